@@ -1,0 +1,47 @@
+"""Errors in one form: what is wrong, what is allowed, what was given, what to do.
+
+Messages never hold row text, tokens of a table or key material.
+"""
+
+from __future__ import annotations
+
+
+class DptextError(Exception):
+    """An error that a user can mend; the command line prints it and exits with code 2.
+
+    Args:
+        what: What is wrong, one clause without a full stop.
+        allowed: What would be accepted.
+        got: What was given; never row content or key material.
+        do: What to do about it.
+    """
+
+    def __init__(self, what: str, *, allowed: str = "", got: str = "", do: str = "") -> None:
+        super().__init__(what, allowed, got, do)
+        self.what, self.allowed, self.got, self.do = what, allowed, got, do
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), self.what, self.allowed, self.got, self.do)
+
+    def __str__(self) -> str:
+        parts = [f"{self.what}."]
+        parts += [f"Allowed: {self.allowed}."] if self.allowed else []
+        parts += [f"Got: {self.got}."] if self.got else []
+        parts += [f"{self.do}."] if self.do else []
+        return " ".join(parts)
+
+
+def _rebuild(kind: type[DptextError], what: str, allowed: str, got: str, do: str) -> DptextError:
+    return kind(what, allowed=allowed, got=got, do=do)
+
+
+class ConfigError(DptextError):
+    """An option or a combination of options is wrong."""
+
+
+class InputError(DptextError):
+    """An input table, or a column of it, cannot be used."""
+
+
+class BundleError(DptextError):
+    """An embedding source or an embedding bundle cannot be used."""

@@ -1,0 +1,210 @@
+"""Keyed noise: the only source of randomness in the package.
+
+Noise is a value, not a stream: a pure function of a key and a context, so that a recomputed, retried
+or repartitioned row releases the same noise again, and so that no two contexts share any. The
+function is BLAKE2b in keyed mode (key derivation) followed by AES-256 in counter mode (expansion):
+
+    release key = BLAKE2b(key,         format version, salt, noise law with epsilon, bundle)
+    column key  = BLAKE2b(release key, column, purpose)
+    row key     = BLAKE2b(column key,  row id, row content)
+    words       = AES-256-CTR(row key), word j of position i at offset i * words_per_position + j
+
+Every field is length-prefixed, so that no two contexts serialize to the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from numpy.typing import NDArray
+
+from dptext_spark.errors import ConfigError
+
+FORMAT_VERSION: Final = 1
+KEY_BYTES: Final = 32
+_WORD_BYTES: Final = 8
+_AES_BLOCK_WORDS: Final = 2
+_FILL_WORDS: Final = 1 << 16
+
+
+@dataclass(frozen=True, repr=False)
+class NoiseKey:
+    """A 32-byte secret from which all noise follows; its value never shows in ``repr``.
+
+    Raises:
+        ConfigError: The secret is not 32 bytes long.
+    """
+
+    secret: bytes
+
+    def __post_init__(self) -> None:
+        if len(self.secret) != KEY_BYTES:
+            raise ConfigError(
+                "The noise key has the wrong length",
+                allowed=f"{KEY_BYTES} bytes",
+                got=f"{len(self.secret)} bytes",
+                do="Make one with: (umask 077; openssl rand -hex 32 > KEYFILE)",
+            )
+
+    def __repr__(self) -> str:
+        return "NoiseKey(<secret>)"
+
+    @classmethod
+    def generate(cls) -> NoiseKey:
+        """Draw a fresh key from the operating system."""
+        return cls(secrets.token_bytes(KEY_BYTES))
+
+    @classmethod
+    def read(cls, path: Path) -> NoiseKey:
+        """Read a key file: 32 raw bytes or 64 hexadecimal digits, readable by its owner alone.
+
+        Raises:
+            ConfigError: The file is missing, readable by others, or holds something else.
+        """
+        try:
+            mode = path.stat().st_mode
+            content = path.read_bytes()
+        except OSError as error:
+            raise ConfigError(
+                f"The key file {path} cannot be read",
+                got=error.strerror or type(error).__name__,
+                do="Make one with: (umask 077; openssl rand -hex 32 > KEYFILE)",
+            ) from None
+        if mode & (stat.S_IRWXG | stat.S_IRWXO):
+            raise ConfigError(
+                f"The key file {path} is open to other users",
+                allowed="mode 0600 or 0400",
+                got=f"mode {stat.S_IMODE(mode):04o}",
+                do=f"Run chmod 600 {path}, and replace the key if others may have read it",
+            )
+        return cls(_decode(content, path))
+
+    def derive(self, *fields: bytes) -> NoiseKey:
+        """Derive the key of a context; ``fields`` are length-prefixed, so their borders matter."""
+        return NoiseKey(_keyed_hash(self.secret, fields))
+
+
+def _decode(content: bytes, path: Path) -> bytes:
+    if len(content) == KEY_BYTES:
+        return content
+    try:
+        return bytes.fromhex(content.decode("ascii").strip())
+    except ValueError:  # UnicodeDecodeError is one as well
+        raise ConfigError(
+            f"The key file {path} holds no key",
+            allowed=f"{KEY_BYTES} raw bytes or {2 * KEY_BYTES} hexadecimal digits",
+            got=f"{len(content)} bytes of something else",
+            do="Make one with: (umask 077; openssl rand -hex 32 > KEYFILE)",
+        ) from None
+
+
+def _keyed_hash(secret: bytes, fields: tuple[bytes | memoryview, ...]) -> bytes:
+    digest = hashlib.blake2b(key=secret, digest_size=KEY_BYTES, person=b"dptext-noise")
+    for field in fields:
+        digest.update(len(field).to_bytes(8, "little"))
+        digest.update(field)
+    return digest.digest()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnNoise:
+    """The noise of one column of one release: rows and positions in, random words out.
+
+    Args:
+        key: The column key, as :meth:`ReleaseNoise.column` derives it.
+        words_per_position: How many 64-bit words each token position owns.
+    """
+
+    key: NoiseKey
+    words_per_position: int
+
+    def row_key(self, row_id: bytes, content: tuple[bytes | memoryview, ...]) -> bytes:
+        """Derive a row's AES key from its id and its content (each part length-prefixed)."""
+        return _keyed_hash(self.key.secret, (row_id, *content))
+
+    def fill(self, out: NDArray[np.uint64], row_key: bytes, first_position: int) -> None:
+        """Write the words of consecutive positions of one row.
+
+        Args:
+            out: C-contiguous uint64 array of shape (positions, words_per_position), overwritten.
+            row_key: From :meth:`row_key`.
+            first_position: Token position of ``out[0]`` in its row.
+        """
+        flat = out.reshape(-1)
+        first_word = first_position * self.words_per_position
+        block, skip = divmod(first_word, _AES_BLOCK_WORDS)
+        counter = modes.CTR(block.to_bytes(16, "big"))
+        encryptor = Cipher(algorithms.AES256(row_key), counter).encryptor()
+        if skip:  # the row starts inside an AES block: its first words belong to the position before
+            encryptor.update(bytes(skip * _WORD_BYTES))
+        for start in range(0, flat.size, _FILL_WORDS):
+            part = flat[start : start + _FILL_WORDS]
+            encryptor.update_into(_zeros()[: part.nbytes], memoryview(part.view(np.uint8)))
+
+
+@cache
+def _zeros() -> memoryview:
+    return memoryview(bytes(_FILL_WORDS * _WORD_BYTES))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleaseNoise:
+    """The noise of one release; holds a derived key, so the user's key stays on the driver."""
+
+    key: NoiseKey
+
+    @classmethod
+    def of(
+        cls, key: NoiseKey, *, salt: str, law: Mapping[str, str | float | int], fingerprint: str
+    ) -> ReleaseNoise:
+        """Derive a release's noise.
+
+        Args:
+            key: The user's key.
+            salt: Keeps tables apart that share a key and row ids.
+            law: Name and every parameter of the noise law, epsilon among them. If epsilon were left
+                out, releases at two epsilons would share the noise's direction and quantile, and
+                their linear combination would give the input back exactly.
+            fingerprint: The embedding bundle's fingerprint.
+        """
+        context = {
+            "version": FORMAT_VERSION,
+            "salt": salt,
+            "law": dict(law),
+            "fingerprint": fingerprint,
+        }
+        # JSON with sorted keys is injective here: str, int and float (by shortest repr) only.
+        encoded = json.dumps(context, sort_keys=True, ensure_ascii=True, allow_nan=False).encode()
+        return cls(key=key.derive(b"release", encoded))
+
+    def column(self, name: str, *, purpose: str, words_per_position: int) -> ColumnNoise:
+        """Derive the noise of a column.
+
+        Args:
+            name: The column's name.
+            purpose: Keeps uses of randomness apart within one column.
+            words_per_position: 64-bit words that each token position owns.
+        """
+        key = self.key.derive(b"column", name.encode(), purpose.encode())
+        return ColumnNoise(key=key, words_per_position=words_per_position)
+
+
+def to_uniform(words: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """Map random 64-bit words to uniforms on a 2^52-point grid strictly inside (0, 1).
+
+    The grid's points are (k + 1/2) / 2^52: symmetric about 1/2, never 0 or 1, exact in float64.
+    """
+    uniforms = (words >> np.uint64(12)).astype(np.float64)
+    uniforms += 0.5
+    uniforms *= 2.0**-52
+    return uniforms

@@ -45,3 +45,7 @@ class InputError(DptextError):
 
 class BundleError(DptextError):
     """An embedding source or an embedding bundle cannot be used."""
+
+
+class JobError(DptextError):
+    """A run failed although its options and its input's shape are right; the exit code is 1."""

@@ -30,5 +30,4 @@ def gamma_quantile(shape: float, uniforms: NDArray[np.float64]) -> NDArray[np.fl
         shape: The law's shape, above 0.
         uniforms: float64 (t,) in (0, 1).
     """
-    quantile: NDArray[np.float64] = special.gammaincinv(shape, uniforms)
-    return quantile
+    return np.asarray(special.gammaincinv(shape, uniforms), dtype=np.float64)

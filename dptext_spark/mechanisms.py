@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,8 @@ from dptext_spark.search import NearestWords
 LEAST_EPSILON: Final = 1e-12
 # A covariance root with an eigenvalue below this loses float64's digits when it is inverted.
 LEAST_EIGENVALUE: Final = 1e-9
+
+FloatT = TypeVar("FloatT", np.float32, np.float64)
 
 MECHANISMS: Final[dict[str, type[Mechanism]]] = {}
 
@@ -116,9 +118,7 @@ def mechanism(name: str, **parameters: Any) -> Mechanism:
         pydantic.ValidationError: Parameters are missing, unknown or out of range.
     """
     if name not in MECHANISMS:
-        raise ConfigError(
-            "The mechanism is unknown", allowed=", ".join(sorted(MECHANISMS)), got=repr(name)
-        )
+        raise ConfigError("The mechanism is unknown", allowed=", ".join(sorted(MECHANISMS)), got=repr(name))
     return MECHANISMS[name](**parameters)
 
 
@@ -186,7 +186,7 @@ class EllipticalLaplace(Mechanism):
             root=self._root(embedding),
             search=NearestWords(
                 vectors=embedding.vectors[:release_words],
-                half_norms=embedding.half_norms[:release_words],
+                half_norms=_present(embedding.half_norms)[:release_words],
             ),
         )
 
@@ -196,7 +196,7 @@ class EllipticalLaplace(Mechanism):
         Raises:
             ConfigError: A is singular, so that some directions would get no noise at all.
         """
-        least = self.mixing * max(float(embedding.covariance_values[0]), 0.0) + 1.0 - self.mixing
+        least = self.mixing * max(float(_present(embedding.covariance_values)[0]), 0.0) + 1.0 - self.mixing
         if least < LEAST_EIGENVALUE:
             raise ConfigError(
                 f"Mechanism {self.name} would leave some directions of this embedding without noise",
@@ -209,10 +209,17 @@ class EllipticalLaplace(Mechanism):
     def _root(self, embedding: Embedding) -> NDArray[np.float64] | None:
         if self.mixing == 0.0:
             return None
-        axes = embedding.covariance_vectors
-        scales = np.sqrt(self.mixing * np.maximum(embedding.covariance_values, 0.0) + 1.0 - self.mixing)
+        axes, values = _present(embedding.covariance_vectors), _present(embedding.covariance_values)
+        scales = np.sqrt(self.mixing * np.maximum(values, 0.0) + 1.0 - self.mixing)
         root: NDArray[np.float64] = (axes * scales) @ axes.T
         return root
+
+
+def _present(array: NDArray[FloatT] | None) -> NDArray[FloatT]:
+    """Narrow an array that every Euclidean bundle has."""
+    if array is None:
+        raise ConfigError("The embedding bundle is not Euclidean")
+    return array
 
 
 COMMON_ASSUMPTIONS: Final = (

@@ -149,7 +149,7 @@ class ColumnNoise:
             encryptor.update(bytes(skip * _WORD_BYTES))
         for start in range(0, flat.size, _FILL_WORDS):
             part = flat[start : start + _FILL_WORDS]
-            encryptor.update_into(_zeros()[: part.nbytes], memoryview(part.view(np.uint8)))
+            encryptor.update_into(_zeros()[: part.nbytes], part.view(np.uint8).data)
 
 
 @cache

@@ -133,16 +133,14 @@ class Privatizer:
         counts = {name: np.concatenate([getattr(p.counts, name) for p in parts]) for name in COUNTERS}
         return Sanitized(values=pa.concat_arrays([p.values for p in parts]), counts=Counts(**counts))
 
-    def _sanitize(
-        self, values: pa.Array, ids: list[bytes], column: str, slots: pa.Array | None
-    ) -> Sanitized:
+    def _sanitize(self, values: pa.Array, ids: list[bytes], column: str, slots: pa.Array | None) -> Sanitized:
         words = Words.of(values)
         found = self._look_up(words)
         blank = (words.codes < 0) | words.flag(lambda word: not word)
         unprotected = ~blank & ~self._protected(words, slots)
         known = (found >= 0) & ~blank & ~unprotected
         unknown = (found < 0) & ~blank & ~unprotected
-        if self.policy.oov is Oov.FAIL and unknown.any():
+        if self.policy.oov == Oov.FAIL and unknown.any():
             raise InputError(
                 f"Column {column} has words outside the vocabulary, which --oov fail forbids",
                 allowed="words of the embedding bundle",
@@ -153,8 +151,8 @@ class Privatizer:
         values = words.assemble(
             released,
             self.embedding.words,
-            raw=blank | unprotected | (unknown & (self.policy.oov is Oov.KEEP_UNPROTECTED)),
-            drop=unknown & (self.policy.oov is Oov.DROP),
+            raw=blank | unprotected | (unknown & (self.policy.oov == Oov.KEEP_UNPROTECTED)),
+            drop=unknown & (self.policy.oov == Oov.DROP),
         )
         counts = Counts(
             tokens=np.diff(words.offsets),
@@ -211,7 +209,7 @@ class Privatizer:
         )
         for chunk in _chunks(known):
             released[chunk] = self._perturb(found[chunk], draws.uniforms(noise, chunk))
-        if self.policy.oov is Oov.RANDOM:
+        if self.policy.oov == Oov.RANDOM:
             noise = self._noise.column(column, purpose="unknown word", words_per_position=1)
             for chunk in _chunks(unknown):
                 released[chunk] = draws.uniforms(noise, chunk)[:, 0] * self.release_words

@@ -97,7 +97,8 @@ class NearestWords:
         lengths = np.sqrt(np.square(queries, dtype=np.float64).sum(axis=1))
         bound = 2.0 * terms / (1.0 - terms) * longest * (lengths + longest)
         # The bound itself is rounded up on its way to float32, as are the thresholds made with it.
-        return (bound * (1.0 + 8 * _UNIT_ROUNDOFF)).astype(np.float32)
+        slack: NDArray[np.float32] = (bound * (1.0 + 8 * _UNIT_ROUNDOFF)).astype(np.float32)
+        return slack
 
     def _settle(
         self,

@@ -55,18 +55,16 @@ class TextPolicy:
         ConfigError: ``oov`` or ``protect`` is none of these.
     """
 
-    oov: Oov = Oov.MASK
+    oov: Oov | str = Oov.MASK
     protect: str = "all"
 
     def __post_init__(self) -> None:
-        try:
-            object.__setattr__(self, "oov", Oov(self.oov))
-        except ValueError:
+        if self.oov not in list(Oov):
             raise ConfigError(
                 "The out-of-vocabulary policy (--oov) is unknown",
                 allowed=", ".join(Oov),
                 got=repr(self.oov),
-            ) from None
+            )
         if self.protect not in ("all", "content") and not self.slots_column:
             raise ConfigError(
                 "The protection policy (--protect) is unknown",
@@ -91,16 +89,16 @@ class TextPolicy:
             "released as they are.",
         )
         unknown = {
-            Oov.MASK: f"Words outside the vocabulary become {PLACEHOLDER}: that they were unknown is visible.",
-            Oov.DROP: "Words outside the vocabulary are dropped: how many is not visible.",
-            Oov.RANDOM: "Words outside the vocabulary become a uniformly random word.",
-            Oov.FAIL: "A word outside the vocabulary fails the run.",
-            Oov.KEEP_UNPROTECTED: "WORDS OUTSIDE THE VOCABULARY ARE RELEASED AS THEY ARE, WITHOUT PROTECTION.",
-        }[self.oov]
+            Oov.MASK: f"become {PLACEHOLDER}: their positions are visible.",
+            Oov.DROP: "are left out.",
+            Oov.RANDOM: "become a uniformly random word.",
+            Oov.FAIL: "fail the run: there are none.",
+            Oov.KEEP_UNPROTECTED: "ARE RELEASED AS THEY ARE, WITHOUT ANY PROTECTION.",
+        }[Oov(self.oov)]
         return [
             covered,
-            unknown,
-            "The number of words in each row, and which rows are null or empty, is released as it is.",
+            f"Words outside the vocabulary {unknown}",
+            "The number of words in each row and which rows are null or empty are released as they are.",
             "Capitals, punctuation, emoji and spacing of the covered words are not in the output.",
         ]
 
@@ -126,7 +124,7 @@ def match_form(word: str, *, lower: bool) -> str:
 @cache
 def stop_words() -> frozenset[str]:
     """The 179 English stop words of NLTK (as the papers use), as ``bm25s`` carries them."""
-    from bm25s.stopwords import STOPWORDS_EN_PLUS  # its package is slow to import and rarely needed
+    from bm25s.stopwords import STOPWORDS_EN_PLUS  # a large package, rarely needed
 
     return frozenset(part for word in STOPWORDS_EN_PLUS for part in tokenize(word))
 

@@ -1,0 +1,45 @@
+"""Sanitize text columns on Spark under metric differential privacy.
+
+``privatize`` and ``privatize_udf`` need pyspark, which is loaded when they are first used; all else
+works without it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dptext_spark.bundle import build_embedding
+from dptext_spark.embedding import Embedding
+from dptext_spark.errors import DptextError
+from dptext_spark.guarantee import Guarantee
+from dptext_spark.mechanisms import Laplace, Mahalanobis
+from dptext_spark.noise import NoiseKey
+from dptext_spark.privatizer import Privatizer
+from dptext_spark.text import TextPolicy
+
+if TYPE_CHECKING:
+    from dptext_spark.spark import privatize, privatize_udf
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "DptextError",
+    "Embedding",
+    "Guarantee",
+    "Laplace",
+    "Mahalanobis",
+    "NoiseKey",
+    "Privatizer",
+    "TextPolicy",
+    "build_embedding",
+    "privatize",
+    "privatize_udf",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("privatize", "privatize_udf"):
+        from dptext_spark import spark
+
+        return getattr(spark, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

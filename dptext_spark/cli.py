@@ -1,0 +1,157 @@
+"""The ``dptext`` command; ``jobs/*.py`` are the same commands for spark-submit."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from pydantic.fields import FieldInfo
+
+from dptext_spark import __version__
+from dptext_spark.config import (
+    MECHANISM_OPTIONS,
+    EmbeddingOptions,
+    Options,
+    PrivatizeOptions,
+    embedding_options,
+    option_name,
+    privatize_options,
+    read_config,
+)
+from dptext_spark.errors import ConfigError, DptextError, JobError
+from dptext_spark.mechanisms import MECHANISMS
+
+Decorator = Callable[[Callable[..., None]], Callable[..., None]]
+
+
+class _Command(click.Command):
+    """A command whose options may come from a TOML file and whose errors are one message."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except DptextError as error:
+            click.echo(f"dptext {ctx.info_name}: {error}", err=True)
+            ctx.exit(1 if isinstance(error, JobError) else 2)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="dptext")
+def main() -> None:
+    """Sanitize text columns on Spark under metric differential privacy."""
+
+
+def options_of(model: type[Options], *, positional: Sequence[str] = ()) -> Decorator:
+    """Give a command one option for each field of ``model``, and ``--config``.
+
+    Values reach the command under their option names; None or an empty tuple means not given.
+    """
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        for name, field in reversed(model.model_fields.items()):
+            if name in positional:
+                function = click.argument(name, required=False)(function)
+            elif name == "mechanism":
+                for parameter, info in reversed(MECHANISM_OPTIONS.items()):
+                    function = _option(parameter, info)(function)
+                function = click.option("--mechanism", help=" | ".join(sorted(MECHANISMS)))(function)
+            else:
+                function = _option(option_name(name), field)(function)
+        return click.option(
+            "--config",
+            type=click.Path(path_type=Path),
+            is_eager=True,
+            expose_value=False,
+            callback=_load_config,
+            help="TOML file of these options; an option given here wins over the file",
+        )(function)
+
+    return decorate
+
+
+def _option(name: str, field: FieldInfo) -> Decorator:
+    kind = field.annotation
+    text = field.description or ""
+    if kind is bool:
+        return click.option(f"--{name}", name.replace("-", "_"), is_flag=True, default=None, help=text)
+    if not field.is_required() and field.default not in (None, (), ""):
+        text += f"; default: {field.default}"
+    return click.option(
+        f"--{name}",
+        name.replace("-", "_"),
+        type=_TYPES.get(kind, str),
+        multiple=kind == tuple[str, ...],
+        help=text,
+    )
+
+
+_TYPES: dict[Any, Any] = {float: float, int: int, int | None: int}
+
+
+def _load_config(ctx: click.Context, _: click.Parameter, path: Path | None) -> None:
+    if path is None:
+        return
+    options = {
+        p.opts[0].removeprefix("--"): p.name for p in ctx.command.params if p.name not in (None, "config")
+    }
+    try:
+        ctx.default_map = read_config(path, {option: str(name) for option, name in options.items()})
+    except ConfigError as error:
+        click.echo(f"dptext {ctx.info_name}: {error}", err=True)
+        ctx.exit(2)
+
+
+def _given(values: dict[str, Any]) -> dict[str, Any]:
+    return {option_name(name): value for name, value in values.items() if value not in (None, ())}
+
+
+@main.command("embedding", cls=_Command)
+@options_of(EmbeddingOptions, positional=["source"])
+def embedding_command(**values: Any) -> None:
+    """Turn an embedding SOURCE into a bundle that the other commands read."""
+    from dptext_spark.bundle import build_embedding
+
+    options = embedding_options(_given(values))
+    bundle = build_embedding(**dict(options), progress=True)
+    manifest = bundle.manifest
+    click.echo(
+        f"{options.output}: {manifest.words:,} words, {manifest.releasable:,} may be output, "
+        f"{manifest.dimension} dimensions, fingerprint {manifest.fingerprint[:16]}"
+    )
+
+
+@main.command("privatize", cls=_Command)
+@options_of(PrivatizeOptions)
+def privatize_command(**values: Any) -> None:
+    """Sanitize columns of a Parquet table into another one."""
+    options = privatize_options(_given(values))
+    from dptext_spark.spark import run_privatize  # loads pyspark, which takes a while
+
+    report = run_privatize(options)
+    click.echo(report.describe())
+    if options.dry_run:
+        click.echo("\nDry run: all options are right, nothing was written.")
+    else:
+        click.echo(f"\nOutput: {options.output}\nReport: {options.report_path}")
+
+
+@main.command("demo", cls=_Command)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    default=Path("dptext-demo"),
+    show_default=True,
+    help="folder for the demo's tables",
+)
+def demo_command(output: Path) -> None:
+    """Run the whole path on data that ships with the package."""
+    from dptext_spark import demo
+
+    demo.run(output)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,89 @@
+"""The demo: real queries and real vectors, sanitized by the job that a user would run.
+
+The licences of the two data files are in DATA_LICENSES.md beside them.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Final
+
+import click
+import pyarrow.parquet as pq
+
+from dptext_spark.bundle import build_embedding
+from dptext_spark.config import privatize_options
+from dptext_spark.embedding import Embedding
+from dptext_spark.errors import BundleError
+
+QUERIES: Final = Path(__file__).with_name("queries.parquet")
+"""2,002 spoken-style queries: `id` int64, `intent` string, `text` string, `slots` array<string>."""
+
+GLOVE: Final = Path(__file__).with_name("glove.6B.50d.subset.txt.gz")
+"""8,000 words with 50-dimensional GloVe vectors, in GloVe's text format and in frequency order."""
+
+EPSILONS: Final = (5.0, 10.0, 20.0)
+SHOWN_ROWS: Final = 10
+
+
+def run(folder: Path) -> None:
+    """Sanitize the demo's queries at a low, a middle and a high epsilon, and show what came out.
+
+    Args:
+        folder: Where table, bundle, outputs and reports go; an earlier demo's are replaced.
+
+    Raises:
+        DptextError: A step failed.
+    """
+    from dptext_spark.spark import run_privatize  # loads pyspark, which takes a while
+
+    folder.mkdir(parents=True, exist_ok=True)
+    table, bundle = folder / "queries.parquet", folder / "glove-50d"
+    shutil.copyfile(QUERIES, table)
+    _build(bundle)
+    rows = pq.read_table(table, columns=["id", "text"]).slice(0, SHOWN_ROWS).to_pylist()
+    for epsilon in EPSILONS:
+        output = folder / f"sanitized-epsilon-{epsilon:g}"
+        command = {
+            "input": str(table),
+            "output": str(output),
+            "embedding": str(bundle),
+            "mechanism": "laplace",
+            "epsilon": epsilon,
+            "text": ["text"],
+            "id": "id",
+            "keep": ["id", "intent"],
+            "overwrite": True,
+        }
+        options = privatize_options(command)
+        click.secho(f"\nEpsilon {epsilon:g}", bold=True)
+        click.echo("$ dptext privatize " + _command_line(command))
+        report = run_privatize(options)
+        sanitized = pq.read_table(output, columns=["id", "text"]).to_pylist()
+        released = {row["id"]: row["text"] for row in sanitized}
+        for row in rows:
+            click.echo(f"  {row['text'].strip()}")
+            click.secho(f"    -> {released[row['id']]}", fg="green")
+        click.echo(report.describe())
+        click.echo(f"Output: {output}\nReport: {options.report_path}")
+
+
+def _build(bundle: Path) -> None:
+    try:
+        Embedding.open(bundle)
+    except BundleError:
+        build_embedding(GLOVE, bundle, overwrite=bundle.exists(), progress=True)
+
+
+def _command_line(options: dict[str, object]) -> str:
+    parts = []
+    for name, value in options.items():
+        if value is True:
+            parts.append(f"--{name}")
+        else:
+            values = value if isinstance(value, list) else [value]
+            parts += [
+                f"--{name} {item:g}" if isinstance(item, float) else f"--{name} {item}" for item in values
+            ]
+    return " ".join(parts)

@@ -1,0 +1,98 @@
+"""The embedding bundle on executors: sent as files, placed once per host, memory-mapped."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock
+from pyspark import SparkFiles
+from pyspark.sql import SparkSession
+
+from dptext_spark.embedding import Embedding
+from dptext_spark.errors import BundleError
+
+
+@dataclass(frozen=True, kw_only=True)
+class BundleFiles:
+    """Where executors find the bundle: under the driver's path, else among Spark's files.
+
+    Attributes:
+        path: The bundle's folder on the driver.
+        fingerprint: What the folder must hold to be taken.
+        files: The bundle's file names, sent through Spark; empty where all share the driver's path.
+    """
+
+    path: str
+    fingerprint: str
+    files: tuple[str, ...] = ()
+
+    @classmethod
+    def send(cls, spark: SparkSession, embedding: Embedding) -> BundleFiles:
+        """Hand the bundle to Spark, which brings it to every executor that runs a task."""
+        path, fingerprint = embedding.path.resolve(), embedding.fingerprint
+        context = spark.sparkContext
+        if (context.master or "").split("[")[0] == "local":
+            return cls(path=str(path), fingerprint=fingerprint)
+        files = tuple(sorted(file.name for file in path.iterdir()))
+        # Spark names a sent file by its last path part alone: links give each bundle names of its own.
+        links = Path(tempfile.mkdtemp(prefix="dptext-spark-"))
+        for name in files:
+            link = links / _sent_name(fingerprint, name)
+            link.symlink_to(path / name)
+            context.addFile(str(link))
+        return cls(path=str(path), fingerprint=fingerprint, files=files)
+
+    def open(self) -> Embedding:
+        """Open the bundle on this machine.
+
+        Raises:
+            BundleError: Its files are missing or altered.
+        """
+        if not self.files:
+            return self._expect(Embedding.open(Path(self.path)))
+        return self._expect(Embedding.open(self._place()))
+
+    def _expect(self, embedding: Embedding) -> Embedding:
+        if embedding.fingerprint != self.fingerprint:
+            raise BundleError(
+                "The embedding bundle changed while the job ran",
+                allowed=f"fingerprint {self.fingerprint}",
+                got=f"fingerprint {embedding.fingerprint}",
+                do="Run the job again and leave the bundle alone meanwhile",
+            )
+        return embedding
+
+    def _place(self) -> Path:
+        """Put the sent files into one folder per host, so that all executors there map one copy.
+
+        Spark gives every executor its own copies; the first to come links its files into a folder
+        named by user and content, under a lock, and renames it into place.
+        """
+        root = Path(tempfile.gettempdir(), f"dptext-spark-{os.getuid()}")
+        root.mkdir(mode=0o700, exist_ok=True)
+        if root.stat().st_uid != os.getuid() or root.is_symlink():
+            raise BundleError(
+                f"The folder {root} belongs to another user", do="Remove it, or set TMPDIR for the executors"
+            )
+        place = root / self.fingerprint
+        with FileLock(f"{place}.lock"):
+            if not place.exists():
+                making = Path(tempfile.mkdtemp(prefix=self.fingerprint, dir=root))
+                for name in self.files:
+                    _link_or_copy(Path(SparkFiles.get(_sent_name(self.fingerprint, name))), making / name)
+                making.rename(place)
+        return place
+
+
+def _sent_name(fingerprint: str, name: str) -> str:
+    return f"dptext-{fingerprint[:16]}-{name}"
+
+
+def _link_or_copy(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # another file system, or one without links
+        target.write_bytes(source.read_bytes())

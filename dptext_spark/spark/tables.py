@@ -1,0 +1,273 @@
+"""Parquet in, Parquet out: the job around the sanitized frame."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+
+from dptext_spark import errors
+from dptext_spark.config import PrivatizeOptions, Release
+from dptext_spark.errors import ConfigError, InputError, JobError
+from dptext_spark.jvm import ensure_java
+from dptext_spark.privatizer import COUNTERS
+from dptext_spark.report import ColumnCounts, Report
+from dptext_spark.spark.distribution import BundleFiles
+from dptext_spark.spark.frames import Plan, TableColumns, check_ids, counter, quoted
+
+
+class Storage:
+    """Paths of any scheme that Hadoop knows, through its own file system."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._jvm: Any = spark.sparkContext._jvm
+        self._conf: Any = spark.sparkContext._jsc.hadoopConfiguration()
+
+    def _at(self, path: str) -> tuple[Any, Any]:
+        place = self._jvm.org.apache.hadoop.fs.Path(path)
+        system = place.getFileSystem(self._conf)
+        return system, system.makeQualified(place)
+
+    def exists(self, path: str) -> bool:
+        """Say whether anything is at ``path``."""
+        system, place = self._at(path)
+        return bool(system.exists(place))
+
+    def qualified(self, path: str) -> str:
+        """Give the full path with scheme, so that two spellings of one place compare equal."""
+        return str(self._at(path)[1].toString())
+
+    def url_path(self, path: str) -> str:
+        """Give the URL-encoded path without scheme and host."""
+        return str(self._at(path)[1].toUri().getRawPath())
+
+    def is_file(self, path: str) -> bool:
+        """Say whether ``path`` is a file."""
+        system, place = self._at(path)
+        return bool(system.exists(place) and system.getFileStatus(place).isFile())
+
+    def delete(self, path: str) -> None:
+        """Remove a file or a folder with all that is in it."""
+        system, place = self._at(path)
+        system.delete(place, True)
+
+    def rename(self, source: str, target: str) -> None:
+        """Rename; the target must not exist.
+
+        Raises:
+            JobError: The file system refused.
+        """
+        system, place = self._at(source)
+        _, goal = self._at(target)
+        if system.exists(goal) or not system.rename(place, goal):
+            raise JobError(
+                f"{source} could not be renamed to {target}", do="See whether another run wrote it"
+            )
+
+    def write(self, path: str, text: str) -> None:
+        """Write a file, replacing what is there."""
+        system, place = self._at(path)
+        # A local file system would put a hidden checksum beside it, which an edited report contradicts.
+        system.setWriteChecksum(False)
+        try:
+            stream = system.create(place, True)
+            stream.write(bytearray(text.encode()))
+            stream.close()
+        finally:
+            system.setWriteChecksum(True)
+
+
+def session(app: str) -> SparkSession:
+    """Get the session of spark-submit, or start one on this machine's cores.
+
+    Raises:
+        ConfigError: There is no Java runtime.
+    """
+    builder = SparkSession.builder.appName(app)
+    if "PYSPARK_GATEWAY_PORT" not in os.environ and SparkSession.getActiveSession() is None:
+        ensure_java()
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        for name, value in _LOCAL_SETTINGS.items():
+            builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+_LOGGING: Final = Path(__file__).with_name("log4j2.properties")
+_LOCAL_SETTINGS: Final = {
+    # Four attempts for each task: with fewer, a worker process that dies takes the job with it.
+    "spark.master": "local[*,4]",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "true",
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING}",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+
+
+def run_privatize(options: PrivatizeOptions) -> Report:
+    """Run ``dptext privatize``: check, read once, write once, report.
+
+    The table appears under its name when it is complete, and not at all if the run fails.
+
+    Returns:
+        The report, which lies beside the output too (unless it is a dry run).
+
+    Raises:
+        DptextError: Options or input are wrong (before any data is read), or the job failed.
+    """
+    release = Release(options)
+    spark = session("dptext privatize")
+    storage = Storage(spark)
+    _check_output(storage, options)
+    df = _read(spark, options.input)
+    columns = TableColumns(text=options.text, tokens=options.tokens, keep=options.keep, id=options.id)
+    columns.check(df, release.policy)
+    row_id, row_id_words = _row_id(storage, df, options)
+    report = Report(
+        options=options.to_json(),
+        guarantee=release.guarantee,
+        policy=release.policy,
+        embedding=release.embedding,
+        release_words=release.release_words,
+        row_id=row_id_words,
+        kept=options.keep,
+        columns={},
+    )
+    with _plain_errors():
+        if options.id is not None and not options.trust_id:
+            check_ids(df, options.id)
+        if options.dry_run:
+            return report
+        plan = Plan(
+            bundle=BundleFiles.send(spark, release.embedding),
+            mechanism=options.mechanism,
+            noise=release.noise,
+            policy=release.policy,
+            release_words=release.release_words,
+        )
+        observation = Observation("dptext")
+        _write(storage, columns.sanitize(df, plan, row_id, observation), options)
+    found = observation.get
+    report = replace(report, rows=found["rows"], columns=_column_counts(columns.sanitized, found))
+    storage.write(options.report_path, report.to_json())
+    return report
+
+
+def _column_counts(columns: Iterable[str], found: Mapping[str, Any]) -> dict[str, ColumnCounts]:
+    # The sum over no rows is null.
+    return {name: ColumnCounts(**{c: found[counter(name, c)] or 0 for c in COUNTERS}) for name in columns}
+
+
+def _check_output(storage: Storage, options: PrivatizeOptions) -> None:
+    source, target = storage.qualified(options.input), storage.qualified(options.output)
+    if f"{source}/".startswith(f"{target}/") or f"{target}/".startswith(f"{source}/"):
+        raise ConfigError(
+            "Output and input lie inside one another",
+            got=f"{source} and {target}",
+            do="Choose another --output",
+        )
+    if not storage.exists(options.output):
+        return
+    if not options.overwrite:
+        raise ConfigError(
+            f"The output {options.output} exists",
+            do="Choose another --output, or replace it with --overwrite",
+        )
+    if not storage.exists(f"{options.output}/_SUCCESS"):
+        raise ConfigError(
+            f"The output {options.output} is not a table that a finished job wrote",
+            allowed="with --overwrite, a folder with a _SUCCESS file",
+            do="Remove it by hand if it may go",
+        )
+
+
+def _read(spark: SparkSession, path: str) -> DataFrame:
+    try:
+        return spark.read.parquet(path)
+    except AnalysisException as error:
+        raise InputError(
+            f"The input {path} cannot be read as a table",
+            allowed="a Parquet file, or a folder of Parquet files",
+            got=str(error.getCondition()),
+        ) from None
+    except (PySparkException, Py4JJavaError) as error:
+        raise InputError(
+            f"The input {path} is not Parquet, or is damaged",
+            allowed="a Parquet file, or a folder of Parquet files",
+            got=_condition(error),
+        ) from None
+
+
+def _row_id(storage: Storage, df: DataFrame, options: PrivatizeOptions) -> tuple[Column, str]:
+    if options.id is not None:
+        return quoted(options.id), f"Rows are named by column {options.id}."
+    root = storage.url_path(options.input)
+    if storage.is_file(options.input):
+        root = root.rpartition("/")[0]
+    prefix = re.escape(root)
+    files = df.inputFiles()
+    if not all(re.match(rf"[^/]*:(//[^/]*)?{prefix}/", file) for file in files):
+        raise ConfigError(
+            "Rows cannot be named by file and position under this --input",
+            allowed="a file or a folder",
+            got=options.input,
+            do="Name the rows with --id, or give the folder",
+        )
+    path = F.regexp_replace(F.col("_metadata.file_path"), rf"^[^/]*:(//[^/]*)?{prefix}/", "")
+    return (
+        F.concat_ws("\n", F.col("_metadata.row_index").cast("string"), path),
+        "Rows are named by their file's path below the input and their position in it: a copy of the "
+        "table in other files gets other noise. Name them by a column with --id where there is one.",
+    )
+
+
+def _write(storage: Storage, result: DataFrame, options: PrivatizeOptions) -> None:
+    """Write beside the output, then rename: what is under the output's name is always whole."""
+    parent, _, name = storage.qualified(options.output).rpartition("/")
+    run = result.sparkSession.sparkContext.applicationId
+    making, old = f"{parent}/.{name}.{run}.part", f"{parent}/.{name}.{run}.old"
+    try:
+        result.write.mode("overwrite").parquet(making)
+        replaced = options.overwrite and storage.exists(options.output)
+        if replaced:
+            storage.rename(options.output, old)
+        try:
+            storage.rename(making, options.output)
+        except BaseException:
+            if replaced:
+                storage.rename(old, options.output)
+            raise
+        storage.delete(old)
+    finally:
+        storage.delete(making)
+
+
+@contextmanager
+def _plain_errors() -> Iterator[None]:
+    """Turn Spark's exceptions into this package's; worker errors come through in one line."""
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        found = re.search(r"dptext_spark\.errors\.(\w+): (.+)", str(error))
+        if found:
+            raise getattr(errors, found[1], JobError)(found[2].rstrip(".")) from None
+        raise JobError(
+            "The Spark job failed and no output was written", got=_condition(error), do="See Spark's log"
+        ) from None
+
+
+def _condition(error: Exception) -> str:
+    """Name a Spark error without its text, which can quote data."""
+    found = re.search(r"\[([A-Z_0-9.]+)\]", str(error))
+    return found[1] if found else type(error).__name__

@@ -1,0 +1,8 @@
+"""spark-submit jobs/embedding.py SOURCE --output BUNDLE: the same as ``dptext embedding``."""
+
+import sys
+
+from dptext_spark.cli import main
+
+if __name__ == "__main__":
+    main(["embedding", *sys.argv[1:]])

@@ -1,0 +1,8 @@
+"""spark-submit jobs/privatize.py --input P --output P ...: the same as ``dptext privatize``."""
+
+import sys
+
+from dptext_spark.cli import main
+
+if __name__ == "__main__":
+    main(["privatize", *sys.argv[1:]])

@@ -1,0 +1,118 @@
+"""Write the data that ships in dptext_spark/demo: some Snips queries and the GloVe words for them.
+
+Run from the project's root: `.venv/bin/python scripts/make_demo_data.py`. It reads the folders `snips` and
+`glove_6b_50d` in $DPTEXT_DATA (by default ../shared/data) and chooses by hash and by rank, so the same
+sources give the same files.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+import re
+import sys
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+ROOT = Path(__file__).resolve().parent.parent
+DEMO = ROOT / "dptext_spark" / "demo"
+SNIPS = "snips/snips_intents_2017.parquet"
+GLOVE = ("glove_6b_50d/vocab.txt", "glove_6b_50d/vectors.npy")
+
+QUERIES_PER_INTENT = 286  # seven intents: 2,002 queries
+VOCABULARY = 8_000
+CLITICS = frozenset({"n't", "'s", "'m", "'re", "'ve", "'ll", "'d"})
+
+QUERY_SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("intent", pa.string(), nullable=False),
+        pa.field("text", pa.string(), nullable=False),
+        pa.field("slots", pa.list_(pa.field("element", pa.string(), nullable=False)), nullable=False),
+    ]
+)
+
+
+def main() -> None:
+    """Write both files and print their sizes."""
+    data = data_folder()
+    queries = choose_queries(pq.read_table(data / SNIPS).to_pylist())
+    vocabulary = (data / GLOVE[0]).read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    rows = choose_words(vocabulary, {word for query in queries for word in words_of(query["text"])})
+    vectors = np.load(data / GLOVE[1], mmap_mode="r")[rows]
+
+    DEMO.mkdir(exist_ok=True)
+    files = DEMO / "queries.parquet", DEMO / "glove.6B.50d.subset.txt.gz"
+    pq.write_table(pa.Table.from_pylist(queries, schema=QUERY_SCHEMA), files[0], compression="zstd")
+    write_glove(files[1], [vocabulary[row] for row in rows], vectors)
+    for file, count in zip(files, (len(queries), len(rows)), strict=True):
+        print(f"{file.relative_to(ROOT)}: {count:,} rows, {file.stat().st_size:,} bytes")
+
+
+def data_folder() -> Path:
+    """Return the folder of the sources, or stop with a message that says where they were looked for."""
+    folder = Path(os.environ.get("DPTEXT_DATA") or ROOT.parent / "shared" / "data")
+    missing = [name for name in (SNIPS, *GLOVE) if not (folder / name).is_file()]
+    if missing:
+        sys.exit(
+            f"The sources of the demo data are not here: no {', '.join(missing)} in {folder}. "
+            "Set DPTEXT_DATA to the folder that holds them. (Only needed to make the files anew: "
+            "dptext_spark/demo holds them already.)"
+        )
+    return folder
+
+
+def choose_queries(source: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the queries of each intent with the smallest text hashes, in the order of the source."""
+    by_intent: dict[str, dict[str, dict[str, Any]]] = {}
+    for row, record in enumerate(source):
+        text = record["text"].strip()
+        slots = [slot["text"].strip() for slot in json.loads(record["slots_json"])]
+        query = {"id": row, "intent": record["intent"], "text": text, "slots": slots}
+        by_intent.setdefault(record["intent"], {}).setdefault(text, query)  # each text once
+    chosen = [
+        query
+        for queries in by_intent.values()
+        for query in sorted(queries.values(), key=lambda query: text_hash(query["text"]))[:QUERIES_PER_INTENT]
+    ]
+    return sorted(chosen, key=lambda query: query["id"])
+
+
+def text_hash(text: str) -> bytes:
+    """Return a hash that orders texts in a way that has nothing to do with their content."""
+    return hashlib.sha256(text.encode()).digest()
+
+
+def words_of(text: str) -> set[str]:
+    """Return every lower-case reading of the words of `text`: "lina's" gives lina's, lina and s."""
+    lowered = text.lower().replace("’", "'")
+    spaced = {word.strip(".,;:!?\"'()[]") for word in lowered.split()}
+    return spaced | set(re.findall(r"\w+", lowered)) | set(re.findall(r"\w+(?:['-]\w+)+", lowered))
+
+
+def choose_words(vocabulary: list[str], wanted: set[str]) -> list[int]:
+    """Return the rows of the wanted words and of the most frequent ones, in frequency order."""
+    words = [row for row, word in enumerate(vocabulary) if any(map(str.isalnum, word))]
+    needed = {row for row in words if vocabulary[row] in wanted | CLITICS}
+    frequent = islice((row for row in words if row not in needed), max(0, VOCABULARY - len(needed)))
+    return sorted(needed.union(frequent))
+
+
+def write_glove(path: Path, words: list[str], vectors: NDArray[np.float16]) -> None:
+    """Write GloVe's text format; each number has the fewest digits that read back to the same float16."""
+    with path.open("wb") as raw, gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as out:
+        for word, vector in zip(words, vectors, strict=True):
+            numbers = (np.format_float_positional(value, trim="-") for value in vector)
+            out.write(f"{word} {' '.join(numbers)}\n".encode())
+
+
+if __name__ == "__main__":
+    main()

@@ -115,6 +115,11 @@ class Words:
     def __len__(self) -> int:
         return len(self.codes)
 
+    @property
+    def kind(self) -> Kind:
+        """Whether the column holds texts or token lists."""
+        return column_kind(self.data_type, "")
+
     @cached_property
     def rows(self) -> NDArray[np.int64]:
         """int64 (words,), the row of each word."""
@@ -176,7 +181,7 @@ class Words:
         lists = pa.LargeListArray.from_arrays(
             pa.array(offsets), words.cast(pa.large_string()), mask=pa.array(self.null_rows)
         )
-        if column_kind(self.data_type, "") == "text":
+        if self.kind == "text":
             lists = pc.binary_join(lists, pa.scalar(" ", pa.large_string()))
         return lists.cast(self.data_type)
 

@@ -118,11 +118,11 @@ class Release:
         )
         self.embedding: Embedding = embedding
         self.policy: TextPolicy = policy
-        _, self.release_words, self.guarantee = all_of(
-            lambda: options.mechanism.check_geometry(embedding),
+        self.release_words, _ = all_of(
             lambda: check_release_words(embedding, options.release_words),
-            lambda: options.mechanism.guarantee(embedding),
+            lambda: options.mechanism.check(embedding),
         )
+        self.guarantee = options.mechanism.guarantee(embedding)
         self.noise = ReleaseNoise.of(
             key, salt=options.salt, law=options.mechanism.law(), fingerprint=embedding.fingerprint
         )

@@ -3,8 +3,64 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+WEAK_LOSS: Final = math.log(1e6)
+"""A likelihood ratio of a million: beyond it a bound says nothing that a person could rely on."""
+
+_SAMPLED_WORDS: Final = 256
+_BLOCK: Final = 8192
+
+
+@dataclass(frozen=True, kw_only=True)
+class Distances:
+    """How far apart an embedding's words lie in a mechanism's metric.
+
+    Attributes:
+        nearest: Median distance from a word to its nearest other word.
+        tenth: Median distance to the tenth nearest.
+        hundredth: Median distance to the hundredth nearest.
+        largest: No two words are farther apart (a bound, at most twice the true diameter).
+        sample: How many words, evenly spread over the vocabulary, the medians are taken over.
+    """
+
+    nearest: float
+    tenth: float
+    hundredth: float
+    largest: float
+    sample: int
+
+    @classmethod
+    def measure(cls, words: int, coordinates: Callable[[slice], NDArray[np.float64]]) -> Distances:
+        """Measure distances, in blocks.
+
+        Args:
+            words: Size of the vocabulary, 2 or more.
+            coordinates: Gives rows (b, n) of points whose Euclidean distances are the metric's.
+        """
+        step = -(-words // _SAMPLED_WORDS)
+        sample = np.concatenate([coordinates(slice(i, i + 1)) for i in range(0, words, step)])
+        blocks = [slice(start, start + _BLOCK) for start in range(0, words, _BLOCK)]
+        centre = sum(coordinates(block).sum(axis=0) for block in blocks) / words
+        radius, squares = 0.0, np.empty((len(sample), words))
+        for block in blocks:
+            points = coordinates(block) - centre
+            lengths = np.square(points).sum(axis=1)
+            radius = max(radius, float(np.sqrt(lengths.max())))
+            squares[:, block] = lengths - 2.0 * (sample - centre) @ points.T
+        squares += np.square(sample - centre).sum(axis=1)[:, None]
+        ranks = [min(rank, words - 1) for rank in (1, 10, 100)]
+        # Rank 0 is the word itself.
+        ordered = np.sqrt(np.maximum(np.partition(squares, ranks, axis=1)[:, ranks], 0.0))
+        nearest, tenth, hundredth = (float(d) for d in np.median(ordered, axis=0))
+        return cls(
+            nearest=nearest, tenth=tenth, hundredth=hundredth, largest=2.0 * radius, sample=len(sample)
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,6 +74,7 @@ class Guarantee:
         delta: Additive slack; 0 is a pure guarantee.
         euclidean_epsilon: An epsilon that also holds in the embedding's Euclidean distance, where
             one is proven.
+        distances: How far apart this embedding's words lie in that distance.
         source: Where the proof stands (author, year, theorem).
         fingerprint: The embedding bundle without which epsilon means nothing.
         assumptions: What must be true for the guarantee to hold.
@@ -28,6 +85,7 @@ class Guarantee:
     epsilon: float
     delta: float = 0.0
     euclidean_epsilon: float | None = None
+    distances: Distances
     source: str
     fingerprint: str
     assumptions: tuple[str, ...] = ()
@@ -44,31 +102,48 @@ class Guarantee:
         """Say the guarantee in plain words."""
         pure = "" if self.delta == 0 else f", up to an additional probability of {self.delta:g}"
         lines = [
-            f"{self.mechanism} with epsilon {self.epsilon:g}: whoever sees an output word can favour one "
-            f"input word over another by a factor of at most exp({self.epsilon:g} x distance){pure}, the "
-            f"distance between the two words being the {self.metric}. At distance 1 the factor is "
-            f"{_factor(self.loss(1.0))}, at 0.1 {_factor(self.loss(0.1))}.",
-            "In a text every word is perturbed independently and the distances of all positions add up: "
-            "long texts are protected less than single words.",
+            f"{self.mechanism}, epsilon {self.epsilon:g}: whoever sees an output word can favour one input "
+            f"word over another by a factor of at most exp({self.epsilon:g} x distance){pure}, where the "
+            f"distance is the {self.metric}.",
+            self._describe_distances(),
+            "In a text each word is perturbed independently and the distances of all positions add up: the "
+            "longer a text, the weaker its protection.",
         ]
         if self.euclidean_epsilon is not None and self.euclidean_epsilon != self.epsilon:
             lines.append(
                 f"In the embedding's Euclidean distance the proven epsilon is {self.euclidean_epsilon:g}."
             )
-        if self.loss(1.0) > WEAK_LOSS:
-            lines.append(
-                "For words at distance 1 or more this bound is too weak to mean anything by itself; what "
-                "protects them in practice is how often a word is replaced, which has to be measured."
-            )
         lines.append(f"Proof: {self.source}. It assumes: " + "; ".join(self.assumptions) + ".")
         return "\n".join(lines)
 
-
-WEAK_LOSS = 10.0  # exp(10) is about 22,000: no posterior doubt is left between two words
+    def _describe_distances(self) -> str:
+        far = self.distances
+        named = {
+            "nearest": far.nearest,
+            "10th nearest": far.tenth,
+            "100th nearest": far.hundredth,
+        }
+        bounds = [
+            f"its {name} word is {d:.3g} away: factor {_factor(self.loss(d))}" for name, d in named.items()
+        ]
+        text = (
+            f"For a typical word of this embedding (medians over {far.sample}), {'; '.join(bounds)}. "
+            f"No two words are more than {far.largest:.3g} apart: factor {_factor(self.loss(far.largest))}."
+        )
+        if self.loss(far.nearest) > WEAK_LOSS:
+            text += (
+                " By itself this bound is too weak to hide even a word among its nearest neighbours; what "
+                "protects then is how often words are replaced, which must be measured, not proven."
+            )
+        elif self.loss(far.hundredth) > WEAK_LOSS:
+            text += (
+                " The bound hides a word among its nearest neighbours, but hardly among its hundred nearest."
+            )
+        return text
 
 
 def _factor(loss: float) -> str:
     """Write exp(loss) so that a person can feel it, without overflow."""
-    if loss < math.log(1e6):
+    if loss < WEAK_LOSS:
         return f"{math.exp(loss):,.4g}"
-    return f"10^{loss / math.log(10):,.4g}"
+    return f"10^{loss / math.log(10):,.3g}"

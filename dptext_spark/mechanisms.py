@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from dptext_spark import geometry
 from dptext_spark.embedding import Embedding
 from dptext_spark.errors import ConfigError
-from dptext_spark.guarantee import Guarantee
+from dptext_spark.guarantee import Distances, Guarantee
 from dptext_spark.search import NearestWords
 
 # Below this, noise outgrows what single precision can hold.
@@ -90,11 +90,11 @@ class Mechanism(BaseModel, ABC):
     def guarantee(self, embedding: Embedding) -> Guarantee:
         """State what is proven for this mechanism on this embedding."""
 
-    def check_geometry(self, embedding: Embedding) -> None:
-        """Refuse an embedding of another geometry.
+    def check(self, embedding: Embedding) -> None:
+        """Refuse an embedding that the mechanism cannot serve.
 
         Raises:
-            ConfigError: The geometries differ.
+            ConfigError: The geometries differ, or the parameters do not suit the embedding.
         """
         if embedding.geometry != self.geometry:
             fitting = sorted(n for n, m in MECHANISMS.items() if m.geometry == embedding.geometry)
@@ -178,8 +178,7 @@ class EllipticalLaplace(Mechanism):
 
     def bind(self, embedding: Embedding, release_words: int) -> EuclideanNoise:
         """See :meth:`Mechanism.bind`."""
-        self.check_geometry(embedding)
-        self.least_eigenvalue(embedding)
+        self.check(embedding)
         return EuclideanNoise(
             vectors=embedding.vectors,
             epsilon=self.epsilon,
@@ -189,6 +188,11 @@ class EllipticalLaplace(Mechanism):
                 half_norms=_present(embedding.half_norms)[:release_words],
             ),
         )
+
+    def check(self, embedding: Embedding) -> None:
+        """See :meth:`Mechanism.check`; refuses a singular A as well."""
+        super().check(embedding)
+        self.least_eigenvalue(embedding)
 
     def least_eigenvalue(self, embedding: Embedding) -> float:
         """Smallest eigenvalue of A.
@@ -206,13 +210,26 @@ class EllipticalLaplace(Mechanism):
             )
         return least
 
+    def distances(self, embedding: Embedding) -> Distances:
+        """Distances between the embedding's words in the norm |A^(-1/2) (x - y)|."""
+        self.check(embedding)
+        inverse = None if self.mixing == 0.0 else self._power(embedding, -0.5)
+
+        def coordinates(rows: slice) -> NDArray[np.float64]:
+            points = embedding.vectors[rows].astype(np.float64)
+            return points if inverse is None else points @ inverse
+
+        return Distances.measure(len(embedding.vectors), coordinates)
+
     def _root(self, embedding: Embedding) -> NDArray[np.float64] | None:
-        if self.mixing == 0.0:
-            return None
+        return None if self.mixing == 0.0 else self._power(embedding, 0.5)
+
+    def _power(self, embedding: Embedding, exponent: float) -> NDArray[np.float64]:
+        """A power of A, by the eigendecomposition of Sigma."""
         axes, values = _present(embedding.covariance_vectors), _present(embedding.covariance_values)
-        scales = np.sqrt(self.mixing * np.maximum(values, 0.0) + 1.0 - self.mixing)
-        root: NDArray[np.float64] = (axes * scales) @ axes.T
-        return root
+        scales = (self.mixing * np.maximum(values, 0.0) + 1.0 - self.mixing) ** exponent
+        power: NDArray[np.float64] = (axes * scales) @ axes.T
+        return power
 
 
 def _present(array: NDArray[FloatT] | None) -> NDArray[FloatT]:
@@ -249,6 +266,7 @@ class Laplace(EllipticalLaplace):
             metric="Euclidean distance of their vectors",
             epsilon=self.epsilon,
             euclidean_epsilon=self.epsilon,
+            distances=self.distances(embedding),
             source="Feyisetan et al. 2020, section 2.4, by the triangle inequality and post-processing",
             fingerprint=embedding.fingerprint,
             assumptions=COMMON_ASSUMPTIONS,
@@ -284,6 +302,7 @@ class Mahalanobis(EllipticalLaplace):
             metric=f"regularized Mahalanobis norm (lambda {self.lambda_:g}) of their vectors' difference",
             epsilon=self.epsilon,
             euclidean_epsilon=self.epsilon / float(np.sqrt(self.least_eigenvalue(embedding))),
+            distances=self.distances(embedding),
             source="Xu et al. 2020, Theorem 1; Euclidean equivalent by Lemma 2",
             fingerprint=embedding.fingerprint,
             assumptions=COMMON_ASSUMPTIONS,

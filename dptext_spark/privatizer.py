@@ -204,13 +204,13 @@ class Privatizer:
         released = np.full(len(words), -1, dtype=np.int64)
         noise = self._noise.column(
             column,
-            purpose="word",
+            purpose=f"{words.kind} word",
             words_per_position=self.mechanism.uniforms_per_word(self.embedding.dimension),
         )
         for chunk in _chunks(known):
             released[chunk] = self._perturb(found[chunk], draws.uniforms(noise, chunk))
         if self.policy.oov == Oov.RANDOM:
-            noise = self._noise.column(column, purpose="unknown word", words_per_position=1)
+            noise = self._noise.column(column, purpose=f"unknown {words.kind} word", words_per_position=1)
             for chunk in _chunks(unknown):
                 released[chunk] = draws.uniforms(noise, chunk)[:, 0] * self.release_words
         return released

@@ -77,7 +77,7 @@ class Report:
         if self.kept:
             lines.append(f"Columns released as they are, without protection: {', '.join(self.kept)}.")
         lines.append(
-            "The counts below are exact facts about the private table; they are for those who run the job."
+            "The counts are exact facts about the private table: they are for those who run the job."
         )
         return lines
 
@@ -107,11 +107,15 @@ class Report:
 
     def describe(self) -> str:
         """Say guarantee, scope and counts in plain words."""
-        parts = ["Guarantee", self.guarantee.describe(), "", "Scope", *self.scope()[:-1], self.row_id]
+        parts = ["Guarantee", self.guarantee.describe(), "", "Scope", *self.scope(), self.row_id]
         if self.rows is not None:
-            parts += ["", f"Rows: {self.rows:,}"]
-        parts += [f"{name}: {self._count_line(counts)}" for name, counts in self.columns.items()]
+            parts += ["", self.describe_counts()]
         return "\n".join(parts)
+
+    def describe_counts(self) -> str:
+        """Say what was done to the words of each column."""
+        lines = [f"{name}: {self._count_line(counts)}" for name, counts in self.columns.items()]
+        return "\n".join([f"Rows: {self.rows:,}", *lines])
 
     def _count_line(self, counts: ColumnCounts) -> str:
         total = max(counts.tokens, 1)

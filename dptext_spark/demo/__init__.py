@@ -42,7 +42,8 @@ def run(folder: Path) -> None:
     table, bundle = folder / "queries.parquet", folder / "glove-50d"
     shutil.copyfile(QUERIES, table)
     _build(bundle)
-    rows = pq.read_table(table, columns=["id", "text"]).slice(0, SHOWN_ROWS).to_pylist()
+    queries = pq.read_table(table, columns=["id", "text"])
+    rows = queries.take(range(0, len(queries), len(queries) // SHOWN_ROWS)).to_pylist()[:SHOWN_ROWS]
     for epsilon in EPSILONS:
         output = folder / f"sanitized-epsilon-{epsilon:g}"
         command = {
@@ -57,7 +58,7 @@ def run(folder: Path) -> None:
             "overwrite": True,
         }
         options = privatize_options(command)
-        click.secho(f"\nEpsilon {epsilon:g}", bold=True)
+        click.secho(f"\n== Epsilon {epsilon:g}", bold=True)
         click.echo("$ dptext privatize " + _command_line(command))
         report = run_privatize(options)
         sanitized = pq.read_table(output, columns=["id", "text"]).to_pylist()
@@ -65,8 +66,9 @@ def run(folder: Path) -> None:
         for row in rows:
             click.echo(f"  {row['text'].strip()}")
             click.secho(f"    -> {released[row['id']]}", fg="green")
-        click.echo(report.describe())
+        click.echo(f"\n{report.guarantee.describe()}\n\n{report.describe_counts()}")
         click.echo(f"Output: {output}\nReport: {options.report_path}")
+    click.echo("\n== What is covered and what is not\n" + "\n".join(report.scope()))
 
 
 def _build(bundle: Path) -> None:

@@ -190,8 +190,7 @@ def _plan(
 ) -> Plan:
     if not isinstance(embedding, Embedding):
         embedding = Embedding.open(Path(embedding))
-    mechanism.check_geometry(embedding)
-    mechanism.guarantee(embedding)  # refuses parameters for which nothing is proven on this bundle
+    mechanism.check(embedding)
     return Plan(
         bundle=BundleFiles.send(spark, embedding),
         mechanism=mechanism,

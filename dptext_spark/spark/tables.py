@@ -107,6 +107,8 @@ _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 _LOCAL_SETTINGS: Final = {
     # Four attempts for each task: with fewer, a worker process that dies takes the job with it.
     "spark.master": "local[*,4]",
+    # Perturbing costs far more than reading: small partitions keep all cores busy to the end.
+    "spark.sql.files.minPartitionNum": str(8 * (os.cpu_count() or 1)),
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "true",
     "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING}",

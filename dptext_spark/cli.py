@@ -97,11 +97,28 @@ def _load_config(ctx: click.Context, _: click.Parameter, path: Path | None) -> N
     options = {
         p.opts[0].removeprefix("--"): p.name for p in ctx.command.params if p.name not in (None, "config")
     }
+    parameters = {p.name: p for p in ctx.command.params}
     try:
-        ctx.default_map = read_config(path, {option: str(name) for option, name in options.items()})
+        values = read_config(path, {option: str(name) for option, name in options.items()})
+        ctx.default_map = {name: _typed(parameters[name], value) for name, value in values.items()}
     except ConfigError as error:
         click.echo(f"dptext {ctx.info_name}: {error}", err=True)
         ctx.exit(2)
+
+
+def _typed(parameter: click.Parameter, value: Any) -> Any:
+    """Check a TOML value's type, for click would turn 5.5 into 5 and a string into its letters."""
+    if parameter.multiple and isinstance(value, str):
+        value = [value]
+    kind = {"float": float | int, "integer": int, "boolean": bool}.get(parameter.type.name, str | int)
+    items = value if parameter.multiple and isinstance(value, list) else [value]
+    if not all(isinstance(item, kind) and isinstance(item, bool) == (kind is bool) for item in items):
+        raise ConfigError(
+            f"Option {parameter.opts[0].removeprefix('--')} in the configuration file has the wrong type",
+            allowed=("one or a list of " if parameter.multiple else "") + parameter.type.name,
+            got=repr(value),
+        )
+    return value
 
 
 def _given(values: dict[str, Any]) -> dict[str, Any]:
@@ -115,7 +132,7 @@ def embedding_command(**values: Any) -> None:
     from dptext_spark.bundle import build_embedding
 
     options = embedding_options(_given(values))
-    bundle = build_embedding(**dict(options), progress=True)
+    bundle = build_embedding(**dict(options))
     manifest = bundle.manifest
     click.echo(
         f"{options.output}: {manifest.words:,} words, {manifest.releasable:,} may be output, "

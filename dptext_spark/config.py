@@ -143,7 +143,8 @@ def all_of(*steps: Callable[[], Any]) -> list[Any]:
     if len(failures) == 1:
         raise failures[0]
     if failures:
-        raise ConfigError("\n".join([f"{len(failures)} things are wrong", *map(str, failures)]))
+        listed = "\n  ".join(map(str, failures)).rstrip(".")
+        raise ConfigError(f"{len(failures)} things are wrong:\n  {listed}")
     return results
 
 
@@ -222,15 +223,19 @@ def _collect(command: str, *steps: Callable[[], Any]) -> list[Any]:
 
 def _problem(error: Mapping[str, Any]) -> str:
     """Write one of pydantic's findings in this package's form."""
-    name = ".".join(str(part) for part in error["loc"][:1])
-    option = f"Option --{name}" if name else "Options"
+    option = f"Option --{error['loc'][0]}"
     if error["type"] == "missing":
         return f"{option} is missing."
     if error["type"] == "extra_forbidden":
         return f"{option} is not an option of this command or mechanism."
-    message = error["msg"].removeprefix("Value error, ")
-    got = "" if not name else f" Got: {error['input']!r}."
-    return f"{option}: {message[0].lower()}{message[1:]}.{got}"
+    bounds = error.get("ctx", {})
+    allowed = {
+        "greater_than_equal": f"a number, {bounds.get('ge', 0):g} or more",
+        "less_than_equal": f"a number, {bounds.get('le', 0):g} or less",
+        "finite_number": "a finite number",
+        "enum": str(bounds.get("expected", "")).replace("'", ""),
+    }.get(error["type"], error["msg"].removeprefix("Input should be "))
+    return str(ConfigError(f"{option} has a wrong value", allowed=allowed, got=repr(error["input"])))
 
 
 def read_config(path: Path, allowed: Mapping[str, str]) -> dict[str, Any]:

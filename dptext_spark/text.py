@@ -81,12 +81,12 @@ class TextPolicy:
     def describe(self) -> list[str]:
         """Say what the guarantee does not cover under this policy."""
         covered = {
-            "all": "Every word of the sanitized columns is covered.",
-            "content": "Stop words are released as they are; only the other words are covered.",
+            "all": "Every word of the sanitized columns that the vocabulary has is covered.",
+            "content": "Stop words are released as they are; only the other words of the vocabulary are covered.",
         }.get(
             self.protect,
-            f"Only words inside the slots of column {self.slots_column} are covered; all other words are "
-            "released as they are.",
+            f"Only words inside the slots of column {self.slots_column} that the vocabulary has are covered; all "
+            "other words are released as they are.",
         )
         unknown = {
             Oov.MASK: f"become {PLACEHOLDER}: their positions are visible.",

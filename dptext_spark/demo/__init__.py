@@ -43,7 +43,7 @@ def run(folder: Path) -> None:
     shutil.copyfile(QUERIES, table)
     _build(bundle)
     queries = pq.read_table(table, columns=["id", "text"])
-    rows = queries.take(range(0, len(queries), len(queries) // SHOWN_ROWS)).to_pylist()[:SHOWN_ROWS]
+    rows = queries.to_pylist()[:: len(queries) // SHOWN_ROWS][:SHOWN_ROWS]
     for epsilon in EPSILONS:
         output = folder / f"sanitized-epsilon-{epsilon:g}"
         command = {
@@ -75,7 +75,7 @@ def _build(bundle: Path) -> None:
     try:
         Embedding.open(bundle)
     except BundleError:
-        build_embedding(GLOVE, bundle, overwrite=bundle.exists(), progress=True)
+        build_embedding(GLOVE, bundle, overwrite=bundle.exists())
 
 
 def _command_line(options: dict[str, object]) -> str:

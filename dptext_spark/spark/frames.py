@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Final
 
 import pandas as pd
 import pyarrow as pa
@@ -26,9 +25,6 @@ from dptext_spark.noise import NoiseKey, ReleaseNoise
 from dptext_spark.privatizer import COUNTERS, Privatizer, check_release_words
 from dptext_spark.spark.distribution import BundleFiles
 from dptext_spark.text import Oov, TextPolicy
-
-_ROW_ID: Final = "__dptext_row_id"
-_SLOTS: Final = "__dptext_slots"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,17 +61,23 @@ def counter(column: str, counter: str) -> str:
 def _sanitize_batches(
     plan: Plan, sanitized: tuple[str, ...], output: tuple[str, ...], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Sanitize the columns of Arrow batches; runs in Python workers."""
+    """Sanitize the columns of Arrow batches: ``output``, row ids, slots if any; runs in Python workers."""
     privatizer = plan.open()
     for batch in batches:
-        columns = {name: batch.column(name) for name in batch.schema.names}
-        ids, slots = columns[_ROW_ID], columns.get(_SLOTS)
+        columns = dict(zip(output, batch.columns, strict=False))
+        ids, *slots = batch.columns[len(output) :]
+        counts: list[pa.Array] = []
         for name in sanitized:
-            result = privatizer.sanitize(columns[name], ids, column=name, slots=slots)
+            result = privatizer.sanitize(columns[name], ids, column=name, slots=slots[0] if slots else None)
             columns[name] = result.values
-            columns |= {counter(name, c): pa.array(getattr(result.counts, c)) for c in COUNTERS}
-        counters = [counter(name, c) for name in sanitized for c in COUNTERS]
-        yield pa.RecordBatch.from_pydict({name: columns[name] for name in [*output, *counters]})
+            counts += [pa.array(getattr(result.counts, c)) for c in COUNTERS]
+        arrays = [*columns.values(), *counts]
+        yield pa.RecordBatch.from_arrays(arrays, names=_positional(len(arrays)))
+
+
+def _positional(count: int) -> list[str]:
+    """Names for inner columns: pyspark's mapInArrow cannot take every name that a table may have."""
+    return [f"c{i}" for i in range(count)]
 
 
 def privatize(
@@ -243,10 +245,25 @@ class TableColumns:
             wrong.append(f"{self.id} ({types[self.id].simpleString()}), not an integer or string id")
         if wrong:
             raise InputError("Columns have the wrong type", got="; ".join(wrong))
+        self._check_ambiguity(df, extra)
+        if twice := sorted({name for name in self.sanitized if self.sanitized.count(name) > 1}):
+            raise InputError("Columns are named twice as text or tokens", got=", ".join(twice))
         if clash := sorted(set(self.sanitized) & set(self.keep)):
             raise InputError("Columns are both sanitized and kept raw", got=", ".join(clash))
         if not self.sanitized:
             raise InputError("No column is to be sanitized", do="Name one as text or tokens")
+
+    def _check_ambiguity(self, df: DataFrame, extra: Sequence[str]) -> None:
+        exact = df.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
+        forms = [name if exact else name.lower() for name in df.columns]
+        named = dict.fromkeys([*self.sanitized, *self.keep, *extra])
+        if ambiguous := [n for n in named if forms.count(n if exact else n.lower()) > 1]:
+            raise InputError(
+                "Several columns of the input table have the same name",
+                allowed="names that differ" if exact else "names that differ in more than capitals",
+                got=", ".join(ambiguous),
+                do="Rename them" if exact else "Rename them, or set spark.sql.caseSensitive to true",
+            )
 
     def sanitize(
         self, df: DataFrame, plan: Plan, row_id: Column, observation: Observation | None = None
@@ -261,18 +278,20 @@ class TableColumns:
         """
         chosen = {*self.sanitized, *self.keep}
         output = tuple(name for name in df.columns if name in chosen)
-        inputs = [*map(quoted, output), row_id.cast("string").alias(_ROW_ID)]
+        inputs = [*map(quoted, output), row_id.cast("string")]
         if plan.policy.slots_column:
-            inputs.append(quoted(plan.policy.slots_column).alias(_SLOTS))
-        fields = [StructField(name, df.schema[name].dataType) for name in output]
+            inputs.append(quoted(plan.policy.slots_column))
+        inputs = [column.alias(name) for column, name in zip(inputs, _positional(len(inputs)), strict=True)]
         counters = [counter(name, c) for name in self.sanitized for c in COUNTERS]
-        schema = StructType([*fields, *(StructField(name, LongType()) for name in counters)])
+        types = [*(df.schema[name].dataType for name in output), *(LongType() for _ in counters)]
+        names = _positional(len(types))
+        schema = StructType([StructField(*field) for field in zip(names, types, strict=True)])
         batches = partial(_sanitize_batches, plan, self.sanitized, output)
         result = df.select(*inputs).mapInArrow(batches, schema)
         if observation is not None:
-            sums = [F.sum(quoted(name)).alias(name) for name in counters]
+            sums = [F.sum(n).alias(c) for n, c in zip(names[len(output) :], counters, strict=True)]
             result = result.observe(observation, F.count(F.lit(1)).alias("rows"), *sums)
-        return result.select(*map(quoted, output))
+        return result.select(*[F.col(n).alias(name) for n, name in zip(names, output, strict=False)])
 
 
 def check_ids(df: DataFrame, name: str) -> None:

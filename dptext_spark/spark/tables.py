@@ -34,9 +34,16 @@ class Storage:
         self._conf: Any = spark.sparkContext._jsc.hadoopConfiguration()
 
     def _at(self, path: str) -> tuple[Any, Any]:
-        place = self._jvm.org.apache.hadoop.fs.Path(path)
-        system = place.getFileSystem(self._conf)
-        return system, system.makeQualified(place)
+        try:
+            place = self._jvm.org.apache.hadoop.fs.Path(path)
+            system = place.getFileSystem(self._conf)
+            return system, system.makeQualified(place)
+        except (Py4JJavaError, PySparkException) as error:
+            raise ConfigError(
+                f"The path {path} cannot be used",
+                got=_condition(error),
+                do="Correct it, or give Spark the library for its scheme (spark-submit --packages)",
+            ) from None
 
     def exists(self, path: str) -> bool:
         """Say whether anything is at ``path``."""
@@ -44,8 +51,18 @@ class Storage:
         return bool(system.exists(place))
 
     def qualified(self, path: str) -> str:
-        """Give the full path with scheme, so that two spellings of one place compare equal."""
+        """Give the full path with scheme."""
         return str(self._at(path)[1].toString())
+
+    def real(self, path: str) -> str:
+        """Give the full path with symbolic links of local files followed: one place has one such path."""
+        uri = self._at(path)[1].toUri()
+        return f"file:{os.path.realpath(uri.getPath())}" if uri.getScheme() == "file" else str(uri.toString())
+
+    def matches(self, pattern: str) -> list[str]:
+        """Give the paths that a path or pattern stands for; itself where nothing is there."""
+        system, place = self._at(pattern)
+        return [str(status.getPath().toString()) for status in system.globStatus(place) or ()] or [pattern]
 
     def url_path(self, path: str) -> str:
         """Give the URL-encoded path without scheme and host."""
@@ -131,7 +148,8 @@ def run_privatize(options: PrivatizeOptions) -> Report:
     release = Release(options)
     spark = session("dptext privatize")
     storage = Storage(spark)
-    _check_output(storage, options)
+    with _plain_errors("The paths of input, output or report could not be looked up"):
+        _check_output(storage, options)
     df = _read(spark, options.input)
     columns = TableColumns(text=options.text, tokens=options.tokens, keep=options.keep, id=options.id)
     columns.check(df, release.policy)
@@ -162,7 +180,8 @@ def run_privatize(options: PrivatizeOptions) -> Report:
         _write(storage, columns.sanitize(df, plan, row_id, observation), options)
     found = observation.get
     report = replace(report, rows=found["rows"], columns=_column_counts(columns.sanitized, found))
-    storage.write(options.report_path, report.to_json())
+    with _plain_errors("The output was written, but its report could not be"):
+        storage.write(options.report_path, report.to_json())
     return report
 
 
@@ -172,12 +191,13 @@ def _column_counts(columns: Iterable[str], found: Mapping[str, Any]) -> dict[str
 
 
 def _check_output(storage: Storage, options: PrivatizeOptions) -> None:
-    source, target = storage.qualified(options.input), storage.qualified(options.output)
-    if f"{source}/".startswith(f"{target}/") or f"{target}/".startswith(f"{source}/"):
+    _check_apart(storage, "Output and input", "--output", options.input, options.output)
+    _check_apart(storage, "Report and input", "--report", options.input, options.report_path)
+    _check_apart(storage, "Report and output", "--report", options.output, options.report_path)
+    if not options.overwrite and storage.exists(options.report_path):
         raise ConfigError(
-            "Output and input lie inside one another",
-            got=f"{source} and {target}",
-            do="Choose another --output",
+            f"The report {options.report_path} exists",
+            do="Choose another place with --report, or replace it with --overwrite",
         )
     if not storage.exists(options.output):
         return
@@ -192,6 +212,15 @@ def _check_output(storage: Storage, options: PrivatizeOptions) -> None:
             allowed="with --overwrite, a folder with a _SUCCESS file",
             do="Remove it by hand if it may go",
         )
+
+
+def _check_apart(storage: Storage, what: str, option: str, source: str, target: str) -> None:
+    goal = storage.real(target)
+    for place in map(storage.real, storage.matches(source)):
+        if f"{place}/".startswith(f"{goal}/") or f"{goal}/".startswith(f"{place}/"):
+            raise ConfigError(
+                f"{what} lie inside one another", got=f"{place} and {goal}", do=f"Choose another {option}"
+            )
 
 
 def _read(spark: SparkSession, path: str) -> DataFrame:
@@ -226,9 +255,10 @@ def _row_id(storage: Storage, df: DataFrame, options: PrivatizeOptions) -> tuple
             got=options.input,
             do="Name the rows with --id, or give the folder",
         )
-    path = F.regexp_replace(F.col("_metadata.file_path"), rf"^[^/]*:(//[^/]*)?{prefix}/", "")
+    metadata = df.metadataColumn("_metadata")  # unlike a name it cannot mean a column of the table
+    path = F.regexp_replace(metadata["file_path"], rf"^[^/]*:(//[^/]*)?{prefix}/", "")
     return (
-        F.concat_ws("\n", F.col("_metadata.row_index").cast("string"), path),
+        F.concat_ws("\n", metadata["row_index"].cast("string"), path),
         "Rows are named by their file's path below the input and their position in it: a copy of the "
         "table in other files gets other noise. Name them by a column with --id where there is one.",
     )
@@ -256,7 +286,7 @@ def _write(storage: Storage, result: DataFrame, options: PrivatizeOptions) -> No
 
 
 @contextmanager
-def _plain_errors() -> Iterator[None]:
+def _plain_errors(what: str = "The Spark job failed and no output was written") -> Iterator[None]:
     """Turn Spark's exceptions into this package's; worker errors come through in one line."""
     try:
         yield
@@ -264,12 +294,13 @@ def _plain_errors() -> Iterator[None]:
         found = re.search(r"dptext_spark\.errors\.(\w+): (.+)", str(error))
         if found:
             raise getattr(errors, found[1], JobError)(found[2].rstrip(".")) from None
-        raise JobError(
-            "The Spark job failed and no output was written", got=_condition(error), do="See Spark's log"
-        ) from None
+        raise JobError(what, got=_condition(error), do="See Spark's log") from None
 
 
 def _condition(error: Exception) -> str:
     """Name a Spark error without its text, which can quote data."""
-    found = re.search(r"\[([A-Z_0-9.]+)\]", str(error))
-    return found[1] if found else type(error).__name__
+    if found := re.search(r"\[([A-Z_0-9.]+)\]", str(error)):
+        return found[1]
+    if isinstance(error, Py4JJavaError):
+        return str(error.java_exception.getClass().getName())
+    return type(error).__name__

@@ -45,6 +45,8 @@ from dptext_spark.errors import BundleError
 from dptext_spark.readers import Source, open_source
 
 _ROW_ORDER = "releasable first, then source order"
+# Squares and products of such lengths are far from the ends of float32's range.
+_LENGTHS = (1e-9, 1e12)
 _BLOCK_FLOATS = 2**19
 
 
@@ -226,11 +228,10 @@ def _with_length(
 ) -> NDArray[np.floating[Any]]:
     squares = _squared_norms(vectors)
     _refuse(squares == 0, place, "the vector is zero", allowed="vectors with a length")
+    shortest, longest = _LENGTHS
+    out_of_range = (squares < shortest**2) | (squares > longest**2)
     _refuse(
-        squares / 2 > np.finfo(np.float32).max,
-        place,
-        "the vector is too long",
-        allowed="half its squared length within float32",
+        out_of_range, place, "the vector's length is out of range", allowed=f"{shortest:g} to {longest:g}"
     )
     return vectors
 

@@ -38,6 +38,20 @@ def column_kind(data_type: pa.DataType, column: str) -> Kind:
     )
 
 
+def check_unicode(values: pa.Array, column: str) -> None:
+    """Refuse strings that are not UTF-8: Parquet and Spark do not check what is in a string column.
+
+    Raises:
+        InputError: A string is not valid UTF-8.
+    """
+    try:
+        values.validate(full=True)
+    except pa.ArrowInvalid:  # its text is left out of the chain: it belongs to the data
+        raise InputError(
+            f"Column {column} has strings that are not valid UTF-8", do="Repair them before the job"
+        ) from None
+
+
 def id_bytes(ids: pa.Array) -> list[bytes]:
     """Encode row ids for the noise's context: equal numbers of different widths give equal bytes.
 

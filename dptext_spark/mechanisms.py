@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-from dptext_spark import geometry
 from dptext_spark.embedding import Embedding
 from dptext_spark.errors import ConfigError
+from dptext_spark.geometry import ExactProduct, gamma_quantile, uniform_directions
 from dptext_spark.guarantee import Distances, Guarantee
 from dptext_spark.search import NearestWords
 
@@ -129,22 +129,22 @@ class EuclideanNoise:
     Attributes:
         vectors: float32 (V, n), the input words' vectors.
         epsilon: Nats per unit of distance.
-        root: float64 (n, n), A^(1/2); None stands for the identity.
+        root: A^(1/2); None stands for the identity.
         search: Nearest released word.
     """
 
     vectors: NDArray[np.float32]
     epsilon: float
-    root: NDArray[np.float64] | None
+    root: ExactProduct | None
     search: NearestWords
 
     def noise(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
         """Turn uniforms (t, n + 1) into noise vectors (t, n); the first uniform gives the radius."""
         dimension = uniforms.shape[1] - 1
-        radii = geometry.gamma_quantile(dimension, uniforms[:, 0]) / self.epsilon
-        noise = geometry.uniform_directions(uniforms[:, 1:])
+        radii = gamma_quantile(dimension, uniforms[:, 0]) / self.epsilon
+        noise = uniform_directions(uniforms[:, 1:])
         if self.root is not None:
-            noise = noise @ self.root
+            noise = self.root.times(noise)
         noise *= radii[:, None]
         return noise
 
@@ -221,8 +221,8 @@ class EllipticalLaplace(Mechanism):
 
         return Distances.measure(len(embedding.vectors), coordinates)
 
-    def _root(self, embedding: Embedding) -> NDArray[np.float64] | None:
-        return None if self.mixing == 0.0 else self._power(embedding, 0.5)
+    def _root(self, embedding: Embedding) -> ExactProduct | None:
+        return None if self.mixing == 0.0 else ExactProduct.of(self._power(embedding, 0.5))
 
     def _power(self, embedding: Embedding, exponent: float) -> NDArray[np.float64]:
         """A power of A, by the eigendecomposition of Sigma."""
@@ -242,7 +242,7 @@ def _present(array: NDArray[FloatT] | None) -> NDArray[FloatT]:
 COMMON_ASSUMPTIONS: Final = (
     "the embedding and the release vocabulary were not made from the private table",
     "the noise key stays secret, and BLAKE2b and AES-256 are pseudorandom",
-    "arithmetic stands for real numbers: uniforms have 52 bits, noise 53",
+    "arithmetic stands for real numbers: uniforms have 52 bits, noise at least 40",
 )
 
 
@@ -261,6 +261,7 @@ class Laplace(EllipticalLaplace):
 
     def guarantee(self, embedding: Embedding) -> Guarantee:
         """Epsilon in Euclidean distance."""
+        self.check(embedding)
         return Guarantee(
             mechanism=self.name,
             metric="Euclidean distance of their vectors",
@@ -293,10 +294,11 @@ class Mahalanobis(EllipticalLaplace):
     @property
     def mixing(self) -> float:
         """The paper's lambda."""
-        return self.lambda_
+        return self.lambda_ + 0.0  # -0.0 is 0.0, also where the law is written down
 
     def guarantee(self, embedding: Embedding) -> Guarantee:
         """Epsilon in the regularized Mahalanobis norm, weaker in Euclidean distance."""
+        self.check(embedding)
         return Guarantee(
             mechanism=self.name,
             metric=f"regularized Mahalanobis norm (lambda {self.lambda_:g}) of their vectors' difference",

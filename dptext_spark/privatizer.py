@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dptext_spark.columns import Words, column_kind, id_bytes, slices
+from dptext_spark.columns import Words, check_unicode, column_kind, id_bytes, slices
 from dptext_spark.embedding import Embedding
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.mechanisms import Mechanism
@@ -120,10 +120,17 @@ class Privatizer:
             slots: Slots of each row, for the policy ``slots:COLUMN``.
 
         Raises:
-            InputError: Types are wrong, an id is null, or a word is unknown under the policy ``fail``.
+            InputError: Types or lengths are wrong, an id is null, a text is not Unicode, or a word is
+                unknown under the policy ``fail``.
         """
         column_kind(values.type, column)
+        check_unicode(values, column)
         row_ids = id_bytes(ids)
+        if len(ids) != len(values) or (slots is not None and len(slots) != len(values)):
+            raise InputError(
+                f"Column {column} has other rows than its ids or slots",
+                got=f"{len(values)} rows, {len(ids)} ids",
+            )
         parts = [
             self._sanitize(values[part], row_ids[part], column, None if slots is None else slots[part])
             for part in slices(values)

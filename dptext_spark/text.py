@@ -82,11 +82,11 @@ class TextPolicy:
         """Say what the guarantee does not cover under this policy."""
         covered = {
             "all": "Every word of the sanitized columns that the vocabulary has is covered.",
-            "content": "Stop words are released as they are; only the other words of the vocabulary are covered.",
+            "content": "Stop words are released as they are; the other words of the vocabulary are covered.",
         }.get(
             self.protect,
-            f"Only words inside the slots of column {self.slots_column} that the vocabulary has are covered; all "
-            "other words are released as they are.",
+            f"Only words inside the slots of column {self.slots_column} that the vocabulary has are covered; "
+            "all others are released as they are.",
         )
         unknown = {
             Oov.MASK: f"become {PLACEHOLDER}: their positions are visible.",
@@ -138,7 +138,7 @@ def slot_values(slots: object) -> list[str] | None:
     if isinstance(slots, str):
         try:
             slots = json.loads(slots)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
     if not isinstance(slots, Iterable) or isinstance(slots, str | bytes | dict):
         return None
@@ -165,7 +165,7 @@ def protected_by_slots(words: Sequence[str | None], slots: object) -> list[bool]
     for value in values:
         wanted = [match_form(word, lower=True) for word in tokenize(value)]
         starts = _occurrences(forms, wanted) if wanted else []
-        if wanted and not starts:
+        if value.strip() and not starts:
             return [True] * len(forms)
         for start in starts:
             protected[start : start + len(wanted)] = [True] * len(wanted)

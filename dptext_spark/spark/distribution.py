@@ -37,12 +37,15 @@ class BundleFiles:
         if (context.master or "").split("[")[0] == "local":
             return cls(path=str(path), fingerprint=fingerprint)
         files = tuple(sorted(file.name for file in path.iterdir()))
+        sent = {file.rpartition("/")[2] for file in context.listFiles}
         # Spark names a sent file by its last path part alone: links give each bundle names of its own.
-        links = Path(tempfile.mkdtemp(prefix="dptext-spark-"))
+        links = Path(SparkFiles.getRootDirectory(), "dptext-spark", fingerprint)
+        links.mkdir(parents=True, exist_ok=True)
         for name in files:
             link = links / _sent_name(fingerprint, name)
-            link.symlink_to(path / name)
-            context.addFile(str(link))
+            if link.name not in sent:
+                link.symlink_to(path / name)
+                context.addFile(link.as_uri())  # of a path, and not a URI, Spark would follow the link
         return cls(path=str(path), fingerprint=fingerprint, files=files)
 
     def open(self) -> Embedding:

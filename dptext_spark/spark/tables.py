@@ -225,7 +225,9 @@ def _check_apart(storage: Storage, what: str, option: str, source: str, target: 
 
 def _read(spark: SparkSession, path: str) -> DataFrame:
     try:
-        return spark.read.parquet(path)
+        df = spark.read.parquet(path)
+        _check_complete(df, path)
+        return df
     except AnalysisException as error:
         raise InputError(
             f"The input {path} cannot be read as a table",
@@ -238,6 +240,18 @@ def _read(spark: SparkSession, path: str) -> DataFrame:
             allowed="a Parquet file, or a folder of Parquet files",
             got=_condition(error),
         ) from None
+
+
+def _check_complete(df: DataFrame, path: str) -> None:
+    """Refuse a folder of which Spark would leave files out without a word."""
+    everything = df.sparkSession.read.option("recursiveFileLookup", "true").schema(df.schema).parquet(path)
+    if unread := set(everything.inputFiles()).difference(df.inputFiles()):
+        raise InputError(
+            f"The input {path} has files in subfolders that are not part of the table",
+            allowed="files in the folder itself, or in subfolders named COLUMN=VALUE, not both",
+            got=f"{len(unread)} more files",
+            do="Give each folder to a run of its own, or name the subfolders so",
+        )
 
 
 def _row_id(storage: Storage, df: DataFrame, options: PrivatizeOptions) -> tuple[Column, str]:

@@ -1,0 +1,58 @@
+"""Embedding bundles that many tests share; each is built once per session."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dptext_spark.bundle import build_embedding
+from dptext_spark.demo import GLOVE
+from dptext_spark.embedding import Embedding
+from tests.helpers import worlds
+
+
+@pytest.fixture(scope="session")
+def demo_bundle(tmp_path_factory: pytest.TempPathFactory) -> Embedding:
+    """8,000 GloVe words in 50 dimensions, lower case."""
+    return build_embedding(GLOVE, tmp_path_factory.mktemp("demo") / "glove-50d")
+
+
+@pytest.fixture(scope="session")
+def line(tmp_path_factory: pytest.TempPathFactory) -> Embedding:
+    """Five words on a line."""
+    return worlds.build(tmp_path_factory.mktemp("line"), [[-1.0], [-0.25], [0.5], [0.75], [2.0]])
+
+
+@pytest.fixture(scope="session")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Embedding:
+    """Six words in the plane, spread three times wider along a slanted axis than across it."""
+    points = [[1.2, 0.9], [-1.1, -0.7], [0.4, -0.3], [-0.2, 0.6], [1.9, 1.6], [-0.9, 0.1]]
+    return worlds.build(tmp_path_factory.mktemp("plane"), points)
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Embedding:
+    """300 words in 50 dimensions of uneven variance; only the first 200 may be released."""
+    folder = tmp_path_factory.mktemp("small")
+    return worlds.build(folder, worlds.uneven(300, 50), release_words=200)
+
+
+@pytest.fixture(scope="session")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Embedding:
+    """700 words in 300 dimensions of uneven variance."""
+    return worlds.build(tmp_path_factory.mktemp("large"), worlds.uneven(700, 300))
+
+
+@pytest.fixture(scope="session")
+def flat(tmp_path_factory: pytest.TempPathFactory) -> Embedding:
+    """Words of a plane inside a space of three dimensions: their covariance is singular."""
+    points = np.random.default_rng(3).standard_normal((20, 3))
+    points[:, 2] = 0.0
+    return worlds.build(tmp_path_factory.mktemp("flat"), points)
+
+
+@pytest.fixture(scope="session")
+def ball(tmp_path_factory: pytest.TempPathFactory) -> Embedding:
+    """Points of the Poincaré ball."""
+    points = np.random.default_rng(4).uniform(-0.5, 0.5, (20, 2))
+    return worlds.build(tmp_path_factory.mktemp("ball"), points, geometry="poincare")

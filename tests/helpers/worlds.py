@@ -1,0 +1,50 @@
+"""Tiny embedding worlds: bundles built from generated text files, as a user would build them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dptext_spark.bundle import build_embedding
+from dptext_spark.embedding import Embedding
+from dptext_spark.mechanisms import Mechanism
+from dptext_spark.noise import NoiseKey, ReleaseNoise
+
+KEY = NoiseKey(bytes(range(32)))
+"""The fixed key that makes every run draw the same noise; worthless outside these tests."""
+
+
+def words(count: int) -> list[str]:
+    return [f"w{row}" for row in range(count)]
+
+
+def build(
+    folder: Path, vectors: np.ndarray | Sequence[Any], names: list[str] | None = None, **options: Any
+) -> Embedding:
+    """Write rows in GloVe's text format, in full precision, and build the bundle beside the file."""
+    rows = np.asarray(vectors)
+    lines = (
+        f"{name} {' '.join(map(str, row.tolist()))}\n"
+        for name, row in zip(names or words(len(rows)), rows, strict=True)
+    )
+    source = folder / "source.txt"
+    source.write_text("".join(lines), encoding="utf-8")
+    return build_embedding(source, folder / "bundle", **options)
+
+
+def uneven(count: int, dimension: int, *, seed: int = 1, spread: float = 10.0) -> np.ndarray:
+    """Correlated vectors (count, dimension) whose standard deviations span a factor of ``spread``."""
+    rng = np.random.default_rng(seed)
+    axes = np.linalg.qr(rng.standard_normal((dimension, dimension)))[0]
+    scales = np.geomspace(1.0, 1.0 / spread, dimension)
+    return ((rng.standard_normal((count, dimension)) * scales) @ axes).astype(np.float32)
+
+
+def release(
+    mechanism: Mechanism, embedding: Embedding, *, key: NoiseKey = KEY, salt: str = ""
+) -> ReleaseNoise:
+    """Derive the noise of a release as the jobs do, from the fixed key."""
+    return ReleaseNoise.of(key, salt=salt, law=mechanism.law(), fingerprint=embedding.fingerprint)

@@ -1,0 +1,270 @@
+"""Keyed noise: a pure function of every field of its context, pinned to an independent derivation."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import struct
+import traceback
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dptext_spark import noise
+from dptext_spark.errors import ConfigError
+from dptext_spark.noise import ColumnNoise, NoiseKey, ReleaseNoise, to_uniform
+
+SECRET = bytes(range(32))
+CONTEXT: dict[str, Any] = {
+    "secret": SECRET,
+    "salt": "march",
+    "law": "elliptical-laplace",
+    "epsilon": 5.0,
+    "mixing": 0.25,
+    "fingerprint": "0f" * 32,
+    "column": "text",
+    "purpose": "word",
+    "row_id": b"42",
+    "content": (b"\x05\0\0\0\0\0\0\0", b"hello"),
+    "position": 0,
+}
+
+
+def words_of(positions: int = 500, width: int = 3, **changes: Any) -> np.ndarray:
+    """The noise words (positions, width) of a context, through the real derivation."""
+    at = CONTEXT | changes
+    law = {"law": at["law"], "epsilon": at["epsilon"], "mixing": at["mixing"]}
+    release = ReleaseNoise.of(NoiseKey(at["secret"]), salt=at["salt"], law=law, fingerprint=at["fingerprint"])
+    column = release.column(at["column"], purpose=at["purpose"], words_per_position=width)
+    out = np.zeros((positions, width), dtype=np.uint64)
+    column.fill(out, column.row_key(at["row_id"], at["content"]), at["position"])
+    return out
+
+
+def reference_words(positions: int, width: int, **changes: Any) -> np.ndarray:
+    """The same by the specification alone: BLAKE2b over prefixed fields, then AES-256 of a counter."""
+    at = CONTEXT | changes
+
+    def keyed(key: bytes, *fields: bytes) -> bytes:
+        message = b"".join(struct.pack("<Q", len(field)) + field for field in fields)
+        return hashlib.blake2b(message, key=key, digest_size=32, person=b"dptext-noise").digest()
+
+    context = (
+        f'{{"fingerprint": "{at["fingerprint"]}", '
+        f'"law": {{"epsilon": {at["epsilon"]!r}, "law": "{at["law"]}", "mixing": {at["mixing"]!r}}}, '
+        f'"salt": "{at["salt"]}", "version": 1}}'
+    )
+    release = keyed(at["secret"], b"release", context.encode())
+    column = keyed(release, b"column", at["column"].encode(), at["purpose"].encode())
+    row = keyed(column, at["row_id"], *at["content"])
+    first = at["position"] * width
+    last = first + positions * width
+    counters = b"".join(block.to_bytes(16, "big") for block in range(first // 2, last // 2 + 1))
+    stream = Cipher(algorithms.AES256(row), modes.ECB()).encryptor().update(counters)
+    skip = first % 2
+    return np.frombuffer(stream, "<u8")[skip : skip + positions * width].reshape(positions, width)
+
+
+def test_the_same_context_gives_the_same_noise() -> None:
+    np.testing.assert_array_equal(words_of(), words_of())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"salt": "april"},
+        {"salt": ""},
+        {"law": "another-law"},
+        {"epsilon": 5.000000000000001},
+        {"mixing": 0.0},
+        {"fingerprint": "1f" * 32},
+        {"column": "title"},
+        {"purpose": "unknown word"},
+        {"row_id": b"43"},
+        {"content": (b"\x05\0\0\0\0\0\0\0", b"hellp")},
+        {"position": 500},
+        {"secret": bytes(range(1, 33))},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_every_field_of_the_context_changes_all_noise(changes: dict[str, Any]) -> None:
+    """Rejects a derivation that forgets the field; above all epsilon (see the linear-combination attack)."""
+    other = words_of(**changes)
+    # By chance two words agree with probability 2^-64 each.
+    assert np.intersect1d(words_of(), other).size == 0
+    # 96,000 fair bits differ in half of all places, standard deviation 0.0016.
+    differing = np.unpackbits((words_of() ^ other).view(np.uint8)).mean()
+    assert differing == pytest.approx(0.5, abs=0.01)
+
+
+def test_the_format_version_changes_all_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = words_of()
+    monkeypatch.setattr(noise, "FORMAT_VERSION", noise.FORMAT_VERSION + 1)
+    assert np.intersect1d(before, words_of()).size == 0
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"column": "ab", "purpose": "c"}, {"column": "a", "purpose": "bc"}),
+        ({"row_id": b"ab", "content": (b"c",)}, {"row_id": b"a", "content": (b"bc",)}),
+        ({"content": (b"ab", b"c")}, {"content": (b"a", b"bc")}),
+        ({"content": (b"ab",)}, {"content": (b"ab", b"")}),
+        ({"salt": 'x", "version": 1'}, {"salt": "x"}),
+        ({"salt": "ab", "fingerprint": "c"}, {"salt": "a", "fingerprint": "bc"}),
+    ],
+)
+def test_borders_between_fields_matter(one: dict[str, Any], other: dict[str, Any]) -> None:
+    """Rejects plain concatenation of the fields."""
+    assert np.intersect1d(words_of(**one), words_of(**other)).size == 0
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 51, 301])
+@pytest.mark.parametrize("position", [0, 1, 7, 100_001])
+def test_the_derivation_is_the_documented_one(width: int, position: int) -> None:
+    """Rejects any other cipher, mode, byte order or offset, through primitives put together anew."""
+    expected = reference_words(40, width, position=position)
+    np.testing.assert_array_equal(words_of(40, width, position=position), expected)
+
+
+def test_known_answer() -> None:
+    """Pins the noise: if this fails, every release under an old key changes; raise FORMAT_VERSION."""
+    assert words_of(2, 3, position=1).astype("<u8").tobytes().hex() == (
+        "2595dbf90e12c66cb19b5d3811ddb683415e9a4338772648b91f18987975ccd6af5ab20945d46f6f52a711b4134b9e74"
+    )
+
+
+COLUMN = ColumnNoise(key=NoiseKey(SECRET), words_per_position=1)
+ROW_KEY = COLUMN.row_key(b"1", (b"text",))
+
+
+@given(
+    width=st.integers(1, 7),
+    first=st.one_of(st.integers(0, 9), st.integers(0, 2**40)),
+    cuts=st.lists(st.integers(0, 60), max_size=6),
+)
+def test_any_chunking_gives_the_same_words(width: int, first: int, cuts: list[int]) -> None:
+    """Rejects a position that starts at a whole AES block only, or a counter that restarts per chunk."""
+    column = ColumnNoise(key=NoiseKey(SECRET), words_per_position=width)
+    whole = np.zeros((60, width), dtype=np.uint64)
+    column.fill(whole, ROW_KEY, first)
+    parts = np.zeros_like(whole)
+    borders = sorted({0, 60, *cuts})
+    for start, stop in pairwise(borders):
+        column.fill(parts[start:stop], ROW_KEY, first + start)
+    np.testing.assert_array_equal(parts, whole)
+
+
+def test_fills_longer_than_the_inner_buffer_are_one_stream() -> None:
+    """Rejects a keystream that starts again after 65,536 words."""
+    column = ColumnNoise(key=NoiseKey(SECRET), words_per_position=3)
+    whole = np.zeros((70_001, 3), dtype=np.uint64)
+    column.fill(whole, ROW_KEY, 5)
+    assert len(np.unique(whole)) == whole.size
+    for start in (0, 21_845, 21_846, 43_690, 70_000):
+        one = np.zeros((1, 3), dtype=np.uint64)
+        column.fill(one, ROW_KEY, 5 + start)
+        np.testing.assert_array_equal(one[0], whole[start])
+
+
+def test_uniforms_lie_strictly_inside_the_unit_interval() -> None:
+    """Rejects w / 2^64, which rounds to 1, and grids that hold 0: both make infinite noise."""
+    low, high = to_uniform(np.array([0, 2**64 - 1], dtype=np.uint64)).tolist()
+    assert (low, high) == (2.0**-53, 1.0 - 2.0**-53)
+
+
+@given(st.integers(0, 2**64 - 1))
+def test_the_uniform_grid_is_symmetric_and_exact(word: int) -> None:
+    uniform, mirrored = to_uniform(np.array([word, 2**64 - 1 - word], dtype=np.uint64)).tolist()
+    assert uniform == ((word >> 12) + 0.5) / 2**52
+    assert uniform + mirrored == 1.0
+    assert uniform != 0.5  # its normal quantile, 0, has no direction in one dimension
+
+
+def key_file(folder: Path, content: bytes, mode: int = 0o600) -> Path:
+    path = folder / "key"
+    path.write_bytes(content)
+    path.chmod(mode)
+    return path
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o400])
+@pytest.mark.parametrize(
+    "content",
+    [SECRET, SECRET.hex().encode(), SECRET.hex().upper().encode() + b"\n"],
+    ids=["raw", "hex", "upper-case hex with newline"],
+)
+def test_key_files_of_the_owner_are_read(tmp_path: Path, content: bytes, mode: int) -> None:
+    assert NoiseKey.read(key_file(tmp_path, content, mode)) == NoiseKey(SECRET)
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o601, 0o644, 0o777])
+def test_key_files_open_to_others_are_refused(tmp_path: Path, mode: int) -> None:
+    with pytest.raises(ConfigError, match=rf"open to other users.*mode {mode:04o}"):
+        NoiseKey.read(key_file(tmp_path, SECRET, mode))
+
+
+HEX = SECRET.hex().encode()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        SECRET[:31],
+        SECRET + b"\n",
+        HEX[:62],
+        HEX + b"00",
+        HEX[:63],
+        HEX[:63] + b"g",
+        HEX[:62] + b"\xc3\xa9",
+    ],
+)
+def test_key_files_with_anything_else_are_refused_without_quoting_them(
+    tmp_path: Path, content: bytes
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        NoiseKey.read(key_file(tmp_path, content))
+    shown = "".join(traceback.format_exception(caught.value)) + repr(caught.value) + str(caught.value.args)
+    for hidden in (HEX[:16].decode(), repr(SECRET[1:12])[2:-1]):
+        assert hidden not in shown
+    assert "wrong length" in shown or "holds no key" in shown
+
+
+@pytest.mark.parametrize("kind", ["missing", "directory"])
+def test_key_files_that_cannot_be_read_are_named(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / kind
+    if kind == "directory":
+        path.mkdir(mode=0o700)
+    with pytest.raises(ConfigError, match=f"key file .*{kind} cannot be read"):
+        NoiseKey.read(path)
+
+
+def test_keys_are_drawn_afresh() -> None:
+    assert NoiseKey.generate() != NoiseKey.generate()
+
+
+@pytest.mark.parametrize("length", [0, 31, 33, 64])
+def test_secrets_of_another_length_are_refused(length: int) -> None:
+    with pytest.raises(ConfigError, match=f"wrong length.*{length} bytes"):
+        NoiseKey(b"\x07" * length)
+
+
+def test_the_secret_shows_nowhere() -> None:
+    """Rejects the representation that a dataclass has by itself, in whatever holds a key."""
+    release = ReleaseNoise(key=NoiseKey(b"s3cr3t!!" * 4))
+    column = ColumnNoise(key=release.key, words_per_position=2)
+    with pytest.raises((TypeError, AttributeError, pickle.PicklingError)) as caught:
+        pickle.dumps((release, lambda: column))
+    shown = [f"{held!r} {held!s} {held}" for held in (release.key, release, column, [column], {1: release})]
+    shown += ["".join(traceback.format_exception(caught.value)), repr(caught.value)]
+    for text in shown:
+        assert "s3cr3t" not in text
+        assert b"s3cr3t".hex() not in text
+    assert pickle.loads(pickle.dumps(column)) == column

@@ -1,0 +1,490 @@
+"""Whole columns: nothing leaks, everything is counted, and nothing but key, id and content matters."""
+
+from __future__ import annotations
+
+import time
+import unicodedata
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from scipy import stats
+
+from dptext_spark import columns
+from dptext_spark import privatizer as privatizer_module
+from dptext_spark.embedding import Embedding
+from dptext_spark.errors import ConfigError, InputError
+from dptext_spark.mechanisms import Laplace, Mahalanobis, Mechanism
+from dptext_spark.noise import NoiseKey
+from dptext_spark.privatizer import COUNTERS, Privatizer, Sanitized
+from dptext_spark.text import PLACEHOLDER, TextPolicy, tokenize
+from tests.helpers import worlds
+
+EPSILON = 4.0
+
+
+def private(
+    world: Embedding,
+    *,
+    mechanism: Mechanism | None = None,
+    salt: str = "",
+    key: NoiseKey = worlds.KEY,
+    release_words: int | None = None,
+    kind: type[Privatizer] = Privatizer,
+    **policy: str,
+) -> Privatizer:
+    configured = mechanism or Laplace(epsilon=EPSILON)
+    return kind(
+        embedding=world,
+        mechanism=configured,
+        noise=worlds.release(configured, world, key=key, salt=salt),
+        policy=TextPolicy(**policy),
+        release_words=release_words,
+    )
+
+
+def sanitize(
+    privatizer: Privatizer, rows: Iterable[Any], *, kind: pa.DataType | None = None, slots: Any = None
+) -> Sanitized:
+    values = pa.array(rows, kind or pa.string())
+    ids = pa.array(range(len(values)), pa.int64())
+    done = privatizer.sanitize(values, ids, column="text", slots=slots)
+    done.values.validate(full=True)
+    assert done.values.type == values.type and len(done.values) == len(values)
+    counts = {name: getattr(done.counts, name) for name in COUNTERS}
+    np.testing.assert_array_equal(counts.pop("tokens"), sum(counts.values()))
+    return done
+
+
+TOKENS = pa.list_(pa.string())
+ROWS = ["w1 w2 Zyx w3", None, "", "zyx", "...", "w1 W2 w299"]
+
+
+# What becomes of the words
+
+
+def test_null_stays_null_and_every_word_is_accounted_for(small: Embedding) -> None:
+    done = sanitize(private(small), ROWS)
+    texts = done.values.to_pylist()
+    assert [texts[row] for row in (1, 2, 3, 4)] == [None, "", PLACEHOLDER, ""]
+    assert [len((text or "").split()) for text in texts] == [4, 0, 0, 1, 0, 3]
+    assert done.counts.tokens.tolist() == [4, 0, 0, 1, 0, 3]
+    assert done.counts.out_of_vocabulary.tolist() == [1, 0, 0, 1, 0, 0]
+    assert (done.counts.replaced + done.counts.unchanged).tolist() == [3, 0, 0, 0, 0, 3]
+    names = small.words.to_pylist()
+    same = sum(
+        a.lower() == b for row in (0, 5) for a, b in zip(ROWS[row].split(), texts[row].split(), strict=True)
+    )
+    assert done.counts.unchanged.sum() == same
+    assert {word for text in texts for word in (text or "").split()} <= {*names[:200], PLACEHOLDER}
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), TOKENS, pa.large_list(pa.large_string())])
+def test_nothing_in_nothing_out(small: Embedding, kind: pa.DataType) -> None:
+    assert sanitize(private(small), [], kind=kind).values.to_pylist() == []
+    assert sanitize(private(small), [None, None], kind=kind).values.to_pylist() == [None, None]
+
+
+def test_tokens_and_texts_have_noise_of_their_own(small: Embedding) -> None:
+    """Rejects one noise for two columns that an input may hold side by side, as text and as tokens."""
+    words = worlds.words(200)
+    text = sanitize(private(small), [" ".join(words)]).values.to_pylist()[0].split()
+    tokens = sanitize(private(small), [words], kind=TOKENS).values.to_pylist()[0]
+    assert np.mean([a == b for a, b in zip(text, tokens, strict=True)]) < 0.5
+
+
+def test_token_lists_keep_their_places(small: Embedding) -> None:
+    rows = [["w1", None, "", "zyx", "W2", "a b"], None, [], [None]]
+    done = sanitize(private(small), rows, kind=TOKENS)
+    first, *others = done.values.to_pylist()
+    assert others == [None, [], [None]]
+    assert first[1:4] == [None, "", PLACEHOLDER] and first[5] == PLACEHOLDER
+    assert {first[0], first[4]} <= set(worlds.words(200))
+    assert done.counts.blank.tolist() == [2, 0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("oov", "expected"),
+    [("mask", PLACEHOLDER), ("drop", None), ("keep-unprotected", "Zyx")],
+)
+def test_unknown_words(small: Embedding, oov: str, expected: str | None) -> None:
+    known = sanitize(private(small), ROWS).values.to_pylist()[0].split()
+    done = sanitize(private(small, oov=oov), ROWS)
+    assert done.values.to_pylist()[0].split() == [w for w in (*known[:2], expected, known[3]) if w]
+    assert done.counts.out_of_vocabulary.tolist() == [1, 0, 0, 1, 0, 0]
+    tokens = sanitize(private(small, oov=oov), [["w1", "Zyx"], ["Zyx"]], kind=TOKENS).values.to_pylist()
+    assert tokens[1] == ([expected] if expected else [])
+
+
+@pytest.mark.statistical
+def test_random_words_are_uniform_over_the_release_vocabulary(small: Embedding) -> None:
+    """Chi-square, 10^-4 false alarms; the mutants are drawn with a stream of their own."""
+    done = sanitize(private(small, oov="random", release_words=50), ["zyx " * 500] * 200)
+    words = [word for text in done.values.to_pylist() for word in text.split()]
+    seen = np.array([words.count(name) for name in worlds.words(50)])
+    assert seen.sum() == len(words) == 100_000  # none outside
+    assert stats.chisquare(seen).pvalue > 1e-4
+    uniforms = np.random.default_rng(0).random(100_000)
+    for mutant in (uniforms * 49, np.rint(uniforms * 49), 1 + uniforms * 49, 50 * uniforms**1.05):
+        assert stats.chisquare(np.bincount(mutant.astype(int), minlength=50)).pvalue < 1e-6
+    # Not a function of the word's place or of the row alone.
+    assert len(set(done.values.to_pylist())) == 200
+
+
+def test_unknown_words_can_fail_the_run_without_being_quoted(small: Embedding) -> None:
+    with pytest.raises(InputError, match=r"text has words outside.*Got: 2 unknown words") as caught:
+        sanitize(private(small, oov="fail"), ROWS)
+    assert "zyx" not in f"{caught.value} {caught.value!r} {caught.value.args}".lower()
+    assert sanitize(private(small, oov="fail"), ["w1 w2"]).counts.tokens.tolist() == [2]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda p: p.sanitize(pa.array([b"secret"]), pa.array([1]), column="text"),
+        lambda p: p.sanitize(
+            pa.array([["secret"]]).cast(pa.list_(pa.binary())), pa.array([1]), column="text"
+        ),
+        lambda p: p.sanitize(pa.array(["secret"]), pa.array([b"secret"]), column="text"),
+        lambda p: p.sanitize(pa.array(["secret"] * 2), pa.array(["secret", None]), column="text"),
+        lambda p: private(p.embedding, protect="slots:s").sanitize(
+            pa.array(["secret"]), pa.array(["secret"]), column="text"
+        ),
+    ],
+)
+def test_messages_never_hold_rows(small: Embedding, wrong: Callable[[Privatizer], object]) -> None:
+    with pytest.raises(InputError) as caught:
+        wrong(private(small))
+    error: BaseException | None = caught.value
+    while error is not None:
+        assert "secret" not in f"{error} {error!r} {error.args}"
+        error = error.__cause__ or error.__context__
+
+
+@pytest.mark.parametrize("count", [1, 0, -1, 201, 300])
+def test_impossible_release_vocabularies_are_refused(small: Embedding, count: int) -> None:
+    with pytest.raises(ConfigError, match="2 to 200 words"):
+        private(small, release_words=count)
+
+
+@pytest.mark.parametrize("count", [2, 17, 200, None])
+def test_only_released_words_come_out(small: Embedding, count: int | None) -> None:
+    texts = sanitize(
+        private(small, release_words=count), [" ".join(worlds.words(300))] * 5
+    ).values.to_pylist()
+    assert {word for text in texts for word in text.split()} <= set(worlds.words(count or 200))
+
+
+# Which words are protected
+
+
+@pytest.fixture(scope="session")
+def spoken(tmp_path_factory: pytest.TempPathFactory) -> Embedding:
+    """A lower-case vocabulary of real words in the plane."""
+    names = ["the", "to", "in", "paris", "london", "new", "york", "fly", "me", "a", "cheap", "flight"]
+    points = np.random.default_rng(8).standard_normal((len(names), 2))
+    return worlds.build(tmp_path_factory.mktemp("spoken"), points, names)
+
+
+TEXT = "Fly me to New York, the new York!"
+SAID = tokenize(TEXT)
+
+
+def passed(done: Sanitized, row: int = 0) -> set[int]:
+    """Places of the words that stand in the output as they stood in the input, capitals included."""
+    output = done.values.to_pylist()[row]
+    words = output.split() if isinstance(output, str) else output
+    return {place for place, (a, b) in enumerate(zip(SAID, words, strict=True)) if a == b}
+
+
+def protected_places(world: Embedding, kind: pa.DataType, slots: Any = None, **policy: str) -> set[int]:
+    """Places that change under at least one of many keys: those that the policy lets perturb."""
+    row = TEXT if kind == pa.string() else SAID
+    places = set(range(len(SAID)))
+    for seed in range(12):
+        privatizer = private(
+            world, mechanism=Laplace(epsilon=0.01), key=NoiseKey(bytes([seed] * 32)), **policy
+        )
+        done = sanitize(privatizer, [row], kind=kind, slots=slots)
+        places &= passed(done)
+        assert done.counts.tokens.sum() == len(SAID)
+    assert done.counts.unprotected.tolist() == [len(places)]
+    return set(range(len(SAID))) - places
+
+
+EVERYTHING = set(range(8))
+
+
+@pytest.mark.parametrize("kind", [pa.string(), TOKENS], ids=str)
+@pytest.mark.parametrize(
+    ("policy", "slots", "expected"),
+    [
+        ("all", None, EVERYTHING),
+        ("content", None, {0, 3, 4, 6, 7}),  # me, to and the pass
+        ("slots:s", [["York"]], {4, 7}),
+        ("slots:s", [[{"text": "new york"}]], {3, 4, 6, 7}),
+        ("slots:s", ['["me to", "the"]'], {1, 2, 5}),
+        ("slots:s", [[]], set()),
+        ("slots:s", [None], EVERYTHING),
+        ("slots:s", ["not JSON"], EVERYTHING),
+        ("slots:s", [["Paris"]], EVERYTHING),
+        ("slots:s", [["York", "Paris"]], EVERYTHING),
+    ],
+)
+def test_what_a_policy_protects(
+    spoken: Embedding, kind: pa.DataType, policy: str, slots: Any, expected: set[int]
+) -> None:
+    """Rejects a policy that lets one word more or one word less pass."""
+    column = None if slots is None else pa.array(slots)
+    assert protected_places(spoken, kind, slots=column, protect=policy) == expected
+
+
+@pytest.mark.parametrize("policy", ["all", "content"])
+def test_unknown_words_are_masked_wherever_they_are_protected(spoken: Embedding, policy: str) -> None:
+    done = sanitize(private(spoken, protect=policy), ["Zyx the"])
+    assert done.values.to_pylist()[0].split()[0] == PLACEHOLDER
+    slots = pa.array([["paris"]])
+    text = sanitize(private(spoken, protect="slots:s"), ["zyx paris"], slots=slots).values.to_pylist()[0]
+    assert text.split()[0] == "zyx"
+
+
+# What the noise depends on
+
+
+def corpus(rows: int = 120, *, seed: int = 5) -> list[str | None]:
+    """Texts of many lengths, some null, some empty, some alike, some words unknown."""
+    rng = np.random.default_rng(seed)
+    texts: list[str | None] = [
+        " ".join(f"w{word}" for word in rng.integers(0, 330, size)) for size in rng.integers(0, 40, rows)
+    ]
+    texts[3], texts[7], texts[11], texts[12] = None, "", texts[10], "w1 " * 5000
+    return texts
+
+
+@pytest.mark.parametrize(
+    "mechanism", [Laplace(epsilon=EPSILON), Mahalanobis(epsilon=EPSILON, **{"lambda": 0.5})], ids=["l", "m"]
+)
+@pytest.mark.parametrize("as_tokens", [False, True])
+@pytest.mark.parametrize("oov", ["mask", "random"])
+def test_rows_come_out_the_same_however_they_are_batched(
+    small: Embedding, mechanism: Mechanism, as_tokens: bool, oov: str
+) -> None:
+    """Rejects noise by batch, by place in the batch, and a row key that is carried over to the next row."""
+    privatizer = private(small, mechanism=mechanism, oov=oov)
+    texts = corpus()
+    values = pa.array([t and t.split() for t in texts], TOKENS) if as_tokens else pa.array(texts)
+    ids = pa.array(range(len(texts)))
+
+    def parts(borders: list[int]) -> pa.Array:
+        cuts = [slice(a, b) for a, b in pairwise(borders)]
+        done = [privatizer.sanitize(values[c], ids[c], column="text").values for c in cuts]
+        return pa.concat_arrays(done)
+
+    whole = privatizer.sanitize(values, ids, column="text").values
+    assert parts([*range(len(texts) + 1)]).equals(whole)
+    for seed in range(4):
+        inner = np.random.default_rng(seed).choice(np.arange(1, len(texts)), 9, replace=False)
+        assert parts([0, *sorted(inner.tolist()), len(texts)]).equals(whole)
+    order = pa.array(np.random.default_rng(9).permutation(len(texts)))
+    shuffled = privatizer.sanitize(values.take(order), ids.take(order), column="text").values
+    assert shuffled.equals(whole.take(order))
+
+
+@pytest.mark.parametrize(("slice_bytes", "chunk"), [(1, 2048), (300, 2048), (1 << 20, 7), (300, 7)])
+@pytest.mark.parametrize("policy", [{}, {"oov": "random"}, {"protect": "slots:s"}], ids=str)
+def test_the_sizes_of_inner_blocks_do_not_matter(
+    small: Embedding, monkeypatch: pytest.MonkeyPatch, slice_bytes: int, chunk: int, policy: dict[str, str]
+) -> None:
+    """Rejects ids or slots that are not cut with their rows, and positions that restart with a chunk."""
+    texts = corpus()
+    slots = pa.array([(text or "").split()[:2] or None for text in texts], TOKENS)
+    expected = sanitize(private(small, **policy), texts, slots=slots)
+    monkeypatch.setattr(columns, "SLICE_BYTES", slice_bytes)
+    monkeypatch.setattr(privatizer_module, "CHUNK", chunk)
+    done = sanitize(private(small, **policy), texts, slots=slots)
+    assert done.values.equals(expected.values)
+    for name in COUNTERS:
+        np.testing.assert_array_equal(getattr(done.counts, name), getattr(expected.counts, name))
+
+
+def test_the_order_of_columns_does_not_matter(small: Embedding) -> None:
+    one, other = pa.array(corpus(seed=1)), pa.array(corpus(seed=2))
+    ids = pa.array(range(len(one)))
+    privatizer = private(small)
+    first = [privatizer.sanitize(v, ids, column=c).values for v, c in ((one, "a"), (other, "b"))]
+    second = [privatizer.sanitize(v, ids, column=c).values for v, c in ((other, "b"), (one, "a"))]
+    assert first == second[::-1]
+
+
+def known_words(done: Sanitized, row: int = 0) -> list[str]:
+    return done.values.to_pylist()[row].split()
+
+
+@pytest.mark.parametrize("oov", ["drop", "random", "keep-unprotected"])
+def test_policies_do_not_change_the_noise_of_other_words(small: Embedding, oov: str) -> None:
+    """Rejects positions counted after words were dropped: one noise would serve two policies' two words."""
+    text = "zyx w1 w2 zyx w3 w4"
+    masked = known_words(sanitize(private(small), [text]))
+    other = known_words(sanitize(private(small, oov=oov), [text]))
+    places = [1, 2, 4, 5]
+    assert [masked[p] for p in places] == (other if oov == "drop" else [other[p] for p in places])
+
+
+def test_protection_does_not_change_the_noise_of_other_words(spoken: Embedding) -> None:
+    everything = known_words(sanitize(private(spoken), [TEXT]))
+    content = known_words(sanitize(private(spoken, protect="content"), [TEXT]))
+    assert [content[p] for p in (0, 3, 4, 6, 7)] == [everything[p] for p in (0, 3, 4, 6, 7)]
+
+
+LONG = " ".join(worlds.words(200))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda w: sanitize(private(w, salt="april"), [LONG]),
+        lambda w: sanitize(private(w, key=NoiseKey(bytes(32))), [LONG]),
+        lambda w: sanitize(private(w, mechanism=Laplace(epsilon=EPSILON + 1e-9)), [LONG]),
+        lambda w: private(w).sanitize(pa.array([LONG]), pa.array([1]), column="text"),
+        lambda w: private(w).sanitize(pa.array([LONG]), pa.array([0]), column="title"),
+        lambda w: sanitize(private(w), [LONG + "."]),
+        lambda w: Privatizer(embedding=w, mechanism=Laplace(epsilon=EPSILON)).sanitize(
+            pa.array([LONG]), pa.array([0]), column="text"
+        ),
+    ],
+    ids=["salt", "key", "epsilon", "id", "column", "content", "fresh key"],
+)
+def test_another_context_is_another_draw(small: Embedding, other: Callable[[Embedding], Sanitized]) -> None:
+    first, second = known_words(sanitize(private(small), [LONG])), known_words(other(small))
+    assert np.mean([a == b for a, b in zip(first, second, strict=True)]) < 0.5
+
+
+def test_ids_of_every_type_draw_the_same_noise(small: Embedding) -> None:
+    texts = pa.array(corpus(20))
+    numbers = range(1000, 1020)
+    kinds = [pa.int32(), pa.int64(), pa.uint16(), pa.string(), pa.large_string()]
+    outputs = [
+        private(small).sanitize(texts, pa.array(numbers).cast(kind), column="text").values for kind in kinds
+    ]
+    assert all(output.equals(outputs[0]) for output in outputs)
+
+
+def test_a_row_of_a_million_words(plane: Embedding) -> None:
+    """Rejects work that grows faster than the row, such as deriving the row key for each word anew."""
+    privatizer = private(plane)
+    rng = np.random.default_rng(0)
+    words = np.array(worlds.words(6))[rng.integers(0, 6, 1_000_000)]
+    start = time.perf_counter()
+    done = sanitize(privatizer, [" ".join(words.tolist()), "w1"])
+    elapsed = time.perf_counter() - start
+    assert done.counts.tokens.tolist() == [1_000_000, 1]
+    assert done.counts.replaced[0] > 0 and done.counts.unchanged[0] > 0
+    # 2 s on two cores; a digest of the row for each chunk would add 500 of 3 MB, for each word hours.
+    assert elapsed < 60
+
+
+# Hostile tables
+
+HOSTILE = [
+    "The Quick BROWN FoX",
+    "Bob.Smith@Example.com wrote to bob@example.com",
+    "card 4111 1111 1111 1111 or 4111-1111-1111-1111",
+    "Ren\u00e9e cafe\u0301 NA\u00cfVE \ufb01nance Stra\u00dfe STRASSE \u212bngstr\u00f6m",
+    "\u0130stanbul \u0131\u015f\u0131k \uff26\uff35\uff2c\uff2c\uff37\uff29\uff24\uff34\uff28 \u210cello",
+    "hi \U0001f600 \U0001f469\u200d\U0001f469\u200d\U0001f467 \u2764\ufe0f 5\ufe0f\u20e3",
+    "\u05e9\u05b8\u05c1\u05dc\u05d5\u05b9\u05dd \u202e\u0645\u0631\u062d\u0628\u202c \u6771\u4eac\u3078",
+    "zero\u200bwidth pass\u00adword bom\ufeffmark",
+    "don't can\u2019t o\u02bcclock rock'n'roll 's",
+    "snake_case __secret__ a\x00b \ud7a3",
+    "zzyzx qwrtp",
+]
+
+
+def forms(word: str) -> set[str]:
+    """Every spelling in which a reader may recognise a word."""
+    normal = {unicodedata.normalize(form, word) for form in ("NFC", "NFD", "NFKC", "NFKD")}
+    folded = normal | {form.casefold() for form in normal}
+    return folded | {unicodedata.normalize("NFKD", form) for form in folded}
+
+
+def pieces(text: str) -> set[str]:
+    """Words of a text under the tokenizer, between spaces, and with all that is invisible taken out."""
+    visible = "".join(c for c in text if unicodedata.category(c) != "Cf")
+    return {*tokenize(text), *text.split(), *visible.split(), *tokenize(visible)}
+
+
+def leaks(world: Embedding, texts: list[str], outputs: list[str]) -> set[str]:
+    """Words of the input that came out although nothing but released words may."""
+    allowed = {form for word in world.words.to_pylist()[: world.releasable] for form in forms(word)}
+    allowed |= forms(PLACEHOLDER) | forms(PLACEHOLDER.strip("[]"))
+    found = set()
+    for text, output in zip(texts, outputs, strict=True):
+        given = {form for piece in pieces(text) for form in forms(piece)}
+        shown = {form for piece in pieces(output) for form in forms(piece)}
+        found |= (given & shown) - allowed
+    return found
+
+
+class PassesUnknown(Privatizer):
+    """Ignores the policy for unknown words: what a bare ``except: return word`` does."""
+
+    def __init__(self, **parts: Any) -> None:
+        super().__init__(**parts)
+        self.policy = TextPolicy(oov="keep-unprotected")
+
+
+class Passes(Privatizer):
+    """Lets unknown words through in another spelling."""
+
+    spelling: Callable[[str], str]
+
+    def sanitize(self, values: pa.Array, ids: pa.Array, **options: Any) -> Sanitized:
+        self.policy = TextPolicy(oov="keep-unprotected")
+        done = super().sanitize(values, ids, **options)
+        respelled = [type(self).spelling(text) for text in done.values.to_pylist()]
+        return Sanitized(values=pa.array(respelled), counts=done.counts)
+
+
+class PassesFolded(Passes):
+    spelling = staticmethod(str.casefold)
+
+
+class PassesCompatible(Passes):
+    spelling = staticmethod(lambda text: unicodedata.normalize("NFKD", text))
+
+
+def hostile_outputs(world: Embedding, kind: type[Privatizer]) -> list[str]:
+    return sanitize(private(world, kind=kind), HOSTILE).values.to_pylist()
+
+
+def test_hostile_texts_leak_nothing(demo_bundle: Embedding) -> None:
+    outputs = hostile_outputs(demo_bundle, Privatizer)
+    assert leaks(demo_bundle, HOSTILE, outputs) == set()
+    released = {*demo_bundle.words.to_pylist(), PLACEHOLDER}
+    assert {word for text in outputs for word in text.split(" ")} <= released
+    assert outputs[-1] == f"{PLACEHOLDER} {PLACEHOLDER}"
+
+
+def test_hostile_tokens_leak_nothing(demo_bundle: Embedding) -> None:
+    rows = [text.split() for text in HOSTILE]
+    outputs = sanitize(private(demo_bundle), rows, kind=TOKENS).values.to_pylist()
+    assert leaks(demo_bundle, HOSTILE, [" ".join(row) for row in outputs]) == set()
+    assert {word for row in outputs for word in row} <= {*demo_bundle.words.to_pylist(), PLACEHOLDER}
+
+
+@pytest.mark.parametrize("kind", [PassesUnknown, PassesFolded, PassesCompatible])
+def test_a_leaking_privatizer_is_found_out(demo_bundle: Embedding, kind: type[Privatizer]) -> None:
+    """The power of the check above."""
+    found = leaks(demo_bundle, HOSTILE, hostile_outputs(demo_bundle, kind))
+    assert {"zzyzx", "qwrtp", "4111"} <= found
+
+
+def test_words_that_may_not_be_released_never_come_out(small: Embedding) -> None:
+    """They are in the vocabulary, so they are perturbed, but only into others."""
+    texts = [f"w{row}" for row in range(200, 300)]
+    noiseless = private(small, mechanism=Laplace(epsilon=1e6))
+    outputs = sanitize(noiseless, texts).values.to_pylist()
+    assert set(outputs) <= set(worlds.words(200))

@@ -1,0 +1,44 @@
+"""One Spark session for the whole run, and bundles and tables that the Spark tests share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pyspark.sql import SparkSession
+
+from dptext_spark.embedding import Embedding
+from dptext_spark.spark import tables
+from tests.helpers import worlds
+from tests.spark.helpers_tables import QUICK_JAVA, RING_WORDS, write_key
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The session that ``dptext`` starts on one machine, on two cores and without a progress bar."""
+    with pytest.MonkeyPatch.context() as patch:
+        settings = tables._LOCAL_SETTINGS
+        patch.setitem(settings, "spark.master", "local[2,4]")
+        patch.setitem(settings, "spark.ui.showConsoleProgress", "false")
+        patch.setitem(settings, "spark.sql.shuffle.partitions", "2")
+        patch.setenv("JAVA_TOOL_OPTIONS", QUICK_JAVA)
+        session = tables.session("tests")
+        patch.delenv("JAVA_TOOL_OPTIONS")
+        yield session
+        session.stop()
+
+
+@pytest.fixture(scope="session")
+def ring(tmp_path_factory: pytest.TempPathFactory) -> Embedding:
+    """64 words evenly on the unit circle: at a tiny epsilon every output word has chance 1/64."""
+    angles = 2 * np.pi * np.arange(len(RING_WORDS)) / len(RING_WORDS)
+    points = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    return worlds.build(tmp_path_factory.mktemp("ring"), points, names=RING_WORDS)
+
+
+@pytest.fixture(scope="session")
+def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A key file with the fixed key of the tests."""
+    return write_key(tmp_path_factory.mktemp("key") / "key")

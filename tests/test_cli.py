@@ -1,0 +1,341 @@
+"""The command line: what is wrong is said before Spark starts, in one message, with exit code 2."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from dptext_spark import __version__
+from dptext_spark.bundle import build_embedding
+from dptext_spark.cli import main
+from dptext_spark.config import PrivatizeOptions
+from dptext_spark.embedding import Embedding
+from dptext_spark.errors import JobError
+from dptext_spark.spark import tables
+from tests.helpers.worlds import KEY
+
+ROOT = Path(__file__).parents[1]
+JOBS = sorted((ROOT / "jobs").glob("*.py"))
+
+
+class SparkStartedError(Exception):
+    """Raised where the job would start Spark."""
+
+
+@pytest.fixture(autouse=True)
+def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(app: str) -> None:
+        raise SparkStartedError(app)
+
+    monkeypatch.setattr(tables, "session", refuse)
+
+
+@pytest.fixture
+def dptext(line: Embedding, tmp_path: Path) -> Callable[..., Result]:
+    """``dptext privatize`` with right options, and those of the test after them."""
+
+    def invoke(*arguments: Any, without: str = "") -> Result:
+        given = {
+            "--input": tmp_path / "in",
+            "--output": tmp_path / "out",
+            "--embedding": line.path,
+            "--mechanism": "laplace",
+            "--epsilon": 5,
+            "--text": "text",
+        }
+        options = [part for name, value in given.items() if name != without for part in (name, value)]
+        return CliRunner().invoke(main, ["privatize", *map(str, [*options, *arguments])])
+
+    return invoke
+
+
+def refused(result: Result, *messages: str) -> bool:
+    """Say whether the run ended with code 2 and a message, before Spark and without a traceback."""
+    assert not isinstance(result.exception, SparkStartedError), "Spark was started"
+    assert result.exit_code == 2, (result.output, result.exception)
+    assert "Traceback" not in result.output
+    for message in messages:
+        assert re.search(message, result.output), result.output
+    return True
+
+
+def test_right_options_reach_spark(dptext: Callable[..., Result]) -> None:
+    # So that none of the refusals below stands for something else.
+    assert isinstance(dptext().exception, SparkStartedError)
+
+
+def key_open_to_all(tmp_path: Path) -> Path:
+    path = tmp_path / "key"
+    path.write_bytes(KEY.secret)
+    path.chmod(0o644)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--epsilon", "0"], "--epsilon .*Got: 0.0"),
+        (["--epsilon", "-3"], "--epsilon .*Got: -3.0"),
+        (["--epsilon", "nan"], "--epsilon .*Got: nan"),
+        (["--epsilon", "inf"], "--epsilon .*Got: inf"),
+        (["--epsilon", "much"], "'--epsilon': 'much' is not a valid float"),
+        (["--mechanism", "mahalanobis", "--lambda", "1.01"], "--lambda .*Got: 1.01"),
+        (["--mechanism", "mahalanobis", "--lambda", "-0.1"], "--lambda .*Got: -0.1"),
+        (["--mechanism", "mahalanobis", "--lambda", "nan"], "--lambda .*Got: nan"),
+        (["--mechanism", "mahalanobis"], "--lambda is missing"),
+        (["--lambda", "0.5"], "--lambda is not an option of this command or mechanism"),
+        (["--mechanism", "gauss"], "Allowed: laplace, mahalanobis.*Got: 'gauss'"),
+        (["--embedding", "/nonexistent/bundle"], "no embedding bundle.*Got: /nonexistent/bundle"),
+        (["--release-words", "1"], r"--release-words.*2 to 5 words.*Got: 1\."),
+        (["--release-words", "6"], r"--release-words.*2 to 5 words.*Got: 6\."),
+        (["--release-words", "x"], "'--release-words': 'x' is not a valid integer"),
+        (["--text", "text"], "named twice.*Got: text"),
+        (["--tokens", "text"], "named twice.*Got: text"),
+        (["--keep", "text"], "both sanitized and passed raw.*Got: text"),
+        (["--id", "text"], "--id column cannot be sanitized"),
+        (["--oov", "lose"], "--oov .*mask, drop, random, fail.*Got: 'lose'"),
+        (["--protect", "some"], "--protect.*all, content, slots:COLUMN.*Got: 'some'"),
+        (["--protect", "slots:"], "--protect.*Got: 'slots:'"),
+        (["--input", ""], "--input .*Got: ''"),
+        (["--key-file", "/nonexistent/key"], "key file /nonexistent/key cannot be read"),
+        (["--config", "/nonexistent.toml"], "configuration file /nonexistent.toml cannot be read"),
+        (["--bogus", "1"], "No such option"),
+    ],
+)
+def test_a_wrong_option_is_refused_before_spark_starts(
+    dptext: Callable[..., Result], arguments: list[str], message: str
+) -> None:
+    assert refused(dptext(*arguments), message)
+
+
+@pytest.mark.parametrize("name", ["--input", "--output", "--embedding", "--mechanism", "--epsilon", "--text"])
+def test_a_missing_option_is_refused_before_spark_starts(dptext: Callable[..., Result], name: str) -> None:
+    assert refused(dptext(without=name), name)
+
+
+def test_a_bundle_of_another_geometry(dptext: Callable[..., Result], ball: Embedding) -> None:
+    assert refused(dptext("--embedding", ball.path), "laplace does not work on this.*Got: geometry poincare")
+
+
+def test_a_covariance_without_noise_in_some_direction(dptext: Callable[..., Result], flat: Embedding) -> None:
+    arguments = ["--embedding", flat.path, "--mechanism", "mahalanobis", "--lambda"]
+    assert refused(dptext(*arguments, "1"), "some directions .*without noise")
+    assert isinstance(dptext(*arguments, "0.5").exception, SparkStartedError)
+
+
+@pytest.mark.parametrize("name", ["vectors.npy", "words.parquet", "manifest.json", "half_norms.npy"])
+def test_a_bundle_with_a_flipped_bit(
+    dptext: Callable[..., Result], line: Embedding, tmp_path: Path, name: str
+) -> None:
+    copy = tmp_path / "bundle"
+    copy.mkdir()
+    for file in line.path.iterdir():
+        (copy / file.name).write_bytes(file.read_bytes())
+    assert isinstance(dptext("--embedding", copy).exception, SparkStartedError)
+    content = bytearray((copy / name).read_bytes())
+    content[-5] ^= 1
+    (copy / name).write_bytes(content)
+    assert refused(dptext("--embedding", copy), f"{name} of the bundle is damaged")
+
+
+def test_a_key_file_that_others_can_read(dptext: Callable[..., Result], tmp_path: Path) -> None:
+    path = key_open_to_all(tmp_path)
+    result = dptext("--key-file", path)
+    assert refused(result, "open to other users.*0600.*Got: mode 0644.*chmod 600")
+    assert KEY.secret.hex()[:16] not in result.output
+    path.chmod(0o600)
+    assert isinstance(dptext("--key-file", path).exception, SparkStartedError)
+
+
+def test_all_faults_of_the_options_come_in_one_message() -> None:
+    result = CliRunner().invoke(
+        main, ["privatize", "--epsilon", "-1", "--mechanism", "laplace", "--oov", "x"]
+    )
+    assert refused(result, "--epsilon", "--oov", "--input is missing", "--output is missing", "No column")
+    assert result.output.startswith("dptext privatize: Options of privatize are wrong:\n")
+
+
+def test_all_faults_of_bundle_key_and_policy_come_in_one_message(
+    dptext: Callable[..., Result], tmp_path: Path
+) -> None:
+    arguments = ["--key-file", key_open_to_all(tmp_path), "--embedding", tmp_path, "--protect", "some"]
+    assert refused(
+        dptext(*arguments), "3 things are wrong", "open to other users", "no embedding", "--protect"
+    )
+
+
+def test_a_failed_job_has_exit_code_1(dptext: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(app: str) -> None:
+        raise JobError("The cluster is gone")
+
+    monkeypatch.setattr(tables, "session", fail)
+    result = dptext()
+    assert (result.exit_code, result.output) == (1, "dptext privatize: The cluster is gone.\n")
+
+
+# A file of options
+
+
+@pytest.fixture
+def chosen(monkeypatch: pytest.MonkeyPatch) -> list[PrivatizeOptions]:
+    """The options that reach the job."""
+    seen: list[PrivatizeOptions] = []
+
+    def keep(options: PrivatizeOptions) -> None:
+        seen.append(options)
+        raise JobError("Not run")
+
+    monkeypatch.setattr("dptext_spark.spark.run_privatize", keep)
+    return seen
+
+
+def test_the_command_line_wins_over_the_file(
+    dptext: Callable[..., Result], chosen: list[PrivatizeOptions], tmp_path: Path
+) -> None:
+    config = tmp_path / "options.toml"
+    config.write_text(
+        'epsilon = 7\nsalt = "file"\nkeep = ["a", "b"]\ntokens = "words"\nrelease-words = 3\ndry-run = true\n'
+        'text = ["from", "file"]\noverwrite = false\noov = "drop"\n'
+    )
+    dptext("--config", config, without="--epsilon")
+    dptext("--config", config, "--salt", "line", "--keep", "c", "--oov", "fail", "--overwrite")
+    file, line = chosen
+    assert (file.mechanism.epsilon, file.salt, file.keep, file.oov) == (7.0, "file", ("a", "b"), "drop")
+    assert (file.tokens, file.release_words, file.dry_run, file.overwrite) == (("words",), 3, True, False)
+    assert (line.mechanism.epsilon, line.salt, line.keep, line.oov) == (5.0, "line", ("c",), "fail")
+    assert (line.tokens, line.release_words, line.dry_run, line.overwrite) == (("words",), 3, True, True)
+    assert file.text == line.text == ("text",)  # given on both command lines
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("epsilonn = 3", "unknown options.*Got: epsilonn.*epsilonn -> epsilon"),
+        ("release_words = 3", "release_words -> release-words"),
+        ('config = "other.toml"', "Got: config"),
+        ("help = true", "Got: help"),
+        ('[privatize]\nsalt = "x"', "Got: privatize"),
+        ("release-words = 5.5", "release-words .*wrong type.*integer.*Got: 5.5"),
+        ("release-words = true", "release-words .*wrong type.*Got: True"),
+        ('epsilon = "7"', "epsilon .*wrong type.*float.*Got: '7'"),
+        ("epsilon = [1, 2]", r"epsilon .*wrong type.*Got: \[1, 2\]"),
+        ('dry-run = "perhaps"', "dry-run .*wrong type.*boolean"),
+        ('keep = [["a"], ["b"]]', "keep .*wrong type.*one or a list of"),
+        ("salt = 2024-01-01", "salt .*wrong type"),
+        ("salt = ", "is not TOML"),
+        ("lambda = 0.5", "--lambda is not an option of this command or mechanism"),
+    ],
+)
+def test_a_wrong_file_of_options(
+    dptext: Callable[..., Result], tmp_path: Path, content: str, message: str
+) -> None:
+    config = tmp_path / "options.toml"
+    config.write_text(content)
+    assert refused(dptext("--config", config), message)
+
+
+# Other commands
+
+
+def test_the_embedding_command(tmp_path: Path) -> None:
+    source = tmp_path / "source.txt"
+    source.write_text("a 0 1\nb 1 0\nc 1 1\n")
+    run = CliRunner().invoke
+    arguments = ["embedding", str(source), "--output", str(tmp_path / "bundle")]
+    result = run(main, [*arguments, "--release-words", "2", "--normalize", "unit"])
+    assert result.exit_code == 0, result.output
+    expected = build_embedding(source, tmp_path / "again", release_words=2, normalize="unit")
+    assert expected.fingerprint[:16] in result.output
+    assert Embedding.open(tmp_path / "bundle").fingerprint == expected.fingerprint
+    assert refused(run(main, arguments), "output exists")
+    assert refused(run(main, [*arguments, "--overwrite", "--geometry", "flat"]), "geometry.*Got: flat")
+    assert refused(run(main, [*arguments, "--limit", "1"]), "--limit .*Got: 1")
+    assert refused(run(main, ["embedding"]), "(?i)source.* missing", "--output is missing")
+
+
+def test_release_words_of_an_embedding_may_be_a_number_in_the_file(tmp_path: Path) -> None:
+    (tmp_path / "source.txt").write_text("a 0 1\nb 1 0\nc 1 1\n")
+    config = tmp_path / "options.toml"
+    config.write_text(f'source = "{tmp_path}/source.txt"\noutput = "{tmp_path}/bundle"\nrelease-words = 2\n')
+    result = CliRunner().invoke(main, ["embedding", "--config", str(config)])
+    assert result.exit_code == 0, result.output
+    assert Embedding.open(tmp_path / "bundle").releasable == 2
+
+
+def test_version() -> None:
+    assert __version__ in CliRunner().invoke(main, ["--version"]).output
+
+
+def run_python(*arguments: str | Path) -> str:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK", "PYSPARK"))}
+    done = subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        cwd=ROOT,
+        env={**environment, "COLUMNS": "100"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("job", JOBS, ids=lambda job: job.stem)
+def test_a_job_takes_the_options_of_its_command(job: Path) -> None:
+    assert len(job.read_text().splitlines()) < 60
+    by_job, by_command = (
+        re.findall(r"^  (-.*)$", text, re.MULTILINE)
+        for text in (
+            run_python(job, "--help"),
+            CliRunner().invoke(main, [job.stem, "--help"], env={"COLUMNS": "100"}).output,
+        )
+    )
+    names = [[option.split("  ")[0] for option in found] for found in (by_job, by_command)]
+    assert names[0] == names[1]
+    assert any(option.startswith("--config") for option in names[0])
+    assert len(names[0]) >= 8
+
+
+def test_there_is_a_job_for_each_command_that_a_cluster_runs() -> None:
+    assert {job.stem for job in JOBS} == set(main.commands) - {"demo"}
+
+
+WITHOUT_PYSPARK = """
+import sys
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("pyspark", "py4j"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Blocker())
+import dptext_spark
+from dptext_spark import Embedding, Laplace, NoiseKey, Privatizer, TextPolicy
+import dptext_spark.cli
+dptext_spark.cli.main(["privatize", "--help"], standalone_mode=False)
+try:
+    dptext_spark.privatize
+except ModuleNotFoundError as error:
+    print("needs", error.name)
+"""
+
+
+def test_the_package_works_without_pyspark() -> None:
+    assert run_python("-c", WITHOUT_PYSPARK).endswith("needs pyspark\n")
+
+
+def test_importing_the_package_does_not_load_pyspark() -> None:
+    script = "import sys, dptext_spark, dptext_spark.cli, dptext_spark.demo; print(*sys.modules)"
+    loaded = run_python("-c", script).split()
+    assert "dptext_spark.privatizer" in loaded
+    assert not [name for name in loaded if name.split(".")[0] in ("pyspark", "py4j", "bm25s")]

@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-# A block of scores (1 MiB) stays in one core's cache between the product and the scan.
-POINT_BLOCK: Final = 512
+# A block of scores (2 MiB) stays in the cache between the product and the scan.
+POINT_BLOCK: Final = 1024
 WORD_BLOCK: Final = 512
 _SETTLE_BLOCK: Final = 4096
 _UNIT_ROUNDOFF: Final = 2.0**-24
@@ -78,8 +78,11 @@ class NearestWords:
             scores -= self.half_norms[start : start + WORD_BLOCK]
             peak = scores.max(axis=1)
             hot = np.flatnonzero(peak >= floor)
+            if not len(hot):
+                continue
             floor[hot] = np.maximum(floor[hot], peak[hot] - slack[hot])
-            row, word = np.nonzero(scores[hot] >= floor[hot, None])
+            # Flat, for NumPy finds the nonzeros of one dimension several times as fast as of two.
+            row, word = np.divmod(np.flatnonzero(scores[hot] >= floor[hot, None]), len(block))
             row = hot[row]
             found.append((row, word + start, scores[row, word]))
         rows, words, best = (np.concatenate(parts) for parts in zip(*found, strict=True))

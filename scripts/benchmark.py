@@ -135,27 +135,25 @@ class Memory(threading.Thread):
 
     def run(self) -> None:
         while not self.stop.wait(2.0):
-            try:
-                self._sample([psutil.Process(self.root), *psutil.Process(self.root).children(recursive=True)])
-            except psutil.Error:
-                continue
+            root = psutil.Process(self.root)
+            maps = [size for p in [root, *root.children(recursive=True)] if (size := self._sample(p))]
+            if maps:
+                self._peak(f"matrix PSS, sum over driver and workers, {len(maps)} in all", sum(maps))
 
-    def _sample(self, processes: list[psutil.Process]) -> None:
-        workers, maps = [], []
-        for process in processes:
-            role = _role(process)
-            memory = process.memory_full_info()
-            self._peak(f"{role} RSS", memory.rss)
-            self._peak(f"{role} PSS", memory.pss)
-            if role == "worker":
-                self._peak("worker USS (private)", memory.uss)
-                matrix = [m for m in process.memory_maps(grouped=False) if m.path.endswith("vectors.npy")]
-                if matrix:
-                    workers.append(process.pid)
-                    maps.append(sum(m.pss for m in matrix))
-                    self._peak("matrix private per worker", sum(m.private_dirty for m in matrix))
-        if workers:
-            self._peak(f"matrix PSS, sum over {len(workers)} workers", sum(maps))
+    def _sample(self, process: psutil.Process) -> int:
+        """Note a process's memory; give the bytes of the matrix that it accounts for, if it maps it."""
+        try:
+            role, memory = _role(process), process.memory_full_info()
+            parts = process.memory_maps(grouped=False) if role in ("driver", "worker") else []
+        except psutil.Error:  # it ended meanwhile
+            return 0
+        self._peak(f"{role} RSS", memory.rss)
+        self._peak(f"{role} PSS", memory.pss)
+        matrix = [part for part in parts if part.path.endswith("vectors.npy")]
+        if role == "worker":
+            self._peak("worker USS (private)", memory.uss)
+            self._peak("matrix private per worker", sum(part.private_dirty for part in matrix))
+        return sum(part.pss for part in matrix)
 
     def _peak(self, name: str, value: float) -> None:
         self.peaks[name] = max(self.peaks[name], value / 2**20)

@@ -204,7 +204,7 @@ def test_the_slack_bounds_the_error_of_single_precision(n: int, scale: float) ->
 @pytest.mark.parametrize("mapped", [False, True])
 def test_the_matrix_is_not_copied(tmp_path: Path, mapped: bool) -> None:
     """Rejects a private copy of the matrix, in float64 or in another order."""
-    matrix = np.random.default_rng(0).standard_normal((20_000, 100)).astype(np.float32)
+    matrix = np.random.default_rng(0).standard_normal((60_000, 100)).astype(np.float32)
     if mapped:
         np.save(tmp_path / "vectors.npy", matrix)
         matrix = np.load(tmp_path / "vectors.npy", mmap_mode="r")

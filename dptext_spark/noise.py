@@ -5,7 +5,7 @@ or repartitioned row releases the same noise again, and so that no two contexts 
 function is BLAKE2b in keyed mode (key derivation) followed by AES-256 in counter mode (expansion):
 
     release key = BLAKE2b(key,         format version, salt, noise law with epsilon, bundle)
-    column key  = BLAKE2b(release key, column, purpose)
+    column key  = BLAKE2b(release key, column, purpose, words_per_position)
     row key     = BLAKE2b(column key,  row id, row content)
     words       = AES-256-CTR(row key), word j of position i at offset i * words_per_position + j
 
@@ -195,7 +195,9 @@ class ReleaseNoise:
             purpose: Keeps uses of randomness apart within one column.
             words_per_position: 64-bit words that each token position owns.
         """
-        key = self.key.derive(b"column", name.encode(), purpose.encode())
+        # A stream read at two widths would hand one position's words to another one.
+        width = words_per_position.to_bytes(8, "little")
+        key = self.key.derive(b"column", name.encode(), purpose.encode(), width)
         return ColumnNoise(key=key, words_per_position=words_per_position)
 
 

@@ -61,7 +61,7 @@ def reference_words(positions: int, width: int, **changes: Any) -> np.ndarray:
         f'"salt": "{at["salt"]}", "version": 1}}'
     )
     release = keyed(at["secret"], b"release", context.encode())
-    column = keyed(release, b"column", at["column"].encode(), at["purpose"].encode())
+    column = keyed(release, b"column", at["column"].encode(), at["purpose"].encode(), struct.pack("<Q", width))
     row = keyed(column, at["row_id"], *at["content"])
     first = at["position"] * width
     last = first + positions * width
@@ -103,6 +103,11 @@ def test_every_field_of_the_context_changes_all_noise(changes: dict[str, Any]) -
     assert differing == pytest.approx(0.5, abs=0.01)
 
 
+def test_streams_of_two_widths_share_nothing() -> None:
+    """Rejects one stream for all widths, in which a position's words would be another position's too."""
+    assert np.intersect1d(words_of(width=3), words_of(width=4)).size == 0
+
+
 def test_the_format_version_changes_all_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     before = words_of()
     monkeypatch.setattr(noise, "FORMAT_VERSION", noise.FORMAT_VERSION + 1)
@@ -136,7 +141,7 @@ def test_the_derivation_is_the_documented_one(width: int, position: int) -> None
 def test_known_answer() -> None:
     """Pins the noise: if this fails, every release under an old key changes; raise FORMAT_VERSION."""
     assert words_of(2, 3, position=1).astype("<u8").tobytes().hex() == (
-        "2595dbf90e12c66cb19b5d3811ddb683415e9a4338772648b91f18987975ccd6af5ab20945d46f6f52a711b4134b9e74"
+        "b7b7e8bbb03a7d2924714d577f7b6ac8607eacd3c9c14470f327d573ccd2e92fdcb825decd3fe2d4c288a6a33fa0d7ae"
     )
 
 

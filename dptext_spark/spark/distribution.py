@@ -56,7 +56,15 @@ class BundleFiles:
         """
         if not self.files:
             return self._expect(Embedding.open(Path(self.path)))
-        return self._expect(Embedding.open(self._place()))
+        place = self._place()
+        try:
+            return self._expect(Embedding.open(place))
+        except BundleError as error:
+            raise BundleError(
+                f"This host's copy of the embedding bundle, {place}, is damaged",
+                got=error.what,
+                do="Remove that folder: the next run makes it anew",
+            ) from None
 
     def _expect(self, embedding: Embedding) -> Embedding:
         if embedding.fingerprint != self.fingerprint:

@@ -128,7 +128,7 @@ _LOCAL_SETTINGS: Final = {
     "spark.sql.files.minPartitionNum": str(8 * (os.cpu_count() or 1)),
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "true",
-    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING}",
+    "spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={_LOGGING}"',
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }

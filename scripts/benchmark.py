@@ -205,7 +205,8 @@ def main(words: int | None, mechanism: str, lambda_: float | None, epsilon: floa
         report = json.loads(Path(f"{output}.report.json").read_text())["columns"]["text"]
         perturbed = report["replaced"] + report["unchanged"]
         matrix = embedding.vectors.nbytes / 2**20
-    both = {k: v for k, v in memory.peaks.items() if k.startswith("matrix PSS, sum")}
+    # Sampled while workers start, shares are of different moments: take those of all processes.
+    shares = [v for k, v in sorted(memory.peaks.items()) if k.startswith("matrix PSS, sum")]
     result = {
         "cores": CORES,
         "words": tokens,

@@ -61,7 +61,9 @@ def reference_words(positions: int, width: int, **changes: Any) -> np.ndarray:
         f'"salt": "{at["salt"]}", "version": 1}}'
     )
     release = keyed(at["secret"], b"release", context.encode())
-    column = keyed(release, b"column", at["column"].encode(), at["purpose"].encode(), struct.pack("<Q", width))
+    column = keyed(
+        release, b"column", at["column"].encode(), at["purpose"].encode(), struct.pack("<Q", width)
+    )
     row = keyed(column, at["row_id"], *at["content"])
     first = at["position"] * width
     last = first + positions * width

@@ -219,7 +219,7 @@ def main(words: int | None, mechanism: str, lambda_: float | None, epsilon: floa
         "kernel / sgemm": round(np.mean(kernel) * flops / np.mean(sgemm), 3),
         "noise / whole token": round(np.mean(perturbed / seconds) / noise, 3),
         "matrix, MB": round(matrix, 1),
-        "matrix PSS over all processes / matrix": round(max(both.values()) / matrix, 3) if both else None,
+        "matrix PSS over all processes / matrix": round(shares[-1] / matrix, 3) if shares else None,
         "peak memory, MB": {name: round(value, 1) for name, value in sorted(memory.peaks.items())},
     }
     click.echo(json.dumps(result, indent=2))

@@ -126,9 +126,10 @@ class Guarantee:
         bounds = [
             f"its {name} word is {d:.3g} away: factor {_factor(self.loss(d))}" for name, d in named.items()
         ]
+        largest = _rounded_up(far.largest)
         text = (
             f"For a typical word of this embedding (medians over {far.sample}), {'; '.join(bounds)}. "
-            f"No two words are more than {far.largest:.3g} apart: factor {_factor(self.loss(far.largest))}."
+            f"No two words are more than {largest:.3g} apart: factor {_factor(self.loss(largest))}."
         )
         if self.loss(far.nearest) > WEAK_LOSS:
             text += (
@@ -140,6 +141,14 @@ class Guarantee:
                 " The bound hides a word among its nearest neighbours, but hardly among its hundred nearest."
             )
         return text
+
+
+def _rounded_up(value: float) -> float:
+    """Round a bound to the three digits that are printed, never below itself."""
+    if value <= 0.0:
+        return 0.0
+    unit = 10.0 ** (math.floor(math.log10(value)) - 2)
+    return math.ceil(value / unit) * unit
 
 
 def _factor(loss: float) -> str:

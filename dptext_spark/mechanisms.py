@@ -242,7 +242,7 @@ def _present(array: NDArray[FloatT] | None) -> NDArray[FloatT]:
 COMMON_ASSUMPTIONS: Final = (
     "the embedding and the release vocabulary were not made from the private table",
     "the noise key stays secret, and BLAKE2b and AES-256 are pseudorandom",
-    "arithmetic stands for real numbers: uniforms have 52 bits, noise at least 40",
+    "arithmetic stands for real numbers: uniforms have 52 bits, noise at least 30",
 )
 
 

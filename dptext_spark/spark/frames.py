@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import lru_cache, partial
 from pathlib import Path
 
 import pandas as pd
@@ -42,7 +42,7 @@ class Plan:
         return _open(self)
 
 
-@cache
+@lru_cache(maxsize=8)  # a reused worker sees a new plan for every release, and must not keep them all
 def _open(plan: Plan) -> Privatizer:
     # In the worker, after its fork: maps and BLAS threads must not be inherited.
     return Privatizer(

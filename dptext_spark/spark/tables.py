@@ -313,7 +313,10 @@ def _plain_errors(what: str = "The Spark job failed and no output was written") 
 
 def _condition(error: Exception) -> str:
     """Name a Spark error without its text, which can quote data."""
-    if found := re.search(r"\[([A-Z_0-9.]+)\]", str(error)):
+    if isinstance(error, PySparkException) and (condition := error.getCondition()):
+        return str(condition)
+    # Only where Spark itself puts it: brackets further on may be a row's.
+    if found := re.match(r"[^\n]*\n: [\w.]+: \[([A-Z_0-9.]+)\] ", str(error)):
         return found[1]
     if isinstance(error, Py4JJavaError):
         return str(error.java_exception.getClass().getName())

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from dptext_spark import __version__
 from dptext_spark.cli import main
@@ -24,6 +25,7 @@ from dptext_spark.demo import QUERIES
 from dptext_spark.embedding import Embedding
 from dptext_spark.errors import ConfigError, InputError, JobError
 from dptext_spark.mechanisms import Laplace
+from dptext_spark.spark import tables
 from dptext_spark.spark.tables import Storage
 from tests.helpers.worlds import KEY, release
 from tests.spark.helpers_tables import (
@@ -707,3 +709,12 @@ def test_errors_are_of_the_packages_own_kinds(ring: Embedding, table: Path, tmp_
         run_table(**good | {"input": tmp_path / "nowhere"})
     with pytest.raises(ConfigError):
         run_table(**good | {"output": table})
+
+
+def test_the_name_of_an_error_never_comes_from_a_row(spark: SparkSession) -> None:
+    """Rejects taking whatever stands in brackets: Spark quotes values of rows in its messages."""
+    quoting = F.raise_error(F.lit("the value [SECRET.WORD] is wrong"))
+    with pytest.raises(JobError) as caught, tables._plain_errors():
+        spark.range(1).select(quoting).collect()
+    assert "SECRET" not in str(caught.value)
+    assert "SECRET" not in tables._condition(RuntimeError("An error\n: java.lang.Error: no [SECRET] "))

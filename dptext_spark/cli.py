@@ -88,7 +88,7 @@ def _option(name: str, field: FieldInfo) -> Decorator:
     )
 
 
-_TYPES: dict[Any, Any] = {float: float, int: int, int | None: int}
+_TYPES: dict[Any, Any] = {float: float, float | None: float, int: int, int | None: int}
 
 
 def _load_config(ctx: click.Context, _: click.Parameter, path: Path | None) -> None:

@@ -118,13 +118,14 @@ class Release:
         )
         self.embedding: Embedding = embedding
         self.policy: TextPolicy = policy
-        self.release_words, _ = all_of(
+        self.release_words, prepared = all_of(
             lambda: check_release_words(embedding, options.release_words),
-            lambda: options.mechanism.check(embedding),
+            lambda: options.mechanism.prepared(embedding),
         )
-        self.guarantee = options.mechanism.guarantee(embedding)
+        self.mechanism: Mechanism = prepared
+        self.guarantee = prepared.guarantee(embedding)
         self.noise = ReleaseNoise.of(
-            key, salt=options.salt, law=options.mechanism.law(), fingerprint=embedding.fingerprint
+            key, salt=options.salt, law=prepared.law(), fingerprint=embedding.fingerprint
         )
 
 
@@ -223,6 +224,8 @@ def _collect(command: str, *steps: Callable[[], Any]) -> list[Any]:
 
 def _problem(error: Mapping[str, Any]) -> str:
     """Write one of pydantic's findings in this package's form."""
+    if not error["loc"]:  # found by a check of several options together
+        return str(error["msg"]).removeprefix("Value error, ") + "."
     option = f"Option --{error['loc'][0]}"
     if error["type"] == "missing":
         return f"{option} is missing."

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from dptext_spark.search import POINT_BLOCK, WORD_BLOCK, NearestWords
+from dptext_spark.search import POINT_BLOCK, WORD_BLOCK, EuclideanNearest
 
 Search = Callable[[np.ndarray], np.ndarray]
 
@@ -20,7 +20,7 @@ def half_norms(vectors: np.ndarray) -> np.ndarray:
     return (np.square(vectors.astype(np.float64)).sum(axis=1) / 2).astype(np.float32)
 
 
-def search_of(vectors: np.ndarray, kind: type[NearestWords] = NearestWords) -> NearestWords:
+def search_of(vectors: np.ndarray, kind: type[EuclideanNearest] = EuclideanNearest) -> EuclideanNearest:
     return kind(vectors=vectors, half_norms=half_norms(vectors))
 
 
@@ -102,7 +102,7 @@ def test_the_nearest_word_is_exact(count: int, n: int, kind: str) -> None:
     assert faults(search_of(vectors), vectors, points) == 0
 
 
-class NoSlack(NearestWords):
+class NoSlack(EuclideanNearest):
     """Trusts the float32 scores: only exact float32 ties are looked at again."""
 
     def _slack(self, queries: np.ndarray) -> np.ndarray:

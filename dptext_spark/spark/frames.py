@@ -192,7 +192,7 @@ def _plan(
 ) -> Plan:
     if not isinstance(embedding, Embedding):
         embedding = Embedding.open(Path(embedding))
-    mechanism.check(embedding)
+    mechanism = mechanism.prepared(embedding)
     return Plan(
         bundle=BundleFiles.send(spark, embedding),
         mechanism=mechanism,

@@ -171,7 +171,7 @@ def run_privatize(options: PrivatizeOptions) -> Report:
             return report
         plan = Plan(
             bundle=BundleFiles.send(spark, release.embedding),
-            mechanism=options.mechanism,
+            mechanism=release.mechanism,
             noise=release.noise,
             policy=release.policy,
             release_words=release.release_words,

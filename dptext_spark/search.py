@@ -23,6 +23,7 @@ _UNIT_ROUNDOFF: Final = 2.0**-24
 # Squares of multiples of 2^-26 add up without rounding as long as the sum is below 2.
 _SPLIT: Final = 2.0**26
 _LEAST_RIM: Final = 2.0**-53
+# A length this far off moves scores by a 32nd of a roundoff of single precision.
 _STRAY: Final = 2.0**-30
 
 
@@ -57,7 +58,7 @@ class NearestWords(ABC):
 class _Scan:
     """Scores queries @ matrix.T - offsets, in single precision, and how far they can stray.
 
-    If word i is exactly nearer than word j, then score i >= (score j - width j) - slack.
+    If word i is exactly as near as word j or nearer, then score i >= (score j - width j) - slack.
 
     Attributes:
         queries: float32 (t, n).
@@ -276,10 +277,10 @@ class HyperbolicNearest(_ExactNearest):
         """Score words by their Lorentz product over q0, u0 (v·w - 1), each as high as it can be.
 
         A product of n terms strays by gamma_(n + 2) u0 at most, for |v|, |w| <= 1 and both are rounded (see
-        :meth:`EuclideanNearest._slack`); offset, subtraction and threshold are each off by 2 u0 roundoffs or
-        less, u0 standing for its rounding and theirs. That is below bound * u0 with bound = gamma_(n + 10),
-        so that score >= exact >= score - 2 bound u0. Near the edge, where u0 is large, words differ in what
-        their scores are worth: hence a width for each word, not one slack for each point.
+        :meth:`EuclideanNearest._slack`); in units of u0 roundoffs, the offset strays by 2.5, the subtraction
+        by 2 and the threshold, score - width, by 2. That is below bound * u0 with bound = gamma_(n + 10),
+        which leaves half a unit for w's length and the rounding of :meth:`_scores`; hence score >= exact >=
+        score - 2 bound u0. Near the edge u0 is large: one slack for all words would keep them all.
         """
         with np.errstate(under="ignore"):
             queries = points[:, 1:].astype(np.float32)
@@ -295,7 +296,7 @@ class HyperbolicNearest(_ExactNearest):
     @np.errstate(under="ignore")
     def _scores(self, points: NDArray[np.float64], words: NDArray[np.int64]) -> NDArray[np.float64]:
         """|p - b|² / (1 - |p|²), b = w q0 / (1 + q0) the point in the ball: no difference of like numbers."""
-        vectors = np.asarray(self.vectors[words])
+        vectors = self.vectors[words]
         inward = np.exp(-np.logaddexp(0.0, points[:, 0]))  # 1 / (1 + q0)
         gaps = vectors - points[:, 1:]
         gaps += inward[:, None] * points[:, 1:]

@@ -14,6 +14,7 @@ from dptext_spark.embedding import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.guarantee import Guarantee
 from dptext_spark.metric import Metric
+from dptext_spark.noise import NoiseKey, ReleaseNoise
 
 # Below this, noise outgrows what single precision can hold.
 LEAST_EPSILON: Final = 1e-12
@@ -51,6 +52,8 @@ class Mechanism(BaseModel, ABC):
 
     name: ClassVar[str]
     geometries: ClassVar[tuple[str, ...]]
+    # Noise mechanisms look for released words after the noise; elsewhere these shape the law itself.
+    release_words_shape_law: ClassVar[bool] = False
 
     epsilon: float = Field(
         ge=LEAST_EPSILON,
@@ -72,6 +75,15 @@ class Mechanism(BaseModel, ABC):
         Two mechanisms with equal laws must turn equal uniforms into equal noise. What only looks at the
         noisy point afterwards is no part of it.
         """
+
+    def release_noise(
+        self, key: NoiseKey, *, salt: str, embedding: Embedding, release_words: int
+    ) -> ReleaseNoise:
+        """Derive the noise of a release of this mechanism; see :meth:`ReleaseNoise.of`."""
+        law = dict(self.law())
+        if self.release_words_shape_law:
+            law["release words"] = release_words
+        return ReleaseNoise.of(key, salt=salt, law=law, fingerprint=embedding.fingerprint)
 
     @abstractmethod
     def uniforms_per_word(self, dimension: int) -> int:

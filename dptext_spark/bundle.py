@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from dptext_spark.embedding import (
+    CACHE,
     COVARIANCE_VALUES,
     COVARIANCE_VECTORS,
     FORMAT_VERSION,
@@ -44,8 +45,8 @@ from dptext_spark.embedding import (
     words_schema,
 )
 from dptext_spark.errors import BundleError
+from dptext_spark.hyperbolic import lorentz
 from dptext_spark.readers import Source, open_source
-from dptext_spark.search import lorentz
 
 _ROW_ORDER = "releasable first, then source order"
 # Squares and products of such lengths are far from the ends of float32's range.
@@ -396,7 +397,7 @@ def _check_output(output: Path, overwrite: bool) -> None:
 def _is_bundle(path: Path) -> bool:
     if path.is_symlink() or not path.is_dir():
         return False
-    known = {MANIFEST}.union(*map(file_names, GEOMETRIES))
+    known = {MANIFEST, CACHE}.union(*map(file_names, GEOMETRIES))
     if not {entry.name for entry in path.iterdir()} <= known:
         return False
     entries = manifest_entries(path)

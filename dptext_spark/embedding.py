@@ -28,6 +28,7 @@ GEOMETRIES = ("euclidean", "poincare")
 NORMALIZATIONS = ("none", "unit")
 
 MANIFEST = "manifest.json"
+CACHE = "cache"  # what was computed from the bundle once and may be computed again; no part of it
 WORDS = "words.parquet"
 VECTORS = "vectors.npy"
 HALF_NORMS = "half_norms.npy"

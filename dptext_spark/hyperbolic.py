@@ -1,4 +1,4 @@
-"""Formulas of the Poincaré ball: how far noise goes from a word, and where it lands."""
+"""Formulas of the Poincaré ball: coordinates, how far noise goes from a word, and where it lands."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, special
-
-from dptext_spark.search import rims
 
 # Above this epsilon the noise is finer than float64 tells points apart; less noise would not show.
 SHARPEST_EPSILON: Final = 1e15
@@ -26,6 +24,37 @@ _NEWTON_STEPS: Final = 5
 _DEPTH: Final = 75.0
 # exp(-700) is still a normal float64, which raises no flag.
 _LARGEST_EXPONENT: Final = 700.0
+
+# Squares of multiples of 2^-26 add up without rounding as long as the sum is below 2.
+_SPLIT: Final = 2.0**26
+_LEAST_RIM: Final = 2.0**-53
+
+
+def lorentz(points: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Give the Lorentz coordinates u0 (1, v) of points p of the Poincaré ball.
+
+    Args:
+        points: float64 (t, n), of norm below 1.
+
+    Returns:
+        float64 (t, n), the space part u0 v = 2 p / (1 - |p|²), and (t,), the time part u0 =
+        (1 + |p|²) / (1 - |p|²).
+    """
+    rim = rims(points)
+    return 2.0 * points / rim[:, None], (2.0 - rim) / rim
+
+
+@np.errstate(under="ignore")
+def rims(points: NDArray[np.float64]) -> NDArray[np.float64]:
+    """1 - |p|² of points (t, n) of the ball, not below 2^-53, with digits left also at the very edge.
+
+    The squares of the points' leading 26 bits add up exactly; only what they leave over is rounded.
+    """
+    leading = np.rint(points * _SPLIT) / _SPLIT
+    rim = 1.0 - np.square(leading).sum(axis=1)
+    rim -= ((points + leading) * (points - leading)).sum(axis=1)
+    clipped: NDArray[np.float64] = np.maximum(rim, _LEAST_RIM)
+    return clipped
 
 
 def volume_radii(uniforms: NDArray[np.float64], *, dimension: int, epsilon: float) -> NDArray[np.float64]:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dptext_spark.embedding import Embedding
+from dptext_spark.hyperbolic import rims
 
 _BLOCK: Final = 8192
 
@@ -110,7 +111,7 @@ class HyperbolicMetric(Metric):
     def between(self, words: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.float64]:
         """See :class:`Metric`."""
         points, targets = self.points[words], self.points[others]
-        gaps = _lengths(points - targets) / np.sqrt(_rims(points) * _rims(targets))
+        gaps = _lengths(points - targets) / np.sqrt(rims(points) * rims(targets))
         distances: NDArray[np.float64] = 2.0 * np.arcsinh(gaps)
         return distances
 
@@ -121,20 +122,15 @@ class HyperbolicMetric(Metric):
 
     def largest(self) -> float:
         """Sum of the two largest distances from the origin."""
-        radii = 2.0 * np.arctanh(_lengths(self.points))
+        # cosh d = (2 - rim) / rim.
+        rim = rims(self.points)
+        radii = np.arccosh((2.0 - rim) / rim)
         return float(np.sort(radii)[-2:].sum())
 
 
 def _lengths(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
     lengths: NDArray[np.float64] = np.sqrt(np.square(vectors).sum(axis=1))
     return lengths
-
-
-def _rims(points: NDArray[np.float64]) -> NDArray[np.float64]:
-    """1 - |p|², without cancellation in the last step."""
-    lengths = _lengths(points)
-    rims: NDArray[np.float64] = (1.0 - lengths) * (1.0 + lengths)
-    return rims
 
 
 def metric_of(embedding: Embedding) -> Metric:

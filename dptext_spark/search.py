@@ -15,14 +15,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from dptext_spark.hyperbolic import rims
+
 # A block of scores (2 MiB) stays in the cache between the product and the scan.
 POINT_BLOCK: Final = 1024
 WORD_BLOCK: Final = 512
 _SETTLE_BLOCK: Final = 4096
 _UNIT_ROUNDOFF: Final = 2.0**-24
-# Squares of multiples of 2^-26 add up without rounding as long as the sum is below 2.
-_SPLIT: Final = 2.0**26
-_LEAST_RIM: Final = 2.0**-53
 # A length this far off moves scores by a 32nd of a roundoff of single precision.
 _STRAY: Final = 2.0**-30
 
@@ -255,7 +254,7 @@ class HyperbolicNearest(_ExactNearest):
     Args:
         vectors: float64 (V, n), C order, points of the ball; used in place, never copied.
         space: float32 (V, n), C order, and
-        time: float32 (V,), the words' Lorentz coordinates; see :func:`lorentz`.
+        time: float32 (V,), the words' Lorentz coordinates; see :func:`hyperbolic.lorentz`.
     """
 
     vectors: NDArray[np.float64]
@@ -318,30 +317,3 @@ class HyperbolicNearest(_ExactNearest):
 
 def _gamma(terms: int) -> float:
     return terms * _UNIT_ROUNDOFF / (1.0 - terms * _UNIT_ROUNDOFF)
-
-
-def lorentz(points: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Give the Lorentz coordinates u0 (1, v) of points p of the Poincaré ball.
-
-    Args:
-        points: float64 (t, n), of norm below 1.
-
-    Returns:
-        float64 (t, n), the space part u0 v = 2 p / (1 - |p|²), and (t,), the time part u0 =
-        (1 + |p|²) / (1 - |p|²).
-    """
-    rim = rims(points)
-    return 2.0 * points / rim[:, None], (2.0 - rim) / rim
-
-
-@np.errstate(under="ignore")
-def rims(points: NDArray[np.float64]) -> NDArray[np.float64]:
-    """1 - |p|² of points (t, n) of the ball, not below 2^-53, with digits left also at the very edge.
-
-    The squares of the points' leading 26 bits add up exactly; only what they leave over is rounded.
-    """
-    leading = np.rint(points * _SPLIT) / _SPLIT
-    rim = 1.0 - np.square(leading).sum(axis=1)
-    rim -= ((points + leading) * (points - leading)).sum(axis=1)
-    clipped: NDArray[np.float64] = np.maximum(rim, _LEAST_RIM)
-    return clipped

@@ -470,6 +470,15 @@ def test_an_existing_output_is_replaced_only_when_asked(tmp_path: Path, bundle: 
     assert {path.name for path in tmp_path.iterdir()} == {"g.txt", "h.txt", "bundle"}
 
 
+def test_what_was_computed_from_a_bundle_goes_with_it(tmp_path: Path, bundle: Path) -> None:
+    """Rejects a cache that outlives its bundle, and one that makes a bundle look like a user's folder."""
+    (bundle / "cache").mkdir()
+    (bundle / "cache" / "projection.json").write_text("{}")
+    assert Embedding.open(bundle).words.to_pylist() == WORDS
+    build_embedding(glove(tmp_path / "h.txt", WORDS[:4]), bundle, overwrite=True)
+    assert not (bundle / "cache").exists()
+
+
 @pytest.mark.parametrize("kind", ["folder", "empty folder", "file", "link", "extra file", "other manifest"])
 def test_what_is_no_bundle_is_never_replaced(tmp_path: Path, bundle: Path, kind: str) -> None:
     output = tmp_path / "output"

@@ -18,13 +18,13 @@ from threadpoolctl import threadpool_limits
 
 from dptext_spark import search as search_module
 from dptext_spark.embedding import Embedding
+from dptext_spark.hyperbolic import lorentz
 from dptext_spark.search import (
     POINT_BLOCK,
     WORD_BLOCK,
     EuclideanNearest,
     HyperbolicNearest,
     NearestWords,
-    lorentz,
     rims,
 )
 

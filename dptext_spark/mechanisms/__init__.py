@@ -6,15 +6,20 @@ the command line, configuration, report, audit and contract tests find a new mec
 
 from dptext_spark.mechanisms.euclidean import Laplace, Mahalanobis
 from dptext_spark.mechanisms.exponential import Exponential
+from dptext_spark.mechanisms.hyperbolic import Hyperbolic, HyperbolicIcdm
+from dptext_spark.mechanisms.projection import Projection
 from dptext_spark.mechanisms.protocol import LEAST_EPSILON, MECHANISMS, Mechanism, Perturbation, mechanism
 
 __all__ = [
     "LEAST_EPSILON",
     "MECHANISMS",
     "Exponential",
+    "Hyperbolic",
+    "HyperbolicIcdm",
     "Laplace",
     "Mahalanobis",
     "Mechanism",
     "Perturbation",
+    "Projection",
     "mechanism",
 ]

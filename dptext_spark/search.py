@@ -141,8 +141,8 @@ class _ExactNearest(NearestWords):
         for start in range(0, len(points), POINT_BLOCK):
             block = slice(start, start + POINT_BLOCK)
             located = self._located(points[block])
-            _, nearest[block], scores = self._settled(located, *self._scan(located).candidates(2), 2)
-            distances[block] = self._distances(located, nearest[block], scores)
+            _, nearest[block], scores = self.settled(located, *self._scan(located).candidates(2), 2)
+            distances[block] = self.distances(located, nearest[block], scores)
         return nearest, distances
 
     def _nearest(self, points: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -150,11 +150,11 @@ class _ExactNearest(NearestWords):
         contested = np.bincount(rows, minlength=len(points))[rows] > 1
         nearest = np.empty(len(points), dtype=np.int64)
         nearest[rows[~contested]] = words[~contested]
-        owners, winners, _ = self._settled(points, rows[contested], words[contested], 1)
+        owners, winners, _ = self.settled(points, rows[contested], words[contested], 1)
         nearest[owners] = winners[:, 0]
         return nearest
 
-    def _settled(
+    def settled(
         self,
         points: NDArray[np.float64],
         rows: NDArray[np.int64],
@@ -188,7 +188,7 @@ class _ExactNearest(NearestWords):
         """Score pairs of points and words (c,) in double precision, the nearer the less."""
 
     @abstractmethod
-    def _distances(
+    def distances(
         self, points: NDArray[np.float64], words: NDArray[np.int64], scores: NDArray[np.float64]
     ) -> NDArray[np.float64]:
         """Distances (t, 2), ascending, of points to their two nearest words (t, 2) of these scores."""
@@ -231,7 +231,7 @@ class EuclideanNearest(_ExactNearest):
         scores: NDArray[np.float64] = -((points - 0.5 * vectors) * vectors).sum(axis=1)
         return scores
 
-    def _distances(
+    def distances(
         self, points: NDArray[np.float64], words: NDArray[np.int64], scores: NDArray[np.float64]
     ) -> NDArray[np.float64]:
         gaps = [points - self.vectors[column] for column in words.T]
@@ -303,7 +303,7 @@ class HyperbolicNearest(_ExactNearest):
         return scores
 
     @np.errstate(under="ignore", divide="ignore")
-    def _distances(
+    def distances(
         self, points: NDArray[np.float64], words: NDArray[np.int64], scores: NDArray[np.float64]
     ) -> NDArray[np.float64]:
         """2 arcsinh(sqrt(score (1 + q0) / 2)), by the logarithm of the root, which does not overflow."""

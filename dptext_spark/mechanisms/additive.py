@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from dptext_spark.embedding import Embedding
 from dptext_spark.mechanisms.protocol import Mechanism
-from dptext_spark.search import NearestWords
+from dptext_spark.search import EuclideanNearest, NearestWords
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +40,40 @@ class NoisyNearest(ABC):
         nearest, distances = self.search.nearest_two(points)
         first = coins < vickrey_probability(self.vickrey, distances)
         return np.where(first, nearest[:, 0], nearest[:, 1])
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdditiveNoise(NoisyNearest):
+    """Noisy points that are a centre plus a length times a direction, as all Euclidean noise is.
+
+    Epsilon has a part in the lengths alone.
+    """
+
+    search: EuclideanNearest
+
+    @abstractmethod
+    def centres(self, words: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Give the points (t, d) that words (t,) have without noise."""
+
+    @abstractmethod
+    def lengths(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Turn uniforms (t,) into lengths (t,)."""
+
+    @abstractmethod
+    def directions(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Turn uniforms (t, d), overwritten, into directions (t, d)."""
+
+    def noise(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Turn uniforms (t, d + 1) into noise (t, d); the first uniform gives the length."""
+        noise = self.directions(uniforms[:, 1:])
+        noise *= self.lengths(uniforms[:, 0])[:, None]
+        return noise
+
+    def points(self, words: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
+        """See :meth:`NoisyNearest.points`."""
+        points = self.noise(uniforms)
+        points += self.centres(words)
+        return points
 
 
 def vickrey_probability(t: float, distances: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -15,7 +15,7 @@ from dptext_spark.embedding import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.geometry import ExactProduct, gamma_quantile, uniform_directions
 from dptext_spark.guarantee import Distances, Guarantee
-from dptext_spark.mechanisms.additive import NoiseMechanism, NoisyNearest
+from dptext_spark.mechanisms.additive import AdditiveNoise, NoiseMechanism
 from dptext_spark.mechanisms.protocol import COMMON_ASSUMPTIONS, present
 from dptext_spark.metric import EuclideanMetric
 from dptext_spark.search import EuclideanNearest
@@ -25,7 +25,7 @@ LEAST_EIGENVALUE: Final = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
-class EuclideanNoise(NoisyNearest):
+class EuclideanNoise(AdditiveNoise):
     """Additive noise (g / epsilon) A^(1/2) u, then nearest words in Euclidean distance.
 
     Attributes:
@@ -38,6 +38,10 @@ class EuclideanNoise(NoisyNearest):
     epsilon: float
     root: ExactProduct | None
 
+    def centres(self, words: NDArray[np.int64]) -> NDArray[np.float64]:
+        """See :meth:`AdditiveNoise.centres`."""
+        return self.vectors[words].astype(np.float64)
+
     def lengths(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
         """Turn uniforms (t,) into the noise's radii g / epsilon, g ~ Gamma(n, 1)."""
         radii: NDArray[np.float64] = gamma_quantile(self.vectors.shape[1], uniforms) / self.epsilon
@@ -47,18 +51,6 @@ class EuclideanNoise(NoisyNearest):
         """Turn uniforms (t, n), overwritten, into directions A^(1/2) u, which epsilon has no part in."""
         directions = uniform_directions(uniforms)
         return directions if self.root is None else self.root.times(directions)
-
-    def noise(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Turn uniforms (t, n + 1) into noise vectors (t, n); the first uniform gives the radius."""
-        noise = self.directions(uniforms[:, 1:])
-        noise *= self.lengths(uniforms[:, 0])[:, None]
-        return noise
-
-    def points(self, words: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
-        """See :meth:`NoisyNearest.points`."""
-        points = self.noise(uniforms)
-        points += self.vectors[words]
-        return points
 
 
 class EllipticalLaplace(NoiseMechanism):

@@ -12,8 +12,9 @@ from pydantic import Field, PrivateAttr
 
 from dptext_spark.embedding import Embedding
 from dptext_spark.errors import ConfigError
+from dptext_spark.geometry import gamma_quantile, uniform_directions
 from dptext_spark.guarantee import Distances, Guarantee
-from dptext_spark.mechanisms.additive import NoiseMechanism, NoisyNearest
+from dptext_spark.mechanisms.additive import AdditiveNoise, NoiseMechanism
 from dptext_spark.mechanisms.protocol import COMMON_ASSUMPTIONS
 from dptext_spark.metric import EuclideanMetric
 from dptext_spark.projection import (
@@ -22,7 +23,6 @@ from dptext_spark.projection import (
     distortion_probability,
     gaussian_projection,
     least_dimension,
-    projected_noise,
     spectral_constant,
 )
 from dptext_spark.search import EuclideanNearest
@@ -31,7 +31,7 @@ _BLOCK = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProjectedNoise(NoisyNearest):
+class ProjectedNoise(AdditiveNoise):
     """Noise on a projected vector, then nearest words among the projected vocabulary.
 
     The search's matrix is made when the mechanism is bound and belongs to one worker process alone: m / n
@@ -47,15 +47,17 @@ class ProjectedNoise(NoisyNearest):
     projection: RandomProjection
     scale: float
 
-    def noise(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Turn uniforms (t, m + 1), overwritten, into noise vectors (t, m)."""
-        return projected_noise(uniforms, self.scale)
+    def centres(self, words: NDArray[np.int64]) -> NDArray[np.float64]:
+        """See :meth:`AdditiveNoise.centres`; the words' projections, float64 (t, m)."""
+        return self.projection.times(self.vectors[words].astype(np.float64))
 
-    def points(self, words: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
-        """See :meth:`NoisyNearest.points`; float64 (t, m)."""
-        points = self.projection.times(self.vectors[words].astype(np.float64))
-        points += self.noise(uniforms)
-        return points
+    def lengths(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
+        """See :meth:`AdditiveNoise.lengths`."""
+        return gamma_quantile(len(self.projection.matrix), uniforms) * self.scale
+
+    def directions(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
+        """See :meth:`AdditiveNoise.directions`."""
+        return uniform_directions(uniforms)
 
 
 def _projected_search(vectors: NDArray[np.float32], projection: RandomProjection) -> EuclideanNearest:

@@ -182,7 +182,9 @@ class AuditOptions(Options):
         "leaves the bundle out; default: two words and their neighbours, or all pairs of a small world",
     )
     runs: int | None = Field(
-        None, ge=100, description="outputs of each word; default: 40000, fewer for a large bundle"
+        None,
+        ge=100,
+        description="outputs of each word; default: 40000, and 10000 or fewer for words of the bundle",
     )
     confidence: float = Field(
         0.999, gt=0.0, lt=1.0, description="probability of finding nothing where there is nothing"
@@ -239,7 +241,9 @@ class CalibrateOptions(Options):
     gamma: float = Field(
         GAMMA, ge=1.0, allow_inf_nan=False, description="deniability: factor within which a word is as likely"
     )
-    confidence: float = Field(CONFIDENCE, gt=0.5, lt=1.0, description="of all intervals and of the target")
+    confidence: float = Field(
+        CONFIDENCE, gt=0.5, lt=1.0, description="of each interval, and of each test of the target"
+    )
     target: str | None = Field(
         None, description="find the largest epsilon that meets this, for example 'p95(n_w) <= 0.5'"
     )

@@ -102,7 +102,9 @@ class Outcome:
             else f"could not have caught even epsilon x {max(FACTORS):g}"
         )
         one, other = self.closest
-        where = f"{self.world} ({self.geometry}, {self.words:,} words, n={self.dimension})"
+        where = (
+            f"{self.world} ({self.geometry}, {self.words:,} words, n={self.dimension}, {self.runs:,} runs)"
+        )
         lost = f"{one} against {other} loses {self.nats:.3g} nats or more, at most {self.claim:.3g} claimed"
         return f"{where}: {lost}; " + (power if not self.witnesses else "VIOLATION")
 

@@ -251,6 +251,9 @@ class CalibrateOptions(Options):
         None, description="another calibration's folder: find the epsilons that match its N_w"
     )
     transitions: bool = Field(False, description="keep the table of all transitions as well")
+    example: tuple[str, ...] = Field(
+        (), description="word whose substitutions the report shows, measured beside the others; repeatable"
+    )
     noise_seed: int = Field(0, ge=0, lt=2**63, description="public number that the noise follows from")
     overwrite: bool = Field(False, description="replace a calibration that exists, finished or not")
 

@@ -90,7 +90,7 @@ class Report:
             "options": dict(self.options),
             "row_id": self.row_id,
             "embedding": {**embedding_json(self.embedding), "release_words": self.release_words},
-            "calibration": self.calibration and self.calibration.to_json(),
+            **({"calibration": self.calibration.to_json()} if self.calibration else {}),
             "rows": self.rows,
             "columns": {name: counts.to_json(self.policy.oov) for name, counts in self.columns.items()},
             "versions": versions(),

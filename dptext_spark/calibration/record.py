@@ -104,11 +104,12 @@ def _curves(summary: Sequence[Mapping[str, Any]], statistic: str) -> dict[tuple[
 
 
 def _epsilon_at(points: Curve, value: float) -> float | None:
+    """The smallest epsilon at which N_w reaches a value; None outside the points."""
     epsilons, values = np.array(points).T
-    values = np.maximum.accumulate(values)
+    values, first = np.unique(np.maximum.accumulate(values), return_index=True)
     if not values[0] <= value <= values[-1]:
         return None
-    return float(np.exp(np.interp(value, values, np.log(epsilons))))
+    return float(np.exp(np.interp(value, values, np.log(epsilons[first]))))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -126,17 +126,23 @@ def _largest_below(alpha: float, words: int, level: float) -> int:
     return k + 1 if stats.binom.cdf(k, words, level) <= alpha else k
 
 
-def mean_interval(batches: NDArray[np.float64], tail: float) -> tuple[float, float, float]:
-    """Give a mean and its Student limits from means (b,) of batches that are alike and independent.
+def mean_interval(
+    batches: NDArray[np.float64], sizes: NDArray[np.float64], tail: float
+) -> tuple[float, float, float]:
+    """Give the mean over all words and its Student limits from batches that are alike and independent.
 
     Args:
-        batches: float64 (b,), 2 or more.
+        batches: float64 (b,), the batches' means, 2 or more.
+        sizes: float64 (b,), their words.
         tail: The chance of error on either side.
 
     Source: batch means; the words of a batch may share their rays, those of two batches do not.
     """
-    mean = float(batches.mean())
-    width = float(stats.t.isf(tail, len(batches) - 1) * batches.std(ddof=1) / math.sqrt(len(batches)))
+    weights = sizes / sizes.sum()
+    mean = float((weights * batches).sum())
+    freedom = len(batches) - 1
+    error = math.sqrt(float(np.square(weights * (batches - mean)).sum()) * len(batches) / freedom)
+    width = float(stats.t.isf(tail, freedom)) * error
     return mean, mean - width, mean + width
 
 
@@ -155,6 +161,9 @@ class Bracket:
 
 def largest_epsilon(meets: Callable[[float], bool], epsilons: Sequence[float]) -> Bracket:
     """Find the largest epsilon that meets a target, to three significant digits, by doubling and bisection.
+
+    Each epsilon is judged by itself. The chance that one is found that only seemed to meet the target is
+    that of the few judged near the border, not of one.
 
     Args:
         meets: Says whether an epsilon does; raises ConfigError where the mechanism has no such epsilon.

@@ -8,10 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -19,6 +21,7 @@ from pyspark.sql import functions as F
 from dptext_spark import __version__
 from dptext_spark.calibration import Estimator, Transitions, estimator, record, target, word_statistics
 from dptext_spark.calibration.estimators import EstimatorName
+from dptext_spark.calibration.report import write_report
 from dptext_spark.calibration.target import Bracket, Target
 from dptext_spark.config import CalibrateOptions, all_of
 from dptext_spark.embedding import Embedding
@@ -47,6 +50,8 @@ _SCHEMA: Final = "setting string, block int, epsilon double, word int, " + ", ".
     f"{name} double" for name in _WORDS
 )
 _CELL_SCHEMA: Final = f"{_SCHEMA}, outputs array<int>, counts array<double>, seen array<double>"
+
+_EXAMPLES: Final = [*_KEYS, "word", "output", "count"]
 
 # Words per Arrow batch: each brings its outputs along.
 _ROWS: Final = 256
@@ -196,7 +201,7 @@ _SHOWN: Final = (
     ("s_w", "mean"),
     ("entropy", "mean"),
     ("k_w", "p50"),
-    ("deniability_p5", "p5"),
+    ("deniability", "p50"),
     ("bayes_risk_uniform", "mean"),
 )
 
@@ -256,6 +261,7 @@ def run_calibrate(options: CalibrateOptions) -> CalibrationReport:
     embedding = Embedding.open(options.embedding)
     release_words, *_ = all_of(
         lambda: check_release_words(embedding, options.release_words),
+        lambda: _rows(embedding, options.example),
         *(partial(grid[0].check, embedding) for grid in options.settings.values()),
     )
     kind = _kind(options, embedding, release_words)
@@ -263,12 +269,28 @@ def run_calibrate(options: CalibrateOptions) -> CalibrationReport:
     storage = Storage(spark)
     other = record.read(options.compare, storage.read) if options.compare else None
     plan = _plan(options, embedding, release_words, kind, BundleFiles.send(spark, embedding))
+    job = Calibration(
+        options=options, embedding=embedding, spark=spark, storage=storage, plan=plan, kind=kind
+    )
+    job.check_target()
     with plain_errors("The Spark job of the calibration failed; the same command continues it"):
         _claim(storage, options, plan.identity())
-        job = Calibration(
-            options=options, embedding=embedding, spark=spark, storage=storage, plan=plan, kind=kind
-        )
         return job.run(other)
+
+
+def _rows(embedding: Embedding, words: Sequence[str]) -> NDArray[np.int64]:
+    """Find the rows of words.
+
+    Raises:
+        ConfigError: The bundle lacks some of them.
+    """
+    rows = pc.index_in(pa.array(words, pa.string()), value_set=embedding.words)
+    if rows.null_count:
+        absent = [word for word, row in zip(words, rows.to_pylist(), strict=True) if row is None]
+        raise ConfigError(
+            "The bundle lacks words of --example", allowed="words of the bundle", got=", ".join(absent)
+        )
+    return np.unique(rows.to_numpy(zero_copy_only=False)).astype(np.int64)
 
 
 def _kind(options: CalibrateOptions, embedding: Embedding, release_words: int) -> type[Estimator]:
@@ -355,6 +377,17 @@ class Calibration:
         """Whether probabilities are computed."""
         return self.kind.name == "exact"
 
+    def check_target(self) -> None:
+        """Refuse a target that so many words cannot tell.
+
+        Raises:
+            ConfigError: A larger sample is needed, or all words.
+        """
+        if self.options.target is not None:
+            wanted = Target.parse(self.options.target)
+            if wanted.statistic != "mean":
+                self._rank(wanted)
+
     def run(self, other: Mapping[str, Any] | None) -> CalibrationReport:
         """Measure, write the tables and then the report; the parts go last."""
         parts = self.measure(self.plan, f"{self.parts}/grid", cells=True)
@@ -367,11 +400,26 @@ class Calibration:
         if self.options.transitions:
             cells = _exploded(parts).select(*_KEYS, "word", "output", "count")
             self._write("transitions", cells, "word", "output")
+        if self.options.example:
+            self._write("examples", self._examples(), "word", "output")
         self._write("summary", self._frame(summary))
         report = self._report(words, summary, found, other)
         self.storage.write(f"{self.place}/{record.FILE}", report.to_json())
+        place = self.storage.real(self.place)
+        if place.startswith("file:"):
+            write_report(Path(place.removeprefix("file:")), words_of_choice=self.options.example)
         self.storage.delete(f"{self.place}/{PARTS}")
         return report
+
+    def _examples(self) -> DataFrame:
+        """Measure the example words, in a block of their own."""
+        words, tables = _rows(self.embedding, self.options.example), []
+        for number, (name, grid) in enumerate(self.plan.settings):
+            found = _estimator(self.plan, number)(words, block=self.plan.blocks)
+            epsilons = np.array([m.epsilon for m in grid])[found.epsilon_index]
+            columns = [pa.repeat(name, len(epsilons)), epsilons, found.word, found.output]
+            tables.append(pa.table([*columns, found.count.astype(np.float64)], names=_EXAMPLES))
+        return self.spark.createDataFrame(pa.concat_tables(tables))
 
     def measure(self, plan: Plan, place: str, *, cells: bool) -> DataFrame:
         """Measure what is not yet measured under ``place``, wave by wave, and read all of it."""
@@ -505,7 +553,6 @@ class Calibration:
             tried[epsilon] = self._bounded(wanted, measured)
             return wanted.met(tried[epsilon][1])
 
-        self._bounded_at_all(wanted)
         found: Bracket = target.largest_epsilon(meets, [m.epsilon for m in grid])
         measured, bound = (None, None) if found.met is None else tried[found.met]
         return {
@@ -516,13 +563,14 @@ class Calibration:
             "missed": found.missed,
             "measured": measured,
             "bound": bound,
-            "options": None if found.met is None else record.option_line(configured(found.met)),
+            "options": None if found.met is None else self._release_options(configured(found.met)),
             "tried": [{"epsilon": e, "measured": m, "bound": b} for e, (m, b) in sorted(tried.items())],
         }
 
-    def _bounded_at_all(self, wanted: Target) -> None:
-        if wanted.statistic != "mean":
-            self._rank(wanted)
+    def _release_options(self, configured: Mechanism) -> str:
+        """What dptext privatize must be given."""
+        words = self.options.release_words
+        return record.option_line(configured) + ("" if words is None else f" --release-words {words}")
 
     def _rank(self, wanted: Target) -> int:
         return wanted.rank(
@@ -536,7 +584,8 @@ class Calibration:
         """Measure a target's statistic, and bound it from the side that matters."""
         if wanted.statistic == "mean":
             (batches,) = _batch_means(words, [wanted.column]).values()
-            mean, low, high = target.mean_interval(batches[wanted.column], 1.0 - self.options.confidence)
+            tail = 1.0 - self.options.confidence
+            mean, low, high = target.mean_interval(batches[wanted.column], batches["n"], tail)
             if self.exact and self.plan.words == len(self.embedding.words):
                 return mean, mean
             return mean, high if wanted.upper else low
@@ -555,8 +604,8 @@ class Calibration:
         for setting in settings[1:]:
             for epsilon in self.options.epsilon:
                 for name in ("n_w", "s_w"):
-                    apart = means[setting, epsilon][name] - means[settings[0], epsilon][name]
-                    numbers = target.mean_interval(apart, tail)
+                    own, first = means[setting, epsilon], means[settings[0], epsilon]
+                    numbers = target.mean_interval(own[name] - first[name], own["n"], tail)
                     yield {
                         "setting": setting,
                         "baseline": settings[0],
@@ -691,7 +740,7 @@ def _distribution(row: Mapping[str, Any]) -> dict[str, float]:
 def _batch_means(
     words: DataFrame, columns: Sequence[str]
 ) -> dict[tuple[str, float], dict[str, NDArray[np.float64]]]:
-    """Means of columns over each of the batches, for each setting and epsilon."""
+    """Means of columns over each of the batches, for each setting and epsilon, and the batches' words, n."""
     batch = (F.col("block") % BATCHES).alias("batch")
     sums = [_exact_sum(F.col(name)).alias(name) for name in columns]
     rows = words.groupBy(*_KEYS, batch).agg(F.count(F.lit(1)).alias("n"), *sums).collect()
@@ -699,6 +748,7 @@ def _batch_means(
     for key in sorted({(row["setting"], row["epsilon"]) for row in rows}):
         own = sorted((r for r in rows if (r["setting"], r["epsilon"]) == key), key=lambda r: int(r["batch"]))
         means[key] = {c: np.array([float(Fraction(r[c]) / r["n"]) for r in own]) for c in columns}
+        means[key]["n"] = np.array([float(r["n"]) for r in own])
     return means
 
 

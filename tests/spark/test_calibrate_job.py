@@ -445,6 +445,8 @@ def test_the_configuration_file_runs_as_it_stands(
         4,
         "--epsilon",
         7,
+        "--example",
+        "w01",
     ]
     result = CliRunner().invoke(main, ["calibrate", "--config", "conf/calibrate.toml", *map(str, small)])
     assert result.exit_code == 0, result.output

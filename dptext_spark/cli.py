@@ -15,9 +15,11 @@ from dptext_spark.config import (
     MECHANISM_OPTIONS,
     EmbeddingOptions,
     Options,
+    PoincareOptions,
     PrivatizeOptions,
     embedding_options,
     option_name,
+    poincare_options,
     privatize_options,
     read_config,
 )
@@ -153,6 +155,18 @@ def privatize_command(**values: Any) -> None:
         click.echo("\nDry run: all options are right, nothing was written.")
     else:
         click.echo(f"\nOutput: {options.output}\nReport: {options.report_path}")
+
+
+@main.command("poincare", cls=_Command)
+@options_of(PoincareOptions)
+def poincare_command(**values: Any) -> None:
+    """Train a Poincaré embedding of is-a pairs and make it a bundle."""
+    options = poincare_options(_given(values))
+    from dptext_spark.spark import run_poincare  # loads pyspark, which takes a while
+
+    report = run_poincare(options)
+    click.echo(report.describe())
+    click.echo(f"\nBundle: {options.output}\nReport: {options.report_path}")
 
 
 @main.command("demo", cls=_Command)

@@ -148,7 +148,7 @@ def run_privatize(options: PrivatizeOptions) -> Report:
     release = Release(options)
     spark = session("dptext privatize")
     storage = Storage(spark)
-    with _plain_errors("The paths of input, output or report could not be looked up"):
+    with plain_errors("The paths of input, output or report could not be looked up"):
         _check_output(storage, options)
     df = _read(spark, options.input)
     columns = TableColumns(text=options.text, tokens=options.tokens, keep=options.keep, id=options.id)
@@ -164,7 +164,7 @@ def run_privatize(options: PrivatizeOptions) -> Report:
         kept=options.keep,
         columns={},
     )
-    with _plain_errors():
+    with plain_errors():
         if options.id is not None and not options.trust_id:
             check_ids(df, options.id)
         if options.dry_run:
@@ -180,7 +180,7 @@ def run_privatize(options: PrivatizeOptions) -> Report:
         _write(storage, columns.sanitize(df, plan, row_id, observation), options)
     found = observation.get
     report = replace(report, rows=found["rows"], columns=_column_counts(columns.sanitized, found))
-    with _plain_errors("The output was written, but its report could not be"):
+    with plain_errors("The output was written, but its report could not be"):
         storage.write(options.report_path, report.to_json())
     return report
 
@@ -300,7 +300,7 @@ def _write(storage: Storage, result: DataFrame, options: PrivatizeOptions) -> No
 
 
 @contextmanager
-def _plain_errors(what: str = "The Spark job failed and no output was written") -> Iterator[None]:
+def plain_errors(what: str = "The Spark job failed and no output was written") -> Iterator[None]:
     """Turn Spark's exceptions into this package's; worker errors come through in one line."""
     try:
         yield

@@ -714,7 +714,7 @@ def test_errors_are_of_the_packages_own_kinds(ring: Embedding, table: Path, tmp_
 def test_the_name_of_an_error_never_comes_from_a_row(spark: SparkSession) -> None:
     """Rejects taking whatever stands in brackets: Spark quotes values of rows in its messages."""
     quoting = F.raise_error(F.lit("the value [SECRET.WORD] is wrong"))
-    with pytest.raises(JobError) as caught, tables._plain_errors():
+    with pytest.raises(JobError) as caught, tables.plain_errors():
         spark.range(1).select(quoting).collect()
     assert "SECRET" not in str(caught.value)
     assert "SECRET" not in tables._condition(RuntimeError("An error\n: java.lang.Error: no [SECRET] "))

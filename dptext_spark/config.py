@@ -76,7 +76,7 @@ class PoincareOptions(Options):
     learning_rate: float = Field(
         0.3, gt=0, le=10, allow_inf_nan=False, description="hyperbolic step for a gradient of length 1"
     )
-    batch_size: int = Field(256, ge=1, description="pairs of one update")
+    batch_size: int = Field(128, ge=1, description="pairs of one update")
     patience: int = Field(50, ge=1, description="epochs without a better mean rank before training ends")
     seed: int = Field(0, ge=0, lt=2**63, description="the same seed gives the same vectors")
     checkpoint: Path | None = Field(

@@ -57,7 +57,7 @@ class Settings:
     epochs: int = 200
     negatives: int = 128
     learning_rate: float = 0.3
-    batch_size: int = 256
+    batch_size: int = 128
     patience: int = 50
     seed: int = 0
 
@@ -97,7 +97,7 @@ class Trainer:
         progress: Show the progress bar even where stderr is no terminal.
 
     Source: Nickel and Kiela 2017, sections 3.1 and 4. Differences: shared negatives, steps along geodesics
-    instead of straight lines, gradients of one word summed and divided by the root of their number.
+    instead of straight lines, the mean of a word's gradients in a batch instead of their sum.
     """
 
     relations: Relations
@@ -285,9 +285,9 @@ def update(
     found = Objective.of(points[pairs[:, 0]], points[pairs[:, 1]], points[negatives], excluded)
     touched = np.concatenate([pairs[:, 0], pairs[:, 1], negatives])
     rows, inverse, counts = np.unique(touched, return_inverse=True, return_counts=True)
-    # Many gradients of one word in a batch say nearly the same: their sum would be too long a step.
-    share = (1 / np.sqrt(counts))[inverse]
-    summing = sparse.csr_array((share, (inverse, np.arange(len(touched)))), shape=(len(rows), len(touched)))
-    gradients = summing @ np.concatenate([found.hyponyms, found.hypernyms, found.negatives])
+    # The mean for each word: many gradients in a batch say nearly the same, their sum would be too long a step.
+    share = (1 / counts)[inverse]
+    averaging = sparse.csr_array((share, (inverse, np.arange(len(touched)))), shape=(len(rows), len(touched)))
+    gradients = averaging @ np.concatenate([found.hyponyms, found.hypernyms, found.negatives])
     points[rows] = exponential_map(points[rows], -rate * gradients, longest=_LONGEST_STEP)
     return float(found.losses.sum())

@@ -285,7 +285,7 @@ def update(
     found = Objective.of(points[pairs[:, 0]], points[pairs[:, 1]], points[negatives], excluded)
     touched = np.concatenate([pairs[:, 0], pairs[:, 1], negatives])
     rows, inverse, counts = np.unique(touched, return_inverse=True, return_counts=True)
-    # The mean for each word: many gradients in a batch say nearly the same, their sum would be too long a step.
+    # The mean for each word: its gradients in a batch say nearly the same, and their sum would overshoot.
     share = (1 / counts)[inverse]
     averaging = sparse.csr_array((share, (inverse, np.arange(len(touched)))), shape=(len(rows), len(touched)))
     gradients = averaging @ np.concatenate([found.hyponyms, found.hypernyms, found.negatives])

@@ -275,27 +275,26 @@ def test_faults_are_said_at_once(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.e2e
-def test_a_job_that_is_killed_goes_on_and_writes_the_same_bundle(tmp_path: Path) -> None:
-    def command(output: Path, *more: object) -> list[str]:
-        options = ["--pairs", MAMMALS, "--output", output, "--min-links", 0, "--transitive-closure"]
-        options += ["--epochs", 60, "--dimension", 4, *more]
-        return [sys.executable, str(ROOT / "jobs" / "poincare.py"), *map(str, options)]
-
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+def test_a_job_that_is_killed_goes_on_and_writes_the_same_bundle(spark: SparkSession, tmp_path: Path) -> None:
+    options = ["--pairs", MAMMALS, "--min-links", 0, "--transitive-closure", "--epochs", 60, "--dimension", 4]
     killed, whole, checkpoint = tmp_path / "killed" / "b", tmp_path / "whole" / "b", tmp_path / "state"
     killed.parent.mkdir()
     whole.parent.mkdir()
     state = checkpoint / training.CHECKPOINT
+    job = [sys.executable, ROOT / "jobs" / "poincare.py", *options, "--output", killed]
     # Its own process group: killed like this, Python cannot end its JVM.
     process = subprocess.Popen(
-        command(killed, "--checkpoint", checkpoint), env=environment, cwd=ROOT, start_new_session=True
+        [*map(str, job), "--checkpoint", str(checkpoint)],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        cwd=ROOT,
+        start_new_session=True,
     )
     while process.poll() is None and not state.exists():
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
-    assert [path.name for path in killed.parent.iterdir()] == []
-    subprocess.run(command(killed, "--checkpoint", checkpoint), env=environment, cwd=ROOT, check=True)
-    subprocess.run(command(whole), env=environment, cwd=ROOT, check=True)
+    assert process.wait() == -signal.SIGKILL, "it ended before it could be killed"
+    assert list(killed.parent.iterdir()) == []
+    assert dptext(*options, "--output", killed, "--checkpoint", checkpoint).exit_code == 0
+    assert dptext(*options, "--output", whole).exit_code == 0
     assert hashes(killed) == hashes(whole)
     assert Path(f"{killed}.vec").read_bytes() == Path(f"{whole}.vec").read_bytes()

@@ -1,4 +1,4 @@
-"""Riemannian stochastic gradient descent on is-a pairs, repeatable to the bit and resumable.
+"""Riemannian stochastic gradient descent on is-a pairs, repeatable to the bit on one kind of processor.
 
 All pairs of a batch share one set of negatives. Distances and gradients are then products of two matrices,
 which makes an epoch far faster than with negatives of each pair's own.

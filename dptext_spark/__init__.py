@@ -12,7 +12,7 @@ from dptext_spark.bundle import build_embedding
 from dptext_spark.embedding import Embedding
 from dptext_spark.errors import DptextError
 from dptext_spark.guarantee import Guarantee
-from dptext_spark.mechanisms import Laplace, Mahalanobis
+from dptext_spark.mechanisms import Exponential, Hyperbolic, HyperbolicIcdm, Laplace, Mahalanobis, Projection
 from dptext_spark.noise import NoiseKey
 from dptext_spark.privatizer import Privatizer
 from dptext_spark.text import TextPolicy
@@ -25,11 +25,15 @@ __version__ = "0.1.0"
 __all__ = [
     "DptextError",
     "Embedding",
+    "Exponential",
     "Guarantee",
+    "Hyperbolic",
+    "HyperbolicIcdm",
     "Laplace",
     "Mahalanobis",
     "NoiseKey",
     "Privatizer",
+    "Projection",
     "TextPolicy",
     "build_embedding",
     "privatize",

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -21,11 +21,14 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from dptext_spark.embedding import (
+    CACHE,
     COVARIANCE_VALUES,
     COVARIANCE_VECTORS,
     FORMAT_VERSION,
     GEOMETRIES,
     HALF_NORMS,
+    LORENTZ_SPACE,
+    LORENTZ_TIME,
     MANIFEST,
     NORMALIZATIONS,
     VECTORS,
@@ -42,6 +45,7 @@ from dptext_spark.embedding import (
     words_schema,
 )
 from dptext_spark.errors import BundleError
+from dptext_spark.hyperbolic import lorentz
 from dptext_spark.readers import Source, open_source
 
 _ROW_ORDER = "releasable first, then source order"
@@ -100,7 +104,9 @@ def build_embedding(
     with _complete_or_absent(output, overwrite) as folder:
         words, releasable, dimension = _write_rows(rows, folder, release, _preparation(geometry, normalize))
         _write_words(folder / WORDS, words, releasable)
-        if geometry == "euclidean":
+        if geometry == "poincare":
+            _write_lorentz(folder)
+        else:
             _write_derived(folder)
         manifest = Manifest(
             format_version=FORMAT_VERSION,
@@ -285,13 +291,17 @@ def _write_rows(
     total = len(released) + len(others)
     release.check(len(released), total)
     with (folder / VECTORS).open("wb") as file:
-        header = {"descr": dtype.newbyteorder("<").str, "fortran_order": False, "shape": (total, dimension)}
-        np.lib.format.write_array_header_1_0(file, header)
+        _write_header(file, dtype, (total, dimension))
         for part in (first, rest):
             with part.open("rb") as part_file:
                 shutil.copyfileobj(part_file, file, 2**20)
             part.unlink()
     return released + others, len(released), dimension
+
+
+def _write_header(file: BinaryIO, dtype: np.dtype[Any], shape: tuple[int, int]) -> None:
+    header = {"descr": dtype.newbyteorder("<").str, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, header)
 
 
 def _write_words(path: Path, words: list[str], releasable: int) -> None:
@@ -309,6 +319,23 @@ def _write_derived(folder: Path) -> None:
         values, vectors = _eigendecomposition(_covariance(folder / VECTORS))
     np.save(folder / COVARIANCE_VALUES, values)
     np.save(folder / COVARIANCE_VECTORS, vectors)
+
+
+def _write_lorentz(folder: Path) -> None:
+    """Write the Lorentz coordinates of the points in ``vectors.npy``."""
+    times = []
+    with (folder / LORENTZ_SPACE).open("wb") as file:
+        _write_header(file, np.dtype(np.float32), np.load(folder / VECTORS, mmap_mode="r").shape)
+        for block in _blocks(folder / VECTORS):
+            space, time = lorentz(block)
+            file.write(_rounded(space).data)
+            times.append(_rounded(time))
+    np.save(folder / LORENTZ_TIME, np.concatenate(times))
+
+
+def _rounded(values: NDArray[np.float64]) -> NDArray[np.float32]:
+    with np.errstate(under="ignore"):
+        return values.astype(np.float32)
 
 
 def _blocks(path: Path) -> Iterator[NDArray[np.float64]]:
@@ -375,7 +402,8 @@ def check_output(output: Path, overwrite: bool) -> None:
 def _is_bundle(path: Path) -> bool:
     if path.is_symlink() or not path.is_dir():
         return False
-    if not {entry.name for entry in path.iterdir()} <= {MANIFEST, *file_names("euclidean")}:
+    known = {MANIFEST, CACHE}.union(*map(file_names, GEOMETRIES))
+    if not {entry.name for entry in path.iterdir()} <= known:
         return False
     entries = manifest_entries(path)
     return entries is not None and {"format_version", "fingerprint"} <= set(entries)

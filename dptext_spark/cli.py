@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +12,24 @@ from pydantic.fields import FieldInfo
 
 from dptext_spark import __version__
 from dptext_spark.config import (
+    BUNDLE_WORLD,
     MECHANISM_OPTIONS,
+    AuditOptions,
+    CalibrateOptions,
     EmbeddingOptions,
     Options,
     PoincareOptions,
     PrivatizeOptions,
+    TableOptions,
+    VectorsOptions,
+    audit_options,
+    calibrate_options,
     embedding_options,
     option_name,
     poincare_options,
     privatize_options,
     read_config,
+    vectors_options,
 )
 from dptext_spark.errors import ConfigError, DptextError, JobError
 from dptext_spark.mechanisms import MECHANISMS
@@ -32,12 +40,41 @@ Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 class _Command(click.Command):
     """A command whose options may come from a TOML file and whose errors are one message."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        several = {p.opts[0] for p in self.params if p.multiple and p.type is click.FLOAT}
+        return super().parse_args(ctx, _spread(args, several))
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except DptextError as error:
             click.echo(f"dptext {ctx.info_name}: {error}", err=True)
             ctx.exit(1 if isinstance(error, JobError) else 2)
+
+
+def _spread(args: Sequence[str], several: Collection[str]) -> list[str]:
+    """Repeat options that several numbers may follow: ``--epsilon 5 10`` and ``--epsilon 5,10``."""
+    parts = [part for arg in args for part in (arg.split("=", 1) if arg.split("=")[0] in several else [arg])]
+    spread: list[str] = []
+    option = None
+    for part in parts:
+        numbers = part.split(",")
+        if option is None or not all(map(_is_number, numbers)):
+            option = part if part in several else None
+            spread.append(part)
+            continue
+        if spread[-1] == option:
+            spread.pop()
+        spread += [repeated for number in numbers for repeated in (option, number)]
+    return spread
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -53,15 +90,19 @@ def options_of(model: type[Options], *, positional: Sequence[str] = ()) -> Decor
     """
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
-        for name, field in reversed(model.model_fields.items()):
+        # Options that must be given come first.
+        ordered = sorted(model.model_fields.items(), key=lambda item: not item[1].is_required())
+        for name, field in reversed(ordered):
             if name in positional:
                 function = click.argument(name, required=False)(function)
             elif name == "mechanism":
-                for parameter, info in reversed(MECHANISM_OPTIONS.items()):
+                own = {field.alias for field in model.model_fields.values()}
+                shared = {name: info for name, info in MECHANISM_OPTIONS.items() if name not in own}
+                for parameter, info in reversed(shared.items()):
                     function = _option(parameter, info)(function)
                 function = click.option("--mechanism", help=" | ".join(sorted(MECHANISMS)))(function)
             else:
-                function = _option(option_name(name), field)(function)
+                function = _option(field.alias or option_name(name), field)(function)
         return click.option(
             "--config",
             type=click.Path(path_type=Path),
@@ -85,12 +126,18 @@ def _option(name: str, field: FieldInfo) -> Decorator:
         f"--{name}",
         name.replace("-", "_"),
         type=_TYPES.get(kind, str),
-        multiple=kind == tuple[str, ...],
+        multiple=kind in (tuple[str, ...], tuple[float, ...]),
         help=text,
     )
 
 
-_TYPES: dict[Any, Any] = {float: float, int: int, int | None: int}
+_TYPES: dict[Any, Any] = {
+    float: float,
+    float | None: float,
+    tuple[float, ...]: float,
+    int: int,
+    int | None: int,
+}
 
 
 def _load_config(ctx: click.Context, _: click.Parameter, path: Path | None) -> None:
@@ -110,7 +157,7 @@ def _load_config(ctx: click.Context, _: click.Parameter, path: Path | None) -> N
 
 def _typed(parameter: click.Parameter, value: Any) -> Any:
     """Check a TOML value's type, for click would turn 5.5 into 5 and a string into its letters."""
-    if parameter.multiple and isinstance(value, str):
+    if parameter.multiple and not isinstance(value, list):
         value = [value]
     kind = {"float": float | int, "integer": int, "boolean": bool}.get(parameter.type.name, str | int)
     items = value if parameter.multiple and isinstance(value, list) else [value]
@@ -149,12 +196,51 @@ def privatize_command(**values: Any) -> None:
     options = privatize_options(_given(values))
     from dptext_spark.spark import run_privatize  # loads pyspark, which takes a while
 
-    report = run_privatize(options)
-    click.echo(report.describe())
+    _announce(run_privatize(options).describe(), options)
+
+
+@main.command("vectors", cls=_Command)
+@options_of(VectorsOptions)
+def vectors_command(**values: Any) -> None:
+    """Release vectors, or texts as averages of word vectors, by random projection and noise."""
+    options = vectors_options(_given(values))
+    from dptext_spark.spark import run_vectors
+
+    _announce(run_vectors(options).describe(), options)
+
+
+def _announce(report: str, options: TableOptions) -> None:
+    click.echo(report)
     if options.dry_run:
         click.echo("\nDry run: all options are right, nothing was written.")
     else:
-        click.echo(f"\nOutput: {options.output}\nReport: {options.report_path}")
+        places = [("Output", options.output), *((what, path) for what, _, path in options.files)]
+        click.echo("\n" + "\n".join(f"{what}: {path}" for what, path in places))
+
+
+@main.command("audit", cls=_Command)
+@options_of(AuditOptions)
+def audit_command(**values: Any) -> None:
+    """Check the running code against its claimed guarantee; the exit code is 1 where it breaks it."""
+    options = audit_options(_given(values))
+    if BUNDLE_WORLD in options.worlds:
+        from dptext_spark.spark import run_audit
+    else:
+        from dptext_spark.audit import run_audit
+    report = run_audit(options)
+    click.echo(report.describe())
+    report.finish(options.report)
+
+
+@main.command("calibrate", cls=_Command)
+@options_of(CalibrateOptions)
+def calibrate_command(**values: Any) -> None:
+    """Measure what a mechanism does to words at several epsilons, before anything is released."""
+    options = calibrate_options(_given(values))
+    from dptext_spark.spark import run_calibrate
+
+    click.echo(run_calibrate(options).describe())
+    click.echo(f"\nOutput: {options.output}")
 
 
 @main.command("poincare", cls=_Command)

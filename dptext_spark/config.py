@@ -5,17 +5,23 @@ from __future__ import annotations
 import difflib
 import tomllib
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field, InstanceOf, ValidationError
 
+from dptext_spark.calibration.estimators import EstimatorName
+from dptext_spark.calibration.record import setting
+from dptext_spark.calibration.statistics import CONFIDENCE, ETA, GAMMA
+from dptext_spark.calibration.target import Target
 from dptext_spark.embedding import Embedding
 from dptext_spark.errors import ConfigError, DptextError
 from dptext_spark.mechanisms import MECHANISMS, Mechanism, mechanism
-from dptext_spark.noise import NoiseKey, ReleaseNoise
+from dptext_spark.noise import NoiseKey
 from dptext_spark.privatizer import check_release_words
 from dptext_spark.text import Oov, TextPolicy
+from dptext_spark.vectors import VectorParameters
 
 
 def option_name(field: str) -> str:
@@ -95,25 +101,16 @@ class PoincareOptions(Options):
         return self.output.with_name(f"{self.output.name}.{suffix}")
 
 
-class PrivatizeOptions(Options):
-    """Options of ``dptext privatize``."""
+class TableOptions(Options):
+    """What the jobs that turn a private table into one for release have in common."""
 
     input: str = Field(min_length=1, description="Parquet file or folder; any path that Spark can read")
     output: str = Field(min_length=1, description="Parquet folder to write; must not exist")
-    embedding: Path = Field(description="embedding bundle, made by dptext embedding")
-    mechanism: InstanceOf[Mechanism] = Field(description="how words are perturbed")
-    text: tuple[str, ...] = Field((), description="string column to sanitize; repeatable")
-    tokens: tuple[str, ...] = Field((), description="array<string> column to sanitize; repeatable")
     id: str | None = Field(
         None,
         description="column that names each row, unique and without nulls; default: file and row position",
     )
     keep: tuple[str, ...] = Field((), description="column to pass through AS IT IS; repeatable")
-    oov: Oov = Field(Oov.MASK, description="words outside the vocabulary")
-    protect: str = Field(
-        "all", description="all, content (stop words pass) or slots:COLUMN (all else passes)"
-    )
-    release_words: int | None = Field(None, description="output only the first N releasable words")
     key_file: Path | None = Field(
         None, description="32-byte key, mode 0600, for a repeatable release; default: a fresh key, never kept"
     )
@@ -124,6 +121,50 @@ class PrivatizeOptions(Options):
     dry_run: bool = Field(False, description="check everything, print the guarantee, write nothing")
 
     @property
+    def report_path(self) -> str:
+        """Where the report goes."""
+        return self.report or self.beside("report.json")
+
+    @property
+    def files(self) -> tuple[tuple[str, str, str], ...]:
+        """What the job writes beside its output: a name, the option that moves it, and its path."""
+        return (("Report", "--report", self.report_path),)
+
+    def beside(self, ending: str) -> str:
+        """Give the path of a file that lies beside the output."""
+        return f"{self.output.rstrip('/')}.{ending}"
+
+    def noise_key(self) -> NoiseKey:
+        """Read the key, or make a fresh one.
+
+        Raises:
+            ConfigError: The key file cannot be used.
+        """
+        return NoiseKey.read(self.key_file) if self.key_file else NoiseKey.generate()
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the options as JSON-ready values; the key file's place is left out."""
+        values = self.model_dump(mode="json", by_alias=True, exclude={"mechanism", "key_file"})
+        return {**values, "key": "file" if self.key_file else "fresh, not kept"}
+
+
+class PrivatizeOptions(TableOptions):
+    """Options of ``dptext privatize``."""
+
+    embedding: Path = Field(description="embedding bundle, made by dptext embedding")
+    mechanism: InstanceOf[Mechanism] = Field(description="how words are perturbed")
+    text: tuple[str, ...] = Field((), description="string column to sanitize; repeatable")
+    tokens: tuple[str, ...] = Field((), description="array<string> column to sanitize; repeatable")
+    oov: Oov = Field(Oov.MASK, description="words outside the vocabulary")
+    protect: str = Field(
+        "all", description="all, content (stop words pass) or slots:COLUMN (all else passes)"
+    )
+    release_words: int | None = Field(None, description="output only the first N releasable words")
+    calibration: str | None = Field(
+        None, description="folder that dptext calibrate wrote for this release, to be quoted in the report"
+    )
+
+    @property
     def policy(self) -> TextPolicy:
         """The text policy.
 
@@ -132,17 +173,143 @@ class PrivatizeOptions(Options):
         """
         return TextPolicy(oov=self.oov, protect=self.protect)
 
+    def to_json(self) -> dict[str, Any]:
+        """See :meth:`TableOptions.to_json`; with the mechanism's parameters."""
+        parameters = self.mechanism.model_dump(mode="json", by_alias=True)
+        return {**super().to_json(), "mechanism": self.mechanism.name, **parameters}
+
+
+class VectorsOptions(VectorParameters, TableOptions):
+    """Options of ``dptext vectors``."""
+
+    vector: tuple[str, ...] = Field((), description="array<float> or array<double> column; repeatable")
+    text: tuple[str, ...] = Field(
+        (), description="string column, each text the average of its words' vectors; repeatable"
+    )
+    embedding: Path | None = Field(None, description="with --text: embedding bundle of the words")
+
     @property
-    def report_path(self) -> str:
-        """Where the report goes."""
-        return self.report or f"{self.output.rstrip('/')}.report.json"
+    def parameters(self) -> VectorParameters:
+        """How vectors are projected and noised, without the rest of the options."""
+        return VectorParameters(**{name: getattr(self, name) for name in VectorParameters.model_fields})
+
+    @property
+    def projection_path(self) -> str:
+        """Where the projections go, which belong to the release."""
+        return self.beside("projection.json")
+
+    @property
+    def files(self) -> tuple[tuple[str, str, str], ...]:
+        """See :attr:`TableOptions.files`."""
+        return (("Projection", "--output", self.projection_path), *super().files)
+
+
+BUNDLE_WORLD: Final = "bundle"
+WORLDS: Final = ("line", "star", "clusters", "edge", BUNDLE_WORLD)
+
+
+class AuditOptions(Options):
+    """Options of ``dptext audit``."""
+
+    embedding: Path | None = Field(
+        None, description="embedding bundle of world bundle, made by dptext embedding"
+    )
+    mechanism: InstanceOf[Mechanism] = Field(description="what is audited")
+    world: tuple[str, ...] = Field(
+        (), description=f"where words are compared: {', '.join(WORLDS)}; repeatable; default: all that fit"
+    )
+    pair: tuple[str, ...] = Field(
+        (),
+        description="WORD:WORD to compare; repeatable; of the bundle, or of the small worlds where --world "
+        "leaves the bundle out; default: two words and their neighbours, or all pairs of a small world",
+    )
+    runs: int | None = Field(
+        None,
+        ge=100,
+        description="outputs of each word; default: 40000, and 10000 or fewer for words of the bundle",
+    )
+    confidence: float = Field(
+        0.999, gt=0.0, lt=1.0, description="probability of finding nothing where there is nothing"
+    )
+    noise_seed: int = Field(0, ge=0, description="public number that the noise follows from")
+    report: Path | None = Field(None, description="JSON file to write; one that exists is replaced")
+
+    @property
+    def worlds(self) -> tuple[str, ...]:
+        """The worlds to look at, each once."""
+        return tuple(dict.fromkeys(self.world)) or WORLDS
+
+    @property
+    def bundle(self) -> Path:
+        """The bundle's folder.
+
+        Raises:
+            ConfigError: There is none.
+        """
+        if self.embedding is None:
+            raise ConfigError("Option --embedding is missing", do="Or name small worlds only, with --world")
+        return self.embedding
 
     def to_json(self) -> dict[str, Any]:
-        """Give the options as JSON-ready values; the key file's place is left out."""
-        values = self.model_dump(mode="json", by_alias=True, exclude={"mechanism", "key_file"})
+        """Give the options as JSON-ready values."""
+        values = self.model_dump(mode="json", by_alias=True, exclude={"mechanism"})
         parameters = self.mechanism.model_dump(mode="json", by_alias=True)
-        key = "file" if self.key_file else "fresh, not kept"
-        return {**values, "mechanism": self.mechanism.name, **parameters, "key": key}
+        return {**values, "mechanism": self.mechanism.name, **parameters}
+
+
+class CalibrateOptions(Options):
+    """Options of ``dptext calibrate``."""
+
+    embedding: Path = Field(description="embedding bundle, made by dptext embedding")
+    mechanism: tuple[InstanceOf[Mechanism], ...] = Field(
+        description="what is measured: the mechanism at each lambda and epsilon"
+    )
+    epsilon: tuple[float, ...] = Field(min_length=1, description="privacy parameters; several may follow")
+    output: str = Field(min_length=1, description="folder for the tables; a run that was killed continues")
+    lambda_: tuple[float, ...] = Field(
+        (),
+        alias="lambda",
+        description="mahalanobis: weights of the covariance in the noise; several may follow",
+    )
+    words: int | Literal["all"] = Field(
+        10_000, description="words to measure, evenly spread over the vocabulary: N or all"
+    )
+    runs: int = Field(1000, ge=1, description="runs of each word at each epsilon")
+    release_words: int | None = Field(
+        None, description="output only the first N releasable words, as the release will"
+    )
+    estimator: EstimatorName = Field("auto", description="auto, plain, shared-ray or exact")
+    eta: float = Field(ETA, gt=0.0, lt=1.0, description="probability that s_eta may leave out")
+    gamma: float = Field(
+        GAMMA, ge=1.0, allow_inf_nan=False, description="deniability: factor within which a word is as likely"
+    )
+    confidence: float = Field(
+        CONFIDENCE, gt=0.5, lt=1.0, description="of each interval, and of each test of the target"
+    )
+    target: str | None = Field(
+        None, description="find the largest epsilon that meets this, for example 'p95(n_w) <= 0.5'"
+    )
+    compare: str | None = Field(
+        None, description="another calibration's folder: find the epsilons that match its N_w"
+    )
+    transitions: bool = Field(False, description="keep the table of all transitions as well")
+    example: tuple[str, ...] = Field(
+        (), description="word whose substitutions the report shows, measured beside the others; repeatable"
+    )
+    noise_seed: int = Field(0, ge=0, lt=2**63, description="public number that the noise follows from")
+    overwrite: bool = Field(False, description="replace a calibration that exists, finished or not")
+
+    @property
+    def settings(self) -> dict[str, tuple[Mechanism, ...]]:
+        """The mechanism at each epsilon, by the names of its other parameters."""
+        names = [setting(m) for m in self.mechanism]
+        return {n: tuple(m for m, o in zip(self.mechanism, names, strict=True) if o == n) for n in names}
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the options as JSON-ready values; the mechanism with one epsilon's and lambda's parameters."""
+        values = self.model_dump(mode="json", by_alias=True, exclude={"mechanism"})
+        parameters = self.mechanism[0].model_dump(mode="json", by_alias=True)
+        return {"mechanism": self.mechanism[0].name, **parameters, **values}
 
 
 class Release:
@@ -154,19 +321,20 @@ class Release:
 
     def __init__(self, options: PrivatizeOptions) -> None:
         key, embedding, policy = all_of(
-            lambda: NoiseKey.read(options.key_file) if options.key_file else NoiseKey.generate(),
+            options.noise_key,
             lambda: Embedding.open(options.embedding),
             lambda: options.policy,
         )
         self.embedding: Embedding = embedding
         self.policy: TextPolicy = policy
-        self.release_words, _ = all_of(
+        self.release_words, prepared = all_of(
             lambda: check_release_words(embedding, options.release_words),
-            lambda: options.mechanism.check(embedding),
+            lambda: options.mechanism.prepared(embedding),
         )
-        self.guarantee = options.mechanism.guarantee(embedding)
-        self.noise = ReleaseNoise.of(
-            key, salt=options.salt, law=options.mechanism.law(), fingerprint=embedding.fingerprint
+        self.mechanism: Mechanism = prepared
+        self.guarantee = prepared.guarantee(embedding)
+        self.noise = prepared.release_noise(
+            key, salt=options.salt, embedding=embedding, release_words=self.release_words
         )
 
 
@@ -201,25 +369,125 @@ def privatize_options(values: Mapping[str, Any]) -> PrivatizeOptions:
     Raises:
         ConfigError: Lists every option that is wrong.
     """
+    return _with_mechanism(
+        "privatize", PrivatizeOptions, values, lambda given: _check_columns(given, "text", "tokens")
+    )
+
+
+def audit_options(values: Mapping[str, Any]) -> AuditOptions:
+    """Validate the options of ``dptext audit``, given by option name; None means not given.
+
+    Raises:
+        ConfigError: Lists every option that is wrong.
+    """
+    return _with_mechanism("audit", AuditOptions, values, _check_worlds)
+
+
+def calibrate_options(values: Mapping[str, Any]) -> CalibrateOptions:
+    """Validate the options of ``dptext calibrate``, given by option name; None means not given.
+
+    Raises:
+        ConfigError: Lists every option that is wrong.
+    """
+    given = {name: value for name, value in values.items() if value is not None}
+    for name in ("epsilon", "lambda"):
+        if name in given:
+            given[name] = tuple(sorted({*_several(given[name])}))
+    shared = {n: given.pop(n) for n in MECHANISM_OPTIONS if n in given and n not in ("epsilon", "lambda")}
+    name = given.pop("mechanism", None)
+    built, *_ = _collect(
+        "calibrate",
+        lambda: _grid(name, given, shared),
+        lambda: Target.parse(given["target"]) if "target" in given else None,
+        lambda: _check_words(given.get("words", 2)),
+        lambda: CalibrateOptions(**{**given, "mechanism": (_STAND_IN,)}),
+    )
+    return CalibrateOptions(**{**given, "mechanism": built})
+
+
+def _several(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, list | tuple) else (value,)
+
+
+def _grid(name: str | None, given: Mapping[str, Any], shared: Mapping[str, Any]) -> tuple[Mechanism, ...]:
+    """Configure the mechanism at each lambda, and there at each epsilon."""
+    lambdas = [{"lambda": value} for value in given.get("lambda", ())] or [{}]
+    return tuple(
+        _mechanism(name, {**shared, **weight, "epsilon": epsilon})
+        for weight in lambdas
+        for epsilon in given.get("epsilon") or (1.0,)
+    )
+
+
+def _check_words(words: Any) -> None:
+    if words != "all" and (not str(words).isdigit() or int(words) < 2):
+        raise ConfigError(
+            "Option --words has a wrong value", allowed="a number, 2 or more, or all", got=repr(words)
+        )
+
+
+OptionsT = TypeVar("OptionsT", bound=Options)
+
+
+def _with_mechanism(
+    command: str,
+    kind: type[OptionsT],
+    values: Mapping[str, Any],
+    *checks: Callable[[Mapping[str, Any]], None],
+) -> OptionsT:
+    """Validate options of which those of the mechanism are a part."""
     given = {name: value for name, value in values.items() if value is not None}
     parameters = {name: given.pop(name) for name in MECHANISM_OPTIONS if name in given}
     name = given.pop("mechanism", None)
     built, *_ = _collect(
-        "privatize",
+        command,
         lambda: _mechanism(name, parameters),
-        lambda: _check_columns(given),
+        *(partial(check, given) for check in checks),
         # The options are checked even when the mechanism is wrong; this stand-in is never used.
-        lambda: PrivatizeOptions(**given, mechanism=_STAND_IN),
+        lambda: kind(**{**given, "mechanism": _STAND_IN}),
     )
-    return PrivatizeOptions(**given, mechanism=built)
+    return kind(**{**given, "mechanism": built})
 
 
-def _check_columns(given: Mapping[str, Any]) -> None:
-    sanitized = [*given.get("text", ()), *given.get("tokens", ())]
+def _check_worlds(given: Mapping[str, Any]) -> None:
+    worlds = given.get("world") or WORLDS
+    if unknown := [world for world in worlds if world not in WORLDS]:
+        raise ConfigError("The --world is unknown", allowed=", ".join(WORLDS), got=", ".join(unknown))
+    if BUNDLE_WORLD in worlds and "embedding" not in given:
+        raise ConfigError("Option --embedding is missing", do="Or name small worlds only, with --world")
+
+
+def vectors_options(values: Mapping[str, Any]) -> VectorsOptions:
+    """Validate the options of ``dptext vectors``, given by option name; None means not given.
+
+    Raises:
+        ConfigError: Lists every option that is wrong.
+    """
+    given = {name: value for name, value in values.items() if value is not None}
+    *_, options = _collect(
+        "vectors",
+        lambda: _check_columns(given, "vector", "text"),
+        lambda: _check_embedding(given),
+        lambda: VectorsOptions(**given),
+    )
+    return cast(VectorsOptions, options)
+
+
+def _check_embedding(given: Mapping[str, Any]) -> None:
+    if bool(given.get("text")) != ("embedding" in given):
+        raise ConfigError(
+            "Options --text and --embedding go together",
+            do="Give a text column the bundle of its words' vectors; --vector columns need none",
+        )
+
+
+def _check_columns(given: Mapping[str, Any], *kinds: str) -> None:
+    sanitized = [name for kind in kinds for name in given.get(kind, ())]
+    options = [f"--{kind}" for kind in kinds]
     if not sanitized:
-        raise ConfigError("No column is to be sanitized", do="Name at least one with --text or --tokens")
+        raise ConfigError("No column is to be sanitized", do=f"Name at least one with {' or '.join(options)}")
     if repeated := sorted({name for name in sanitized if sanitized.count(name) > 1}):
-        raise ConfigError("Columns are named twice in --text and --tokens", got=", ".join(repeated))
+        raise ConfigError(f"Columns are named twice in {' and '.join(options)}", got=", ".join(repeated))
     if raw := sorted({*sanitized} & {*given.get("keep", ())}):
         raise ConfigError("Columns are both sanitized and passed raw with --keep", got=", ".join(raw))
     if given.get("id") in sanitized:
@@ -277,6 +545,8 @@ def _collect(command: str, *steps: Callable[[], Any]) -> list[Any]:
 
 def _problem(error: Mapping[str, Any]) -> str:
     """Write one of pydantic's findings in this package's form."""
+    if not error["loc"]:  # found by a check of several options together
+        return str(error["msg"]).removeprefix("Value error, ") + "."
     option = f"Option --{error['loc'][0]}"
     if error["type"] == "missing":
         return f"{option} is missing."

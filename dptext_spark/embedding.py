@@ -28,12 +28,18 @@ GEOMETRIES = ("euclidean", "poincare")
 NORMALIZATIONS = ("none", "unit")
 
 MANIFEST = "manifest.json"
+CACHE = "cache"  # what was computed from the bundle once and may be computed again; no part of it
 WORDS = "words.parquet"
 VECTORS = "vectors.npy"
 HALF_NORMS = "half_norms.npy"
 COVARIANCE_VALUES = "covariance_values.npy"
 COVARIANCE_VECTORS = "covariance_vectors.npy"
-_DERIVED = (HALF_NORMS, COVARIANCE_VALUES, COVARIANCE_VECTORS)
+LORENTZ_SPACE = "lorentz_space.npy"
+LORENTZ_TIME = "lorentz_time.npy"
+_DERIVED = {
+    "euclidean": (HALF_NORMS, COVARIANCE_VALUES, COVARIANCE_VECTORS),
+    "poincare": (LORENTZ_SPACE, LORENTZ_TIME),
+}
 _REBUILD = "Build the bundle again from its source with 'dptext embedding'"
 
 
@@ -83,6 +89,9 @@ class Embedding:
         covariance_values: (n,) float64, ascending eigenvalues of the sample covariance scaled to trace n;
             None for the Poincaré ball.
         covariance_vectors: (n, n) float64, its eigenvectors in columns; None for the Poincaré ball.
+        lorentz_space: (V, n) float32, 2 p / (1 - |p|²) of each point p of the Poincaré ball, computed in
+            float64, memory-mapped; None in Euclidean geometry.
+        lorentz_time: (V,) float32, (1 + |p|²) / (1 - |p|²) likewise.
 
     Source: Xu et al. 2020, "A Differentially Private Text Perturbation Method Using Regularized Mahalanobis
     Metric", section 3, for the scaling of the covariance.
@@ -95,6 +104,8 @@ class Embedding:
     half_norms: NDArray[np.float32] | None = field(repr=False, default=None)
     covariance_values: NDArray[np.float64] | None = field(repr=False, default=None)
     covariance_vectors: NDArray[np.float64] | None = field(repr=False, default=None)
+    lorentz_space: NDArray[np.float32] | None = field(repr=False, default=None)
+    lorentz_time: NDArray[np.float32] | None = field(repr=False, default=None)
 
     @property
     def fingerprint(self) -> str:
@@ -236,7 +247,8 @@ def manifest_entries(path: Path) -> dict[str, Any] | None:
 
 
 def file_names(geometry: str) -> tuple[str, ...]:
-    return (WORDS, VECTORS) if geometry == "poincare" else (WORDS, VECTORS, *_DERIVED)
+    """Name the files of a bundle beside its manifest."""
+    return (WORDS, VECTORS, *_DERIVED[geometry])
 
 
 def _check_file(path: Path, expected: str | None) -> None:
@@ -266,7 +278,11 @@ def _read_words(path: Path, manifest: Manifest) -> pa.StringArray:
 def _read_arrays(path: Path, manifest: Manifest) -> dict[str, NDArray[Any]]:
     rows, n = manifest.words, manifest.dimension
     if manifest.geometry == "poincare":
-        return {"vectors": _map(path / VECTORS, "<f8", (rows, n))}
+        return {
+            "vectors": _map(path / VECTORS, "<f8", (rows, n)),
+            "lorentz_space": _map(path / LORENTZ_SPACE, "<f4", (rows, n)),
+            "lorentz_time": _map(path / LORENTZ_TIME, "<f4", (rows,)),
+        }
     return {
         "vectors": _map(path / VECTORS, "<f4", (rows, n)),
         "half_norms": _map(path / HALF_NORMS, "<f4", (rows,)),

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
+
+from dptext_spark.metric import Metric
 
 WEAK_LOSS: Final = math.log(1e6)
 """A likelihood ratio of a million: beyond it a bound says nothing that a person could rely on."""
 
 _SAMPLED_WORDS: Final = 256
-_BLOCK: Final = 8192
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,31 +36,17 @@ class Distances:
     sample: int
 
     @classmethod
-    def measure(cls, words: int, coordinates: Callable[[slice], NDArray[np.float64]]) -> Distances:
-        """Measure distances, in blocks.
-
-        Args:
-            words: Size of the vocabulary, 2 or more.
-            coordinates: Gives rows (b, n) of points whose Euclidean distances are the metric's.
-        """
-        step = -(-words // _SAMPLED_WORDS)
-        sample = np.concatenate([coordinates(slice(i, i + 1)) for i in range(0, words, step)])
-        blocks = [slice(start, start + _BLOCK) for start in range(0, words, _BLOCK)]
-        centre = sum(coordinates(block).sum(axis=0) for block in blocks) / words
-        radius, squares = 0.0, np.empty((len(sample), words))
-        for block in blocks:
-            points = coordinates(block) - centre
-            lengths = np.square(points).sum(axis=1)
-            radius = max(radius, float(np.sqrt(lengths.max())))
-            squares[:, block] = lengths - 2.0 * (sample - centre) @ points.T
-        squares += np.square(sample - centre).sum(axis=1)[:, None]
-        ranks = [min(rank, words - 1) for rank in (1, 10, 100)]
+    def measure(cls, metric: Metric) -> Distances:
+        """Measure the distances between an embedding's words, 2 or more."""
+        sample = np.arange(0, metric.words, -(-metric.words // _SAMPLED_WORDS))
+        distances = metric.to_all(sample)
+        # Through any word there is a way between any two.
+        largest = min(metric.largest(), 2.0 * float(distances.max(axis=1).min()))
+        ranks = [min(rank, metric.words - 1) for rank in (1, 10, 100)]
         # Rank 0 is the word itself.
-        ordered = np.sqrt(np.maximum(np.partition(squares, ranks, axis=1)[:, ranks], 0.0))
+        ordered = np.partition(distances, ranks, axis=1)[:, ranks]
         nearest, tenth, hundredth = (float(d) for d in np.median(ordered, axis=0))
-        return cls(
-            nearest=nearest, tenth=tenth, hundredth=hundredth, largest=2.0 * radius, sample=len(sample)
-        )
+        return cls(nearest=nearest, tenth=tenth, hundredth=hundredth, largest=largest, sample=len(sample))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,45 +55,61 @@ class Guarantee:
 
     Attributes:
         mechanism: Name of the mechanism.
+        configured_epsilon: The mechanism's parameter, which need not be what is proven.
         metric: The distance in which epsilon counts, in words.
-        epsilon: Nats per unit of that distance.
+        epsilon: Proven nats per unit of that distance.
         delta: Additive slack; 0 is a pure guarantee.
+        truncation: Distances count up to here; None counts them whole.
         euclidean_epsilon: An epsilon that also holds in the embedding's Euclidean distance, where
             one is proven.
-        distances: How far apart this embedding's words lie in that distance.
+        distances: How far apart this embedding's words lie in that distance; None without an embedding.
         source: Where the proof stands (author, year, theorem).
-        fingerprint: The embedding bundle without which epsilon means nothing.
+        fingerprint: The embedding bundle without which epsilon means nothing; empty for bare vectors.
         assumptions: What must be true for the guarantee to hold.
+        remarks: What else a person must know about this mechanism's bound, in sentences.
     """
 
     mechanism: str
+    configured_epsilon: float
     metric: str
     epsilon: float
     delta: float = 0.0
+    truncation: float | None = None
     euclidean_epsilon: float | None = None
-    distances: Distances
+    distances: Distances | None
     source: str
     fingerprint: str
     assumptions: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
     def loss(self, distance: float) -> float:
-        """Bound the log-likelihood ratio of two words at ``distance`` (or texts, distances summed)."""
-        return self.epsilon * distance
+        """Bound the log-likelihood ratio, in nats, of two words at ``distance``."""
+        return self.epsilon * (distance if self.truncation is None else min(distance, self.truncation))
+
+    def text_loss(self, distances: Iterable[float]) -> float:
+        """Bound the log-likelihood ratio of two texts, from the distances of their words by position."""
+        return sum(map(self.loss, distances))
 
     def to_json(self) -> dict[str, Any]:
         """Give the guarantee as JSON-ready values."""
-        return {**asdict(self), "assumptions": list(self.assumptions), "words": self.describe()}
+        return {
+            **asdict(self),
+            "assumptions": list(self.assumptions),
+            "remarks": list(self.remarks),
+            "words": self.describe(),
+        }
 
     def describe(self) -> str:
         """Say the guarantee in plain words."""
         pure = "" if self.delta == 0 else f", up to an additional probability of {self.delta:g}"
+        capped = "" if self.truncation is None else f", counted up to {self.truncation:g}"
         lines = [
-            f"{self.mechanism}, epsilon {self.epsilon:g}: whoever sees an output word can favour one input "
-            f"word over another by a factor of at most exp({self.epsilon:g} x distance){pure}, where the "
-            f"distance is the {self.metric}.",
-            self._describe_distances(),
-            "In a text each word is perturbed independently and the distances of all positions add up: the "
-            "longer a text, the weaker its protection.",
+            f"{self.mechanism}, epsilon {self.configured_epsilon:g}: whoever sees an output word can favour "
+            f"one input word over another by a factor of at most exp({self.epsilon:g} x distance){pure}, "
+            f"where the distance is the {self.metric}{capped}.",
+            *self.remarks,
+            *([self._describe_distances(self.distances)] if self.distances else []),
+            *([self._describe_texts(self.distances)] if self.distances else []),
         ]
         if self.euclidean_epsilon is not None and self.euclidean_epsilon != self.epsilon:
             lines.append(
@@ -116,8 +118,7 @@ class Guarantee:
         lines.append(f"Proof: {self.source}. It assumes: " + "; ".join(self.assumptions) + ".")
         return "\n".join(lines)
 
-    def _describe_distances(self) -> str:
-        far = self.distances
+    def _describe_distances(self, far: Distances) -> str:
         named = {
             "nearest": far.nearest,
             "10th nearest": far.tenth,
@@ -141,6 +142,13 @@ class Guarantee:
                 " The bound hides a word among its nearest neighbours, but hardly among its hundred nearest."
             )
         return text
+
+    def _describe_texts(self, far: Distances) -> str:
+        return (
+            "In a text each word is perturbed independently and the distances of all positions add up: two "
+            "texts that differ in one word keep that word's bound; for two that differ in ten words, each "
+            f"against a nearest one, the factor is {_factor(self.text_loss([far.nearest] * 10))}."
+        )
 
 
 def _rounded_up(value: float) -> float:

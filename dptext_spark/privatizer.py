@@ -72,6 +72,20 @@ def check_release_words(embedding: Embedding, release_words: int | None) -> int:
     return release_words
 
 
+def look_up(words: Words, embedding: Embedding) -> NDArray[np.int64]:
+    """int64 (words,): each word's row in the bundle, as it stands or else in lower case; -1 for none."""
+    distinct = words.distinct.to_pylist()
+    exact, lower = (
+        pc.index_in(
+            pa.array([match_form(word, lower=lower) for word in distinct], pa.string()),
+            value_set=embedding.words,
+        )
+        for lower in (False, True)
+    )
+    found = pc.fill_null(pc.coalesce(exact, lower), -1).to_numpy(zero_copy_only=False)
+    return np.append(found.astype(np.int64), -1)[words.codes]  # code -1, a null, picks the last
+
+
 class Privatizer:
     """Sanitizes columns under one release's mechanism, policy and noise.
 
@@ -103,8 +117,8 @@ class Privatizer:
         self.mechanism = mechanism
         self.policy = policy or TextPolicy()
         self.release_words = check_release_words(embedding, release_words)
-        self._noise = noise or ReleaseNoise.of(
-            NoiseKey.generate(), salt="", law=mechanism.law(), fingerprint=embedding.fingerprint
+        self._noise = noise or mechanism.release_noise(
+            NoiseKey.generate(), salt="", embedding=embedding, release_words=self.release_words
         )
         self._perturb = mechanism.bind(embedding, self.release_words)
 
@@ -142,7 +156,7 @@ class Privatizer:
 
     def _sanitize(self, values: pa.Array, ids: list[bytes], column: str, slots: pa.Array | None) -> Sanitized:
         words = Words.of(values)
-        found = self._look_up(words)
+        found = look_up(words, self.embedding)
         blank = (words.codes < 0) | words.flag(lambda word: not word)
         unprotected = ~blank & ~self._protected(words, slots)
         known = (found >= 0) & ~blank & ~unprotected
@@ -170,19 +184,6 @@ class Privatizer:
             blank=words.count(blank),
         )
         return Sanitized(values=values, counts=counts)
-
-    def _look_up(self, words: Words) -> NDArray[np.int64]:
-        """int64 (words,): each word's row in the bundle, as it stands or else in lower case; -1 for none."""
-        distinct = words.distinct.to_pylist()
-        exact, lower = (
-            pc.index_in(
-                pa.array([match_form(word, lower=lower) for word in distinct], pa.string()),
-                value_set=self.embedding.words,
-            )
-            for lower in (False, True)
-        )
-        found = pc.fill_null(pc.coalesce(exact, lower), -1).to_numpy(zero_copy_only=False)
-        return np.append(found.astype(np.int64), -1)[words.codes]  # code -1, a null, picks the last
 
     def _protected(self, words: Words, slots: pa.Array | None) -> NDArray[np.bool_]:
         if self.policy.protect == "all":

@@ -84,8 +84,7 @@ def sgemm_flops(seconds: float) -> float:
 def kernel_tokens(bundle: Path, epsilon: float, seconds: float) -> float:
     """Single-threaded rate of the search kernel alone, tokens/s, on points noisy as in the job."""
     embedding = Embedding.open(bundle, verify=False)
-    words, points = _points(embedding, epsilon)
-    points += embedding.vectors[words]
+    points = _points(embedding, epsilon)
     search = Laplace(epsilon=epsilon).bind(embedding, embedding.releasable).search
 
     def step() -> int:
@@ -100,12 +99,12 @@ def noise_tokens(bundle: Path, epsilon: float, seconds: float) -> float:
     embedding = Embedding.open(bundle, verify=False)
 
     def step() -> int:
-        return len(_points(embedding, epsilon)[0])
+        return len(_points(embedding, epsilon))
 
     return _repeat(step, seconds)
 
 
-def _points(embedding: Embedding, epsilon: float) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+def _points(embedding: Embedding, epsilon: float) -> np.ndarray[Any, Any]:
     mechanism = Laplace(epsilon=epsilon)
     release = ReleaseNoise.of(
         NoiseKey(b"b" * 32), salt="", law=mechanism.law(), fingerprint=embedding.fingerprint
@@ -116,7 +115,7 @@ def _points(embedding: Embedding, epsilon: float) -> tuple[np.ndarray[Any, Any],
     for row in range(0, CHUNK, 64):  # rows of 64 words: about a paragraph
         column.fill(words[row : row + 64], column.row_key(str(row).encode(), (b"",)), 0)
     bound = mechanism.bind(embedding, embedding.releasable)
-    return np.arange(CHUNK) * 13 % embedding.releasable, bound.noise(to_uniform(words))
+    return bound.points(np.arange(CHUNK) * 13 % embedding.releasable, to_uniform(words)[:, :-1])
 
 
 def on_all_cores(function: Callable[..., float], *arguments: Any) -> float:
@@ -171,11 +170,13 @@ def _role(process: psutil.Process) -> str:
 
 @click.command()
 @click.option("--words", type=int, help="take about that many words; default: all of the novels")
-@click.option("--mechanism", default="laplace")
-@click.option("--lambda", "lambda_", type=float)
 @click.option("--epsilon", default=15.0)
-def main(words: int | None, mechanism: str, lambda_: float | None, epsilon: float) -> None:
-    """Measure the job against its kernel and sgemm."""
+@click.argument("options", nargs=-1)
+def main(words: int | None, epsilon: float, options: tuple[str, ...]) -> None:
+    """Measure the job against the search kernel under laplace noise, and that against sgemm.
+
+    OPTIONS, after --, go to the job: -- --mechanism exponential --truncate 4. Default: --mechanism laplace.
+    """
     with tempfile.TemporaryDirectory() as folder:
         bundle, table, output = (Path(folder, name) for name in ("bundle", "novels", "sanitized"))
         embedding = build_embedding(DATA / "glove_840b_300d_33k" / "vectors.npy", bundle)
@@ -188,9 +189,8 @@ def main(words: int | None, mechanism: str, lambda_: float | None, epsilon: floa
         noise = on_all_cores(noise_tokens, bundle, epsilon, SECONDS)
         command = [
             *(sys.executable, "-m", "dptext_spark.cli", "privatize", "--input", str(table)),
-            *("--output", str(output), "--embedding", str(bundle), "--mechanism", mechanism),
-            *("--epsilon", str(epsilon), "--text", "text", "--id", "id"),
-            *(("--lambda", str(lambda_)) if lambda_ is not None else ()),
+            *("--output", str(output), "--embedding", str(bundle), "--text", "text", "--id", "id"),
+            *("--epsilon", str(epsilon), *(options or ("--mechanism", "laplace"))),
         ]
         start = time.perf_counter()
         job = subprocess.Popen(command, stdout=subprocess.DEVNULL)

@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from dptext_spark import bundle as bundle_module
 from dptext_spark.bundle import build_embedding
 from dptext_spark.embedding import Embedding
 from dptext_spark.errors import BundleError
@@ -28,6 +30,13 @@ EUCLIDEAN_FILES = [
     "covariance_values.npy",
     "covariance_vectors.npy",
     "half_norms.npy",
+    "manifest.json",
+    "vectors.npy",
+    "words.parquet",
+]
+POINCARE_FILES = [
+    "lorentz_space.npy",
+    "lorentz_time.npy",
     "manifest.json",
     "vectors.npy",
     "words.parquet",
@@ -207,12 +216,73 @@ def ball(path: Path, *rows: str) -> Path:
 def test_poincare_keeps_float64_and_the_origin(tmp_path: Path) -> None:
     source = ball(tmp_path / "p.txt", "root 0 0", "edge 0.99999999999999 0", "leaf 0.1 -0.3")
     embedding = build_embedding(source, tmp_path / "b", geometry="poincare")
-    assert sorted(content_of(embedding.path)) == ["manifest.json", "vectors.npy", "words.parquet"]
+    assert sorted(content_of(embedding.path)) == POINCARE_FILES
     assert embedding.geometry == "poincare"
     assert embedding.vectors.dtype == np.float64
     assert embedding.vectors.tolist() == [[0, 0], [0.99999999999999, 0], [0.1, -0.3]]
     assert embedding.half_norms is embedding.covariance_values is embedding.covariance_vectors is None
     assert Embedding.open(embedding.path).fingerprint == embedding.fingerprint
+
+
+def ball_of(rows: int, n: int, seed: int = 3) -> np.ndarray:
+    """Points from the origin to 10^-15 from the edge."""
+    rng = np.random.default_rng(seed)
+    points = rng.standard_normal((rows, n))
+    points *= ((1 - np.geomspace(1e-15, 1, rows)) / np.linalg.norm(points, axis=1))[:, None]
+    return points
+
+
+def poincare_bundle(tmp_path: Path, points: np.ndarray) -> Embedding:
+    np.save(tmp_path / "points.npy", points)
+    (tmp_path / "vocab.txt").write_text("".join(f"w{i}\n" for i in range(len(points))))
+    vocabulary = tmp_path / "vocab.txt"
+    output = tmp_path / f"ball{len(list(tmp_path.iterdir()))}"
+    return build_embedding(tmp_path / "points.npy", output, vocabulary=vocabulary, geometry="poincare")
+
+
+def test_poincare_has_lorentz_coordinates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    points = ball_of(1000, 7)
+    embedding = poincare_bundle(tmp_path, points)
+    space, time = embedding.lorentz_space, embedding.lorentz_time
+    for array, shape in ((space, (1000, 7)), (time, (1000,))):
+        assert isinstance(array, np.memmap)
+        assert (array.dtype, array.shape) == (np.float32, shape)
+        assert array.flags.c_contiguous
+        assert np.isfinite(array).all()
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1
+    rim = np.array([float(1 - sum(Fraction(x) ** 2 for x in point)) for point in points.tolist()])
+    np.testing.assert_allclose(time, 2 / rim - 1, rtol=1e-7)
+    np.testing.assert_allclose(space, 2 * points / rim[:, None], rtol=1e-7)
+    monkeypatch.setattr(bundle_module, "_BLOCK_FLOATS", 7 * 13)
+    assert content_of(poincare_bundle(tmp_path, points).path) == content_of(embedding.path)
+
+
+def test_euclidean_has_no_lorentz_coordinates(bundle: Path) -> None:
+    assert Embedding.open(bundle).lorentz_space is Embedding.open(bundle).lorentz_time is None
+
+
+def test_a_poincare_bundle_is_replaced_and_checked(tmp_path: Path) -> None:
+    embedding = poincare_bundle(tmp_path, ball_of(9, 2))
+    options: dict[str, Any] = {"vocabulary": tmp_path / "vocab.txt", "geometry": "poincare"}
+    again = build_embedding(tmp_path / "points.npy", embedding.path, overwrite=True, **options)
+    assert again.fingerprint == embedding.fingerprint
+    for name in POINCARE_FILES:
+        whole = (embedding.path / name).read_bytes()
+        (embedding.path / name).write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+        with pytest.raises(BundleError, match=re.escape(name)):
+            Embedding.open(embedding.path)
+        (embedding.path / name).unlink()
+        with pytest.raises(BundleError, match=re.escape(name)):
+            Embedding.open(embedding.path, verify=False)
+        (embedding.path / name).write_bytes(whole)
+    for name, array in (
+        ("lorentz_time.npy", np.ones(8, np.float32)),
+        ("lorentz_space.npy", np.ones((9, 2))),
+    ):
+        np.save(embedding.path / name, array)
+        with pytest.raises(BundleError, match=rf"{name} of the bundle is damaged: .*shape"):
+            Embedding.open(embedding.path, verify=False)
 
 
 # Same bytes, same fingerprint
@@ -398,6 +468,15 @@ def test_an_existing_output_is_replaced_only_when_asked(tmp_path: Path, bundle: 
     assert build_embedding(other, bundle, overwrite=True).words.to_pylist() == WORDS[:4]
     np.testing.assert_array_equal(old.vectors, vectors_of())  # who had it open keeps what it had
     assert {path.name for path in tmp_path.iterdir()} == {"g.txt", "h.txt", "bundle"}
+
+
+def test_what_was_computed_from_a_bundle_goes_with_it(tmp_path: Path, bundle: Path) -> None:
+    """Rejects a cache that outlives its bundle, and one that makes a bundle look like a user's folder."""
+    (bundle / "cache").mkdir()
+    (bundle / "cache" / "projection.json").write_text("{}")
+    assert Embedding.open(bundle).words.to_pylist() == WORDS
+    build_embedding(glove(tmp_path / "h.txt", WORDS[:4]), bundle, overwrite=True)
+    assert not (bundle / "cache").exists()
 
 
 @pytest.mark.parametrize("kind", ["folder", "empty folder", "file", "link", "extra file", "other manifest"])

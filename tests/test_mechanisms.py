@@ -23,10 +23,31 @@ from dptext_spark.privatizer import Privatizer
 from tests.helpers import worlds
 
 # For every mechanism the parameters beside epsilon that the contract is checked with; one case at least.
+VICKREY = {"select": "vickrey", "t": 0.4}
 PARAMETERS: dict[str, list[dict[str, Any]]] = {
-    "laplace": [{}],
-    "mahalanobis": [{"lambda": 0.0}, {"lambda": 0.3}, {"lambda": 1.0}],
+    "exponential": [{}, {"truncate": 0.5}],
+    "hyperbolic": [{}, VICKREY],
+    "hyperbolic-icdm": [{}, VICKREY],
+    "laplace": [{}, VICKREY],
+    "mahalanobis": [{"lambda": 0.0}, {"lambda": 0.3}, {"lambda": 1.0}, {"lambda": 0.3, **VICKREY}],
+    "projection": [
+        {"dimension": 20},
+        {"dimension": 20, "sensitivity": "spectral", **VICKREY},
+        {"dimension": 20, "sensitivity": "paper", "beta": 0.6, "seed": 3},
+    ],
 }
+# The least epsilon that a mechanism takes on these worlds, where that is not what all take.
+LEAST = {"hyperbolic": 1 + 1e-9}
+# Other values, to see that the law names a parameter.
+CHANGED: dict[str, Any] = {
+    "lambda": 0.77,
+    "truncate": 0.77,
+    "dimension": 21,
+    "sensitivity": "vocabulary",
+    "beta": 0.77,
+    "seed": 77,
+}
+POST_PROCESSING = {"select", "t"}
 CASES = [
     pytest.param(name, parameters, id="-".join([name, *map(str, parameters.values())]))
     for name in sorted(MECHANISMS)
@@ -38,12 +59,12 @@ contract = pytest.mark.parametrize(("name", "parameters"), CASES)
 @pytest.fixture
 def world(name: str, small: Embedding, ball: Embedding) -> Embedding:
     """A bundle that the mechanism works on."""
-    return small if MECHANISMS[name].geometry == "euclidean" else ball
+    return small if "euclidean" in MECHANISMS[name].geometries else ball
 
 
 @pytest.fixture
 def wrong_world(name: str, small: Embedding, ball: Embedding) -> Embedding:
-    return ball if MECHANISMS[name].geometry == "euclidean" else small
+    return ball if "euclidean" in MECHANISMS[name].geometries else small
 
 
 def uniforms_for(configured: Mechanism, embedding: Embedding, count: int, seed: int = 0) -> np.ndarray:
@@ -86,8 +107,11 @@ def test_the_law_names_all_that_shapes_the_noise(name: str, parameters: dict[str
     assert law["epsilon"] == 2.5
     assert configured.law() == law
     others = [mechanism(name, epsilon=2.6, **parameters)]
-    others += [mechanism(name, epsilon=2.5, **(parameters | {key: 0.77})) for key in parameters]
+    named = parameters.keys() - POST_PROCESSING
+    others += [mechanism(name, epsilon=2.5, **(parameters | {key: CHANGED[key]})) for key in named]
     assert all(other.law() != law for other in others)
+    if "t" in parameters:
+        assert mechanism(name, epsilon=2.5, **(parameters | {"t": 0.9})).law() == law
 
 
 @contract
@@ -115,6 +139,27 @@ def test_parameters_that_do_not_exist_are_refused(name: str, parameters: dict[st
         mechanism(name, **parameters)
 
 
+@contract
+def test_the_metric_is_one(name: str, parameters: dict[str, Any], world: Embedding) -> None:
+    """Rejects distances that are not symmetric, or not 0 from a word to itself, or two that disagree."""
+    metric = mechanism(name, epsilon=2.5, **parameters).metric(world)
+    assert metric.words == len(world.words)
+    rows, others = np.divmod(np.arange(400), 20)
+    between = metric.between(rows, others)
+    assert (between[rows == others] == 0).all() and (between[rows != others] > 0).all()
+    np.testing.assert_allclose(between.reshape(20, 20), between.reshape(20, 20).T, rtol=1e-12)
+    every = metric.to_all(np.arange(20))
+    assert every.shape == (20, metric.words)
+    np.testing.assert_allclose(every[:, :20], between.reshape(20, 20), atol=1e-6 * every.max())
+    assert every.max() <= metric.largest() * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("choice", [{"select": "vickrey"}, {"t": 0.5}, {"select": "nearest", "t": 0.5}])
+def test_vickrey_and_its_weight_go_together(choice: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match="go together"):
+        Laplace(epsilon=1.0, **choice)
+
+
 @pytest.mark.parametrize("value", [-1e-9, 1 + 1e-9, math.nan, math.inf, "0.5", True, None])
 def test_impossible_lambdas_are_refused(value: object) -> None:
     with pytest.raises(ValidationError):
@@ -126,7 +171,10 @@ def test_unknown_mechanisms_are_refused_with_the_known_ones() -> None:
         mechanism("gauss", epsilon=1.0)
 
 
-@contract
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [case for case in CASES if len(MECHANISMS[str(case.values[0])].geometries) == 1],
+)
 def test_a_bundle_of_another_geometry_is_refused(
     name: str, parameters: dict[str, Any], wrong_world: Embedding
 ) -> None:
@@ -149,13 +197,27 @@ def test_little_noise_gives_the_word_itself(name: str, parameters: dict[str, Any
 
 @contract
 def test_the_most_noise_is_finite(name: str, parameters: dict[str, Any], world: Embedding) -> None:
-    configured = mechanism(name, epsilon=mechanisms.LEAST_EPSILON, **parameters)
+    configured = mechanism(name, epsilon=LEAST.get(name, mechanisms.LEAST_EPSILON), **parameters)
     uniforms = uniforms_for(configured, world, 400)
     uniforms[:2] = [[2.0**-53], [1 - 2.0**-53]]
     uniforms[2::2, 0], uniforms[3::2, 0] = 2.0**-53, 1 - 2.0**-53
     with np.errstate(all="raise"):
         outputs = configured.bind(world, world.releasable)(np.arange(400) % len(world.words), uniforms)
     assert outputs.min() >= 0 and outputs.max() < world.releasable
+
+
+@contract
+@pytest.mark.parametrize("release_words", [20, 15])
+def test_the_release_vocabulary_is_in_the_noise_where_it_shapes_the_law(
+    name: str, parameters: dict[str, Any], world: Embedding, release_words: int
+) -> None:
+    """Rejects equal uniforms for two vocabularies where a draw is no post-processing of a noisy point."""
+    configured = mechanism(name, epsilon=2.0, **parameters)
+    noises = [
+        configured.release_noise(worlds.KEY, salt="", embedding=world, release_words=words)
+        for words in (release_words, 10)
+    ]
+    assert (noises[0] == noises[1]) == (name != "exponential")
 
 
 @contract
@@ -167,10 +229,11 @@ def test_equal_laws_make_equal_noise(name: str, parameters: dict[str, Any], worl
         for kind in MECHANISMS
         for case in PARAMETERS.get(kind, [])
         if (other := mechanism(kind, epsilon=2.0, **case)).law() == configured.law()
+        and all(getattr(other, p, None) == getattr(configured, p, None) for p in POST_PROCESSING)
     ]
     assert configured in twins
-    inputs = np.arange(200)
-    outputs = [twin.bind(world, 150)(inputs, uniforms_for(twin, world, 200)) for twin in twins]
+    inputs = np.arange(200) % len(world.words)
+    outputs = [twin.bind(world, 20)(inputs, uniforms_for(twin, world, 200)) for twin in twins]
     for output in outputs:
         np.testing.assert_array_equal(output, outputs[0])
 
@@ -214,13 +277,17 @@ def scaled_covariance(embedding: Embedding) -> np.ndarray:
 @contract
 def test_guarantees_are_complete(name: str, parameters: dict[str, Any], world: Embedding) -> None:
     guarantee = mechanism(name, epsilon=2.5, **parameters).guarantee(world)
-    assert (guarantee.mechanism, guarantee.epsilon, guarantee.delta) == (name, 2.5, 0.0)
+    assert (guarantee.mechanism, guarantee.configured_epsilon) == (name, 2.5)
+    assert guarantee.epsilon >= 2.5  # a proof may give less than was asked for, never more
+    assert (guarantee.delta > 0) == (parameters.get("sensitivity") == "paper")
     assert guarantee.fingerprint == world.fingerprint
     for distance in (0.0, 0.3, 1.0, 7.0):
-        assert guarantee.loss(distance) == pytest.approx(2.5 * distance, rel=1e-15)
+        counted = min(distance, parameters.get("truncate", math.inf))
+        assert guarantee.loss(distance) == pytest.approx(guarantee.epsilon * counted, rel=1e-15)
+    assert guarantee.text_loss([0.3, 1.0]) == pytest.approx(guarantee.loss(0.3) + guarantee.loss(1.0))
     stored = json.loads(json.dumps(guarantee.to_json(), allow_nan=False))
     assert stored["words"] == guarantee.describe()
-    for part in (name, "epsilon 2.5", "exp(2.5 x distance)", guarantee.metric):
+    for part in (name, "epsilon 2.5", f"exp({guarantee.epsilon:g} x distance)", guarantee.metric):
         assert part in guarantee.describe()
     assert all(assumption in guarantee.describe() for assumption in guarantee.assumptions)
 

@@ -11,7 +11,7 @@ from filelock import FileLock
 from pyspark import SparkFiles
 from pyspark.sql import SparkSession
 
-from dptext_spark.embedding import Embedding
+from dptext_spark.embedding import MANIFEST, Embedding
 from dptext_spark.errors import BundleError
 
 
@@ -36,7 +36,7 @@ class BundleFiles:
         context = spark.sparkContext
         if (context.master or "").split("[")[0] == "local":
             return cls(path=str(path), fingerprint=fingerprint)
-        files = tuple(sorted(file.name for file in path.iterdir()))
+        files = tuple(sorted([MANIFEST, *embedding.manifest.files]))
         sent = {file.rpartition("/")[2] for file in context.listFiles}
         # Spark names a sent file by its last path part alone: links give each bundle names of its own.
         links = Path(SparkFiles.getRootDirectory(), "dptext-spark", fingerprint)

@@ -6,17 +6,29 @@ but a small plan.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, Protocol
 
 import pandas as pd
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import pandas_udf
-from pyspark.sql.types import ArrayType, DataType, IntegralType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DoubleType,
+    FloatType,
+    IntegralType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from dptext_spark.embedding import Embedding
 from dptext_spark.errors import ConfigError, InputError
@@ -27,22 +39,41 @@ from dptext_spark.spark.distribution import BundleFiles
 from dptext_spark.text import Oov, TextPolicy
 
 
+class ColumnWork(Protocol):
+    """What a worker does to columns; the result has ``values`` and ``counts``, an array per counter."""
+
+    def sanitize(self, values: pa.Array, ids: pa.Array, *, column: str, slots: pa.Array | None = None) -> Any:
+        """Sanitize rows of one column."""
+
+
+class WorkPlan(Protocol):
+    """All that workers need, small and hashable; holds derived noise keys, never the user's."""
+
+    @property
+    def counters(self) -> Sequence[str]:
+        """Names of what is counted in each row."""
+
+    def open(self) -> ColumnWork:
+        """Get ready in this process, once per process."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """All that workers need, small and hashable; holds a derived noise key, never the user's."""
+    """The :class:`WorkPlan` of words."""
 
     bundle: BundleFiles
     mechanism: Mechanism
     noise: ReleaseNoise
     policy: TextPolicy
     release_words: int
+    counters = COUNTERS
 
     def open(self) -> Privatizer:
         """Open the bundle in this process and bind the mechanism to it, once per process."""
         return _open(self)
 
 
-@lru_cache(maxsize=8)  # a reused worker sees a new plan for every release, and must not keep them all
+@lru_cache(maxsize=2)  # a reused worker sees a new plan for every release, and must not keep them all
 def _open(plan: Plan) -> Privatizer:
     # In the worker, after its fork: maps and BLAS threads must not be inherited.
     return Privatizer(
@@ -59,18 +90,18 @@ def counter(column: str, counter: str) -> str:
 
 
 def _sanitize_batches(
-    plan: Plan, sanitized: tuple[str, ...], output: tuple[str, ...], batches: Iterable[pa.RecordBatch]
+    plan: WorkPlan, sanitized: tuple[str, ...], output: tuple[str, ...], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Sanitize the columns of Arrow batches: ``output``, row ids, slots if any; runs in Python workers."""
-    privatizer = plan.open()
+    work = plan.open()
     for batch in batches:
         columns = dict(zip(output, batch.columns, strict=False))
         ids, *slots = batch.columns[len(output) :]
         counts: list[pa.Array] = []
         for name in sanitized:
-            result = privatizer.sanitize(columns[name], ids, column=name, slots=slots[0] if slots else None)
+            result = work.sanitize(columns[name], ids, column=name, slots=slots[0] if slots else None)
             columns[name] = result.values
-            counts += [pa.array(getattr(result.counts, c)) for c in COUNTERS]
+            counts += [pa.array(getattr(result.counts, c)) for c in plan.counters]
         arrays = [*columns.values(), *counts]
         yield pa.RecordBatch.from_arrays(arrays, names=_positional(len(arrays)))
 
@@ -124,11 +155,11 @@ def privatize(
     """
     columns = TableColumns(text=_names(text), tokens=_names(tokens), keep=_names(keep), id=id)
     policy = TextPolicy(oov=oov, protect=protect)
-    columns.check(df, policy)
+    columns.check(df, policy.slots_column)
     if not trust_id:
         check_ids(df, id)
     plan = _plan(df.sparkSession, embedding, mechanism, policy, release_words, key, salt)
-    return columns.sanitize(df, plan, quoted(id))
+    return columns.sanitize(df, plan, quoted(id), slots=policy.slots_column)
 
 
 def privatize_udf(
@@ -192,54 +223,60 @@ def _plan(
 ) -> Plan:
     if not isinstance(embedding, Embedding):
         embedding = Embedding.open(Path(embedding))
-    mechanism.check(embedding)
+    mechanism = mechanism.prepared(embedding)
+    release_words = check_release_words(embedding, release_words)
     return Plan(
         bundle=BundleFiles.send(spark, embedding),
         mechanism=mechanism,
-        noise=ReleaseNoise.of(
-            key or NoiseKey.generate(),
-            salt=salt,
-            law=mechanism.law(),
-            fingerprint=embedding.fingerprint,
+        noise=mechanism.release_noise(
+            key or NoiseKey.generate(), salt=salt, embedding=embedding, release_words=release_words
         ),
         policy=policy,
-        release_words=check_release_words(embedding, release_words),
+        release_words=release_words,
     )
+
+
+_NO_TYPES: Final[Mapping[str, DataType]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableColumns:
     """Which columns of a table are sanitized, kept, and name its rows."""
 
-    text: tuple[str, ...]
-    tokens: tuple[str, ...]
+    text: tuple[str, ...] = ()
+    tokens: tuple[str, ...] = ()
+    vector: tuple[str, ...] = ()
     keep: tuple[str, ...]
     id: str | None
 
     @property
     def sanitized(self) -> tuple[str, ...]:
-        """Text and token columns."""
-        return (*self.text, *self.tokens)
+        """Text, token and vector columns."""
+        return (*self.text, *self.tokens, *self.vector)
 
-    def check(self, df: DataFrame, policy: TextPolicy) -> None:
-        """Check that the columns exist and have the right types.
+    def check(self, df: DataFrame, slots: str | None = None) -> None:
+        """Check that the columns, and that of the slots, exist and have the right types.
 
         Raises:
             InputError: Lists every column that is absent or of a wrong type.
         """
         types = {field.name: field.dataType for field in df.schema.fields}
-        extra = [name for name in (self.id, policy.slots_column) if name is not None]
+        extra = [name for name in (self.id, slots) if name is not None]
         if absent := [n for n in dict.fromkeys([*self.sanitized, *self.keep, *extra]) if n not in types]:
             raise InputError(
                 "The input table lacks columns",
                 allowed=", ".join(types) or "none: the table has no columns",
                 got=", ".join(absent),
             )
-        wrong = [f"{n} ({types[n].simpleString()}), not string" for n in self.text if not _is_text(types[n])]
-        wrong += [
-            f"{n} ({types[n].simpleString()}), not array<string>"
-            for n in self.tokens
-            if not _is_tokens(types[n])
+        wrong = [
+            f"{name} ({types[name].simpleString()}), not {wanted}"
+            for names, fits, wanted in (
+                (self.text, _is_text, "string"),
+                (self.tokens, _is_tokens, "array<string>"),
+                (self.vector, _is_vector, "array<float> or array<double>"),
+            )
+            for name in names
+            if not fits(types[name])
         ]
         if self.id is not None and not isinstance(types[self.id], IntegralType | StringType):
             wrong.append(f"{self.id} ({types[self.id].simpleString()}), not an integer or string id")
@@ -247,11 +284,11 @@ class TableColumns:
             raise InputError("Columns have the wrong type", got="; ".join(wrong))
         self._check_ambiguity(df, extra)
         if twice := sorted({name for name in self.sanitized if self.sanitized.count(name) > 1}):
-            raise InputError("Columns are named twice as text or tokens", got=", ".join(twice))
+            raise InputError("Columns are named twice", got=", ".join(twice))
         if clash := sorted(set(self.sanitized) & set(self.keep)):
             raise InputError("Columns are both sanitized and kept raw", got=", ".join(clash))
         if not self.sanitized:
-            raise InputError("No column is to be sanitized", do="Name one as text or tokens")
+            raise InputError("No column is to be sanitized", do="Name one")
 
     def _check_ambiguity(self, df: DataFrame, extra: Sequence[str]) -> None:
         exact = df.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
@@ -266,7 +303,14 @@ class TableColumns:
             )
 
     def sanitize(
-        self, df: DataFrame, plan: Plan, row_id: Column, observation: Observation | None = None
+        self,
+        df: DataFrame,
+        plan: WorkPlan,
+        row_id: Column,
+        *,
+        slots: str | None = None,
+        types: Mapping[str, DataType] = _NO_TYPES,
+        observation: Observation | None = None,
     ) -> DataFrame:
         """Sanitize the columns of a frame, lazily.
 
@@ -274,18 +318,20 @@ class TableColumns:
             df: The frame, checked.
             plan: What workers need.
             row_id: Column expression that names the rows.
+            slots: The column that names the slots, if any.
+            types: Types of sanitized columns that differ from the frame's.
             observation: Receives ``rows`` and the counters of each column once the result is written.
         """
         chosen = {*self.sanitized, *self.keep}
         output = tuple(name for name in df.columns if name in chosen)
         inputs = [*map(quoted, output), row_id.cast("string")]
-        if plan.policy.slots_column:
-            inputs.append(quoted(plan.policy.slots_column))
+        inputs += [quoted(slots)] if slots else []
         inputs = [column.alias(name) for column, name in zip(inputs, _positional(len(inputs)), strict=True)]
-        counters = [counter(name, c) for name in self.sanitized for c in COUNTERS]
-        types = [*(df.schema[name].dataType for name in output), *(LongType() for _ in counters)]
-        names = _positional(len(types))
-        schema = StructType([StructField(*field) for field in zip(names, types, strict=True)])
+        counters = [counter(name, c) for name in self.sanitized for c in plan.counters]
+        kinds = [types.get(name, df.schema[name].dataType) for name in output]
+        kinds += [LongType() for _ in counters]
+        names = _positional(len(kinds))
+        schema = StructType([StructField(*field) for field in zip(names, kinds, strict=True)])
         batches = partial(_sanitize_batches, plan, self.sanitized, output)
         result = df.select(*inputs).mapInArrow(batches, schema)
         if observation is not None:
@@ -294,15 +340,24 @@ class TableColumns:
         return result.select(*[F.col(n).alias(name) for n, name in zip(names, output, strict=False)])
 
 
-def check_ids(df: DataFrame, name: str) -> None:
+def check_ids(df: DataFrame, name: str, *measures: Column) -> list[Any]:
     """Check in one narrow pass that a column names every row once.
 
+    Args:
+        df: The frame.
+        name: The column.
+        measures: Aggregates of other columns, for the same pass.
+
+    Returns:
+        The values of the measures.
+
     Raises:
-        InputError: It has nulls or duplicates.
+        InputError: The column has nulls or duplicates.
     """
     column = quoted(name)
-    counted = df.agg(F.count(F.lit(1)), F.count(column), F.count_distinct(column)).first()
-    rows, present, distinct = (0, 0, 0) if counted is None else counted
+    rows, present, distinct, *measured = measure(
+        df, F.count(F.lit(1)), F.count(column), F.count_distinct(column), *measures
+    )
     if rows != present or present != distinct:
         raise InputError(
             f"Column {name} does not name the rows",
@@ -310,6 +365,12 @@ def check_ids(df: DataFrame, name: str) -> None:
             got=f"{rows - present} nulls and {present - distinct} duplicates in {rows} rows",
             do="Choose another --id, or leave it out to name rows by file and position",
         )
+    return measured
+
+
+def measure(df: DataFrame, *measures: Column) -> list[Any]:
+    """Compute aggregates, one at least, in one pass."""
+    return list(df.agg(*measures).collect()[0])
 
 
 def quoted(name: str) -> Column:
@@ -322,3 +383,7 @@ def _is_text(data_type: DataType) -> bool:
 
 def _is_tokens(data_type: DataType) -> bool:
     return isinstance(data_type, ArrayType) and _is_text(data_type.elementType)
+
+
+def _is_vector(data_type: DataType) -> bool:
+    return isinstance(data_type, ArrayType) and isinstance(data_type.elementType, FloatType | DoubleType)

@@ -7,7 +7,8 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +18,9 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from dptext_spark import errors
-from dptext_spark.config import PrivatizeOptions, Release
+from dptext_spark.calibration import record
+from dptext_spark.calibration.record import Excerpt
+from dptext_spark.config import PrivatizeOptions, Release, TableOptions
 from dptext_spark.errors import ConfigError, InputError, JobError
 from dptext_spark.jvm import ensure_java
 from dptext_spark.privatizer import COUNTERS
@@ -78,6 +81,11 @@ class Storage:
         system, place = self._at(path)
         system.delete(place, True)
 
+    def make_folder(self, path: str) -> None:
+        """Make a folder, and those above it, unless it is there."""
+        system, place = self._at(path)
+        system.mkdirs(place)
+
     def rename(self, source: str, target: str) -> None:
         """Rename; the target must not exist.
 
@@ -90,6 +98,22 @@ class Storage:
             raise JobError(
                 f"{source} could not be renamed to {target}", do="See whether another run wrote it"
             )
+
+    def read(self, path: str) -> str:
+        """Read a text file.
+
+        Raises:
+            ConfigError: There is none, or it is no text.
+        """
+        system, place = self._at(path)
+        try:
+            stream = system.open(place)
+            try:
+                return bytes(stream.readAllBytes()).decode()
+            finally:
+                stream.close()
+        except (Py4JJavaError, PySparkException, UnicodeDecodeError) as error:
+            raise ConfigError(f"The file {path} cannot be read", got=_condition(error)) from None
 
     def write(self, path: str, text: str) -> None:
         """Write a file, replacing what is there."""
@@ -136,6 +160,63 @@ _LOCAL_SETTINGS: Final = {
 }
 
 
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One run over a table: what is read, where it goes, and what names the rows.
+
+    Attributes:
+        options: The run's options.
+        storage: Where its paths lie.
+        df: The input.
+        row_id: Column expression that names the rows.
+        row_id_words: The same in words.
+    """
+
+    options: TableOptions
+    storage: Storage
+    df: DataFrame
+    row_id: Column
+    row_id_words: str
+
+    @classmethod
+    def open(cls, app: str, options: TableOptions, columns: TableColumns, slots: str | None = None) -> Job:
+        """Start Spark and check paths and columns; no row is read.
+
+        Raises:
+            DptextError: Options or input are wrong.
+        """
+        spark = session(app)
+        storage = Storage(spark)
+        with plain_errors("The paths of input, output or report could not be looked up"):
+            _check_output(storage, options)
+        df = _read(spark, options.input)
+        columns.check(df, slots)
+        row_id, row_id_words = _row_id(storage, df, options)
+        return cls(options=options, storage=storage, df=df, row_id=row_id, row_id_words=row_id_words)
+
+    @property
+    def checked_id(self) -> str | None:
+        """The id column that is to be checked, if any."""
+        return None if self.options.trust_id else self.options.id
+
+    def write(self, result: DataFrame) -> None:
+        """Write the output; what is under its name is always whole.
+
+        Raises:
+            JobError: Spark or the file system failed.
+        """
+        _write(self.storage, result, self.options)
+
+    def write_beside(self, what: str, path: str, text: str) -> None:
+        """Write a file that belongs to the output, which is there already.
+
+        Raises:
+            JobError: It cannot be written.
+        """
+        with plain_errors(f"The output was written, but its {what} could not be"):
+            self.storage.write(path, text)
+
+
 def run_privatize(options: PrivatizeOptions) -> Report:
     """Run ``dptext privatize``: check, read once, write once, report.
 
@@ -148,59 +229,73 @@ def run_privatize(options: PrivatizeOptions) -> Report:
         DptextError: Options or input are wrong (before any data is read), or the job failed.
     """
     release = Release(options)
-    spark = session("dptext privatize")
-    storage = Storage(spark)
-    with plain_errors("The paths of input, output or report could not be looked up"):
-        _check_output(storage, options)
-    df = _read(spark, options.input)
+    slots = release.policy.slots_column
     columns = TableColumns(text=options.text, tokens=options.tokens, keep=options.keep, id=options.id)
-    columns.check(df, release.policy)
-    row_id, row_id_words = _row_id(storage, df, options)
+    job = Job.open("dptext privatize", options, columns, slots)
     report = Report(
+        calibration=_calibration(job.storage, options, release),
         options=options.to_json(),
         guarantee=release.guarantee,
         policy=release.policy,
         embedding=release.embedding,
         release_words=release.release_words,
-        row_id=row_id_words,
+        row_id=job.row_id_words,
         kept=options.keep,
         columns={},
     )
     with plain_errors():
-        if options.id is not None and not options.trust_id:
-            check_ids(df, options.id)
+        if job.checked_id is not None:
+            check_ids(job.df, job.checked_id)
         if options.dry_run:
             return report
         plan = Plan(
-            bundle=BundleFiles.send(spark, release.embedding),
-            mechanism=options.mechanism,
+            bundle=BundleFiles.send(job.df.sparkSession, release.embedding),
+            mechanism=release.mechanism,
             noise=release.noise,
             policy=release.policy,
             release_words=release.release_words,
         )
         observation = Observation("dptext")
-        _write(storage, columns.sanitize(df, plan, row_id, observation), options)
+        job.write(columns.sanitize(job.df, plan, job.row_id, slots=slots, observation=observation))
     found = observation.get
-    report = replace(report, rows=found["rows"], columns=_column_counts(columns.sanitized, found))
-    with plain_errors("The output was written, but its report could not be"):
-        storage.write(options.report_path, report.to_json())
+    counts = column_counts(columns.sanitized, COUNTERS, found)
+    report = replace(
+        report, rows=found["rows"], columns={name: ColumnCounts(**c) for name, c in counts.items()}
+    )
+    job.write_beside("report", options.report_path, report.to_json())
     return report
 
 
-def _column_counts(columns: Iterable[str], found: Mapping[str, Any]) -> dict[str, ColumnCounts]:
+def _calibration(storage: Storage, options: PrivatizeOptions, release: Release) -> Excerpt | None:
+    if options.calibration is None:
+        return None
+    return Excerpt.of(
+        options.calibration,
+        record.read(options.calibration, storage.read),
+        embedding=release.embedding,
+        mechanism=release.mechanism,
+        release_words=release.release_words,
+    )
+
+
+def column_counts(
+    columns: Iterable[str], counters: Iterable[str], found: Mapping[str, Any]
+) -> dict[str, dict[str, int]]:
+    """Sort the observed sums by column and counter."""
     # The sum over no rows is null.
-    return {name: ColumnCounts(**{c: found[counter(name, c)] or 0 for c in COUNTERS}) for name in columns}
+    return {name: {c: found[counter(name, c)] or 0 for c in counters} for name in columns}
 
 
-def _check_output(storage: Storage, options: PrivatizeOptions) -> None:
-    _check_apart(storage, "Output and input", "--output", options.input, options.output)
-    _check_apart(storage, "Report and input", "--report", options.input, options.report_path)
-    _check_apart(storage, "Report and output", "--report", options.output, options.report_path)
-    if not options.overwrite and storage.exists(options.report_path):
-        raise ConfigError(
-            f"The report {options.report_path} exists",
-            do="Choose another place with --report, or replace it with --overwrite",
-        )
+def _check_output(storage: Storage, options: TableOptions) -> None:
+    places = [("Input", "--input", options.input), ("Output", "--output", options.output), *options.files]
+    for (other, _, source), (what, option, target) in combinations(places, 2):
+        _check_apart(storage, f"{what} and {other.lower()}", option, source, target)
+    for what, option, path in options.files:
+        if not options.overwrite and storage.exists(path):
+            raise ConfigError(
+                f"The {what.lower()} {path} exists",
+                do=f"Choose another place with {option}, or replace it with --overwrite",
+            )
     if not storage.exists(options.output):
         return
     if not options.overwrite:
@@ -256,7 +351,7 @@ def _check_complete(df: DataFrame, path: str) -> None:
         )
 
 
-def _row_id(storage: Storage, df: DataFrame, options: PrivatizeOptions) -> tuple[Column, str]:
+def _row_id(storage: Storage, df: DataFrame, options: TableOptions) -> tuple[Column, str]:
     if options.id is not None:
         return quoted(options.id), f"Rows are named by column {options.id}."
     root = storage.url_path(options.input)
@@ -280,7 +375,7 @@ def _row_id(storage: Storage, df: DataFrame, options: PrivatizeOptions) -> tuple
     )
 
 
-def _write(storage: Storage, result: DataFrame, options: PrivatizeOptions) -> None:
+def _write(storage: Storage, result: DataFrame, options: TableOptions) -> None:
     """Write beside the output, then rename: what is under the output's name is always whole."""
     parent, _, name = storage.qualified(options.output).rpartition("/")
     run = result.sparkSession.sparkContext.applicationId

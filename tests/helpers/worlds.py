@@ -47,4 +47,4 @@ def release(
     mechanism: Mechanism, embedding: Embedding, *, key: NoiseKey = KEY, salt: str = ""
 ) -> ReleaseNoise:
     """Derive the noise of a release as the jobs do, from the fixed key."""
-    return ReleaseNoise.of(key, salt=salt, law=mechanism.law(), fingerprint=embedding.fingerprint)
+    return mechanism.release_noise(key, salt=salt, embedding=embedding, release_words=embedding.releasable)

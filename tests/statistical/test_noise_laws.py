@@ -18,7 +18,8 @@ from scipy import integrate, linalg, stats
 from threadpoolctl import threadpool_limits
 
 from dptext_spark.embedding import Embedding
-from dptext_spark.mechanisms import EuclideanNoise, Laplace, Mahalanobis, Mechanism
+from dptext_spark.mechanisms import Laplace, Mahalanobis, Mechanism
+from dptext_spark.mechanisms.euclidean import EuclideanNoise
 from dptext_spark.noise import ReleaseNoise, to_uniform
 from dptext_spark.privatizer import Privatizer
 from tests.helpers import worlds
@@ -54,10 +55,11 @@ def uniforms_of(noise: ReleaseNoise, width: int, rows: int = ROWS, tokens: int =
 def real_noise(world: Embedding, weight: float, epsilon: float = EPSILON) -> np.ndarray:
     """Noise vectors (ROWS, TOKENS, n)."""
     configured = elliptical(weight, epsilon)
-    uniforms = uniforms_of(worlds.release(configured, world), world.dimension + 1)
+    width = configured.uniforms_per_word(world.dimension)
+    uniforms = uniforms_of(worlds.release(configured, world), width).reshape(-1, width)
     bound = configured.bind(world, world.releasable)
     assert isinstance(bound, EuclideanNoise)
-    return bound.noise(uniforms.reshape(-1, world.dimension + 1)).reshape(ROWS, TOKENS, world.dimension)
+    return bound.noise(uniforms[:, :-1]).reshape(ROWS, TOKENS, world.dimension)
 
 
 def mixture(world: Embedding, weight: float, trace: float = 1.0) -> np.ndarray:
@@ -430,8 +432,8 @@ def combined(world: Embedding, law_without_epsilon: bool) -> float:
         if law_without_epsilon:
             del law["epsilon"]
         noise = ReleaseNoise.of(worlds.KEY, salt="", law=law, fingerprint=world.fingerprint)
-        uniforms = uniforms_of(noise, world.dimension + 1, rows=1)[0]
-        points.append(world.vectors[:TOKENS] + configured.bind(world, 2).noise(uniforms))
+        uniforms = uniforms_of(noise, configured.uniforms_per_word(world.dimension), rows=1)[0]
+        points.append(configured.bind(world, 2).points(np.arange(TOKENS), uniforms[:, :-1]))
     (e1, e2), (y1, y2) = epsilons, points
     guess = (e1 * y1 - e2 * y2) / (e1 - e2)
     errors = np.linalg.norm(guess - world.vectors[:TOKENS], axis=1)

@@ -1,0 +1,134 @@
+"""What counts of outputs say about a loss, with exact confidence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+# A fixed level, so that the events do not depend on how many pairs are looked at.
+_CHOICE_LEVEL: Final = 1e-6
+_LEAST_PROBABILITY: Final = 1e-300
+
+
+def loss_bound(
+    hits: NDArray[np.int64],
+    others: NDArray[np.int64],
+    runs: int,
+    level: float,
+    delta: float = 0.0,
+) -> NDArray[np.float64]:
+    """Bound ln((p - delta) / q) from below, in nats; 0 where no more is known.
+
+    Args:
+        hits: int64 (p,), how many of ``runs`` outputs of the one word lie in an event of probability p.
+        others: int64 (p,), how many of the other word's do, probability q.
+        runs: Outputs of each word.
+        level: Probability with which each of the two bounds may fail.
+        delta: The claim's.
+
+    Source: Clopper and Pearson 1934.
+    """
+    gained = np.maximum(lowest(hits, runs, level) - delta, 0.0)
+    losses: NDArray[np.float64] = np.log(np.maximum(gained / highest(others, runs, level), 1.0))
+    return losses
+
+
+def lowest(hits: NDArray[np.int64] | int, runs: int, level: float) -> NDArray[np.float64]:
+    return np.where(hits > 0, special.betaincinv(np.maximum(hits, 1), runs - hits + 1, level), 0.0)
+
+
+def highest(hits: NDArray[np.int64] | int, runs: int, level: float) -> NDArray[np.float64]:
+    return np.where(hits < runs, special.betainccinv(hits + 1, np.maximum(runs - hits, 1), level), 1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Losses:
+    """What the pairs of a world are shown to lose.
+
+    Attributes:
+        nats: float64 (p,), lower bounds of the losses.
+        events: The words of each pair's event, int64 (e,).
+        evidence: float64 (p, 2), outputs in the event, of both words; or its exact probabilities.
+    """
+
+    nats: NDArray[np.float64]
+    events: tuple[NDArray[np.int64], ...]
+    evidence: NDArray[np.float64]
+
+
+def sampled_losses(
+    pairs: NDArray[np.int64],
+    chosen: NDArray[np.int64],
+    tested: NDArray[np.int64],
+    runs: int,
+    level: float,
+    delta: float,
+) -> Losses:
+    """Bound losses by two independent samples.
+
+    Args:
+        pairs: int64 (p, 2), rows of the counts.
+        chosen: int64 (k, V), counts of ``runs`` outputs, from which events are chosen.
+        tested: int64 (k, V), those that bound the events' probabilities.
+        runs: Outputs of each word in each sample.
+        level: See :func:`loss_bound`.
+        delta: See :func:`loss_bound`.
+    """
+    events = tuple(_event(chosen[one], chosen[other], runs, delta) for one, other in pairs)
+    hits = np.array([tested[pair][:, event].sum(axis=1) for pair, event in zip(pairs, events, strict=True)])
+    return Losses(
+        nats=loss_bound(hits[:, 0], hits[:, 1], runs, level, delta),
+        events=events,
+        evidence=hits.astype(float),
+    )
+
+
+def code_losses(
+    chosen: Sequence[NDArray[np.int64]], tested: Sequence[NDArray[np.int64]], level: float
+) -> Losses:
+    """Bound how well the laws of two kinds of outcomes are told apart, both ways; alike, they lose nothing.
+
+    Args:
+        chosen: Codes of outcomes (m,) of each kind, from which events are chosen.
+        tested: Others, independent of those, that bound the events' probabilities.
+        level: See :func:`loss_bound`.
+    """
+    runs = min(map(len, [*chosen, *tested]))
+    outcomes = np.stack([codes[:runs] for codes in [*chosen, *tested]])
+    distinct, places = np.unique(outcomes.ravel(), return_inverse=True)
+    counts = np.stack([np.bincount(p, minlength=len(distinct)) for p in places.reshape(outcomes.shape)])
+    ways = np.array([[0, 1], [1, 0]])
+    return sampled_losses(ways, counts[:2], counts[2:], runs, level, 0.0)
+
+
+def _event(one: NDArray[np.int64], other: NDArray[np.int64], runs: int, delta: float) -> NDArray[np.int64]:
+    """Choose the outputs whose share is larger by so much that the bound comes out best."""
+    seen = np.flatnonzero(one)
+    order = seen[np.argsort(-(one[seen] + 0.5) / (other[seen] + 0.5), kind="stable")]
+    bounds = loss_bound(np.cumsum(one[order]), np.cumsum(other[order]), runs, _CHOICE_LEVEL, delta)
+    return np.sort(order[: int(bounds.argmax()) + 1] if len(order) else order)
+
+
+def exact_losses(pairs: NDArray[np.int64], probabilities: NDArray[np.float64], delta: float) -> Losses:
+    """Give the largest log-ratios of output probabilities (k, V)."""
+    evidence, events = np.empty(pairs.shape), []
+    for pair, (one, other) in enumerate(probabilities[places] for places in pairs):
+        # Below that, a probability may have lost digits, or all of itself: it counts as no smaller.
+        word = int(np.argmax(np.maximum(one - delta, 0.0) / np.maximum(other, _LEAST_PROBABILITY)))
+        evidence[pair] = one[word], other[word]
+        events.append(np.array([word]))
+    ratios = np.maximum(evidence[:, 0] - delta, 0.0) / np.maximum(evidence[:, 1], _LEAST_PROBABILITY)
+    return Losses(nats=np.log(np.maximum(ratios, 1.0)), events=tuple(events), evidence=evidence)
+
+
+def unlikely(counts: NDArray[np.int64], probabilities: NDArray[np.float64], runs: int) -> NDArray[np.float64]:
+    """Give the exact one-sided probability of each count (k, V) or one farther out, by the binomial law."""
+    share = np.clip(probabilities, 0.0, 1.0)
+    as_many = np.where(counts > 0, special.betainc(np.maximum(counts, 1), runs - counts + 1, share), 1.0)
+    as_few = np.where(counts < runs, special.betaincc(counts + 1, np.maximum(runs - counts, 1), share), 1.0)
+    return np.minimum(as_many, as_few)

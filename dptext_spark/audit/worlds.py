@@ -1,0 +1,228 @@
+"""Where words are compared: small worlds in which an audit has power, and words of a bundle."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations, product
+from pathlib import Path
+from typing import Final, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dptext_spark.audit.sampling import row_of
+from dptext_spark.bundle import build_embedding
+from dptext_spark.config import BUNDLE_WORLD, AuditOptions
+from dptext_spark.embedding import Embedding, Geometry
+from dptext_spark.errors import ConfigError
+from dptext_spark.guarantee import Guarantee
+from dptext_spark.mechanisms import Mechanism
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """Words whose outputs are compared, and what is claimed about them.
+
+    Attributes:
+        name: As option ``--world`` has it.
+        embedding: Its bundle.
+        mechanism: Prepared for the bundle.
+        guarantee: The claim.
+        words: int64 (k,), rows of the words that are perturbed.
+        pairs: int64 (p, 2), places in ``words``: the first is favoured over the second.
+        claims: float64 (p,), the most nats by which it may be.
+    """
+
+    name: str
+    embedding: Embedding
+    mechanism: Mechanism
+    guarantee: Guarantee
+    words: NDArray[np.int64]
+    pairs: NDArray[np.int64]
+    claims: NDArray[np.float64]
+
+    @classmethod
+    def of(
+        cls, name: str, embedding: Embedding, mechanism: Mechanism, pairs: Sequence[tuple[int, int]]
+    ) -> World:
+        """Compare pairs of the bundle's rows, both ways."""
+        prepared = mechanism.prepared(embedding)
+        guarantee = prepared.guarantee(embedding)
+        ordered = np.array(list(dict.fromkeys([*pairs, *((b, a) for a, b in pairs)])), dtype=np.int64)
+        distances = prepared.metric(embedding).between(ordered[:, 0], ordered[:, 1])
+        words, places = np.unique(ordered.ravel(), return_inverse=True)
+        return cls(
+            name=name,
+            embedding=embedding,
+            mechanism=prepared,
+            guarantee=guarantee,
+            words=words,
+            pairs=places.reshape(ordered.shape),
+            claims=np.array([guarantee.loss(float(distance)) for distance in distances]),
+        )
+
+    def word(self, place: int) -> str:
+        """Give the word at a place of ``words``."""
+        return str(self.embedding.words[int(self.words[place])])
+
+
+def _line(n: int) -> NDArray[np.float64]:
+    return np.arange(-3.5, 4.0)[:, None] * np.eye(1, n)
+
+
+def _star(n: int) -> NDArray[np.float64]:
+    if n == 1:
+        return np.array([[0.0], [0.5], [-0.5], [1.0], [-1.0], [2.0], [-2.0], [3.0], [-3.0]])
+    angles = np.arange(8) * np.pi / 4.0
+    points = 2.0 * np.stack([np.cos(angles), np.sin(angles)], axis=1) @ np.eye(2, n)
+    return np.concatenate([np.zeros((1, n)), points])
+
+
+def _clusters(n: int) -> NDArray[np.float64]:
+    """A crowd of nine, and one word far from it.
+
+    The crowd hardly differs by the claim, so that what is given away about an input shows at once; and where
+    a law is normalized, many words against one lose what is claimed, not half of it.
+    """
+    if n == 1:
+        crowd = 0.05 * np.arange(-4.0, 5.0)[:, None]
+    else:
+        crowd = 0.05 * np.array(list(product((-1.0, 0.0, 1.0), repeat=2))) @ np.eye(2, n)
+    world: NDArray[np.float64] = np.concatenate([crowd, 4.0 * np.eye(1, n)])
+    return world
+
+
+# Points by dimension, the claimed loss between them as their distance.
+_LAYOUTS: Final[dict[str, Callable[[int], NDArray[np.float64]]]] = {
+    "line": _line,
+    "star": _star,
+    "clusters": _clusters,
+}
+_EDGE: Final = "edge"
+_EDGE_NORM: Final = 1.0 - 1e-6
+# Bundles refuse vectors that are shorter or longer; points of the ball run together farther out.
+_UNITS: Final = {"euclidean": (1e-8, 1e10), "poincare": (1e-8, 2.0)}
+
+
+def _points(name: str, geometry: Geometry, n: int, unit: float) -> NDArray[np.float64]:
+    """Lay a world out in ``n`` dimensions, one nat being ``unit`` of the metric where that is possible."""
+    least, largest = _UNITS[geometry]
+    unit = min(max(unit, least), largest)
+    if name == _EDGE:
+        return _edge(n, unit)
+    if geometry == "euclidean":
+        # Away from the origin, for bundles refuse vectors of length 0.
+        away: NDArray[np.float64] = unit * (_LAYOUTS[name](n) + 16.0 * np.eye(1, n))
+        return away
+    offsets = unit * _LAYOUTS[name](n)
+    lengths = np.sqrt(np.square(offsets).sum(axis=1, keepdims=True))
+    points: NDArray[np.float64] = np.tanh(lengths / 2.0) * offsets / np.where(lengths > 0.0, lengths, 1.0)
+    return points
+
+
+def _edge(n: int, unit: float) -> NDArray[np.float64]:
+    """Points along a radius, from the edge inwards, and beside its end."""
+    radius = 2.0 * np.arctanh(_EDGE_NORM)
+    radial: NDArray[np.float64] = np.tanh((radius - unit * np.arange(6.0)) / 2.0)[:, None] * np.eye(1, n)
+    if n == 1:
+        return radial
+    angles = 2.0 * np.arcsin(np.sinh(unit * np.array([-2.0, -1.0, 1.0, 2.0]) / 2.0) / np.sinh(radius))
+    beside = _EDGE_NORM * np.stack([np.cos(angles), np.sin(angles)], axis=1) @ np.eye(2, n)
+    points: NDArray[np.float64] = np.concatenate([radial, beside])
+    return points
+
+
+def _small_world(
+    name: str, geometry: Geometry, mechanism: Mechanism, named: Sequence[str], folder: Path
+) -> World:
+    """Build a small world in the dimension that suits it, or else in the least that the mechanism takes.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    refusal = ConfigError(f"World {name} cannot be built")
+    for n in (1 if name == "line" else 2, *(1 << power for power in range(11))):
+        embedding = _bundle(folder, name, geometry, n, 1.0 / mechanism.epsilon)
+        try:
+            proven = mechanism.prepared(embedding).guarantee(embedding).epsilon
+        except ConfigError as error:
+            refusal = error
+            continue
+        if proven != mechanism.epsilon:
+            embedding = _bundle(folder, name, geometry, n, 1.0 / proven)
+        rows = range(len(embedding.words))
+        pairs = [_named_pair(embedding, pair) for pair in named] or list(combinations(rows, 2))
+        return World.of(name, embedding, mechanism, pairs)
+    raise refusal
+
+
+def _bundle(folder: Path, name: str, geometry: Geometry, n: int, unit: float) -> Embedding:
+    place = Path(tempfile.mkdtemp(dir=folder))
+    points = _points(name, geometry, n, unit)
+    np.save(place / "points.npy", points)
+    (place / "vocab.txt").write_text("".join(f"w{row}\n" for row in range(len(points))), encoding="utf-8")
+    return build_embedding(place / "points.npy", place / "bundle", geometry=geometry)
+
+
+def _bundle_world(options: AuditOptions) -> World:
+    """Compare words of the user's bundle: those named, or two words and their neighbours."""
+    embedding = Embedding.open(options.bundle)
+    options.mechanism.check(embedding)
+    pairs = [_named_pair(embedding, pair) for pair in options.pair]
+    return World.of(
+        BUNDLE_WORLD, embedding, options.mechanism, pairs or _neighbours(embedding, options.mechanism)
+    )
+
+
+def _neighbours(embedding: Embedding, mechanism: Mechanism) -> list[tuple[int, int]]:
+    """Pair a frequent word and one from the middle with their nearest and 10th nearest words."""
+    words = len(embedding.words)
+    pairs = []
+    for row in (words // 10, words // 2):
+        distances = mechanism.metric(embedding).to_all(np.array([row]))[0]
+        distances[row] = -1.0
+        order = np.argsort(distances, kind="stable")
+        pairs += [(row, int(order[rank])) for rank in sorted({1, min(10, words - 1)})]
+    found = [pair for pair in pairs if all(_can_occur(embedding, row) for row in pair)]
+    if not found:
+        raise ConfigError("This bundle's words cannot be paired by themselves", do="Name pairs with --pair")
+    return found
+
+
+def _can_occur(embedding: Embedding, row: int) -> bool:
+    """Say whether the word is one that looking up the words of a table can find."""
+    return row_of(embedding, str(embedding.words[row])) == row
+
+
+def _named_pair(embedding: Embedding, pair: str) -> tuple[int, int]:
+    """Read a pair WORD:WORD; words may have colons themselves."""
+    cuts = [place for place, letter in enumerate(pair) if letter == ":"]
+    rows = [(row_of(embedding, pair[:cut]), row_of(embedding, pair[cut + 1 :])) for cut in cuts]
+    known = [found for found in rows if min(found) >= 0 and found[0] != found[1]]
+    if not known:
+        raise ConfigError(
+            "Option --pair does not name two words that can be compared",
+            allowed=f"WORD:WORD, two different words of the {len(embedding.words):,} of this vocabulary",
+            got=pair,
+        )
+    return known[0]
+
+
+def worlds(options: AuditOptions, folder: Path) -> Iterator[World]:
+    """Build the worlds asked for, in the geometries that the mechanism has."""
+    mechanism, names = options.mechanism, options.worlds
+    if _EDGE in options.world and "poincare" not in mechanism.geometries:
+        raise ConfigError(
+            f"World {_EDGE} is one of the Poincaré ball, in which mechanism {mechanism.name} does not work",
+            do=f"Leave --world {_EDGE} out",
+        )
+    # First what may be refused; its outcome comes last.
+    bundle = [_bundle_world(options)] if BUNDLE_WORLD in names else []
+    named = () if bundle else options.pair
+    for geometry in mechanism.geometries:
+        for name in names:
+            if name in _LAYOUTS or (name == _EDGE and geometry == "poincare"):
+                yield _small_world(name, cast(Geometry, geometry), mechanism, named, folder)
+    yield from bundle

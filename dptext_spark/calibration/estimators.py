@@ -1,0 +1,273 @@
+"""How often each output of a word comes: by plain runs, by runs that share their rays, or computed.
+
+The noise of all runs follows from a public seed: calibration reads no private text and can be repeated.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dptext_spark.calibration.rays import NearestOnRays
+from dptext_spark.calibration.transitions import Transitions
+from dptext_spark.embedding import Embedding
+from dptext_spark.errors import ConfigError
+from dptext_spark.mechanisms import Mechanism, Perturbation
+from dptext_spark.mechanisms.additive import AdditiveNoise
+from dptext_spark.noise import KEY_BYTES, NoiseKey, ReleaseNoise, to_uniform
+from dptext_spark.search import EuclideanNearest
+
+EstimatorName: TypeAlias = Literal["auto", "plain", "shared-ray", "exact"]
+
+# Draws whose noise is made at once, and rays at most whose scores are held at once (200 MB of them).
+_DRAWS: Final = 1024
+_CELLS: Final = 50 << 20
+_WORD_CELLS: Final = 1 << 22
+
+# Expected counts below this add nothing to a statistic, and would be most of the cells.
+_LEAST_COUNT: Final = 1e-9
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimator(ABC):
+    """Estimates transitions of words at a grid of epsilons.
+
+    Attributes:
+        bound: The mechanism at each epsilon, bound to the embedding.
+        noise: A noise for each of them.
+        width: Uniforms that a word takes.
+        release_words: How many words, the first rows, may be output.
+        runs: Runs of each word at each epsilon.
+    """
+
+    name: ClassVar[EstimatorName]
+    block_words: ClassVar[int]
+    """Words that one call does best to take."""
+
+    bound: tuple[Any, ...]
+    noise: tuple[ReleaseNoise, ...]
+    width: int
+    release_words: int
+    runs: int
+
+    @abstractmethod
+    def __call__(self, words: NDArray[np.int64], *, block: int) -> Transitions:
+        """Estimate the transitions of distinct words.
+
+        Args:
+            words: int64 (k,), rows of the embedding.
+            block: The number of this block of words; no two blocks of one estimation may share it.
+        """
+
+    def _uniforms(self, epsilon: int, row_id: str, runs: slice) -> NDArray[np.float64]:
+        """Uniforms (runs, width) of an epsilon and whatever the row id names."""
+        column = self.noise[epsilon].column("calibration", purpose=self.name, words_per_position=self.width)
+        words = np.empty((runs.stop - runs.start, self.width), dtype=np.uint64)
+        column.fill(words, column.row_key(row_id.encode(), ()), runs.start)
+        return to_uniform(words)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlainEstimator(Estimator):
+    """Runs the mechanism as a release would: every word, epsilon and run has noise of its own."""
+
+    name: ClassVar[EstimatorName] = "plain"
+    block_words: ClassVar[int] = 64
+
+    bound: tuple[Perturbation, ...]
+
+    def __call__(self, words: NDArray[np.int64], *, block: int) -> Transitions:
+        """See :meth:`Estimator.__call__`; the block makes no difference."""
+        return Transitions.of_draws(words, self.draws(words))
+
+    def draws(self, words: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Draw the outputs of words (k,), int32 (epsilons, k, runs)."""
+        outputs = np.empty((len(self.bound), len(words), self.runs), dtype=np.int32)
+        size = max(1, _DRAWS // self.runs)
+        for start in range(0, len(words), size):
+            group = words[start : start + size]
+            for runs in _slices(self.runs, _DRAWS):
+                for epsilon, perturb in enumerate(self.bound):
+                    uniforms = [self._uniforms(epsilon, str(word), runs) for word in group]
+                    inputs = np.repeat(group, runs.stop - runs.start)
+                    drawn = perturb(inputs, np.concatenate(uniforms))
+                    outputs[epsilon, start : start + size, runs] = drawn.reshape(len(group), -1)
+        return outputs
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedRayEstimator(Estimator):
+    """Lets the words of a block, and all epsilons, share the rays along which noise goes.
+
+    Each word's runs are independent of each other and follow the mechanism's law. Errors of words of one
+    block, and of one word at several epsilons, are correlated: differences between epsilons come out
+    the sharper, and means over words the blunter, unless they are of many blocks.
+    """
+
+    name: ClassVar[EstimatorName] = "shared-ray"
+    block_words: ClassVar[int] = 512
+
+    bound: tuple[AdditiveNoise, ...]
+
+    def __call__(self, words: NDArray[np.int64], *, block: int) -> Transitions:
+        """See :meth:`Estimator.__call__`."""
+        return Transitions.of_draws(words, self.draws(words, block=block))
+
+    def draws(self, words: NDArray[np.int64], *, block: int) -> NDArray[np.int32]:
+        """Draw the outputs of words (k,), int32 (epsilons, k, runs)."""
+        outputs = np.empty((len(self.bound), len(words), self.runs), dtype=np.int32)
+        for runs in _slices(self.runs, max(1, min(_DRAWS, _CELLS // self.release_words))):
+            self._run(words, self._uniforms(0, str(block), runs), outputs[:, :, runs])
+        return outputs
+
+    def _run(
+        self, words: NDArray[np.int64], uniforms: NDArray[np.float64], outputs: NDArray[np.int32]
+    ) -> None:
+        """Run words (k,) along the rays of uniforms (r, width), into outputs (epsilons, k, r)."""
+        search = NearestOnRays.of(
+            self.bound[0].search,
+            self.bound[0].directions(uniforms[:, 1:-1].copy()),
+            np.stack([bound.lengths(uniforms[:, 0]) for bound in self.bound]),
+        )
+        for part in _slices(len(words), max(1, _WORD_CELLS // self.release_words)):
+            centres = self.bound[0].centres(words[part])
+            for row, (centre, offsets) in enumerate(zip(centres, search.offsets(centres), strict=True)):
+                outputs[:, part.start + row] = self._chosen(search, centre, offsets, uniforms[:, -1])
+
+    def _chosen(
+        self,
+        search: NearestOnRays,
+        centre: NDArray[np.float64],
+        offsets: NDArray[np.float32],
+        coins: NDArray[np.float64],
+    ) -> NDArray[np.int64]:
+        """Outputs (epsilons, rays) of one word."""
+        vickrey = self.bound[0].vickrey
+        if vickrey is None:
+            return search.nearest(centre, offsets)
+        return search.first_or_second(centre, offsets, vickrey, coins)
+
+
+class KnownLaw(Protocol):
+    """A bound mechanism that can compute its probabilities."""
+
+    def probabilities(self, words: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Probabilities (k, release_words) of the outputs of words (k,)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExactEstimator(Estimator):
+    """Computes probabilities and draws nothing: counts are the expected ones."""
+
+    name: ClassVar[EstimatorName] = "exact"
+    block_words: ClassVar[int] = 16
+
+    bound: tuple[KnownLaw, ...]
+
+    def __call__(self, words: NDArray[np.int64], *, block: int) -> Transitions:
+        """See :meth:`Estimator.__call__`; the block makes no difference."""
+        words = np.sort(words)
+        parts = [
+            self._expected(epsilon, words[part])
+            for epsilon in range(len(self.bound))
+            for part in _slices(len(words), max(1, _WORD_CELLS // self.release_words))
+        ]
+        names = ("epsilon_index", "word", "output", "count")
+        columns = {name: np.concatenate([part[name] for part in parts]) for name in names}
+        return Transitions(**columns, runs=self.runs)
+
+    def _expected(self, epsilon: int, words: NDArray[np.int64]) -> Mapping[str, NDArray[Any]]:
+        with np.errstate(under="ignore"):
+            counts = self.bound[epsilon].probabilities(words) * self.runs
+        rows, outputs = np.nonzero(counts >= _LEAST_COUNT)
+        return {
+            "epsilon_index": np.full(len(rows), epsilon, dtype=np.int16),
+            "word": words[rows].astype(np.int32),
+            "output": outputs.astype(np.int32),
+            "count": counts[rows, outputs],
+        }
+
+
+ESTIMATORS: Final[dict[str, type[Estimator]]] = {
+    kind.name: kind for kind in (PlainEstimator, SharedRayEstimator, ExactEstimator)
+}
+
+
+def estimator(
+    mechanisms: Sequence[Mechanism],
+    embedding: Embedding,
+    *,
+    release_words: int,
+    runs: int,
+    seed: int = 0,
+    name: EstimatorName = "auto",
+) -> Estimator:
+    """Make an estimator for a grid of epsilons.
+
+    Args:
+        mechanisms: The mechanism at each epsilon, else alike; prepared for the embedding.
+        embedding: The embedding bundle.
+        release_words: How many words, the first rows, may be output.
+        runs: Runs of each word at each epsilon, 1 or more.
+        seed: Public, 0 or more: equal seeds give equal runs.
+        name: ``auto`` computes probabilities where the mechanism can, lets rays be shared where its noise is
+            added to a point of Euclidean space, and runs it plainly otherwise.
+
+    Raises:
+        ConfigError: The estimator does not serve this mechanism, or a number is out of range.
+    """
+    _check(mechanisms, runs, seed)
+    bound = tuple(configured.bind(embedding, release_words) for configured in mechanisms)
+    fitting = [kind for kind in ESTIMATORS if _serves(kind, bound[0])]
+    if name not in ("auto", *fitting):
+        raise ConfigError(
+            f"The estimator does not serve mechanism {mechanisms[0].name}",
+            allowed=", ".join(["auto", *fitting]),
+            got=name,
+        )
+    kind = ESTIMATORS[fitting[-1] if name == "auto" else name]
+    key = NoiseKey(seed.to_bytes(KEY_BYTES, "little"))
+    return kind(
+        bound=bound,
+        noise=tuple(
+            m.release_noise(key, salt="calibration", embedding=embedding, release_words=release_words)
+            for m in mechanisms
+        ),
+        width=mechanisms[0].uniforms_per_word(embedding.dimension),
+        release_words=release_words,
+        runs=runs,
+    )
+
+
+def _serves(kind: str, bound: Perturbation) -> bool:
+    if kind == "exact":
+        return hasattr(bound, "probabilities")
+    # An approximate search is part of what is measured: only the plain runs go through it.
+    return kind == "plain" or (
+        isinstance(bound, AdditiveNoise) and isinstance(bound.search, EuclideanNearest)
+    )
+
+
+def _check(mechanisms: Sequence[Mechanism], runs: int, seed: int) -> None:
+    rests = [(m.name, m.model_dump(exclude={"epsilon"})) for m in mechanisms]
+    if not rests or any(rest != rests[0] for rest in rests):
+        raise ConfigError(
+            "The mechanisms of one estimation differ",
+            allowed="one mechanism or more that differ in epsilon alone",
+            got=", ".join(m.name for m in mechanisms) or "none",
+        )
+    if runs < 1 or not 0 <= seed < 2**63:
+        raise ConfigError(
+            "The number of runs or the seed is impossible",
+            allowed="1 run or more, a seed from 0 to 2^63 - 1",
+            got=f"{runs} runs, seed {seed}",
+        )
+
+
+def _slices(count: int, size: int) -> Iterator[slice]:
+    return (slice(start, min(start + size, count)) for start in range(0, count, size))

@@ -1,0 +1,183 @@
+"""calibration.json: what a calibration found, and what of it concerns another run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Self
+
+import numpy as np
+
+from dptext_spark.embedding import Embedding
+from dptext_spark.errors import ConfigError
+from dptext_spark.mechanisms import Mechanism
+
+FILE: Final = "calibration.json"
+FORMAT_VERSION: Final = 1
+
+_MATCHED: Final = {"average": "mean", "worst case": "max"}
+
+
+def setting(mechanism: Mechanism) -> str:
+    """Name a mechanism's parameters other than epsilon that are not their defaults, as ``lambda=0.5``."""
+    fields = type(mechanism).model_fields
+    values = mechanism.model_dump(exclude={"epsilon"})
+    chosen = {fields[name].alias or name: v for name, v in values.items() if v != fields[name].default}
+    return ", ".join(
+        f"{name}={value:.15g}" if isinstance(value, float) else f"{name}={value}"
+        for name, value in chosen.items()
+    )
+
+
+def option_line(mechanism: Mechanism) -> str:
+    """Write the options of a mechanism for the command line."""
+    chosen = [part.split("=", 1) for part in setting(mechanism).split(", ") if part]
+    options = {"mechanism": mechanism.name, **dict(chosen), "epsilon": f"{mechanism.epsilon:g}"}
+    return " ".join(f"--{name} {value}" for name, value in options.items())
+
+
+def read(path: str, text_of: Callable[[str], str]) -> Mapping[str, Any]:
+    """Read a calibration.
+
+    Args:
+        path: Its folder or its calibration.json.
+        text_of: Reads a file.
+
+    Raises:
+        ConfigError: It is not one, or of another format.
+    """
+    file = path if path.endswith(".json") else f"{path.rstrip('/')}/{FILE}"
+    try:
+        value = json.loads(text_of(file))
+        version = value["format_version"] if "summary" in value else None
+    except (json.JSONDecodeError, TypeError, KeyError):
+        version = None
+    if version != FORMAT_VERSION:
+        raise ConfigError(
+            f"{file} is not a calibration of this version",
+            allowed=f"format version {FORMAT_VERSION}",
+            do="Give the folder of a finished dptext calibrate",
+        )
+    return dict(value)
+
+
+def matches(other: Mapping[str, Any], summary: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Find the epsilons at which this calibration's N_w, average or worst case, equals another's.
+
+    Between this grid's epsilons N_w counts as linear in their logarithm.
+
+    Args:
+        other: The other calibration.
+        summary: Rows of this one's summary.
+
+    Yields:
+        For each of the other's epsilons and settings, and each setting of this one: both, the value of
+        N_w, and the epsilon; None outside this grid's range.
+    """
+    for kind, statistic in _MATCHED.items():
+        mine = _curves(summary, statistic)
+        for there, curve in _curves(other["summary"], statistic).items():
+            for epsilon, value in curve:
+                for here, points in mine.items():
+                    yield {
+                        "n_w": kind,
+                        "other": {"mechanism": there[0], "setting": there[1], "epsilon": epsilon},
+                        "value": value,
+                        "mechanism": here[0],
+                        "setting": here[1],
+                        "epsilon": _epsilon_at(points, value),
+                    }
+
+
+Curve = list[tuple[float, float]]
+
+
+def _curves(summary: Sequence[Mapping[str, Any]], statistic: str) -> dict[tuple[str, str], Curve]:
+    """N_w at each epsilon, ascending, of each mechanism and setting."""
+    curves: dict[tuple[str, str], Curve] = {}
+    for row in sorted(summary, key=lambda row: float(row["epsilon"])):
+        if row["statistic"] == "n_w":
+            points = curves.setdefault((row["mechanism"], row["setting"]), [])
+            points.append((row["epsilon"], row[statistic]))
+    return curves
+
+
+def _epsilon_at(points: Curve, value: float) -> float | None:
+    """The smallest epsilon at which N_w reaches a value; None outside the points."""
+    epsilons, values = np.array(points).T
+    values, first = np.unique(np.maximum.accumulate(values), return_index=True)
+    if not values[0] <= value <= values[-1]:
+        return None
+    return float(np.exp(np.interp(value, values, np.log(epsilons[first]))))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Excerpt:
+    """What a calibration says about a release.
+
+    Attributes:
+        path: Where the calibration lies.
+        summary: Its numbers at the release's mechanism and epsilon; empty where it has none.
+        sample: What they rest on, in words.
+        warnings: Why they may not be those of the release.
+    """
+
+    path: str
+    summary: tuple[Mapping[str, Any], ...]
+    sample: str
+    warnings: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls,
+        path: str,
+        calibration: Mapping[str, Any],
+        *,
+        embedding: Embedding,
+        mechanism: Mechanism,
+        release_words: int,
+    ) -> Self:
+        """Pick what concerns a release, and say where the calibration is of something else."""
+        theirs = calibration["embedding"]["fingerprint"]
+        wanted = (mechanism.name, setting(mechanism), mechanism.epsilon)
+        keys = [(row["mechanism"], row["setting"], row["epsilon"]) for row in calibration["summary"]]
+        rows = [row for row, key in zip(calibration["summary"], keys, strict=True) if key == wanted]
+        warnings = []
+        if theirs != embedding.fingerprint:
+            warnings.append(
+                f"it is of another embedding bundle ({theirs[:16]}, not {embedding.fingerprint[:16]})"
+            )
+        if calibration["release_words"] != release_words:
+            warnings.append(
+                f"it is of a search among {calibration['release_words']:,} words, not {release_words:,}"
+            )
+        if not rows:
+            listed = "; ".join(_named(*key) for key in sorted(set(keys)))
+            warnings.append(f"it has no numbers for {_named(*wanted)}, but for {listed}")
+        sample = f"{calibration['sample']['words']:,} words, {calibration['runs']:,} runs each"
+        return cls(path=path, summary=tuple(rows), sample=sample, warnings=tuple(warnings))
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the excerpt as JSON-ready values."""
+        return asdict(self)
+
+    def describe(self) -> str:
+        """Say the numbers in plain words, warnings first."""
+        lines = [
+            f"Warning: the calibration {self.path} may not be of this release: {w}." for w in self.warnings
+        ]
+        lines += [f"Measured over {self.sample}:"] if self.summary else []
+        return "\n".join([*lines, *(f"  {described(row)}" for row in self.summary)])
+
+
+def _named(mechanism: str, setting: str, epsilon: float) -> str:
+    return ", ".join([mechanism, *([setting] if setting else []), f"epsilon {epsilon:g}"])
+
+
+def described(row: Mapping[str, Any]) -> str:
+    """Write one row of a summary."""
+    if row["p50"] is None:
+        return f"{row['statistic']}: {row['mean']:.4g}"
+    shown = ", ".join(f"{name} {row[name]:.4g}" for name in ("mean", "min", "p5", "p50", "p95", "max"))
+    return f"{row['statistic']}: {shown}"

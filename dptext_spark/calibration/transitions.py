@@ -1,0 +1,115 @@
+"""Transitions: how often each output came of each word, for a grid of epsilons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dptext_spark.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Transitions:
+    """Sparse counts in ascending order of epsilon, word and output; a word has cells at every epsilon.
+
+    Attributes:
+        epsilon_index: int16 (c,), position in the grid of epsilons.
+        word: int32 (c,), the input's row in the embedding.
+        output: int32 (c,), the output's row in the embedding.
+        count: int32 (c,), in how many of the runs the word became the output; float64 where it was
+            computed, not counted: the expected number.
+        runs: Runs of each word at each epsilon.
+    """
+
+    epsilon_index: NDArray[np.int16]
+    word: NDArray[np.int32]
+    output: NDArray[np.int32]
+    count: NDArray[np.int32] | NDArray[np.float64]
+    runs: int
+
+    @property
+    def exact(self) -> bool:
+        """Whether the counts are expected numbers, computed from exact probabilities."""
+        return self.count.dtype == np.float64
+
+    @property
+    def probability(self) -> NDArray[np.float64]:
+        """P[output | word] of each cell, float64 (c,)."""
+        probability: NDArray[np.float64] = self.count / np.float64(self.runs)
+        return probability
+
+    @property
+    def seen(self) -> NDArray[np.float64]:
+        """How likely each cell is to come up in that many runs, float64 (c,); 1 for a counted one."""
+        if not self.exact:
+            return np.ones(len(self.count))
+        # A probability of 1 has no logarithm of its complement, and beyond 40 nats it makes no difference.
+        never = self.runs * np.log1p(-np.minimum(self.probability, 1.0 - 2.0**-53))
+        seen: NDArray[np.float64] = -np.expm1(np.maximum(never, -40.0))
+        return seen
+
+    @classmethod
+    def of_draws(cls, words: NDArray[np.int64], outputs: NDArray[np.int32]) -> Transitions:
+        """Count the outputs (epsilons, k, runs), overwritten, of distinct words (k,)."""
+        outputs = outputs[:, np.argsort(words)]
+        outputs.sort(axis=2)
+        borders = np.ones(outputs.shape, dtype=np.bool_)
+        borders[:, :, 1:] = outputs[:, :, 1:] != outputs[:, :, :-1]
+        starts = np.flatnonzero(borders)
+        rows, _ = np.divmod(starts, outputs.shape[2])
+        return cls(
+            epsilon_index=(rows // len(words)).astype(np.int16),
+            word=np.sort(words).astype(np.int32)[rows % len(words)],
+            output=outputs.ravel()[starts],
+            count=np.diff(starts, append=outputs.size).astype(np.int32),
+            runs=outputs.shape[2],
+        )
+
+    @classmethod
+    def concat(cls, parts: Iterable[Transitions]) -> Transitions:
+        """Put together the transitions of different words.
+
+        Raises:
+            ConfigError: There are none, or they are of different runs, or counted and computed ones.
+        """
+        parts = list(parts)
+        if len({(part.runs, part.exact) for part in parts}) != 1:
+            raise ConfigError(
+                "Transitions cannot be put together",
+                allowed="one part or more, with the same number of runs, all counted or all computed",
+                got=f"{len(parts)} parts, runs {sorted({part.runs for part in parts})}",
+            )
+        names = ("epsilon_index", "word", "output", "count")
+        columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+        return cls._sorted(columns, parts[0].runs)
+
+    @classmethod
+    def from_table(cls, table: pa.Table, *, runs: int) -> Transitions:
+        """Read what :meth:`to_table` gave, in any order of rows."""
+        types = {"epsilon_index": np.int16, "word": np.int32, "output": np.int32}
+        columns = {name: table[name].to_numpy() for name in (*types, "count")}
+        columns |= {name: columns[name].astype(kind) for name, kind in types.items()}
+        if columns["count"].dtype != np.float64:
+            columns["count"] = columns["count"].astype(np.int32)
+        return cls._sorted(columns, runs)
+
+    @classmethod
+    def _sorted(cls, columns: dict[str, NDArray[Any]], runs: int) -> Transitions:
+        order = np.lexsort((columns["output"], columns["word"], columns["epsilon_index"]))
+        return cls(**{name: column[order] for name, column in columns.items()}, runs=runs)
+
+    def to_table(self) -> pa.Table:
+        """Give the four columns as an Arrow table."""
+        return pa.table(
+            {
+                "epsilon_index": self.epsilon_index,
+                "word": self.word,
+                "output": self.output,
+                "count": self.count,
+            }
+        )

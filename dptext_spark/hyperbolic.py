@@ -1,0 +1,244 @@
+"""Formulas of the Poincaré ball: coordinates, how far noise goes from a word, and where it lands."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize, special
+
+# Above this epsilon the noise is finer than float64 tells points apart; less noise would not show.
+SHARPEST_EPSILON: Final = 1e15
+
+# From here on ln U, U = exp(-2 r), is its own leading term to the last bit.
+_FAR: Final = -230.0
+
+_CELLS: Final = 4096
+_NODES, _WEIGHTS = special.roots_legendre(10)
+_NEWTON_STEPS: Final = 5
+# A density this many nats under its peak holds less than 1e-30 of the mass.
+_DEPTH: Final = 75.0
+# exp(-700) is still a normal float64, which raises no flag.
+_LARGEST_EXPONENT: Final = 700.0
+
+# Squares of multiples of 2^-26 add up without rounding as long as the sum is below 2.
+_SPLIT: Final = 2.0**26
+_LEAST_RIM: Final = 2.0**-53
+
+
+def lorentz(points: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Give the Lorentz coordinates u0 (1, v) of points p of the Poincaré ball.
+
+    Args:
+        points: float64 (t, n), of norm below 1.
+
+    Returns:
+        float64 (t, n), the space part u0 v = 2 p / (1 - |p|²), and (t,), the time part u0 =
+        (1 + |p|²) / (1 - |p|²).
+    """
+    rim = rims(points)
+    return 2.0 * points / rim[:, None], (2.0 - rim) / rim
+
+
+@np.errstate(under="ignore")
+def rims(points: NDArray[np.float64]) -> NDArray[np.float64]:
+    """1 - |p|² of points (t, n) of the ball, not below 2^-53, with digits left also at the very edge.
+
+    The squares of the points' leading 26 bits add up exactly; only what they leave over is rounded.
+    """
+    leading = np.rint(points * _SPLIT) / _SPLIT
+    rim = 1.0 - np.square(leading).sum(axis=1)
+    rim -= ((points + leading) * (points - leading)).sum(axis=1)
+    clipped: NDArray[np.float64] = np.maximum(rim, _LEAST_RIM)
+    return clipped
+
+
+def volume_radii(uniforms: NDArray[np.float64], *, dimension: int, epsilon: float) -> NDArray[np.float64]:
+    """Quantile of the radius r of noise whose density by hyperbolic volume falls as exp(-epsilon r).
+
+    The radius has density proportional to sinh(r)^(n-1) exp(-epsilon r), so U = exp(-2 r) is
+    Beta((epsilon - n + 1) / 2, n). The law exists only for epsilon > n - 1.
+
+    Args:
+        uniforms: float64 (t,) in (0, 1).
+        dimension: Dimension n of the ball.
+        epsilon: Nats per unit of hyperbolic distance, above n - 1.
+
+    Returns:
+        float64 (t,), hyperbolic radii, to about 13 digits at both ends.
+    """
+    shape = (min(epsilon, SHARPEST_EPSILON) - (dimension - 1)) / 2.0
+    # P[U < x] -> x^a / (a B(a, n)) as x -> 0; for whole n, a B(a, n) is a product without cancellation.
+    logs = np.log1p(-uniforms) - np.log1p(shape / np.arange(1, dimension)).sum()
+    logs /= shape
+    near = logs > _FAR
+    radii: NDArray[np.float64] = -0.5 * logs
+    radii[near] = _beta_radii(uniforms[near], shape, dimension)
+    return radii
+
+
+def _beta_radii(uniforms: NDArray[np.float64], shape: float, dimension: int) -> NDArray[np.float64]:
+    """-ln(U) / 2 by whichever of U and 1 - U is the smaller and keeps its digits."""
+    rest = special.betaincinv(dimension, shape, uniforms)  # 1 - U
+    radii: NDArray[np.float64] = -0.5 * np.log1p(-np.minimum(rest, 0.5))
+    far = rest > 0.5
+    v = uniforms[far]
+    below = special.betaincinv(shape, dimension, 1.0 - v)
+    radii[far] = -0.5 * np.log(np.where(v < 0.5, special.betainccinv(shape, dimension, v), below))
+    return radii
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LebesgueRadii:
+    """Radius of noise whose density by Lebesgue measure in the ball is ((1 - |z|) / (1 + |z|))^epsilon.
+
+    With |z| = tanh(r / 2) the hyperbolic radius r has density proportional to
+    tanh(r/2)^(n-1) sech(r/2)^2 exp(-epsilon r). It is tabulated over x = ln r: there it is log-concave,
+    and the quantile has the same relative accuracy at both ends.
+
+    Attributes:
+        dimension: Dimension n of the ball.
+        epsilon: Nats per unit of hyperbolic distance.
+        log_mass: ln of the integral that makes the density one of probability.
+        edges: float64 (cells + 1,), values of x, ascending.
+        below: float64 (cells + 1,), probability below each edge.
+        above: float64 (cells + 1,), probability above each edge.
+
+    Source: Feyisetan et al. 2019, equation 7, in n dimensions.
+    """
+
+    dimension: int
+    epsilon: float
+    log_mass: float
+    edges: NDArray[np.float64]
+    below: NDArray[np.float64]
+    above: NDArray[np.float64]
+
+    @classmethod
+    @lru_cache(maxsize=16)
+    def of(cls, *, dimension: int, epsilon: float) -> LebesgueRadii:
+        """Tabulate the law of a dimension and an epsilon above 0, once in a process."""
+        epsilon = min(epsilon, SHARPEST_EPSILON)
+        edges, top = _support(dimension, epsilon)
+        widths = np.diff(edges)
+        cells = widths * _mean_density(edges[:-1], widths, dimension, epsilon, top)
+        mass = float(cells.sum())
+        return cls(
+            dimension=dimension,
+            epsilon=epsilon,
+            log_mass=top + math.log(mass),
+            edges=edges,
+            below=np.concatenate([[0.0], np.cumsum(cells / mass)]),
+            above=np.concatenate([np.cumsum(cells[::-1] / mass)[::-1], [0.0]]),
+        )
+
+    def __call__(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Quantile: uniforms (t,) in (0, 1) to hyperbolic radii (t,), to about 13 digits."""
+        radii = np.empty(len(uniforms))
+        upper = uniforms > 0.5
+        # Each half is counted from its own end, where probabilities keep their digits.
+        radii[~upper] = self._cut(uniforms[~upper], self.edges, self.below)
+        radii[upper] = self._cut(1.0 - uniforms[upper], self.edges[::-1], self.above[::-1])
+        return radii
+
+    def _cut(
+        self, masses: NDArray[np.float64], edges: NDArray[np.float64], cumulated: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Find the radii that cut probabilities off the end where ``edges`` begin, by Newton's method."""
+        cell = np.searchsorted(cumulated, masses) - 1
+        start, width = edges[cell], edges[cell + 1] - edges[cell]
+        wanted = masses - cumulated[cell]
+        share = wanted / (cumulated[cell + 1] - cumulated[cell])
+        law = (self.dimension, self.epsilon, self.log_mass)
+        for _ in range(_NEWTON_STEPS):
+            reach = share * width
+            missing = wanted - np.abs(reach) * _mean_density(start, reach, *law)
+            slope = np.abs(width) * np.exp(_log_density(start + reach, *law))
+            # The density hardly changes within a cell, so that no step leads astray.
+            share = np.clip(share + missing / slope, 0.0, 1.0)
+        radii: NDArray[np.float64] = np.exp(start + share * width)
+        return radii
+
+
+def _log_density(
+    x: NDArray[np.float64], dimension: int, epsilon: float, log_scale: float
+) -> NDArray[np.float64]:
+    """ln of the density of x = ln r, less ``log_scale`` and a constant."""
+    r = np.exp(x)
+    fall = np.exp(-r)
+    log_density: NDArray[np.float64] = (
+        x
+        + (dimension - 1) * np.log(-np.expm1(-r))
+        - (dimension + 1) * np.log1p(fall)
+        - (1.0 + epsilon) * r
+        - log_scale
+    )
+    return log_density
+
+
+def _mean_density(
+    start: NDArray[np.float64],
+    reach: NDArray[np.float64],
+    dimension: int,
+    epsilon: float,
+    log_scale: float,
+) -> NDArray[np.float64]:
+    """Mean of the density between ``start`` and ``start + reach``, (t,) each, by Gauss and Legendre."""
+    places = start[:, None] + reach[:, None] * ((1.0 + _NODES) / 2.0)
+    values = np.exp(_log_density(places, dimension, epsilon, log_scale))
+    mean: NDArray[np.float64] = (values * (_WEIGHTS / 2.0)).sum(axis=1)
+    return mean
+
+
+def _support(dimension: int, epsilon: float) -> tuple[NDArray[np.float64], float]:
+    """Edges of the table's cells, and ln of the density's peak."""
+
+    def slope(x: float) -> float:
+        r = math.exp(x)
+        return 1.0 + (dimension - 1) * r / math.sinh(r) - r * math.tanh(r / 2.0) - epsilon * r
+
+    def height(x: float, level: float = 0.0) -> float:
+        return float(_log_density(np.array(x), dimension, epsilon, level))
+
+    last = math.log(_LARGEST_EXPONENT)
+    peak = optimize.brentq(slope, -100.0, last)
+    top = height(peak)
+    first, last = (
+        float(optimize.brentq(height, end, peak, args=(top - _DEPTH,))) for end in (peak - 2 * _DEPTH, last)
+    )
+    return np.linspace(first, last, _CELLS + 1), top
+
+
+def translated(
+    points: NDArray[np.float64], radii: NDArray[np.float64], directions: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Move noise around the origin to points of the ball, by the Lorentz boost that takes the origin there.
+
+    With the point p, t = tanh r and the direction u, the boosted point is q = q0 (1, w) where
+    g = ((1 - t)(1 + |p|²) + t |u + p|²) / (1 - |p|²), q0 = g cosh r and w = (t u + (1 + g) p) / g. No
+    difference in it cancels, also where p is near the edge, u points back, or r is large.
+
+    Args:
+        points: float64 (t, n), inside the unit ball.
+        radii: float64 (t,), hyperbolic distances, 0 or more.
+        directions: float64 (t, n), unit vectors.
+
+    Returns:
+        float64 (t, n + 1): ln q0, then w, the point's Klein coordinates.
+    """
+    fall = np.exp(-np.minimum(2.0 * radii, _LARGEST_EXPONENT))
+    tanh = np.tanh(radii)
+    squares = np.square(points).sum(axis=1)
+    gaps = np.square(directions + points).sum(axis=1)
+    growth = 2.0 * fall / (1.0 + fall) * (1.0 + squares) + tanh * gaps
+    growth /= rims(points)
+    moved = np.empty((len(points), points.shape[1] + 1))
+    # Rounding may leave the origin itself a little below q0 = 1.
+    moved[:, 0] = np.maximum(radii + np.log1p(fall) - math.log(2.0) + np.log(growth), 0.0)
+    moved[:, 1:] = tanh[:, None] * directions + (1.0 + growth)[:, None] * points
+    moved[:, 1:] /= growth[:, None]
+    return moved

@@ -1,0 +1,194 @@
+"""Additive noise in the embedding's own space: ``laplace`` and ``mahalanobis``."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from dptext_spark.embedding import Embedding
+from dptext_spark.errors import ConfigError
+from dptext_spark.geometry import ExactProduct, gamma_quantile, uniform_directions
+from dptext_spark.guarantee import Distances, Guarantee
+from dptext_spark.mechanisms.additive import AdditiveNoise, NoiseMechanism
+from dptext_spark.mechanisms.protocol import COMMON_ASSUMPTIONS, present
+from dptext_spark.metric import EuclideanMetric
+from dptext_spark.search import EuclideanNearest
+
+# A covariance root with an eigenvalue below this loses float64's digits when it is inverted.
+LEAST_EIGENVALUE: Final = 1e-9
+
+
+@dataclass(frozen=True, kw_only=True)
+class EuclideanNoise(AdditiveNoise):
+    """Additive noise (g / epsilon) A^(1/2) u, then nearest words in Euclidean distance.
+
+    Attributes:
+        vectors: float32 (V, n), the input words' vectors.
+        epsilon: Nats per unit of distance.
+        root: A^(1/2); None stands for the identity.
+    """
+
+    vectors: NDArray[np.float32]
+    epsilon: float
+    root: ExactProduct | None
+
+    def centres(self, words: NDArray[np.int64]) -> NDArray[np.float64]:
+        """See :meth:`AdditiveNoise.centres`."""
+        return self.vectors[words].astype(np.float64)
+
+    def lengths(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Turn uniforms (t,) into the noise's radii g / epsilon, g ~ Gamma(n, 1)."""
+        radii: NDArray[np.float64] = gamma_quantile(self.vectors.shape[1], uniforms) / self.epsilon
+        return radii
+
+    def directions(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Turn uniforms (t, n), overwritten, into directions A^(1/2) u, which epsilon has no part in."""
+        directions = uniform_directions(uniforms)
+        return directions if self.root is None else self.root.times(directions)
+
+
+class EllipticalLaplace(NoiseMechanism):
+    """Noise of density proportional to exp(-epsilon |A^(-1/2) z|), A = mixing Sigma + (1 - mixing) I.
+
+    Sigma is the embedding's sample covariance scaled to trace n (Xu 2020, section 4.2).
+    """
+
+    geometries: ClassVar[tuple[str, ...]] = ("euclidean",)
+
+    @property
+    @abstractmethod
+    def mixing(self) -> float:
+        """Weight of the embedding's covariance in the noise's shape, 0 to 1."""
+
+    def law(self) -> Mapping[str, str | float | int]:
+        """See :meth:`Mechanism.law`."""
+        return {"law": "elliptical-laplace", "epsilon": self.epsilon, "mixing": self.mixing}
+
+    def bind(self, embedding: Embedding, release_words: int) -> EuclideanNoise:
+        """See :meth:`Mechanism.bind`."""
+        self.check(embedding)
+        return EuclideanNoise(
+            vectors=embedding.vectors,
+            epsilon=self.epsilon,
+            root=self._root(embedding),
+            search=EuclideanNearest(
+                vectors=embedding.vectors[:release_words],
+                half_norms=present(embedding.half_norms)[:release_words],
+            ),
+            vickrey=self.t,
+        )
+
+    def check(self, embedding: Embedding) -> None:
+        """See :meth:`Mechanism.check`; refuses a singular A as well."""
+        super().check(embedding)
+        self.least_eigenvalue(embedding)
+
+    def least_eigenvalue(self, embedding: Embedding) -> float:
+        """Smallest eigenvalue of A.
+
+        Raises:
+            ConfigError: A is singular, so that some directions would get no noise at all.
+        """
+        least = self.mixing * max(float(present(embedding.covariance_values)[0]), 0.0) + 1.0 - self.mixing
+        if least < LEAST_EIGENVALUE:
+            raise ConfigError(
+                f"Mechanism {self.name} would leave some directions of this embedding without noise",
+                allowed=f"lambda such that the smallest eigenvalue of A is {LEAST_EIGENVALUE:g} or more",
+                got=f"smallest eigenvalue {least:.3g} at lambda {self.mixing:g}",
+                do="Lower --lambda below 1",
+            )
+        return least
+
+    def metric(self, embedding: Embedding) -> EuclideanMetric:
+        """The norm |A^(-1/2) (x - y)|."""
+        self.check(embedding)
+        if self.mixing == 0.0:
+            return EuclideanMetric(vectors=embedding.vectors)
+        return EuclideanMetric(
+            vectors=embedding.vectors,
+            map=self._power(embedding, -0.5),
+            description=f"regularized Mahalanobis norm (lambda {self.mixing:g}) of their vectors' difference",
+        )
+
+    def _root(self, embedding: Embedding) -> ExactProduct | None:
+        return None if self.mixing == 0.0 else ExactProduct.of(self._power(embedding, 0.5))
+
+    def _power(self, embedding: Embedding, exponent: float) -> NDArray[np.float64]:
+        """A power of A, by the eigendecomposition of Sigma."""
+        axes, values = present(embedding.covariance_vectors), present(embedding.covariance_values)
+        scales = (self.mixing * np.maximum(values, 0.0) + 1.0 - self.mixing) ** exponent
+        power: NDArray[np.float64] = (axes * scales) @ axes.T
+        return power
+
+
+class Laplace(EllipticalLaplace):
+    """Multivariate Laplace noise, density proportional to exp(-epsilon |z|).
+
+    Source: Fernandes et al. 2019; Feyisetan et al. 2020, Algorithm 1 and Theorem 1.
+    """
+
+    name: ClassVar[str] = "laplace"
+
+    @property
+    def mixing(self) -> float:
+        """No covariance: spherical noise."""
+        return 0.0
+
+    def guarantee(self, embedding: Embedding) -> Guarantee:
+        """Epsilon in Euclidean distance."""
+        metric = self.metric(embedding)
+        return Guarantee(
+            mechanism=self.name,
+            configured_epsilon=self.epsilon,
+            metric=metric.description,
+            epsilon=self.epsilon,
+            euclidean_epsilon=self.epsilon,
+            distances=Distances.measure(metric),
+            source="Feyisetan et al. 2020, section 2.4, by the triangle inequality and post-processing",
+            fingerprint=embedding.fingerprint,
+            assumptions=COMMON_ASSUMPTIONS,
+        )
+
+
+class Mahalanobis(EllipticalLaplace):
+    """Elliptical Laplace noise in the regularized Mahalanobis norm; lambda 0 is ``laplace``.
+
+    Source: Xu et al. 2020, Algorithms 1 and 2, Theorem 1 and Lemma 2.
+    """
+
+    name: ClassVar[str] = "mahalanobis"
+
+    lambda_: float = Field(
+        alias="lambda",
+        ge=0.0,
+        le=1.0,
+        allow_inf_nan=False,
+        strict=True,
+        description="weight of the embedding's covariance in the noise, 0 (spherical) to 1",
+    )
+
+    @property
+    def mixing(self) -> float:
+        """The paper's lambda."""
+        return self.lambda_ + 0.0  # -0.0 is 0.0, also where the law is written down
+
+    def guarantee(self, embedding: Embedding) -> Guarantee:
+        """Epsilon in the regularized Mahalanobis norm, weaker in Euclidean distance."""
+        metric = self.metric(embedding)
+        return Guarantee(
+            mechanism=self.name,
+            configured_epsilon=self.epsilon,
+            metric=metric.description,
+            epsilon=self.epsilon,
+            euclidean_epsilon=self.epsilon / float(np.sqrt(self.least_eigenvalue(embedding))),
+            distances=Distances.measure(metric),
+            source="Xu et al. 2020, Theorem 1; Euclidean equivalent by Lemma 2",
+            fingerprint=embedding.fingerprint,
+            assumptions=COMMON_ASSUMPTIONS,
+        )

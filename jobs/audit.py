@@ -1,0 +1,8 @@
+"""spark-submit jobs/audit.py --embedding B --mechanism M --epsilon E: the same as ``dptext audit``."""
+
+import sys
+
+from dptext_spark.cli import main
+
+if __name__ == "__main__":
+    main(["audit", *sys.argv[1:]])

@@ -1,0 +1,8 @@
+"""spark-submit jobs/calibrate.py --embedding BUNDLE --epsilon E ...: the same as ``dptext calibrate``."""
+
+import sys
+
+from dptext_spark.cli import main
+
+if __name__ == "__main__":
+    main(["calibrate", *sys.argv[1:]])

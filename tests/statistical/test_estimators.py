@@ -1,0 +1,290 @@
+"""Estimators against each other and against closed forms, with the wrong estimators that this rejects.
+
+Plain runs take every draw's noise anew; shared rays must give each word the same law. Two-sample chi-squares
+of each word's outputs, rare ones together, at 3,000 runs; Bonferroni over words and epsilons. The key is
+fixed, so a run is deterministic; over seeds each check of the real estimator would fail at the rate REAL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+from threadpoolctl import threadpool_limits
+
+from dptext_spark.calibration import Transitions, bayes_risk, estimator, rays, word_statistics
+from dptext_spark.calibration.estimators import SharedRayEstimator
+from dptext_spark.calibration.rays import NearestOnRays
+from dptext_spark.embedding import Embedding
+from dptext_spark.mechanisms import Mechanism, mechanism
+from tests.helpers import worlds
+from tests.test_mechanisms import cell_probabilities
+
+pytestmark = pytest.mark.statistical
+
+REAL = 1e-4  # false-alarm rate of one check of the real estimator, over seeds
+MUTANT = 1e-6  # a wrong implementation must be at most this likely to be right
+RUNS = 3000
+EPSILONS = (15.0, 6.0, 2.0)
+WORDS = np.arange(0, 1200, 60)
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "laplace": ("laplace", {}),
+    "mahalanobis": ("mahalanobis", {"lambda": 0.5}),
+    "vickrey": ("laplace", {"select": "vickrey", "t": 0.3}),
+}
+
+
+def report(name: str, value: float) -> None:
+    print(f"p-value of {name}: {value:.3g}")
+
+
+def grid(case: str, epsilons: tuple[float, ...] = EPSILONS) -> list[Mechanism]:
+    name, parameters = CASES[case]
+    return [mechanism(name, epsilon=epsilon, **parameters) for epsilon in epsilons]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Embedding:
+    """1,200 words in 20 dimensions, so many that the search stops early; 1,100 to release."""
+    points = worlds.uneven(1200, 20, spread=3.0)
+    return worlds.build(tmp_path_factory.mktemp("estimators"), points, release_words=1100)
+
+
+@cache
+def plain(world: Embedding, case: str) -> Transitions:
+    with threadpool_limits(1):
+        return estimator(grid(case), world, release_words=world.releasable, runs=RUNS, seed=1, name="plain")(
+            WORDS, block=0
+        )
+
+
+def shared(world: Embedding, case: str) -> SharedRayEstimator:
+    made = estimator(grid(case), world, release_words=world.releasable, runs=RUNS, seed=2)
+    assert isinstance(made, SharedRayEstimator)
+    return made
+
+
+def dense(transitions: Transitions, epsilon: int, word: int, size: int) -> np.ndarray:
+    chosen = (transitions.epsilon_index == epsilon) & (transitions.word == word)
+    return np.bincount(transitions.output[chosen], transitions.count[chosen], size)
+
+
+def two_samples(one: np.ndarray, other: np.ndarray) -> float:
+    """Chi-square of two samples of one size; outputs seen less than 20 times together count as one."""
+    rare = one + other < 20
+    table = np.stack([np.append(c[~rare], c[rare].sum()) for c in (one, other)])
+    table = table[:, table.sum(axis=0) > 0]
+    if table.shape[1] < 2:
+        return 1.0
+    return float(stats.chi2_contingency(table, correction=False).pvalue)
+
+
+def agreement(one: Transitions, other: Transitions, size: int) -> float:
+    values = [
+        two_samples(dense(one, epsilon, word, size), dense(other, epsilon, word, size))
+        for epsilon in range(len(EPSILONS))
+        for word in WORDS
+    ]
+    return len(values) * min(values)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_shared_rays_agree_with_plain_runs(world: Embedding, case: str) -> None:
+    found = shared(world, case)(WORDS, block=0)
+    n_w = word_statistics(found)["n_w"].to_numpy().reshape(len(EPSILONS), -1).mean(axis=1)
+    assert n_w[0] > 0.7 and n_w[-1] < 0.2
+    value = agreement(plain(world, case), found, world.releasable)
+    report(f"shared rays and plain runs, {case}", value)
+    assert value > REAL
+
+
+# Wrong estimators
+
+
+def stop_without_threshold(patch: pytest.MonkeyPatch, made: SharedRayEstimator) -> SharedRayEstimator:
+    """Takes the best of the words that lead where the ray starts, whatever else there is."""
+
+    def few(self: NearestOnRays, offsets: np.ndarray, unsettled: np.ndarray) -> Any:
+        words = np.argsort(-offsets)[:16].astype(np.int32)
+        every = np.arange(unsettled.shape[1])
+        nothing = np.full(len(every), -np.inf, dtype=np.float32)
+        lot = rays._Lot(
+            words=np.tile(words[:, None], (1, len(every))),
+            slopes=self.along[words],
+            offsets=np.tile(offsets[words, None], (1, len(every))),
+            slope=nothing,
+            offset=np.float32(-np.inf),
+        )
+        yield every, lot
+
+    patch.setattr(NearestOnRays, "_lots", few)
+    return made
+
+
+def one_ray(patch: pytest.MonkeyPatch, made: SharedRayEstimator) -> SharedRayEstimator:
+    """All runs go along the first run's direction."""
+    bound = made.bound[0]
+
+    class OneRay(type(bound)):  # type: ignore[misc]
+        def directions(self, uniforms: np.ndarray) -> np.ndarray:
+            directions = super().directions(uniforms)
+            directions[:] = directions[0]
+            return directions
+
+    fields = {name: getattr(bound, name) for name in bound.__dataclass_fields__}
+    return replace(made, bound=(OneRay(**fields), *made.bound[1:]))
+
+
+def epsilon_left_out(patch: pytest.MonkeyPatch, made: SharedRayEstimator) -> SharedRayEstimator:
+    """The first epsilon's lengths serve all."""
+    return replace(made, bound=(made.bound[0],) * len(made.bound))
+
+
+def without_the_word(patch: pytest.MonkeyPatch, made: SharedRayEstimator) -> SharedRayEstimator:
+    """The word itself is dropped from the choice."""
+    real = NearestOnRays.offsets
+
+    def offsets(self: NearestOnRays, centres: np.ndarray) -> np.ndarray:
+        found = real(self, centres)
+        found[np.arange(len(found)), found.argmax(axis=1)] = -1e30
+        return found
+
+    patch.setattr(NearestOnRays, "offsets", offsets)
+    return made
+
+
+def nearest_always(patch: pytest.MonkeyPatch, made: SharedRayEstimator) -> SharedRayEstimator:
+    return replace(made, bound=tuple(replace(bound, vickrey=None) for bound in made.bound))
+
+
+def coin_of_the_radius(patch: pytest.MonkeyPatch, made: SharedRayEstimator) -> SharedRayEstimator:
+    """The radius and the coin share a uniform."""
+    real = SharedRayEstimator._uniforms
+
+    def uniforms(self: SharedRayEstimator, epsilon: int, row_id: str, runs: slice) -> np.ndarray:
+        found = real(self, epsilon, row_id, runs)
+        found[:, -1] = found[:, 0]
+        return found
+
+    patch.setattr(SharedRayEstimator, "_uniforms", uniforms)
+    return made
+
+
+MUTANTS: list[tuple[str, Callable[[pytest.MonkeyPatch, SharedRayEstimator], SharedRayEstimator]]] = [
+    *((case, mutant) for case in CASES for mutant in (stop_without_threshold, one_ray, epsilon_left_out)),
+    ("vickrey", without_the_word),
+    ("vickrey", nearest_always),
+    ("vickrey", coin_of_the_radius),
+]
+
+
+@pytest.mark.parametrize(("case", "mutant"), MUTANTS, ids=[f"{c}-{m.__name__}" for c, m in MUTANTS])
+def test_wrong_estimators_are_rejected(
+    world: Embedding,
+    case: str,
+    mutant: Callable[[pytest.MonkeyPatch, SharedRayEstimator], SharedRayEstimator],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = mutant(monkeypatch, shared(world, case))(WORDS, block=0)
+    value = agreement(plain(world, case), found, world.releasable)
+    report(f"mutant {mutant.__name__}, {case}", value)
+    assert value < MUTANT
+
+
+@pytest.mark.parametrize("name", ["plain", "shared-ray"])
+def test_words_stay_as_often_as_the_closed_form_says(line: Embedding, name: str) -> None:
+    """N_w on a line: exact binomial tests, Bonferroni over 15; rejects epsilon off by 5 %."""
+    epsilons, runs = (0.5, 1.0, 4.0), 40_000
+    made = estimator(
+        grid("laplace", epsilons),
+        line,
+        release_words=5,
+        runs=runs,
+        seed=3,
+        name=name,  # type: ignore[arg-type]
+    )
+    hits = np.rint(word_statistics(made(np.arange(5), block=0))["n_w"].to_numpy().reshape(3, 5) * runs)
+    positions = line.vectors[:, 0].astype(np.float64)
+
+    def p_value(factor: float) -> float:
+        laws = [np.diag(cell_probabilities(positions, factor * epsilon)) for epsilon in epsilons]
+        values = [
+            stats.binomtest(int(hit), runs, law).pvalue
+            for hit, law in zip(hits.ravel(), np.ravel(laws), strict=True)
+        ]
+        return float(15 * min(values))
+
+    report(f"N_w on a line, {name}", p_value(1.0))
+    assert p_value(1.0) > REAL
+    assert max(p_value(1.05), p_value(0.95), p_value(2.0)) < MUTANT
+
+
+def test_intervals_cover_the_truth(line: Embedding) -> None:
+    """Clopper-Pearson at 95 %: of 5 x 400 intervals at most 1 in 20 may miss, REAL by the binomial law.
+
+    Rejects intervals of half their width.
+    """
+    law = np.diag(cell_probabilities(line.vectors[:, 0].astype(np.float64), 1.0))
+    made = estimator(grid("laplace", (1.0,)), line, release_words=5, runs=100)
+    tables = [word_statistics(made(np.arange(5), block=block)) for block in range(400)]
+    n_w, low, high = (
+        np.stack([table[name].to_numpy() for table in tables]) for name in ("n_w", "n_w_low", "n_w_high")
+    )
+
+    def p_value(width: float) -> float:
+        # A block's words share their rays: one word of each block is a sample of its own.
+        missed = [
+            (
+                (law[w] < n_w[:, w] - width * (n_w - low)[:, w])
+                | (law[w] > n_w[:, w] + width * (high - n_w)[:, w])
+            )
+            for w in range(5)
+        ]
+        return float(5 * min(stats.binomtest(int(m.sum()), 400, 0.05, "greater").pvalue for m in missed))
+
+    report("coverage", p_value(1.0))
+    assert p_value(1.0) > REAL
+    assert p_value(0.5) < MUTANT
+
+
+def test_blocks_have_rays_of_their_own(world: Embedding) -> None:
+    """Correlation of one word's hits, run by run, over blocks; the mutant is one block twice."""
+    made = shared(world, "laplace")
+    one, other = (made.draws(WORDS[:1], block=block)[1, 0] == WORDS[0] for block in (0, 1))
+    value = float(
+        stats.fisher_exact(
+            [[np.sum(one & other), np.sum(one & ~other)], [np.sum(~one & other), np.sum(~one & ~other)]]
+        ).pvalue
+    )
+    report("independence of blocks", value)
+    assert value > REAL
+    same = float(stats.fisher_exact([[one.sum(), 0], [0, (~one).sum()]]).pvalue)
+    assert same < MUTANT
+
+
+def test_the_true_bayes_risk_is_between_the_estimates(line: Embedding) -> None:
+    """On a line it is known; at 200 runs both ends are within 10 %."""
+    prior = np.array([1.0, 2.0, 3.0, 2.0, 1.0])
+    law = cell_probabilities(line.vectors[:, 0].astype(np.float64), 1.0)
+    truth = (prior[:, None] / prior.sum() * law).max(axis=0).sum()
+    learned, judged = [], []
+    for seed in range(40):
+        one, other = (
+            estimator(grid("laplace", (1.0,)), line, release_words=5, runs=200, seed=s, name="plain")(
+                np.arange(5), block=0
+            )
+            for s in (2 * seed, 2 * seed + 1)
+        )
+        learned.append(bayes_risk(one, prior)["risk"][0].as_py())
+        judged.append(bayes_risk(one, prior, held_out=other)["risk"][0].as_py())
+    above = stats.ttest_1samp(learned, truth, alternative="less").pvalue
+    below = stats.ttest_1samp(judged, truth, alternative="greater").pvalue
+    report("own runs above the truth", above)
+    report("held-out runs below the truth", below)
+    assert min(above, below) > REAL
+    assert np.mean(learned) < 1.1 * truth and np.mean(judged) > 0.9 * truth

@@ -1,0 +1,150 @@
+"""Targets: what they say, which values bound them, and where the search for epsilon ends."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import special, stats
+
+from dptext_spark.calibration import target
+from dptext_spark.calibration.target import Target, largest_epsilon, mean_interval
+from dptext_spark.errors import ConfigError
+
+MEDIAN_OF_NINE = 5
+
+
+def test_a_target_is_read_and_written() -> None:
+    found = Target.parse(" p95( n_w )<=0.50")
+    assert (found.statistic, found.column, found.limit) == ("p95", "n_w", 0.5)
+    assert str(found) == "p95(n_w) <= 0.5"
+    assert found.met(0.5)
+    assert not found.met(0.51)
+    assert Target.parse("min(s_w) >= 20").met(20.0)
+    assert not Target.parse("min(s_w) >= 20").met(19.0)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "n_w <= 0.5",
+        "p90(n_w) <= 0.5",
+        "p95(k_w) >= 5",
+        "p95(n_w) >= 0.5",
+        "p5(s_w) <= 20",
+        "p95(n_w) <= 1",
+        "p95(n_w) <= 0",
+        "p95(n_w) <= nan",
+        "p5(s_w) >= inf",
+        "p5(s_w) >= many",
+        "p95(n_w) <= 0.5; p5(s_w) >= 20",
+    ],
+)
+def test_a_target_without_meaning_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="--target has a wrong value"):
+        Target.parse(text)
+
+
+def rank(text: str, words: int, **options: bool) -> int:
+    return Target.parse(text).rank(words, **{"whole": False, "exact": True} | options, confidence=0.95)
+
+
+@pytest.mark.parametrize("words", [59, 100, 1000, 10_000])
+def test_a_sample_bounds_a_quantile_by_the_binomial_law(words: int) -> None:
+    upper = rank("p95(n_w) <= 0.5", words)
+    assert stats.binom.sf(upper - 1, words, 0.95) <= 0.05 < stats.binom.sf(upper - 2, words, 0.95)
+    lower = rank("p50(s_w) >= 5", words)
+    assert stats.binom.cdf(lower - 1, words, 0.5) <= 0.05 < stats.binom.cdf(lower, words, 0.5)
+    with_runs = rank("p95(n_w) <= 0.5", words, exact=False) if words > 59 else words
+    assert upper <= with_runs <= upper + 0.002 * words
+
+
+def test_a_small_sample_bounds_no_far_quantile() -> None:
+    for text, words in (("p95(n_w) <= 0.5", 58), ("max(n_w) <= 0.5", 10**6), ("min(s_w) >= 5", 10**6)):
+        with pytest.raises(ConfigError, match="cannot be told"):
+            rank(text, words)
+
+
+def test_all_words_are_no_sample() -> None:
+    assert rank("p95(n_w) <= 0.5", 100, whole=True) == 95
+    assert rank("max(n_w) <= 0.5", 100, whole=True) == 100
+    assert rank("max(n_w) <= 0.5", 100, whole=True, exact=False) == 100
+    assert rank("p50(n_w) <= 0.5", 9, whole=True) == MEDIAN_OF_NINE
+    assert rank("min(s_w) >= 5", 100, whole=True, exact=False) == 1
+    # Of 51 words at or above the median some upper limits are too low: up to 3 but for a chance of 5%.
+    allowed = rank("p50(n_w) <= 0.5", 100, whole=True, exact=False) - 50
+    assert stats.binom.sf(allowed, 51, 0.025) <= 0.05 < stats.binom.sf(allowed - 1, 51, 0.025)
+
+
+@pytest.mark.statistical
+def test_the_bound_of_p95_holds_as_often_as_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+    """5,000 samples of 200 words with 50 runs each; false alarm 1e-4. Refused: the sample's own p95."""
+    rng = np.random.default_rng(11)
+    samples, words, runs = 5000, 200, 50
+    true = np.sort(rng.beta(2.0, 2.0, (samples, words)), axis=1)
+    hits = rng.binomial(runs, true)
+    high = np.where(hits < runs, special.betaincinv(hits + 1.0, np.maximum(runs - hits, 1), 0.975), 1.0)
+    p95 = stats.beta.ppf(0.95, 2.0, 2.0)
+    place = rank("p95(n_w) <= 0.5", words, exact=False)
+    misses = int((np.sort(high, axis=1)[:, place - 1] < p95).sum())
+    naive = int((np.sort(hits / runs, axis=1)[:, 189] < p95).sum())
+    unshifted = int((true[:, 189] < p95).sum())
+    real, *wrong = (stats.binomtest(n, samples, 0.05, "greater").pvalue for n in (misses, naive, unshifted))
+    with capsys.disabled():
+        print(f"\n  bound of p95: p = {real:.3g}; own p95 of n_w {wrong[0]:.3g}, of the words {wrong[1]:.3g}")
+    assert real > 1e-4
+    assert max(wrong) < 1e-6
+
+
+def test_a_mean_has_students_interval() -> None:
+    batches = np.array([0.2, 0.3, 0.25, 0.4])
+    mean, low, high = mean_interval(batches, np.full(4, 7.0), 0.05)
+    expected = stats.ttest_1samp(batches, 0.0).confidence_interval(0.90)
+    assert mean == pytest.approx(0.2875)
+    assert (low, high) == pytest.approx((expected.low, expected.high))
+    uneven, *_ = mean_interval(batches, np.array([1.0, 2.0, 1.0, 1.0]), 0.05)
+    assert uneven == pytest.approx((0.2 + 2 * 0.3 + 0.25 + 0.4) / 5)
+
+
+@pytest.mark.parametrize("epsilons", [[5.0], [0.01], [900.0], [1.0, 12.0, 300.0], [11.3], [11.4]])
+def test_the_largest_epsilon_has_three_digits(epsilons: list[float]) -> None:
+    tried = []
+
+    def meets(epsilon: float) -> bool:
+        tried.append(epsilon)
+        return epsilon <= 11.37
+
+    found = largest_epsilon(meets, epsilons)
+    assert (found.met, found.missed) == (11.3, 11.4)
+    assert len(set(tried)) == len(tried) <= 22
+
+
+def test_a_search_ends_where_nothing_is_found() -> None:
+    never = largest_epsilon(lambda epsilon: False, [8.0])
+    assert never.met is None
+    assert never.missed is not None
+    assert 0.0 < never.missed < 1e-5
+    always = largest_epsilon(lambda epsilon: True, [8.0])
+    assert always.missed is None
+    assert always.met is not None
+    assert 1e5 < always.met < math.inf
+
+
+def test_epsilons_that_a_mechanism_refuses_bound_the_search() -> None:
+    def meets(epsilon: float) -> bool:
+        if epsilon <= 4.0:
+            raise ConfigError("The epsilon is too low")
+        return epsilon <= limit
+
+    limit = 4.5
+    assert largest_epsilon(meets, [9.0]).met == limit
+    limit = 4.001
+    assert largest_epsilon(meets, [9.0]).met is None
+
+
+def test_every_level_is_a_level_of_the_summary() -> None:
+    from dptext_spark.calibration.statistics import _QUANTILES
+
+    assert target.LEVELS == _QUANTILES

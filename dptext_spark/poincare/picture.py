@@ -8,7 +8,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dptext_spark.errors import ConfigError
 from dptext_spark.poincare.objective import squared_norms
 from dptext_spark.poincare.relations import Relations
 
@@ -40,19 +39,12 @@ def draw(vectors: NDArray[np.float64], relations: Relations, path: Path) -> None
         vectors: float64 (V, n), points inside the ball in the order of ``relations.words``.
         relations: The pairs.
         path: The PNG to write.
-
-    Raises:
-        ConfigError: matplotlib is not installed.
     """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.collections import LineCollection
-        from matplotlib.figure import Figure
-        from matplotlib.patches import Circle
-    except ImportError:
-        raise ConfigError(
-            "The picture needs matplotlib", do="Install it with pip install 'dptext-spark[poincare]'"
-        ) from None
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # slow to load, and needed here alone
+    from matplotlib.collections import LineCollection
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Circle
+
     points = disk_coordinates(vectors)
     figure = Figure(figsize=(9, 9))
     axes = FigureCanvasAgg(figure).figure.add_axes((0.02, 0.02, 0.96, 0.93))

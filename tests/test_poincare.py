@@ -402,18 +402,8 @@ def test_the_pictures_points_keep_their_norms() -> None:
 
 
 def test_a_picture_is_drawn(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     relations = Relations.of(["$a", "b_{", "é"], ["b_{", "c", "c"])
     for dimension in (2, 3):
         path = tmp_path / f"{dimension}.png"
         picture.draw(points(4, dimension), relations, path)
         assert path.read_bytes().startswith(b"\x89PNG") and path.stat().st_size > 5_000
-
-
-def test_without_matplotlib_the_picture_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("matplotlib", "matplotlib.backends.backend_agg"):
-        monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(ConfigError, match=r"needs matplotlib.*dptext-spark\[poincare\]"):
-        picture.draw(points(3, 2), tree(1), tmp_path / "x.png")

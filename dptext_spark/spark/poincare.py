@@ -62,7 +62,7 @@ class PoincareReport:
         trained: The training.
         quality: How good the embedding is.
         fingerprint: The bundle's.
-        picture: File name of the picture; None without matplotlib.
+        picture: File name of the picture.
     """
 
     options: Mapping[str, Any]
@@ -73,7 +73,7 @@ class PoincareReport:
     trained: Trained = field(repr=False)
     quality: Quality
     fingerprint: str
-    picture: str | None
+    picture: str
 
     def to_json(self) -> str:
         """Write the report as JSON text."""
@@ -383,9 +383,7 @@ def _check_left(steps: Sequence[Step]) -> None:
 # Writing
 
 
-def _write(
-    options: PoincareOptions, relations: Relations, vectors: NDArray[np.float64]
-) -> tuple[str, str | None]:
+def _write(options: PoincareOptions, relations: Relations, vectors: NDArray[np.float64]) -> tuple[str, str]:
     """Write the text form, the bundle made of it, and the picture; return fingerprint and picture's name."""
     text, picture = options.beside("vec"), options.beside("png")
     with tempfile.TemporaryDirectory(
@@ -401,11 +399,7 @@ def _write(
             overwrite=options.overwrite,
         )
         (folder / text.name).replace(text)
-        picture.unlink(missing_ok=True)
-        try:
-            draw(vectors, relations, folder / picture.name)
-        except ConfigError:  # without the optional library
-            return bundle.fingerprint, None
+        draw(vectors, relations, folder / picture.name)
         (folder / picture.name).replace(picture)
     return bundle.fingerprint, picture.name
 

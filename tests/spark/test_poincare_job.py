@@ -172,7 +172,6 @@ QUICK = ["--epochs", 10, "--dimension", 3, "--min-links", 0]
 def test_the_configuration_file_runs_as_it_stands(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("matplotlib")
     monkeypatch.chdir(ROOT)
     output = tmp_path / "mammals"
     result = dptext("--config", "conf/poincare.toml", "--output", output, "--seed", 1)

@@ -91,7 +91,7 @@ def build_embedding(
     """
     source, output = Path(source), Path(output)
     _check_options(geometry, normalize)
-    _check_output(output, overwrite)
+    check_output(output, overwrite)
     release = _Release.read(release_words)
     rows = open_source(
         source,
@@ -374,7 +374,12 @@ def _eigendecomposition(covariance: NDArray[np.float64]) -> tuple[NDArray[np.flo
     return np.maximum(values, 0.0), np.ascontiguousarray(vectors * np.sign(largest))
 
 
-def _check_output(output: Path, overwrite: bool) -> None:
+def check_output(output: Path, overwrite: bool) -> None:
+    """Refuse a place where no bundle can be written.
+
+    Raises:
+        BundleError: The output exists and may not be replaced, or its parent does not exist.
+    """
     if not output.absolute().parent.is_dir():
         raise BundleError(
             "The folder that shall hold the bundle does not exist", got=str(output), do="Create it"
@@ -415,7 +420,7 @@ def _complete_or_absent(output: Path, overwrite: bool) -> Iterator[Path]:
         for file in folder.iterdir():
             _flush(file)
         _flush(folder)
-        _check_output(output, overwrite)
+        check_output(output, overwrite)
         _swap(folder, output)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

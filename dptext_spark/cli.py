@@ -18,6 +18,7 @@ from dptext_spark.config import (
     CalibrateOptions,
     EmbeddingOptions,
     Options,
+    PoincareOptions,
     PrivatizeOptions,
     TableOptions,
     VectorsOptions,
@@ -25,6 +26,7 @@ from dptext_spark.config import (
     calibrate_options,
     embedding_options,
     option_name,
+    poincare_options,
     privatize_options,
     read_config,
     vectors_options,
@@ -239,6 +241,18 @@ def calibrate_command(**values: Any) -> None:
 
     click.echo(run_calibrate(options).describe())
     click.echo(f"\nOutput: {options.output}")
+
+
+@main.command("poincare", cls=_Command)
+@options_of(PoincareOptions)
+def poincare_command(**values: Any) -> None:
+    """Train a Poincaré embedding of is-a pairs and make it a bundle."""
+    options = poincare_options(_given(values))
+    from dptext_spark.spark import run_poincare  # loads pyspark, which takes a while
+
+    report = run_poincare(options)
+    click.echo(report.describe())
+    click.echo(f"\nBundle: {options.output}\nReport: {options.report_path}")
 
 
 @main.command("demo", cls=_Command)

@@ -59,6 +59,48 @@ class EmbeddingOptions(Options):
     overwrite: bool = Field(False, description="replace a bundle that exists")
 
 
+class PoincareOptions(Options):
+    """Options of ``dptext poincare``."""
+
+    pairs: str = Field(
+        min_length=1,
+        description="is-a pairs: Parquet with columns hyponym, hypernym[, count], or such a TSV (.gz too)",
+    )
+    output: Path = Field(description="folder of the bundle to make; OUTPUT.vec and OUTPUT.png lie beside it")
+    vocabulary: Path | None = Field(
+        None, description="keep pairs of these words only: a bundle, or a file with one word a line"
+    )
+    min_count: int = Field(
+        10, ge=0, description="keep pairs seen this often; nothing where pairs have no count"
+    )
+    min_links: int = Field(2, ge=0, description="remove words with this many links or fewer")
+    exclude: Path | None = Field(None, description="words to remove: a file with one word a line")
+    transitive_closure: bool = Field(False, description="add the pairs that follow from others")
+    dimension: int = Field(10, ge=2, le=1000, description="dimension of the Poincaré ball")
+    epochs: int = Field(200, ge=1, description="passes over the pairs, at most")
+    negatives: int = Field(128, ge=1, description="words that the pairs of a batch are told apart from")
+    learning_rate: float = Field(
+        0.3, gt=0, le=10, allow_inf_nan=False, description="hyperbolic step for a gradient of length 1"
+    )
+    batch_size: int = Field(128, ge=1, description="pairs of one update")
+    patience: int = Field(50, ge=1, description="epochs without a better mean rank before training ends")
+    seed: int = Field(0, ge=0, lt=2**63, description="the same seed gives the same vectors")
+    checkpoint: Path | None = Field(
+        None, description="folder for the state of the training; a run that was cut off goes on from it"
+    )
+    report: Path | None = Field(None, description="where the report goes; default: OUTPUT.report.json")
+    overwrite: bool = Field(False, description="replace a bundle and a report that exist")
+
+    @property
+    def report_path(self) -> Path:
+        """Where the report goes."""
+        return self.report or self.beside("report.json")
+
+    def beside(self, suffix: str) -> Path:
+        """Give the path beside the bundle with this suffix."""
+        return self.output.with_name(f"{self.output.name}.{suffix}")
+
+
 class TableOptions(Options):
     """What the jobs that turn a private table into one for release have in common."""
 
@@ -464,6 +506,18 @@ def embedding_options(values: Mapping[str, Any]) -> EmbeddingOptions:
     return options
 
 
+def poincare_options(values: Mapping[str, Any]) -> PoincareOptions:
+    """Validate the options of ``dptext poincare``, given by option name; None means not given.
+
+    Raises:
+        ConfigError: Lists every option that is wrong.
+    """
+    given = {name: value for name, value in values.items() if value is not None}
+    options: PoincareOptions
+    (options,) = _collect("poincare", lambda: PoincareOptions(**given))
+    return options
+
+
 _STAND_IN: Final = MECHANISMS["laplace"](epsilon=1.0)
 
 
@@ -500,7 +554,9 @@ def _problem(error: Mapping[str, Any]) -> str:
         return f"{option} is not an option of this command or mechanism."
     bounds = error.get("ctx", {})
     allowed = {
+        "greater_than": f"a number above {bounds.get('gt', 0):g}",
         "greater_than_equal": f"a number, {bounds.get('ge', 0):g} or more",
+        "less_than": f"a number below {bounds.get('lt', 0):g}",
         "less_than_equal": f"a number, {bounds.get('le', 0):g} or less",
         "finite_number": "a finite number",
         "enum": str(bounds.get("expected", "")).replace("'", ""),

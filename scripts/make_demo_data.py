@@ -1,8 +1,8 @@
-"""Write the data that ships in dptext_spark/demo: some Snips queries and the GloVe words for them.
+"""Write the data that ships in dptext_spark/demo: Snips queries, GloVe words for them, WordNet's mammals.
 
-Run from the project's root: `.venv/bin/python scripts/make_demo_data.py`. It reads the folders `snips` and
-`glove_6b_50d` in $DPTEXT_DATA (by default ../shared/data) and chooses by hash and by rank, so the same
-sources give the same files.
+Run from the project's root: `.venv/bin/python scripts/make_demo_data.py`. It reads the folders `snips`,
+`glove_6b_50d` and `wordnet` in $DPTEXT_DATA (by default ../shared/data) and chooses by hash and by rank, so
+the same sources give the same files.
 """
 
 from __future__ import annotations
@@ -27,6 +27,12 @@ DEMO = ROOT / "dptext_spark" / "demo"
 SNIPS = "snips/snips_intents_2017.parquet"
 GLOVE = ("glove_6b_50d/vocab.txt", "glove_6b_50d/vectors.npy")
 
+WORDNET = (
+    "wordnet/noun_synset_closure.tsv.gz",
+    "wordnet/noun_synset_direct.tsv.gz",
+    "wordnet/noun_synset_lemmas.tsv.gz",
+)
+
 QUERIES_PER_INTENT = 286  # seven intents: 2,002 queries
 VOCABULARY = 8_000
 CLITICS = frozenset({"n't", "'s", "'m", "'re", "'ve", "'ll", "'d"})
@@ -42,7 +48,7 @@ QUERY_SCHEMA = pa.schema(
 
 
 def main() -> None:
-    """Write both files and print their sizes."""
+    """Write the files and print their sizes."""
     data = data_folder()
     queries = choose_queries(pq.read_table(data / SNIPS).to_pylist())
     vocabulary = (data / GLOVE[0]).read_text(encoding="utf-8").removesuffix("\n").split("\n")
@@ -50,17 +56,20 @@ def main() -> None:
     vectors = np.load(data / GLOVE[1], mmap_mode="r")[rows]
 
     DEMO.mkdir(exist_ok=True)
-    files = DEMO / "queries.parquet", DEMO / "glove.6B.50d.subset.txt.gz"
+    files = DEMO / "queries.parquet", DEMO / "glove.6B.50d.subset.txt.gz", DEMO / "mammals.tsv.gz"
     pq.write_table(pa.Table.from_pylist(queries, schema=QUERY_SCHEMA), files[0], compression="zstd")
     write_glove(files[1], [vocabulary[row] for row in rows], vectors)
-    for file, count in zip(files, (len(queries), len(rows)), strict=True):
+    mammals = choose_mammals(*(read_table(data / name) for name in WORDNET))
+    with files[2].open("wb") as raw, gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as out:
+        out.write("".join(f"{low}\t{high}\n" for low, high in [("hyponym", "hypernym"), *mammals]).encode())
+    for file, count in zip(files, (len(queries), len(rows), len(mammals)), strict=True):
         print(f"{file.relative_to(ROOT)}: {count:,} rows, {file.stat().st_size:,} bytes")
 
 
 def data_folder() -> Path:
     """Return the folder of the sources, or stop with a message that says where they were looked for."""
     folder = Path(os.environ.get("DPTEXT_DATA") or ROOT.parent / "shared" / "data")
-    missing = [name for name in (SNIPS, *GLOVE) if not (folder / name).is_file()]
+    missing = [name for name in (SNIPS, *GLOVE, *WORDNET) if not (folder / name).is_file()]
     if missing:
         sys.exit(
             f"The sources of the demo data are not here: no {', '.join(missing)} in {folder}. "
@@ -68,6 +77,23 @@ def data_folder() -> Path:
             "dptext_spark/demo holds them already.)"
         )
     return folder
+
+
+def read_table(path: Path) -> list[list[str]]:
+    """Read a compressed table of tab-separated fields, without its header."""
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        return [line.rstrip("\n").split("\t") for line in lines][1:]
+
+
+def choose_mammals(
+    closure: list[list[str]], direct: list[list[str]], lemmas: list[list[str]]
+) -> list[tuple[str, str]]:
+    """Return the direct is-a pairs below mammal, each synset under its first lemma, sorted."""
+    first: dict[str, str] = {}
+    for synset, lemma in lemmas:
+        first.setdefault(synset, lemma)
+    below = {"mammal.n.01", *(row[0] for row in closure if row[1] == "mammal.n.01")}
+    return sorted({(first[row[0]], first[row[1]]) for row in direct if {row[0], row[1]} <= below})
 
 
 def choose_queries(source: list[dict[str, Any]]) -> list[dict[str, Any]]:

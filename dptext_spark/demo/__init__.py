@@ -1,6 +1,6 @@
 """The demo: real queries and real vectors, sanitized by the job that a user would run.
 
-The licences of the two data files are in DATA_LICENSES.md beside them.
+The licences of the data files are in DATA_LICENSES.md beside them.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ QUERIES: Final = Path(__file__).with_name("queries.parquet")
 
 GLOVE: Final = Path(__file__).with_name("glove.6B.50d.subset.txt.gz")
 """8,000 words with 50-dimensional GloVe vectors, in GloVe's text format and in frequency order."""
+
+MAMMALS: Final = Path(__file__).with_name("mammals.tsv.gz")
+"""1,171 is-a pairs of WordNet's mammals, tab-separated with a header: the direct links of a tree."""
 
 EPSILONS: Final = (5.0, 10.0, 20.0)
 SHOWN_ROWS: Final = 10

@@ -150,6 +150,8 @@ _LOCAL_SETTINGS: Final = {
     "spark.master": "local[*,4]",
     # Perturbing costs far more than reading: small partitions keep all cores busy to the end.
     "spark.sql.files.minPartitionNum": str(8 * (os.cpu_count() or 1)),
+    # Spark's 200 suit a cluster; cached tables keep that many partitions however small they are.
+    "spark.sql.shuffle.partitions": str(4 * (os.cpu_count() or 1)),
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "true",
     "spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={_LOGGING}"',

@@ -1,0 +1,133 @@
+"""The objective of Nickel and Kiela, its Riemannian gradient, and steps that stay in the ball."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+EDGE: Final = 1 - 1e-5
+"""Largest norm of a point: hyperbolic radius 12.2, where float64 still tells distances apart."""
+
+_SMALLEST_EXCESS: Final = 1e-18
+
+
+def squared_norms(points: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Sum the squares of each row: (t, n) -> (t,)."""
+    squares: NDArray[np.float64] = np.square(points).sum(axis=1)
+    return squares
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Objective:
+    """Value and Riemannian gradients of the objective over a batch of b pairs with k shared negatives.
+
+    For a pair (u, v) with negatives N(u) the loss is ``d(u,v) + ln(exp(-d(u,v)) + sum_N exp(-d(u,v')))``, the
+    negative logarithm of the softmax of minus the distances.
+
+    Attributes:
+        losses: float64 (b,), in nats.
+        hyponyms: float64 (b, n), gradients of the losses' sum in the coordinates of the ball.
+        hypernyms: float64 (b, n), the same.
+        negatives: float64 (k, n), the same.
+
+    Source: Nickel and Kiela 2017, sections 3 (distance, gradient) and 4.1 (loss).
+    """
+
+    losses: NDArray[np.float64]
+    hyponyms: NDArray[np.float64]
+    hypernyms: NDArray[np.float64]
+    negatives: NDArray[np.float64]
+
+    @classmethod
+    def of(
+        cls,
+        hyponyms: NDArray[np.float64],
+        hypernyms: NDArray[np.float64],
+        negatives: NDArray[np.float64],
+        excluded: NDArray[np.bool_],
+    ) -> Objective:
+        """Evaluate the objective.
+
+        Args:
+            hyponyms: float64 (b, n), points of norm at most ``EDGE``.
+            hypernyms: float64 (b, n), the same.
+            negatives: float64 (k, n), the same; all pairs of the batch share them.
+            excluded: bool (b, k), true where a negative is none for this hyponym.
+        """
+        u, v, z = hyponyms, hypernyms, negatives
+        edge_u, edge_v, edge_z = (1 - squared_norms(points) for points in (u, v, z))
+        gap = squared_norms(u - v)
+        sinh_near, weight_near = _sinh_and_weight(2 * gap / (edge_u * edge_v))
+        far = _excess_of_all(u, edge_u, z, edge_z)
+        sinh_far, weight_far = _sinh_and_weight(far)
+        weight_far[excluded] = 0
+        away = weight_far.sum(axis=1)
+        total = weight_near + away
+        # d loss / d distance, over sinh(distance), which every distance's derivative has below it.
+        pull = away / total / sinh_near
+        push = weight_far
+        push /= -total[:, None]
+        push /= sinh_far
+        far *= push
+        to_z = push @ np.column_stack([z / edge_z[:, None], 1 / edge_z])
+        to_u = push.T @ np.column_stack([u / edge_u[:, None], 1 / edge_u])
+        near_u, near_v = pull / edge_v, pull / edge_u
+        scale_u = edge_u * (far.sum(axis=1) / 2 + to_z[:, -1]) + near_u * (gap + edge_u)
+        scale_z = edge_z * (far.sum(axis=0) / 2 + to_u[:, -1])
+        return cls(
+            losses=np.log(total / weight_near),
+            hyponyms=scale_u[:, None] * u - edge_u[:, None] * (to_z[:, :-1] + near_u[:, None] * v),
+            hypernyms=(near_v * (gap + edge_v))[:, None] * v - (near_v * edge_v)[:, None] * u,
+            negatives=scale_z[:, None] * z - edge_z[:, None] * to_u[:, :-1],
+        )
+
+
+def _excess_of_all(
+    u: NDArray[np.float64], edge_u: NDArray[np.float64], z: NDArray[np.float64], edge_z: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Compute cosh(d) - 1 of all distances by one product, of Lorentz coordinates: float64 (b, k)."""
+    left = np.column_stack([u * (-2 / edge_u)[:, None], 2 / edge_u - 1, np.ones(len(u))])
+    right = np.column_stack([z * (2 / edge_z)[:, None], 2 / edge_z - 1, np.full(len(z), -1.0)])
+    excess: NDArray[np.float64] = left @ right.T
+    return excess
+
+
+def _sinh_and_weight(excess: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Give sinh(d) and exp(-d) where excess is cosh(d) - 1; no logarithm is needed."""
+    # Rounding can make it negative; and closer points have no direction but rounding's.
+    np.maximum(excess, _SMALLEST_EXCESS, out=excess)
+    sinh = excess + 2
+    sinh *= excess
+    np.sqrt(sinh, out=sinh)
+    weight = excess + 1
+    weight += sinh
+    return sinh, np.divide(1, weight, out=weight)
+
+
+def exponential_map(
+    points: NDArray[np.float64], steps: NDArray[np.float64], *, longest: float
+) -> NDArray[np.float64]:
+    """Follow geodesics from points of the ball: ``x ⊕ tanh(λ|s|/2) s/|s|`` with ``λ = 2/(1-|x|²)``.
+
+    Args:
+        points: float64 (t, n), of norm at most ``EDGE``.
+        steps: float64 (t, n), tangent vectors in the coordinates of the ball.
+        longest: Hyperbolic length at which a step is cut.
+
+    Returns:
+        float64 (t, n), of norm at most ``EDGE``.
+
+    Source: Ganea et al. 2018, "Hyperbolic Neural Networks", lemma 2.
+    """
+    edge, lengths = 1 - squared_norms(points), np.sqrt(squared_norms(steps))
+    travelled = np.tanh(np.minimum(2 * lengths / edge, longest) / 2)
+    moves = steps * (travelled / np.maximum(lengths, np.finfo(np.float64).tiny))[:, None]
+    inner, squares = (points * moves).sum(axis=1), np.square(travelled)
+    reached: NDArray[np.float64] = (1 + 2 * inner + squares)[:, None] * points + edge[:, None] * moves
+    reached /= (1 + 2 * inner + (1 - edge) * squares)[:, None]
+    norms = np.sqrt(squared_norms(reached))
+    reached *= np.where(norms > EDGE, EDGE / np.maximum(norms, EDGE), 1.0)[:, None]
+    return reached

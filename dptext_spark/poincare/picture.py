@@ -1,0 +1,65 @@
+"""A picture of the Poincaré disk; needs matplotlib, an optional library."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dptext_spark.poincare.objective import squared_norms
+from dptext_spark.poincare.relations import Relations
+
+_SHOWN_POINTS: Final = 5_000
+_SHOWN_PAIRS: Final = 1_000
+_NAMED: Final = 25
+
+
+def disk_coordinates(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Give points of the disk that stand for points of the ball: (V, n) -> float64 (V, 2).
+
+    In two dimensions these are the points. With more, the angle is that of the two principal axes and the
+    norm, which shows how general a word is, is kept.
+    """
+    if vectors.shape[1] == 2:
+        return vectors
+    axes = np.linalg.eigh(vectors.T @ vectors)[1][:, -2:]
+    flat = vectors @ axes
+    lengths = np.sqrt(squared_norms(flat))
+    scale = np.sqrt(squared_norms(vectors)) / np.maximum(lengths, np.finfo(np.float64).tiny)
+    found: NDArray[np.float64] = flat * scale[:, None]
+    return found
+
+
+def draw(vectors: NDArray[np.float64], relations: Relations, path: Path) -> None:
+    """Draw the points, some pairs and the names of the words with the most pairs, as a PNG.
+
+    Args:
+        vectors: float64 (V, n), points inside the ball in the order of ``relations.words``.
+        relations: The pairs.
+        path: The PNG to write.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # slow to load, and needed here alone
+    from matplotlib.collections import LineCollection
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Circle
+
+    points = disk_coordinates(vectors)
+    figure = Figure(figsize=(9, 9))
+    axes = FigureCanvasAgg(figure).figure.add_axes((0.02, 0.02, 0.96, 0.93))
+    axes.add_patch(Circle((0, 0), 1, fill=False, color="0.6"))
+    pairs = relations.pairs[:: 1 + len(relations.pairs) // _SHOWN_PAIRS]
+    axes.add_collection(LineCollection(list(points[pairs]), colors="0.8", linewidths=0.4))
+    shown = points[:: 1 + len(points) // _SHOWN_POINTS]
+    axes.scatter(shown[:, 0], shown[:, 1], s=3, c="tab:blue", linewidths=0)
+    for row in np.argsort(-relations.links, kind="stable")[:_NAMED]:
+        # The $ would start a formula.
+        name = relations.words[row].replace("$", r"\$")
+        axes.annotate(name, points[row], fontsize=8, color="tab:red")
+    kind = "the disk" if vectors.shape[1] == 2 else "true norms, angles of the two principal axes"
+    counts = f"{len(points):,} words, {len(relations.pairs):,} pairs, {vectors.shape[1]} dimensions"
+    axes.set_title(f"{counts}: {kind}")
+    axes.set(xlim=(-1.02, 1.02), ylim=(-1.02, 1.02), aspect="equal")
+    axes.set_axis_off()
+    figure.savefig(path, dpi=120)

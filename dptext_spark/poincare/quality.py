@@ -1,0 +1,146 @@
+"""How well points of the ball tell the pairs they were trained on, in figures that a person can read."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from dptext_spark.poincare.objective import squared_norms
+from dptext_spark.poincare.relations import Relations
+
+_BLOCK_FLOATS: Final = 2**21
+_NEIGHBOURS: Final = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reconstruction:
+    """Ranks of the true hypernyms of words among all words, by distance.
+
+    Attributes:
+        mean_rank: Mean over pairs; 1 is perfect. Other hypernyms of the word do not count, equal distances
+            count against it.
+        mean_average_precision: Mean over words of the average precision; 1 is perfect.
+        words: Hyponyms that were looked at.
+        all_words: Hyponyms that there are.
+    """
+
+    mean_rank: float
+    mean_average_precision: float
+    words: int
+    all_words: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quality:
+    """What the report says about an embedding of pairs.
+
+    Attributes:
+        reconstruction: How well the pairs can be read off the distances.
+        norm_depth_correlation: Spearman's rank correlation of norm and depth; None where all are equal.
+        largest_norm: Euclidean norm of the outermost point.
+        neighbours: Nearest words of examples, nearest first.
+    """
+
+    reconstruction: Reconstruction
+    norm_depth_correlation: float | None
+    largest_norm: float
+    neighbours: dict[str, list[str]]
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the figures as JSON-ready values."""
+        return asdict(self)
+
+
+def measure(
+    vectors: NDArray[np.float64], relations: Relations, *, words: int = 10_000, examples: int = 10
+) -> Quality:
+    """Measure an embedding of pairs.
+
+    Args:
+        vectors: float64 (V, n), points inside the ball in the order of ``relations.words``.
+        relations: The pairs.
+        words: Look at no more than this many hyponyms, evenly spread.
+        examples: Show the nearest words of this many words, spread over the numbers of pairs.
+    """
+    return Quality(
+        reconstruction=reconstruction(vectors, relations, words=words),
+        norm_depth_correlation=_norm_depth_correlation(vectors, relations),
+        largest_norm=float(np.sqrt(squared_norms(vectors).max())),
+        neighbours=_neighbours(vectors, relations, examples),
+    )
+
+
+def reconstruction(vectors: NDArray[np.float64], relations: Relations, *, words: int) -> Reconstruction:
+    """Rank the true hypernyms of hyponyms among all words.
+
+    Args:
+        vectors: float64 (V, n), points inside the ball in the order of ``relations.words``.
+        relations: The pairs.
+        words: Look at no more than this many hyponyms, evenly spread.
+
+    Source: Nickel and Kiela 2017, section 4.1.
+    """
+    hyponyms = np.flatnonzero(np.diff(relations.starts))
+    chosen = hyponyms[_spread(len(hyponyms), words)]
+    ranks: list[NDArray[np.int64]] = []
+    step = max(1, _BLOCK_FLOATS // len(vectors))
+    for start in range(0, len(chosen), step):
+        block = chosen[start : start + step]
+        for word, row in zip(block, _closeness(vectors, block), strict=True):
+            ranks.append(_ranks(row, relations.pairs[relations.starts[word] : relations.starts[word + 1], 1]))
+    return Reconstruction(
+        mean_rank=float(np.concatenate(ranks).mean()),
+        mean_average_precision=float(np.mean([_average_precision(rank) for rank in ranks])),
+        words=len(chosen),
+        all_words=len(hyponyms),
+    )
+
+
+def _spread(count: int, wanted: int) -> NDArray[np.int64]:
+    """Choose positions, evenly spread, all of them where there are few."""
+    return np.unique(np.linspace(0, count - 1, min(count, wanted)).astype(np.int64))
+
+
+def _closeness(vectors: NDArray[np.float64], rows: NDArray[np.int64]) -> NDArray[np.float64]:
+    """For some rows, numbers that order all words by distance: (t, V); the word itself comes last."""
+    squares = squared_norms(vectors)
+    found: NDArray[np.float64] = vectors[rows] @ vectors.T
+    found *= -2
+    found += squares
+    found += squares[rows, None]
+    found /= 1 - squares
+    found[np.arange(len(rows)), rows] = np.inf
+    return found
+
+
+def _ranks(closeness: NDArray[np.float64], hypernyms: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Rank each hypernym among the words that are none, in ascending order."""
+    own = np.sort(closeness[hypernyms])
+    closeness[hypernyms] = np.inf
+    return np.array([np.count_nonzero(closeness <= value) + 1 for value in own], dtype=np.int64)
+
+
+def _average_precision(ranks: NDArray[np.int64]) -> float:
+    found = np.arange(1, len(ranks) + 1)
+    return float((found / (ranks + found - 1)).mean())
+
+
+def _norm_depth_correlation(vectors: NDArray[np.float64], relations: Relations) -> float | None:
+    norms, depths = squared_norms(vectors), relations.depths()
+    if np.ptp(norms) == 0 or np.ptp(depths) == 0:
+        return None
+    return float(stats.spearmanr(norms, depths).statistic)
+
+
+def _neighbours(vectors: NDArray[np.float64], relations: Relations, examples: int) -> dict[str, list[str]]:
+    rows = np.argsort(-relations.links, kind="stable")[_spread(len(relations.words), examples)]
+    nearest = np.argsort(_closeness(vectors, rows), axis=1, kind="stable")[:, :_NEIGHBOURS]
+    names = relations.words
+    return {
+        names[row]: [names[near] for near in found if near != row]
+        for row, found in zip(rows, nearest, strict=True)
+    }

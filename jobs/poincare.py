@@ -1,0 +1,8 @@
+"""spark-submit jobs/poincare.py --pairs P --output BUNDLE ...: the same as ``dptext poincare``."""
+
+import sys
+
+from dptext_spark.cli import main
+
+if __name__ == "__main__":
+    main(["poincare", *sys.argv[1:]])

@@ -19,8 +19,10 @@ from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import ColumnNoise, NoiseKey, ReleaseNoise, to_uniform
 from dptext_spark.text import Oov, TextPolicy, match_form, protected_by_slots, stop_words
 
-# Words perturbed at once: enough for BLAS to run at full speed, 5 MB of noise at 300 dimensions.
+# Words perturbed at once, or more where they take little noise: enough for BLAS to run at full speed, and
+# 5 MB of noise.
 CHUNK: Final = 2048
+_CHUNK_UNIFORMS: Final = 300 * CHUNK
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,11 +217,11 @@ class Privatizer:
             purpose=f"{words.kind} word",
             words_per_position=self.mechanism.uniforms_per_word(self.embedding.dimension),
         )
-        for chunk in _chunks(known):
+        for chunk in _chunks(known, noise):
             released[chunk] = self._perturb(found[chunk], draws.uniforms(noise, chunk))
         if self.policy.oov == Oov.RANDOM:
             noise = self._noise.column(column, purpose=f"unknown {words.kind} word", words_per_position=1)
-            for chunk in _chunks(unknown):
+            for chunk in _chunks(unknown, noise):
                 released[chunk] = draws.uniforms(noise, chunk)[:, 0] * self.release_words
         return released
 
@@ -227,9 +229,10 @@ class Privatizer:
 _NO_ROWS: Final = np.zeros(0, dtype=np.int64)
 
 
-def _chunks(flags: NDArray[np.bool_]) -> Iterator[NDArray[np.int64]]:
-    chosen = np.flatnonzero(flags)
-    return (chosen[start : start + CHUNK] for start in range(0, len(chosen), CHUNK))
+def _chunks(flags: NDArray[np.bool_], noise: ColumnNoise) -> Iterator[NDArray[np.int64]]:
+    """Cut the flagged words into chunks: the less noise a word takes, the more of them."""
+    chosen, size = np.flatnonzero(flags), max(CHUNK, _CHUNK_UNIFORMS // noise.words_per_position)
+    return (chosen[start : start + size] for start in range(0, len(chosen), size))
 
 
 class _Draws:

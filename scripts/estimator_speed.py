@@ -46,32 +46,37 @@ def stay(embedding: Embedding, mechanisms: list[Mechanism], words: np.ndarray) -
     return table["n_w"].to_numpy().reshape(len(mechanisms), -1).mean(axis=1)
 
 
-def epsilons(embedding: Embedding, name: str, parameters: dict[str, Any], words: np.ndarray) -> np.ndarray:
-    """Epsilons at which words stay as often as STAYS says, from a grid of 24."""
+def epsilons(
+    embedding: Embedding,
+    name: str,
+    parameters: dict[str, Any],
+    words: np.ndarray,
+    stays: tuple[float, ...] = STAYS,
+) -> np.ndarray:
+    """Epsilons at which words stay that often on average, from a grid of 24."""
     norm = float(np.sqrt(np.square(embedding.vectors[words], dtype=np.float64).sum(axis=1)).mean())
     grid = np.geomspace(0.1, 3.0, 24) * embedding.dimension / norm
     seen = stay(embedding, [mechanism(name, epsilon=e, **parameters) for e in grid], words)
-    return np.array(np.interp(STAYS, seen, grid))
+    return np.array(np.interp(stays, seen, grid))
 
 
 @contextmanager
-def counted_scans() -> Iterator[dict[int, list[int]]]:
-    """Count, by the number of words looked at on a ray, how many points were looked at and settled."""
-    seen: dict[int, list[int]] = {}
-    real = rays._look
+def counted_scans() -> Iterator[dict[int, int]]:
+    """Count, by the number of words looked at on a ray, how many points that settled."""
+    seen: dict[int, int] = {}
+    real = rays._settle
 
-    def look(lot: Any, columns: Any, steps: Any, slack: Any, k: int) -> Any:
-        settled, found = real(lot, columns, steps, slack, k)
-        count = seen.setdefault(len(lot.slopes), [0, 0])
-        count[0] += len(settled)
-        count[1] += int(settled.sum())
+    def settle(near: Any, *others: Any, **bounds: Any) -> Any:
+        settled, found = real(near, *others, **bounds)
+        width = 2 * near.shape[1]
+        seen[width] = seen.get(width, 0) + int(settled.sum())
         return settled, found
 
-    rays._look = look  # type: ignore[assignment]
+    rays._settle = settle
     try:
         yield seen
     finally:
-        rays._look = real
+        rays._settle = real
 
 
 def rate(draw: Estimator, words: np.ndarray, block: int) -> float:
@@ -99,10 +104,10 @@ def print_shares(embedding: Embedding, configured: Mechanism, runs: int, words: 
     """Print how far the search of one epsilon's draws had to look."""
     with counted_scans() as seen:
         made(embedding, [configured], runs, "shared-ray")(words, block=0)
-    draws = sum(settled for _, settled in seen.values())
-    parts = ", ".join(f"{width:,}: {settled / draws:.2%}" for width, (_, settled) in sorted(seen.items()))
-    full = seen.get(embedding.releasable, [0, 0])[0] / draws
-    click.echo(f"  epsilon {configured.epsilon:7.3f}  all words {full:.3%}  settled by words seen: {parts}")
+    draws = len(words) * runs
+    parts = ", ".join(f"{width:,}: {settled / draws:.2%}" for width, settled in sorted(seen.items()))
+    left = 1.0 - sum(seen.values()) / draws
+    click.echo(f"  epsilon {configured.epsilon:7.3f}  settled by words seen: {parts}; by all: {left:.3%}")
 
 
 @click.command()

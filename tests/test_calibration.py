@@ -323,7 +323,7 @@ def test_centres_may_be_in_another_space(small: Embedding, choice: dict[str, Any
         np.testing.assert_array_equal(outputs[epsilon].ravel(), expected)
 
 
-@pytest.mark.parametrize("leaders", [(), (1,), (2, 3), (600,)])
+@pytest.mark.parametrize("leaders", [(), (1,), (2, 3), (5, 40, 150)])
 @pytest.mark.parametrize("choice", [{}, VICKREY])
 def test_no_cut_of_the_work_changes_a_draw(
     clustered: Embedding, leaders: tuple[int, ...], choice: dict[str, Any], monkeypatch: pytest.MonkeyPatch

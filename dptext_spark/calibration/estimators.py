@@ -27,10 +27,10 @@ from dptext_spark.search import EuclideanNearest
 
 EstimatorName: TypeAlias = Literal["auto", "plain", "shared-ray", "exact"]
 
-# Draws whose noise is made at once, and rays at most whose scores are held at once (200 MB of them).
+# Draws whose noise is made at once, and numbers that rays may take at once (200 MB of them).
 _DRAWS: Final = 1024
 _CELLS: Final = 50 << 20
-_WORD_CELLS: Final = 1 << 22
+_WORD_CELLS: Final = 1 << 23
 
 # Expected counts below this add nothing to a statistic, and would be most of the cells.
 _LEAST_COUNT: Final = 1e-9
@@ -132,9 +132,14 @@ class SharedRayEstimator(Estimator):
     def draws(self, words: NDArray[np.int64], *, block: int) -> NDArray[np.int32]:
         """Draw the outputs of words (k,), int32 (epsilons, k, runs)."""
         outputs = np.empty((len(self.bound), len(words), self.runs), dtype=np.int32)
-        for runs in _slices(self.runs, max(1, min(_DRAWS, _CELLS // self.release_words))):
+        for runs in _slices(self.runs, max(1, min(_DRAWS, _CELLS // self._cells))):
             self._run(words, self._uniforms(0, str(block), runs), outputs[:, :, runs])
         return outputs
+
+    @property
+    @abstractmethod
+    def _cells(self) -> int:
+        """Numbers that a ray takes room for."""
 
     @abstractmethod
     def _run(
@@ -154,6 +159,10 @@ class EuclideanRayEstimator(SharedRayEstimator):
         """Additive noise, and exact search: an approximate one is part of what is measured."""
         return isinstance(bound, AdditiveNoise) and isinstance(bound.search, EuclideanNearest)
 
+    @property
+    def _cells(self) -> int:
+        return NearestOnRays.cells(self.release_words, len(self.bound))
+
     def _run(
         self, words: NDArray[np.int64], uniforms: NDArray[np.float64], outputs: NDArray[np.int32]
     ) -> None:
@@ -162,23 +171,14 @@ class EuclideanRayEstimator(SharedRayEstimator):
             self.bound[0].directions(uniforms[:, 1:-1].copy()),
             np.stack([bound.lengths(uniforms[:, 0]) for bound in self.bound]),
         )
+        vickrey = self.bound[0].vickrey
         for part in _slices(len(words), max(1, _WORD_CELLS // self.release_words)):
             centres = self.bound[0].centres(words[part])
-            for row, (centre, offsets) in enumerate(zip(centres, search.offsets(centres), strict=True)):
-                outputs[:, part.start + row] = self._chosen(search, centre, offsets, uniforms[:, -1])
-
-    def _chosen(
-        self,
-        search: NearestOnRays,
-        centre: NDArray[np.float64],
-        offsets: NDArray[np.float32],
-        coins: NDArray[np.float64],
-    ) -> NDArray[np.int64]:
-        """Outputs (epsilons, rays) of one word."""
-        vickrey = self.bound[0].vickrey
-        if vickrey is None:
-            return search.nearest(centre, offsets)
-        return search.first_or_second(centre, offsets, vickrey, coins)
+            if vickrey is None:
+                found = search.nearest(centres)
+            else:
+                found = search.first_or_second(centres, vickrey, uniforms[:, -1])
+            outputs[:, part] = found.swapaxes(0, 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,6 +195,10 @@ class HyperbolicRayEstimator(SharedRayEstimator):
     def serves(cls, bound: Perturbation) -> bool:
         """Noise in the ball."""
         return isinstance(bound, HyperbolicNoise)
+
+    @property
+    def _cells(self) -> int:
+        return self.width
 
     def _run(
         self, words: NDArray[np.int64], uniforms: NDArray[np.float64], outputs: NDArray[np.int32]

@@ -1,17 +1,19 @@
 """Nearest words of points on rays from a word, most of them found without a look at most words.
 
-At x + s a the word y scores (x·y - |y|²/2) + s (a·y), the nearest word the most. The first part has nothing
-of the ray in it, and the second, but for the factor s, nothing of the word x. What is neither among the k
-words that lead in the first part nor among the k that lead in the second scores no more than the best of the
-rest do in both; a point whose nearest word beats that is done (Fagin, Lotem and Naor 2003, "Optimal
-aggregation algorithms for middleware", section 4, in lists of fixed lengths).
+At x + s a the word y scores (x·y - |y|²/4) + (s a·y - |y|²/4), the nearest word the most. The first part has
+nothing of the ray in it, and the second nothing of the word x: the second is worked out once for all words x
+of a block. What is neither among the k words that lead in the first part nor among the k that lead in the
+second scores no more than the best of the rest do in both; a point whose nearest word beats that is done
+(Fagin, Lotem and Naor 2003, "Optimal aggregation algorithms for middleware", section 4, in lists of fixed
+lengths). Half of -|y|²/2 in either part keeps words that are long, and words that are short, from leading in
+one part without a chance in the sum: with all of it in one, lists must be three times as long.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,33 +21,16 @@ from numpy.typing import NDArray
 from dptext_spark.mechanisms.additive import vickrey_probability
 from dptext_spark.search import EuclideanNearest
 
-# How many leading words of either part are looked at, step by step, before all words are.
-LEADERS: Final = (64, 192, 512, 1536, 4096)
+# How many leading words of either part are looked at, step by step, before the search looks at all.
+LEADERS: Final = (64, 192, 512, 1536, 4096, 12288)
 
 # Scores held at once (4 MiB).
 _CELLS: Final = 1 << 20
 _CACHE_LINE: Final = 16
 _UNIT_ROUNDOFF: Final = 2.0**-24
 
-ScalarT = TypeVar("ScalarT", np.float32, np.int32)
-
-
-class _Lot(NamedTuple):
-    """Words to look at on c rays: all, or those that lead.
-
-    Attributes:
-        words: (w, c), or None for all words in order.
-        slopes: float32 (w, c), the words' products with each ray's direction.
-        offsets: float32 (w, c) or (w, 1), the words' scores where the rays start.
-        slope: float32 (c,), no other word has more, and
-        offset: nor more than this.
-    """
-
-    words: NDArray[np.int32] | None
-    slopes: NDArray[np.float32]
-    offsets: NDArray[np.float32]
-    slope: NDArray[np.float32]
-    offset: np.float32
+# Every so many words are a sample that tells where about k words begin to lead.
+_STRIDE: Final = 16
 
 
 class _Found(NamedTuple):
@@ -54,6 +39,11 @@ class _Found(NamedTuple):
     points: NDArray[np.int64]
     words: NDArray[np.int64]
     scores: NDArray[np.float32]
+
+
+_NOTHING: Final = _Found(
+    np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32)
+)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -65,8 +55,8 @@ class NearestOnRays:
         directions: float64 (r, n), of any length.
         lengths: float64 (e, r), lengths along the rays, for e epsilons.
         along: float32 (V, r), product of each word with each direction.
-        leaders: int32 (k, r), the words that lead along each ray, in order.
-        slopes: float32 (k, r), their products.
+        leaders: int32 (e, r, k), the words that lead in the part of the score that the ray has.
+        reaches: float32 (e, r, k), that part.
         norms: float64 (r,), lengths of the directions.
     """
 
@@ -75,7 +65,7 @@ class NearestOnRays:
     lengths: NDArray[np.float64]
     along: NDArray[np.float32]
     leaders: NDArray[np.int32]
-    slopes: NDArray[np.float32]
+    reaches: NDArray[np.float32]
     norms: NDArray[np.float64]
 
     @classmethod
@@ -84,71 +74,117 @@ class NearestOnRays:
     ) -> NearestOnRays:
         """Prepare rays for any number of words."""
         along = search.vectors @ directions.astype(np.float32).T
+        share = np.float32(0.5) * search.half_norms
         k = max(_steps(len(along)), default=0)
-        leaders = np.empty((k, len(directions)), dtype=np.int32)
-        slopes = np.empty(leaders.shape, dtype=np.float32)
+        leaders = np.empty((*lengths.shape, k), dtype=np.int32)
+        reaches = np.empty(leaders.shape, dtype=np.float32)
         for start in range(0, len(directions), _CACHE_LINE):
             columns = np.ascontiguousarray(along[:, start : start + _CACHE_LINE].T)
             for ray, column in enumerate(columns, start):
-                leaders[:, ray] = _leaders(column, k)
-                slopes[:, ray] = column[leaders[:, ray]]
+                for epsilon, step in enumerate(lengths[:, ray].astype(np.float32)):
+                    reach = column * step
+                    reach -= share
+                    leaders[epsilon, ray] = _leaders(reach)
+                    reaches[epsilon, ray] = reach[leaders[epsilon, ray]]
         return cls(
             search=search,
             directions=directions,
             lengths=lengths,
             along=along,
             leaders=leaders,
-            slopes=slopes,
+            reaches=reaches,
             norms=np.sqrt(np.square(directions).sum(axis=1)),
         )
 
-    def offsets(self, centres: NDArray[np.float64]) -> NDArray[np.float32]:
-        """Score all words where rays start, x·y - |y|²/2: centres (k, n) to float32 (k, V)."""
-        offsets: NDArray[np.float32] = centres.astype(np.float32) @ self.search.vectors.T
-        offsets -= self.search.half_norms
-        return offsets
+    @staticmethod
+    def cells(words: int, epsilons: int) -> int:
+        """Numbers that a ray takes room for."""
+        return words + 2 * epsilons * max(_steps(words), default=0)
 
-    def nearest(self, centre: NDArray[np.float64], offsets: NDArray[np.float32]) -> NDArray[np.int64]:
-        """Find the nearest word of each point, int64 (e, r), from a centre (n,) and its offsets (V,)."""
-        found = self._candidates(offsets, self._slack(centre), 1)
-        nearest = np.empty(self.lengths.size, dtype=np.int64)
-        nearest[found.points] = found.words
-        contested = np.bincount(found.points) > 1
-        _, settled, _ = self._settled(centre, found, contested, 1)
-        nearest[contested] = settled[:, 0]
-        return nearest.reshape(self.lengths.shape)
+    def nearest(self, centres: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Find the nearest word of each point: centres (k, n) to int64 (k, e, r)."""
+        nearest = np.empty((len(centres), self.lengths.size), dtype=np.int64)
+        left = []
+        for row, (centre, starts) in enumerate(zip(centres, self._starts(centres), strict=True)):
+            found, rest = self._candidates(starts, self._slack(centre), 1)
+            nearest[row, found.points] = found.words
+            contested = np.bincount(found.points, minlength=nearest.shape[1]) > 1
+            _, settled, _ = self._settled(centre, found, contested, 1)
+            nearest[row, contested] = settled[:, 0]
+            left.append(rest)
+        rows, columns, points = self._left(centres, left)
+        nearest[rows, columns] = self.search(points)
+        return nearest.reshape(len(centres), *self.lengths.shape)
 
     def first_or_second(
-        self,
-        centre: NDArray[np.float64],
-        offsets: NDArray[np.float32],
-        t: float,
-        coins: NDArray[np.float64],
+        self, centres: NDArray[np.float64], t: float, coins: NDArray[np.float64]
     ) -> NDArray[np.int64]:
-        """Find the nearest or the second nearest word of each point, int64 (e, r), by Vickrey's coin.
+        """Find the nearest or the second nearest word of each point by Vickrey's coin.
 
         Args:
-            centre: float64 (n,).
-            offsets: float32 (V,), its offsets.
+            centres: float64 (k, n).
             t: See :func:`vickrey_probability`.
             coins: float64 (r,), one for each ray.
+
+        Returns:
+            int64 (k, e, r).
         """
-        slack = self._slack(centre)
-        found = self._candidates(offsets, slack, 2)
-        order = np.lexsort((-found.scores, found.points))
-        counts = np.bincount(found.points)
-        first = order[np.cumsum(counts) - counts]
-        second = order[np.cumsum(counts) - counts + 1]
-        scores = found.scores[np.stack([first, second], axis=1)]
         coins = np.tile(coins, len(self.lengths))
-        low, high = self._chances(centre, scores.astype(np.float64), slack.ravel(), t)
-        chosen: NDArray[np.int64] = np.where(coins < low, found.words[first], found.words[second])
-        unsure = (counts > 2) | (scores[:, 0] - scores[:, 1] <= slack.ravel())
-        unsure |= (low <= coins) & (coins < high)
+        chosen = np.empty((len(centres), self.lengths.size), dtype=np.int64)
+        left = []
+        for row, (centre, starts) in enumerate(zip(centres, self._starts(centres), strict=True)):
+            slack = self._slack(centre)
+            found, rest = self._candidates(starts, slack, 2)
+            self._toss(centre, found, slack.ravel(), t, coins, chosen[row])
+            left.append(rest)
+        rows, columns, points = self._left(centres, left)
+        chosen[rows, columns] = _tossed(t, coins[columns], *self.search.nearest_two(points))
+        return chosen.reshape(len(centres), *self.lengths.shape)
+
+    def _toss(
+        self,
+        centre: NDArray[np.float64],
+        found: _Found,
+        slack: NDArray[np.float32],
+        t: float,
+        coins: NDArray[np.float64],
+        chosen: NDArray[np.int64],
+    ) -> None:
+        """Choose between the two nearest of each point's candidates, into chosen (e * r,)."""
+        counts = np.bincount(found.points, minlength=chosen.size)
+        done = np.flatnonzero(counts)
+        order = np.lexsort((-found.scores, found.points))
+        first = (np.cumsum(counts) - counts)[done]
+        best = order[np.stack([first, first + 1], axis=1)]
+        scores = found.scores[best]
+        low, high = self._chances(centre, done, scores.astype(np.float64), slack[done], t)
+        chosen[done] = np.where(coins[done] < low, *found.words[best].T)
+        unsure = np.zeros(chosen.size, dtype=np.bool_)
+        unsure[done] = (counts[done] > 2) | (scores[:, 0] - scores[:, 1] <= slack[done])
+        unsure[done] |= (low <= coins[done]) & (coins[done] < high)
         points, words, exact = self._settled(centre, found, unsure, 2)
-        chances = vickrey_probability(t, self.search.distances(points, words, exact))
-        chosen[unsure] = np.where(coins[unsure] < chances, words[:, 0], words[:, 1])
-        return chosen.reshape(self.lengths.shape)
+        chosen[unsure] = _tossed(t, coins[unsure], words, self.search.distances(points, words, exact))
+
+    def _starts(self, centres: NDArray[np.float64]) -> NDArray[np.float32]:
+        """Work out the part of the scores that rays have none in: centres (k, n) to float32 (k, V)."""
+        starts: NDArray[np.float32] = centres.astype(np.float32) @ self.search.vectors.T
+        starts -= np.float32(0.5) * self.search.half_norms
+        return starts
+
+    def _left(
+        self, centres: NDArray[np.float64], left: Sequence[NDArray[np.int64]]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+        """Gather the points left of all centres, for one search: rows, numbers (c,), and they (c, n)."""
+        rows = np.repeat(np.arange(len(left)), [len(points) for points in left])
+        points = [self._points(centre, rest) for centre, rest in zip(centres, left, strict=True)]
+        return rows, np.concatenate(left), np.concatenate(points)
+
+    def _points(self, centre: NDArray[np.float64], chosen: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Points (c, n) by their numbers: the mechanism's own operations, in its order, for its bits."""
+        points = self.directions[chosen % len(self.directions)]
+        points *= self.lengths.ravel()[chosen, None]
+        points += centre
+        return points
 
     def _settled(
         self, centre: NDArray[np.float64], found: _Found, unsure: NDArray[np.bool_], k: int
@@ -160,30 +196,27 @@ class NearestOnRays:
         """
         pairs = unsure[found.points]
         rows = (np.cumsum(unsure) - 1)[found.points[pairs]]
-        # The mechanism's own operations, in its order: its bits.
-        chosen = np.flatnonzero(unsure)
-        points = self.directions[chosen % len(self.directions)]
-        points *= self.lengths.ravel()[chosen, None]
-        points += centre
+        points = self._points(centre, np.flatnonzero(unsure))
         _, words, scores = self.search.settled(points, rows, found.words[pairs], k)
         return points, words, scores
 
     def _chances(
         self,
         centre: NDArray[np.float64],
+        chosen: NDArray[np.int64],
         scores: NDArray[np.float64],
         slack: NDArray[np.float32],
         t: float,
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Bound the chance of the nearest word of each point, given the scores (e * r, 2) of the best two.
+        """Bound the chance of the nearest word of points (c,), given the scores (c, 2) of the best two.
 
         A squared distance is |q|² - 2 score, and half the slack is one score's.
         """
         squares = np.square(self.lengths * self.norms) + np.square(centre).sum()
         # A generous bound for any order of summation.
-        error = slack + len(centre) * 2.0**-50 * squares.ravel()
+        error = slack + len(centre) * 2.0**-50 * squares.ravel()[chosen]
         squares += 2.0 * self.lengths * (self.directions @ centre)
-        distances = squares.ravel()[:, None] - 2.0 * scores
+        distances = squares.ravel()[chosen, None] - 2.0 * scores
         near, far = distances.T
         least = np.maximum(near - error, 0.0) / (far + error)
         most = np.ones(len(far))
@@ -194,66 +227,51 @@ class NearestOnRays:
         )
         return low, high
 
-    def _candidates(self, offsets: NDArray[np.float32], slack: NDArray[np.float32], k: int) -> _Found:
-        """Find all words that may be among the k nearest of each point; k or more for each point."""
+    def _candidates(
+        self, starts: NDArray[np.float32], slack: NDArray[np.float32], k: int
+    ) -> tuple[_Found, NDArray[np.int64]]:
+        """Find all words that may be among the k nearest of each point, k or more for each.
+
+        Returns:
+            The candidates, and the numbers of the points that leading words did not settle.
+        """
         steps = self.lengths.astype(np.float32)
-        unsettled = np.ones(steps.shape, dtype=np.bool_)
-        found = []
-        for rays, lot in self._lots(offsets, unsettled):
-            for epsilon in range(len(steps)):
-                columns = np.flatnonzero(unsettled[epsilon, rays])
-                chosen = rays[columns]
-                settled, candidates = _look(lot, columns, steps[epsilon, chosen], slack[epsilon, chosen], k)
-                unsettled[epsilon, chosen[settled]] = False
-                points = epsilon * steps.shape[1] + chosen[candidates.points]
-                found.append(candidates._replace(points=points))
-        return _Found(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
-
-    def _lots(
-        self, offsets: NDArray[np.float32], unsettled: NDArray[np.bool_]
-    ) -> Iterator[tuple[NDArray[np.int64], _Lot]]:
-        """More and more words to look at, for rays that have points (e, r) still unsettled by then."""
-        leaders = _leaders(offsets, len(self.leaders))
-        for k in _steps(len(offsets)):
-            rest = offsets.copy()
-            rest[leaders[:k]] = -np.inf  # looked at once, though they may lead along the ray as well
-            for rays in _parts(unsettled, 2 * k):
-                yield rays, self._leading(rays, leaders[:k], offsets, rest)
-        for rays in _parts(unsettled, len(offsets)):
-            nothing = np.full(len(rays), -np.inf, dtype=np.float32)
-            yield (
-                rays,
-                _Lot(None, _columns(self.along, rays), offsets[:, None], nothing, np.float32(-np.inf)),
-            )
-
-    def _leading(
-        self,
-        rays: NDArray[np.int64],
-        leaders: NDArray[np.int32],
-        offsets: NDArray[np.float32],
-        rest: NDArray[np.float32],
-    ) -> _Lot:
-        shape = (len(leaders), len(rays))
-        # Flat, for NumPy picks elements by one index several times as fast as by two.
-        here = np.take(self.along, leaders[:, None] * np.int64(self.along.shape[1]) + rays)
-        there = _columns(self.leaders[: len(leaders)], rays)
-        slopes = _columns(self.slopes[: len(leaders)], rays)
-        return _Lot(
-            words=np.concatenate([np.broadcast_to(leaders[:, None], shape), there]),
-            slopes=np.concatenate([here, slopes]),
-            offsets=np.concatenate([np.broadcast_to(offsets[leaders, None], shape), np.take(rest, there)]),
-            slope=slopes[-1],
-            offset=rest.max(),
-        )
+        left = np.ones(steps.shape, dtype=np.bool_)
+        found = [_NOTHING]
+        leading = _leaders(starts)
+        for width in _steps(len(starts)):
+            here, rest = leading[:width], starts.copy()
+            rest[here] = -np.inf  # looked at once, though they may lead along the ray as well
+            offsets = starts[here] - np.float32(0.5) * self.search.half_norms[here]
+            most, slopes = rest.max(), np.take(self.along, here, axis=0)
+            for rays in _parts(left, width):
+                own = np.ascontiguousarray(slopes[:, rays].T)
+                for epsilon in range(len(steps)):
+                    columns = np.flatnonzero(left[epsilon, rays])
+                    chosen = rays[columns]
+                    near = own[columns]
+                    near *= steps[epsilon, chosen, None]
+                    near += offsets
+                    there = self.leaders[epsilon][chosen, :width]
+                    far = self.reaches[epsilon][chosen, :width]
+                    # Rounding is monotonous: as computed, no other word's score is above this one.
+                    others = far[:, -1] + most
+                    far += np.take(rest, there)
+                    settled, (points, words, scores) = _settle(
+                        near, far, here, there, others=others, slack=slack[epsilon, chosen], k=k
+                    )
+                    left[epsilon, chosen[settled]] = False
+                    found.append(_Found(epsilon * steps.shape[1] + chosen[points], words, scores))
+        return _Found(*(np.concatenate(parts) for parts in zip(*found, strict=True))), np.flatnonzero(left)
 
     def _slack(self, centre: NDArray[np.float64]) -> NDArray[np.float32]:
         """Bound how far two scores of one point can stray from their exact difference, float32 (e, r).
 
-        As for :class:`EuclideanNearest`, with gamma_(n + 8): the products are of the centre and of the
-        direction, and rounding these, the length, the second product with it, the half norm, the two sums and
-        the threshold are paid for by the terms added to n.
+        As for :class:`EuclideanNearest`, with gamma_(n + 9): the products are of the centre and of the
+        direction, and rounding these, the length, the second product with it, the half norm, the three sums
+        and the threshold are paid for by the terms added to n.
         """
-        terms = (len(centre) + 8) * _UNIT_ROUNDOFF
+        terms = (len(centre) + 9) * _UNIT_ROUNDOFF
         longest = np.sqrt(2.0 * float(self.search.half_norms.max()))
         start = np.sqrt(np.square(centre).sum())
         reach = self.lengths * self.norms
@@ -262,57 +280,93 @@ class NearestOnRays:
         return slack
 
 
-def _look(
-    lot: _Lot, columns: NDArray[np.int64], steps: NDArray[np.float32], slack: NDArray[np.float32], k: int
+def _tossed(
+    t: float, coins: NDArray[np.float64], words: NDArray[np.int64], distances: NDArray[np.float64]
+) -> NDArray[np.int64]:
+    """Toss coins (c,) for the first or the second of words (c, 2) at distances (c, 2)."""
+    return np.where(coins < vickrey_probability(t, distances), words[:, 0], words[:, 1])
+
+
+def _settle(
+    near: NDArray[np.float32],
+    far: NDArray[np.float32],
+    here: NDArray[np.int32],
+    there: NDArray[np.int32],
+    *,
+    others: NDArray[np.float32],
+    slack: NDArray[np.float32],
+    k: int,
 ) -> tuple[NDArray[np.bool_], _Found]:
-    """Look at a lot's words for one point on each of its chosen rays (c,).
+    """See which points no word comes near that is not among those looked at.
+
+    Args:
+        near: float32 (c, w), scores of words that lead where the points' rays start.
+        far: float32 (c, w), scores of words that lead along them.
+        here: int32 (w,), the first words.
+        there: int32 (c, w), the others.
+        others: float32 (c,), what all other words score at most.
+        slack: float32 (c,), how far two scores can stray.
+        k: How many words are wanted, 1 or 2.
 
     Returns:
-        Which points (c,) no other word comes near, and the candidates of those.
+        The settled points, bool (c,), and their candidates.
     """
-    scores = _columns(lot.slopes, columns) * steps
-    scores += lot.offsets if lot.words is None else _columns(lot.offsets, columns)
-    floor = _largest(scores, k) - slack
-    # Rounding is monotonous: as computed, no other word's score is above this one.
-    settled = steps * lot.slope[columns] + lot.offset < floor
-    flat = np.flatnonzero(scores >= np.where(settled, floor, np.float32(np.inf)))
-    row, point = np.divmod(flat, scores.shape[1])
-    words = row if lot.words is None else lot.words[row, columns[point]].astype(np.int64)
-    return settled, _Found(point, words, scores.ravel()[flat])
+    floor = _largest(near, far, k) - slack
+    settled = others < floor
+    least = np.where(settled, floor, np.float32(np.inf))[:, None]
+    # Flat, for NumPy finds the nonzeros of one dimension several times as fast as of two.
+    first, second = (np.flatnonzero(scores >= least) for scores in (near, far))
+    width = len(here)
+    return settled, _Found(
+        np.concatenate([first, second]) // width,
+        np.concatenate([here[first % width], there.ravel()[second]]).astype(np.int64),
+        np.concatenate([near.ravel()[first], far.ravel()[second]]),
+    )
 
 
-def _columns(matrix: NDArray[ScalarT], columns: NDArray[np.int64]) -> NDArray[ScalarT]:
-    """Columns of a matrix, distinct and in order; ``[:, columns]`` would lay its result out by columns."""
-    return matrix if len(columns) == matrix.shape[1] else np.take(matrix, columns, axis=1)
-
-
-def _largest(scores: NDArray[np.float32], k: int) -> NDArray[np.float32]:
-    """The k-th largest score of each column, k 1 or 2."""
-    largest: NDArray[np.float32] = scores.max(axis=0)
+def _largest(near: NDArray[np.float32], far: NDArray[np.float32], k: int) -> NDArray[np.float32]:
+    """The k-th largest score of each row of both, k 1 or 2."""
+    peaks = np.stack([near.max(axis=1), far.max(axis=1)])
     if k == 1:
+        largest: NDArray[np.float32] = peaks.max(axis=0)
         return largest
-    first, columns = scores.argmax(axis=0), np.arange(scores.shape[1])
-    scores[first, columns] = -np.inf
-    second: NDArray[np.float32] = scores.max(axis=0)
-    scores[first, columns] = largest
+    seconds = np.stack([_second(near), _second(far)])
+    second: NDArray[np.float32] = np.maximum(peaks.min(axis=0), seconds.max(axis=0))
+    return second
+
+
+def _second(scores: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The second largest score of each row."""
+    rows, first = np.arange(len(scores)), scores.argmax(axis=1)
+    largest = scores[rows, first]
+    scores[rows, first] = -np.inf
+    second: NDArray[np.float32] = scores.max(axis=1)
+    scores[rows, first] = largest
     return second
 
 
 def _steps(words: int) -> tuple[int, ...]:
     """Numbers of leaders worth a look before all words are looked at."""
-    return tuple(k for k in LEADERS if 4 * k <= words)
+    return tuple(k for k in LEADERS if 16 * k <= words)
 
 
-def _leaders(scores: NDArray[np.float32], k: int) -> NDArray[np.int32]:
-    """The words of the k largest scores (V,), in order; faster than a partial argument sort."""
-    if not k:
-        return np.zeros(0, dtype=np.int32)
-    found = np.flatnonzero(scores >= np.partition(scores, len(scores) - k)[-k])
-    return found[np.argsort(-scores[found])[:k]].astype(np.int32)
+def _leaders(scores: NDArray[np.float32]) -> NDArray[np.int32]:
+    """The words that lead by their scores (V,): for each step, the first so many, the least of them last."""
+    steps = _steps(len(scores))
+    k = max(steps, default=0)
+    sample = scores[::_STRIDE]
+    about = k // _STRIDE + k // (4 * _STRIDE) + 8
+    found = np.zeros(0, dtype=np.int64)
+    if about < len(sample):
+        found = np.flatnonzero(scores >= np.partition(sample, len(sample) - about)[-about])
+    if len(found) < k:  # the sample was not like all words, or there are few
+        found = np.flatnonzero(scores >= np.partition(scores, len(scores) - k)[-k])
+    order = np.argpartition(-scores[found], np.array(steps, dtype=np.intp) - 1) if steps else slice(0)
+    return found[order][:k].astype(np.int32)
 
 
-def _parts(unsettled: NDArray[np.bool_], width: int) -> Iterator[NDArray[np.int64]]:
-    """Rays with unsettled points, as many at once as there may be scores of that many words."""
-    rays = np.flatnonzero(unsettled.any(axis=0))
+def _parts(left: NDArray[np.bool_], width: int) -> Iterator[NDArray[np.int64]]:
+    """Rays with points left, as many at once as there may be scores of that many words."""
+    rays = np.flatnonzero(left.any(axis=0))
     size = max(1, _CELLS // width)
     return (rays[start : start + size] for start in range(0, len(rays), size))

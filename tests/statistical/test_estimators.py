@@ -109,20 +109,13 @@ def test_shared_rays_agree_with_plain_runs(world: Embedding, case: str) -> None:
 def stop_without_threshold(patch: pytest.MonkeyPatch, made: EuclideanRayEstimator) -> EuclideanRayEstimator:
     """Takes the best of the words that lead where the ray starts, whatever else there is."""
 
-    def few(self: NearestOnRays, offsets: np.ndarray, unsettled: np.ndarray) -> Any:
-        words = np.argsort(-offsets)[:16].astype(np.int32)
-        every = np.arange(unsettled.shape[1])
-        nothing = np.full(len(every), -np.inf, dtype=np.float32)
-        lot = rays._Lot(
-            words=np.tile(words[:, None], (1, len(every))),
-            slopes=self.along[words],
-            offsets=np.tile(offsets[words, None], (1, len(every))),
-            slope=nothing,
-            offset=np.float32(-np.inf),
-        )
-        yield every, lot
+    real = rays._settle
 
-    patch.setattr(NearestOnRays, "_lots", few)
+    def few(near: np.ndarray, far: np.ndarray, *words: np.ndarray, others: np.ndarray, **rest: Any) -> Any:
+        return real(near, np.full_like(far, -np.inf), *words, others=np.full_like(others, -np.inf), **rest)
+
+    patch.setattr(rays, "LEADERS", (16,))
+    patch.setattr(rays, "_settle", few)
     return made
 
 
@@ -147,14 +140,14 @@ def epsilon_left_out(patch: pytest.MonkeyPatch, made: EuclideanRayEstimator) -> 
 
 def without_the_word(patch: pytest.MonkeyPatch, made: EuclideanRayEstimator) -> EuclideanRayEstimator:
     """The word itself is dropped from the choice."""
-    real = NearestOnRays.offsets
+    real = NearestOnRays._starts
 
-    def offsets(self: NearestOnRays, centres: np.ndarray) -> np.ndarray:
+    def starts(self: NearestOnRays, centres: np.ndarray) -> np.ndarray:
         found = real(self, centres)
         found[np.arange(len(found)), found.argmax(axis=1)] = -1e30
         return found
 
-    patch.setattr(NearestOnRays, "offsets", offsets)
+    patch.setattr(NearestOnRays, "_starts", starts)
     return made
 
 

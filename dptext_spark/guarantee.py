@@ -50,6 +50,18 @@ class Distances:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Claim:
+    """The part of a guarantee that each mechanism has its own proof of; see :class:`Guarantee`."""
+
+    epsilon: float
+    source: str
+    delta: float = 0.0
+    truncation: float | None = None
+    euclidean_epsilon: float | None = None
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Guarantee:
     """A metric differential privacy guarantee, P[M(w)=y] <= exp(loss(d(w, w'))) P[M(w')=y] + delta.
 

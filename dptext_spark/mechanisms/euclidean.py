@@ -14,9 +14,9 @@ from pydantic import Field
 from dptext_spark.embedding import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.geometry import ExactProduct, gamma_quantile, uniform_directions
-from dptext_spark.guarantee import Distances, Guarantee
+from dptext_spark.guarantee import Claim
 from dptext_spark.mechanisms.additive import AdditiveNoise, NoiseMechanism
-from dptext_spark.mechanisms.protocol import COMMON_ASSUMPTIONS, present
+from dptext_spark.mechanisms.protocol import present
 from dptext_spark.metric import EuclideanMetric
 from dptext_spark.search import EuclideanNearest
 
@@ -140,19 +140,12 @@ class Laplace(EllipticalLaplace):
         """No covariance: spherical noise."""
         return 0.0
 
-    def guarantee(self, embedding: Embedding) -> Guarantee:
+    def claim(self, embedding: Embedding) -> Claim:
         """Epsilon in Euclidean distance."""
-        metric = self.metric(embedding)
-        return Guarantee(
-            mechanism=self.name,
-            configured_epsilon=self.epsilon,
-            metric=metric.description,
+        return Claim(
             epsilon=self.epsilon,
             euclidean_epsilon=self.epsilon,
-            distances=Distances.measure(metric),
             source="Feyisetan et al. 2020, section 2.4, by the triangle inequality and post-processing",
-            fingerprint=embedding.fingerprint,
-            assumptions=COMMON_ASSUMPTIONS,
         )
 
 
@@ -178,17 +171,10 @@ class Mahalanobis(EllipticalLaplace):
         """The paper's lambda."""
         return self.lambda_ + 0.0  # -0.0 is 0.0, also where the law is written down
 
-    def guarantee(self, embedding: Embedding) -> Guarantee:
+    def claim(self, embedding: Embedding) -> Claim:
         """Epsilon in the regularized Mahalanobis norm, weaker in Euclidean distance."""
-        metric = self.metric(embedding)
-        return Guarantee(
-            mechanism=self.name,
-            configured_epsilon=self.epsilon,
-            metric=metric.description,
+        return Claim(
             epsilon=self.epsilon,
             euclidean_epsilon=self.epsilon / float(np.sqrt(self.least_eigenvalue(embedding))),
-            distances=Distances.measure(metric),
             source="Xu et al. 2020, Theorem 1; Euclidean equivalent by Lemma 2",
-            fingerprint=embedding.fingerprint,
-            assumptions=COMMON_ASSUMPTIONS,
         )

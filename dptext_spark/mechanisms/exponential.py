@@ -18,8 +18,8 @@ from pydantic import Field
 
 from dptext_spark.embedding import Embedding
 from dptext_spark.geometry import ExactProduct
-from dptext_spark.guarantee import Distances, Guarantee
-from dptext_spark.mechanisms.protocol import COMMON_ASSUMPTIONS, Mechanism, present
+from dptext_spark.guarantee import Claim
+from dptext_spark.mechanisms.protocol import Mechanism, present
 from dptext_spark.metric import EuclideanMetric, HyperbolicMetric, Metric, metric_of
 from dptext_spark.search import WORD_BLOCK
 
@@ -96,25 +96,18 @@ class Exponential(Mechanism):
         self.check(embedding)
         return metric_of(embedding)
 
-    def guarantee(self, embedding: Embedding) -> Guarantee:
+    def claim(self, embedding: Embedding) -> Claim:
         """Epsilon in the truncated distance, itself a metric.
 
         For min(d, truncate) the triangle inequality bounds a weight's ratio between two inputs by
         exp(epsilon d / 2), and with every weight their sum's, by as much.
         """
-        metric = self.metric(embedding)
-        return Guarantee(
-            mechanism=self.name,
-            configured_epsilon=self.epsilon,
-            metric=metric.description,
+        return Claim(
             epsilon=self.epsilon,
             truncation=self.truncate,
             euclidean_epsilon=self.epsilon if embedding.geometry == "euclidean" else None,
-            distances=Distances.measure(metric),
             source="McSherry and Talwar 2007, Theorem 6, for a metric as in Yue et al. 2021 (SanText) and "
             "Carvalho et al. 2021 (TEM), by the triangle inequality",
-            fingerprint=embedding.fingerprint,
-            assumptions=COMMON_ASSUMPTIONS,
         )
 
 

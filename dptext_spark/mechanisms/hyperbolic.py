@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from dptext_spark.embedding import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.geometry import uniform_directions
-from dptext_spark.guarantee import Distances, Guarantee
+from dptext_spark.guarantee import Claim
 from dptext_spark.hyperbolic import LebesgueRadii, translated, volume_radii
 from dptext_spark.mechanisms.additive import NoiseMechanism, NoisyNearest
-from dptext_spark.mechanisms.protocol import COMMON_ASSUMPTIONS, present
+from dptext_spark.mechanisms.protocol import present
 from dptext_spark.metric import HyperbolicMetric
 from dptext_spark.search import HyperbolicNearest
 
@@ -105,18 +105,11 @@ class Hyperbolic(BallNoise):
         """See :meth:`BallNoise.quantile`."""
         return partial(volume_radii, dimension=dimension, epsilon=self.epsilon)
 
-    def guarantee(self, embedding: Embedding) -> Guarantee:
+    def claim(self, embedding: Embedding) -> Claim:
         """Epsilon in hyperbolic distance."""
-        metric = self.metric(embedding)
-        return Guarantee(
-            mechanism=self.name,
-            configured_epsilon=self.epsilon,
-            metric=metric.description,
+        return Claim(
             epsilon=self.epsilon,
-            distances=Distances.measure(metric),
             source="Feyisetan et al. 2019, section V-A, for the density by hyperbolic volume",
-            fingerprint=embedding.fingerprint,
-            assumptions=COMMON_ASSUMPTIONS,
         )
 
 
@@ -135,18 +128,11 @@ class HyperbolicIcdm(BallNoise):
         """See :meth:`BallNoise.quantile`."""
         return LebesgueRadii.of(dimension=dimension, epsilon=self.epsilon)
 
-    def guarantee(self, embedding: Embedding) -> Guarantee:
+    def claim(self, embedding: Embedding) -> Claim:
         """Epsilon + n in hyperbolic distance."""
-        metric = self.metric(embedding)
-        return Guarantee(
-            mechanism=self.name,
-            configured_epsilon=self.epsilon,
-            metric=metric.description,
+        return Claim(
             epsilon=self.epsilon + embedding.dimension,
-            distances=Distances.measure(metric),
             source="Feyisetan et al. 2019, section V-A, with the slope of the density by hyperbolic volume",
-            fingerprint=embedding.fingerprint,
-            assumptions=COMMON_ASSUMPTIONS,
             remarks=(
                 "The paper claims epsilon itself, but counts its density by Lebesgue measure, which changes "
                 "when noise is moved from word to word; by hyperbolic volume, which does not change, the "

@@ -13,9 +13,8 @@ from pydantic import Field, PrivateAttr
 from dptext_spark.embedding import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.geometry import gamma_quantile, uniform_directions
-from dptext_spark.guarantee import Distances, Guarantee
+from dptext_spark.guarantee import Claim
 from dptext_spark.mechanisms.additive import AdditiveNoise, NoiseMechanism
-from dptext_spark.mechanisms.protocol import COMMON_ASSUMPTIONS
 from dptext_spark.metric import EuclideanMetric
 from dptext_spark.projection import (
     RandomProjection,
@@ -180,9 +179,8 @@ class Projection(NoiseMechanism):
         self.check(embedding)
         return EuclideanMetric(vectors=embedding.vectors)
 
-    def guarantee(self, embedding: Embedding) -> Guarantee:
+    def claim(self, embedding: Embedding) -> Claim:
         """Epsilon in Euclidean distance; with the paper's Delta epsilon or more, and its delta."""
-        metric = self.metric(embedding)
         paper = self.sensitivity == "paper"
         pure = self._pure_epsilon(embedding) if paper else self.epsilon
         epsilon = max(self.epsilon, pure)
@@ -191,17 +189,11 @@ class Projection(NoiseMechanism):
             "vocabulary": "Claim 3, with the largest stretch of all pairs of words",
             "spectral": "Claim 3, with the largest singular value of the matrix",
         }[self.sensitivity]
-        return Guarantee(
-            mechanism=self.name,
-            configured_epsilon=self.epsilon,
-            metric=metric.description,
+        return Claim(
             epsilon=epsilon,
             delta=self._failure(embedding.dimension) if paper else 0.0,
             euclidean_epsilon=epsilon,
-            distances=Distances.measure(metric),
             source=f"Feyisetan and Kasiviswanathan 2021, {claim}",
-            fingerprint=embedding.fingerprint,
-            assumptions=COMMON_ASSUMPTIONS,
             remarks=(self._remark(embedding), *([self._remark_on_the_claim(pure)] if paper else [])),
         )
 

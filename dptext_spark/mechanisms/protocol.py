@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from dptext_spark.embedding import Embedding
 from dptext_spark.errors import ConfigError
-from dptext_spark.guarantee import Guarantee
+from dptext_spark.guarantee import Claim, Distances, Guarantee
 from dptext_spark.metric import Metric
 from dptext_spark.noise import NoiseKey, ReleaseNoise
 
@@ -106,8 +106,26 @@ class Mechanism(BaseModel, ABC):
         """
 
     @abstractmethod
-    def guarantee(self, embedding: Embedding) -> Guarantee:
-        """State what is proven for this mechanism on this embedding."""
+    def claim(self, embedding: Embedding) -> Claim:
+        """Say what is proven for this mechanism on this embedding, in the distance of :meth:`metric`."""
+
+    def guarantee(self, embedding: Embedding, distances: Distances | None = None) -> Guarantee:
+        """State the guarantee with all that it rests on.
+
+        Args:
+            embedding: The embedding.
+            distances: How far apart its words lie in this mechanism's metric, where that is known already.
+        """
+        metric = self.metric(embedding)
+        return Guarantee(
+            mechanism=self.name,
+            configured_epsilon=self.epsilon,
+            metric=metric.description,
+            distances=distances or Distances.measure(metric),
+            fingerprint=embedding.fingerprint,
+            assumptions=COMMON_ASSUMPTIONS,
+            **vars(self.claim(embedding)),
+        )
 
     def prepared(self, embedding: Embedding) -> Self:
         """Compute, once and on the driver, what all workers need to know of an embedding beyond its files."""

@@ -17,11 +17,12 @@ from pyspark.sql import functions as F
 
 from dptext_spark.calibration import Estimator, estimator, record, target
 from dptext_spark.calibration.account import SINGLE, CalibrationReport
-from dptext_spark.calibration.report import write_report
+from dptext_spark.calibration.report import PAGE, PLOTS, write_report
 from dptext_spark.calibration.target import Bracket, Target
 from dptext_spark.config import CalibrateOptions, all_of
 from dptext_spark.embedding import Embedding
 from dptext_spark.errors import ConfigError
+from dptext_spark.guarantee import Distances
 from dptext_spark.mechanisms import Mechanism, mechanism
 from dptext_spark.privatizer import check_release_words
 from dptext_spark.report import embedding_json, versions
@@ -48,6 +49,7 @@ PARTS: Final = ".parts"
 _DESCRIBED: Final = ("n_w", "s_w", "s_eta", "entropy", "h_0", "h_inf", *DENIABILITY)
 _NUMBERS: Final = ("mean", "sd", "min", "p5", "p50", "p95", "max")
 
+_TABLES: Final = ("words", "outputs", "transitions", "examples", "summary")
 _EXAMPLES: Final = [*KEYS, "word", "output", "count"]
 
 # Tasks of a wave for each core, and in all at least: enough to keep cores busy, and to lose little.
@@ -138,7 +140,7 @@ def _plan(
 
 
 def _claim(storage: Storage, options: CalibrateOptions, identity: str) -> None:
-    """See whether the output folder is free, or another run's to continue; remove it on ``--overwrite``."""
+    """See whether the output folder is free, or another run's to continue."""
     place, parts = options.output.rstrip("/"), f"{options.output.rstrip('/')}/{PARTS}"
     if not storage.exists(place):
         return
@@ -147,7 +149,8 @@ def _claim(storage: Storage, options: CalibrateOptions, identity: str) -> None:
     if not (started or finished):
         raise ConfigError(f"The output {place} exists and is not a calibration", do="Choose another --output")
     if options.overwrite:
-        storage.delete(place)
+        if started and not storage.exists(f"{parts}/{identity}"):
+            storage.delete(parts)
     elif not started:
         raise ConfigError(
             f"The calibration {place} exists", do="Choose another --output, or replace it with --overwrite"
@@ -204,6 +207,7 @@ class Calibration:
         outputs = self._kept(output_statistics(parts), "outputs")
         found = self._targets(words)
         summary = self._summary(words, outputs)
+        self._clear()
         self._write("words", words.drop("block").orderBy(*KEYS, "word"), "word")
         self._write("outputs", outputs.select(*KEYS, "word", "k_w").orderBy(*KEYS, "word"), "word")
         if self.options.transitions:
@@ -219,6 +223,12 @@ class Calibration:
             write_report(Path(place.removeprefix("file:")), words_of_choice=self.options.example)
         self.storage.delete(f"{self.place}/{PARTS}")
         return report
+
+    def _clear(self) -> None:
+        """Remove the calibration that was here before, now that this one is measured; its account first."""
+        for name in (record.FILE, *_TABLES, PAGE, PLOTS):
+            if self.storage.exists(f"{self.place}/{name}"):
+                self.storage.delete(f"{self.place}/{name}")
 
     def _examples(self) -> DataFrame:
         """Measure the example words, in a block of their own."""
@@ -421,6 +431,12 @@ class Calibration:
                         **dict(zip(("difference", "low", "high"), numbers, strict=True)),
                     }
 
+    def _guarantees(self) -> Iterator[dict[str, Any]]:
+        for name, grid in self.plan.settings:
+            distances = Distances.measure(grid[0].metric(self.embedding))
+            for configured in grid:
+                yield {"setting": name, **configured.guarantee(self.embedding, distances).to_json()}
+
     def _report(
         self,
         words: DataFrame,
@@ -439,11 +455,7 @@ class Calibration:
                 "runs": self.plan.runs,
                 "sample": {"words": self.plan.words, "blocks": self.plan.blocks},
                 "distances": {name: _distances(grid[0], self.embedding) for name, grid in settings},
-                "guarantee": [
-                    {"setting": name, **m.guarantee(self.embedding).to_json()}
-                    for name, grid in settings
-                    for m in grid
-                ],
+                "guarantee": list(self._guarantees()),
                 "summary": summary,
                 "gains": list(self._gains(words)),
                 "target": found,

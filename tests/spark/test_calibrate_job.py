@@ -310,6 +310,26 @@ def test_a_folder_is_replaced_only_where_asked_and_known(
     assert (tmp_path / "mine.txt").exists()
 
 
+def test_a_calibration_is_replaced_when_its_successor_is_measured(
+    ring: Embedding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rejects removal at the start, and tables of the old calibration left among the new."""
+    place, small = tmp_path / "out", {"words": 2, "runs": 5, "epsilon": (2.0,)}
+    old = run(ring, place, transitions=True, **small)
+
+    def fails(*_: Any) -> None:
+        raise RuntimeError
+
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError):
+        patch.setattr(calibrate.Calibration, "_summary", fails)
+        run(ring, place, overwrite=True, noise_seed=1, **small)
+    assert json.loads((place / "calibration.json").read_text()) == old
+    assert (place / "transitions").exists()
+    new = run(ring, place, overwrite=True, noise_seed=2, **small)
+    assert new["options"]["noise-seed"] == 2
+    assert not (place / "transitions").exists()
+
+
 # Target and comparison
 
 

@@ -322,18 +322,17 @@ def test_a_hostile_table(dptext: Command, ring: Embedding, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("rows", "message"),
+    ("kind", "rows", "message"),
     [
-        ([[1.0, 2.0], [1.0]], "unequal lengths, or empty ones.*Got: v: 1 to 2"),
-        ([[], []], "Got: v: 0 to 0"),
-        ([[1.0, 2.0], [77.5, math.nan]], "1 elements that are infinite or no number in one batch"),
-        ([[1.0, 2.0], [77.5, -math.inf]], "1 elements that are infinite"),
-        ([[1.0, 2.0], [77.5, None]], "1 elements that are null"),
-        ([[1.0, 2.0], [77.5, 1e30]], "too long to be released.*1 longer vectors.*lower --epsilon"),
+        (FLOATS, [[1.0, 2.0], [1.0]], "unequal lengths, or empty ones.*Got: v: 1 to 2"),
+        (DOUBLES, [[], []], "Got: v: 0 to 0"),
+        (DOUBLES, [[1.0, 2.0], [77.5, math.nan]], "1 elements that are infinite or no number in one batch"),
+        (FLOATS, [[1.0, 2.0], [77.5, -math.inf]], "1 elements that are infinite"),
+        (DOUBLES, [[1.0, 2.0], [77.5, None]], "1 elements that are null"),
+        (FLOATS, [[1.0, 2.0], [77.5, 1e30]], "too long to be released.*1 longer vectors.*lower --epsilon"),
     ],
     ids=["unequal", "empty", "nan", "infinite", "null", "long"],
 )
-@pytest.mark.parametrize("kind", [FLOATS, DOUBLES], ids=["float", "double"])
 def test_vectors_that_cannot_be_released(
     dptext: Command, tmp_path: Path, kind: pa.DataType, rows: list[Any], message: str
 ) -> None:

@@ -168,6 +168,20 @@ def _role(process: psutil.Process) -> str:
     return "worker" if parent is not None and "pyspark.daemon" in parent.cmdline() else "worker daemon"
 
 
+def run_job(command: list[str]) -> tuple[float, dict[str, float]]:
+    """Run a job; give its seconds, and its peaks of memory in MB by role."""
+    start = time.perf_counter()
+    job = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    memory = Memory(job.pid)
+    memory.start()
+    if job.wait():
+        sys.exit(f"the job failed with exit code {job.returncode}")
+    seconds = time.perf_counter() - start
+    memory.stop.set()
+    memory.join()
+    return seconds, memory.peaks
+
+
 @click.command()
 @click.option("--words", type=int, help="take about that many words; default: all of the novels")
 @click.option("--epsilon", default=15.0)
@@ -192,21 +206,14 @@ def main(words: int | None, epsilon: float, options: tuple[str, ...]) -> None:
             *("--output", str(output), "--embedding", str(bundle), "--text", "text", "--id", "id"),
             *("--epsilon", str(epsilon), *(options or ("--mechanism", "laplace"))),
         ]
-        start = time.perf_counter()
-        job = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        memory = Memory(job.pid)
-        memory.start()
-        if job.wait():
-            sys.exit(f"the job failed with exit code {job.returncode}")
-        seconds = time.perf_counter() - start
-        memory.stop.set()
+        seconds, peaks = run_job(command)
         kernel.append(on_all_cores(kernel_tokens, bundle, epsilon, SECONDS))
         sgemm.append(on_all_cores(sgemm_flops, SECONDS))
         report = json.loads(Path(f"{output}.report.json").read_text())["columns"]["text"]
         perturbed = report["replaced"] + report["unchanged"]
         matrix = embedding.vectors.nbytes / 2**20
     # Sampled while workers start, shares are of different moments: take those of all processes.
-    shares = [v for k, v in sorted(memory.peaks.items()) if k.startswith("matrix PSS, sum")]
+    shares = [v for k, v in sorted(peaks.items()) if k.startswith("matrix PSS, sum")]
     result = {
         "cores": CORES,
         "words": tokens,
@@ -220,7 +227,7 @@ def main(words: int | None, epsilon: float, options: tuple[str, ...]) -> None:
         "noise / whole token": round(np.mean(perturbed / seconds) / noise, 3),
         "matrix, MB": round(matrix, 1),
         "matrix PSS over all processes / matrix": round(shares[-1] / matrix, 3) if shares else None,
-        "peak memory, MB": {name: round(value, 1) for name, value in sorted(memory.peaks.items())},
+        "peak memory, MB": {name: round(value, 1) for name, value in sorted(peaks.items())},
     }
     click.echo(json.dumps(result, indent=2))
 

@@ -10,7 +10,6 @@ report the ratio, the seconds belong to the machine.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import tempfile
 import time
@@ -18,7 +17,7 @@ from pathlib import Path
 
 import click
 import numpy as np
-from benchmark import CORES, Memory, on_all_cores
+from benchmark import CORES, on_all_cores, run_job
 from estimator_speed import epsilons, made
 from threadpoolctl import threadpool_limits
 
@@ -58,15 +57,8 @@ def main(bundle: Path, words: int, runs: int, name: str, seconds: float) -> None
             *("--output", f"{folder}/calibration", "--mechanism", name, "--epsilon", *map(str, grid)),
             *("--words", str(words), "--runs", str(runs)),
         ]
-        start = time.perf_counter()
-        job = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        memory = Memory(job.pid)
-        memory.start()
-        if job.wait():
-            sys.exit(f"the job failed with exit code {job.returncode}")
-        rate = words * runs * len(grid) / (time.perf_counter() - start)
-        memory.stop.set()
-        memory.join()
+        job_seconds, peaks = run_job(command)
+        rate = words * runs * len(grid) / job_seconds
         summary = json.loads(Path(folder, "calibration", "calibration.json").read_text())["summary"]
     plain.append(on_all_cores(plain_draws, bundle, name, grid, seconds))
     result = {
@@ -78,7 +70,7 @@ def main(bundle: Path, words: int, runs: int, name: str, seconds: float) -> None
         "plain runs, draws/s, before and after": [round(p) for p in plain],
         "job, draws/s, end to end with Spark's start and all tables": round(rate),
         "job / plain runs": round(rate / float(np.mean(plain)), 1),
-        "peak memory, MB": {name: round(value) for name, value in sorted(memory.peaks.items())},
+        "peak memory, MB": {name: round(value) for name, value in sorted(peaks.items())},
     }
     click.echo(json.dumps(result, indent=2))
 

@@ -114,8 +114,16 @@ class TableOptions(Options):
     key_file: Path | None = Field(
         None, description="32-byte key, mode 0600, for a repeatable release; default: a fresh key, never kept"
     )
+    where: str | None = Field(
+        None,
+        min_length=1,
+        description="SQL condition that rows must meet; left out of the report, but Spark's own logs show it",
+    )
     salt: str = Field("", description="keeps tables apart that share a key and ids")
     trust_id: bool = Field(False, description="skip the check that ids are unique and not null")
+    compression: Literal["snappy", "zstd", "gzip", "lz4_raw", "none"] = Field(
+        "snappy", description="of the output's files: snappy, zstd, gzip, lz4_raw or none"
+    )
     report: str | None = Field(None, description="where the report goes; default: OUTPUT.report.json")
     overwrite: bool = Field(False, description="replace an output table that exists")
     dry_run: bool = Field(False, description="check everything, print the guarantee, write nothing")
@@ -143,9 +151,10 @@ class TableOptions(Options):
         return NoiseKey.read(self.key_file) if self.key_file else NoiseKey.generate()
 
     def to_json(self) -> dict[str, Any]:
-        """Give the options as JSON-ready values; the key file's place is left out."""
-        values = self.model_dump(mode="json", by_alias=True, exclude={"mechanism", "key_file"})
-        return {**values, "key": "file" if self.key_file else "fresh, not kept"}
+        """Give the options as JSON-ready values, without the key file's place and the filter's text."""
+        values = self.model_dump(mode="json", by_alias=True, exclude={"mechanism", "key_file", "where"})
+        where = "given, not kept" if self.where else None
+        return {**values, "where": where, "key": "file" if self.key_file else "fresh, not kept"}
 
 
 class PrivatizeOptions(TableOptions):

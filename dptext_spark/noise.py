@@ -6,7 +6,7 @@ function is BLAKE2b in keyed mode (key derivation) followed by AES-256 in counte
 
     release key = BLAKE2b(key,         format version, salt, noise law with epsilon, bundle)
     column key  = BLAKE2b(release key, column, purpose, words_per_position)
-    row key     = BLAKE2b(column key,  row id, row content)
+    row key     = BLAKE2b(column key,  row id[, place in the row's arrays], content)
     words       = AES-256-CTR(row key), word j of position i at offset i * words_per_position + j
 
 Every field is length-prefixed, so that no two contexts serialize to the same bytes.

@@ -61,6 +61,7 @@ class Report:
         release_words: Size of the release vocabulary.
         row_id: Where row ids come from, in words.
         kept: Columns that pass raw.
+        remarks: What else the output tells or lacks, in sentences.
         rows: Rows read and written; None before the run.
         columns: Counts of each sanitized column; empty before the run.
         calibration: What was measured beforehand, if anything.
@@ -73,13 +74,14 @@ class Report:
     release_words: int
     row_id: str
     kept: tuple[str, ...]
+    remarks: tuple[str, ...] = ()
     rows: int | None = None
     columns: Mapping[str, ColumnCounts]
     calibration: Excerpt | None = None
 
     def scope(self) -> list[str]:
         """Say what is covered and what is not."""
-        return [*self.policy.describe(), *_table_scope(self.kept)]
+        return [*self.policy.describe(), *_table_scope(self.kept), *self.remarks]
 
     def to_json(self) -> str:
         """Write the report as JSON text."""
@@ -174,6 +176,7 @@ class VectorReport:
         embedding: The bundle of the words; None where there are no texts.
         row_id: Where row ids come from, in words.
         kept: Columns that pass raw.
+        remarks: What else the output tells or lacks, in sentences.
         rows: Rows read and written; None before the run.
         columns: The released columns.
     """
@@ -182,6 +185,7 @@ class VectorReport:
     embedding: Embedding | None
     row_id: str
     kept: tuple[str, ...]
+    remarks: tuple[str, ...] = ()
     rows: int | None = None
     columns: Mapping[str, VectorColumn]
 
@@ -193,7 +197,7 @@ class VectorReport:
         """Say what is covered and what is not."""
         empty = [name for name, column in self.columns.items() if column.mechanism is None]
         told = [f"Columns without a single vector, null in every row: {', '.join(empty)}."] if empty else []
-        return [*told, *_table_scope(self.kept)]
+        return [*told, *_table_scope(self.kept), *self.remarks]
 
     def to_json(self) -> str:
         """Write the report as JSON text."""

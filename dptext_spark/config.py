@@ -138,6 +138,11 @@ class TableOptions(Options):
         """What the job writes beside its output: a name, the option that moves it, and its path."""
         return (("Report", "--report", self.report_path),)
 
+    @property
+    def places(self) -> tuple[tuple[str, str, str], ...]:
+        """All that must lie apart, as in :attr:`files`."""
+        return (("Input", "--input", self.input), ("Output", "--output", self.output), *self.files)
+
     def beside(self, ending: str) -> str:
         """Give the path of a file that lies beside the output."""
         return f"{self.output.rstrip('/')}.{ending}"
@@ -172,6 +177,20 @@ class PrivatizeOptions(TableOptions):
     calibration: str | None = Field(
         None, description="folder that dptext calibrate wrote for this release, to be quoted in the report"
     )
+    incremental: str | None = Field(
+        None,
+        min_length=1,
+        description="folder of a checkpoint: add the files that are new since the last run to the output",
+    )
+    batch_files: int | None = Field(
+        None, ge=1, description="with --incremental: files added at once, at most; default: all that are new"
+    )
+
+    @property
+    def places(self) -> tuple[tuple[str, str, str], ...]:
+        """See :attr:`TableOptions.places`; the checkpoint too."""
+        checkpoint = [("Checkpoint", "--incremental", self.incremental)] if self.incremental else []
+        return (*super().places, *checkpoint)
 
     @property
     def policy(self) -> TextPolicy:
@@ -334,6 +353,7 @@ class Release:
             lambda: Embedding.open(options.embedding),
             lambda: options.policy,
         )
+        self.key: NoiseKey = key
         self.embedding: Embedding = embedding
         self.policy: TextPolicy = policy
         self.release_words, prepared = all_of(
@@ -379,7 +399,11 @@ def privatize_options(values: Mapping[str, Any]) -> PrivatizeOptions:
         ConfigError: Lists every option that is wrong.
     """
     return _with_mechanism(
-        "privatize", PrivatizeOptions, values, lambda given: _check_columns(given, "text", "tokens")
+        "privatize",
+        PrivatizeOptions,
+        values,
+        lambda given: _check_columns(given, "text", "tokens"),
+        _check_incremental,
     )
 
 
@@ -456,6 +480,26 @@ def _with_mechanism(
         lambda: kind(**{**given, "mechanism": _STAND_IN}),
     )
     return kind(**{**given, "mechanism": built})
+
+
+def _check_incremental(given: Mapping[str, Any]) -> None:
+    if "incremental" not in given:
+        if "batch-files" in given:
+            raise ConfigError("Option --batch-files is for --incremental runs")
+        return
+    if "key-file" not in given:
+        raise ConfigError(
+            "Option --incremental needs --key-file",
+            do="Make one with: (umask 077; openssl rand -hex 32 > KEYFILE); a batch that is tried again then "
+            "gets the same noise",
+        )
+    if given.get("overwrite"):
+        raise ConfigError("Options --incremental and --overwrite do not go together")
+    if "id" in given and not given.get("trust-id"):
+        raise ConfigError(
+            "Option --incremental cannot check that --id names every row of all runs once",
+            do="Leave it out to name rows by file and position, or vouch for it with --trust-id",
+        )
 
 
 def _check_worlds(given: Mapping[str, Any]) -> None:

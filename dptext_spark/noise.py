@@ -93,6 +93,10 @@ class NoiseKey:
         """Derive the key of a context; ``fields`` are length-prefixed, so their borders matter."""
         return NoiseKey(_keyed_hash(self.secret, fields))
 
+    def seal(self, text: str) -> str:
+        """Give a keyed hash by which equal texts are known again; it tells nothing without the key."""
+        return self.derive(b"seal", text.encode()).secret.hex()
+
 
 def _decode(content: bytes, path: Path) -> bytes:
     if len(content) == KEY_BYTES:

@@ -63,6 +63,7 @@ class Report:
         kept: Columns that pass raw.
         remarks: What else the output tells or lacks, in sentences.
         rows: Rows read and written; None before the run.
+        added_rows: Those that this run added to what runs before had written; None without --incremental.
         columns: Counts of each sanitized column; empty before the run.
         calibration: What was measured beforehand, if anything.
     """
@@ -76,6 +77,7 @@ class Report:
     kept: tuple[str, ...]
     remarks: tuple[str, ...] = ()
     rows: int | None = None
+    added_rows: int | None = None
     columns: Mapping[str, ColumnCounts]
     calibration: Excerpt | None = None
 
@@ -94,6 +96,7 @@ class Report:
             "embedding": {**embedding_json(self.embedding), "release_words": self.release_words},
             **({"calibration": self.calibration.to_json()} if self.calibration else {}),
             "rows": self.rows,
+            **({"added_rows": self.added_rows} if self.added_rows is not None else {}),
             "columns": {name: counts.to_json(self.policy.oov) for name, counts in self.columns.items()},
             "versions": versions(),
         }
@@ -111,7 +114,8 @@ class Report:
     def describe_counts(self) -> str:
         """Say what was done to the words of each column."""
         lines = [f"{name}: {self._count_line(counts)}" for name, counts in self.columns.items()]
-        return "\n".join([f"Rows: {self.rows:,}", *lines])
+        added = "" if self.added_rows is None else f", {self.added_rows:,} of them added by this run"
+        return "\n".join([f"Rows: {self.rows:,}{added}", *lines])
 
     def _count_line(self, counts: ColumnCounts) -> str:
         total = max(counts.tokens, 1)

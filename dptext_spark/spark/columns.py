@@ -60,7 +60,7 @@ class WorkPlan(Protocol):
         """Get ready in this process, once per process."""
 
 
-_NO_TYPES: Final[Mapping[str, DataType]] = MappingProxyType({})
+NO_TYPES: Final[Mapping[str, DataType]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,7 +165,7 @@ class TableColumns:
         plan: WorkPlan,
         row_id: Column | None = None,
         *,
-        types: Mapping[str, DataType] = _NO_TYPES,
+        types: Mapping[str, DataType] = NO_TYPES,
         observation: Observation | None = None,
     ) -> DataFrame:
         """Sanitize the columns of a frame, lazily.
@@ -177,19 +177,44 @@ class TableColumns:
             types: Types of sanitized columns that differ from the frame's.
             observation: Receives ``rows`` and the counters of each column once the result is written.
         """
+        selected = self.select(df, row_id)
+        return self.sanitize_selected(selected, df.schema, plan, types=types, observation=observation)
+
+    def schema(self, table: StructType) -> StructType:
+        """Leave in the table's schema what is sanitized or kept."""
+        fields = self._fields(table)
+        schema: StructType = prune(table, [fields[name].path for name in (*self.sanitized, *self.keep)])
+        return schema
+
+    def select(self, df: DataFrame, row_id: Column | None = None) -> DataFrame:
+        """Leave in a frame what workers read: the output's columns, row ids, slots if any."""
         fields = self._fields(df.schema)
-        schema = prune(df.schema, [fields[name].path for name in (*self.sanitized, *self.keep)])
-        counters = [counter(name, c) for name in self.sanitized for c in plan.counters]
-        inputs = [pruned(quoted(f.name), df.schema[f.name].dataType, f.dataType) for f in schema.fields]
-        inputs.append((fields[str(self.id)].column if row_id is None else row_id).cast("string"))
-        inputs += [fields[self.slots].column] if self.slots else []
+        columns = [
+            pruned(quoted(field.name), df.schema[field.name].dataType, field.dataType)
+            for field in self.schema(df.schema).fields
+        ]
+        columns.append((fields[str(self.id)].column if row_id is None else row_id).cast("string"))
+        columns += [fields[self.slots].column] if self.slots else []
+        return df.select(*[c.alias(n) for c, n in zip(columns, _positional(len(columns)), strict=True)])
+
+    def sanitize_selected(
+        self,
+        selected: DataFrame,
+        table: StructType,
+        plan: WorkPlan,
+        *,
+        types: Mapping[str, DataType] = NO_TYPES,
+        observation: Observation | None = None,
+    ) -> DataFrame:
+        """Sanitize what :meth:`select` left of a table of this schema; see :meth:`sanitize`."""
+        fields, schema = self._fields(table), self.schema(table)
         routes = tuple((name, fields[name].route(schema)) for name in self.sanitized)
         batches = partial(_sanitize_batches, plan, routes, len(schema))
+        counters = [counter(name, c) for name in self.sanitized for c in plan.counters]
         outputs = [_retyped(field, types.get(field.name)) for field in schema.fields]
         outputs += [StructField(name, LongType()) for name in counters]
         inner = _positional(len(outputs))
-        result = df.select(*[c.alias(n) for c, n in zip(inputs, _positional(len(inputs)), strict=True)])
-        result = result.mapInArrow(batches, _renamed(outputs, inner))
+        result = selected.mapInArrow(batches, _renamed(outputs, inner))
         if observation is not None:
             sums = [F.sum(n).alias(c) for n, c in zip(inner[len(schema) :], counters, strict=True)]
             result = result.observe(observation, F.count(F.lit(1)).alias("rows"), *sums)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -27,6 +27,7 @@ class Source:
         df: All its rows.
         partitions: Columns that are named by folders ``COLUMN=VALUE``, the outermost first; strings, so
             that ``007`` stays ``007``.
+        is_folder: Whether files may be added to it.
         root: Regular expression of what stands before a file's path below the input; None for a pattern,
             which is no folder that files lie below.
     """
@@ -34,6 +35,7 @@ class Source:
     path: str
     df: DataFrame
     partitions: tuple[str, ...]
+    is_folder: bool
     root: str | None
 
     @classmethod
@@ -60,7 +62,9 @@ class Source:
                 got=condition(error),
             ) from None
         partitions = tuple(_analyzed(df).relation().partitionSchema().fieldNames())
-        return cls(path=path, df=df, partitions=partitions, root=_root(storage, path, df.inputFiles()))
+        root = _root(storage, path, df.inputFiles())
+        is_folder = root is not None and not storage.is_file(path)
+        return cls(path=path, df=df, partitions=partitions, is_folder=is_folder, root=root)
 
     @property
     def position(self) -> Column:
@@ -79,6 +83,22 @@ class Source:
         metadata = self.df.metadataColumn("_metadata")  # unlike a name it cannot mean a column of the table
         path = F.regexp_replace(metadata["file_path"], self.root, "")
         return F.concat_ws("\n", metadata["row_index"].cast("string"), path)
+
+    def stream(self, batch_files: int | None) -> Source:
+        """Give the same table as a stream of its files, in batches of at most so many.
+
+        Raises:
+            ConfigError: It is no folder, to which files could be added.
+        """
+        if not self.is_folder:
+            raise ConfigError(
+                "New files cannot be told apart under this --input", allowed="a folder", got=self.path
+            )
+        # By default Spark passes over files that are a week older than the newest one it saw.
+        reader = self.df.sparkSession.readStream.schema(self.df.schema).option("maxFileAge", "36500d")
+        if batch_files is not None:
+            reader = reader.option("maxFilesPerTrigger", batch_files)
+        return replace(self, df=reader.parquet(self.path))
 
 
 def _root(storage: Storage, path: str, files: Iterable[str]) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -11,6 +12,11 @@ from pyspark.sql import SparkSession
 
 from dptext_spark.errors import ConfigError, JobError
 from dptext_spark.spark.failures import condition
+
+
+def literal(path: str) -> str:
+    """Write a path as a pattern that stands for it alone."""
+    return re.sub(r"([\\{}\[\]*?])", r"\\\1", path)
 
 
 class Storage:
@@ -54,10 +60,15 @@ class Storage:
         )
         return "/".join([folder.rstrip("/"), *missing])
 
+    def local(self, path: str) -> str | None:
+        """Give the path on this machine; None where it lies elsewhere."""
+        uri = self._at(path)[1].toUri()
+        return str(uri.getPath()) if uri.getScheme() == "file" else None
+
     def matches(self, pattern: str) -> list[str]:
-        """Give the paths that a path or pattern stands for; itself where nothing is there."""
+        """Give the paths that a path or pattern stands for."""
         system, place = self._at(pattern)
-        return [str(status.getPath().toString()) for status in system.globStatus(place) or ()] or [pattern]
+        return [str(status.getPath().toString()) for status in system.globStatus(place) or ()]
 
     def url_path(self, path: str) -> str:
         """Give the URL-encoded path without scheme and host."""

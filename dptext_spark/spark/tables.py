@@ -5,25 +5,20 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from pyspark.sql import Column, DataFrame, DataFrameWriter, Observation, SparkSession
+from pyspark.sql.types import DataType
 
-from dptext_spark.calibration import record
-from dptext_spark.calibration.record import Excerpt
-from dptext_spark.config import PrivatizeOptions, Release, TableOptions
+from dptext_spark.config import TableOptions
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.jvm import ensure_java
-from dptext_spark.privatizer import COUNTERS
-from dptext_spark.report import ColumnCounts, Report
-from dptext_spark.spark.columns import TableColumns, check_ids, counter
-from dptext_spark.spark.distribution import BundleFiles
+from dptext_spark.spark.columns import NO_TYPES, TableColumns, WorkPlan, counter
 from dptext_spark.spark.failures import plain_errors
-from dptext_spark.spark.frames import Plan
 from dptext_spark.spark.source import Source, where
 from dptext_spark.spark.storage import Storage
 
@@ -77,7 +72,7 @@ class Job:
     source: Source
 
     @classmethod
-    def open(cls, app: str, options: TableOptions, columns: TableColumns) -> Job:
+    def open(cls, app: str, options: TableOptions, columns: TableColumns) -> Self:
         """Start Spark and check paths, columns and filter; no row is read.
 
         Raises:
@@ -86,7 +81,8 @@ class Job:
         spark = session(app)
         storage = Storage(spark)
         with plain_errors("The paths of input, output or report could not be looked up"):
-            _check_output(storage, options)
+            _check_places(storage, options)
+            cls.check_output(storage, options)
         source = Source.open(spark, storage, options.input)
         columns.check(source.df)
         if folders := [name for name in columns.sanitized if name in source.partitions]:
@@ -97,6 +93,33 @@ class Job:
         job = cls(options=options, storage=storage, source=source)
         _ = job.df, job.row_id  # what is wrong with them is said now
         return job
+
+    @classmethod
+    def check_output(cls, storage: Storage, options: TableOptions) -> None:
+        """Refuse to replace what exists, unless told to.
+
+        Raises:
+            ConfigError: Output or report exist, or the output is none of a finished job.
+        """
+        for what, option, path in options.files:
+            if not options.overwrite and storage.exists(path):
+                raise ConfigError(
+                    f"The {what.lower()} {path} exists",
+                    do=f"Choose another place with {option}, or replace it with --overwrite",
+                )
+        if not storage.exists(options.output):
+            return
+        if not options.overwrite:
+            raise ConfigError(
+                f"The output {options.output} exists",
+                do="Choose another --output, or replace it with --overwrite",
+            )
+        if not storage.exists(f"{options.output}/_SUCCESS"):
+            raise ConfigError(
+                f"The output {options.output} is not a table that a finished job wrote",
+                allowed="with --overwrite, a folder with a _SUCCESS file",
+                do="Remove it by hand if it may go",
+            )
 
     @cached_property
     def df(self) -> DataFrame:
@@ -144,6 +167,26 @@ class Job:
         """The id column that is to be checked, if any."""
         return None if self.options.trust_id else self.options.id
 
+    def sanitize(
+        self, columns: TableColumns, plan: WorkPlan, types: Mapping[str, DataType] = NO_TYPES
+    ) -> Mapping[str, Any]:
+        """Sanitize the table and write the output.
+
+        Args:
+            columns: What is sanitized and kept.
+            plan: What workers need.
+            types: Types of sanitized columns that differ from the input's.
+
+        Returns:
+            The number of ``rows`` and the sums of the counters.
+
+        Raises:
+            JobError: Spark or the file system failed.
+        """
+        observation = Observation("dptext")
+        self.write(columns.sanitize(self.df, plan, self.row_id, types=types, observation=observation))
+        return observation.get
+
     def write(self, result: DataFrame) -> None:
         """Write the output; what is under its name is always whole.
 
@@ -160,7 +203,7 @@ class Job:
             self.storage.delete(making)
 
     def writer(self, result: DataFrame) -> DataFrameWriter:
-        """Get ready to write with the input's partitions."""
+        """Get ready to write in the input's partitions."""
         return result.write.partitionBy(*self.partitions).option("compression", self.options.compression)
 
     def write_beside(self, what: str, path: str, text: str) -> None:
@@ -173,73 +216,6 @@ class Job:
             self.storage.write(path, text)
 
 
-def run_privatize(options: PrivatizeOptions) -> Report:
-    """Run ``dptext privatize``: check, read once, write once, report.
-
-    The table appears under its name when it is complete, and not at all if the run fails.
-
-    Returns:
-        The report, which lies beside the output too (unless it is a dry run).
-
-    Raises:
-        DptextError: Options or input are wrong (before any data is read), or the job failed.
-    """
-    release = Release(options)
-    columns = TableColumns(
-        text=options.text,
-        tokens=options.tokens,
-        keep=options.keep,
-        id=options.id,
-        slots=release.policy.slots_column,
-    )
-    job = Job.open("dptext privatize", options, columns)
-    report = Report(
-        calibration=_calibration(job.storage, options, release),
-        options=options.to_json(),
-        guarantee=release.guarantee,
-        policy=release.policy,
-        embedding=release.embedding,
-        release_words=release.release_words,
-        row_id=job.row_id_words,
-        kept=options.keep,
-        remarks=tuple(job.remarks),
-        columns={},
-    )
-    with plain_errors():
-        if job.checked_id is not None:
-            check_ids(job.df, job.checked_id)
-        if options.dry_run:
-            return report
-        plan = Plan(
-            bundle=BundleFiles.send(job.df.sparkSession, release.embedding),
-            mechanism=release.mechanism,
-            noise=release.noise,
-            policy=release.policy,
-            release_words=release.release_words,
-        )
-        observation = Observation("dptext")
-        job.write(columns.sanitize(job.df, plan, job.row_id, observation=observation))
-    found = observation.get
-    counts = column_counts(columns.sanitized, COUNTERS, found)
-    report = replace(
-        report, rows=found["rows"], columns={name: ColumnCounts(**c) for name, c in counts.items()}
-    )
-    job.write_beside("report", options.report_path, report.to_json())
-    return report
-
-
-def _calibration(storage: Storage, options: PrivatizeOptions, release: Release) -> Excerpt | None:
-    if options.calibration is None:
-        return None
-    return Excerpt.of(
-        options.calibration,
-        record.read(options.calibration, storage.read),
-        embedding=release.embedding,
-        mechanism=release.mechanism,
-        release_words=release.release_words,
-    )
-
-
 def column_counts(
     columns: Iterable[str], counters: Iterable[str], found: Mapping[str, Any]
 ) -> dict[str, dict[str, int]]:
@@ -248,34 +224,14 @@ def column_counts(
     return {name: {c: found[counter(name, c)] or 0 for c in counters} for name in columns}
 
 
-def _check_output(storage: Storage, options: TableOptions) -> None:
-    places = [("Input", "--input", options.input), ("Output", "--output", options.output), *options.files]
-    for (other, _, source), (what, option, target) in combinations(places, 2):
+def _check_places(storage: Storage, options: TableOptions) -> None:
+    for (other, _, source), (what, option, target) in combinations(options.places, 2):
         _check_apart(storage, f"{what} and {other.lower()}", option, source, target)
-    for what, option, path in options.files:
-        if not options.overwrite and storage.exists(path):
-            raise ConfigError(
-                f"The {what.lower()} {path} exists",
-                do=f"Choose another place with {option}, or replace it with --overwrite",
-            )
-    if not storage.exists(options.output):
-        return
-    if not options.overwrite:
-        raise ConfigError(
-            f"The output {options.output} exists",
-            do="Choose another --output, or replace it with --overwrite",
-        )
-    if not storage.exists(f"{options.output}/_SUCCESS"):
-        raise ConfigError(
-            f"The output {options.output} is not a table that a finished job wrote",
-            allowed="with --overwrite, a folder with a _SUCCESS file",
-            do="Remove it by hand if it may go",
-        )
 
 
 def _check_apart(storage: Storage, what: str, option: str, source: str, target: str) -> None:
     goal = storage.real(target)
-    for place in map(storage.real, storage.matches(source)):
+    for place in map(storage.real, storage.matches(source) or [source]):
         if f"{place}/".startswith(f"{goal}/") or f"{goal}/".startswith(f"{place}/"):
             raise ConfigError(
                 f"{what} lie inside one another", got=f"{place} and {goal}", do=f"Choose another {option}"

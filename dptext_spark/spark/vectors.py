@@ -9,7 +9,6 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pyspark.sql import Observation
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, FloatType
 
@@ -124,9 +123,7 @@ def run_vectors(options: VectorsOptions) -> VectorReport:
             return report
         plan = _plan(job, key, report)
         types = {name: ArrayType(FloatType()) for name in options.text}
-        observation = Observation("dptext")
-        job.write(columns.sanitize(job.df, plan, job.row_id, types=types, observation=observation))
-    found = observation.get
+        found = job.sanitize(columns, plan, types)
     counts = column_counts(columns.sanitized, VECTOR_COUNTERS, found)
     counted = {name: replace(column, counts=counts[name]) for name, column in report.columns.items()}
     report = replace(report, rows=found["rows"], columns=counted)

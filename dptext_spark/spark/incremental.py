@@ -26,18 +26,16 @@ from dptext_spark.spark.storage import Storage, literal
 from dptext_spark.spark.tables import Job
 
 # Options that change neither which words come out nor where; the bundle counts by its fingerprint.
-_FREE: Final = frozenset(
-    [
-        "batch-files",
-        "calibration",
-        "compression",
-        "dry-run",
-        "embedding",
-        "incremental",
-        "overwrite",
-        "report",
-    ]
-)
+_FREE: Final = {
+    "batch-files",
+    "calibration",
+    "compression",
+    "dry-run",
+    "embedding",
+    "incremental",
+    "overwrite",
+    "report",
+}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -212,5 +212,7 @@ class GrowingJob(Job):
         folders = "".join("/*" for _ in self.partitions)
         for path in self.storage.matches(f"{literal(self.options.output)}{folders}/{name}-*"):
             self.storage.delete(path)
+        # Hadoop's committer adds whatever finished tasks left there, those of a killed run too.
+        self.storage.delete(f"{self.options.output}/_temporary")
         writer = self.writer(result).option("mapreduce.output.basename", name)
         writer.mode("append").parquet(self.options.output)

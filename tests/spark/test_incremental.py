@@ -147,7 +147,7 @@ def test_a_kill_loses_and_repeats_nothing(
 ) -> None:
     """SIGKILL of the driver and its JVM after the second of three batches was written, before it was noted.
 
-    Rejects an output to which the second attempt of a batch is added.
+    Rejects an output to which the second attempt of a batch is added, or what tasks of the first one left.
     """
     for number in range(3):
         add_file(number)
@@ -159,9 +159,11 @@ def test_a_kill_loses_and_repeats_nothing(
     done = command(*killed, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)})
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert len(read(tmp_path / "out")) == 12
-    left = tmp_path / "out" / "_temporary" / "0" / "part-0.parquet"  # as a kill during the write leaves it
-    left.parent.mkdir(parents=True)
-    left.touch()
+    # A kill before that leaves the files of finished tasks as well, which the next commit would add.
+    left = tmp_path / "out" / "_temporary" / "0" / "task_20260101000000_0000_m_000000"
+    left.mkdir(parents=True)
+    for file in (tmp_path / "out").glob("batch-000001-*"):
+        shutil.copy(file, left)
 
     report = grow()
     assert (report.rows, report.added_rows) == (18, 12)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -13,7 +14,6 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from filelock import FileLock
 from pyspark.sql import SparkSession
 
 from dptext_spark.embedding import Embedding
@@ -230,8 +230,10 @@ def test_checkpoint_and_output_belong_together(
     grow(dry_run=True)
     assert {path.name for path in tmp_path.iterdir()} == {"in"}
     grow()
-    with FileLock(tmp_path / "checkpoint" / "lock"), pytest.raises(JobError, match="Another run works with"):
-        grow()
+    with (tmp_path / "checkpoint" / "lock").open("wb") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        with pytest.raises(JobError, match="Another run works with this checkpoint"):
+            grow()
     shutil.move(tmp_path / "out", tmp_path / "moved")
     with pytest.raises(ConfigError, match="to which new files are to be added, is gone"):
         grow()

@@ -28,6 +28,7 @@ from dptext_spark.privatizer import check_release_words
 from dptext_spark.report import embedding_json, versions
 from dptext_spark.spark.blocks import CELL_SCHEMA, SCHEMA, Plan, estimator_of, measure_batches, name_batches
 from dptext_spark.spark.distribution import BundleFiles
+from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.statistics import (
     BATCHES,
     DENIABILITY,
@@ -41,7 +42,8 @@ from dptext_spark.spark.statistics import (
     quantile,
     with_deniability,
 )
-from dptext_spark.spark.tables import Storage, plain_errors, session
+from dptext_spark.spark.storage import Storage
+from dptext_spark.spark.tables import session
 
 PARTS: Final = ".parts"
 """Folder, inside the calibration's, of what is done already while a run is not finished."""

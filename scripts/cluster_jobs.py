@@ -138,7 +138,7 @@ def settled(folder: Path) -> dict[str, Path]:
 def content(file: Path) -> list[Any]:
     """A file's bytes; of a Parquet file those before the footer, and all that the footer says.
 
-    The footer lists the encodings of a column in the order of a hash set of Java objects: another one in every JVM.
+    The footer lists the encodings of a column in the order of a Java hash set, which is another in every JVM.
     """
     data = file.read_bytes()
     if file.suffix != ".parquet":

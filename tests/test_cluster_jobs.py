@@ -1,4 +1,4 @@
-"""scripts/test-cluster must find every difference between two runs of a job, and hide what it says is hidden."""
+"""scripts/test-cluster must find every difference between two runs, and hide what it says is hidden."""
 
 from __future__ import annotations
 

@@ -11,8 +11,9 @@ from pyspark.sql import SparkSession
 
 from dptext_spark.embedding import Embedding
 from dptext_spark.spark import tables
+from scripts.cluster import QUICK_JAVA
 from tests.helpers import worlds
-from tests.spark.helpers_tables import QUICK_JAVA, RING_WORDS, write_key
+from tests.spark.helpers_tables import RING_WORDS, write_key
 
 
 @pytest.fixture(scope="session")

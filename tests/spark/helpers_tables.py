@@ -17,10 +17,9 @@ from pyspark.sql import DataFrame
 from dptext_spark.config import privatize_options
 from dptext_spark.report import Report
 from dptext_spark.spark import run_privatize
+from scripts.cluster import QUICK_JAVA
 from tests.helpers.worlds import KEY
 
-# JVMs that live for a minute: compiling less is quicker.
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 ROOT = Path(__file__).parents[2]
 RING_WORDS = [f"w{row:02d}" for row in range(64)]
 
@@ -105,8 +104,3 @@ def command(*arguments: str | Path, env: Mapping[str, str] | None = None, cwd: P
         timeout=240,
         check=False,
     )
-
-
-def spark_script(name: str) -> Path:
-    """A script of the installed pyspark, beside this Python."""
-    return Path(sys.executable).with_name(name)

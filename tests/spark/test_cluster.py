@@ -5,12 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -26,31 +24,17 @@ from dptext_spark.cli import main
 from dptext_spark.errors import BundleError
 from dptext_spark.spark import distribution
 from dptext_spark.spark.distribution import BundleFiles
+from scripts.cluster import PATIENCE, QUICK_JAVA, Cluster, wait_for
 from tests.helpers.worlds import KEY
 from tests.spark.helpers_tables import (
     ROOT,
     by_id,
-    command,
     rows_of,
-    spark_environment,
-    spark_script,
     texts,
     write_table,
 )
 
 pytestmark = pytest.mark.spark
-
-PATIENCE = 120.0  # for what must happen sooner or later; nothing is measured
-
-
-def wait_for(condition: Callable[[], Any], what: str) -> Any:
-    end = time.monotonic() + PATIENCE
-    while time.monotonic() < end:
-        if found := condition():
-            return found
-        time.sleep(0.05)
-    raise TimeoutError(what)
-
 
 # Bundles on executors
 
@@ -203,54 +187,17 @@ for number, bundle in enumerate(bundles):
 """
 
 
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
-
-
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[str]:
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
     """Master and worker on loopback, the worker with room for two executors of one core."""
-    master_port, master_ui, worker_ui = free_ports(3)
-    (tmp_path / "host").mkdir()
-    environment = spark_environment() | {"TMPDIR": str(tmp_path / "host")}
-    master = f"spark://127.0.0.1:{master_port}"
-    launcher = [str(spark_script("spark-class"))]
-    commands = {
-        "master": f"org.apache.spark.deploy.master.Master --host 127.0.0.1 --port {master_port} "
-        f"--webui-port {master_ui}",
-        "worker": f"org.apache.spark.deploy.worker.Worker --host 127.0.0.1 --webui-port {worker_ui} "
-        f"--cores 2 --memory 2g --work-dir {tmp_path}/work {master}",
-    }
-    signs = {"master": "Starting Spark master", "worker": "Successfully registered with master"}
-    processes = []
-    try:
-        for name, line in commands.items():
-            log = tmp_path / f"{name}.log"
-            with log.open("wb") as file:
-                processes.append(
-                    subprocess.Popen(
-                        launcher + line.split(), stdout=file, stderr=file, env=environment, cwd=tmp_path
-                    )
-                )
-            wait_for(lambda log=log, name=name: signs[name] in log.read_text(), f"{name}: {log.read_text()}")
-        yield master
-    finally:
-        for process in processes:
-            family = [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]
-            for member in family:
-                member.kill()
-            process.wait()
+    quick = {"JAVA_TOOL_OPTIONS": QUICK_JAVA}
+    with Cluster(tmp_path / "cluster", workers=1, cores=2, memory="1g", env=quick) as started:
+        yield started
 
 
 @pytest.mark.e2e
 def test_a_cluster_gives_the_same_bytes_as_one_machine(
-    spark: SparkSession, cluster: str, ring: Embedding, key_file: Path, tmp_path: Path
+    spark: SparkSession, cluster: Cluster, ring: Embedding, key_file: Path, tmp_path: Path
 ) -> None:
     rows = {"id": list(range(400)), "text": [f"{text} Unheardof" for text in texts(400)]}
     table = write_table(tmp_path / "in" / "a.parquet", rows).parent
@@ -268,27 +215,9 @@ def test_a_cluster_gives_the_same_bytes_as_one_machine(
         "id",
     ]
     options += ["--mechanism", "laplace", "--epsilon", "1", "--text", "text"]
-    (tmp_path / "empty").mkdir()
-    submit = [spark_script("spark-submit"), "--master", cluster]
-    for setting in (
-        "spark.executor.cores=1",
-        "spark.executor.memory=512m",
-        "spark.executor.instances=2",
-        "spark.driver.host=127.0.0.1",
-        "spark.driver.bindAddress=127.0.0.1",
-        "spark.ui.enabled=false",
-        "spark.sql.shuffle.partitions=2",
-    ):
-        submit += ["--conf", setting]
+    conf = {"spark.executor.cores": "1", "spark.executor.memory": "512m", "spark.sql.shuffle.partitions": "2"}
 
-    done = command(
-        *submit,
-        ROOT / "jobs" / "privatize.py",
-        *options,
-        "--output",
-        tmp_path / "out",
-        cwd=tmp_path / "empty",
-    )
+    done = cluster.submit(ROOT / "jobs" / "privatize.py", *options, "--output", tmp_path / "out", conf=conf)
     assert done.returncode == 0, done.stderr
     assert "Rows: 800" in done.stdout
     local = CliRunner().invoke(main, ["privatize", *map(str, options), "--output", str(tmp_path / "local")])
@@ -298,11 +227,12 @@ def test_a_cluster_gives_the_same_bytes_as_one_machine(
     assert len(by_row[0]) == 800
 
     # Two executors mapped one copy, which lies in the executors' temporary folder.
-    executors = [path for path in (tmp_path / "work").glob("app-*/*") if path.is_dir()]
+    work = cluster.hosts[0] / "work"
+    executors = [path for path in work.glob("app-*/*") if path.is_dir()]
     assert len(executors) == 2
-    root = tmp_path / "host" / f"dptext-spark-{os.getuid()}"
+    root = cluster.hosts[0] / "tmp" / f"dptext-spark-{os.getuid()}"
     assert {path.name for path in root.iterdir()} == {ring.fingerprint, f"{ring.fingerprint}.lock"}
-    logs = b"".join(path.read_bytes() for path in (tmp_path / "work").rglob("std*"))
+    logs = b"".join(path.read_bytes() for path in work.rglob("std*"))
     for output in (done.stdout.encode(), done.stderr.encode(), logs):
         assert KEY.secret not in output
         assert KEY.secret.hex().encode() not in output.lower()
@@ -315,14 +245,12 @@ def test_a_cluster_gives_the_same_bytes_as_one_machine(
         (copy / file.name).write_bytes(file.read_bytes())
     script = tmp_path / "twice.py"
     script.write_text(TWICE)
-    done = command(
-        *submit, script, table, tmp_path / "twice", ring.path, ring.path, copy, cwd=tmp_path / "empty"
-    )
+    done = cluster.submit(script, table, tmp_path / "twice", ring.path, ring.path, copy, conf=conf)
     assert done.returncode == 0, done.stderr
     for number in range(3):
         found = rows_of(tmp_path / "twice" / str(number))
         assert sorted((row["id"], row["text"]) for row in found) == by_row[0]
-    assert list((tmp_path / "empty").iterdir()) == []
+    assert list(cluster.driver.iterdir()) == []
 
 
 # A killed worker

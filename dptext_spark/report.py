@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
@@ -263,10 +264,12 @@ def _written(value: Mapping[str, Any]) -> str:
 
 
 def versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for name in _LIBRARIES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+    return {"python": platform.python_version()} | {name: _version(name) for name in _LIBRARIES}
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        # A cluster's own pyspark is on the path without its metadata.
+        return str(getattr(sys.modules.get(name), "__version__", "not installed"))

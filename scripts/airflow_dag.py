@@ -2,12 +2,12 @@
 
     locate_calibration -> bundle_changed -> [calibrate] -> check_protection -> privatize -> check_report
 
-Put this file into Airflow's folder of DAGs and adjust the parameters and ``TABLE``. It needs Airflow 3, the provider
-apache-airflow-providers-apache-spark, ``spark-submit`` on the workers' PATH and the connection ``spark_default``. The package
-itself need not be in Airflow's environment.
+Put this file into Airflow's folder of DAGs and adjust the parameters and ``TABLE``. It needs Airflow 3, the
+provider apache-airflow-providers-apache-spark, ``spark-submit`` on the workers' PATH and the connection
+``spark_default``. The package itself need not be in Airflow's environment.
 
-Every task may be run again. The same logical date reads the same partition under the same key, so it gives the same bytes
-and spends no ε twice; it replaces that partition and no other. Words and keys are in no argument and no log.
+Every task may be run again. The same logical date reads the same partition under the same key, so it gives the
+same bytes and spends no ε twice; it replaces that partition and no other. Words and keys are in no argument.
 """
 
 from __future__ import annotations

@@ -165,6 +165,8 @@ class Cluster:
         arguments = [*size.split(), "--work-dir", str(host / "work"), self.url]
         worker = self._daemon("worker.Worker", arguments, log, options, hidden)
         self._awaited(worker, log, "Successfully registered with master")
+        if seen := [path for path in hidden if any(Path(f"/proc/{worker.pid}/root{path}").iterdir())]:
+            raise RuntimeError(f"worker {number} sees {', '.join(map(str, seen))}")
         return worker
 
     def _daemon(

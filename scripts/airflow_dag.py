@@ -6,8 +6,8 @@ Put this file into Airflow's folder of DAGs and adjust the parameters and ``TABL
 provider apache-airflow-providers-apache-spark, ``spark-submit`` on the workers' PATH and the connection
 ``spark_default``. The package itself need not be in Airflow's environment.
 
-Every task may be run again. The same logical date reads the same partition under the same key, so it gives the
-same bytes and spends no ε twice; it replaces that partition and no other. Words and keys are in no argument.
+Every task may be run again. The same logical date reads the same partition under the same key, so it gives
+the same bytes and spends no ε twice; it replaces that partition and no other.
 """
 
 from __future__ import annotations
@@ -87,7 +87,9 @@ def dptext_privatize() -> None:
         for column, counts in report["columns"].items():
             unknown = counts["out_of_vocabulary"]["tokens"] / max(counts["tokens"], 1)
             if unknown > params["max_unknown"]:
-                faults.append(f"{column}: the bundle lacks {unknown:.1%} of the words, over max_unknown")
+                faults.append(
+                    f"unknown words of {column}: {unknown:.3f}, max_unknown {params['max_unknown']}"
+                )
         _stop_for(faults)
 
     calibrate = SparkSubmitOperator(
@@ -124,7 +126,7 @@ def _json(folder: str, name: str) -> Any:
 
 def _weak_words(summary: Iterable[Mapping[str, Any]], most: float) -> list[str]:
     found = [row["p95"] for row in summary if row["statistic"] == "n_w"]
-    return [f"p95(N_w) is {value:.3f}, over max_n_w" for value in found if value > most]
+    return [f"p95(N_w) is {value:.3f}, max_n_w {most}" for value in found if value > most]
 
 
 def _stop_for(faults: list[str]) -> None:

@@ -3,7 +3,7 @@
     scripts/test-airflow
 
 Every run is `airflow dags test` with a database, a home and data of its own in a temporary folder; Spark is
-this project's, in local mode. Bytes are compared under names without the random part that Spark gives to files.
+this project's, in local mode. Bytes are compared under names without the random part that Spark gives files.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import pyarrow.parquet as pq
 
 from dptext_spark.bundle import build_embedding
 from dptext_spark.demo import GLOVE, QUERIES
-from scripts.cluster import environment, wait_for
+from scripts.cluster import PATIENCE, environment, wait_for
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 DAG: Final = "dptext_privatize"
@@ -105,7 +105,7 @@ class Airflow:
         values |= {"jobs": str(ROOT / "jobs"), "calibrated_words": 200, **params}
         log = self.folder / f"{day}.log"
         with log.open("wb") as file:
-            arguments = [self.command, "dags", "test", DAG, day, "--conf", json.dumps(values)]
+            arguments = [str(self.command), "dags", "test", DAG, day, "--conf", json.dumps(values)]
             process = subprocess.Popen(arguments, env=self._environment(), stdout=file, stderr=file)
             try:
                 meanwhile(process.pid)
@@ -227,15 +227,14 @@ def killed_day(airflow: Airflow) -> str:
         """Kill the driver when a task of it writes."""
         writing = f".dt={day}.*.part"
 
-        def at_work() -> psutil.Process | None:
+        def at_work() -> list[psutil.Process]:
             if not any(file for part in airflow.output.glob(writing) for file in part.rglob("*.parquet")):
-                return None
-            java = [p for p in _family(airflow_process) if p.name() == "java"]
-            return java[0] if java else None
+                return []
+            return [process for process in _family(airflow_process) if process.name() == "java"]
 
-        process = wait_for(at_work, "privatize did not come to its writing", 900)
+        process = wait_for(at_work, "privatize did not come to its writing", 900)[0]
         process.kill()
-        process.wait(60)
+        process.wait(PATIENCE)
         driver.append(process.pid)
         expect(not (airflow.output / f"dt={day}").exists(), "the killed attempt left an output")
 

@@ -72,7 +72,7 @@ def slices(values: pa.Array) -> Iterator[slice]:
     sizes = pc.fill_null(pc.binary_length(strings), 0).to_numpy(zero_copy_only=False).astype(np.int64)
     ends = np.cumsum(sizes + 1)
     if strings is not values:
-        ends = np.concatenate([[0], ends])[_offsets(values)[1:]]
+        ends = np.concatenate([[0], ends])[list_offsets(values)[1:]]
     start = 0
     while start < len(values):
         done = int(ends[start - 1]) if start else 0
@@ -81,7 +81,7 @@ def slices(values: pa.Array) -> Iterator[slice]:
         start = stop
 
 
-def _offsets(lists: pa.ListArray) -> NDArray[np.int64]:
+def list_offsets(lists: pa.ListArray) -> NDArray[np.int64]:
     """int64 (rows + 1,), where each row's elements start in ``lists.flatten()``."""
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
     return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
@@ -119,11 +119,11 @@ class Words:
         return cls(
             distinct=encoded.dictionary,
             codes=encoded.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False),
-            offsets=_offsets(lists),
+            offsets=list_offsets(lists),
             null_rows=values.is_null().to_numpy(zero_copy_only=False),
             data_type=values.type,
             content=strings.cast(pa.large_string()),
-            content_offsets=np.arange(len(values) + 1) if is_text else _offsets(values),
+            content_offsets=np.arange(len(values) + 1) if is_text else list_offsets(values),
         )
 
     def __len__(self) -> int:

@@ -114,8 +114,16 @@ class TableOptions(Options):
     key_file: Path | None = Field(
         None, description="32-byte key, mode 0600, for a repeatable release; default: a fresh key, never kept"
     )
+    where: str | None = Field(
+        None,
+        min_length=1,
+        description="SQL condition that rows must meet; left out of the report, but Spark's own logs show it",
+    )
     salt: str = Field("", description="keeps tables apart that share a key and ids")
     trust_id: bool = Field(False, description="skip the check that ids are unique and not null")
+    compression: Literal["snappy", "zstd", "gzip", "lz4_raw", "none"] = Field(
+        "snappy", description="of the output's files: snappy, zstd, gzip, lz4_raw or none"
+    )
     report: str | None = Field(None, description="where the report goes; default: OUTPUT.report.json")
     overwrite: bool = Field(False, description="replace an output table that exists")
     dry_run: bool = Field(False, description="check everything, print the guarantee, write nothing")
@@ -130,6 +138,11 @@ class TableOptions(Options):
         """What the job writes beside its output: a name, the option that moves it, and its path."""
         return (("Report", "--report", self.report_path),)
 
+    @property
+    def places(self) -> tuple[tuple[str, str, str], ...]:
+        """All that must lie apart, as in :attr:`files`."""
+        return (("Input", "--input", self.input), ("Output", "--output", self.output), *self.files)
+
     def beside(self, ending: str) -> str:
         """Give the path of a file that lies beside the output."""
         return f"{self.output.rstrip('/')}.{ending}"
@@ -143,9 +156,10 @@ class TableOptions(Options):
         return NoiseKey.read(self.key_file) if self.key_file else NoiseKey.generate()
 
     def to_json(self) -> dict[str, Any]:
-        """Give the options as JSON-ready values; the key file's place is left out."""
-        values = self.model_dump(mode="json", by_alias=True, exclude={"mechanism", "key_file"})
-        return {**values, "key": "file" if self.key_file else "fresh, not kept"}
+        """Give the options as JSON-ready values, without the key file's place and the filter's text."""
+        values = self.model_dump(mode="json", by_alias=True, exclude={"mechanism", "key_file", "where"})
+        where = "given, not kept" if self.where else None
+        return {**values, "where": where, "key": "file" if self.key_file else "fresh, not kept"}
 
 
 class PrivatizeOptions(TableOptions):
@@ -163,6 +177,20 @@ class PrivatizeOptions(TableOptions):
     calibration: str | None = Field(
         None, description="folder that dptext calibrate wrote for this release, to be quoted in the report"
     )
+    incremental: str | None = Field(
+        None,
+        min_length=1,
+        description="folder of a checkpoint: add the files that are new since the last run to the output",
+    )
+    batch_files: int | None = Field(
+        None, ge=1, description="with --incremental: files added at once, at most; default: all that are new"
+    )
+
+    @property
+    def places(self) -> tuple[tuple[str, str, str], ...]:
+        """See :attr:`TableOptions.places`; the checkpoint too."""
+        checkpoint = [("Checkpoint", "--incremental", self.incremental)] if self.incremental else []
+        return (*super().places, *checkpoint)
 
     @property
     def policy(self) -> TextPolicy:
@@ -325,6 +353,7 @@ class Release:
             lambda: Embedding.open(options.embedding),
             lambda: options.policy,
         )
+        self.key: NoiseKey = key
         self.embedding: Embedding = embedding
         self.policy: TextPolicy = policy
         self.release_words, prepared = all_of(
@@ -370,7 +399,11 @@ def privatize_options(values: Mapping[str, Any]) -> PrivatizeOptions:
         ConfigError: Lists every option that is wrong.
     """
     return _with_mechanism(
-        "privatize", PrivatizeOptions, values, lambda given: _check_columns(given, "text", "tokens")
+        "privatize",
+        PrivatizeOptions,
+        values,
+        lambda given: _check_columns(given, "text", "tokens"),
+        _check_incremental,
     )
 
 
@@ -447,6 +480,26 @@ def _with_mechanism(
         lambda: kind(**{**given, "mechanism": _STAND_IN}),
     )
     return kind(**{**given, "mechanism": built})
+
+
+def _check_incremental(given: Mapping[str, Any]) -> None:
+    if "incremental" not in given:
+        if "batch-files" in given:
+            raise ConfigError("Option --batch-files is for --incremental runs")
+        return
+    if "key-file" not in given:
+        raise ConfigError(
+            "Option --incremental needs --key-file",
+            do="Make one with: (umask 077; openssl rand -hex 32 > KEYFILE); a batch that is tried again then "
+            "gets the same noise",
+        )
+    if given.get("overwrite"):
+        raise ConfigError("Options --incremental and --overwrite do not go together")
+    if "id" in given and not given.get("trust-id"):
+        raise ConfigError(
+            "Option --incremental cannot check that --id names every row of all runs once",
+            do="Leave it out to name rows by file and position, or vouch for it with --trust-id",
+        )
 
 
 def _check_worlds(given: Mapping[str, Any]) -> None:

@@ -223,7 +223,7 @@ def translated(
     difference in it cancels, also where p is near the edge, u points back, or r is large.
 
     Args:
-        points: float64 (t, n), inside the unit ball.
+        points: float64 (t, n), inside the unit ball; or (1, n), the same one for all noise.
         radii: float64 (t,), hyperbolic distances, 0 or more.
         directions: float64 (t, n), unit vectors.
 
@@ -236,7 +236,7 @@ def translated(
     gaps = np.square(directions + points).sum(axis=1)
     growth = 2.0 * fall / (1.0 + fall) * (1.0 + squares) + tanh * gaps
     growth /= rims(points)
-    moved = np.empty((len(points), points.shape[1] + 1))
+    moved = np.empty((len(directions), points.shape[1] + 1))
     # Rounding may leave the origin itself a little below q0 = 1.
     moved[:, 0] = np.maximum(radii + np.log1p(fall) - math.log(2.0) + np.log(growth), 0.0)
     moved[:, 1:] = tanh[:, None] * directions + (1.0 + growth)[:, None] * points

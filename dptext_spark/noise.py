@@ -6,7 +6,7 @@ function is BLAKE2b in keyed mode (key derivation) followed by AES-256 in counte
 
     release key = BLAKE2b(key,         format version, salt, noise law with epsilon, bundle)
     column key  = BLAKE2b(release key, column, purpose, words_per_position)
-    row key     = BLAKE2b(column key,  row id, row content)
+    row key     = BLAKE2b(column key,  row id[, place in the row's arrays], content)
     words       = AES-256-CTR(row key), word j of position i at offset i * words_per_position + j
 
 Every field is length-prefixed, so that no two contexts serialize to the same bytes.
@@ -92,6 +92,10 @@ class NoiseKey:
     def derive(self, *fields: bytes) -> NoiseKey:
         """Derive the key of a context; ``fields`` are length-prefixed, so their borders matter."""
         return NoiseKey(_keyed_hash(self.secret, fields))
+
+    def seal(self, text: str) -> str:
+        """Give a keyed hash by which equal texts are known again; it tells nothing without the key."""
+        return self.derive(b"seal", text.encode()).secret.hex()
 
 
 def _decode(content: bytes, path: Path) -> bytes:

@@ -125,7 +125,13 @@ class Privatizer:
         self._perturb = mechanism.bind(embedding, self.release_words)
 
     def sanitize(
-        self, values: pa.Array, ids: pa.Array, *, column: str, slots: pa.Array | None = None
+        self,
+        values: pa.Array,
+        ids: pa.Array,
+        *,
+        column: str,
+        slots: pa.Array | None = None,
+        positions: NDArray[np.int64] | None = None,
     ) -> Sanitized:
         """Sanitize rows of one column.
 
@@ -134,6 +140,8 @@ class Privatizer:
             ids: Row ids, integers or strings, unique in the whole table, without nulls.
             column: The column's name, which keeps its noise apart from other columns'.
             slots: Slots of each row, for the policy ``slots:COLUMN``.
+            positions: int64 (rows, arrays), for values that are elements of arrays and share their row's
+                id: the place of each in those arrays, as :class:`dptext_spark.nested.Leaves` has it.
 
         Raises:
             InputError: Types or lengths are wrong, an id is null, a text is not Unicode, or a word is
@@ -141,14 +149,14 @@ class Privatizer:
         """
         column_kind(values.type, column)
         check_unicode(values, column)
-        row_ids = id_bytes(ids)
+        names = _names(ids, positions)
         if len(ids) != len(values) or (slots is not None and len(slots) != len(values)):
             raise InputError(
                 f"Column {column} has other rows than its ids or slots",
                 got=f"{len(values)} rows, {len(ids)} ids",
             )
         parts = [
-            self._sanitize(values[part], row_ids[part], column, None if slots is None else slots[part])
+            self._sanitize(values[part], names[part], column, None if slots is None else slots[part])
             for part in slices(values)
         ]
         if not parts:
@@ -156,7 +164,9 @@ class Privatizer:
         counts = {name: np.concatenate([getattr(p.counts, name) for p in parts]) for name in COUNTERS}
         return Sanitized(values=pa.concat_arrays([p.values for p in parts]), counts=Counts(**counts))
 
-    def _sanitize(self, values: pa.Array, ids: list[bytes], column: str, slots: pa.Array | None) -> Sanitized:
+    def _sanitize(
+        self, values: pa.Array, names: list[Name], column: str, slots: pa.Array | None
+    ) -> Sanitized:
         words = Words.of(values)
         found = look_up(words, self.embedding)
         blank = (words.codes < 0) | words.flag(lambda word: not word)
@@ -170,7 +180,7 @@ class Privatizer:
                 got=f"{int(unknown.sum())} unknown words in one batch of rows",
                 do="Choose another --oov policy or a bundle with a larger vocabulary",
             )
-        released = self._release(words, found, known, unknown, _Draws(ids, words), column)
+        released = self._release(words, found, known, unknown, _Draws(names, words), column)
         values = words.assemble(
             released,
             self.embedding.words,
@@ -228,6 +238,16 @@ class Privatizer:
 
 _NO_ROWS: Final = np.zeros(0, dtype=np.int64)
 
+Name = tuple[bytes, ...]
+"""What names a text: its row's id and, inside arrays, its place in them. Two lengths never collide."""
+
+
+def _names(ids: pa.Array, positions: NDArray[np.int64] | None) -> list[Name]:
+    if positions is None or positions.shape[1] == 0:
+        return [(row_id,) for row_id in id_bytes(ids)]
+    places = positions.astype("<i8")
+    return [(row_id, place.tobytes()) for row_id, place in zip(id_bytes(ids), places, strict=True)]
+
 
 def _chunks(flags: NDArray[np.bool_], noise: ColumnNoise) -> Iterator[NDArray[np.int64]]:
     """Cut the flagged words into chunks: the less noise a word takes, the more of them."""
@@ -238,8 +258,8 @@ def _chunks(flags: NDArray[np.bool_], noise: ColumnNoise) -> Iterator[NDArray[np
 class _Draws:
     """The keyed uniforms of the words of a slice of rows."""
 
-    def __init__(self, ids: list[bytes], words: Words) -> None:
-        self._ids = ids
+    def __init__(self, names: list[Name], words: Words) -> None:
+        self._names = names
         self._words = words
         self._last: tuple[ColumnNoise, int, bytes] | None = None
 
@@ -259,6 +279,7 @@ class _Draws:
     def _row_key(self, noise: ColumnNoise, row: int) -> bytes:
         """Derive a row's key once, however many chunks a long row is cut into."""
         if self._last is None or self._last[:2] != (noise, row):
-            key = noise.row_key(self._ids[row], self._words.row_content(row))
+            row_id, *place = self._names[row]
+            key = noise.row_key(row_id, (*place, *self._words.row_content(row)))
             self._last = (noise, row, key)
         return self._last[2]

@@ -62,7 +62,9 @@ class Report:
         release_words: Size of the release vocabulary.
         row_id: Where row ids come from, in words.
         kept: Columns that pass raw.
+        remarks: What else the output tells or lacks, in sentences.
         rows: Rows read and written; None before the run.
+        added_rows: Those that this run added to what runs before had written; None without --incremental.
         columns: Counts of each sanitized column; empty before the run.
         calibration: What was measured beforehand, if anything.
     """
@@ -74,13 +76,15 @@ class Report:
     release_words: int
     row_id: str
     kept: tuple[str, ...]
+    remarks: tuple[str, ...] = ()
     rows: int | None = None
+    added_rows: int | None = None
     columns: Mapping[str, ColumnCounts]
     calibration: Excerpt | None = None
 
     def scope(self) -> list[str]:
         """Say what is covered and what is not."""
-        return [*self.policy.describe(), *_table_scope(self.kept)]
+        return [*self.policy.describe(), *_table_scope(self.kept), *self.remarks]
 
     def to_json(self) -> str:
         """Write the report as JSON text."""
@@ -93,6 +97,7 @@ class Report:
             "embedding": {**embedding_json(self.embedding), "release_words": self.release_words},
             **({"calibration": self.calibration.to_json()} if self.calibration else {}),
             "rows": self.rows,
+            **({"added_rows": self.added_rows} if self.added_rows is not None else {}),
             "columns": {name: counts.to_json(self.policy.oov) for name, counts in self.columns.items()},
             "versions": versions(),
         }
@@ -110,7 +115,8 @@ class Report:
     def describe_counts(self) -> str:
         """Say what was done to the words of each column."""
         lines = [f"{name}: {self._count_line(counts)}" for name, counts in self.columns.items()]
-        return "\n".join([f"Rows: {self.rows:,}", *lines])
+        added = "" if self.added_rows is None else f", {self.added_rows:,} of them added by this run"
+        return "\n".join([f"Rows: {self.rows:,}{added}", *lines])
 
     def _count_line(self, counts: ColumnCounts) -> str:
         total = max(counts.tokens, 1)
@@ -175,6 +181,7 @@ class VectorReport:
         embedding: The bundle of the words; None where there are no texts.
         row_id: Where row ids come from, in words.
         kept: Columns that pass raw.
+        remarks: What else the output tells or lacks, in sentences.
         rows: Rows read and written; None before the run.
         columns: The released columns.
     """
@@ -183,6 +190,7 @@ class VectorReport:
     embedding: Embedding | None
     row_id: str
     kept: tuple[str, ...]
+    remarks: tuple[str, ...] = ()
     rows: int | None = None
     columns: Mapping[str, VectorColumn]
 
@@ -194,7 +202,7 @@ class VectorReport:
         """Say what is covered and what is not."""
         empty = [name for name, column in self.columns.items() if column.mechanism is None]
         told = [f"Columns without a single vector, null in every row: {', '.join(empty)}."] if empty else []
-        return [*told, *_table_scope(self.kept)]
+        return [*told, *_table_scope(self.kept), *self.remarks]
 
     def to_json(self) -> str:
         """Write the report as JSON text."""

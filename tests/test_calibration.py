@@ -24,7 +24,7 @@ from dptext_spark.calibration import (
     summary,
     word_statistics,
 )
-from dptext_spark.calibration.estimators import SharedRayEstimator
+from dptext_spark.calibration.estimators import EuclideanRayEstimator
 from dptext_spark.embedding import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Mechanism, mechanism
@@ -236,7 +236,7 @@ CASES = pytest.mark.parametrize(
 EPSILONS = (1e9, 40.0, 15.0, 6.0, 1.0, 1e-6)
 
 
-def shared_points(shared: SharedRayEstimator, word: int, block: int) -> tuple[np.ndarray, np.ndarray]:
+def shared_points(shared: EuclideanRayEstimator, word: int, block: int) -> tuple[np.ndarray, np.ndarray]:
     """The noisy points (epsilons, runs, n) of a word, and their coins, from the uniforms alone."""
     uniforms = shared._uniforms(0, str(block), slice(0, shared.runs))
     directions = shared.bound[0].directions(uniforms[:, 1:-1].copy())
@@ -250,7 +250,7 @@ def test_shared_rays_find_the_nearest_words(
 ) -> None:
     """Against all distances in double precision, ties included; words that may not be released too."""
     shared = make(clustered, grid(name, EPSILONS, **parameters), runs=60)
-    assert isinstance(shared, SharedRayEstimator)
+    assert isinstance(shared, EuclideanRayEstimator)
     words = np.array([3, 105, 195, 1200, 2399, 2450])
     released = clustered.vectors[: clustered.releasable].astype(np.float64)
     with np.errstate(all="raise"):
@@ -290,11 +290,29 @@ def test_shared_rays_find_what_the_mechanism_finds(
 
 
 @pytest.mark.parametrize("choice", [{}, VICKREY])
+@pytest.mark.parametrize("name", ["hyperbolic", "hyperbolic-icdm"])
+def test_shared_rays_of_the_ball_lead_where_the_mechanism_goes(
+    ball: Embedding, name: str, choice: dict[str, Any]
+) -> None:
+    """Rejects noise that is not moved to the word, one epsilon's radii for all, and another's coin."""
+    shared = make(ball, grid(name, (9.0, 3.0, 1.5), **choice), runs=1100)
+    words = np.arange(len(ball.words))
+    outputs = shared.draws(words, block=2)
+    uniforms = shared._uniforms(0, "2", slice(0, 1100))
+    for epsilon, perturb in enumerate(shared.bound):
+        inputs = np.repeat(words, 1100)
+        expected = perturb(inputs, np.tile(uniforms, (len(words), 1)))
+        np.testing.assert_array_equal(outputs[epsilon].ravel(), expected)
+    kept = (outputs == words[:, None]).mean(axis=(1, 2))
+    assert kept[0] > kept[1] > kept[2]
+
+
+@pytest.mark.parametrize("choice", [{}, VICKREY])
 def test_centres_may_be_in_another_space(small: Embedding, choice: dict[str, Any]) -> None:
     """Rejects rays that start at the words' own vectors."""
     mechanisms = grid("projection", (60.0, 20.0, 5.0), dimension=12, **choice)
     plain = make(small, mechanisms, 100, "plain")
-    shared = SharedRayEstimator(
+    shared = EuclideanRayEstimator(
         bound=plain.bound, noise=plain.noise, width=plain.width, release_words=200, runs=100
     )
     words = np.array([3, 199, 250])
@@ -354,9 +372,9 @@ def test_plain_runs_do_not_share_noise(small: Embedding) -> None:
 def test_the_estimator_fits_the_mechanism(small: Embedding, ball: Embedding) -> None:
     assert make(small, grid("laplace", (1.0,)), 1).name == "shared-ray"
     assert make(small, grid("laplace", (1.0,)), 1, "plain").name == "plain"
-    assert make(ball, grid("hyperbolic", (3.0,)), 1).name == "plain"
+    assert make(ball, grid("hyperbolic", (3.0,)), 1).name == "shared-ray"
     assert make(small, grid("exponential", (1.0,)), 1).name == "exact"
-    for world, name, wanted in ((small, "laplace", "exact"), (ball, "hyperbolic", "shared-ray")):
+    for world, name, wanted in ((small, "laplace", "exact"), (ball, "hyperbolic", "exact")):
         with pytest.raises(ConfigError, match=rf"does not serve mechanism {name}.*Got: {wanted}"):
             make(world, grid(name, (3.0,)), 1, wanted)
 

@@ -34,7 +34,10 @@ class NoisyNearest(ABC):
     def __call__(self, words: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
         """Perturb words; the last uniform tosses the coin of the choice."""
         coins = uniforms[:, -1].copy()
-        points = self.points(words, uniforms[:, :-1])
+        return self.choose(self.points(words, uniforms[:, :-1]), coins)
+
+    def choose(self, points: NDArray[np.float64], coins: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Choose a word near each point (t, ...), by its coin (t,) where there is a choice."""
         if self.vickrey is None:
             return self.search(points)
         nearest, distances = self.search.nearest_two(points)

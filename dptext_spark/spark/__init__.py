@@ -4,7 +4,7 @@ from dptext_spark.spark.audit import run_audit
 from dptext_spark.spark.calibrate import run_calibrate
 from dptext_spark.spark.frames import privatize, privatize_udf
 from dptext_spark.spark.poincare import run_poincare
-from dptext_spark.spark.tables import run_privatize
+from dptext_spark.spark.texts import run_privatize
 from dptext_spark.spark.vectors import run_vectors
 
 __all__ = [

@@ -12,8 +12,9 @@ from dptext_spark.config import AuditOptions
 from dptext_spark.embedding import Embedding
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import NoiseKey
+from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.frames import privatize
-from dptext_spark.spark.tables import plain_errors, session
+from dptext_spark.spark.tables import session
 
 
 def run_audit(options: AuditOptions) -> AuditReport:

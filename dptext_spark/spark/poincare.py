@@ -23,7 +23,8 @@ from dptext_spark.embedding import Embedding
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.poincare import Cycles, Quality, Relations, Settings, Trained, Trainer, measure
 from dptext_spark.poincare.picture import draw
-from dptext_spark.spark.tables import plain_errors, session
+from dptext_spark.spark.failures import plain_errors
+from dptext_spark.spark.tables import session
 from dptext_spark.text import stop_words
 
 FORMAT_VERSION: Final = 1

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+import numpy as np
 import pyarrow as pa
-from pyspark.sql import Observation
+from numpy.typing import NDArray
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, FloatType
 
@@ -16,9 +17,11 @@ from dptext_spark.embedding import Embedding
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.noise import NoiseKey, ReleaseNoise
 from dptext_spark.report import VectorColumn, VectorReport
+from dptext_spark.spark.columns import TableColumns, check_ids, measure
 from dptext_spark.spark.distribution import BundleFiles
-from dptext_spark.spark.frames import TableColumns, check_ids, measure, quoted
-from dptext_spark.spark.tables import Job, column_counts, plain_errors
+from dptext_spark.spark.failures import plain_errors
+from dptext_spark.spark.fields import quoted
+from dptext_spark.spark.tables import Job, column_counts
 from dptext_spark.vectors import (
     VECTOR_COUNTERS,
     ReleasedVectors,
@@ -67,9 +70,15 @@ class VectorWork:
     columns: Mapping[str, VectorPrivatizer]
 
     def sanitize(
-        self, values: pa.Array, ids: pa.Array, *, column: str, slots: pa.Array | None = None
+        self,
+        values: pa.Array,
+        ids: pa.Array,
+        *,
+        column: str,
+        slots: pa.Array | None = None,
+        positions: NDArray[np.int64] | None = None,
     ) -> ReleasedVectors:
-        """Release rows of one column; there are no slots."""
+        """Release rows of one column; there are neither slots nor positions."""
         if column not in self.columns:
             return nothing_released(values, column)
         return self.columns[column].sanitize(values, ids, column=column)
@@ -94,21 +103,27 @@ def run_vectors(options: VectorsOptions) -> VectorReport:
     key, embedding = all_of(options.noise_key, lambda: _embedding(options))
     columns = TableColumns(text=options.text, vector=options.vector, keep=options.keep, id=options.id)
     job = Job.open("dptext vectors", options, columns)
+    if inside := [name for name in columns.sanitized if name not in job.source.df.columns]:
+        raise InputError(
+            "Fields inside columns cannot be released as vectors",
+            allowed=", ".join(job.source.df.columns),
+            got=", ".join(inside),
+            do="Make them columns of their own before the run",
+        )
     with plain_errors():
         report = VectorReport(
             options=options.to_json(),
             embedding=embedding,
             row_id=job.row_id_words,
             kept=options.keep,
+            remarks=tuple(job.remarks),
             columns=_columns(job, options, embedding),
         )
         if options.dry_run:
             return report
         plan = _plan(job, key, report)
         types = {name: ArrayType(FloatType()) for name in options.text}
-        observation = Observation("dptext")
-        job.write(columns.sanitize(job.df, plan, job.row_id, types=types, observation=observation))
-    found = observation.get
+        found = job.sanitize(columns, plan, types)
     counts = column_counts(columns.sanitized, VECTOR_COUNTERS, found)
     counted = {name: replace(column, counts=counts[name]) for name, column in report.columns.items()}
     report = replace(report, rows=found["rows"], columns=counted)

@@ -25,8 +25,8 @@ from dptext_spark.demo import QUERIES
 from dptext_spark.embedding import Embedding
 from dptext_spark.errors import ConfigError, InputError, JobError
 from dptext_spark.mechanisms import Laplace
-from dptext_spark.spark import tables
-from dptext_spark.spark.tables import Storage
+from dptext_spark.spark import failures
+from dptext_spark.spark.storage import Storage
 from tests.helpers.worlds import KEY, release
 from tests.spark.helpers_tables import (
     RING_WORDS,
@@ -714,7 +714,7 @@ def test_errors_are_of_the_packages_own_kinds(ring: Embedding, table: Path, tmp_
 def test_the_name_of_an_error_never_comes_from_a_row(spark: SparkSession) -> None:
     """Rejects taking whatever stands in brackets: Spark quotes values of rows in its messages."""
     quoting = F.raise_error(F.lit("the value [SECRET.WORD] is wrong"))
-    with pytest.raises(JobError) as caught, tables.plain_errors():
+    with pytest.raises(JobError) as caught, failures.plain_errors():
         spark.range(1).select(quoting).collect()
     assert "SECRET" not in str(caught.value)
-    assert "SECRET" not in tables._condition(RuntimeError("An error\n: java.lang.Error: no [SECRET] "))
+    assert "SECRET" not in failures.condition(RuntimeError("An error\n: java.lang.Error: no [SECRET] "))

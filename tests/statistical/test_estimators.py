@@ -18,7 +18,7 @@ from scipy import stats
 from threadpoolctl import threadpool_limits
 
 from dptext_spark.calibration import Transitions, bayes_risk, estimator, rays, word_statistics
-from dptext_spark.calibration.estimators import SharedRayEstimator
+from dptext_spark.calibration.estimators import EuclideanRayEstimator
 from dptext_spark.calibration.rays import NearestOnRays
 from dptext_spark.embedding import Embedding
 from dptext_spark.mechanisms import Mechanism, mechanism
@@ -63,9 +63,9 @@ def plain(world: Embedding, case: str) -> Transitions:
         )
 
 
-def shared(world: Embedding, case: str) -> SharedRayEstimator:
+def shared(world: Embedding, case: str) -> EuclideanRayEstimator:
     made = estimator(grid(case), world, release_words=world.releasable, runs=RUNS, seed=2)
-    assert isinstance(made, SharedRayEstimator)
+    assert isinstance(made, EuclideanRayEstimator)
     return made
 
 
@@ -106,7 +106,7 @@ def test_shared_rays_agree_with_plain_runs(world: Embedding, case: str) -> None:
 # Wrong estimators
 
 
-def stop_without_threshold(patch: pytest.MonkeyPatch, made: SharedRayEstimator) -> SharedRayEstimator:
+def stop_without_threshold(patch: pytest.MonkeyPatch, made: EuclideanRayEstimator) -> EuclideanRayEstimator:
     """Takes the best of the words that lead where the ray starts, whatever else there is."""
 
     def few(self: NearestOnRays, offsets: np.ndarray, unsettled: np.ndarray) -> Any:
@@ -126,7 +126,7 @@ def stop_without_threshold(patch: pytest.MonkeyPatch, made: SharedRayEstimator) 
     return made
 
 
-def one_ray(patch: pytest.MonkeyPatch, made: SharedRayEstimator) -> SharedRayEstimator:
+def one_ray(patch: pytest.MonkeyPatch, made: EuclideanRayEstimator) -> EuclideanRayEstimator:
     """All runs go along the first run's direction."""
     bound = made.bound[0]
 
@@ -140,12 +140,12 @@ def one_ray(patch: pytest.MonkeyPatch, made: SharedRayEstimator) -> SharedRayEst
     return replace(made, bound=(OneRay(**fields), *made.bound[1:]))
 
 
-def epsilon_left_out(patch: pytest.MonkeyPatch, made: SharedRayEstimator) -> SharedRayEstimator:
+def epsilon_left_out(patch: pytest.MonkeyPatch, made: EuclideanRayEstimator) -> EuclideanRayEstimator:
     """The first epsilon's lengths serve all."""
     return replace(made, bound=(made.bound[0],) * len(made.bound))
 
 
-def without_the_word(patch: pytest.MonkeyPatch, made: SharedRayEstimator) -> SharedRayEstimator:
+def without_the_word(patch: pytest.MonkeyPatch, made: EuclideanRayEstimator) -> EuclideanRayEstimator:
     """The word itself is dropped from the choice."""
     real = NearestOnRays.offsets
 
@@ -158,24 +158,24 @@ def without_the_word(patch: pytest.MonkeyPatch, made: SharedRayEstimator) -> Sha
     return made
 
 
-def nearest_always(patch: pytest.MonkeyPatch, made: SharedRayEstimator) -> SharedRayEstimator:
+def nearest_always(patch: pytest.MonkeyPatch, made: EuclideanRayEstimator) -> EuclideanRayEstimator:
     return replace(made, bound=tuple(replace(bound, vickrey=None) for bound in made.bound))
 
 
-def coin_of_the_radius(patch: pytest.MonkeyPatch, made: SharedRayEstimator) -> SharedRayEstimator:
+def coin_of_the_radius(patch: pytest.MonkeyPatch, made: EuclideanRayEstimator) -> EuclideanRayEstimator:
     """The radius and the coin share a uniform."""
-    real = SharedRayEstimator._uniforms
+    real = EuclideanRayEstimator._uniforms
 
-    def uniforms(self: SharedRayEstimator, epsilon: int, row_id: str, runs: slice) -> np.ndarray:
+    def uniforms(self: EuclideanRayEstimator, epsilon: int, row_id: str, runs: slice) -> np.ndarray:
         found = real(self, epsilon, row_id, runs)
         found[:, -1] = found[:, 0]
         return found
 
-    patch.setattr(SharedRayEstimator, "_uniforms", uniforms)
+    patch.setattr(EuclideanRayEstimator, "_uniforms", uniforms)
     return made
 
 
-MUTANTS: list[tuple[str, Callable[[pytest.MonkeyPatch, SharedRayEstimator], SharedRayEstimator]]] = [
+MUTANTS: list[tuple[str, Callable[[pytest.MonkeyPatch, EuclideanRayEstimator], EuclideanRayEstimator]]] = [
     *((case, mutant) for case in CASES for mutant in (stop_without_threshold, one_ray, epsilon_left_out)),
     ("vickrey", without_the_word),
     ("vickrey", nearest_always),
@@ -187,7 +187,7 @@ MUTANTS: list[tuple[str, Callable[[pytest.MonkeyPatch, SharedRayEstimator], Shar
 def test_wrong_estimators_are_rejected(
     world: Embedding,
     case: str,
-    mutant: Callable[[pytest.MonkeyPatch, SharedRayEstimator], SharedRayEstimator],
+    mutant: Callable[[pytest.MonkeyPatch, EuclideanRayEstimator], EuclideanRayEstimator],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found = mutant(monkeypatch, shared(world, case))(WORDS, block=0)

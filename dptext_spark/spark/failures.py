@@ -1,0 +1,50 @@
+"""Spark's exceptions as this package's own, without the rows that they quote."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
+
+from dptext_spark import errors
+from dptext_spark.errors import JobError
+
+
+@contextmanager
+def plain_errors(what: str = "The Spark job failed and no output was written") -> Iterator[None]:
+    """Turn Spark's exceptions into this package's; worker errors come through in one line."""
+    try:
+        with quiet():
+            yield
+    except (PySparkException, Py4JJavaError) as error:
+        found = re.search(r"dptext_spark\.errors\.(\w+): (.+)", str(error))
+        if found:
+            raise getattr(errors, found[1], JobError)(found[2].rstrip(".")) from None
+        raise JobError(what, got=condition(error), do="See Spark's log") from None
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Silence the logger of pyspark that prints queries and what they quote on standard error."""
+    logger = PySparkLogger.getLogger("SQLQueryContextLogger")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
+
+
+def condition(error: Exception) -> str:
+    """Name a Spark error without its text, which can quote data."""
+    if isinstance(error, PySparkException) and (condition := error.getCondition()):
+        return str(condition)
+    # Only where Spark itself puts it: brackets further on may be a row's.
+    if found := re.match(r"[^\n]*\n: [\w.]+: \[([A-Z_0-9.]+)\] ", str(error)):
+        return found[1]
+    if isinstance(error, Py4JJavaError):
+        return str(error.java_exception.getClass().getName())
+    return type(error).__name__

@@ -1,0 +1,131 @@
+"""Files of any scheme that Hadoop knows, through its own file systems."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from dptext_spark.errors import ConfigError, JobError
+from dptext_spark.spark.failures import condition
+
+
+def literal(path: str) -> str:
+    """Write a path as a pattern that stands for it alone."""
+    return re.sub(r"([\\{}\[\]*?])", r"\\\1", path)
+
+
+class Storage:
+    """Paths of any scheme that Hadoop knows, through its own file system."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._jvm: Any = spark.sparkContext._jvm
+        self._conf: Any = spark.sparkContext._jsc.hadoopConfiguration()
+
+    def _at(self, path: str) -> tuple[Any, Any]:
+        try:
+            place = self._jvm.org.apache.hadoop.fs.Path(path)
+            system = place.getFileSystem(self._conf)
+            return system, system.makeQualified(place)
+        except (Py4JJavaError, PySparkException) as error:
+            raise ConfigError(
+                f"The path {path} cannot be used",
+                got=condition(error),
+                do="Correct it, or give Spark the library for its scheme (spark-submit --packages)",
+            ) from None
+
+    def exists(self, path: str) -> bool:
+        """Say whether anything is at ``path``."""
+        system, place = self._at(path)
+        return bool(system.exists(place))
+
+    def qualified(self, path: str) -> str:
+        """Give the full path with scheme."""
+        return str(self._at(path)[1].toString())
+
+    def real(self, path: str) -> str:
+        """Give the full path, mount points and symbolic links of local files followed: one place has one."""
+        system, place = self._at(path)
+        missing: list[str] = []
+        while not system.exists(place) and place.getParent() is not None:
+            missing.insert(0, place.getName())
+            place = place.getParent()
+        uri = system.resolvePath(place).toUri()
+        folder = (
+            f"file:{os.path.realpath(uri.getPath())}" if uri.getScheme() == "file" else str(uri.toString())
+        )
+        return "/".join([folder.rstrip("/"), *missing])
+
+    def local(self, path: str) -> str | None:
+        """Give the path on this machine; None where it lies elsewhere."""
+        uri = self._at(path)[1].toUri()
+        return str(uri.getPath()) if uri.getScheme() == "file" else None
+
+    def matches(self, pattern: str) -> list[str]:
+        """Give the paths that a path or pattern stands for."""
+        system, place = self._at(pattern)
+        return [str(status.getPath().toString()) for status in system.globStatus(place) or ()]
+
+    def url_path(self, path: str) -> str:
+        """Give the URL-encoded path without scheme and host."""
+        return str(self._at(path)[1].toUri().getRawPath())
+
+    def is_file(self, path: str) -> bool:
+        """Say whether ``path`` is a file."""
+        system, place = self._at(path)
+        return bool(system.exists(place) and system.getFileStatus(place).isFile())
+
+    def delete(self, path: str) -> None:
+        """Remove a file or a folder with all that is in it."""
+        system, place = self._at(path)
+        system.delete(place, True)
+
+    def make_folder(self, path: str) -> None:
+        """Make a folder, and those above it, unless it is there."""
+        system, place = self._at(path)
+        system.mkdirs(place)
+
+    def rename(self, source: str, target: str) -> None:
+        """Rename; the target must not exist.
+
+        Raises:
+            JobError: The file system refused.
+        """
+        system, place = self._at(source)
+        _, goal = self._at(target)
+        if system.exists(goal) or not system.rename(place, goal):
+            raise JobError(
+                f"{source} could not be renamed to {target}", do="See whether another run wrote it"
+            )
+
+    def read(self, path: str) -> str:
+        """Read a text file.
+
+        Raises:
+            ConfigError: There is none, or it is no text.
+        """
+        system, place = self._at(path)
+        try:
+            stream = system.open(place)
+            try:
+                return bytes(stream.readAllBytes()).decode()
+            finally:
+                stream.close()
+        except (Py4JJavaError, PySparkException, UnicodeDecodeError) as error:
+            raise ConfigError(f"The file {path} cannot be read", got=condition(error)) from None
+
+    def write(self, path: str, text: str) -> None:
+        """Write a file, replacing what is there."""
+        system, place = self._at(path)
+        # A local file system would put a hidden checksum beside it, which an edited report contradicts.
+        system.setWriteChecksum(False)
+        try:
+            stream = system.create(place, True)
+            stream.write(bytearray(text.encode()))
+            stream.close()
+        finally:
+            system.setWriteChecksum(True)

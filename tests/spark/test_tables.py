@@ -262,7 +262,7 @@ def test_the_old_table_survives_a_rename_that_fails(
     rename = Storage.rename
 
     def fails_once_written(storage: Storage, source: str, target: str) -> None:
-        if source.endswith(".part"):
+        if source.endswith("/table"):
             raise JobError("The disk is full")
         rename(storage, source, target)
 

@@ -66,6 +66,17 @@ class BundleFiles:
                 do="Remove that folder: the next run makes it anew",
             ) from None
 
+    def _check_sent(self, making: Path) -> None:
+        """Keep what was altered on its way from becoming this host's copy, which later runs would find."""
+        try:
+            self._expect(Embedding.open(making))
+        except BundleError as error:
+            raise BundleError(
+                "The embedding bundle that Spark sent is not the one that the job was given",
+                got=error.what,
+                do="Run the job again and leave the bundle alone meanwhile",
+            ) from None
+
     def _expect(self, embedding: Embedding) -> Embedding:
         if embedding.fingerprint != self.fingerprint:
             raise BundleError(
@@ -91,10 +102,13 @@ class BundleFiles:
         place = root / self.fingerprint
         with FileLock(f"{place}.lock"):
             if not place.exists():
-                making = Path(tempfile.mkdtemp(prefix=self.fingerprint, dir=root))
-                for name in self.files:
-                    _link_or_copy(Path(SparkFiles.get(_sent_name(self.fingerprint, name))), making / name)
-                making.rename(place)
+                with tempfile.TemporaryDirectory(dir=root) as scratch:
+                    making = Path(scratch, self.fingerprint)
+                    making.mkdir()
+                    for name in self.files:
+                        _link_or_copy(Path(SparkFiles.get(_sent_name(self.fingerprint, name))), making / name)
+                    self._check_sent(making)
+                    making.rename(place)
         return place
 
 

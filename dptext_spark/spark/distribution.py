@@ -31,21 +31,27 @@ class BundleFiles:
 
     @classmethod
     def send(cls, spark: SparkSession, embedding: Embedding) -> BundleFiles:
-        """Hand the bundle to Spark, which brings it to every executor that runs a task."""
+        """Hand the bundle to Spark, which brings it to every executor that runs a task.
+
+        Raises:
+            BundleError: It was changed or removed since it was opened.
+        """
+        embedding.check_unchanged()
         path, fingerprint = embedding.path.resolve(), embedding.fingerprint
         context = spark.sparkContext
         if (context.master or "").split("[")[0] == "local":
             return cls(path=str(path), fingerprint=fingerprint)
         files = tuple(sorted([MANIFEST, *embedding.manifest.files]))
         sent = {file.rpartition("/")[2] for file in context.listFiles}
-        # Spark names a sent file by its last path part alone: links give each bundle names of its own.
+        # Spark names a sent file by its last path part alone: links give each bundle names of its own. And while
+        # the job runs new executors get what they stand for, even where the bundle is removed or replaced.
         links = Path(SparkFiles.getRootDirectory(), "dptext-spark", fingerprint)
         links.mkdir(parents=True, exist_ok=True)
         for name in files:
             link = links / _sent_name(fingerprint, name)
             if link.name not in sent:
-                link.symlink_to(path / name)
-                context.addFile(link.as_uri())  # of a path, and not a URI, Spark would follow the link
+                _link_or_copy(path / name, link)
+                context.addFile(link.as_uri())
         return cls(path=str(path), fingerprint=fingerprint, files=files)
 
     def open(self) -> Embedding:

@@ -43,8 +43,8 @@ class BundleFiles:
             return cls(path=str(path), fingerprint=fingerprint)
         files = tuple(sorted([MANIFEST, *embedding.manifest.files]))
         sent = {file.rpartition("/")[2] for file in context.listFiles}
-        # Spark names a sent file by its last path part alone: links give each bundle names of its own. And while
-        # the job runs new executors get what they stand for, even where the bundle is removed or replaced.
+        # Spark names a sent file by its last path part alone: links give each bundle names of its own; and
+        # new executors get what the links stand for even where the bundle was removed or replaced meanwhile.
         links = Path(SparkFiles.getRootDirectory(), "dptext-spark", fingerprint)
         links.mkdir(parents=True, exist_ok=True)
         for name in files:

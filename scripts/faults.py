@@ -4,7 +4,7 @@
 
 The outcome of each fault must be the complete output, byte for byte that of a run without it, or none and an
 error in one line. A fault counts only if it is shown to have happened: in Spark's own event log, or in the
-processes.
+processes. After each one all files but the table's are searched for a word that is in every text of it.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ import pyarrow.parquet as pq
 
 from dptext_spark.bundle import build_embedding
 from dptext_spark.demo import GLOVE, QUERIES
+from scripts.canaries import found, text_forms
 from scripts.cluster import QUICK_JAVA, Cluster, wait_for
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -40,6 +41,7 @@ FILES: Final = 6
 COPIES: Final = (
     12  # of the demo's queries in each file: some seconds of work, so that a fault finds it at work
 )
+CANARY: Final = "qzcanaryword"  # in every text; unknown to the bundle
 PATIENCE: Final = 600.0
 DISK: Final = "2m"
 
@@ -52,7 +54,11 @@ SETTINGS: Final = {
     "spark.sql.files.openCostInBytes": "8m",
     "spark.eventLog.enabled": "true",
     "spark.eventLog.rolling.enabled": "false",
+    # Nothing compressed: what is left behind is searched for the canary.
     "spark.eventLog.compress": "false",
+    "spark.shuffle.compress": "false",
+    "spark.shuffle.spill.compress": "false",
+    "spark.broadcast.compress": "false",
 }
 
 _RELEASE: Final = (
@@ -168,7 +174,8 @@ class World:
         for number in range(FILES):
             rows = pa.concat_tables([queries] * COPIES)
             first = number * len(rows)
-            rows = rows.set_column(0, "id", pa.array(range(first, first + len(rows))))
+            texts = [f"{text} {CANARY}" for text in rows["text"].to_pylist()]
+            rows = pa.table({"id": range(first, first + len(rows)), "text": texts})
             pq.write_table(rows, self.table / f"{number}.parquet")
         build_embedding(GLOVE, self.bundle)
         key = self.folder / "release.key"
@@ -198,6 +205,12 @@ class World:
             )
         return Run(process=process, folder=folder, output=goal)
 
+    def check_left(self) -> None:
+        """Check that no text of the table is anywhere but in the table."""
+        places = [path for path in self.folder.iterdir() if path != self.table]
+        hits = [str(file.relative_to(self.folder)) for file, _ in found(places, {"": text_forms(CANARY)})]
+        expect(not hits, f"text was left behind in {hits}")
+
     def hosts_copies(self) -> list[Path]:
         """The bundles that hosts keep."""
         return [
@@ -218,8 +231,8 @@ class World:
         """Check that a run wrote all of the right output and left nothing else."""
         code = run.end()
         expect(code == 0, f"exit code {code}:\n{run.log()}")
-        found, counts = self.undisturbed
-        expect(_bytes(run.output) == found, "the output is not that of the undisturbed run")
+        content, counts = self.undisturbed
+        expect(_bytes(run.output) == content, "the output is not that of the undisturbed run")
         expect(_counts(run) == counts, f"the report counts {_counts(run)}, without the fault {counts}")
         expect(not run.hidden(), f"left behind: {run.hidden()}")
         return "complete: the undisturbed run's bytes and counts"
@@ -300,8 +313,7 @@ def driver(world: World) -> tuple[str, str]:
     expect(not run.output.exists(), "a killed driver left an output")
     left = run.hidden()
     expect(len(left) == 1, f"left behind: {left}")
-    raw = set(pq.read_table(world.table, columns=["text"])["text"].to_pylist())
-    expect(not raw & _readable_texts(left[0]), "raw text was left behind")
+    world.check_left()
     again = world.submit("driver")
     refused = world.none(again, "was killed while it did", output=True)
     expect(not run.output.exists() and run.hidden() == left, "the refused run changed something")
@@ -436,17 +448,6 @@ def _gone(process: psutil.Process) -> str:
     return f"{process.pid} is gone"
 
 
-def _readable_texts(folder: Path) -> set[str]:
-    """The texts in the Parquet files that are whole."""
-    texts: set[str] = set()
-    for file in folder.rglob("*.parquet"):
-        try:
-            texts |= set(pq.ParquetFile(file).read(columns=["text"])["text"].to_pylist())
-        except pa.ArrowInvalid:  # its writer was killed
-            continue
-    return texts
-
-
 def _alter(file: Path) -> None:
     with file.open("r+b") as opened:
         opened.seek(-4, os.SEEK_END)
@@ -499,6 +500,7 @@ def main(words: tuple[str, ...]) -> None:
             for fault, attempt in chosen.items():
                 try:
                     happened, outcome = attempt(world)
+                    world.check_left()
                 except (Wrong, TimeoutError, subprocess.TimeoutExpired) as error:
                     losses += 1
                     happened, outcome = "", f"LOSS: {error}"

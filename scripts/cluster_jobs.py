@@ -27,7 +27,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 import pyarrow.parquet as pq
@@ -37,6 +37,7 @@ from scripts.cluster import QUICK_JAVA, Cluster, can_hide, environment
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PACKAGE: Final = ROOT / "dist" / "cluster"
+FILES: Final = 8
 
 # What `dptext` sets on one machine, and what decides how many files a table has.
 _SPLITTING: Final = {
@@ -67,15 +68,20 @@ class Places:
         key = self.driver / "release.key"
         key.touch(mode=0o600)
         key.write_bytes(os.urandom(32))
-        (self.shared / "input").mkdir(parents=True)
-        for file in (QUERIES, MAMMALS):
-            shutil.copy(file, self.shared / "input")
+        queries = self.shared / "input" / "queries"
+        queries.mkdir(parents=True)
+        shutil.copy(MAMMALS, self.shared / "input")
+        # Several files, so that every worker has some to read.
+        table = pq.read_table(QUERIES)
+        for part in range(FILES):
+            own = table.take(list(range(part, len(table), FILES)))
+            pq.write_table(own, queries / f"part-{part}.parquet")
 
     def jobs(self) -> Iterator[Job]:
         """Every job, in an order in which they can run."""
         own, input, output = self.driver, self.shared / "input", self.shared / "output"
         bundle = f"--embedding {own}/bundle/glove-50d"
-        table = f"{bundle} --input {input}/{QUERIES.name} --key-file {own}/release.key"
+        table = f"{bundle} --input {input}/queries --key-file {own}/release.key"
         words = f"{bundle} --words 200 --runs 200"
         yield Job("embedding", own / "bundle", f"{own}/{GLOVE.name} --output {own}/bundle/glove-50d")
         yield Job("privatize", output / "privatize", f"{table} --output {output}/privatize/table")
@@ -121,34 +127,56 @@ class Job:
 
 
 def settled(folder: Path) -> dict[str, Path]:
-    """The files below a folder, by their names without the random number that Spark gives to part files."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    """The files below a folder, by their names without the random number that Spark gives to part files.
+
+    Hadoop's checksums are left out: they are of files that are there.
+    """
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".crc")
     return {_RANDOM_NAME.sub(r"\1", str(path.relative_to(folder))): path for path in files}
 
 
+def content(file: Path) -> list[Any]:
+    """A file's bytes; of a Parquet file those before the footer, and all that the footer says.
+
+    The footer lists the encodings of a column in the order of a Java hash set, which is another in every JVM.
+    """
+    data = file.read_bytes()
+    if file.suffix != ".parquet":
+        return [data]
+    metadata = pq.read_metadata(file)
+    said = metadata.to_dict()
+    for column in (column for group in said["row_groups"] for column in group["columns"]):
+        column["encodings"] = sorted(column["encodings"])
+    footer = 8 + int.from_bytes(data[-8:-4], "little")
+    return [data[:-footer], said, metadata.metadata]
+
+
 def compared(left: Path, right: Path) -> tuple[list[str], str]:
-    """Compare two folders: the bytes of every file, or a table's rows where it is cut into other files.
+    """Compare two folders: the content of every file, or a table's rows where it is cut into other files.
 
     Returns:
         The names of what differs, and what was compared.
     """
     ours, theirs = settled(left), settled(right)
-    files = {*ours, *theirs}
-    unequal = {
-        name
-        for name in files
-        if not (name in ours and name in theirs and ours[name].read_bytes() == theirs[name].read_bytes())
-    }
-    tables = {str(Path(name).parent) for name in unequal if re.match(r"\.?part-\d", Path(name).name)}
-    parts = {name for name in unequal if str(Path(name).parent) in tables}
-    different = (unequal - parts) | {name for name in tables if rows(left / name) != rows(right / name)}
-    said = f"bytes of {len(files - parts)} files"
-    return sorted(different), said + "".join(f", rows of {name}" for name in sorted(tables))
+    files, both = ours.keys() | theirs.keys(), ours.keys() & theirs.keys()
+    parts = {name for name in files if Path(name).name.startswith("part-")}
+    tables = {table for table in map(os.path.dirname, parts) if cut(left / table) != cut(right / table)}
+    whole = {name for name in files if not (name in parts and os.path.dirname(name) in tables)}
+    different = {name for name in whole if name not in both or content(ours[name]) != content(theirs[name])}
+    different |= {table for table in tables if rows(left / table) != rows(right / table)}
+    said = [f"bytes of {len(whole)} files", *(f"rows of {table}" for table in sorted(tables))]
+    return sorted(different), ", ".join(said)
+
+
+def cut(table: Path) -> dict[str, int]:
+    """How many rows each of a table's files has."""
+    files = {name: file for name, file in settled(table).items() if file.suffix == ".parquet"}
+    return {name: pq.read_metadata(file).num_rows for name, file in files.items()}
 
 
 def rows(table: Path) -> Counter[str]:
     """A table's rows with their types, in no order; none where there is no table."""
-    files = [pq.read_table(file) for file in sorted(table.glob("part-*.parquet"))]
+    files = [pq.read_table(file) for file in table.glob("part-*.parquet")]
     return Counter(f"{file.schema.types} {row}" for file in files for row in file.to_pylist())
 
 

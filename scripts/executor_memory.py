@@ -93,7 +93,6 @@ def measure(folder: Path, words: int, dimension: int, length: int) -> Peaks:
             *options.split(),
             *["--mechanism", "laplace", "--epsilon", "15"],
             conf=conf,
-            env={"PYTHONPATH": str(ROOT)},
         )
         while job.poll() is None:
             try:

@@ -25,8 +25,9 @@ def outputs(tmp_path: Path) -> list[Path]:
     return folders
 
 
-def write(file: Path, ids: list[int], kind: pa.DataType | None = None) -> None:
-    pq.write_table(pa.table({"id": pa.array(ids, kind or pa.int64())}), file)
+def write(file: Path, ids: list[int], kind: pa.DataType | None = None, **metadata: str) -> None:
+    table = pa.table({"id": pa.array(ids, kind or pa.int64())})
+    pq.write_table(table.replace_schema_metadata(metadata), file)
 
 
 def parts(folder: Path) -> list[Path]:
@@ -43,6 +44,15 @@ def test_a_table_cut_into_other_files_is_compared_by_rows(outputs: list[Path]) -
     assert compared(*outputs) == ([], "bytes of 1 files, rows of table")
 
 
+def test_the_order_of_encodings_is_no_difference(outputs: list[Path]) -> None:
+    file = parts(outputs[1])[0]
+    data = file.read_bytes()
+    plain_rle_dictionary = b"\x195\x00\x06\x10"  # as Thrift writes the list in the footer
+    assert data.count(plain_rle_dictionary) == 1
+    file.write_bytes(data.replace(plain_rle_dictionary, b"\x195\x06\x00\x10"))
+    assert compared(*outputs) == ([], "bytes of 3 files")
+
+
 def test_a_changed_byte_is_found(outputs: list[Path]) -> None:
     (outputs[1] / "table.report.json").write_text('{"rows": 5}\n')
     assert compared(*outputs)[0] == ["table.report.json"]
@@ -54,13 +64,27 @@ def test_a_file_of_one_run_alone_is_found(outputs: list[Path]) -> None:
     assert compared(*outputs)[0] == ["more", "table.report.json"]
 
 
-@pytest.mark.parametrize(
-    ("ids", "kind"),
-    [([3, 5], pa.int64()), ([3], pa.int64()), ([3, 4, 4], pa.int64()), ([3, 4], pa.int32())],
-    ids=["other value", "lost row", "row twice", "other type"],
-)
-def test_other_rows_are_found(outputs: list[Path], ids: list[int], kind: pa.DataType) -> None:
-    write(parts(outputs[1])[1], ids, kind)
+def test_other_values_types_and_footers_are_found(outputs: list[Path]) -> None:
+    second = parts(outputs[1])[1]
+    for ids, kind, metadata in (
+        ([3, 5], pa.int64(), {}),
+        ([4, 3], pa.int64(), {}),
+        ([3, 4], pa.int32(), {}),
+        ([3, 4], pa.int64(), {"written": "by another"}),
+    ):
+        write(second, ids, kind, **metadata)
+        assert compared(*outputs)[0] == ["table/part-00001-c000.snappy.parquet"]
+
+
+@pytest.mark.parametrize("ids", [[3], [3, 4, 4], [3, 4, 5]], ids=["lost row", "row twice", "row too many"])
+def test_other_rows_are_found(outputs: list[Path], ids: list[int]) -> None:
+    write(parts(outputs[1])[1], ids)
+    assert compared(*outputs)[0] == ["table"]
+
+
+def test_other_types_in_other_files_are_found(outputs: list[Path]) -> None:
+    write(parts(outputs[1])[0], [1], pa.int32())
+    write(parts(outputs[1])[1], [2, 3, 4], pa.int32())
     assert compared(*outputs)[0] == ["table"]
 
 

@@ -31,12 +31,11 @@ import pyarrow.parquet as pq
 from dptext_spark.bundle import build_embedding
 from dptext_spark.demo import GLOVE, QUERIES
 from scripts.cluster import PATIENCE, environment, wait_for
+from scripts.cluster_jobs import content, settled
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 DAG: Final = "dptext_privatize"
 SETTINGS: Final = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "4"}
-
-_RANDOM_NAME: Final = re.compile(r"-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class Wrong(Exception):
@@ -101,8 +100,8 @@ class Airflow:
         places = {"input": "messages", "output": "sanitized", "properties": "spark.conf"}
         places |= {name: name for name in ("reports", "bundle", "calibrations")}
         places |= {"key_file": "release.key"}
-        values = {name: str(self.folder / place) for name, place in places.items()}
-        values |= {"jobs": str(ROOT / "jobs"), "calibrated_words": 200, **params}
+        values: dict[str, Any] = {name: str(self.folder / place) for name, place in places.items()}
+        values |= {"jobs": str(ROOT / "jobs"), "calibrated_words": 50, **params}
         log = self.folder / f"{day}.log"
         with log.open("wb") as file:
             arguments = [str(self.command), "dags", "test", DAG, day, "--conf", json.dumps(values)]
@@ -141,10 +140,9 @@ class Airflow:
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[2,4]"}),
         }
 
-    def partition(self, day: str) -> dict[str, str]:
-        """SHA-256 of the files of a day's partition."""
-        files = sorted((self.output / f"dt={day}").glob("*.parquet"))
-        return {_RANDOM_NAME.sub("", file.name): _sha256(file) for file in files}
+    def partition(self, day: str) -> dict[str, Any]:
+        """The content of the files of a day's partition."""
+        return {name: content(file) for name, file in settled(self.output / f"dt={day}").items()}
 
     def untouched(self, but: str) -> dict[str, tuple[int, str]]:
         """Time of change and content of every file of the table that is not of this day."""
@@ -219,7 +217,7 @@ def bad_day(airflow: Airflow) -> str:
 def killed_day(airflow: Airflow) -> str:
     """A day whose driver is killed in its first attempt, and that day once more."""
     day = "2026-01-03"
-    airflow.day(day, queries(20_000, copies=25))
+    airflow.day(day, queries(20_000, copies=12))
     before = airflow.untouched(day)
     driver: list[int] = []
 

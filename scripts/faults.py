@@ -9,7 +9,6 @@ processes. After each one all files but the table's are searched for a word that
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -34,6 +33,7 @@ from dptext_spark.bundle import build_embedding
 from dptext_spark.demo import GLOVE, QUERIES
 from scripts.canaries import found, text_forms
 from scripts.cluster import QUICK_JAVA, Cluster, wait_for
+from scripts.cluster_jobs import content, settled
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PRIVATIZE: Final = ROOT / "jobs" / "privatize.py"
@@ -43,7 +43,7 @@ COPIES: Final = (
 )
 CANARY: Final = "qzcanaryword"  # in every text; unknown to the bundle
 PATIENCE: Final = 600.0
-DISK: Final = "2m"
+DISK: Final = "500k"
 
 SETTINGS: Final = {
     "spark.executor.cores": "1",
@@ -73,7 +73,6 @@ _RELEASE: Final = (
     "--keep",
     "id",
 )
-_RANDOM_NAME: Final = re.compile(r"-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class Wrong(Exception):
@@ -167,6 +166,11 @@ class World:
         """The private table."""
         return self.folder / "table"
 
+    @property
+    def disk(self) -> Path:
+        """A small file system."""
+        return self.folder / "disk"
+
     def fill(self) -> None:
         """Write table, bundle and key."""
         queries = pq.read_table(QUERIES, columns=["id", "text"])
@@ -181,9 +185,8 @@ class World:
         key = self.folder / "release.key"
         key.touch(mode=0o600)
         key.write_bytes(os.urandom(32))
-        disk = self.folder / "disk"
-        disk.mkdir()
-        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK}", "small", disk], check=True)
+        self.disk.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK}", "small", self.disk], check=True)
 
     def submit(
         self, output: str, *options: str, key: bool = True, script: Path = PRIVATIZE, **conf: str
@@ -218,7 +221,7 @@ class World:
         ]
 
     @cached_property
-    def undisturbed(self) -> tuple[dict[str, str], Any]:
+    def undisturbed(self) -> tuple[dict[str, Any], Any]:
         """Bytes and counts of a run without a fault."""
         run = self.submit("undisturbed")
         expect(run.end() == 0, run.log())
@@ -231,8 +234,8 @@ class World:
         """Check that a run wrote all of the right output and left nothing else."""
         code = run.end()
         expect(code == 0, f"exit code {code}:\n{run.log()}")
-        content, counts = self.undisturbed
-        expect(_bytes(run.output) == content, "the output is not that of the undisturbed run")
+        undisturbed, counts = self.undisturbed
+        expect(_bytes(run.output) == undisturbed, "the output is not that of the undisturbed run")
         expect(_counts(run) == counts, f"the report counts {_counts(run)}, without the fault {counts}")
         expect(not run.hidden(), f"left behind: {run.hidden()}")
         return "complete: the undisturbed run's bytes and counts"
@@ -249,9 +252,8 @@ class World:
         return f'none, exit code {code}: "{_short(run.message)}"'
 
 
-def _bytes(output: Path) -> dict[str, str]:
-    files = sorted(output.rglob("*.parquet"))
-    return {_RANDOM_NAME.sub("", f.name): hashlib.sha256(f.read_bytes()).hexdigest() for f in files}
+def _bytes(output: Path) -> dict[str, Any]:
+    return {name: content(file) for name, file in settled(output).items()}
 
 
 def _counts(run: Run) -> Any:
@@ -505,6 +507,7 @@ def main(words: tuple[str, ...]) -> None:
                     losses += 1
                     happened, outcome = "", f"LOSS: {error}"
                 click.echo(f"{fault}\n    {happened}\n    {outcome}")
+        subprocess.run(["umount", world.disk], check=True)
     click.echo(f"\n{len(chosen)} faults, {losses} losses")
     sys.exit(losses > 0)
 

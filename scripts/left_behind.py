@@ -3,7 +3,7 @@
     scripts/leaks
 
 Three jobs run on a standalone cluster, their logs at DEBUG and nothing compressed: one that ends well, one
-that fails over a private word, and one that leaks in each place by options and settings that nobody should use.
+that fails over a private word, and one that leaks in each place by options and settings not meant for it.
 """
 
 from __future__ import annotations
@@ -128,9 +128,9 @@ class Scene:
         private = self.table.parent
         with (run / "driver.log").open("wb") as log:
             process = self.cluster.start(
-                *[ROOT / "jobs" / "privatize.py", "--input", self.table, "--embedding", self.bundle],
-                *["--mechanism", "laplace", "--epsilon", "1", "--text", "text", "--id", "id"],
-                *["--key-file", private / "release.key", "--output", run / "out", *options],
+                *(ROOT / "jobs" / "privatize.py", "--input", self.table, "--embedding", self.bundle),
+                *("--mechanism", "laplace", "--epsilon", "1", "--text", "text", "--id", "id"),
+                *("--key-file", private / "release.key", "--output", run / "out", *options),
                 conf=settings,
                 env={"TMPDIR": str(run / "tmp")},
                 stdout=log,

@@ -130,7 +130,8 @@ class Scene:
             process = self.cluster.start(
                 *(ROOT / "jobs" / "privatize.py", "--input", self.table, "--embedding", self.bundle),
                 *("--mechanism", "laplace", "--epsilon", "1", "--text", "text", "--id", "id"),
-                *("--key-file", private / "release.key", "--output", run / "out", *options),
+                *("--key-file", private / "release.key", "--output", run / "out"),
+                *options,
                 conf=settings,
                 env={"TMPDIR": str(run / "tmp")},
                 stdout=log,

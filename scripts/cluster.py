@@ -14,7 +14,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -22,7 +22,7 @@ from typing import Any, Final, Self, TypeVar
 
 import psutil
 
-from dptext_spark.jvm import java_home
+from dptext_spark.jvm import ensure_java
 
 PATIENCE: Final = 120.0
 """Seconds until what must happen counts as failed; nothing is measured."""
@@ -31,6 +31,9 @@ QUICK_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For JVMs that live for a minute: compiling less is quicker."""
 
 _CLASSES: Final = "org.apache.spark.deploy"
+
+# In the environment of all that a cluster starts, and of what that starts in turn: so it is found again.
+_MARK: Final = "DPTEXT_CLUSTER"
 
 T = TypeVar("T")
 
@@ -57,12 +60,16 @@ def spark_home() -> Path:
 
 
 def environment() -> dict[str, str]:
-    """This process's environment without another Spark or packages, with a Java runtime for Spark."""
+    """This process's environment without another Spark or packages, with a Java runtime for Spark.
+
+    Raises:
+        ConfigError: There is no Java runtime.
+    """
+    ensure_java()
     foreign = ("SPARK", "PYSPARK", "PYTHONPATH", "JAVA_TOOL_OPTIONS")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
     return kept | {
         "SPARK_HOME": str(spark_home()),
-        "JAVA_HOME": str(java_home() or ""),
         "PYSPARK_PYTHON": sys.executable,
     }
 
@@ -76,7 +83,7 @@ class Cluster:
         master: The master's process.
         workers: The workers' processes.
         hosts: The workers' folders: ``tmp`` (their TMPDIR) and ``work`` (their executors' folders and logs).
-        driver: An empty folder, in which submitted drivers run.
+        driver: An empty folder, in which submitted drivers run; their TMPDIR is ``tmp`` beside it.
     """
 
     def __init__(
@@ -108,10 +115,11 @@ class Cluster:
         self._memory = memory
         self._hidden = tuple(hidden)
         self._environment = environment() | dict(env or {})
-        self._sessions: list[subprocess.Popen[bytes]] = []
+        self._started: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Self:
-        self.driver.mkdir(parents=True)
+        for place in (self.driver, self.folder / "tmp"):
+            place.mkdir(parents=True)
         try:
             self._start_master()
             for number in range(1, len(self.hosts) + 1):
@@ -128,10 +136,10 @@ class Cluster:
 
     def stop(self) -> None:
         """Kill everything that the cluster and its drivers started."""
-        for process in reversed(self._sessions):
-            for member in _members(process.pid):
-                with suppress(psutil.NoSuchProcess):
-                    member.kill()
+        while left := self._processes():
+            _kill(left)
+            time.sleep(0.05)
+        for process in self._started:
             process.wait()
 
     def _start_master(self) -> None:
@@ -152,7 +160,7 @@ class Cluster:
         host, address = self.hosts[number - 1], f"127.0.0.{number}"
         for name in ("tmp", "work"):
             (host / name).mkdir(parents=True, exist_ok=True)
-        log = self.folder / f"worker-{number}-{len(self._sessions)}.log"
+        log = self.folder / f"worker-{number}-{len(self._started)}.log"
         size = f"--cores {self._cores} --memory {self._memory} --host {address} --webui-port 0"
         options = {
             "SPARK_DAEMON_MEMORY": "256m",
@@ -200,11 +208,12 @@ class Cluster:
     def _popen(
         self, command: Sequence[str], *, env: Mapping[str, str] | None = None, **options: Any
     ) -> subprocess.Popen[bytes]:
-        # A session of its own: by it what the process leaves behind is found again.
+        marked = {_MARK: f"{self.folder}:{len(self._started)}"}
+        # A session of its own: keys pressed at a terminal do not reach it.
         process = subprocess.Popen(
-            command, env=self._environment | dict(env or {}), start_new_session=True, **options
+            command, env=self._environment | dict(env or {}) | marked, start_new_session=True, **options
         )
-        self._sessions.append(process)
+        self._started.append(process)
         return process
 
     def start(
@@ -228,8 +237,9 @@ class Cluster:
         command = [f"{self._environment['SPARK_HOME']}/bin/spark-submit", "--master", self.url]
         for name, value in settings.items():
             command += ["--conf", f"{name}={value}"]
-        local = {"SPARK_LOCAL_IP": "127.0.0.1"} | dict(env or {})
-        return self._popen([*command, *map(str, arguments)], env=local, cwd=cwd or self.driver, **options)
+        tmp = str(self.folder / "tmp")
+        own = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_DIRS": tmp, "TMPDIR": tmp} | dict(env or {})
+        return self._popen([*command, *map(str, arguments)], env=own, cwd=cwd or self.driver, **options)
 
     def submit(
         self,
@@ -250,8 +260,7 @@ class Cluster:
         try:
             output, errors = process.communicate(timeout=timeout)
         finally:
-            for member in _members(process.pid):
-                member.kill()
+            _kill(self._processes(self._started.index(process)))
         return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
 
     def executors(self) -> list[psutil.Process]:
@@ -263,19 +272,21 @@ class Cluster:
         daemons = {p.pid: p for p in self._processes() if "pyspark.daemon" in _command(p)}
         return [p for p in daemons.values() if p.ppid() in daemons]
 
-    def _processes(self) -> Iterator[psutil.Process]:
-        for worker in self.workers:
-            yield from _members(worker.pid)
+    def _processes(self, number: int | None = None) -> list[psutil.Process]:
+        """What runs of all that was started, or of the process of a number, orphans too."""
+        found = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):  # another user's, or ended meanwhile
+                folder, _, own = process.environ().get(_MARK, "").rpartition(":")
+                if folder == str(self.folder) and number in (None, int(own)):
+                    found.append(process)
+        return found
 
 
-def _members(session: int) -> list[psutil.Process]:
-    """The processes of a session, orphans too."""
-    found = []
-    for process in psutil.process_iter():
-        with suppress(ProcessLookupError, PermissionError):
-            if os.getsid(process.pid) == session:
-                found.append(process)
-    return found
+def _kill(processes: Sequence[psutil.Process]) -> None:
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 def _command(process: psutil.Process) -> list[str]:

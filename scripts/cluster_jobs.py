@@ -38,6 +38,7 @@ from scripts.cluster import QUICK_JAVA, Cluster, can_hide, environment
 ROOT: Final = Path(__file__).resolve().parents[1]
 PACKAGE: Final = ROOT / "dist" / "cluster"
 FILES: Final = 8
+JOBS: Final = ("embedding", "privatize", "vectors", "calibrate", "poincare", "audit")
 
 # What `dptext` sets on one machine, and what decides how many files a table has.
 _SPLITTING: Final = {
@@ -227,13 +228,14 @@ def held(host: Path) -> str:
 
 
 @click.command()
-@click.argument("jobs", nargs=-1)
+@click.argument("jobs", nargs=-1, type=click.Choice(JOBS))
 def main(jobs: Sequence[str]) -> None:
     """Submit JOBS (all by default) and compare; the exit code is 1 where anything differs."""
     # Ended by a signal, everything is stopped all the same.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    with tempfile.TemporaryDirectory(prefix="dptext-test-cluster-") as made:
-        folder = Path(made).resolve()
+    folder = Path(tempfile.mkdtemp(prefix="dptext-test-cluster-")).resolve()
+    keep = False
+    try:
         if not can_hide(folder):
             raise click.ClickException(
                 "The driver's files cannot be hidden from the workers: unshare --mount is refused here. "
@@ -241,7 +243,13 @@ def main(jobs: Sequence[str]) -> None:
             )
         places = Places(driver=folder / "submit", shared=folder / "shared")
         places.fill()
-        sys.exit(not compare_all(folder, places, jobs))
+        keep = not compare_all(folder, places, jobs)
+    finally:
+        if not keep:
+            shutil.rmtree(folder)
+    if keep:
+        click.echo(f"Not equal. All files are in {folder}.", err=True)
+        sys.exit(1)
 
 
 if __name__ == "__main__":

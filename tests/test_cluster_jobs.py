@@ -1,13 +1,15 @@
-"""scripts/test-cluster must find every difference between two runs of a job."""
+"""scripts/test-cluster must find every difference between two runs, and hide what it says is hidden."""
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from scripts.cluster import can_hide, without
 from scripts.cluster_jobs import compared
 
 RUNS = ("0a1b2c3d-0000-4000-8000-0123456789ab", "f0e1d2c3-1111-4111-9111-ba9876543210")
@@ -92,3 +94,17 @@ def test_a_lost_table_is_found(outputs: list[Path]) -> None:
     for file in parts(outputs[1]):
         file.unlink()
     assert compared(*outputs)[0] == ["table"]
+
+
+def test_a_hidden_folder_is_empty_for_the_command_alone(tmp_path: Path) -> None:
+    if not can_hide(tmp_path):
+        pytest.skip("this system lets no process hide a folder")
+    for name in ("hidden one", "shown"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").touch()
+    find = ["find", str(tmp_path), "-type", "f"]
+    done = subprocess.run(
+        without([tmp_path / "hidden one"], find), capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split("\n") == [str(tmp_path / "shown" / "file"), ""]
+    assert (tmp_path / "hidden one" / "file").exists()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -145,10 +147,14 @@ def test_versions_are_those_that_are_installed(report: Report, monkeypatch: pyte
         return f"{name} 1.0"
 
     monkeypatch.setattr(report_module, "version", version)
+    monkeypatch.delitem(sys.modules, "pyspark", raising=False)
     versions: dict[str, Any] = json.loads(report.to_json())["versions"]
     assert versions["pyspark"] == "not installed"
     assert versions["numpy"] == "numpy 1.0"
     assert "python" in versions
+    # A cluster's own pyspark.
+    monkeypatch.setitem(sys.modules, "pyspark", SimpleNamespace(__version__="4.0.1"))
+    assert json.loads(report.to_json())["versions"]["pyspark"] == "4.0.1"
 
 
 def test_numbers_that_json_does_not_have_are_refused(report: Report) -> None:

@@ -93,11 +93,32 @@ def test_wrong_combinations(change: dict[str, Any], message: str) -> None:
         privatize_options({**GOOD, **change})
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"incremental": "c"}, "--incremental needs --key-file"),
+        ({"incremental": "c", "key-file": "k", "overwrite": True}, "do not go together"),
+        ({"incremental": "c", "key-file": "k", "id": "id"}, "cannot check that --id.*--trust-id"),
+        ({"batch-files": 3}, "--batch-files is for --incremental"),
+        ({"batch-files": 0, "incremental": "c", "key-file": "k"}, "--batch-files has a wrong value.*Got: 0"),
+    ],
+)
+def test_options_of_incremental_runs(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        privatize_options({**GOOD, **given})
+    good = {"incremental": "c", "key-file": "k", "id": "id", "trust-id": True, "batch-files": 3}
+    assert privatize_options({**GOOD, **good}).batch_files == 3
+
+
 def test_what_a_report_keeps_of_the_options() -> None:
     kept = privatize_options({**GOOD, "key-file": "/secret/place", "id": "id"}).to_json()
     assert (kept["mechanism"], kept["epsilon"], kept["key"], kept["id"]) == ("laplace", 5.0, "file", "id")
     assert "/secret/place" not in str(kept)
     assert privatize_options(GOOD).to_json()["key"] == "fresh, not kept"
+    filtered = privatize_options({**GOOD, "where": "name = 'Zebulon'"}).to_json()
+    assert filtered["where"] == "given, not kept"
+    assert "Zebulon" not in str(filtered)
+    assert kept["where"] is None
     mahalanobis = privatize_options({**GOOD, "mechanism": "mahalanobis", "lambda": 0.25}).to_json()
     assert (mahalanobis["mechanism"], mahalanobis["lambda"]) == ("mahalanobis", 0.25)
 

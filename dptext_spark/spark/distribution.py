@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Final
 
 from filelock import FileLock
 from pyspark import SparkFiles
@@ -38,10 +40,13 @@ class BundleFiles:
         """
         embedding.check_unchanged()
         path, fingerprint = embedding.path.resolve(), embedding.fingerprint
+        files = tuple(sorted([MANIFEST, *embedding.manifest.files]))
+        if not hasattr(spark, "sparkContext"):  # Spark Connect: the driver is at the server
+            _send_to_server(spark, path, fingerprint, files)
+            return cls(path=str(path), fingerprint=fingerprint, files=files)
         context = spark.sparkContext
         if (context.master or "").split("[")[0] == "local":
             return cls(path=str(path), fingerprint=fingerprint)
-        files = tuple(sorted([MANIFEST, *embedding.manifest.files]))
         sent = {file.rpartition("/")[2] for file in context.listFiles}
         # Spark names a sent file by its last path part alone: links give each bundle names of its own; and
         # new executors get what the links stand for even where the bundle was removed or replaced meanwhile.
@@ -116,6 +121,21 @@ class BundleFiles:
                     self._check_sent(making)
                     making.rename(place)
         return place
+
+
+# Bundles that servers have, by session and fingerprint: a second upload would be ignored, but take its time.
+_AT_SERVERS: Final[set[tuple[str, str]]] = set()
+
+
+def _send_to_server(spark: Any, path: Path, fingerprint: str, files: Collection[str]) -> None:
+    if (spark.session_id, fingerprint) in _AT_SERVERS:
+        return
+    with tempfile.TemporaryDirectory(prefix="dptext-spark-") as folder:
+        links = [Path(folder, _sent_name(fingerprint, name)) for name in files]
+        for link, name in zip(links, files, strict=True):
+            link.symlink_to(path / name)
+        spark.addArtifacts(*(link.as_uri() for link in links), file=True)
+    _AT_SERVERS.add((spark.session_id, fingerprint))
 
 
 def _sent_name(fingerprint: str, name: str) -> str:

@@ -10,34 +10,31 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from filelock import FileLock, Timeout
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql.types import DataType
 
 from dptext_spark.config import PrivatizeOptions, Release
-from dptext_spark.errors import ConfigError, JobError
+from dptext_spark.errors import ConfigError
 from dptext_spark.spark.columns import NO_TYPES, TableColumns, WorkPlan
 from dptext_spark.spark.storage import Storage, literal
 from dptext_spark.spark.tables import Job
 
 # Options that change neither which words come out nor where; the bundle counts by its fingerprint.
-_FREE: Final = frozenset(
-    [
-        "batch-files",
-        "calibration",
-        "compression",
-        "dry-run",
-        "embedding",
-        "incremental",
-        "overwrite",
-        "report",
-    ]
-)
+_FREE: Final = {
+    "batch-files",
+    "calibration",
+    "compression",
+    "dry-run",
+    "embedding",
+    "incremental",
+    "overwrite",
+    "report",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,24 +110,13 @@ class Checkpoint:
         self.storage.write(f"{path}.part", json.dumps(value, indent=2) + "\n")
         self.storage.rename(f"{path}.part", path)
 
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Keep another run out where the file system has locks that end with the process that holds them.
+    def alone(self) -> AbstractContextManager[None]:
+        """Keep another run out while this one works.
 
         Raises:
             JobError: Another run is at work.
         """
-        folder = self.storage.local(self.path)
-        if folder is None:
-            yield
-            return
-        try:
-            with FileLock(f"{folder}/lock", timeout=0):
-                yield
-        except Timeout:
-            raise JobError(
-                f"Another run works with the checkpoint {self.path}", do="Wait until it has ended"
-            ) from None
+        return self.storage.locked(f"{self.path}/lock", "Another run works with this checkpoint")
 
 
 class GrowingJob(Job):
@@ -214,5 +200,7 @@ class GrowingJob(Job):
         folders = "".join("/*" for _ in self.partitions)
         for path in self.storage.matches(f"{literal(self.options.output)}{folders}/{name}-*"):
             self.storage.delete(path)
+        # Hadoop's committer adds whatever finished tasks left there, those of a killed run too.
+        self.storage.delete(f"{self.options.output}/_temporary")
         writer = self.writer(result).option("mapreduce.output.basename", name)
         writer.mode("append").parquet(self.options.output)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -59,11 +61,6 @@ class Storage:
             f"file:{os.path.realpath(uri.getPath())}" if uri.getScheme() == "file" else str(uri.toString())
         )
         return "/".join([folder.rstrip("/"), *missing])
-
-    def local(self, path: str) -> str | None:
-        """Give the path on this machine; None where it lies elsewhere."""
-        uri = self._at(path)[1].toUri()
-        return str(uri.getPath()) if uri.getScheme() == "file" else None
 
     def matches(self, pattern: str) -> list[str]:
         """Give the paths that a path or pattern stands for."""
@@ -129,3 +126,23 @@ class Storage:
             stream.close()
         finally:
             system.setWriteChecksum(True)
+
+    @contextmanager
+    def locked(self, path: str, taken: str) -> Iterator[None]:
+        """Hold a lock that ends with the driver, where the file system is this machine's; others have none.
+
+        Raises:
+            JobError: Another process has it; the message is ``taken``.
+        """
+        uri = self._at(path)[1].toUri()
+        if uri.getScheme() != "file":
+            yield
+            return
+        # Of the JVM and not of Python: its threads may outlive a killed Python process for a moment.
+        channel = self._jvm.java.io.RandomAccessFile(uri.getPath(), "rw").getChannel()
+        try:
+            if channel.tryLock() is None:
+                raise JobError(taken, got=path, do="Wait until it has ended")
+            yield
+        finally:
+            channel.close()

@@ -1,0 +1,193 @@
+"""privatize(df, ...) on Spark Connect, against a real server in a process of its own."""
+
+from __future__ import annotations
+
+import base64
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pytest
+
+from dptext_spark import Embedding, Laplace, Privatizer
+from dptext_spark.jvm import java_home
+from tests.helpers.worlds import KEY, release
+from tests.spark.helpers_tables import (
+    ROOT,
+    command,
+    hashes,
+    spark_environment,
+    spark_script,
+    texts,
+    write_table,
+)
+
+MISSING = [name for name in ("grpc", "grpc_status", "zstandard") if importlib.util.find_spec(name) is None]
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.e2e,
+    pytest.mark.skipif(
+        bool(MISSING), reason=f"Spark Connect needs {MISSING}: pip install 'pyspark[connect]'"
+    ),
+]
+
+PATIENCE = 120.0  # for what must happen sooner or later; nothing is measured
+MECHANISM = Laplace(epsilon=1.0)
+
+CLIENT = """
+import json, shutil, sys
+from dptext_spark import DptextError, Laplace, NoiseKey, privatize, privatize_udf
+from pyspark.sql import SparkSession
+
+url, table, bundle = sys.argv[1:]
+spark = SparkSession.builder.remote(url).getOrCreate()
+sends, send = [], type(spark).addArtifacts
+type(spark).addArtifacts = lambda self, *paths, **kinds: sends.append(paths) or send(self, *paths, **kinds)
+df = spark.read.parquet(table)
+options = dict(embedding=bundle, mechanism=Laplace(epsilon=1.0), id="id", key=NoiseKey(bytes(range(32))))
+
+def refusal(frame, **columns):
+    try:
+        privatize(frame, **options, **columns)
+    except DptextError as error:
+        return f"{type(error).__name__}: {error}"
+
+out = privatize(df, text=["text", "turns[].text"], keep=["id", "turns[].who"], **options)
+udf = privatize_udf(embedding=bundle, mechanism=options["mechanism"], column="text", key=options["key"])
+refusals = [refusal(df, text="nope"), refusal(df.union(df), text="text")]
+shutil.rmtree(bundle)  # it is at the server
+found = {
+    "client": type(spark).__module__,
+    "schema": out.schema.simpleString(),
+    "rows": [row.asDict(recursive=True) for row in out.orderBy("id").collect()],
+    "udf": [row[0] for row in df.orderBy("id").select(udf("id", "text")).collect()],
+    "refusals": refusals,
+    "sends": len(sends),
+}
+print(json.dumps(found))
+"""
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server of Spark Connect: where it listens, its process, and the folder of all that it leaves."""
+
+    url: str
+    process: psutil.Process
+    folder: Path
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    """It listens on loopback alone, where by default it would listen on every address."""
+    folder = tmp_path / "server"
+    for name in ("events", "host"):
+        (folder / name).mkdir(parents=True)
+    settings = {
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": "0",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": (folder / "events").as_uri(),
+        "spark.eventLog.compress": "false",
+    }
+    line = [str(spark_script("spark-submit")), "--master", "local[2]"]
+    line += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
+    line += [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
+    environment = spark_environment() | {"JAVA_HOME": str(java_home()), "TMPDIR": str(folder / "host")}
+    environment["PYTHONPATH"] = str(ROOT)  # the server's workers import the package
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [*line, "spark-internal"], stdout=log, stderr=log, cwd=folder, env=environment
+        )
+    try:
+        port = _port(folder / "log", process)
+        yield Server(url=f"sc://127.0.0.1:{port}", process=psutil.Process(process.pid), folder=folder)
+    finally:
+        for member in [*psutil.Process(process.pid).children(recursive=True), process]:
+            member.kill()
+        process.wait()
+
+
+def _port(log: Path, process: subprocess.Popen[bytes]) -> str:
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end and process.poll() is None:
+        if found := re.search(r"Spark Connect server started at: 127\.0\.0\.1:(\d+)", log.read_text()):
+            return found[1]
+        time.sleep(0.1)
+    raise TimeoutError(log.read_text())
+
+
+def test_a_connect_session_gives_the_words_of_the_privatizer(
+    server: Server, ring: Embedding, tmp_path: Path
+) -> None:
+    """Rejects what the client lacks, sparkContext and JVM, and a bundle that is read at the client's path."""
+    listening = {c.laddr.ip for c in server.process.net_connections("inet") if c.status == psutil.CONN_LISTEN}
+    assert listening <= {"127.0.0.1", "::ffff:127.0.0.1"}
+    ids = list(range(6))
+    turns = [[{"who": "me", "text": text}, {"who": "you", "text": text}] for text in texts(6)]
+    source = write_table(tmp_path / "in.parquet", {"id": ids, "text": texts(6), "turns": turns, "extra": ids})
+    bundle = tmp_path / "bundle"
+    bundle.mkdir()
+    for file in ring.path.iterdir():
+        (bundle / file.name).write_bytes(file.read_bytes())
+
+    done = command(
+        *[sys.executable, "-c", CLIENT, server.url, source, bundle],
+        cwd=tmp_path,
+        env={"PYTHONPATH": os.pathsep.join(map(str, [ROOT, *sys.path]))},
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+
+    privatizer = Privatizer(embedding=ring, mechanism=MECHANISM, noise=release(MECHANISM, ring))
+    flat = privatizer.sanitize(pa.array(texts(6)), pa.array(ids), column="text").values.to_pylist()
+    said = privatizer.sanitize(
+        pa.array(np.repeat(texts(6), 2).tolist()),
+        pa.array(np.repeat(ids, 2)),
+        column="turns[].text",
+        positions=np.tile([[0], [1]], (6, 1)),
+    ).values.to_pylist()
+    pairs = [
+        [{"who": "me", "text": a}, {"who": "you", "text": b}]
+        for a, b in zip(said[::2], said[1::2], strict=True)
+    ]
+    assert found["client"].startswith("pyspark.sql.connect")
+    assert found["schema"] == "struct<id:bigint,text:string,turns:array<struct<who:string,text:string>>>"
+    assert found["rows"] == [
+        {"id": i, "text": text, "turns": pair} for i, text, pair in zip(ids, flat, pairs, strict=True)
+    ]
+    assert found["udf"] == flat
+    assert re.match(r"InputError: The input table lacks columns.*Got: nope", found["refusals"][0])
+    assert re.match(r"InputError: Column id does not name the rows.*6 duplicates", found["refusals"][1])
+    assert found["sends"] == 1  # of a session's calls the first alone sends the bundle
+    _check_traces(server, ring, done)
+
+
+def _check_traces(server: Server, ring: Embedding, done: Any) -> None:
+    """The server has the bundle once, and shows no key."""
+    (root,) = (server.folder / "host").glob("dptext-spark-*")
+    assert {path.name for path in root.iterdir()} == {ring.fingerprint, f"{ring.fingerprint}.lock"}
+    assert hashes(root / ring.fingerprint) == hashes(ring.path)
+    shown = [file.read_bytes() for file in (server.folder / "events").rglob("*") if file.is_file()]
+    assert b"MapInArrow" in b"".join(shown)
+    shown += [(server.folder / "log").read_bytes(), done.stdout.encode(), done.stderr.encode()]
+    for secret in (KEY.secret, release(MECHANISM, ring).key.secret):
+        octal = "".join(f"\\{byte:03o}" for byte in secret).encode()
+        forms = [secret, secret.hex().encode(), base64.b64encode(secret), repr(secret)[2:-1].encode(), octal]
+        assert not any(form in content for form in forms for content in shown)

@@ -125,7 +125,9 @@ class TableOptions(Options):
         "snappy", description="of the output's files: snappy, zstd, gzip, lz4_raw or none"
     )
     report: str | None = Field(None, description="where the report goes; default: OUTPUT.report.json")
-    overwrite: bool = Field(False, description="replace an output table that exists")
+    overwrite: bool = Field(
+        False, description="replace an output table that exists, or that another run is writing"
+    )
     dry_run: bool = Field(False, description="check everything, print the guarantee, write nothing")
 
     @property

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -22,6 +23,7 @@ from dptext_spark.errors import BundleError
 
 Geometry: TypeAlias = Literal["euclidean", "poincare"]
 Normalization: TypeAlias = Literal["none", "unit"]
+Stamp: TypeAlias = tuple[int, int, int]
 
 FORMAT_VERSION = 1
 GEOMETRIES = ("euclidean", "poincare")
@@ -106,6 +108,7 @@ class Embedding:
     covariance_vectors: NDArray[np.float64] | None = field(repr=False, default=None)
     lorentz_space: NDArray[np.float32] | None = field(repr=False, default=None)
     lorentz_time: NDArray[np.float32] | None = field(repr=False, default=None)
+    _stamps: Mapping[str, Stamp | None] = field(repr=False, default_factory=dict)
 
     @property
     def fingerprint(self) -> str:
@@ -140,12 +143,27 @@ class Embedding:
         """
         path = Path(path)
         manifest = _read_manifest(path)
+        stamps = {name: _stamp(path / name) for name in manifest.files}
         for name in manifest.files:
             _check_file(path / name, manifest.files[name] if verify else None)
         words = _read_words(path, manifest)
         if verify and fingerprint(manifest, words.to_pylist()) != manifest.fingerprint:
             raise _damaged(MANIFEST, "the fingerprint does not belong to the words and vectors")
-        return cls(path=path, manifest=manifest, words=words, **_read_arrays(path, manifest))
+        arrays = _read_arrays(path, manifest)
+        return cls(path=path, manifest=manifest, words=words, _stamps=stamps, **arrays)
+
+    def check_unchanged(self) -> None:
+        """Refuse results of files that were changed since they were verified: their maps change with them.
+
+        Raises:
+            BundleError: A file has another time, size or inode, or is gone.
+        """
+        if changed := [name for name, stamp in self._stamps.items() if _stamp(self.path / name) != stamp]:
+            raise BundleError(
+                "The embedding bundle changed while it was in use",
+                got=f"other files {', '.join(changed)} in {self.path}",
+                do="Run the job again and leave the bundle alone meanwhile",
+            )
 
     def __reduce__(self) -> tuple[object, ...]:
         # A pickled memmap is a copy of the matrix; a bundle travels as files and is mapped where it arrives.
@@ -249,6 +267,15 @@ def manifest_entries(path: Path) -> dict[str, Any] | None:
 def file_names(geometry: str) -> tuple[str, ...]:
     """Name the files of a bundle beside its manifest."""
     return (WORDS, VECTORS, *_DERIVED[geometry])
+
+
+def _stamp(path: Path) -> Stamp | None:
+    """Inode, size and time of change of a file; None where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _check_file(path: Path, expected: str | None) -> None:

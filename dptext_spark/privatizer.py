@@ -146,6 +146,7 @@ class Privatizer:
         Raises:
             InputError: Types or lengths are wrong, an id is null, a text is not Unicode, or a word is
                 unknown under the policy ``fail``.
+            BundleError: The bundle was changed since it was opened.
         """
         column_kind(values.type, column)
         check_unicode(values, column)
@@ -159,6 +160,7 @@ class Privatizer:
             self._sanitize(values[part], names[part], column, None if slots is None else slots[part])
             for part in slices(values)
         ]
+        self.embedding.check_unchanged()
         if not parts:
             return Sanitized(values=values, counts=Counts(**{name: _NO_ROWS for name in COUNTERS}))
         counts = {name: np.concatenate([getattr(p.counts, name) for p in parts]) for name in COUNTERS}

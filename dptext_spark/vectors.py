@@ -465,6 +465,7 @@ def _read_texts(values: pa.Array, embedding: Embedding, column: str) -> _Inputs:
         for start in range(0, len(chosen), CHUNK):
             vectors[row] += embedding.vectors[chosen[start : start + CHUNK]].sum(axis=0, dtype=np.float64)
     vectors /= np.maximum(known, 1)[:, None]
+    embedding.check_unchanged()
     return _Inputs(
         vectors=vectors,
         contents=map(words.row_content, range(len(values))),

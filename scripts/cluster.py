@@ -38,13 +38,13 @@ _MARK: Final = "DPTEXT_CLUSTER"
 T = TypeVar("T")
 
 
-def wait_for(condition: Callable[[], T], what: str) -> T:
+def wait_for(condition: Callable[[], T], what: str, patience: float = PATIENCE) -> T:
     """Wait until a condition holds, and return its value.
 
     Raises:
-        TimeoutError: It does not within :data:`PATIENCE`; the message is ``what``.
+        TimeoutError: It does not within ``patience`` seconds; the message is ``what``.
     """
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + patience
     while not (found := condition()):
         if time.monotonic() > end:
             raise TimeoutError(what)

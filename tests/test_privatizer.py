@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import time
 import unicodedata
 from collections.abc import Callable, Iterable
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ from scipy import stats
 from dptext_spark import columns
 from dptext_spark import privatizer as privatizer_module
 from dptext_spark.embedding import Embedding
-from dptext_spark.errors import ConfigError, InputError
+from dptext_spark.errors import BundleError, ConfigError, InputError
 from dptext_spark.mechanisms import Laplace, Mahalanobis, Mechanism
 from dptext_spark.noise import NoiseKey
 from dptext_spark.privatizer import COUNTERS, Privatizer, Sanitized
@@ -168,6 +170,30 @@ def test_messages_never_hold_rows(small: Embedding, wrong: Callable[[Privatizer]
 def test_impossible_release_vocabularies_are_refused(small: Embedding, count: int) -> None:
     with pytest.raises(ConfigError, match="2 to 200 words"):
         private(small, release_words=count)
+
+
+def alter_in_place(file: Path) -> None:
+    with file.open("r+b") as opened:
+        opened.seek(-4, os.SEEK_END)
+        opened.write(b"\0\0\0\0")
+
+
+def replace_whole(file: Path) -> None:
+    file.with_suffix(".new").write_bytes(file.read_bytes())
+    file.with_suffix(".new").replace(file)
+
+
+@pytest.mark.parametrize("alter", [alter_in_place, replace_whole, Path.unlink])
+def test_a_bundle_that_changes_while_it_is_in_use_gives_no_result(
+    tmp_path: Path, alter: Callable[[Path], None]
+) -> None:
+    bundle = worlds.build(tmp_path, worlds.uneven(20, 3))
+    privatizer = Privatizer(embedding=bundle, mechanism=Laplace(epsilon=1.0))
+    texts, ids = pa.array(["w00 w01"]), pa.array([1])
+    assert privatizer.sanitize(texts, ids, column="text").counts.tokens.sum() == 2
+    alter(bundle.path / "vectors.npy")
+    with pytest.raises(BundleError, match=r"changed while it was in use.*vectors\.npy"):
+        privatizer.sanitize(texts, ids, column="text")
 
 
 @pytest.mark.parametrize("count", [2, 17, 200, None])

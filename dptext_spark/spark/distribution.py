@@ -33,7 +33,12 @@ class BundleFiles:
 
     @classmethod
     def send(cls, spark: SparkSession, embedding: Embedding) -> BundleFiles:
-        """Hand the bundle to Spark, which brings it to every executor that runs a task."""
+        """Hand the bundle to Spark, which brings it to every executor that runs a task.
+
+        Raises:
+            BundleError: It was changed or removed since it was opened.
+        """
+        embedding.check_unchanged()
         path, fingerprint = embedding.path.resolve(), embedding.fingerprint
         files = tuple(sorted([MANIFEST, *embedding.manifest.files]))
         if not hasattr(spark, "sparkContext"):  # Spark Connect: the driver is at the server
@@ -43,14 +48,15 @@ class BundleFiles:
         if (context.master or "").split("[")[0] == "local":
             return cls(path=str(path), fingerprint=fingerprint)
         sent = {file.rpartition("/")[2] for file in context.listFiles}
-        # Spark names a sent file by its last path part alone: links give each bundle names of its own.
+        # Spark names a sent file by its last path part alone: links give each bundle names of its own; and
+        # new executors get what the links stand for even where the bundle was removed or replaced meanwhile.
         links = Path(SparkFiles.getRootDirectory(), "dptext-spark", fingerprint)
         links.mkdir(parents=True, exist_ok=True)
         for name in files:
             link = links / _sent_name(fingerprint, name)
             if link.name not in sent:
-                link.symlink_to(path / name)
-                context.addFile(link.as_uri())  # of a path, and not a URI, Spark would follow the link
+                _link_or_copy(path / name, link)
+                context.addFile(link.as_uri())
         return cls(path=str(path), fingerprint=fingerprint, files=files)
 
     def open(self) -> Embedding:
@@ -69,6 +75,17 @@ class BundleFiles:
                 f"This host's copy of the embedding bundle, {place}, is damaged",
                 got=error.what,
                 do="Remove that folder: the next run makes it anew",
+            ) from None
+
+    def _check_sent(self, making: Path) -> None:
+        """Keep what was altered on its way from becoming this host's copy, which later runs would find."""
+        try:
+            self._expect(Embedding.open(making))
+        except BundleError as error:
+            raise BundleError(
+                "The embedding bundle that Spark sent is not the one that the job was given",
+                got=error.what,
+                do="Run the job again and leave the bundle alone meanwhile",
             ) from None
 
     def _expect(self, embedding: Embedding) -> Embedding:
@@ -96,10 +113,13 @@ class BundleFiles:
         place = root / self.fingerprint
         with FileLock(f"{place}.lock"):
             if not place.exists():
-                making = Path(tempfile.mkdtemp(prefix=self.fingerprint, dir=root))
-                for name in self.files:
-                    _link_or_copy(Path(SparkFiles.get(_sent_name(self.fingerprint, name))), making / name)
-                making.rename(place)
+                with tempfile.TemporaryDirectory(dir=root) as scratch:
+                    making = Path(scratch, self.fingerprint)
+                    making.mkdir()
+                    for name in self.files:
+                        _link_or_copy(Path(SparkFiles.get(_sent_name(self.fingerprint, name))), making / name)
+                    self._check_sent(making)
+                    making.rename(place)
         return place
 
 

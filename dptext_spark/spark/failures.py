@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -12,6 +13,8 @@ from pyspark.logger import PySparkLogger
 
 from dptext_spark import errors
 from dptext_spark.errors import JobError
+
+_NO_SPACE: Final = "No space left on device"
 
 
 @contextmanager
@@ -40,6 +43,8 @@ def quiet() -> Iterator[None]:
 
 def condition(error: Exception) -> str:
     """Name a Spark error without its text, which can quote data."""
+    if _NO_SPACE in str(error):
+        return _NO_SPACE
     if isinstance(error, PySparkException) and (condition := error.getCondition()):
         return str(condition)
     # Only where Spark itself puts it: brackets further on may be a row's.

@@ -19,6 +19,7 @@ from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.jvm import ensure_java
 from dptext_spark.spark.columns import NO_TYPES, TableColumns, WorkPlan, counter
 from dptext_spark.spark.failures import plain_errors
+from dptext_spark.spark.output import check_unfinished, write_whole
 from dptext_spark.spark.source import Source, where
 from dptext_spark.spark.storage import Storage
 
@@ -107,19 +108,20 @@ class Job:
                     f"The {what.lower()} {path} exists",
                     do=f"Choose another place with {option}, or replace it with --overwrite",
                 )
-        if not storage.exists(options.output):
-            return
-        if not options.overwrite:
+        exists = storage.exists(options.output)
+        if exists and not options.overwrite:
             raise ConfigError(
                 f"The output {options.output} exists",
                 do="Choose another --output, or replace it with --overwrite",
             )
-        if not storage.exists(f"{options.output}/_SUCCESS"):
+        if exists and not storage.exists(f"{options.output}/_SUCCESS"):
             raise ConfigError(
                 f"The output {options.output} is not a table that a finished job wrote",
                 allowed="with --overwrite, a folder with a _SUCCESS file",
                 do="Remove it by hand if it may go",
             )
+        if not options.overwrite:
+            check_unfinished(storage, options.output)
 
     @cached_property
     def df(self) -> DataFrame:
@@ -193,14 +195,13 @@ class Job:
         Raises:
             JobError: Spark or the file system failed.
         """
-        parent, _, name = self.storage.qualified(self.options.output).rpartition("/")
-        run = result.sparkSession.sparkContext.applicationId
-        making, old = f"{parent}/.{name}.{run}.part", f"{parent}/.{name}.{run}.old"
-        try:
-            self.writer(result).mode("overwrite").parquet(making)
-            _put_in_place(self.storage, making, self.options, old)
-        finally:
-            self.storage.delete(making)
+        write_whole(
+            self.storage,
+            self.options.output,
+            lambda place: self.writer(result).parquet(place),
+            run=str(result.sparkSession.sparkContext.applicationId),
+            overwrite=self.options.overwrite,
+        )
 
     def writer(self, result: DataFrame) -> DataFrameWriter:
         """Get ready to write in the input's partitions."""
@@ -236,17 +237,3 @@ def _check_apart(storage: Storage, what: str, option: str, source: str, target: 
             raise ConfigError(
                 f"{what} lie inside one another", got=f"{place} and {goal}", do=f"Choose another {option}"
             )
-
-
-def _put_in_place(storage: Storage, made: str, options: TableOptions, old: str) -> None:
-    """Give a finished folder the output's name; the one that had it is ``old`` meanwhile."""
-    replaced = options.overwrite and storage.exists(options.output)
-    if replaced:
-        storage.rename(options.output, old)
-    try:
-        storage.rename(made, options.output)
-    except BaseException:
-        if replaced:
-            storage.rename(old, options.output)
-        raise
-    storage.delete(old)

@@ -95,6 +95,19 @@ def test_a_placed_file_that_was_changed_is_found(sent: BundleFiles, tmp_path: Pa
         sent.open()
 
 
+def test_a_bundle_altered_on_its_way_is_not_placed_for_later_runs(
+    ring: Embedding, sent: BundleFiles, tmp_path: Path
+) -> None:
+    file = Path(distribution.SparkFiles.get(distribution._sent_name(ring.fingerprint, "vectors.npy")))
+    content = file.read_bytes()
+    file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(BundleError, match="Spark sent is not the one that the job was given"):
+        sent.open()
+    assert [path.name for path in place_of(sent, tmp_path).parent.iterdir()] == [f"{sent.fingerprint}.lock"]
+    file.write_bytes(content)
+    assert sent.open().fingerprint == ring.fingerprint
+
+
 def test_another_bundle_under_the_same_name_is_refused(
     sent: BundleFiles, line: Embedding, tmp_path: Path
 ) -> None:

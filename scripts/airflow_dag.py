@@ -1,0 +1,137 @@
+"""A DAG to copy: each day's partition of a table is sanitized when the day is over.
+
+    locate_calibration -> bundle_changed -> [calibrate] -> check_protection -> privatize -> check_report
+
+Put this file into Airflow's folder of DAGs and adjust the parameters and ``TABLE``. It needs Airflow 3, the
+provider apache-airflow-providers-apache-spark, ``spark-submit`` on the workers' PATH and the connection
+``spark_default``. The package itself need not be in Airflow's environment.
+
+Every task may be run again. The same logical date reads the same partition under the same key, so it gives
+the same bytes and spends no ε twice; it replaces that partition and no other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import Asset, CronDataIntervalTimetable, ObjectStoragePath, Param, dag, task
+from airflow.sdk.exceptions import AirflowFailException
+
+# What is measured must be what is released: both jobs get these.
+MECHANISM = ["--embedding", "{{ params.bundle }}", "--mechanism", "{{ params.mechanism }}"]
+MECHANISM += ["--epsilon", "{{ params.epsilon }}"]
+# Ids must be unique over all days; where they begin anew each day, add "--salt", "{{ ds }}".
+TABLE = ["--text", "text", "--id", "id", "--keep", "id", "--keep", "intent"]
+PARTITION = "dt={{ ds }}"
+CALIBRATION = "{{ ti.xcom_pull('locate_calibration') }}"
+
+SANITIZED = Asset("dptext_sanitized")
+"""DAGs scheduled on this start for days that passed their check, and for no others."""
+
+
+@dag(
+    # Not "@daily": the run of a day must start when the day is over, and bear its date.
+    schedule=CronDataIntervalTimetable("@daily", timezone="UTC"),
+    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    catchup=False,
+    max_active_runs=1,
+    default_args={"retries": 2, "retry_delay": timedelta(minutes=1)},
+    params={
+        "jobs": Param("/opt/dptext/jobs", type="string", description="folder of the package's jobs"),
+        "properties": Param(
+            "/opt/dptext/conf/spark-defaults.conf", type="string", description="Spark's settings"
+        ),
+        "input": Param("/data/messages", type="string", description="table with folders dt=YYYY-MM-DD"),
+        "output": Param("/data/messages_sanitized", type="string", description="table to write"),
+        "reports": Param("/data/messages_reports", type="string", description="reports, dt=YYYY-MM-DD.json"),
+        "bundle": Param("/opt/dptext/glove-50d", type="string", description="made by dptext embedding"),
+        "calibrations": Param("/data/dptext_calibrations", type="string"),
+        "calibrated_words": Param(1000, type="integer", description="how many words are measured"),
+        "key_file": Param("/etc/dptext/release.key", type="string", description="mode 0600"),
+        "mechanism": Param("laplace", type="string"),
+        "epsilon": Param(10.0, type="number", exclusiveMinimum=0),
+        "max_unknown": Param(0.05, type="number", description="share of words the bundle may lack"),
+        "max_n_w": Param(0.99, type="number", description="how often 95% of the words may stay themselves"),
+    },
+)
+def dptext_privatize() -> None:
+    """Calibrate when the bundle changed, sanitize the day's partition, check what the report says."""
+
+    @task
+    def locate_calibration(params: Mapping[str, Any]) -> str:
+        """Name the calibration's folder by what it depends on: a new bundle has none yet."""
+        bundle = _json(params["bundle"], "manifest.json")["fingerprint"][:16]
+        return f"{params['calibrations']}/{bundle}-{params['mechanism']}-{params['epsilon']:g}"
+
+    @task.branch
+    def bundle_changed(place: str) -> str:
+        """Calibrate unless a finished calibration is there; one that was cut off is continued."""
+        return "check_protection" if (ObjectStoragePath(place) / "calibration.json").exists() else "calibrate"
+
+    @task(trigger_rule="none_failed", retries=0)
+    def check_protection(place: str, params: Mapping[str, Any]) -> None:
+        """Stop before anything is released where words stay themselves too often."""
+        _stop_for(_weak_words(_json(place, "calibration.json")["summary"], params["max_n_w"]))
+
+    @task(outlets=[SANITIZED], retries=0)
+    def check_report(params: Mapping[str, Any], ds: str) -> None:
+        """Fail the run of a day whose report is out of bounds; its partition stays to be looked at."""
+        report = _json(params["reports"], f"dt={ds}.json")
+        calibration = report["calibration"]
+        faults = [f"the calibration may not be of this release: {w}" for w in calibration["warnings"]]
+        faults += _weak_words(calibration["summary"], params["max_n_w"])
+        for column, counts in report["columns"].items():
+            unknown = counts["out_of_vocabulary"]["tokens"] / max(counts["tokens"], 1)
+            if unknown > params["max_unknown"]:
+                faults.append(
+                    f"unknown words of {column}: {unknown:.3f}, max_unknown {params['max_unknown']}"
+                )
+        _stop_for(faults)
+
+    calibrate = SparkSubmitOperator(
+        task_id="calibrate",
+        application="{{ params.jobs }}/calibrate.py",
+        properties_file="{{ params.properties }}",
+        application_args=[*MECHANISM, "--words", "{{ params.calibrated_words }}", "--output", CALIBRATION],
+    )
+    privatize = SparkSubmitOperator(
+        task_id="privatize",
+        application="{{ params.jobs }}/privatize.py",
+        properties_file="{{ params.properties }}",
+        application_args=[
+            *MECHANISM,
+            *TABLE,
+            *["--input", f"{{{{ params.input }}}}/{PARTITION}"],
+            *["--output", f"{{{{ params.output }}}}/{PARTITION}"],
+            # Not beside the output, where it would be taken for a part of the table.
+            *["--report", f"{{{{ params.reports }}}}/{PARTITION}.json"],
+            *["--calibration", CALIBRATION],
+            *["--key-file", "{{ params.key_file }}"],
+            "--overwrite",
+        ],
+    )
+    place = locate_calibration()
+    protected = check_protection(place)
+    bundle_changed(place) >> [calibrate, protected]
+    calibrate >> protected >> privatize >> check_report()
+
+
+def _json(folder: str, name: str) -> Any:
+    return json.loads((ObjectStoragePath(folder) / name).read_text())
+
+
+def _weak_words(summary: Iterable[Mapping[str, Any]], most: float) -> list[str]:
+    found = [row["p95"] for row in summary if row["statistic"] == "n_w"]
+    return [f"p95(N_w) is {value:.3f}, max_n_w {most}" for value in found if value > most]
+
+
+def _stop_for(faults: list[str]) -> None:
+    if faults:
+        raise AirflowFailException("; ".join(faults))
+
+
+dptext_privatize()

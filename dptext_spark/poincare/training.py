@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -53,7 +54,8 @@ class Settings:
             ``BURN_IN`` epochs, falling in a line to a hundredth of it in the last one.
         batch_size: Pairs of one update.
         patience: Epochs without a better mean rank after which training ends.
-        max_radius: Hyperbolic radius that no point leaves, at most ``LARGEST_RADIUS``.
+        max_radius: Hyperbolic radius that no point leaves, at most ``LARGEST_RADIUS``; None leaves it to
+            the dimension.
         seed: Names one sequence of random numbers.
     """
 
@@ -63,8 +65,13 @@ class Settings:
     learning_rate: float = 0.3
     batch_size: int = 128
     patience: int = 50
-    max_radius: float = LARGEST_RADIUS
+    max_radius: float | None = None
     seed: int = 0
+
+    @property
+    def radius(self) -> float:
+        """The hyperbolic radius that no point leaves; by default one at which ranks came out best."""
+        return self.max_radius or LARGEST_RADIUS / math.sqrt(self.dimension - 1)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -75,7 +82,7 @@ class Trained:
         vectors: float64 (V, n), the points with the best mean rank so far.
         best_epoch: Number of epochs after which they were reached.
         epoch: Number of epochs so far.
-        history: For each evaluation ``epoch``, ``loss`` (nats a pair) and ``mean_rank``.
+        history: For each evaluation ``epoch``, ``loss`` (hyperbolic length a pair) and ``mean_rank``.
         current: float64 (V, n), the points now.
     """
 
@@ -174,7 +181,7 @@ class Trainer:
                 others,
                 excluded,
                 rate=self._rate(epoch),
-                max_radius=self.settings.max_radius,
+                max_radius=self.settings.radius,
             )
         return loss / len(pairs)
 
@@ -190,7 +197,8 @@ class Trainer:
         if epoch >= BURN_IN:
             return (uniforms * len(self.relations.words)).astype(np.int64)
         cumulative = self._burn_in_weights
-        return np.searchsorted(cumulative, uniforms * cumulative[-1], side="right")
+        drawn: NDArray[np.int64] = np.searchsorted(cumulative, uniforms * cumulative[-1], side="right")
+        return drawn
 
     def _uniforms(self, purpose: str, epoch: int, shape: tuple[int, ...]) -> NDArray[np.float64]:
         """Draw uniforms, float64 of a shape, for a purpose in an epoch.
@@ -294,7 +302,7 @@ def update(
         max_radius: Hyperbolic radius that no point leaves.
 
     Returns:
-        The sum of the pairs' losses before the step, in nats.
+        The sum of the pairs' losses before the step, hyperbolic lengths.
     """
     found = Objective.of(
         points[pairs[:, 0]],

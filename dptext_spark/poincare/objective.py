@@ -26,9 +26,9 @@ class Objective:
     """Value and Riemannian gradients of the objective over a batch of b pairs with k shared negatives.
 
     For a pair (u, v) with negatives N(u) the loss is
-    ``d(u,v) + ln(exp(-s d(u,v)) + sum_N exp(-s d(u,v'))) / s``: how much farther v is than the nearest word, by
-    a soft minimum of sharpness s. It is 1/s of the negative logarithm of the softmax of -s d; with s = 1 it
-    is the paper's.
+    ``d(u,v) + ln(exp(-s d(u,v)) + sum_N exp(-s d(u,v'))) / s``: how much farther v is than the nearest word,
+    by a soft minimum of sharpness s. It is 1/s of the negative logarithm of the softmax of -s d; with s = 1
+    it is the paper's.
 
     Attributes:
         losses: float64 (b,), hyperbolic lengths.

@@ -137,10 +137,10 @@ def about(queries: Queries, embedding: Embedding, relation: Relation) -> Iterato
     words = [word for value in values for word in value]
     known = sum(word in vocabulary for word in words)
     yield (
-        f"{len(queries.texts):,} queries with {len(values):,} slots of {len(words):,} words, {known:,} of them "
-        f"in the vocabulary of {len(vocabulary):,} words x {embedding.dimension}; the others become "
-        f"{PLACEHOLDER}. {len(several):,} slots have several words; joined by _ {joined:,} of them are a word "
-        f"of WordNet, {here:,} one of this vocabulary.\n"
+        f"{len(queries.texts):,} queries with {len(values):,} slots of {len(words):,} words, {known:,} of "
+        f"them in the vocabulary of {len(vocabulary):,} words x {embedding.dimension}; the others become "
+        f"{PLACEHOLDER}. {len(several):,} slots have several words; joined by _ {joined:,} of them are a "
+        f"word of WordNet, {here:,} one of this vocabulary.\n"
     )
 
 

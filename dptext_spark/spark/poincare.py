@@ -40,13 +40,21 @@ class Step:
 
     Attributes:
         name: What was removed, in words.
-        removed: How many rows or pairs.
+        removed: How many rows or pairs; below 0 where some were added.
         left: How many were left.
     """
 
     name: str
     removed: int
     left: int
+
+    def describe(self) -> str:
+        """Say what was done, after the number that was left."""
+        return (
+            f"after {self.removed:,} {self.name}"
+            if self.removed >= 0
+            else f"with {-self.removed:,} {self.name}"
+        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -68,7 +76,7 @@ class Filtered:
     def describe(self) -> str:
         """Say what each filter did."""
         lines = [f"{self.rows:>12,} rows"]
-        lines += [f"{step.left:>12,} after {step.removed:,} {step.name}" for step in self.steps]
+        lines += [f"{step.left:>12,} {step.describe()}" for step in self.steps]
         lines += [
             "",
             f"{len(self.relations.words):,} words, {len(self.relations.pairs):,} pairs; on cycles: "
@@ -198,7 +206,7 @@ def filtered_relations(
     if options.transitive_closure:
         closed = relations.closure()
         added = len(relations.pairs) - len(closed.pairs)
-        steps.append(Step(name="by the transitive closure", removed=added, left=len(closed.pairs)))
+        steps.append(Step(name="added by the transitive closure", removed=added, left=len(closed.pairs)))
         relations = closed
     rows = steps[0].removed + steps[0].left
     return Filtered(rows=rows, steps=steps, cycles=cycles, relations=relations)
@@ -411,7 +419,7 @@ def _linked(pairs: DataFrame, min_links: int) -> DataFrame:
 
 def _check_left(steps: Sequence[Step]) -> None:
     if steps[-1].left == 0:
-        listed = "; ".join(f"{step.left:,} after {step.removed:,} {step.name}" for step in steps)
+        listed = "; ".join(f"{step.left:,} {step.describe()}" for step in steps)
         raise InputError("The filters leave no pair", got=listed, do="Loosen the filter that removes most")
 
 

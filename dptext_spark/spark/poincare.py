@@ -50,11 +50,8 @@ class Step:
 
     def describe(self) -> str:
         """Say what was done, after the number that was left."""
-        return (
-            f"after {self.removed:,} {self.name}"
-            if self.removed >= 0
-            else f"with {-self.removed:,} {self.name}"
-        )
+        how = "after" if self.removed >= 0 else "with"
+        return f"{how} {abs(self.removed):,} {self.name}"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

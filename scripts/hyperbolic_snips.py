@@ -138,8 +138,8 @@ def about(queries: Queries, embedding: Embedding) -> str:
     words = [word for value in values for word in value]
     known = sum(word in vocabulary for word in words)
     return (
-        f"{len(queries.texts):,} queries with {len(values):,} slots, {len(several):,} of them of several words. "
-        f"Of their {len(words):,} words {known:,} are in the vocabulary of {len(vocabulary):,} words x "
+        f"{len(queries.texts):,} queries with {len(values):,} slots, {len(several):,} of them of several "
+        f"words. Of their {len(words):,} words {known:,} are in the vocabulary of {len(vocabulary):,} words x "
         f"{embedding.dimension}; the others become {PLACEHOLDER}.\n"
     )
 

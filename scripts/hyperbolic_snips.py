@@ -139,8 +139,8 @@ def about(queries: Queries, embedding: Embedding) -> str:
     known = sum(word in vocabulary for word in words)
     return (
         f"{len(queries.texts):,} queries with {len(values):,} slots, {len(several):,} of them of several "
-        f"words. Of their {len(words):,} words {known:,} are in the vocabulary of {len(vocabulary):,} words x "
-        f"{embedding.dimension}; the others become {PLACEHOLDER}.\n"
+        f"words. Of their {len(words):,} words {known:,} are in the vocabulary of {len(vocabulary):,} words "
+        f"x {embedding.dimension}; the others become {PLACEHOLDER}.\n"
     )
 
 

@@ -5,6 +5,7 @@ Identical input gives identical bytes.
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import shutil
@@ -51,6 +52,8 @@ from dptext_spark.readers import Source, open_source
 _ROW_ORDER = "releasable first, then source order"
 # Squares and products of such lengths are far from the ends of float32's range.
 _LENGTHS = (1e-9, 1e12)
+# Farther out, float64 leaves fewer than the 30 bits of noise that guarantees speak of.
+LARGEST_BALL_RADIUS = 14.6
 _BLOCK_FLOATS = 2**19
 
 
@@ -253,18 +256,32 @@ def _unit_length(
 def _inside_ball(
     vectors: NDArray[np.floating[Any]], place: Callable[[int], str]
 ) -> NDArray[np.floating[Any]]:
+    squares = _squared_norms(vectors)
+    _refuse(squares >= 1, place, "the point is not inside the Poincaré ball", allowed="points of norm < 1")
+    norm = math.tanh(LARGEST_BALL_RADIUS / 2)
     _refuse(
-        _squared_norms(vectors) >= 1,
+        squares > norm**2,
         place,
-        "the point is not inside the Poincaré ball",
-        allowed="points of norm < 1",
+        "the point is too near the edge of the Poincaré ball for precise noise",
+        allowed=f"norms up to 1 - {1 - norm:.1e}, a hyperbolic radius of {LARGEST_BALL_RADIUS:g}",
+        got=lambda row: f"1 - {1 - math.sqrt(squares[row]):.1e}",
+        do="Train it again with points kept farther in, or remove this row",
     )
     return vectors
 
 
-def _refuse(faulty: NDArray[np.bool_], place: Callable[[int], str], what: str, *, allowed: str) -> None:
+def _refuse(
+    faulty: NDArray[np.bool_],
+    place: Callable[[int], str],
+    what: str,
+    *,
+    allowed: str,
+    got: Callable[[int], str] = lambda row: "",
+    do: str = "Remove this row",
+) -> None:
     if faulty.any():
-        raise BundleError(f"{place(int(np.argmax(faulty)))}: {what}", allowed=allowed, do="Remove this row")
+        row = int(np.argmax(faulty))
+        raise BundleError(f"{place(row)}: {what}", allowed=allowed, got=got(row), do=do)
 
 
 # Writing

@@ -84,6 +84,14 @@ class PoincareOptions(Options):
     )
     batch_size: int = Field(128, ge=1, description="pairs of one update")
     patience: int = Field(50, ge=1, description="epochs without a better mean rank before training ends")
+    max_radius: float | None = Field(
+        None,
+        gt=0,
+        le=12,
+        allow_inf_nan=False,
+        description="hyperbolic radius that no word leaves: with a smaller one neighbours are nearer, and "
+        "noise replaces more words; default: 12 / sqrt(dimension - 1)",
+    )
     seed: int = Field(0, ge=0, lt=2**63, description="the same seed gives the same vectors")
     checkpoint: Path | None = Field(
         None, description="folder for the state of the training; a run that was cut off goes on from it"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import math
 import os
 import pickle
 import re
@@ -214,21 +215,31 @@ def ball(path: Path, *rows: str) -> Path:
 
 
 def test_poincare_keeps_float64_and_the_origin(tmp_path: Path) -> None:
-    source = ball(tmp_path / "p.txt", "root 0 0", "edge 0.99999999999999 0", "leaf 0.1 -0.3")
+    source = ball(tmp_path / "p.txt", "root 0 0", "edge 0.999999 0", "leaf 0.1 -0.3")
     embedding = build_embedding(source, tmp_path / "b", geometry="poincare")
     assert sorted(content_of(embedding.path)) == POINCARE_FILES
     assert embedding.geometry == "poincare"
     assert embedding.vectors.dtype == np.float64
-    assert embedding.vectors.tolist() == [[0, 0], [0.99999999999999, 0], [0.1, -0.3]]
+    assert embedding.vectors.tolist() == [[0, 0], [0.999999, 0], [0.1, -0.3]]
     assert embedding.half_norms is embedding.covariance_values is embedding.covariance_vectors is None
     assert Embedding.open(embedding.path).fingerprint == embedding.fingerprint
 
 
+def test_points_too_near_the_edge_are_refused(tmp_path: Path) -> None:
+    within = math.tanh(bundle_module.LARGEST_BALL_RADIUS / 2)
+    source = ball(tmp_path / "p.txt", "root 0 0", f"leaf 0 {within!r}")
+    assert len(build_embedding(source, tmp_path / "b", geometry="poincare").words) == 2
+    source = ball(tmp_path / "q.txt", "root 0 0", f"leaf {math.nextafter(within, 1) + 1e-12!r} 0")
+    with pytest.raises(BundleError, match=r"line 2.*too near the edge.*radius of 14.6.*Got: 1 - 9.1e-07"):
+        build_embedding(source, tmp_path / "c", geometry="poincare")
+    assert not (tmp_path / "c").exists()
+
+
 def ball_of(rows: int, n: int, seed: int = 3) -> np.ndarray:
-    """Points from the origin to 10^-15 from the edge."""
+    """Points from the origin to 10^-6 from the edge."""
     rng = np.random.default_rng(seed)
     points = rng.standard_normal((rows, n))
-    points *= ((1 - np.geomspace(1e-15, 1, rows)) / np.linalg.norm(points, axis=1))[:, None]
+    points *= ((1 - np.geomspace(1e-6, 1, rows)) / np.linalg.norm(points, axis=1))[:, None]
     return points
 
 

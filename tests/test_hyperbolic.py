@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from scipy import integrate, special
 
+from dptext_spark.bundle import LARGEST_BALL_RADIUS
 from dptext_spark.embedding import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.hyperbolic import SHARPEST_EPSILON, LebesgueRadii, translated, volume_radii
@@ -154,6 +155,33 @@ def test_translation_is_exact_to_the_digits_that_float64_has(norm: float, radius
             tolerance = 1e-15 / (1 - norm) if "back" in name else 1e-15
             assert abs(found[0] - float(log_q0)) <= tolerance + 1e-15 * float(log_q0), (n, name)
             assert np.abs(found[1:] - np.array(w, dtype=float)).max() <= tolerance, (n, name)
+
+
+def strays(point: np.ndarray, radius: float, direction: np.ndarray) -> float:
+    """How far, in hyperbolic distance, noise ends up from where it should."""
+    found = translated(point[None], np.array([radius]), direction[None].copy())[0].tolist()
+    with localcontext() as context:
+        context.prec = 100
+        log_q0, w = exactly(point, radius, direction)
+        q0, r0 = log_q0.exp(), Decimal(found[0]).exp()
+        # As the search does: q0 tells how far the point is, w in which direction.
+        size = sum((Decimal(x) ** 2 for x in found[1:]), Decimal(0)).sqrt() / (1 - 1 / r0**2).sqrt()
+        cosh = q0 * r0 * (1 - sum(Decimal(x) / size * y for x, y in zip(found[1:], w, strict=True)))
+        return float((2 * max(cosh - 1, Decimal(0))).sqrt())
+
+
+@pytest.mark.parametrize("radius", [0.1, 1.0, 5.0, 14.0])
+def test_noise_has_thirty_bits_at_every_point_that_a_bundle_takes(radius: float) -> None:
+    """Of its length where it is short, of its direction where it is long."""
+
+    def worst(norm: float) -> float:
+        words = [placed(n, norm) for n in (2, 5, 50)]
+        return max(strays(point, radius, u) for point, directions in words for u in directions.values())
+
+    allowed = 2**-30 * max(1, math.sinh(radius))
+    assert worst(math.tanh(LARGEST_BALL_RADIUS / 2)) <= allowed
+    # At points farther out, which bundles refuse, there are fewer.
+    assert worst(1 - 1e-8) > allowed
 
 
 @pytest.mark.parametrize("radius", [1e3, 1e9, 1e17])

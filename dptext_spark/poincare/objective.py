@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-EDGE: Final = 1 - 1e-5
-"""Largest norm of a point: hyperbolic radius 12.2, where float64 still tells distances apart."""
+LARGEST_RADIUS: Final = 12.0
+"""Largest hyperbolic radius of a point, a norm of 1 - 1.2e-5: float64 still tells distances apart there."""
 
 _SMALLEST_EXCESS: Final = 1e-18
 
@@ -24,11 +25,13 @@ def squared_norms(points: NDArray[np.float64]) -> NDArray[np.float64]:
 class Objective:
     """Value and Riemannian gradients of the objective over a batch of b pairs with k shared negatives.
 
-    For a pair (u, v) with negatives N(u) the loss is ``d(u,v) + ln(exp(-d(u,v)) + sum_N exp(-d(u,v')))``, the
-    negative logarithm of the softmax of minus the distances.
+    For a pair (u, v) with negatives N(u) the loss is
+    ``d(u,v) + ln(exp(-s d(u,v)) + sum_N exp(-s d(u,v'))) / s``: how much farther v is than the nearest word,
+    by a soft minimum of sharpness s. It is 1/s of the negative logarithm of the softmax of -s d; with s = 1
+    it is the paper's.
 
     Attributes:
-        losses: float64 (b,), in nats.
+        losses: float64 (b,), hyperbolic lengths.
         hyponyms: float64 (b, n), gradients of the losses' sum in the coordinates of the ball.
         hypernyms: float64 (b, n), the same.
         negatives: float64 (k, n), the same.
@@ -48,21 +51,24 @@ class Objective:
         hypernyms: NDArray[np.float64],
         negatives: NDArray[np.float64],
         excluded: NDArray[np.bool_],
+        *,
+        sharpness: float,
     ) -> Objective:
         """Evaluate the objective.
 
         Args:
-            hyponyms: float64 (b, n), points of norm at most ``EDGE``.
+            hyponyms: float64 (b, n), points within ``LARGEST_RADIUS``.
             hypernyms: float64 (b, n), the same.
             negatives: float64 (k, n), the same; all pairs of the batch share them.
             excluded: bool (b, k), true where a negative is none for this hyponym.
+            sharpness: Above 0; 1 for the paper's objective.
         """
         u, v, z = hyponyms, hypernyms, negatives
         edge_u, edge_v, edge_z = (1 - squared_norms(points) for points in (u, v, z))
         gap = squared_norms(u - v)
-        sinh_near, weight_near = _sinh_and_weight(2 * gap / (edge_u * edge_v))
+        sinh_near, weight_near = _sinh_and_weight(2 * gap / (edge_u * edge_v), sharpness)
         far = _excess_of_all(u, edge_u, z, edge_z)
-        sinh_far, weight_far = _sinh_and_weight(far)
+        sinh_far, weight_far = _sinh_and_weight(far, sharpness)
         weight_far[excluded] = 0
         away = weight_far.sum(axis=1)
         total = weight_near + away
@@ -78,7 +84,7 @@ class Objective:
         scale_u = edge_u * (far.sum(axis=1) / 2 + to_z[:, -1]) + near_u * (gap + edge_u)
         scale_z = edge_z * (far.sum(axis=0) / 2 + to_u[:, -1])
         return cls(
-            losses=np.log(total / weight_near),
+            losses=np.log(total / weight_near) / sharpness,
             hyponyms=scale_u[:, None] * u - edge_u[:, None] * (to_z[:, :-1] + near_u[:, None] * v),
             hypernyms=(near_v * (gap + edge_v))[:, None] * v - (near_v * edge_v)[:, None] * u,
             negatives=scale_z[:, None] * z - edge_z[:, None] * to_u[:, :-1],
@@ -95,8 +101,10 @@ def _excess_of_all(
     return excess
 
 
-def _sinh_and_weight(excess: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Give sinh(d) and exp(-d) where excess is cosh(d) - 1; no logarithm is needed."""
+def _sinh_and_weight(
+    excess: NDArray[np.float64], sharpness: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Give sinh(d) and exp(-sharpness d) where excess is cosh(d) - 1; no logarithm is needed."""
     # Rounding can make it negative; and closer points have no direction but rounding's.
     np.maximum(excess, _SMALLEST_EXCESS, out=excess)
     sinh = excess + 2
@@ -104,21 +112,22 @@ def _sinh_and_weight(excess: NDArray[np.float64]) -> tuple[NDArray[np.float64], 
     np.sqrt(sinh, out=sinh)
     weight = excess + 1
     weight += sinh
-    return sinh, np.divide(1, weight, out=weight)
+    return sinh, np.power(weight, -sharpness, out=weight)
 
 
 def exponential_map(
-    points: NDArray[np.float64], steps: NDArray[np.float64], *, longest: float
+    points: NDArray[np.float64], steps: NDArray[np.float64], *, longest: float, max_radius: float
 ) -> NDArray[np.float64]:
     """Follow geodesics from points of the ball: ``x ⊕ tanh(λ|s|/2) s/|s|`` with ``λ = 2/(1-|x|²)``.
 
     Args:
-        points: float64 (t, n), of norm at most ``EDGE``.
+        points: float64 (t, n), within ``LARGEST_RADIUS``.
         steps: float64 (t, n), tangent vectors in the coordinates of the ball.
         longest: Hyperbolic length at which a step is cut.
+        max_radius: Hyperbolic radius, to which points beyond it go back, towards the centre.
 
     Returns:
-        float64 (t, n), of norm at most ``EDGE``.
+        float64 (t, n), within ``max_radius``.
 
     Source: Ganea et al. 2018, "Hyperbolic Neural Networks", lemma 2.
     """
@@ -128,6 +137,6 @@ def exponential_map(
     inner, squares = (points * moves).sum(axis=1), np.square(travelled)
     reached: NDArray[np.float64] = (1 + 2 * inner + squares)[:, None] * points + edge[:, None] * moves
     reached /= (1 + 2 * inner + (1 - edge) * squares)[:, None]
-    norms = np.sqrt(squared_norms(reached))
-    reached *= np.where(norms > EDGE, EDGE / np.maximum(norms, EDGE), 1.0)[:, None]
+    norms, largest = np.sqrt(squared_norms(reached)), math.tanh(max_radius / 2)
+    reached *= np.where(norms > largest, largest / np.maximum(norms, largest), 1.0)[:, None]
     return reached

@@ -14,6 +14,7 @@ from dptext_spark.poincare.relations import Relations
 
 _BLOCK_FLOATS: Final = 2**21
 _NEIGHBOURS: Final = 5
+_MEASURED_DISTANCES: Final = 1_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,12 +43,15 @@ class Quality:
         reconstruction: How well the pairs can be read off the distances.
         norm_depth_correlation: Spearman's rank correlation of norm and depth; None where all are equal.
         largest_norm: Euclidean norm of the outermost point.
+        nearest_distances: The 5th, 50th and 95th percentile of words' hyperbolic distances to their nearest
+            words.
         neighbours: Nearest words of examples, nearest first.
     """
 
     reconstruction: Reconstruction
     norm_depth_correlation: float | None
     largest_norm: float
+    nearest_distances: tuple[float, float, float]
     neighbours: dict[str, list[str]]
 
     def to_json(self) -> dict[str, Any]:
@@ -70,6 +74,7 @@ def measure(
         reconstruction=reconstruction(vectors, relations, words=words),
         norm_depth_correlation=_norm_depth_correlation(vectors, relations),
         largest_norm=float(np.sqrt(squared_norms(vectors).max())),
+        nearest_distances=_nearest_distances(vectors),
         neighbours=_neighbours(vectors, relations, examples),
     )
 
@@ -134,6 +139,17 @@ def _norm_depth_correlation(vectors: NDArray[np.float64], relations: Relations) 
     if np.ptp(norms) == 0 or np.ptp(depths) == 0:
         return None
     return float(stats.spearmanr(norms, depths).statistic)
+
+
+def _nearest_distances(vectors: NDArray[np.float64]) -> tuple[float, float, float]:
+    rows = _spread(len(vectors), _MEASURED_DISTANCES)
+    step = max(1, _BLOCK_FLOATS // len(vectors))
+    blocks = [rows[start : start + step] for start in range(0, len(rows), step)]
+    nearest = np.concatenate([_closeness(vectors, block).min(axis=1) for block in blocks])
+    # Rounding can make what is nearly 0 negative.
+    gaps = np.maximum(nearest, 0) / (1 - squared_norms(vectors[rows]))
+    low, half, high = np.quantile(2 * np.arcsinh(np.sqrt(gaps)), (0.05, 0.5, 0.95)).tolist()
+    return low, half, high
 
 
 def _neighbours(vectors: NDArray[np.float64], relations: Relations, examples: int) -> dict[str, list[str]]:

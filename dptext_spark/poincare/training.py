@@ -6,7 +6,9 @@ which makes an epoch far faster than with negatives of each pair's own.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -21,7 +23,8 @@ from threadpoolctl import threadpool_limits
 from tqdm import tqdm  # type: ignore[import-untyped, unused-ignore]
 
 from dptext_spark.errors import ConfigError
-from dptext_spark.poincare.objective import Objective, exponential_map
+from dptext_spark.noise import ColumnNoise, NoiseKey, to_uniform
+from dptext_spark.poincare.objective import LARGEST_RADIUS, Objective, exponential_map
 from dptext_spark.poincare.quality import reconstruction
 from dptext_spark.poincare.relations import Relations
 
@@ -29,7 +32,8 @@ CHECKPOINT: Final = "poincare-checkpoint.npz"
 BURN_IN: Final = 10
 """Epochs at a tenth of the learning rate, in which words settle around the centre in the right directions."""
 
-_FORMAT_VERSION: Final = 1
+_FORMAT_VERSION: Final = 2
+_PUBLIC_KEY: Final = NoiseKey(hashlib.sha256(b"dptext-spark public training").digest())
 _EVALUATE_EVERY: Final = 5
 _EVALUATED_WORDS: Final = 1000
 _DAMPENING: Final = 0.75
@@ -50,6 +54,8 @@ class Settings:
             ``BURN_IN`` epochs, falling in a line to a hundredth of it in the last one.
         batch_size: Pairs of one update.
         patience: Epochs without a better mean rank after which training ends.
+        max_radius: Hyperbolic radius that no point leaves, at most ``LARGEST_RADIUS``; None leaves it to
+            the dimension.
         seed: Names one sequence of random numbers.
     """
 
@@ -59,7 +65,13 @@ class Settings:
     learning_rate: float = 0.3
     batch_size: int = 128
     patience: int = 50
+    max_radius: float | None = None
     seed: int = 0
+
+    @property
+    def radius(self) -> float:
+        """The hyperbolic radius that no point leaves; by default one at which ranks came out best."""
+        return self.max_radius or LARGEST_RADIUS / math.sqrt(self.dimension - 1)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -67,10 +79,10 @@ class Trained:
     """The state of a training run after a number of epochs; the result, after the last.
 
     Attributes:
-        vectors: float64 (V, n), the points with the best mean rank so far, of norm at most ``EDGE``.
+        vectors: float64 (V, n), the points with the best mean rank so far.
         best_epoch: Number of epochs after which they were reached.
         epoch: Number of epochs so far.
-        history: For each evaluation ``epoch``, ``loss`` (nats a pair) and ``mean_rank``.
+        history: For each evaluation ``epoch``, ``loss`` (hyperbolic length a pair) and ``mean_rank``.
         current: float64 (V, n), the points now.
     """
 
@@ -129,7 +141,7 @@ class Trainer:
 
     def _start(self) -> Trained:
         shape = len(self.relations.words), self.settings.dimension
-        points = _random(self.settings.seed, 0).uniform(-_LARGEST_START, _LARGEST_START, shape)
+        points = _LARGEST_START * (2 * self._uniforms("start", 0, shape) - 1)
         return Trained(vectors=points, current=points)
 
     def _finished(self, state: Trained) -> bool:
@@ -155,16 +167,23 @@ class Trainer:
 
     def _epoch(self, points: NDArray[np.float64], epoch: int) -> float:
         """Update the points by one pass over the pairs; return the mean loss."""
-        random, size = _random(self.settings.seed, 1 + epoch), self.settings.batch_size
-        order = random.permutation(len(self.relations.pairs))
+        pairs, size = self.relations.pairs, self.settings.batch_size
+        order = np.argsort(self._uniforms("order", epoch, (len(pairs),)), kind="stable")
+        starts = range(0, len(pairs), size)
+        negatives = self._negatives(epoch, len(starts))
         loss = 0.0
-        for start in range(0, len(order), size):
-            pairs = self.relations.pairs[order[start : start + size]]
-            negatives = self._negatives(random, burning_in=epoch < BURN_IN)
+        for start, drawn in zip(starts, negatives, strict=True):
+            batch, others = pairs[order[start : start + size]], np.unique(drawn)
+            excluded = self._excluded(batch[:, 0], others)
             loss += update(
-                points, pairs, negatives, self._excluded(pairs[:, 0], negatives), rate=self._rate(epoch)
+                points,
+                batch,
+                others,
+                excluded,
+                rate=self._rate(epoch),
+                max_radius=self.settings.radius,
             )
-        return loss / len(order)
+        return loss / len(pairs)
 
     def _rate(self, epoch: int) -> float:
         if epoch < BURN_IN:
@@ -172,16 +191,26 @@ class Trainer:
         passed = (epoch - BURN_IN) / max(self.settings.epochs - BURN_IN, 1)
         return self.settings.learning_rate * (1 - (1 - _LAST_RATE) * passed)
 
-    def _negatives(self, random: np.random.Generator, *, burning_in: bool) -> NDArray[np.int64]:
-        """Draw words, by their links in the burn-in and else uniformly: int64 (k,), ascending.
-
-        Equal ones count once.
-        """
-        size = self.settings.negatives
-        if not burning_in:
-            return np.unique(random.integers(0, len(self.relations.words), size))
+    def _negatives(self, epoch: int, batches: int) -> NDArray[np.int64]:
+        """Draw words, by their links in the burn-in and else uniformly: int64 (batches, k)."""
+        uniforms = self._uniforms("negatives", epoch, (batches, self.settings.negatives))
+        if epoch >= BURN_IN:
+            return (uniforms * len(self.relations.words)).astype(np.int64)
         cumulative = self._burn_in_weights
-        return np.unique(np.searchsorted(cumulative, random.random(size) * cumulative[-1], side="right"))
+        drawn: NDArray[np.int64] = np.searchsorted(cumulative, uniforms * cumulative[-1], side="right")
+        return drawn
+
+    def _uniforms(self, purpose: str, epoch: int, shape: tuple[int, ...]) -> NDArray[np.float64]:
+        """Draw uniforms, float64 of a shape, for a purpose in an epoch.
+
+        They follow from the seed, purpose and epoch alone, so that a checkpoint needs no generator's state.
+        They are public, as the pairs are: they protect nothing.
+        """
+        key = _PUBLIC_KEY.derive(str(self.settings.seed).encode("ascii"))
+        noise = ColumnNoise(key=key, words_per_position=1)
+        words = np.empty(shape, dtype=np.uint64)
+        noise.fill(words, noise.row_key(purpose.encode("ascii"), (str(epoch).encode("ascii"),)), 0)
+        return to_uniform(words)
 
     @cached_property
     def _burn_in_weights(self) -> NDArray[np.float64]:
@@ -253,15 +282,6 @@ class Trainer:
         )
 
 
-def _random(seed: int, stage: int) -> np.random.Generator:
-    """Give the random numbers of one stage: 0 for the first points, 1 + e for epoch e.
-
-    Each stage's generator follows from the seed alone, so a checkpoint needs none of its state. This is no
-    noise: the pairs are public and nothing is protected by these numbers.
-    """
-    return np.random.Generator(np.random.Philox(key=np.array([seed, stage], dtype=np.uint64)))
-
-
 def update(
     points: NDArray[np.float64],
     pairs: NDArray[np.int64],
@@ -269,25 +289,36 @@ def update(
     excluded: NDArray[np.bool_],
     *,
     rate: float,
+    max_radius: float,
 ) -> float:
     """Move the points of one batch down the Riemannian gradient, in place.
 
     Args:
-        points: float64 (V, n), of norm at most ``EDGE``.
+        points: float64 (V, n), within ``LARGEST_RADIUS``.
         pairs: int64 (b, 2), rows of hyponyms and hypernyms.
         negatives: int64 (k,), rows of the words to tell them apart from.
         excluded: bool (b, k), true where a negative is none for this pair.
         rate: Hyperbolic length of a step for a gradient of length 1.
+        max_radius: Hyperbolic radius that no point leaves.
 
     Returns:
-        The sum of the pairs' losses before the step, in nats.
+        The sum of the pairs' losses before the step, hyperbolic lengths.
     """
-    found = Objective.of(points[pairs[:, 0]], points[pairs[:, 1]], points[negatives], excluded)
+    found = Objective.of(
+        points[pairs[:, 0]],
+        points[pairs[:, 1]],
+        points[negatives],
+        excluded,
+        # The farthest points of any ball are then told apart alike.
+        sharpness=LARGEST_RADIUS / max_radius,
+    )
     touched = np.concatenate([pairs[:, 0], pairs[:, 1], negatives])
     rows, inverse, counts = np.unique(touched, return_inverse=True, return_counts=True)
     # The mean for each word: its gradients in a batch say nearly the same, and their sum would overshoot.
     share = (1 / counts)[inverse]
     averaging = sparse.csr_array((share, (inverse, np.arange(len(touched)))), shape=(len(rows), len(touched)))
     gradients = averaging @ np.concatenate([found.hyponyms, found.hypernyms, found.negatives])
-    points[rows] = exponential_map(points[rows], -rate * gradients, longest=_LONGEST_STEP)
+    points[rows] = exponential_map(
+        points[rows], -rate * gradients, longest=_LONGEST_STEP, max_radius=max_radius
+    )
     return float(found.losses.sum())

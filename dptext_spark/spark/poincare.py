@@ -41,13 +41,46 @@ class Step:
 
     Attributes:
         name: What was removed, in words.
-        removed: How many rows or pairs.
+        removed: How many rows or pairs; below 0 where some were added.
         left: How many were left.
     """
 
     name: str
     removed: int
     left: int
+
+    def describe(self) -> str:
+        """Say what was done, after the number that was left."""
+        how = "after" if self.removed >= 0 else "with"
+        return f"{how} {abs(self.removed):,} {self.name}"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Filtered:
+    """The pairs that the filters left.
+
+    Attributes:
+        rows: Rows read.
+        steps: The filters in their order; the last one leaves the pairs.
+        cycles: What lies on cycles among the filtered pairs.
+        relations: The pairs, closure included.
+    """
+
+    rows: int
+    steps: Sequence[Step]
+    cycles: Cycles
+    relations: Relations = field(repr=False)
+
+    def describe(self) -> str:
+        """Say what each filter did."""
+        lines = [f"{self.rows:>12,} rows"]
+        lines += [f"{step.left:>12,} {step.describe()}" for step in self.steps]
+        lines += [
+            "",
+            f"{len(self.relations.words):,} words, {len(self.relations.pairs):,} pairs; on cycles: "
+            f"{self.cycles.pairs:,} pairs of {self.cycles.words:,} words in {self.cycles.groups:,} groups",
+        ]
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -56,10 +89,7 @@ class PoincareReport:
 
     Attributes:
         options: The run's options as JSON-ready values.
-        rows: Rows read.
-        steps: The filters in their order; the last one leaves the pairs.
-        cycles: What lies on cycles among the filtered pairs.
-        relations: What was trained on, closure included.
+        found: What was trained on, and how it came about.
         trained: The training.
         quality: How good the embedding is.
         fingerprint: The bundle's.
@@ -67,10 +97,7 @@ class PoincareReport:
     """
 
     options: Mapping[str, Any]
-    rows: int
-    steps: Sequence[Step]
-    cycles: Cycles
-    relations: Relations = field(repr=False)
+    found: Filtered
     trained: Trained = field(repr=False)
     quality: Quality
     fingerprint: str
@@ -81,11 +108,11 @@ class PoincareReport:
         value = {
             "format_version": FORMAT_VERSION,
             "options": dict(self.options),
-            "rows": self.rows,
-            "steps": [asdict(step) for step in self.steps],
-            "cycles": asdict(self.cycles),
-            "words": len(self.relations.words),
-            "pairs": len(self.relations.pairs),
+            "rows": self.found.rows,
+            "steps": [asdict(step) for step in self.found.steps],
+            "cycles": asdict(self.found.cycles),
+            "words": len(self.found.relations.words),
+            "pairs": len(self.found.relations.pairs),
             "training": {
                 "epochs": self.trained.epoch,
                 "best_epoch": self.trained.best_epoch,
@@ -99,16 +126,15 @@ class PoincareReport:
 
     def describe(self) -> str:
         """Say filters, training and quality in plain words."""
-        found, correlation = self.quality.reconstruction, self.quality.norm_depth_correlation
-        lines = [f"{self.rows:>12,} rows"]
-        lines += [f"{step.left:>12,} after {step.removed:,} {step.name}" for step in self.steps]
-        lines += [
-            "",
-            f"{len(self.relations.words):,} words, {len(self.relations.pairs):,} pairs; on cycles: "
-            f"{self.cycles.pairs:,} pairs of {self.cycles.words:,} words in {self.cycles.groups:,} groups",
+        quality, correlation = self.quality.reconstruction, self.quality.norm_depth_correlation
+        low, half, high = self.quality.nearest_distances
+        lines = [
+            self.found.describe(),
             f"Trained for {self.trained.epoch} epochs, the best after {self.trained.best_epoch}.",
-            f"Mean rank of true hypernyms {found.mean_rank:.2f}, mean average precision "
-            f"{found.mean_average_precision:.3f} ({found.words:,} of {found.all_words:,} hyponyms).",
+            f"Mean rank of true hypernyms {quality.mean_rank:.2f}, mean average precision "
+            f"{quality.mean_average_precision:.3f} ({quality.words:,} of {quality.all_words:,} hyponyms).",
+            f"Hyperbolic distance to the nearest word: median {half:.2f}, 5th and 95th percentile {low:.2f} "
+            f"and {high:.2f}.",
         ]
         if correlation is not None:
             lines.append(f"Rank correlation of norm and depth {correlation:.3f}.")
@@ -131,11 +157,40 @@ def run_poincare(options: PoincareOptions) -> PoincareReport:
         lambda: [] if options.exclude is None else read_words(options.exclude),
         lambda: _check_outputs(options),
     )
+    found = filtered_relations(options, vocabulary, excluded)
+    names = Settings.__dataclass_fields__
+    settings = Settings(**{name: getattr(options, name) for name in names})
+    trained = Trainer(relations=found.relations, settings=settings, checkpoint=options.checkpoint).run()
+    fingerprint, picture = _write(options, found.relations, trained.vectors)
+    report = PoincareReport(
+        options=options.model_dump(mode="json", by_alias=True),
+        found=found,
+        trained=trained,
+        quality=measure(trained.vectors, found.relations),
+        fingerprint=fingerprint,
+        picture=picture,
+    )
+    options.report_path.write_text(report.to_json(), encoding="utf-8")
+    return report
+
+
+def filtered_relations(
+    options: PoincareOptions, vocabulary: Sequence[str] | None, excluded: Sequence[str]
+) -> Filtered:
+    """Read and filter the pairs of a run.
+
+    Args:
+        options: The run's.
+        vocabulary: Words of its vocabulary; None allows all.
+        excluded: Words to remove.
+
+    Raises:
+        InputError: The pairs cannot be read, or none is left.
+    """
     spark = session("dptext poincare")
     with plain_errors("The pairs could not be filtered"):
-        rows = read_pairs(spark, options.pairs)
         steps, table = filter_pairs(
-            rows,
+            read_pairs(spark, options.pairs),
             vocabulary=vocabulary,
             excluded=excluded,
             min_count=options.min_count,
@@ -149,25 +204,10 @@ def run_poincare(options: PoincareOptions) -> PoincareReport:
     if options.transitive_closure:
         closed = relations.closure()
         added = len(relations.pairs) - len(closed.pairs)
-        steps.append(Step(name="by the transitive closure", removed=added, left=len(closed.pairs)))
+        steps.append(Step(name="added by the transitive closure", removed=added, left=len(closed.pairs)))
         relations = closed
-    names = Settings.__dataclass_fields__
-    settings = Settings(**{name: getattr(options, name) for name in names})
-    trained = Trainer(relations=relations, settings=settings, checkpoint=options.checkpoint).run()
-    fingerprint, picture = _write(options, relations, trained.vectors)
-    report = PoincareReport(
-        options=options.model_dump(mode="json", by_alias=True),
-        rows=steps[0].removed + steps[0].left,
-        steps=steps,
-        cycles=cycles,
-        relations=relations,
-        trained=trained,
-        quality=measure(trained.vectors, relations),
-        fingerprint=fingerprint,
-        picture=picture,
-    )
-    options.report_path.write_text(report.to_json(), encoding="utf-8")
-    return report
+    rows = steps[0].removed + steps[0].left
+    return Filtered(rows=rows, steps=steps, cycles=cycles, relations=relations)
 
 
 def read_words(path: Path) -> list[str]:
@@ -377,7 +417,7 @@ def _linked(pairs: DataFrame, min_links: int) -> DataFrame:
 
 def _check_left(steps: Sequence[Step]) -> None:
     if steps[-1].left == 0:
-        listed = "; ".join(f"{step.left:,} after {step.removed:,} {step.name}" for step in steps)
+        listed = "; ".join(f"{step.left:,} {step.describe()}" for step in steps)
         raise InputError("The filters leave no pair", got=listed, do="Loosen the filter that removes most")
 
 

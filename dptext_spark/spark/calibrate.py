@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import numpy as np
@@ -220,11 +221,23 @@ class Calibration:
         self._write("summary", self._frame(summary))
         report = self._report(words, summary, found, other)
         self.storage.write(f"{self.place}/{record.FILE}", report.to_json())
+        self._write_page()
+        self.storage.delete(f"{self.place}/{PARTS}")
+        return report
+
+    def _write_page(self) -> None:
+        """Write report.html and its figures, from a copy of the tables where they are not on this machine."""
         place = self.storage.real(self.place)
         if place.startswith("file:"):
             write_report(Path(place.removeprefix("file:")), words_of_choice=self.options.example)
-        self.storage.delete(f"{self.place}/{PARTS}")
-        return report
+            return
+        with TemporaryDirectory(prefix="dptext-calibration-") as folder:
+            for name in (record.FILE, *_TABLES):
+                if self.storage.exists(f"{self.place}/{name}"):
+                    self.storage.fetch(f"{self.place}/{name}", Path(folder, name))
+            write_report(Path(folder), words_of_choice=self.options.example)
+            for name in (PAGE, PLOTS):
+                self.storage.put(Path(folder, name), f"{self.place}/{name}")
 
     def _clear(self) -> None:
         """Remove the calibration that was here before, now that this one is measured; its account first."""

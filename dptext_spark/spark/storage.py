@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -126,6 +127,17 @@ class Storage:
             stream.close()
         finally:
             system.setWriteChecksum(True)
+
+    def fetch(self, path: str, target: Path) -> None:
+        """Copy a file or a folder to a place on this machine where nothing is."""
+        system, place = self._at(path)
+        # The last: without checksum files, which nobody would look at.
+        system.copyToLocalFile(False, place, self._jvm.org.apache.hadoop.fs.Path(str(target)), True)
+
+    def put(self, source: Path, path: str) -> None:
+        """Copy a file or a folder from this machine to a place where nothing is."""
+        system, place = self._at(path)
+        system.copyFromLocalFile(False, False, self._jvm.org.apache.hadoop.fs.Path(str(source)), place)
 
     @contextmanager
     def locked(self, path: str, taken: str) -> Iterator[None]:

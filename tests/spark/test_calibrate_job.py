@@ -28,6 +28,7 @@ from dptext_spark.embedding import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Mechanism, mechanism
 from dptext_spark.spark import calibrate, run_calibrate
+from dptext_spark.spark.storage import Storage
 from tests.helpers import worlds
 from tests.spark.helpers_tables import ROOT, run_table, spark_environment, write_table
 
@@ -328,6 +329,26 @@ def test_a_calibration_is_replaced_when_its_successor_is_measured(
     new = run(ring, place, overwrite=True, noise_seed=2, **small)
     assert new["options"]["noise-seed"] == 2
     assert not (place / "transitions").exists()
+
+
+def test_the_page_comes_to_storage_that_is_not_on_this_machine(
+    ring: Embedding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same bytes as beside a local calibration, by Hadoop's own copies."""
+    place, small = tmp_path / "out", {"words": 2, "runs": 5, "epsilon": (2.0,)}
+    run(ring, place, **small)
+    pages = [{f.name: f.read_bytes() for f in (place / "report.html", *sorted((place / "plots").iterdir()))}]
+    with monkeypatch.context() as patch:
+        patch.setattr(Storage, "real", lambda *_: "elsewhere://host/out")
+        run(ring, place, overwrite=True, **small)
+    pages.append(
+        {f.name: f.read_bytes() for f in (place / "report.html", *sorted((place / "plots").iterdir()))}
+    )
+    names = [[name for name in page if not name.startswith(".")] for page in pages]
+    assert names[0] == names[1]
+    assert len(names[0]) > 2
+    plots = names[0][1:]
+    assert [pages[0][name] for name in plots] == [pages[1][name] for name in plots]
 
 
 # Target and comparison

@@ -49,7 +49,7 @@ def sent(ring: Embedding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bu
         (received / distribution._sent_name(ring.fingerprint, name)).write_bytes(
             (ring.path / name).read_bytes()
         )
-    monkeypatch.setattr(distribution.SparkFiles, "get", lambda name: str(received / name))
+    monkeypatch.setattr(distribution.pyspark.SparkFiles, "get", lambda name: str(received / name))
     monkeypatch.setattr(distribution.tempfile, "tempdir", str(tmp_path / "host"))
     (tmp_path / "host").mkdir()
     return BundleFiles(path="/nonexistent/bundle", fingerprint=ring.fingerprint, files=tuple(names))
@@ -139,7 +139,7 @@ import sys, tempfile
 from pathlib import Path
 from dptext_spark.spark import distribution
 received, fingerprint, *names = sys.argv[1:]
-distribution.SparkFiles.get = lambda name: str(Path(received, name))
+distribution.pyspark.SparkFiles.get = lambda name: str(Path(received, name))
 sent = distribution.BundleFiles(path="/nonexistent", fingerprint=fingerprint, files=tuple(names))
 print("ready", flush=True)
 sys.stdin.readline()

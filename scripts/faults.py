@@ -42,7 +42,7 @@ COPIES: Final = (
     12  # of the demo's queries in each file: some seconds of work, so that a fault finds it at work
 )
 CANARY: Final = "qzcanaryword"  # in every text; unknown to the bundle
-PATIENCE: Final = 600.0
+PATIENCE: Final = 1200.0
 DISK: Final = "500k"
 
 SETTINGS: Final = {
@@ -106,16 +106,23 @@ class Run:
     def at_work(self) -> None:
         """Wait until a task's rows are written, and others' are not."""
 
-        def written() -> bool:
-            expect(self.process.poll() is None, f"the job ended before the fault:\n{self.log()}")
-            done = [p for part in self.hidden() for p in part.glob("table/_temporary/0/task_*")]
-            return bool(done)
-
-        wait_for(written, f"no task was done:\n{self.log()}", PATIENCE)
+        self.wait_for(lambda: [p for d in self.hidden() for p in d.glob("table/_temporary/0/task_*")])
 
     def started(self) -> None:
         """Wait until the driver has read its options and has its Spark session."""
-        wait_for(lambda: any((self.folder / "events").iterdir()), f"no session:\n{self.log()}", PATIENCE)
+        self.wait_for(lambda: any((self.folder / "events").iterdir()))
+
+    def wait_for(self, condition: Callable[[], object]) -> None:
+        """Wait until a condition holds; the job must be at work until then."""
+
+        def met() -> object:
+            expect(self.process.poll() is None, f"the job ended before the fault:\n{self.log()}")
+            return condition()
+
+        try:
+            wait_for(met, "too late", PATIENCE)
+        except TimeoutError:
+            raise Wrong(f"the job did not come to where the fault belongs:\n{self.log()}") from None
 
     def end(self) -> int:
         """Wait for the end; gives the exit code."""
@@ -352,7 +359,7 @@ def lost_shuffle(world: World) -> tuple[str, str]:
         "shuffle", str(world.table), str(world.bundle), script=ROOT / "scripts" / "shuffled_release.py"
     )
     done = run.output / "_temporary" / "0"
-    wait_for(lambda: list(done.glob("task_*")), f"no task was done:\n{run.log()}", PATIENCE)
+    run.wait_for(lambda: list(done.glob("task_*")))
     victim = world.cluster.executors()[0]
     victim.kill()
     code = run.end()

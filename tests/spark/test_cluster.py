@@ -98,7 +98,7 @@ def test_a_placed_file_that_was_changed_is_found(sent: BundleFiles, tmp_path: Pa
 def test_a_bundle_altered_on_its_way_is_not_placed_for_later_runs(
     ring: Embedding, sent: BundleFiles, tmp_path: Path
 ) -> None:
-    file = Path(distribution.SparkFiles.get(distribution._sent_name(ring.fingerprint, "vectors.npy")))
+    file = Path(distribution.pyspark.SparkFiles.get(distribution._sent_name(ring.fingerprint, "vectors.npy")))
     content = file.read_bytes()
     file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     with pytest.raises(BundleError, match="Spark sent is not the one that the job was given"):

@@ -343,11 +343,10 @@ def test_the_seed_names_the_vectors() -> None:
 
 def test_no_two_draws_of_a_run_are_alike() -> None:
     relations = tree(3)
+    trainers = [Trainer(relations=relations, settings=replace(SETTINGS, seed=seed)) for seed in (0, 1)]
     draws = [
-        tuple(
-            Trainer(relations=relations, settings=replace(SETTINGS, seed=seed))._uniforms(name, epoch, (5,))
-        )
-        for seed, name, epoch in itertools.product((0, 1), ("start", "order", "negatives"), (0, 1, 2))
+        tuple(trainer._uniforms(purpose, epoch, (5,)))
+        for trainer, purpose, epoch in itertools.product(trainers, ("start", "order", "negatives"), (0, 1, 2))
     ]
     assert len({value for draw in draws for value in draw}) == 5 * len(draws)
     assert all(0 < value < 1 for draw in draws for value in draw)

@@ -341,6 +341,27 @@ def test_the_seed_names_the_vectors() -> None:
     assert first.tobytes() == again.tobytes() != other.tobytes()
 
 
+def test_no_two_draws_of_a_run_are_alike() -> None:
+    relations = tree(3)
+    trainers = [Trainer(relations=relations, settings=replace(SETTINGS, seed=seed)) for seed in (0, 1)]
+    draws = [
+        tuple(trainer._uniforms(purpose, epoch, (5,)))
+        for trainer, purpose, epoch in itertools.product(trainers, ("start", "order", "negatives"), (0, 1, 2))
+    ]
+    assert len({value for draw in draws for value in draw}) == 5 * len(draws)
+    assert all(0 < value < 1 for draw in draws for value in draw)
+    # Negatives of the burn-in are drawn by links to the power of 3/4, those after it evenly.
+    trainer = Trainer(relations=relations, settings=replace(SETTINGS, negatives=1000))
+    weights = relations.links**0.75
+    for epoch, expected in ((0, weights / weights.sum()), (training.BURN_IN, np.full(15, 1 / 15))):
+        drawn = trainer._negatives(epoch, 50)
+        assert drawn.shape == (50, 1000)
+        counts = np.bincount(drawn.ravel(), minlength=15)
+        # The seed is fixed, so this never fails by chance; five standard deviations otherwise.
+        deviations = (counts - 50_000 * expected) / np.sqrt(50_000 * expected * (1 - expected))
+        assert np.abs(deviations).max() < 5
+
+
 def test_a_run_goes_on_from_any_checkpoint_to_the_same_bits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

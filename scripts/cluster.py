@@ -24,7 +24,7 @@ import psutil
 
 from dptext_spark.jvm import ensure_java
 
-PATIENCE: Final = 120.0
+PATIENCE: Final = 300.0
 """Seconds until what must happen counts as failed; nothing is measured."""
 
 QUICK_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -247,7 +247,7 @@ class Cluster:
         conf: Mapping[str, str] | None = None,
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
-        timeout: float = 600.0,
+        timeout: float = 1800.0,
     ) -> subprocess.CompletedProcess[str]:
         """Run spark-submit to its end; see :meth:`start`.
 

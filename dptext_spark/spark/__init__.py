@@ -1,11 +1,21 @@
-"""The Spark jobs; nothing outside this package imports pyspark."""
+"""The Spark jobs; nothing outside this package imports pyspark.
 
-from dptext_spark.spark.audit import run_audit
-from dptext_spark.spark.calibrate import run_calibrate
-from dptext_spark.spark.frames import privatize, privatize_udf
-from dptext_spark.spark.poincare import run_poincare
-from dptext_spark.spark.texts import run_privatize
-from dptext_spark.spark.vectors import run_vectors
+Each name is imported when it is first used: a client of Spark Connect has no JVM, which the jobs need and
+``privatize`` does not.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dptext_spark.spark.audit import run_audit
+    from dptext_spark.spark.calibrate import run_calibrate
+    from dptext_spark.spark.frames import privatize, privatize_udf
+    from dptext_spark.spark.poincare import run_poincare
+    from dptext_spark.spark.texts import run_privatize
+    from dptext_spark.spark.vectors import run_vectors
 
 __all__ = [
     "privatize",
@@ -16,3 +26,19 @@ __all__ = [
     "run_privatize",
     "run_vectors",
 ]
+
+_HOMES = {
+    "privatize": "frames",
+    "privatize_udf": "frames",
+    "run_audit": "audit",
+    "run_calibrate": "calibrate",
+    "run_poincare": "poincare",
+    "run_privatize": "texts",
+    "run_vectors": "vectors",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import pyspark  # and no names of it: a client of Spark Connect has no SparkFiles
 from filelock import FileLock
-from pyspark import SparkFiles
 from pyspark.sql import SparkSession
 
 from dptext_spark.embedding import MANIFEST, Embedding
@@ -50,7 +50,7 @@ class BundleFiles:
         sent = {file.rpartition("/")[2] for file in context.listFiles}
         # Spark names a sent file by its last path part alone: links give each bundle names of its own; and
         # new executors get what the links stand for even where the bundle was removed or replaced meanwhile.
-        links = Path(SparkFiles.getRootDirectory(), "dptext-spark", fingerprint)
+        links = Path(pyspark.SparkFiles.getRootDirectory(), "dptext-spark", fingerprint)
         links.mkdir(parents=True, exist_ok=True)
         for name in files:
             link = links / _sent_name(fingerprint, name)
@@ -117,7 +117,9 @@ class BundleFiles:
                     making = Path(scratch, self.fingerprint)
                     making.mkdir()
                     for name in self.files:
-                        _link_or_copy(Path(SparkFiles.get(_sent_name(self.fingerprint, name))), making / name)
+                        _link_or_copy(
+                            Path(pyspark.SparkFiles.get(_sent_name(self.fingerprint, name))), making / name
+                        )
                     self._check_sent(making)
                     making.rename(place)
         return place

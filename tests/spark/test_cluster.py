@@ -49,7 +49,7 @@ def sent(ring: Embedding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bu
         (received / distribution._sent_name(ring.fingerprint, name)).write_bytes(
             (ring.path / name).read_bytes()
         )
-    monkeypatch.setattr(distribution.SparkFiles, "get", lambda name: str(received / name))
+    monkeypatch.setattr(distribution.pyspark.SparkFiles, "get", lambda name: str(received / name))
     monkeypatch.setattr(distribution.tempfile, "tempdir", str(tmp_path / "host"))
     (tmp_path / "host").mkdir()
     return BundleFiles(path="/nonexistent/bundle", fingerprint=ring.fingerprint, files=tuple(names))
@@ -98,7 +98,7 @@ def test_a_placed_file_that_was_changed_is_found(sent: BundleFiles, tmp_path: Pa
 def test_a_bundle_altered_on_its_way_is_not_placed_for_later_runs(
     ring: Embedding, sent: BundleFiles, tmp_path: Path
 ) -> None:
-    file = Path(distribution.SparkFiles.get(distribution._sent_name(ring.fingerprint, "vectors.npy")))
+    file = Path(distribution.pyspark.SparkFiles.get(distribution._sent_name(ring.fingerprint, "vectors.npy")))
     content = file.read_bytes()
     file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     with pytest.raises(BundleError, match="Spark sent is not the one that the job was given"):
@@ -139,7 +139,7 @@ import sys, tempfile
 from pathlib import Path
 from dptext_spark.spark import distribution
 received, fingerprint, *names = sys.argv[1:]
-distribution.SparkFiles.get = lambda name: str(Path(received, name))
+distribution.pyspark.SparkFiles.get = lambda name: str(Path(received, name))
 sent = distribution.BundleFiles(path="/nonexistent", fingerprint=fingerprint, files=tuple(names))
 print("ready", flush=True)
 sys.stdin.readline()

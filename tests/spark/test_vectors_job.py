@@ -361,12 +361,13 @@ def test_tables_without_a_vector(dptext: Command, tmp_path: Path) -> None:
 def test_columns_and_ids_that_cannot_be_used(
     dptext: Command, ring: Embedding, ball: Embedding, table: Path, tmp_path: Path
 ) -> None:
-    twice = {"id": [1, 1, None], "v": pa.array([[1.0]] * 3, FLOATS)}
+    twice = {"id": [1, 1, None], "v": pa.array([[1.0]] * 3, FLOATS), "s": [{"x": "w01"}] * 3}
     source = write_table(tmp_path / "twice.parquet", twice)
     for result, message in [
         (dptext(table, "--vector", "nope"), "lacks columns.*Got: nope"),
         (dptext(table, "--vector", "text"), r"text \(string\), not array<float> or array<double>"),
         (dptext(table, "--text", "narrow", "--embedding", ring.path), r"narrow \(array<float>\), not string"),
+        (dptext(source, "--text", "s.x", "--embedding", ring.path), r"Fields inside columns.*Got: s\.x\."),
         (dptext(source, "--vector", "v", "--id", "id"), "Got: 1 nulls and 1 duplicates in 3 rows"),
         (dptext(table, "--text", "text", "--embedding", ball.path), "cannot be averaged.*geometry poincare"),
         (dptext(table, "--vector", "narrow", "--dimension", 13), "vectors of length 12.*at most 12.*Got: 13"),

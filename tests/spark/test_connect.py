@@ -22,13 +22,13 @@ import pytest
 
 from dptext_spark import Embedding, Laplace, Privatizer
 from dptext_spark.jvm import java_home
+from scripts.cluster import spark_home
 from tests.helpers.worlds import KEY, release
 from tests.spark.helpers_tables import (
     ROOT,
     command,
     hashes,
     spark_environment,
-    spark_script,
     texts,
     write_table,
 )
@@ -106,7 +106,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
         "spark.eventLog.dir": (folder / "events").as_uri(),
         "spark.eventLog.compress": "false",
     }
-    line = [str(spark_script("spark-submit")), "--master", "local[2]"]
+    line = [str(spark_home() / "bin" / "spark-submit"), "--master", "local[2]"]
     line += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
     line += [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
     environment = spark_environment() | {"JAVA_HOME": str(java_home()), "TMPDIR": str(folder / "host")}

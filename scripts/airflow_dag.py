@@ -24,7 +24,7 @@ from airflow.sdk.exceptions import AirflowFailException
 # What is measured must be what is released: both jobs get these.
 MECHANISM = ["--embedding", "{{ params.bundle }}", "--mechanism", "{{ params.mechanism }}"]
 MECHANISM += ["--epsilon", "{{ params.epsilon }}"]
-# Ids must be unique over all days; where they begin anew each day, add "--salt", "{{ ds }}".
+# Ids need be unique within a day only: the day is the salt of its noise.
 TABLE = ["--text", "text", "--id", "id", "--keep", "id", "--keep", "intent"]
 PARTITION = "dt={{ ds }}"
 CALIBRATION = "{{ ti.xcom_pull('locate_calibration') }}"
@@ -110,7 +110,7 @@ def dptext_privatize() -> None:
             # Not beside the output, where it would be taken for a part of the table.
             *["--report", f"{{{{ params.reports }}}}/{PARTITION}.json"],
             *["--calibration", CALIBRATION],
-            *["--key-file", "{{ params.key_file }}"],
+            *["--key-file", "{{ params.key_file }}", "--salt", "{{ ds }}"],
             "--overwrite",
         ],
     )

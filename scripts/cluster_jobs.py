@@ -19,7 +19,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 from collections import Counter
@@ -64,8 +63,9 @@ class Places:
         """Put package, key and input where they belong."""
         shutil.copytree(PACKAGE, self.driver)
         shutil.copy(GLOVE, self.driver)
-        with tarfile.open(self.driver / "environment.tar.gz") as packed:
-            packed.extractall(self.driver / "environment", filter="fully_trusted")
+        environment = self.driver / "environment"
+        environment.mkdir()
+        subprocess.run(["tar", "-xzf", f"{environment}.tar.gz", "-C", environment], check=True)
         key = self.driver / "release.key"
         key.touch(mode=0o600)
         key.write_bytes(os.urandom(32))

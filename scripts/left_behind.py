@@ -150,9 +150,13 @@ class Scene:
         log = run / "driver.log"
         root = f"http://127.0.0.1:{wait_for(port, 'the UI did not start', 600)}"
         while process.poll() is None:
-            for page in ("environment", "executors", "jobs", "SQL", "api/v1/applications"):
+            pages = ["environment/", "executors/", "jobs/", "SQL/"]
+            # The page's own script fetches what it shows of the environment.
+            if application := re.search(r"\bapp-\d+-\d+", log.read_text(errors="replace")):
+                pages.append(f"api/v1/applications/{application[0]}/environment")
+            for page in pages:
                 with suppress(OSError):
-                    content = urllib.request.urlopen(f"{root}/{page}/", timeout=10).read()
+                    content = urllib.request.urlopen(f"{root}/{page}", timeout=10).read()
                     (run / "pages" / page.replace("/", "-")).write_bytes(content)
             with suppress(subprocess.TimeoutExpired):
                 process.wait(0.5)

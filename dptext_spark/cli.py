@@ -12,8 +12,19 @@ from pydantic.fields import FieldInfo
 
 from dptext_spark import __version__
 from dptext_spark.config import (
-    BUNDLE_WORLD,
     MECHANISM_OPTIONS,
+    audit_options,
+    calibrate_options,
+    embedding_options,
+    poincare_options,
+    privatize_options,
+    read_config,
+    vectors_options,
+)
+from dptext_spark.errors import ConfigError, DptextError, JobError
+from dptext_spark.mechanisms import MECHANISMS
+from dptext_spark.options import (
+    BUNDLE_WORLD,
     AuditOptions,
     CalibrateOptions,
     EmbeddingOptions,
@@ -22,17 +33,8 @@ from dptext_spark.config import (
     PrivatizeOptions,
     TableOptions,
     VectorsOptions,
-    audit_options,
-    calibrate_options,
-    embedding_options,
     option_name,
-    poincare_options,
-    privatize_options,
-    read_config,
-    vectors_options,
 )
-from dptext_spark.errors import ConfigError, DptextError, JobError
-from dptext_spark.mechanisms import MECHANISMS
 
 Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 

@@ -1,4 +1,4 @@
-"""Validated options: one object for the command line, a TOML file, Python and the report."""
+"""Options checked, all errors at once, before any data is read: of a command line, TOML file or Python."""
 
 from __future__ import annotations
 
@@ -7,347 +7,28 @@ import tomllib
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
-from pydantic import BaseModel, ConfigDict, Field, InstanceOf, ValidationError
+from pydantic import ValidationError
 
-from dptext_spark.calibration.estimators import EstimatorName
-from dptext_spark.calibration.record import setting
-from dptext_spark.calibration.statistics import CONFIDENCE, ETA, GAMMA
 from dptext_spark.calibration.target import Target
 from dptext_spark.embedding import Embedding
 from dptext_spark.errors import ConfigError, DptextError
 from dptext_spark.mechanisms import MECHANISMS, Mechanism, mechanism
 from dptext_spark.noise import NoiseKey
+from dptext_spark.options import (
+    BUNDLE_WORLD,
+    WORLDS,
+    AuditOptions,
+    CalibrateOptions,
+    EmbeddingOptions,
+    Options,
+    PoincareOptions,
+    PrivatizeOptions,
+    VectorsOptions,
+)
 from dptext_spark.privatizer import check_release_words
-from dptext_spark.text import Oov, TextPolicy
-from dptext_spark.vectors import VectorParameters
-
-
-def option_name(field: str) -> str:
-    """Give a field's name as an option has it: ``release_words`` -> ``release-words``."""
-    return field.replace("_", "-")
-
-
-class Options(BaseModel):
-    """Options of a job; field names are the option names with underscores."""
-
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        alias_generator=option_name,
-        validate_by_name=True,
-        validate_by_alias=True,
-    )
-
-
-class EmbeddingOptions(Options):
-    """Options of ``dptext embedding``."""
-
-    source: Path = Field(description="GloVe or word2vec text, word2vec binary, fastText .vec, or .npy")
-    output: Path = Field(description="folder of the bundle to make")
-    format: str = Field("auto", description="auto, text, word2vec-binary or npy")
-    vocabulary: Path | None = Field(
-        None, description="words of an .npy source, one a line; default: vocab.txt beside it"
-    )
-    limit: int | None = Field(None, ge=2, description="read the first N words only")
-    normalize: str = Field("none", description="none or unit: scale every vector to length 1")
-    release_words: str | None = Field(
-        None, description="words that may be output: a file, one a line, or N for the first N; default: all"
-    )
-    geometry: str = Field("euclidean", description="euclidean or poincare")
-    overwrite: bool = Field(False, description="replace a bundle that exists")
-
-
-class PoincareOptions(Options):
-    """Options of ``dptext poincare``."""
-
-    pairs: str = Field(
-        min_length=1,
-        description="is-a pairs: Parquet with columns hyponym, hypernym[, count], or such a TSV (.gz too)",
-    )
-    output: Path = Field(description="folder of the bundle to make; OUTPUT.vec and OUTPUT.png lie beside it")
-    vocabulary: Path | None = Field(
-        None, description="keep pairs of these words only: a bundle, or a file with one word a line"
-    )
-    min_count: int = Field(
-        10, ge=0, description="keep pairs seen this often; nothing where pairs have no count"
-    )
-    min_links: int = Field(2, ge=0, description="remove words with this many links or fewer")
-    exclude: Path | None = Field(None, description="words to remove: a file with one word a line")
-    transitive_closure: bool = Field(False, description="add the pairs that follow from others")
-    dimension: int = Field(10, ge=2, le=1000, description="dimension of the Poincaré ball")
-    epochs: int = Field(200, ge=1, description="passes over the pairs, at most")
-    negatives: int = Field(128, ge=1, description="words that the pairs of a batch are told apart from")
-    learning_rate: float = Field(
-        0.3, gt=0, le=10, allow_inf_nan=False, description="hyperbolic step for a gradient of length 1"
-    )
-    batch_size: int = Field(128, ge=1, description="pairs of one update")
-    patience: int = Field(50, ge=1, description="epochs without a better mean rank before training ends")
-    max_radius: float | None = Field(
-        None,
-        gt=0,
-        le=12,
-        allow_inf_nan=False,
-        description="hyperbolic radius that no word leaves: with a smaller one neighbours are nearer, and "
-        "noise replaces more words; default: 12 / sqrt(dimension - 1)",
-    )
-    seed: int = Field(0, ge=0, lt=2**63, description="the same seed gives the same vectors")
-    checkpoint: Path | None = Field(
-        None, description="folder for the state of the training; a run that was cut off goes on from it"
-    )
-    report: Path | None = Field(None, description="where the report goes; default: OUTPUT.report.json")
-    overwrite: bool = Field(False, description="replace a bundle and a report that exist")
-
-    @property
-    def report_path(self) -> Path:
-        """Where the report goes."""
-        return self.report or self.beside("report.json")
-
-    def beside(self, suffix: str) -> Path:
-        """Give the path beside the bundle with this suffix."""
-        return self.output.with_name(f"{self.output.name}.{suffix}")
-
-
-class TableOptions(Options):
-    """What the jobs that turn a private table into one for release have in common."""
-
-    input: str = Field(min_length=1, description="Parquet file or folder; any path that Spark can read")
-    output: str = Field(min_length=1, description="Parquet folder to write; must not exist")
-    id: str | None = Field(
-        None,
-        description="column that names each row, unique and without nulls; default: file and row position",
-    )
-    keep: tuple[str, ...] = Field((), description="column to pass through AS IT IS; repeatable")
-    key_file: Path | None = Field(
-        None, description="32-byte key, mode 0600, for a repeatable release; default: a fresh key, never kept"
-    )
-    where: str | None = Field(
-        None,
-        min_length=1,
-        description="SQL condition that rows must meet; left out of the report, but Spark's own logs show it",
-    )
-    salt: str = Field("", description="keeps tables apart that share a key and ids")
-    trust_id: bool = Field(False, description="skip the check that ids are unique and not null")
-    compression: Literal["snappy", "zstd", "gzip", "lz4_raw", "none"] = Field(
-        "snappy", description="of the output's files: snappy, zstd, gzip, lz4_raw or none"
-    )
-    report: str | None = Field(None, description="where the report goes; default: OUTPUT.report.json")
-    overwrite: bool = Field(
-        False, description="replace an output table that exists, or that another run is writing"
-    )
-    dry_run: bool = Field(False, description="check everything, print the guarantee, write nothing")
-
-    @property
-    def report_path(self) -> str:
-        """Where the report goes."""
-        return self.report or self.beside("report.json")
-
-    @property
-    def files(self) -> tuple[tuple[str, str, str], ...]:
-        """What the job writes beside its output: a name, the option that moves it, and its path."""
-        return (("Report", "--report", self.report_path),)
-
-    @property
-    def places(self) -> tuple[tuple[str, str, str], ...]:
-        """All that must lie apart, as in :attr:`files`."""
-        return (("Input", "--input", self.input), ("Output", "--output", self.output), *self.files)
-
-    def beside(self, ending: str) -> str:
-        """Give the path of a file that lies beside the output."""
-        return f"{self.output.rstrip('/')}.{ending}"
-
-    def noise_key(self) -> NoiseKey:
-        """Read the key, or make a fresh one.
-
-        Raises:
-            ConfigError: The key file cannot be used.
-        """
-        return NoiseKey.read(self.key_file) if self.key_file else NoiseKey.generate()
-
-    def to_json(self) -> dict[str, Any]:
-        """Give the options as JSON-ready values, without the key file's place and the filter's text."""
-        values = self.model_dump(mode="json", by_alias=True, exclude={"mechanism", "key_file", "where"})
-        where = "given, not kept" if self.where else None
-        return {**values, "where": where, "key": "file" if self.key_file else "fresh, not kept"}
-
-
-class PrivatizeOptions(TableOptions):
-    """Options of ``dptext privatize``."""
-
-    embedding: Path = Field(description="embedding bundle, made by dptext embedding")
-    mechanism: InstanceOf[Mechanism] = Field(description="how words are perturbed")
-    text: tuple[str, ...] = Field((), description="string column to sanitize; repeatable")
-    tokens: tuple[str, ...] = Field((), description="array<string> column to sanitize; repeatable")
-    oov: Oov = Field(Oov.MASK, description="words outside the vocabulary")
-    protect: str = Field(
-        "all", description="all, content (stop words pass) or slots:COLUMN (all else passes)"
-    )
-    release_words: int | None = Field(None, description="output only the first N releasable words")
-    calibration: str | None = Field(
-        None, description="folder that dptext calibrate wrote for this release, to be quoted in the report"
-    )
-    incremental: str | None = Field(
-        None,
-        min_length=1,
-        description="folder of a checkpoint: add the files that are new since the last run to the output",
-    )
-    batch_files: int | None = Field(
-        None, ge=1, description="with --incremental: files added at once, at most; default: all that are new"
-    )
-
-    @property
-    def places(self) -> tuple[tuple[str, str, str], ...]:
-        """See :attr:`TableOptions.places`; the checkpoint too."""
-        checkpoint = [("Checkpoint", "--incremental", self.incremental)] if self.incremental else []
-        return (*super().places, *checkpoint)
-
-    @property
-    def policy(self) -> TextPolicy:
-        """The text policy.
-
-        Raises:
-            ConfigError: ``protect`` is none of the policies.
-        """
-        return TextPolicy(oov=self.oov, protect=self.protect)
-
-    def to_json(self) -> dict[str, Any]:
-        """See :meth:`TableOptions.to_json`; with the mechanism's parameters."""
-        parameters = self.mechanism.model_dump(mode="json", by_alias=True)
-        return {**super().to_json(), "mechanism": self.mechanism.name, **parameters}
-
-
-class VectorsOptions(VectorParameters, TableOptions):
-    """Options of ``dptext vectors``."""
-
-    vector: tuple[str, ...] = Field((), description="array<float> or array<double> column; repeatable")
-    text: tuple[str, ...] = Field(
-        (), description="string column, each text the average of its words' vectors; repeatable"
-    )
-    embedding: Path | None = Field(None, description="with --text: embedding bundle of the words")
-
-    @property
-    def parameters(self) -> VectorParameters:
-        """How vectors are projected and noised, without the rest of the options."""
-        return VectorParameters(**{name: getattr(self, name) for name in VectorParameters.model_fields})
-
-    @property
-    def projection_path(self) -> str:
-        """Where the projections go, which belong to the release."""
-        return self.beside("projection.json")
-
-    @property
-    def files(self) -> tuple[tuple[str, str, str], ...]:
-        """See :attr:`TableOptions.files`."""
-        return (("Projection", "--output", self.projection_path), *super().files)
-
-
-BUNDLE_WORLD: Final = "bundle"
-WORLDS: Final = ("line", "star", "clusters", "edge", BUNDLE_WORLD)
-
-
-class AuditOptions(Options):
-    """Options of ``dptext audit``."""
-
-    embedding: Path | None = Field(
-        None, description="embedding bundle of world bundle, made by dptext embedding"
-    )
-    mechanism: InstanceOf[Mechanism] = Field(description="what is audited")
-    world: tuple[str, ...] = Field(
-        (), description=f"where words are compared: {', '.join(WORLDS)}; repeatable; default: all that fit"
-    )
-    pair: tuple[str, ...] = Field(
-        (),
-        description="WORD:WORD to compare; repeatable; of the bundle, or of the small worlds where --world "
-        "leaves the bundle out; default: two words and their neighbours, or all pairs of a small world",
-    )
-    runs: int | None = Field(
-        None,
-        ge=100,
-        description="outputs of each word; default: 40000, and 10000 or fewer for words of the bundle",
-    )
-    confidence: float = Field(
-        0.999, gt=0.0, lt=1.0, description="probability of finding nothing where there is nothing"
-    )
-    noise_seed: int = Field(0, ge=0, description="public number that the noise follows from")
-    report: Path | None = Field(None, description="JSON file to write; one that exists is replaced")
-
-    @property
-    def worlds(self) -> tuple[str, ...]:
-        """The worlds to look at, each once."""
-        return tuple(dict.fromkeys(self.world)) or WORLDS
-
-    @property
-    def bundle(self) -> Path:
-        """The bundle's folder.
-
-        Raises:
-            ConfigError: There is none.
-        """
-        if self.embedding is None:
-            raise ConfigError("Option --embedding is missing", do="Or name small worlds only, with --world")
-        return self.embedding
-
-    def to_json(self) -> dict[str, Any]:
-        """Give the options as JSON-ready values."""
-        values = self.model_dump(mode="json", by_alias=True, exclude={"mechanism"})
-        parameters = self.mechanism.model_dump(mode="json", by_alias=True)
-        return {**values, "mechanism": self.mechanism.name, **parameters}
-
-
-class CalibrateOptions(Options):
-    """Options of ``dptext calibrate``."""
-
-    embedding: Path = Field(description="embedding bundle, made by dptext embedding")
-    mechanism: tuple[InstanceOf[Mechanism], ...] = Field(
-        description="what is measured: the mechanism at each lambda and epsilon"
-    )
-    epsilon: tuple[float, ...] = Field(min_length=1, description="privacy parameters; several may follow")
-    output: str = Field(min_length=1, description="folder for the tables; a run that was killed continues")
-    lambda_: tuple[float, ...] = Field(
-        (),
-        alias="lambda",
-        description="mahalanobis: weights of the covariance in the noise; several may follow",
-    )
-    words: int | Literal["all"] = Field(
-        10_000, description="words to measure, evenly spread over the vocabulary: N or all"
-    )
-    runs: int = Field(1000, ge=1, description="runs of each word at each epsilon")
-    release_words: int | None = Field(
-        None, description="output only the first N releasable words, as the release will"
-    )
-    estimator: EstimatorName = Field("auto", description="auto, plain, shared-ray or exact")
-    eta: float = Field(ETA, gt=0.0, lt=1.0, description="probability that s_eta may leave out")
-    gamma: float = Field(
-        GAMMA, ge=1.0, allow_inf_nan=False, description="deniability: factor within which a word is as likely"
-    )
-    confidence: float = Field(
-        CONFIDENCE, gt=0.5, lt=1.0, description="of each interval, and of each test of the target"
-    )
-    target: str | None = Field(
-        None, description="find the largest epsilon that meets this, for example 'p95(n_w) <= 0.5'"
-    )
-    compare: str | None = Field(
-        None, description="another calibration's folder: find the epsilons that match its N_w"
-    )
-    transitions: bool = Field(False, description="keep the table of all transitions as well")
-    example: tuple[str, ...] = Field(
-        (), description="word whose substitutions the report shows, measured beside the others; repeatable"
-    )
-    noise_seed: int = Field(0, ge=0, lt=2**63, description="public number that the noise follows from")
-    overwrite: bool = Field(False, description="replace a calibration that exists, finished or not")
-
-    @property
-    def settings(self) -> dict[str, tuple[Mechanism, ...]]:
-        """The mechanism at each epsilon, by the names of its other parameters."""
-        names = [setting(m) for m in self.mechanism]
-        return {n: tuple(m for m, o in zip(self.mechanism, names, strict=True) if o == n) for n in names}
-
-    def to_json(self) -> dict[str, Any]:
-        """Give the options as JSON-ready values; the mechanism with one epsilon's and lambda's parameters."""
-        values = self.model_dump(mode="json", by_alias=True, exclude={"mechanism"})
-        parameters = self.mechanism[0].model_dump(mode="json", by_alias=True)
-        return {"mechanism": self.mechanism[0].name, **parameters, **values}
+from dptext_spark.text import TextPolicy
 
 
 class Release:
@@ -492,6 +173,17 @@ def _with_mechanism(
     return kind(**{**given, "mechanism": built})
 
 
+def _without_mechanism(
+    command: str,
+    kind: type[OptionsT],
+    values: Mapping[str, Any],
+    *checks: Callable[[Mapping[str, Any]], None],
+) -> OptionsT:
+    given = {name: value for name, value in values.items() if value is not None}
+    *_, options = _collect(command, *(partial(check, given) for check in checks), lambda: kind(**given))
+    return cast(OptionsT, options)
+
+
 def _check_incremental(given: Mapping[str, Any]) -> None:
     if "incremental" not in given:
         if "batch-files" in given:
@@ -526,14 +218,13 @@ def vectors_options(values: Mapping[str, Any]) -> VectorsOptions:
     Raises:
         ConfigError: Lists every option that is wrong.
     """
-    given = {name: value for name, value in values.items() if value is not None}
-    *_, options = _collect(
+    return _without_mechanism(
         "vectors",
-        lambda: _check_columns(given, "vector", "text"),
-        lambda: _check_embedding(given),
-        lambda: VectorsOptions(**given),
+        VectorsOptions,
+        values,
+        lambda given: _check_columns(given, "vector", "text"),
+        _check_embedding,
     )
-    return cast(VectorsOptions, options)
 
 
 def _check_embedding(given: Mapping[str, Any]) -> None:
@@ -563,10 +254,7 @@ def embedding_options(values: Mapping[str, Any]) -> EmbeddingOptions:
     Raises:
         ConfigError: Lists every option that is wrong.
     """
-    given = {name: value for name, value in values.items() if value is not None}
-    options: EmbeddingOptions
-    (options,) = _collect("embedding", lambda: EmbeddingOptions(**given))
-    return options
+    return _without_mechanism("embedding", EmbeddingOptions, values)
 
 
 def poincare_options(values: Mapping[str, Any]) -> PoincareOptions:
@@ -575,10 +263,7 @@ def poincare_options(values: Mapping[str, Any]) -> PoincareOptions:
     Raises:
         ConfigError: Lists every option that is wrong.
     """
-    given = {name: value for name, value in values.items() if value is not None}
-    options: PoincareOptions
-    (options,) = _collect("poincare", lambda: PoincareOptions(**given))
-    return options
+    return _without_mechanism("poincare", PoincareOptions, values)
 
 
 _STAND_IN: Final = MECHANISMS["laplace"](epsilon=1.0)

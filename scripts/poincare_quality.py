@@ -26,10 +26,10 @@ from threadpoolctl import threadpool_limits
 
 from dptext_spark.bundle import build_embedding
 from dptext_spark.calibration import estimator, word_statistics
-from dptext_spark.config import PoincareOptions
 from dptext_spark.embedding import Embedding
 from dptext_spark.mechanisms import mechanism
 from dptext_spark.metric import metric_of
+from dptext_spark.options import PoincareOptions
 from dptext_spark.poincare import Relations, Settings, Trainer, measure
 from dptext_spark.spark.poincare import filtered_relations, read_words
 

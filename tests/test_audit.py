@@ -22,13 +22,14 @@ from scipy import special, stats
 from dptext_spark import privatizer
 from dptext_spark.audit import bounds, run_audit
 from dptext_spark.cli import main
-from dptext_spark.config import WORLDS, audit_options
+from dptext_spark.config import audit_options
 from dptext_spark.embedding import Embedding
 from dptext_spark.mechanisms import MECHANISMS, Exponential, Hyperbolic, Laplace, Mahalanobis
 from dptext_spark.mechanisms.euclidean import EuclideanNoise
 from dptext_spark.mechanisms.exponential import ExponentialChoice
 from dptext_spark.mechanisms.hyperbolic import HyperbolicNoise
 from dptext_spark.noise import ColumnNoise
+from dptext_spark.options import WORLDS
 from dptext_spark.privatizer import Privatizer
 from dptext_spark.text import TextPolicy
 from tests.helpers import worlds

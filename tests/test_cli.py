@@ -16,9 +16,9 @@ from click.testing import CliRunner, Result
 from dptext_spark import __version__
 from dptext_spark.bundle import build_embedding
 from dptext_spark.cli import main
-from dptext_spark.config import PrivatizeOptions
 from dptext_spark.embedding import Embedding
 from dptext_spark.errors import JobError
+from dptext_spark.options import PrivatizeOptions
 from dptext_spark.spark import tables
 from tests.helpers.worlds import KEY
 

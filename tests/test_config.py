@@ -8,18 +8,12 @@ from typing import Any
 
 import pytest
 
-from dptext_spark.config import (
-    Release,
-    all_of,
-    embedding_options,
-    option_name,
-    privatize_options,
-    read_config,
-)
+from dptext_spark.config import Release, all_of, embedding_options, privatize_options, read_config
 from dptext_spark.embedding import Embedding
 from dptext_spark.errors import BundleError, ConfigError
 from dptext_spark.mechanisms import Laplace, Mahalanobis
 from dptext_spark.noise import NoiseKey
+from dptext_spark.options import option_name
 from tests.helpers.worlds import KEY
 
 GOOD: dict[str, Any] = {

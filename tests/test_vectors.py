@@ -15,10 +15,11 @@ from scipy import stats
 from threadpoolctl import threadpool_limits
 
 from dptext_spark import vectors
-from dptext_spark.config import VectorsOptions, vectors_options
+from dptext_spark.config import vectors_options
 from dptext_spark.embedding import Embedding
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.noise import ReleaseNoise
+from dptext_spark.options import VectorsOptions
 from dptext_spark.text import tokenize
 from dptext_spark.vectors import VectorMechanism, VectorParameters, VectorPrivatizer
 from tests.helpers.worlds import KEY

@@ -21,8 +21,8 @@ from tqdm import tqdm
 from dptext_spark.audit.sampling import Sampler, Samples, sampled
 from dptext_spark.audit.trial import Outcome, Trial, Witness
 from dptext_spark.audit.worlds import World, worlds
-from dptext_spark.config import BUNDLE_WORLD, AuditOptions
 from dptext_spark.errors import ConfigError, JobError
+from dptext_spark.options import BUNDLE_WORLD, AuditOptions
 
 __all__ = [
     "AuditReport",

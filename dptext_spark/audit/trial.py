@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from dptext_spark.audit.bounds import Losses, code_losses, exact_losses, sampled_losses, unlikely
 from dptext_spark.audit.sampling import Sampler, Samples, released, rows_of
 from dptext_spark.audit.worlds import World
-from dptext_spark.config import BUNDLE_WORLD, AuditOptions
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import KEY_BYTES, NoiseKey
+from dptext_spark.options import BUNDLE_WORLD, AuditOptions
 from dptext_spark.text import PLACEHOLDER
 
 FACTORS: Final = (4.0, 2.0, 1.3, 1.1)

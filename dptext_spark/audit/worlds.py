@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from dptext_spark.audit.sampling import row_of
 from dptext_spark.bundle import build_embedding
-from dptext_spark.config import BUNDLE_WORLD, AuditOptions
 from dptext_spark.embedding import Embedding, Geometry
 from dptext_spark.errors import ConfigError
 from dptext_spark.guarantee import Guarantee
 from dptext_spark.mechanisms import Mechanism
+from dptext_spark.options import BUNDLE_WORLD, AuditOptions
 
 
 @dataclass(frozen=True, kw_only=True)

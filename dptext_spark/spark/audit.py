@@ -8,10 +8,10 @@ from pyspark.sql import functions as F
 
 from dptext_spark import audit
 from dptext_spark.audit import AuditReport, Samples, sampling
-from dptext_spark.config import AuditOptions
 from dptext_spark.embedding import Embedding
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import NoiseKey
+from dptext_spark.options import AuditOptions
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.frames import privatize
 from dptext_spark.spark.tables import session

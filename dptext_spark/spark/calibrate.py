@@ -20,11 +20,12 @@ from dptext_spark.calibration import Estimator, estimator, record, target
 from dptext_spark.calibration.account import SINGLE, CalibrationReport
 from dptext_spark.calibration.report import PAGE, PLOTS, write_report
 from dptext_spark.calibration.target import Bracket, Target
-from dptext_spark.config import CalibrateOptions, all_of
+from dptext_spark.config import all_of
 from dptext_spark.embedding import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.guarantee import Distances
 from dptext_spark.mechanisms import Mechanism, mechanism
+from dptext_spark.options import CalibrateOptions
 from dptext_spark.privatizer import check_release_words
 from dptext_spark.report import embedding_json, versions
 from dptext_spark.spark.blocks import CELL_SCHEMA, SCHEMA, Plan, estimator_of, measure_batches, name_batches

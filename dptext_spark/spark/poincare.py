@@ -18,9 +18,10 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from dptext_spark.bundle import build_embedding, check_output
-from dptext_spark.config import PoincareOptions, all_of
+from dptext_spark.config import all_of
 from dptext_spark.embedding import Embedding
 from dptext_spark.errors import ConfigError, InputError
+from dptext_spark.options import PoincareOptions
 from dptext_spark.poincare import Cycles, Quality, Relations, Settings, Trained, Trainer, measure
 from dptext_spark.poincare.picture import draw
 from dptext_spark.spark.failures import plain_errors

@@ -14,9 +14,9 @@ from typing import Any, Final, Self
 from pyspark.sql import Column, DataFrame, DataFrameWriter, Observation, SparkSession
 from pyspark.sql.types import DataType
 
-from dptext_spark.config import TableOptions
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.jvm import ensure_java
+from dptext_spark.options import TableOptions
 from dptext_spark.spark.columns import NO_TYPES, TableColumns, WorkPlan, counter
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.output import check_unfinished, write_whole

@@ -7,7 +7,8 @@ from typing import Final
 
 from dptext_spark.calibration import record
 from dptext_spark.calibration.record import Excerpt
-from dptext_spark.config import PrivatizeOptions, Release
+from dptext_spark.config import Release
+from dptext_spark.options import PrivatizeOptions
 from dptext_spark.privatizer import COUNTERS
 from dptext_spark.report import ColumnCounts, Report
 from dptext_spark.spark.columns import TableColumns, check_ids

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, FloatType
 
-from dptext_spark.config import VectorsOptions, all_of
+from dptext_spark.config import all_of
 from dptext_spark.embedding import Embedding
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.noise import NoiseKey, ReleaseNoise
+from dptext_spark.options import VectorsOptions
 from dptext_spark.report import VectorColumn, VectorReport
 from dptext_spark.spark.columns import TableColumns, check_ids, measure
 from dptext_spark.spark.distribution import BundleFiles

@@ -273,25 +273,24 @@ def _short(message: str) -> str:
 
 
 def python_worker(world: World) -> tuple[str, str]:
-    run = world.submit("python-worker")
-    run.at_work()
-    victim = world.cluster.python_workers()[0]
-    victim.kill()
-    result = world.complete(run)
-    ends = run.task_ends()
-    expect(ends["ExceptionFailure"] >= 1, f"tasks ended with {dict(ends)}")
-    return f"process {_gone(victim)}; {ends['ExceptionFailure']} task failed and ran again", result
+    return _kill_one(world, "python-worker", world.cluster.python_workers, "ExceptionFailure", "task failed")
 
 
 def executor(world: World) -> tuple[str, str]:
-    run = world.submit("executor")
+    return _kill_one(world, "executor", world.cluster.executors, "ExecutorLostFailure", "task lost with it")
+
+
+def _kill_one(
+    world: World, output: str, processes: Callable[[], list[psutil.Process]], reason: str, said: str
+) -> tuple[str, str]:
+    run = world.submit(output)
     run.at_work()
-    victim = world.cluster.executors()[0]
+    victim = processes()[0]
     victim.kill()
     result = world.complete(run)
     ends = run.task_ends()
-    expect(ends["ExecutorLostFailure"] >= 1, f"tasks ended with {dict(ends)}")
-    return f"process {_gone(victim)}; {ends['ExecutorLostFailure']} task lost with it and ran again", result
+    expect(ends[reason] >= 1, f"tasks ended with {dict(ends)}")
+    return f"process {_gone(victim)}; {ends[reason]} {said} and ran again", result
 
 
 def worker_daemon(world: World) -> tuple[str, str]:

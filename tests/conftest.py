@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from dptext_spark.bundle import build_embedding
 from dptext_spark.demo import GLOVE
 from dptext_spark.embedding import Embedding
 from tests.helpers import worlds
+from tests.helpers.bundles import glove
 
 
 @pytest.fixture(scope="session")
@@ -56,3 +59,9 @@ def ball(tmp_path_factory: pytest.TempPathFactory) -> Embedding:
     """Points of the Poincaré ball."""
     points = np.random.default_rng(4).uniform(-0.5, 0.5, (20, 2))
     return worlds.build(tmp_path_factory.mktemp("ball"), points, geometry="poincare")
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    """Seven words in three dimensions, in a folder that the test may damage."""
+    return build_embedding(glove(tmp_path / "g.txt"), tmp_path / "bundle").path

@@ -14,17 +14,18 @@ from pyspark.logger import PySparkLogger
 from dptext_spark import errors
 from dptext_spark.errors import JobError
 
+FAILED: Final = "The Spark job failed and no output was written"
 _NO_SPACE: Final = "No space left on device"
 
 
 @contextmanager
-def plain_errors(what: str = "The Spark job failed and no output was written") -> Iterator[None]:
+def plain_errors(what: str = FAILED) -> Iterator[None]:
     """Turn Spark's exceptions into this package's; worker errors come through in one line."""
     try:
         with quiet():
             yield
     except (PySparkException, Py4JJavaError) as error:
-        found = re.search(r"dptext_spark\.errors\.(\w+): (.+)", str(error))
+        found = re.search(r"^dptext_spark\.errors\.(\w+): (.+)", str(error), re.M)
         if found:
             raise getattr(errors, found[1], JobError)(found[2].rstrip(".")) from None
         raise JobError(what, got=condition(error), do="See Spark's log") from None

@@ -13,7 +13,7 @@ from dptext_spark.privatizer import COUNTERS
 from dptext_spark.report import ColumnCounts, Report
 from dptext_spark.spark.columns import TableColumns, check_ids
 from dptext_spark.spark.distribution import BundleFiles
-from dptext_spark.spark.failures import plain_errors
+from dptext_spark.spark.failures import FAILED, plain_errors
 from dptext_spark.spark.frames import Plan
 from dptext_spark.spark.incremental import GrowingJob
 from dptext_spark.spark.storage import Storage
@@ -53,7 +53,7 @@ def run_privatize(options: PrivatizeOptions) -> Report:
         remarks=tuple(job.remarks),
         columns={},
     )
-    with plain_errors(_FAILED if options.incremental is None else _CUT_OFF):
+    with plain_errors(FAILED if options.incremental is None else _CUT_OFF):
         if isinstance(job, GrowingJob):
             job.claim(columns, release)
         if job.checked_id is not None:
@@ -79,7 +79,6 @@ def run_privatize(options: PrivatizeOptions) -> Report:
     return report
 
 
-_FAILED: Final = "The Spark job failed and no output was written"
 _CUT_OFF: Final = "The Spark job failed; the output has the batches before, and the same command goes on"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -43,3 +44,14 @@ def ring(tmp_path_factory: pytest.TempPathFactory) -> Embedding:
 def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A key file with the fixed key of the tests."""
     return write_key(tmp_path_factory.mktemp("key") / "key")
+
+
+@pytest.fixture
+def ring_release(ring: Embedding, key_file: Path, tmp_path: Path) -> dict[str, Any]:
+    """Options of a release of the table ``in`` under the fixed key, with words of the ring."""
+    return {
+        "input": tmp_path / "in",
+        "output": tmp_path / "out",
+        "embedding": ring.path,
+        "key_file": key_file,
+    }

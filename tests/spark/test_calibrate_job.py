@@ -32,17 +32,12 @@ from dptext_spark.spark.storage import Storage
 from tests.helpers import worlds
 from tests.spark.helpers_tables import ROOT, run_table, spark_environment, write_table
 
-pytestmark = pytest.mark.spark
+# The shared session is the one that the jobs find.
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 EPSILONS = (2.0, 40.0)
 RUNS = 60
 PATIENCE = 180.0
-
-
-@pytest.fixture(autouse=True)
-def session(spark: SparkSession) -> SparkSession:
-    """The shared session is the one that the job finds."""
-    return spark
 
 
 def options(embedding: Embedding, output: Path, **given: Any) -> dict[str, Any]:

@@ -14,32 +14,19 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
 
 from dptext_spark.embedding import Embedding
 from dptext_spark.errors import ConfigError, InputError, JobError
 from dptext_spark.report import Report
 from tests.spark.helpers_tables import ROOT, command, hashes, run_table, texts, write_key, write_table
 
-pytestmark = pytest.mark.spark
-
-
-@pytest.fixture(autouse=True)
-def session(spark: SparkSession) -> SparkSession:
-    """The shared session is the one that the job finds."""
-    return spark
+# The shared session is the one that the jobs find.
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 
 @pytest.fixture
-def options(ring: Embedding, key_file: Path, tmp_path: Path) -> dict[str, Any]:
-    return {
-        "input": tmp_path / "in",
-        "output": tmp_path / "out",
-        "embedding": ring.path,
-        "key_file": key_file,
-        "epsilon": 1.0,
-        "keep": ["id"],
-    }
+def options(ring_release: dict[str, Any]) -> dict[str, Any]:
+    return {**ring_release, "epsilon": 1.0, "keep": ["id"]}
 
 
 @pytest.fixture

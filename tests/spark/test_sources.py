@@ -16,32 +16,20 @@ from pyspark.sql.types import ArrayType, LongType, StringType, StructField, Stru
 
 from dptext_spark.cli import main
 from dptext_spark.config import privatize_options
-from dptext_spark.embedding import Embedding
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.spark.columns import TableColumns
 from dptext_spark.spark.tables import Job
 from tests.spark.helpers_tables import hashes, rows_of, run_table, texts, write_table
 
-pytestmark = pytest.mark.spark
+# The shared session is the one that the jobs find.
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 TINY = 1e-3  # equal words mean equal noise
 
 
-@pytest.fixture(autouse=True)
-def session(spark: SparkSession) -> SparkSession:
-    """The shared session is the one that the job finds."""
-    return spark
-
-
 @pytest.fixture
-def options(ring: Embedding, key_file: Path, tmp_path: Path) -> dict[str, Any]:
-    return {
-        "input": tmp_path / "in",
-        "output": tmp_path / "out",
-        "embedding": ring.path,
-        "key_file": key_file,
-        "epsilon": TINY,
-    }
+def options(ring_release: dict[str, Any]) -> dict[str, Any]:
+    return {**ring_release, "epsilon": TINY}
 
 
 def sorted_rows(folder: Path) -> list[dict[str, Any]]:

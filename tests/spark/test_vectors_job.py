@@ -29,18 +29,13 @@ from dptext_spark.vectors import VectorMechanism, VectorParameters, VectorPrivat
 from tests.helpers.worlds import KEY
 from tests.spark.helpers_tables import hashes, rows_of, write_table
 
-pytestmark = pytest.mark.spark
+# The shared session is the one that the jobs find.
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 LENGTH = 12
 ROWS = 60
 FLOATS, DOUBLES = pa.list_(pa.float32()), pa.list_(pa.float64())
 Command = Callable[..., Result]
-
-
-@pytest.fixture(autouse=True)
-def session(spark: SparkSession) -> SparkSession:
-    """The shared session is the one that the job finds."""
-    return spark
 
 
 @pytest.fixture

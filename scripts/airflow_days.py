@@ -30,22 +30,12 @@ import pyarrow.parquet as pq
 
 from dptext_spark.bundle import build_embedding
 from dptext_spark.demo import GLOVE, QUERIES
-from scripts.cluster import PATIENCE, environment, wait_for
+from scripts.cluster import PATIENCE, Wrong, environment, expect, wait_for
 from scripts.cluster_jobs import content, settled
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 DAG: Final = "dptext_privatize"
 SETTINGS: Final = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "4"}
-
-
-class Wrong(Exception):
-    """A run did not end as it should."""
-
-
-def expect(condition: object, what: str) -> None:
-    """Raise :class:`Wrong` unless the condition holds."""
-    if not condition:
-        raise Wrong(what)
 
 
 @dataclass(frozen=True, kw_only=True)

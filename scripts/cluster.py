@@ -38,6 +38,16 @@ _MARK: Final = "DPTEXT_CLUSTER"
 T = TypeVar("T")
 
 
+class Wrong(Exception):
+    """What a script was to see did not happen."""
+
+
+def expect(condition: object, what: str) -> None:
+    """Raise :class:`Wrong` unless the condition holds."""
+    if not condition:
+        raise Wrong(what)
+
+
 def wait_for(condition: Callable[[], T], what: str, patience: float = PATIENCE) -> T:
     """Wait until a condition holds, and return its value.
 

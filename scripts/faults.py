@@ -32,7 +32,7 @@ import pyarrow.parquet as pq
 from dptext_spark.bundle import build_embedding
 from dptext_spark.demo import GLOVE, QUERIES
 from scripts.canaries import found, text_forms
-from scripts.cluster import QUICK_JAVA, Cluster, wait_for
+from scripts.cluster import QUICK_JAVA, Cluster, Wrong, expect, wait_for
 from scripts.cluster_jobs import content, settled
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -73,16 +73,6 @@ _RELEASE: Final = (
     "--keep",
     "id",
 )
-
-
-class Wrong(Exception):
-    """A fault did not happen, or its outcome is not allowed."""
-
-
-def expect(condition: object, what: str) -> None:
-    """Raise :class:`Wrong` unless the condition holds."""
-    if not condition:
-        raise Wrong(what)
 
 
 @dataclass(frozen=True, kw_only=True)

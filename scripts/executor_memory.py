@@ -9,6 +9,7 @@ size: a page that two map counts for each by half) is summed over the workers at
 
 from __future__ import annotations
 
+import subprocess
 import tempfile
 import time
 from collections import defaultdict
@@ -69,8 +70,10 @@ class Peaks:
             maps = [part for part in worker.memory_maps(grouped=False) if part.path.endswith("vectors.npy")]
             if maps:
                 self._note("Python worker, RSS", memory.rss)
-                self._note("Python worker, private (USS)", memory.uss)
-                self._note("the matrix in it, private", sum(part.private_dirty for part in maps))
+                # Pages of the matrix count as private as long as no other worker has looked at them.
+                mapped_alone = sum(part.private_clean + part.private_dirty for part in maps)
+                self._note("Python worker, private (USS) but for the matrix", memory.uss - mapped_alone)
+                self._note("the matrix in it, copied", sum(part.anonymous for part in maps))
                 matrix.append(sum(part.pss for part in maps))
         if matrix:
             self.sharing = max(self.sharing, len(matrix))
@@ -93,6 +96,7 @@ def measure(folder: Path, words: int, dimension: int, length: int) -> Peaks:
             *options.split(),
             *["--mechanism", "laplace", "--epsilon", "15"],
             conf=conf,
+            stdout=subprocess.DEVNULL,
         )
         while job.poll() is None:
             try:

@@ -17,8 +17,8 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -38,9 +38,7 @@ from scripts.cluster_jobs import content, settled
 ROOT: Final = Path(__file__).resolve().parents[1]
 PRIVATIZE: Final = ROOT / "jobs" / "privatize.py"
 FILES: Final = 6
-COPIES: Final = (
-    12  # of the demo's queries in each file: some seconds of work, so that a fault finds it at work
-)
+COPIES: Final = 12  # of the demo's queries in each file: some seconds, so that a fault finds the job at work
 CANARY: Final = "qzcanaryword"  # in every text; unknown to the bundle
 PATIENCE: Final = 1200.0
 DISK: Final = "500k"
@@ -340,7 +338,7 @@ def speculation(world: World) -> tuple[str, str]:
             straggler.kill()
     copies = [e for e in run.events("TaskStart") if e["Task Info"]["Speculative"]]
     expect(copies, "Spark started no speculative copy")
-    return f"a Python worker was stopped; {len(copies)} speculative copy started", result
+    return f"a Python worker was stopped; speculative copies: {len(copies)}", result
 
 
 def lost_shuffle(world: World) -> tuple[str, str]:
@@ -386,17 +384,21 @@ def bundle_altered_before(world: World) -> tuple[str, str]:
     return "vectors.npy altered between submission and the first task", result
 
 
+def bundle_removed_before(world: World) -> tuple[str, str]:
+    run = world.submit("removed-before")
+    run.started()
+    with _moved_away(world.bundle):
+        result = world.none(run, "The embedding bundle changed")
+    return "the driver's folder moved away between submission and the first task", result
+
+
 def bundle_removed(world: World) -> tuple[str, str]:
     run = world.submit("removed")
     run.at_work()
-    away = world.bundle.with_name("bundle-away")
-    world.bundle.rename(away)
-    victim = world.cluster.executors()[0]
-    victim.kill()
-    try:
+    with _moved_away(world.bundle):
+        victim = world.cluster.executors()[0]
+        victim.kill()
         result = world.complete(run)
-    finally:
-        away.rename(world.bundle)
     return (
         f"the driver's folder moved away and an executor killed ({_gone(victim)}) while tasks ran",
         f"{result}: hosts keep verified copies",
@@ -452,17 +454,26 @@ def _alter(file: Path) -> None:
         opened.write(b"\xff\xff\xff\xff")
 
 
-class _altered:
+@contextmanager
+def _altered(file: Path) -> Iterator[None]:
     """A file that is altered in place for a while."""
+    content = file.read_bytes()
+    _alter(file)
+    try:
+        yield
+    finally:
+        file.write_bytes(content)
 
-    def __init__(self, file: Path) -> None:
-        self._file, self._content = file, file.read_bytes()
 
-    def __enter__(self) -> None:
-        _alter(self._file)
-
-    def __exit__(self, *_: object) -> None:
-        self._file.write_bytes(self._content)
+@contextmanager
+def _moved_away(folder: Path) -> Iterator[None]:
+    """A folder that bears another name for a while."""
+    away = folder.with_name(f"{folder.name}-away")
+    folder.rename(away)
+    try:
+        yield
+    finally:
+        away.rename(folder)
 
 
 FAULTS: Final[dict[str, Callable[[World], tuple[str, str]]]] = {
@@ -474,6 +485,7 @@ FAULTS: Final[dict[str, Callable[[World], tuple[str, str]]]] = {
     "a lost shuffle after the noise": lost_shuffle,
     "a full disk at write": full_disk,
     "bundle altered after submission": bundle_altered_before,
+    "bundle removed after submission": bundle_removed_before,
     "bundle removed while tasks run": bundle_removed,
     "hosts' copies of the bundle altered": copy_altered,
     "two runs at once": two_runs,

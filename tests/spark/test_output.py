@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from dptext_spark.errors import ConfigError, JobError
@@ -55,6 +56,10 @@ def left_behind(folder: Path, output: str = "out", **content: str) -> Path:
     return part
 
 
+def fail(error: Exception) -> None:
+    raise error
+
+
 def test_the_last_run_to_start_with_overwrite_publishes_and_the_other_says_so(
     write: Write, tmp_path: Path
 ) -> None:
@@ -64,15 +69,41 @@ def test_the_last_run_to_start_with_overwrite_publishes_and_the_other_says_so(
     assert found(tmp_path) == whole("second")
 
 
+def test_a_run_that_fails_since_its_folder_was_moved_away_says_so(write: Write, tmp_path: Path) -> None:
+    def second_takes_over() -> None:
+        write("second")
+        raise AnalysisException("the folder is gone")
+
+    with pytest.raises(JobError, match="Another run took over the output"):
+        write("first", meanwhile=second_takes_over)
+    with pytest.raises(AnalysisException, match="another reason"):
+        write("third", meanwhile=lambda: fail(AnalysisException("another reason")))
+    assert found(tmp_path) == whole("second")
+
+
+def test_a_table_that_cannot_be_put_in_place_leaves_the_old_one(
+    write: Write, storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write("old")
+    rename = storage.rename
+
+    def refuse_the_new_one(source: str, target: str) -> None:
+        if source.endswith("/table"):
+            raise JobError("refused")
+        rename(source, target)
+
+    monkeypatch.setattr(storage, "rename", refuse_the_new_one)
+    with pytest.raises(JobError, match="refused"):
+        write("new")
+    assert found(tmp_path) == whole("old")
+
+
 def test_a_table_that_was_there_survives_two_runs_of_which_neither_ends_well(
     write: Write, tmp_path: Path
 ) -> None:
-    def fails() -> None:
-        raise RuntimeError("the second fails")
-
     def second() -> None:
         with pytest.raises(RuntimeError, match="the second fails"):
-            write("second", meanwhile=fails)
+            write("second", meanwhile=lambda: fail(RuntimeError("the second fails")))
 
     write("old")
     with pytest.raises(JobError, match="took over"):
@@ -122,10 +153,7 @@ def test_a_name_that_looks_like_a_pattern_is_that_name(storage: Storage, tmp_pat
 
 
 def test_a_run_killed_between_two_renames_loses_nothing(write: Write, tmp_path: Path) -> None:
-    def fails() -> None:
-        raise RuntimeError("and this one fails")
-
     left_behind(tmp_path, **{"old/a": "old", "old/b": "old", "table/a": "new", "table/b": "new"})
     with pytest.raises(RuntimeError, match="and this one fails"):
-        write("newer", meanwhile=fails)
+        write("newer", meanwhile=lambda: fail(RuntimeError("and this one fails")))
     assert found(tmp_path) == whole("old")

@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -273,12 +274,25 @@ def _kill_one(
 ) -> tuple[str, str]:
     run = world.submit(output)
     run.at_work()
-    victim = processes()[0]
+    victim = _busiest(processes())
     victim.kill()
     result = world.complete(run)
     ends = run.task_ends()
     expect(ends[reason] >= 1, f"tasks ended with {dict(ends)}")
     return f"process {_gone(victim)}; {ends[reason]} {said} and ran again", result
+
+
+def _busiest(processes: list[psutil.Process]) -> psutil.Process:
+    """The process that computes the most in a moment: not one that waits for its next task."""
+
+    def seconds(process: psutil.Process) -> float:
+        times = process.cpu_times()
+        return float(times.user + times.system)
+
+    before = [seconds(process) for process in processes]
+    time.sleep(0.5)
+    spent = [seconds(process) - start for process, start in zip(processes, before, strict=True)]
+    return processes[spent.index(max(spent))]
 
 
 def worker_daemon(world: World) -> tuple[str, str]:
@@ -329,7 +343,7 @@ def speculation(world: World) -> tuple[str, str]:
         spark_speculation_multiplier="1.1",
     )
     run.at_work()
-    straggler = world.cluster.python_workers()[0]
+    straggler = _busiest(world.cluster.python_workers())
     straggler.suspend()
     try:
         result = world.complete(run)

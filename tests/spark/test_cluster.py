@@ -25,6 +25,7 @@ from dptext_spark.errors import BundleError
 from dptext_spark.spark import distribution
 from dptext_spark.spark.distribution import BundleFiles
 from scripts.cluster import PATIENCE, QUICK_JAVA, Cluster, wait_for
+from tests.helpers import worlds
 from tests.helpers.worlds import KEY
 from tests.spark.helpers_tables import (
     ROOT,
@@ -176,6 +177,14 @@ def test_several_processes_place_one_bundle_at_once(sent: BundleFiles, tmp_path:
     assert len(set(ends)) == 1
     assert ends[0].startswith(f"{place} ")
     assert {path.name for path in place.parent.iterdir()} == {sent.fingerprint, f"{sent.fingerprint}.lock"}
+
+
+def test_a_bundle_that_was_altered_is_not_sent(spark: SparkSession, tmp_path: Path) -> None:
+    bundle = worlds.build(tmp_path, worlds.uneven(20, 3))
+    vectors = (bundle.path / "vectors.npy").read_bytes()
+    (bundle.path / "vectors.npy").write_bytes(vectors[:-1] + bytes([vectors[-1] ^ 1]))
+    with pytest.raises(BundleError, match=r"changed while it was in use.*vectors\.npy"):
+        BundleFiles.send(spark, bundle)
 
 
 def test_one_machine_reads_the_bundle_where_it_lies(spark: SparkSession, ring: Embedding) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,11 +19,12 @@ from threadpoolctl import threadpool_limits
 from dptext_spark import vectors
 from dptext_spark.config import vectors_options
 from dptext_spark.embedding import Embedding
-from dptext_spark.errors import ConfigError, InputError
+from dptext_spark.errors import BundleError, ConfigError, InputError
 from dptext_spark.noise import ReleaseNoise
 from dptext_spark.options import VectorsOptions
 from dptext_spark.text import tokenize
 from dptext_spark.vectors import VectorMechanism, VectorParameters, VectorPrivatizer
+from tests.helpers import worlds
 from tests.helpers.worlds import KEY
 
 REAL = 1e-4  # false-alarm rate of one check of the real noise, over keys
@@ -385,6 +388,17 @@ def test_texts_are_cut_without_a_trace(small: Embedding, monkeypatch: pytest.Mon
     assert run(private, pa.array(texts).cast(pa.large_string())) == whole
     monkeypatch.setattr("dptext_spark.columns.SLICE_BYTES", 10)
     assert run(private, pa.array(texts)) == whole
+
+
+def test_a_bundle_that_changes_while_it_is_in_use_gives_no_vectors(tmp_path: Path) -> None:
+    bundle = worlds.build(tmp_path, worlds.uneven(20, 3))
+    private = privatizer(mechanism(3), bundle)
+    assert len(run(private, pa.array(["w1 w2"]))) == 1
+    with (bundle.path / "vectors.npy").open("r+b") as opened:
+        opened.seek(-4, os.SEEK_END)
+        opened.write(b"\0\0\0\0")
+    with pytest.raises(BundleError, match=r"changed while it was in use.*vectors\.npy"):
+        run(private, pa.array(["w1 w2"]))
 
 
 def test_texts_of_one_average_share_no_noise(small: Embedding) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from scripts.cluster import QUICK_JAVA
+
 README = Path(__file__).parents[1] / "README.md"
 BLOCKS = re.findall(r"^```(sh|python)\n(.*?)^```$", README.read_text(encoding="utf-8"), re.M | re.S)
 
@@ -22,6 +24,7 @@ def test_commands_run(tmp_path: Path) -> None:
     environment = os.environ | {
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PYSPARK_PYTHON": sys.executable,
+        "JAVA_TOOL_OPTIONS": QUICK_JAVA,
     }
     for command in (["bash", "-euo", "pipefail", "-c", shell], *([sys.executable, "-c", c] for c in python)):
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)

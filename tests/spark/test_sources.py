@@ -11,13 +11,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from pyspark.errors import AnalysisException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
 from dptext_spark.cli import main
 from dptext_spark.config import privatize_options
-from dptext_spark.errors import ConfigError, InputError
+from dptext_spark.errors import ConfigError, InputError, JobError
 from dptext_spark.spark.columns import TableColumns
+from dptext_spark.spark.failures import plain_errors
+from dptext_spark.spark.source import where
 from dptext_spark.spark.tables import Job
 from tests.spark.helpers_tables import hashes, rows_of, run_table, texts, write_table
 
@@ -205,6 +209,26 @@ def test_neither_filter_nor_rows_show(
     shown = "".join([report, result.output, *capfd.readouterr()])
     assert "Zebulon" not in shown
     assert "Quartzman" not in shown
+
+
+def test_spark_does_not_log_a_condition_that_fails(
+    spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Rejects pyspark's habit of printing what an error's query says on standard error."""
+    df = spark.range(3)
+    logger = PySparkLogger.getLogger("SQLQueryContextLogger")
+    logger.addHandler(caplog.handler)
+    try:
+        with pytest.raises(ConfigError, match="cannot be understood"):
+            where(df, "id = Zebulon")
+        with pytest.raises(JobError), plain_errors():
+            df.where("id = Zebulon")
+        assert not caplog.records
+        with pytest.raises(AnalysisException):
+            df.where("id = Zebulon")
+        assert "Zebulon" in caplog.text
+    finally:
+        logger.removeHandler(caplog.handler)
 
 
 # Files

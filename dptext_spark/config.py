@@ -113,7 +113,7 @@ def calibrate_options(values: Mapping[str, Any]) -> CalibrateOptions:
     Raises:
         ConfigError: Lists every option that is wrong.
     """
-    given = {name: value for name, value in values.items() if value is not None}
+    given = _given(values)
     for name in ("epsilon", "lambda"):
         if name in given:
             given[name] = tuple(sorted({*_several(given[name])}))
@@ -127,6 +127,10 @@ def calibrate_options(values: Mapping[str, Any]) -> CalibrateOptions:
         lambda: CalibrateOptions(**{**given, "mechanism": (_STAND_IN,)}),
     )
     return CalibrateOptions(**{**given, "mechanism": built})
+
+
+def _given(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _several(value: Any) -> tuple[Any, ...]:
@@ -160,7 +164,7 @@ def _with_mechanism(
     *checks: Callable[[Mapping[str, Any]], None],
 ) -> OptionsT:
     """Validate options of which those of the mechanism are a part."""
-    given = {name: value for name, value in values.items() if value is not None}
+    given = _given(values)
     parameters = {name: given.pop(name) for name in MECHANISM_OPTIONS if name in given}
     name = given.pop("mechanism", None)
     built, *_ = _collect(
@@ -179,7 +183,7 @@ def _without_mechanism(
     values: Mapping[str, Any],
     *checks: Callable[[Mapping[str, Any]], None],
 ) -> OptionsT:
-    given = {name: value for name, value in values.items() if value is not None}
+    given = _given(values)
     *_, options = _collect(command, *(partial(check, given) for check in checks), lambda: kind(**given))
     return cast(OptionsT, options)
 

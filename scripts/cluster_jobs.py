@@ -63,9 +63,9 @@ class Places:
         """Put package, key and input where they belong."""
         shutil.copytree(PACKAGE, self.driver)
         shutil.copy(GLOVE, self.driver)
-        environment = self.driver / "environment"
-        environment.mkdir()
-        subprocess.run(["tar", "-xzf", f"{environment}.tar.gz", "-C", environment], check=True)
+        libraries = self.driver / "environment"
+        libraries.mkdir()
+        subprocess.run(["tar", "-xzf", f"{libraries}.tar.gz", "-C", libraries], check=True)
         key = self.driver / "release.key"
         key.touch(mode=0o600)
         key.write_bytes(os.urandom(32))

@@ -525,7 +525,7 @@ def main(words: tuple[str, ...]) -> None:
                 try:
                     happened, outcome = attempt(world)
                     world.check_left()
-                except (Wrong, TimeoutError, subprocess.TimeoutExpired) as error:
+                except (Wrong, TimeoutError, subprocess.TimeoutExpired, psutil.Error) as error:
                     losses += 1
                     happened, outcome = "", f"LOSS: {error}"
                 click.echo(f"{fault}\n    {happened}\n    {outcome}")

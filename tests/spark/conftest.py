@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
+from dptext_spark.cli import main
 from dptext_spark.embedding import Embedding
 from dptext_spark.spark import tables
 from scripts.cluster import QUICK_JAVA
 from tests.helpers import worlds
-from tests.spark.helpers_tables import RING_WORDS, write_key
+from tests.spark.helpers_tables import RING_WORDS, texts, write_key, write_table
 
 
 @pytest.fixture(scope="session")
@@ -55,3 +57,25 @@ def ring_release(ring: Embedding, key_file: Path, tmp_path: Path) -> dict[str, A
         "embedding": ring.path,
         "key_file": key_file,
     }
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """A folder of two files: 12 rows of ids and ring words, some of them unknown."""
+    for name, start in (("a", 0), ("b", 6)):
+        ids = list(range(start, start + 6))
+        rows = [f"{text} Unheardof{i}" for i, text in zip(ids, texts(6), strict=True)]
+        write_table(tmp_path / "in" / f"{name}.parquet", {"id": ids, "text": rows})
+    return tmp_path / "in"
+
+
+@pytest.fixture
+def dptext(ring: Embedding, key_file: Path, tmp_path: Path) -> Callable[..., Result]:
+    """``dptext privatize`` in this process, on the ring unless told otherwise."""
+
+    def invoke(source: Path | str, *arguments: str | Path, output: Path | str = tmp_path / "out") -> Result:
+        given = ["--input", source, "--output", output, "--embedding", ring.path, "--key-file", key_file]
+        given += ["--mechanism", "laplace", "--epsilon", "10", "--text", "text", *arguments]
+        return CliRunner().invoke(main, ["privatize", *map(str, given)])
+
+    return invoke

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from click.testing import Result
 from pyspark.sql import DataFrame
 
 from dptext_spark.config import privatize_options
@@ -104,3 +106,16 @@ def command(*arguments: str | Path, env: Mapping[str, str] | None = None, cwd: P
         timeout=240,
         check=False,
     )
+
+
+def refused(result: Result, message: str, code: int = 2) -> bool:
+    """Say whether a run ended with one message of one line, without a Python traceback."""
+    assert result.exit_code == code, result.output
+    assert result.output.count("\n") == 1, result.output
+    assert result.output.startswith("dptext privatize: ")
+    assert re.search(message, result.output), result.output
+    return True
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}

@@ -81,23 +81,6 @@ def test_a_run_that_fails_since_its_folder_was_moved_away_says_so(write: Write, 
     assert found(tmp_path) == whole("second")
 
 
-def test_a_table_that_cannot_be_put_in_place_leaves_the_old_one(
-    write: Write, storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write("old")
-    rename = storage.rename
-
-    def refuse_the_new_one(source: str, target: str) -> None:
-        if source.endswith("/table"):
-            raise JobError("refused")
-        rename(source, target)
-
-    monkeypatch.setattr(storage, "rename", refuse_the_new_one)
-    with pytest.raises(JobError, match="refused"):
-        write("new")
-    assert found(tmp_path) == whole("old")
-
-
 def test_a_table_that_was_there_survives_two_runs_of_which_neither_ends_well(
     write: Write, tmp_path: Path
 ) -> None:

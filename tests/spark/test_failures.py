@@ -1,0 +1,62 @@
+"""Spark's exceptions become this package's, and what they quote stays in Spark's log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from dptext_spark.embedding import Embedding
+from dptext_spark.errors import ConfigError, DptextError, InputError, JobError
+from dptext_spark.spark import failures
+from dptext_spark.spark.failures import FAILED, plain_errors
+from tests.spark.helpers_tables import run_table
+
+# The shared session is the one that the jobs find.
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+
+def error_of(message: str) -> DptextError:
+    """What becomes of an exception of Spark's with this message."""
+    with pytest.raises(DptextError) as raised, plain_errors():
+        raise PySparkException(message=message)
+    return raised.value
+
+
+def test_an_error_of_a_worker_comes_through_in_one_line() -> None:
+    found = error_of(
+        "An exception was thrown from the Python worker:\nTraceback (most recent call last):\n"
+        '  File "privatizer.py", line 1, in sanitize\n'
+        "dptext_spark.errors.InputError: Column text has unknown words. Got: 3.\n\n\tat org.apache.spark"
+    )
+    assert type(found) is InputError
+    assert str(found) == "Column text has unknown words. Got: 3."
+
+
+def test_a_row_that_looks_like_an_error_is_not_taken_for_one() -> None:
+    found = error_of("The value 'dptext_spark.errors.InputError: Zebulon' cannot be cast.")
+    assert type(found) is JobError
+    assert str(found).startswith(FAILED)
+    assert "Zebulon" not in str(found)
+
+
+def test_errors_are_of_the_packages_own_kinds(ring: Embedding, table: Path, tmp_path: Path) -> None:
+    """A notebook that calls the job gets exceptions that it can tell apart."""
+    good: dict[str, Any] = {"input": table, "output": tmp_path / "out", "embedding": ring.path}
+    with pytest.raises(InputError):
+        run_table(**good | {"input": tmp_path / "nowhere"})
+    with pytest.raises(ConfigError):
+        run_table(**good | {"output": table})
+
+
+def test_the_name_of_an_error_never_comes_from_a_row(spark: SparkSession) -> None:
+    """Rejects taking whatever stands in brackets: Spark quotes values of rows in its messages."""
+    quoting = F.raise_error(F.lit("the value [SECRET.WORD] is wrong"))
+    with pytest.raises(JobError) as caught, failures.plain_errors():
+        spark.range(1).select(quoting).collect()
+    assert "SECRET" not in str(caught.value)
+    assert "SECRET" not in failures.condition(RuntimeError("An error\n: java.lang.Error: no [SECRET] "))

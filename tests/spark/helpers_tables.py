@@ -7,14 +7,15 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from click.testing import Result
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from dptext_spark.config import privatize_options
 from dptext_spark.report import Report
@@ -24,6 +25,26 @@ from tests.helpers.worlds import KEY
 
 ROOT = Path(__file__).parents[2]
 RING_WORDS = [f"w{row:02d}" for row in range(64)]
+
+
+@contextmanager
+def spark_settings(spark: SparkSession, **values: object) -> Iterator[None]:
+    """Settings below ``spark.sql``, with ``_`` for a point, and afterwards what there was before.
+
+    ``unset`` alone would go back to Spark's own default where the tests' session has a value.
+    """
+    names = {"spark.sql." + name.replace("_", "."): str(value) for name, value in values.items()}
+    before = {name: spark.conf.get(name, None) for name in names}
+    try:
+        for name, value in names.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, old)
 
 
 def write_key(path: Path, secret: bytes = KEY.secret) -> Path:

@@ -17,6 +17,7 @@ from dptext_spark.embedding import Embedding
 from dptext_spark.guarantee import Guarantee
 from dptext_spark.mechanisms import Exponential, Laplace, Mechanism
 from dptext_spark.spark import audit as job
+from tests.spark.helpers_tables import spark_settings
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -36,11 +37,8 @@ def test_spark_counts_what_the_local_sampler_counts(ring: Embedding, mechanism: 
 def test_the_counts_do_not_depend_on_partitions(ring: Embedding, spark: SparkSession) -> None:
     words, key = np.array([0, 63]), noise_key(0)
     one = job.sampled(ring, Laplace(epsilon=5.0), words, 600, key)
-    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 2)
-    try:
+    with spark_settings(spark, execution_arrow_maxRecordsPerBatch=2):
         other = job.sampled(ring, Laplace(epsilon=5.0), words, 600, key)
-    finally:
-        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
     np.testing.assert_array_equal(one.counts, other.counts)
 
 

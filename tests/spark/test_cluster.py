@@ -31,6 +31,7 @@ from tests.spark.helpers_tables import (
     ROOT,
     by_id,
     rows_of,
+    spark_settings,
     texts,
     write_table,
 )
@@ -321,22 +322,21 @@ def test_a_killed_python_worker_changes_nothing(spark: SparkSession, ring: Embed
         )
         return by_id(out)
 
-    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "10")
     released: list[dict[Any, str]] = []
-    try:
-        slow = spark.read.parquet(str(source)).mapInArrow(hold, "id long, text string")
-        job = threading.Thread(target=lambda: released.append(sanitized(slow)))
-        job.start()
-        wait_for(lambda: os.path.exists(waiting), "no task came to the gate")
-        workers = python_workers()
-        for worker in workers:
-            worker.send_signal(signal.SIGKILL)
-        psutil.wait_procs(workers, timeout=PATIENCE)
-        gate.touch()
-        job.join(PATIENCE)
-    finally:
-        gate.touch()
-        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    with spark_settings(spark, execution_arrow_maxRecordsPerBatch=10):
+        try:
+            slow = spark.read.parquet(str(source)).mapInArrow(hold, "id long, text string")
+            job = threading.Thread(target=lambda: released.append(sanitized(slow)))
+            job.start()
+            wait_for(lambda: os.path.exists(waiting), "no task came to the gate")
+            workers = python_workers()
+            for worker in workers:
+                worker.send_signal(signal.SIGKILL)
+            psutil.wait_procs(workers, timeout=PATIENCE)
+            gate.touch()
+            job.join(PATIENCE)
+        finally:
+            gate.touch()
     assert len(workers) >= 2  # the one at the gate and the sanitizing one behind it
     assert failed_tasks(spark) >= 1
     assert len(released) == 1

@@ -13,7 +13,7 @@ from pyspark.sql.types import ArrayType, IntegerType, MapType, StringType, Struc
 from dptext_spark import Embedding, Laplace, Privatizer, privatize
 from dptext_spark.errors import InputError
 from tests.helpers.worlds import KEY, release
-from tests.spark.helpers_tables import RING_WORDS
+from tests.spark.helpers_tables import RING_WORDS, spark_settings
 
 pytestmark = pytest.mark.spark
 
@@ -202,13 +202,10 @@ def test_fields_that_differ_in_capitals_only(spark: SparkSession, ring: Embeddin
     inner = StructType([StructField(name, StringType()) for name in ("text", "TEXT", "note")])
     schema = StructType([StructField("id", IntegerType()), StructField("a", ArrayType(inner))])
     options: dict[str, Any] = {"embedding": ring, "mechanism": EXACT, "id": "id"}
-    spark.conf.set("spark.sql.caseSensitive", "true")
-    try:
+    with spark_settings(spark, caseSensitive="true"):
         frame = spark.createDataFrame([(1, [("w00", "w01", "w02")])], schema)
         out = privatize(frame, text=["a[].text", "a[].TEXT"], **options)
         assert out.first() == ([("w00", "w01")],)
-    finally:
-        spark.conf.unset("spark.sql.caseSensitive")
     with pytest.raises(InputError, match=r"the same name.*Got: a\[\]\.text\. .*spark.sql.caseSensitive"):
         privatize(frame, text="a[].text", **options)
     assert privatize(frame, text="a[].note", **options).first() == ([("w02",)],)
@@ -217,8 +214,5 @@ def test_fields_that_differ_in_capitals_only(spark: SparkSession, ring: Embeddin
 def test_large_arrow_types(frame: DataFrame, ring: Embedding, spark: SparkSession) -> None:
     options: dict[str, Any] = {"embedding": ring, "mechanism": TINY, "id": "id", "key": KEY, **ALL}
     plain = privatize(frame, **options).collect()
-    spark.conf.set("spark.sql.execution.arrow.useLargeVarTypes", "true")
-    try:
+    with spark_settings(spark, execution_arrow_useLargeVarTypes="true"):
         assert privatize(frame, **options).collect() == plain
-    finally:
-        spark.conf.unset("spark.sql.execution.arrow.useLargeVarTypes")

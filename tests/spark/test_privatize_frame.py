@@ -28,7 +28,7 @@ from dptext_spark import (
 )
 from dptext_spark.errors import ConfigError, InputError
 from tests.helpers.worlds import KEY, release
-from tests.spark.helpers_tables import RING_WORDS, agreement, by_id, texts
+from tests.spark.helpers_tables import RING_WORDS, agreement, by_id, spark_settings, texts
 
 pytestmark = pytest.mark.spark
 
@@ -230,12 +230,8 @@ def repartitioned(count: int) -> Callable[[Sanitize, DataFrame], dict[Any, str]]
 
 def batches_of(records: int) -> Callable[[Sanitize, DataFrame], dict[Any, str]]:
     def way(sanitize: Sanitize, df: DataFrame) -> dict[Any, str]:
-        option = "spark.sql.execution.arrow.maxRecordsPerBatch"
-        df.sparkSession.conf.set(option, str(records))
-        try:
+        with spark_settings(df.sparkSession, execution_arrow_maxRecordsPerBatch=records):
             return by_id(sanitize(df))
-        finally:
-            df.sparkSession.conf.unset(option)
 
     return way
 
@@ -528,16 +524,13 @@ def test_names_that_differ_in_capitals_only(spark: SparkSession, ring: Embedding
     with pytest.raises(InputError, match=r"Got: text\. .*spark.sql.caseSensitive"):
         privatize(frame, text="text", **options)
     assert privatize(frame, text="note", **options).collect() == [("w02",)]  # the others are not in the way
-    spark.conf.set("spark.sql.caseSensitive", "true")
-    try:
+    with spark_settings(spark, caseSensitive="true"):
         out = privatize(frame, text=["text", "TEXT"], **options)
         assert out.columns == ["text", "TEXT"]
         assert out.collect() == [("w00", "w01")]
         twice = spark.createDataFrame([(1, "w00", "w01")], _schema(["row", "text", "text"]))
         with pytest.raises(InputError, match="Several columns"):
             privatize(twice, text="text", **options)
-    finally:
-        spark.conf.unset("spark.sql.caseSensitive")
 
 
 # The UDF

@@ -13,7 +13,7 @@ from click.testing import Result
 from pyspark.sql import SparkSession
 
 from dptext_spark.embedding import Embedding
-from tests.spark.helpers_tables import names, refused, rows_of, run_table, texts, write_table
+from tests.spark.helpers_tables import names, refused, rows_of, run_table, spark_settings, texts, write_table
 
 # The shared session is the one that the jobs find.
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -88,14 +88,9 @@ def test_how_spark_splits_a_file_does_not_matter(
     (tmp_path / "in").mkdir()
     pq.write_table(pa.table({"text": texts(200)}), tmp_path / "in" / "x.parquet", row_group_size=10)
     whole = release_of(tmp_path / "in")
-    spark.conf.set("spark.sql.files.maxPartitionBytes", "1000")
-    spark.conf.set("spark.sql.files.openCostInBytes", "0")
-    try:
+    with spark_settings(spark, files_maxPartitionBytes=1000, files_openCostInBytes=0):
         assert release_of(tmp_path / "in") == whole
         assert spark.read.parquet(str(tmp_path / "in")).rdd.getNumPartitions() > 3  # it was split indeed
-    finally:
-        spark.conf.unset("spark.sql.files.maxPartitionBytes")
-        spark.conf.unset("spark.sql.files.openCostInBytes")
     assert len({row["text"] for row in whole}) == 200
 
 

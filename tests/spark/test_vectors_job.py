@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from dptext_spark.spark import run_vectors
 from dptext_spark.text import tokenize
 from dptext_spark.vectors import VectorMechanism, VectorParameters, VectorPrivatizer
 from tests.helpers.worlds import KEY
-from tests.spark.helpers_tables import hashes, rows_of, write_table
+from tests.spark.helpers_tables import hashes, rows_of, spark_settings, write_table
 
 # The shared session is the one that the jobs find.
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -193,18 +192,6 @@ def test_each_column_is_what_the_privatizer_gives_without_spark(
     ]
 
 
-@contextmanager
-def settings(spark: SparkSession, **values: Any) -> Iterator[None]:
-    names = {name: "spark.sql." + name.replace("_", ".") for name in values}
-    for name, value in values.items():
-        spark.conf.set(names[name], str(value))
-    try:
-        yield
-    finally:
-        for name in values:
-            spark.conf.unset(names[name])
-
-
 def test_partitions_and_batches_do_not_matter(
     dptext: Command, spark: SparkSession, ring: Embedding, table: Path, tmp_path: Path
 ) -> None:
@@ -217,14 +204,14 @@ def test_partitions_and_batches_do_not_matter(
     whole = released(table, "whole")
     assert len({tuple(row["narrow"]) for row in whole}) == ROWS
     small = {"files_maxPartitionBytes": 4000, "files_openCostInBytes": 0}
-    with settings(spark, execution_arrow_maxRecordsPerBatch=1, **small):
+    with spark_settings(spark, execution_arrow_maxRecordsPerBatch=1, **small):
         assert spark.read.parquet(str(table)).rdd.getNumPartitions() > 2
         assert released(table, "cut") == whole
     rows = pq.read_table(table).take(list(range(ROWS))[::-1])
     (tmp_path / "three").mkdir()
     for part in range(3):
         pq.write_table(rows.slice(part * 20, 20), tmp_path / "three" / f"{part}.parquet")
-    with settings(spark, execution_arrow_maxRecordsPerBatch=10000):
+    with spark_settings(spark, execution_arrow_maxRecordsPerBatch=10000):
         assert released(tmp_path / "three", "joined") == whole
 
 

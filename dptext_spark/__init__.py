@@ -12,6 +12,7 @@ from dptext_spark.bundle import build_embedding
 from dptext_spark.embedding import Embedding
 from dptext_spark.errors import DptextError
 from dptext_spark.guarantee import Guarantee
+from dptext_spark.jvm import ensure_java
 from dptext_spark.mechanisms import Exponential, Hyperbolic, HyperbolicIcdm, Laplace, Mahalanobis, Projection
 from dptext_spark.noise import NoiseKey
 from dptext_spark.privatizer import Privatizer
@@ -36,6 +37,7 @@ __all__ = [
     "Projection",
     "TextPolicy",
     "build_embedding",
+    "ensure_java",
     "privatize",
     "privatize_udf",
 ]

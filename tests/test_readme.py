@@ -13,6 +13,8 @@ import pytest
 from scripts.cluster import QUICK_JAVA
 
 README = Path(__file__).parents[1] / "README.md"
+# As it was before any test: the tests' own Spark leaves JAVA_HOME behind.
+ENVIRONMENT = dict(os.environ)
 BLOCKS = re.findall(r"^```(sh|python)\n(.*?)^```$", README.read_text(encoding="utf-8"), re.M | re.S)
 
 
@@ -21,9 +23,8 @@ BLOCKS = re.findall(r"^```(sh|python)\n(.*?)^```$", README.read_text(encoding="u
 def test_commands_run(tmp_path: Path) -> None:
     shell = "\n".join(code for kind, code in BLOCKS if kind == "sh")
     python = [code for kind, code in BLOCKS if kind == "python"]
-    environment = os.environ | {
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "PYSPARK_PYTHON": sys.executable,
+    environment = ENVIRONMENT | {
+        "PATH": f"{Path(sys.executable).parent}:{ENVIRONMENT['PATH']}",
         "JAVA_TOOL_OPTIONS": QUICK_JAVA,
     }
     for command in (["bash", "-euo", "pipefail", "-c", shell], *([sys.executable, "-c", c] for c in python)):

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dptext_spark.bundle import build_embedding
-from dptext_spark.embedding import Embedding
+from dptext_spark.embedding.build import build_embedding
+from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import DptextError
 from dptext_spark.guarantee import Guarantee
-from dptext_spark.jvm import ensure_java
 from dptext_spark.mechanisms import Exponential, Hyperbolic, HyperbolicIcdm, Laplace, Mahalanobis, Projection
 from dptext_spark.noise import NoiseKey
 from dptext_spark.privatizer import Privatizer
-from dptext_spark.text import TextPolicy
+from dptext_spark.spark.java import ensure_java
+from dptext_spark.text.policies import TextPolicy
 
 if TYPE_CHECKING:
     from dptext_spark.spark import privatize, privatize_udf

@@ -180,7 +180,7 @@ def _given(values: dict[str, Any]) -> dict[str, Any]:
 @options_of(EmbeddingOptions, positional=["source"])
 def embedding_command(**values: Any) -> None:
     """Turn an embedding SOURCE into a bundle that the other commands read."""
-    from dptext_spark.bundle import build_embedding
+    from dptext_spark.embedding.build import build_embedding
 
     options = embedding_options(_given(values))
     bundle = build_embedding(**dict(options))
@@ -228,7 +228,7 @@ def audit_command(**values: Any) -> None:
     if BUNDLE_WORLD in options.worlds:
         from dptext_spark.spark import run_audit
     else:
-        from dptext_spark.audit import run_audit
+        from dptext_spark.audit.verdict import run_audit
     report = run_audit(options)
     click.echo(report.describe())
     report.finish(options.report)

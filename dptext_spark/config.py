@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar, cast
 from pydantic import ValidationError
 
 from dptext_spark.calibration.target import Target
-from dptext_spark.embedding import Embedding
+from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, DptextError
 from dptext_spark.mechanisms import MECHANISMS, Mechanism, mechanism
 from dptext_spark.noise import NoiseKey
@@ -28,7 +28,7 @@ from dptext_spark.options import (
     VectorsOptions,
 )
 from dptext_spark.privatizer import check_release_words
-from dptext_spark.text import TextPolicy
+from dptext_spark.text.policies import TextPolicy
 
 
 class Release:

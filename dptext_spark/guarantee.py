@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from dptext_spark.metric import Metric
+from dptext_spark.geometry.metric import Metric
 
 WEAK_LOSS: Final = math.log(1e6)
 """A likelihood ratio of a million: beyond it a bound says nothing that a person could rely on."""

@@ -13,8 +13,8 @@ from dptext_spark.calibration.statistics import CONFIDENCE, ETA, GAMMA
 from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import NoiseKey
-from dptext_spark.text import Oov, TextPolicy
-from dptext_spark.vectors import VectorParameters
+from dptext_spark.text.policies import Oov, TextPolicy
+from dptext_spark.vectors.release import VectorParameters
 
 
 def option_name(field: str) -> str:

@@ -12,12 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dptext_spark.columns import Words, check_unicode, column_kind, id_bytes, slices
-from dptext_spark.embedding import Embedding
+from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import ColumnNoise, NoiseKey, ReleaseNoise, to_uniform
-from dptext_spark.text import Oov, TextPolicy, match_form, protected_by_slots, stop_words
+from dptext_spark.text.policies import Oov, TextPolicy, protected_by_slots
+from dptext_spark.text.tokens import match_form, stop_words
+from dptext_spark.text.words import Words, check_unicode, column_kind, id_bytes, slices
 
 # Words perturbed at once, or more where they take little noise: enough for BLAS to run at full speed, and
 # 5 MB of noise.
@@ -141,7 +142,7 @@ class Privatizer:
             column: The column's name, which keeps its noise apart from other columns'.
             slots: Slots of each row, for the policy ``slots:COLUMN``.
             positions: int64 (rows, arrays), for values that are elements of arrays and share their row's
-                id: the place of each in those arrays, as :class:`dptext_spark.nested.Leaves` has it.
+                id: the place of each in those arrays, as :class:`~dptext_spark.text.nested.Leaves` has it.
 
         Raises:
             InputError: Types or lengths are wrong, an id is null, a text is not Unicode, or a word is

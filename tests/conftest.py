@@ -7,11 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dptext_spark.bundle import build_embedding
 from dptext_spark.demo import GLOVE
-from dptext_spark.embedding import Embedding
+from dptext_spark.embedding.build import build_embedding
+from dptext_spark.embedding.bundle import Embedding
 from tests.helpers import worlds
 from tests.helpers.bundles import glove
+
+pytest_plugins = ["tests.helpers.spark_fixtures"]
 
 
 @pytest.fixture(scope="session")

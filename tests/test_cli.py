@@ -14,12 +14,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from dptext_spark import __version__
-from dptext_spark.bundle import build_embedding
 from dptext_spark.cli import main
-from dptext_spark.embedding import Embedding
+from dptext_spark.embedding.build import build_embedding
+from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import JobError
 from dptext_spark.options import PrivatizeOptions
-from dptext_spark.spark import tables
+from dptext_spark.spark.table import run as tables
 from tests.helpers.worlds import KEY
 
 ROOT = Path(__file__).parents[1]

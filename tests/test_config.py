@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dptext_spark.config import Release, all_of, embedding_options, privatize_options, read_config
-from dptext_spark.embedding import Embedding
+from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import BundleError, ConfigError
 from dptext_spark.mechanisms import Laplace, Mahalanobis
 from dptext_spark.noise import NoiseKey

@@ -15,14 +15,15 @@ import pyarrow as pa
 import pytest
 from scipy import stats
 
-from dptext_spark import columns
 from dptext_spark import privatizer as privatizer_module
-from dptext_spark.embedding import Embedding
+from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import BundleError, ConfigError, InputError
 from dptext_spark.mechanisms import Laplace, Mahalanobis, Mechanism
 from dptext_spark.noise import NoiseKey
 from dptext_spark.privatizer import COUNTERS, Privatizer, Sanitized
-from dptext_spark.text import PLACEHOLDER, TextPolicy, tokenize
+from dptext_spark.text import words as columns
+from dptext_spark.text.policies import PLACEHOLDER, TextPolicy
+from dptext_spark.text.tokens import tokenize
 from tests.helpers import worlds
 
 EPSILON = 4.0

@@ -10,11 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dptext_spark.embedding import Embedding
+from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import NoiseKey
 from dptext_spark.privatizer import Privatizer
-from dptext_spark.text import PLACEHOLDER, match_form
+from dptext_spark.text.policies import PLACEHOLDER
+from dptext_spark.text.tokens import match_form
 
 # The table that is perturbed has a column of this name, and its release this salt.
 COLUMN: Final = "tokens"

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dptext_spark.audit.sampling import row_of
-from dptext_spark.bundle import build_embedding
-from dptext_spark.embedding import Embedding, Geometry
+from dptext_spark.embedding.build import build_embedding
+from dptext_spark.embedding.bundle import Embedding, Geometry
 from dptext_spark.errors import ConfigError
 from dptext_spark.guarantee import Guarantee
 from dptext_spark.mechanisms import Mechanism

@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 
 from dptext_spark.calibration.rays import NearestOnRays
 from dptext_spark.calibration.transitions import Transitions
-from dptext_spark.embedding import Embedding
+from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
-from dptext_spark.geometry import uniform_directions
-from dptext_spark.hyperbolic import translated
+from dptext_spark.geometry.ball import translated
+from dptext_spark.geometry.sphere import uniform_directions
 from dptext_spark.mechanisms import Mechanism, Perturbation
-from dptext_spark.mechanisms.additive import AdditiveNoise
 from dptext_spark.mechanisms.hyperbolic import HyperbolicNoise
+from dptext_spark.mechanisms.noisy import AdditiveNoise
 from dptext_spark.noise import KEY_BYTES, NoiseKey, ReleaseNoise, to_uniform
-from dptext_spark.search import EuclideanNearest
+from dptext_spark.search.exact import EuclideanNearest
 
 EstimatorName: TypeAlias = Literal["auto", "plain", "shared-ray", "exact"]
 

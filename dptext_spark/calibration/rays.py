@@ -18,8 +18,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dptext_spark.mechanisms.additive import vickrey_probability
-from dptext_spark.search import EuclideanNearest
+from dptext_spark.mechanisms.noisy import vickrey_probability
+from dptext_spark.search.exact import EuclideanNearest
 
 # How many leading words of either part are looked at, step by step, before the search looks at all.
 LEADERS: Final = (64, 192, 512, 1536, 4096, 12288)

@@ -9,7 +9,7 @@ from typing import Any, Final, Self
 
 import numpy as np
 
-from dptext_spark.embedding import Embedding
+from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Mechanism
 

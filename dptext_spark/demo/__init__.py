@@ -12,9 +12,9 @@ from typing import Final
 import click
 import pyarrow.parquet as pq
 
-from dptext_spark.bundle import build_embedding
 from dptext_spark.config import privatize_options
-from dptext_spark.embedding import Embedding
+from dptext_spark.embedding.build import build_embedding
+from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import BundleError
 
 QUERIES: Final = Path(__file__).with_name("queries.parquet")

@@ -7,8 +7,8 @@ the command line, configuration, report, audit and contract tests find a new mec
 from dptext_spark.mechanisms.euclidean import Laplace, Mahalanobis
 from dptext_spark.mechanisms.exponential import Exponential
 from dptext_spark.mechanisms.hyperbolic import Hyperbolic, HyperbolicIcdm
-from dptext_spark.mechanisms.projection import Projection
-from dptext_spark.mechanisms.protocol import LEAST_EPSILON, MECHANISMS, Mechanism, Perturbation, mechanism
+from dptext_spark.mechanisms.mechanism import LEAST_EPSILON, MECHANISMS, Mechanism, Perturbation, mechanism
+from dptext_spark.mechanisms.projected import Projection
 
 __all__ = [
     "LEAST_EPSILON",

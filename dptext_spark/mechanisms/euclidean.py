@@ -11,14 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from dptext_spark.embedding import Embedding
+from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
-from dptext_spark.geometry import ExactProduct, gamma_quantile, uniform_directions
+from dptext_spark.geometry.metric import EuclideanMetric
+from dptext_spark.geometry.products import ExactProduct
+from dptext_spark.geometry.sphere import gamma_quantile, uniform_directions
 from dptext_spark.guarantee import Claim
-from dptext_spark.mechanisms.additive import AdditiveNoise, NoiseMechanism
-from dptext_spark.mechanisms.protocol import present
-from dptext_spark.metric import EuclideanMetric
-from dptext_spark.search import EuclideanNearest
+from dptext_spark.mechanisms.mechanism import present
+from dptext_spark.mechanisms.noisy import AdditiveNoise, NoiseMechanism
+from dptext_spark.search.exact import EuclideanNearest
 
 # A covariance root with an eigenvalue below this loses float64's digits when it is inverted.
 LEAST_EIGENVALUE: Final = 1e-9

@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from dptext_spark.embedding import Embedding
-from dptext_spark.geometry import ExactProduct
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.geometry.metric import EuclideanMetric, HyperbolicMetric, Metric, metric_of
+from dptext_spark.geometry.products import ExactProduct
 from dptext_spark.guarantee import Claim
-from dptext_spark.mechanisms.protocol import Mechanism, present
-from dptext_spark.metric import EuclideanMetric, HyperbolicMetric, Metric, metric_of
-from dptext_spark.search import WORD_BLOCK
+from dptext_spark.mechanisms.mechanism import Mechanism, present
+from dptext_spark.search.exact import WORD_BLOCK
 
 CACHE_BYTES: Final = 256 << 20
 """Memory for the lists of a bound mechanism, one per process."""

@@ -12,15 +12,15 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dptext_spark.embedding import Embedding
+from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
-from dptext_spark.geometry import uniform_directions
+from dptext_spark.geometry.ball import LebesgueRadii, translated, volume_radii
+from dptext_spark.geometry.metric import HyperbolicMetric
+from dptext_spark.geometry.sphere import uniform_directions
 from dptext_spark.guarantee import Claim
-from dptext_spark.hyperbolic import LebesgueRadii, translated, volume_radii
-from dptext_spark.mechanisms.additive import NoiseMechanism, NoisyNearest
-from dptext_spark.mechanisms.protocol import present
-from dptext_spark.metric import HyperbolicMetric
-from dptext_spark.search import HyperbolicNearest
+from dptext_spark.mechanisms.mechanism import present
+from dptext_spark.mechanisms.noisy import NoiseMechanism, NoisyNearest
+from dptext_spark.search.exact import HyperbolicNearest
 
 
 @dataclass(frozen=True, kw_only=True)

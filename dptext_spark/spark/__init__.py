@@ -10,12 +10,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dptext_spark.spark.audit import run_audit
-    from dptext_spark.spark.calibrate import run_calibrate
     from dptext_spark.spark.frames import privatize, privatize_udf
-    from dptext_spark.spark.poincare import run_poincare
-    from dptext_spark.spark.texts import run_privatize
-    from dptext_spark.spark.vectors import run_vectors
+    from dptext_spark.spark.jobs.audit import run_audit
+    from dptext_spark.spark.jobs.calibrate import run_calibrate
+    from dptext_spark.spark.jobs.poincare import run_poincare
+    from dptext_spark.spark.jobs.privatize import run_privatize
+    from dptext_spark.spark.jobs.vectors import run_vectors
 
 __all__ = [
     "privatize",
@@ -30,11 +30,11 @@ __all__ = [
 _HOMES = {
     "privatize": "frames",
     "privatize_udf": "frames",
-    "run_audit": "audit",
-    "run_calibrate": "calibrate",
-    "run_poincare": "poincare",
-    "run_privatize": "texts",
-    "run_vectors": "vectors",
+    "run_audit": "jobs.audit",
+    "run_calibrate": "jobs.calibrate",
+    "run_poincare": "jobs.poincare",
+    "run_privatize": "jobs.privatize",
+    "run_vectors": "jobs.vectors",
 }
 
 

@@ -16,19 +16,19 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.pandas.functions import pandas_udf
 
-from dptext_spark.embedding import Embedding
+from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import NoiseKey, ReleaseNoise
 from dptext_spark.privatizer import COUNTERS, Privatizer, check_release_words
-from dptext_spark.spark.columns import TableColumns, check_ids
 from dptext_spark.spark.distribution import BundleFiles
-from dptext_spark.text import Oov, TextPolicy
+from dptext_spark.spark.table.columns import TableColumns, check_ids
+from dptext_spark.text.policies import Oov, TextPolicy
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The :class:`dptext_spark.spark.columns.WorkPlan` of words."""
+    """The :class:`dptext_spark.spark.table.columns.WorkPlan` of words."""
 
     bundle: BundleFiles
     mechanism: Mechanism

@@ -119,7 +119,10 @@ def fill() -> None:
     texts = queries["text"].to_pylist()
     texts[3], texts[5], texts[7] = None, "", "🙂 Zzyzx שלום 12,5 do n't DON'T"
     tokens = [None if text is None else [*text.split(), None, ""] for text in texts]
-    turns = [None if i % 9 == 4 else [{"who": "a", "text": t}, {"who": None, "text": "hm"}] for i, t in enumerate(texts)]
+    turns = [
+        None if i % 9 == 4 else [{"who": "a", "text": t}, {"who": None, "text": "hm"}]
+        for i, t in enumerate(texts)
+    ]
     table = queries.set_column(queries.schema.get_field_index("text"), "text", pa.array(texts))
     table = table.append_column("tokens", pa.array(tokens)).append_column("turns", pa.array(turns))
     for part in range(3):
@@ -128,7 +131,10 @@ def fill() -> None:
         write(table.select(["text"]).slice(20 * day, 20), f"tables/days/dt=2026-01-0{day}/day.parquet")
     with gzip.open("mammals.tsv.gz", "rt", encoding="utf-8") as lines:
         words = [line.split("\t")[0] for line in lines][1:ROWS]
-    write(pa.table({"id": range(len(words)), "text": [f"the {word} and {word}" for word in words]}), "tables/mammals/a.parquet")
+    write(
+        pa.table({"id": range(len(words)), "text": [f"the {word} and {word}" for word in words]}),
+        "tables/mammals/a.parquet",
+    )
     rng = np.random.default_rng(5)
     vectors = {
         "id": range(ROWS),
@@ -166,7 +172,9 @@ def main() -> None:
         if sys.argv[1:] and not any(part in " ".join(arguments) for part in sys.argv[1:]):
             continue
         done = CliRunner().invoke(dptext, arguments, prog_name="dptext", terminal_width=110)
-        fault = "" if done.exception is None or isinstance(done.exception, SystemExit) else repr(done.exception)
+        fault = (
+            "" if done.exception is None or isinstance(done.exception, SystemExit) else repr(done.exception)
+        )
         said = f"$ dptext {' '.join(arguments)}\n{done.stdout}\n{done.stderr}\nexit code {done.exit_code} {fault}\n"
         Path("printed", f"{name}.txt").write_text(said, encoding="utf-8")
         click.echo(f"{done.exit_code} {' '.join(arguments)[:150]}")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from dptext_spark.bundle import build_embedding
-from dptext_spark.embedding import Embedding
+from dptext_spark.embedding.build import build_embedding
+from dptext_spark.embedding.bundle import Embedding
 
 WORDS = ["the", "of", "naïve", "東京", "new york", "dog", "cat"]
 EUCLIDEAN_FILES = [

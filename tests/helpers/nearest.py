@@ -10,8 +10,9 @@ from functools import cache
 
 import numpy as np
 
-from dptext_spark.hyperbolic import lorentz
-from dptext_spark.search import EuclideanNearest, HyperbolicNearest, NearestWords
+from dptext_spark.geometry.ball import lorentz
+from dptext_spark.search.exact import EuclideanNearest, HyperbolicNearest
+from dptext_spark.search.nearest import NearestWords
 
 decimal.getcontext().prec = 60
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from dptext_spark.bundle import build_embedding
-from dptext_spark.embedding import Embedding
+from dptext_spark.embedding.build import build_embedding
+from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import NoiseKey, ReleaseNoise
 

@@ -21,10 +21,9 @@ import pyarrow as pa
 import pytest
 
 from dptext_spark import Embedding, Laplace, Privatizer
-from dptext_spark.jvm import java_home
-from scripts.cluster import spark_home
-from tests.helpers.worlds import KEY, release
-from tests.spark.helpers_tables import (
+from dptext_spark.spark.java import java_home
+from tests.helpers.cluster import spark_home
+from tests.helpers.tables import (
     ROOT,
     command,
     hashes,
@@ -32,6 +31,7 @@ from tests.spark.helpers_tables import (
     texts,
     write_table,
 )
+from tests.helpers.worlds import KEY, release
 
 MISSING = [name for name in ("grpc", "grpc_status", "zstandard") if importlib.util.find_spec(name) is None]
 

@@ -10,11 +10,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from dptext_spark.embedding import Embedding
+from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, DptextError, InputError, JobError
 from dptext_spark.spark import failures
 from dptext_spark.spark.failures import FAILED, plain_errors
-from tests.spark.helpers_tables import run_table
+from tests.helpers.tables import run_table
 
 # The shared session is the one that the jobs find.
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]

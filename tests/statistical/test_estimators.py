@@ -20,10 +20,10 @@ from threadpoolctl import threadpool_limits
 from dptext_spark.calibration import Transitions, bayes_risk, estimator, rays, word_statistics
 from dptext_spark.calibration.estimators import EuclideanRayEstimator
 from dptext_spark.calibration.rays import NearestOnRays
-from dptext_spark.embedding import Embedding
+from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import Mechanism, mechanism
 from tests.helpers import worlds
-from tests.test_mechanisms import cell_probabilities
+from tests.mechanisms.test_contract import cell_probabilities
 
 pytestmark = pytest.mark.statistical
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from scipy import stats
 
-from dptext_spark.embedding import Embedding
+from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import Exponential
 from dptext_spark.privatizer import Privatizer
 from tests.helpers import worlds

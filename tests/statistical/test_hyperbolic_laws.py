@@ -19,8 +19,8 @@ import pytest
 from scipy import integrate, stats
 from threadpoolctl import threadpool_limits
 
-from dptext_spark.embedding import Embedding
-from dptext_spark.mechanisms import additive
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.mechanisms import noisy as additive
 from dptext_spark.mechanisms.hyperbolic import BallNoise, Hyperbolic, HyperbolicIcdm, HyperbolicNoise
 from dptext_spark.privatizer import Privatizer
 from tests.helpers import worlds

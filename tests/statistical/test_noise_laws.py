@@ -17,7 +17,7 @@ import pytest
 from scipy import integrate, linalg, stats
 from threadpoolctl import threadpool_limits
 
-from dptext_spark.embedding import Embedding
+from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import Laplace, Mahalanobis, Mechanism
 from dptext_spark.mechanisms.euclidean import EuclideanNoise
 from dptext_spark.noise import ReleaseNoise, to_uniform

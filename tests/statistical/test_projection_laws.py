@@ -17,13 +17,13 @@ import pytest
 from scipy import stats
 from scipy.spatial import distance
 
-from dptext_spark.embedding import Embedding
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.geometry.projection import gaussian_projection
 from dptext_spark.mechanisms import Projection
-from dptext_spark.mechanisms.additive import vickrey_probability
-from dptext_spark.mechanisms.projection import ProjectedNoise
+from dptext_spark.mechanisms.noisy import vickrey_probability
+from dptext_spark.mechanisms.projected import ProjectedNoise
 from dptext_spark.noise import to_uniform
 from dptext_spark.privatizer import Privatizer
-from dptext_spark.projection import gaussian_projection
 from tests.helpers import worlds
 
 pytestmark = pytest.mark.statistical

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 from scipy import integrate, linalg, stats
 
-from dptext_spark.embedding import Embedding
+from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import Mahalanobis
-from dptext_spark.mechanisms.additive import vickrey_probability
 from dptext_spark.mechanisms.euclidean import EuclideanNoise
+from dptext_spark.mechanisms.noisy import vickrey_probability
 from dptext_spark.privatizer import Privatizer
 from tests.helpers import worlds
 

@@ -1,0 +1,229 @@
+"""The page itself: what the figures and tables of a calibration say, filled into a template."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from dptext_spark.calibration.plots import Axis, Plot, histogram_plot, number, percentile_plot
+from dptext_spark.calibration.results import HIGH_N_W, N_W_EDGES, S_W_EDGES, Census, Line, Results, line_of
+
+PAGE: Final = "report.html"
+PLOTS: Final = "plots"
+
+_TOP_WORDS: Final = 12
+_TOP_OUTPUTS: Final = 5
+_EXAMPLES: Final = 6
+_SHOWN_EPSILONS: Final = 3
+
+_EPSILON: Final = Axis(name="epsilon", label="Epsilon (nats per unit of distance)")
+_N_W: Final = Axis(name="N_w", label="$N_w$ (share of runs)", limits=(0.0, 1.0), digits=2)
+_S_W: Final = Axis(name="S_w", label="$S_w$ (distinct outputs, log scale)", log=True)
+_RANK: Final = Axis(name="neighbour", label="Neighbour k (log scale)", log=True)
+_DISTANCE: Final = Axis(name="distance", label="distance to neighbour k")
+
+_STATISTICS: Final = {
+    "n_w": "N_w, share of runs in which the word stayed",
+    "s_w": "S_w, distinct outputs",
+    "s_eta": "S_eta, outputs that hold most of the mass",
+    "entropy": "Entropy of the output, bits",
+    "h_0": "H_0 = log2 S_w, bits",
+    "h_inf": "H_inf, min-entropy of the output, bits",
+    "k_w": "K_w, inputs that gave an output",
+    "deniability": "Inputs about as likely behind an output, mean",
+    "deniability_p5": "Inputs about as likely behind an output, 5th percentile",
+    "bayes_risk_uniform": "Best guesser names the input, all words equally frequent",
+    "bayes_risk_zipf": "Best guesser names the input, Zipf frequencies",
+}
+_NUMBERS: Final = ("mean", "sd", "min", "p5", "p50", "p95", "max")
+
+
+def write_report(folder: Path, *, words_of_choice: Sequence[str] = ()) -> Path:
+    """Write ``report.html``, one file that needs no other, and its figures as ``plots/*.png``.
+
+    Equal input gives equal bytes. Parts that the folder does not have are named as missing on the page.
+
+    Args:
+        folder: A finished calibration.
+        words_of_choice: Words whose substitutions are shown, if transitions were kept; else some words,
+            evenly spaced over the alphabet.
+
+    Returns:
+        The page's path.
+
+    Raises:
+        ConfigError: ``calibration.json`` is not one, or of another format.
+        InputError: The folder has no ``calibration.json``.
+    """
+    results = Results.open(folder)
+    view = _view(results, words_of_choice)
+    (folder / PLOTS).mkdir(exist_ok=True)
+    for plot in view["plots"].values():
+        (folder / PLOTS / f"{plot.name}.png").write_bytes(plot.png)
+    page = folder / PAGE
+    page.write_text(_environment().get_template("page.html").render(view), encoding="utf-8")
+    return page
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("dptext_spark.calibration", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"number": _number, "data_uri": _data_uri, "subscripts": _subscripts}
+    return environment
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else number(value)
+
+
+def _subscripts(text: str) -> Markup:
+    """Write N_w as it is printed."""
+    return Markup(re.sub(r"\b([A-Z])_([a-z])", r"\1<sub>\2</sub>", str(escape(text))))
+
+
+def _data_uri(png: bytes) -> str:
+    return "data:image/png;base64," + base64.b64encode(png).decode("ascii")
+
+
+def _view(results: Results, words_of_choice: Sequence[str]) -> dict[str, Any]:
+    """What the template shows."""
+    censuses = {
+        (line, epsilon): census
+        for line, epsilons in results.grid.items()
+        for epsilon in sorted({*_some(epsilons), *(set(_some(results.epsilons)) & set(epsilons))})
+        if (census := results.census(line, epsilon, top=_TOP_WORDS))
+    }
+    plots = {plot.name: plot for plot in (*_percentiles(results), *_histograms(results, censuses))}
+    facts = results.facts
+    return {
+        "facts": facts,
+        "mechanism": ", ".join(dict.fromkeys(line.mechanism for line in results.grid)),
+        "settings": [results.label(line) for line in results.grid],
+        "epsilons": results.epsilons,
+        "plots": plots,
+        "exact": facts["estimator"] == "exact",
+        "confidence": facts["options"].get("confidence", 0.95),
+        "metrics": _metrics(results),
+        "high": HIGH_N_W,
+        "least_protected": _least_protected(results, censuses),
+        "substitutions": _substitutions(results, words_of_choice),
+        "statistics": _statistics(results),
+        "columns": _NUMBERS,
+        "label": lambda setting: _label(results, setting),
+        **{name: facts.get(name) or () for name in ("guarantee", "gains", "target", "matches")},
+    }
+
+
+def _label(results: Results, setting: str) -> str:
+    """Name the line of a setting."""
+    (line,) = [line for line in results.grid if line.setting == setting] or [
+        Line(mechanism="", setting=setting)
+    ]
+    return results.label(line)
+
+
+def _some(epsilons: Sequence[float]) -> tuple[float, ...]:
+    """The first, the last and one between."""
+    places = np.linspace(0.0, len(epsilons) - 1, min(len(epsilons), _SHOWN_EPSILONS))
+    return tuple(epsilons[round(place)] for place in places.tolist())
+
+
+def _percentiles(results: Results) -> list[Plot]:
+    drawn = {
+        "n_w": (results.curves("n_w"), _EPSILON, _N_W),
+        "s_w": (results.curves("s_w"), _EPSILON, _S_W),
+        "neighbours": (results.neighbours(), _RANK, _DISTANCE),
+    }
+    return [percentile_plot(name, curves, x, y) for name, (curves, x, y) in drawn.items() if curves]
+
+
+def _histograms(results: Results, censuses: Mapping[tuple[Line, float], Census]) -> list[Plot]:
+    found = {
+        epsilon: {results.label(line): census for (line, at), census in censuses.items() if at == epsilon}
+        for epsilon in _some(results.epsilons)
+    }
+    found = {epsilon: by_label for epsilon, by_label in found.items() if by_label}
+    if not found:
+        return []
+    n_w = {epsilon: {label: c.n_w for label, c in own.items()} for epsilon, own in found.items()}
+    s_w = {epsilon: {label: c.s_w for label, c in own.items()} for epsilon, own in found.items()}
+    return [
+        histogram_plot("n_w_histogram", n_w, N_W_EDGES, _N_W),
+        histogram_plot("s_w_histogram", s_w, S_W_EDGES, _S_W),
+    ]
+
+
+def _metrics(results: Results) -> list[str]:
+    """What distance means, and over how many words its quantiles are."""
+    return [
+        f"{_label(results, setting)}: {own['metric']}, measured from {own['words']:,} words"
+        for setting, own in (results.facts.get("distances") or {}).items()
+    ]
+
+
+def _least_protected(results: Results, censuses: Mapping[tuple[Line, float], Census]) -> list[dict[str, Any]]:
+    """A table for each line: the words of highest N_w, a column for each epsilon shown."""
+    tables = []
+    for line, epsilons in results.grid.items():
+        columns = [(e, censuses[line, e]) for e in _some(epsilons) if (line, e) in censuses]
+        ranks = range(max((len(census.top) for _, census in columns), default=0))
+        rows = [[census.top[r] if r < len(census.top) else None for _, census in columns] for r in ranks]
+        if columns:
+            tables.append({"label": results.label(line), "columns": columns, "rows": rows})
+    return tables
+
+
+def _substitutions(results: Results, words_of_choice: Sequence[str]) -> dict[str, Any] | None:
+    """What became of some words, and which of the chosen were not measured; None without transitions."""
+    words = tuple(dict.fromkeys(words_of_choice)) or results.some_words(_EXAMPLES)
+    rows = results.substitutions(words, top=_TOP_OUTPUTS)
+    if rows is None:
+        return None
+    order = {line: place for place, line in enumerate(results.grid)}
+    rows = [row for row in rows if line_of(row) in order]
+    rows.sort(key=lambda row: (words.index(row["word"]), order[line_of(row)], row["epsilon"]))
+    examples = []
+    for word, of_word in groupby(rows, key=lambda row: row["word"]):
+        settings = [
+            (
+                results.label(line),
+                [
+                    {"epsilon": e, "outputs": list(own)}
+                    for e, own in groupby(of_line, lambda row: row["epsilon"])
+                ],
+            )
+            for line, of_line in groupby(of_word, line_of)
+        ]
+        examples.append({"word": word, "settings": settings})
+    found = {example["word"] for example in examples}
+    return {
+        "chosen": bool(words_of_choice),
+        "examples": examples,
+        "missing": [word for word in words if word not in found],
+    }
+
+
+def _statistics(results: Results) -> list[dict[str, Any]]:
+    """The summary's rows with plain names."""
+    return [
+        {
+            "label": results.label(line_of(row)),
+            "epsilon": row["epsilon"],
+            "name": _STATISTICS.get(row["statistic"], row["statistic"]),
+            "numbers": [row.get(name) for name in _NUMBERS],
+        }
+        for row in results.facts["summary"]
+    ]

@@ -1,0 +1,271 @@
+"""Figures of a calibration as PNG images, each with its finding in words for those who do not see it."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Final
+
+import numpy as np
+from matplotlib import style
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter, NullLocator
+from numpy.typing import NDArray
+
+from dptext_spark.calibration.results import Curve
+
+# Narrow, so that letters stay readable where a phone shows a figure 330 pixels wide.
+_WIDTH: Final = 4.8
+_CHARACTERS: Final = 58  # that fit in it
+_DPI: Final = 200
+
+# Okabe and Ito 2008, "Color Universal Design"; yellow is left out, too pale for a line on white.
+_COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_SHADE: Final[dict[str, Any]] = {"color": _COLOURS[0], "alpha": 0.2, "lw": 0.0}
+_DASHES: Final = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)))
+_MARKERS: Final = "os^Dv"
+
+_STYLE: Final[dict[str, Any]] = {
+    "font.family": "DejaVu Sans",  # comes with matplotlib: the same letters everywhere
+    "font.size": 10.0,
+    "axes.titlesize": 10.0,
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#dddddd",
+    "grid.linewidth": 0.6,
+    "lines.linewidth": 2.0,
+    "lines.markersize": 5.0,
+    "legend.frameon": False,
+    "mathtext.default": "regular",
+    "figure.constrained_layout.use": True,
+}
+
+_PANELS: Final = {"p95": "95th percentile", "p50": "Median", "p5": "5th percentile"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Axis:
+    """A quantity that a figure shows.
+
+    Attributes:
+        name: As findings call it.
+        label: As the figure calls it, with its unit.
+        log: Whether the axis is logarithmic.
+        limits: Where the axis ends; None lets the figure decide.
+        digits: Digits after the point in findings; None writes three significant ones.
+    """
+
+    name: str
+    label: str
+    log: bool = False
+    limits: tuple[float, float] | None = None
+    digits: int | None = None
+
+    def write(self, value: float) -> str:
+        """Write a value as findings do."""
+        return number(value) if self.digits is None else f"{value:.{self.digits}f}"
+
+
+_WORDS: Final = Axis(name="words", label="Words (log scale)", log=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plot:
+    """A figure.
+
+    Attributes:
+        name: Of its file, without ending.
+        png: The image.
+        width: In pixels.
+        height: In pixels.
+        findings: What it shows, in words and numbers.
+    """
+
+    name: str
+    png: bytes
+    width: int
+    height: int
+    findings: tuple[str, ...]
+
+    @property
+    def alt(self) -> str:
+        """The text that stands for the image."""
+        return " ".join(self.findings)
+
+
+def number(value: float) -> str:
+    """Write a number of three significant digits; from 1,000 on, a whole one."""
+    return f"{value:,.0f}" if abs(value) >= 1000.0 else f"{value:.3g}"
+
+
+def percentile_plot(name: str, curves: Mapping[str, Curve], x: Axis, y: Axis) -> Plot:
+    """Draw the median and the range of the middle 90% of words over ``x``.
+
+    One curve has its range shaded; of several, each percentile has a panel of its own.
+
+    Args:
+        name: Of the file.
+        curves: One or more, by label.
+        x: What the curves' x is.
+        y: What their percentiles are.
+    """
+    panels = list(_PANELS) if len(curves) > 1 else ["p50"]
+    with _drawing(1.1 + (1.9 if len(curves) > 1 else 2.4) * len(panels)) as figure:
+        all_axes = figure.subplots(len(panels), sharex=True, sharey=True, squeeze=False)[:, 0]
+        for axes, panel in zip(all_axes, panels, strict=True):
+            for i, (label, curve) in enumerate(curves.items()):
+                _line(axes, i, label if len(curves) > 1 else "Median", curve.x, getattr(curve, panel))
+            title = f"{_PANELS[panel]} of {y.label}" if len(curves) > 1 else y.label
+            axes.set_title(title[0].upper() + title[1:])
+        if len(curves) == 1:
+            (only,) = curves.values()
+            all_axes[0].fill_between(only.x, only.p5, only.p95, label="Middle 90% of words", **_SHADE)
+            if len(only.x) == 1:  # a band without width
+                all_axes[0].vlines(only.x, only.p5, only.p95, color=_COLOURS[0], alpha=0.2, lw=12.0)
+        _y_axis(all_axes[0], y)
+        _x_axis(all_axes[-1], x, np.concatenate([curve.x for curve in curves.values()]))
+        _legend(figure)
+        return _finished(figure, name, _trends(curves, x, y))
+
+
+def histogram_plot(
+    name: str,
+    counts: Mapping[float, Mapping[str, NDArray[np.int64]]],
+    edges: NDArray[np.float64],
+    axis: Axis,
+) -> Plot:
+    """Draw how many words have which value, on a logarithmic scale, a panel for each epsilon.
+
+    Args:
+        name: Of the file.
+        counts: For each epsilon, int64 (b,) by label.
+        edges: float64 (b + 1,), where the bars end.
+        axis: What is counted.
+    """
+    labels = list(dict.fromkeys(chain.from_iterable(counts.values())))
+    used = np.flatnonzero(np.sum([c for by_label in counts.values() for c in by_label.values()], axis=0))
+    shown = slice(used[0], used[-1] + 1) if axis.limits is None else slice(len(edges) - 1)
+    ends = edges[shown.start : shown.stop + 1]
+    tallest = max(int(c.max()) for by_label in counts.values() for c in by_label.values())
+    with _drawing(1.1 + 1.6 * len(counts)) as figure:
+        all_axes = figure.subplots(len(counts), sharex=True, sharey=True, squeeze=False)[:, 0]
+        for axes, (epsilon, by_label) in zip(all_axes, counts.items(), strict=True):
+            for label, values in by_label.items():
+                # Zero has no logarithm: the axis begins below one word.
+                look = {"fill": len(labels) == 1, "baseline": 0.5, "lw": 1.6, **_look(labels.index(label))}
+                axes.stairs(np.maximum(values[shown], 0.5), ends, label=_text(label), **look)
+            axes.set_title(f"Words (log scale) at epsilon {epsilon:g}")
+        all_axes[0].set_ylim(0.5, 2.0 * tallest)
+        _y_axis(all_axes[0], _WORDS)
+        _x_axis(all_axes[-1], axis, ends)
+        if len(labels) > 1:
+            _legend(figure)
+        return _finished(figure, name, _peaks(counts, edges, axis))
+
+
+@contextmanager
+def _drawing(height: float) -> Iterator[Figure]:
+    """A figure in a style that does not depend on the user's settings."""
+    with style.context(["default", _STYLE]):
+        yield Figure(figsize=(_WIDTH, height), dpi=_DPI)
+
+
+def _finished(figure: Figure, name: str, findings: Iterable[str]) -> Plot:
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=_DPI, metadata={"Software": None})
+    width, height = (round(side * _DPI) for side in figure.get_size_inches())
+    return Plot(name=name, png=file.getvalue(), width=width, height=height, findings=tuple(findings))
+
+
+def _look(i: int) -> dict[str, Any]:
+    """Colours and dashes repeat after different numbers of lines: 35 lines differ."""
+    return {"color": _COLOURS[i % len(_COLOURS)], "ls": _DASHES[i % len(_DASHES)]}
+
+
+def _line(axes: Axes, i: int, label: str, x: NDArray[np.float64], y: NDArray[np.float64]) -> None:
+    axes.plot(x, y, label=_text(label), marker=_MARKERS[i % len(_MARKERS)], **_look(i))
+
+
+def _text(label: str) -> str:
+    """A label in which nothing is mathematics."""
+    return label.replace("$", r"\$")
+
+
+def _y_axis(axes: Axes, y: Axis) -> None:
+    if y.log:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    if y.limits:
+        low, high = y.limits
+        axes.set_ylim(low - 0.03 * (high - low), high + 0.03 * (high - low))
+
+
+def _x_axis(axes: Axes, x: Axis, values: NDArray[np.float64]) -> None:
+    if x.log:
+        axes.set_xscale("log")
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 2.5, 5, 10]))
+    if x.limits:
+        axes.set_xlim(*x.limits)
+    if len(np.unique(values)) == 1:
+        axes.set_xticks(values[:1])
+    axes.set_xlabel(x.label)
+
+
+def _legend(figure: Figure) -> None:
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    fitting = _CHARACTERS // (max(map(len, labels)) + 8)
+    columns = max(1, min(len(labels), fitting))
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, handlelength=2.8)
+
+
+def _trends(curves: Mapping[str, Curve], x: Axis, y: Axis) -> Iterator[str]:
+    """Say where each curve begins and ends."""
+    for label, curve in curves.items():
+        lead = f"{label}: median" if len(curves) > 1 else "Median"
+        first, last = y.write(curve.p50[0]), y.write(curve.p50[-1])
+        if len(curve.x) == 1:
+            yield f"{lead} {y.name} is {first} at {x.name} {curve.x[0]:g}{_middle(curve, y)}."
+            continue
+        moves = "stays" if first == last else "rises from" if curve.p50[-1] > curve.p50[0] else "falls from"
+        ends = f"{first} from" if first == last else f"{first} at"
+        to = "to" if first == last else f"to {last} at"
+        yield (
+            f"{lead} {y.name} {moves} {ends} {x.name} {curve.x[0]:g} {to} {x.name} {curve.x[-1]:g}"
+            f"{_middle(curve, y)}."
+        )
+
+
+def _middle(curve: Curve, y: Axis) -> str:
+    return f", where the middle 90% of words lie from {y.write(curve.p5[-1])} to {y.write(curve.p95[-1])}"
+
+
+def _peaks(
+    counts: Mapping[float, Mapping[str, NDArray[np.int64]]], edges: NDArray[np.float64], axis: Axis
+) -> Iterator[str]:
+    """Say where most words are."""
+    for epsilon, by_label in counts.items():
+        for label, values in by_label.items():
+            named = f", {label}" if len(by_label) > 1 else ""
+            i = int(values.argmax())
+            yield (
+                f"At epsilon {epsilon:g}{named}, the highest bar is {axis.name} {_bar(edges, i, axis)}: "
+                f"{values[i]:,} of {values.sum():,} words."
+            )
+
+
+def _bar(edges: NDArray[np.float64], i: int, axis: Axis) -> str:
+    low, high = edges[i], edges[i + 1]
+    if axis.digits is None:  # whole numbers, with edges between them
+        low, high = low + 0.5, high - 0.5
+    return axis.write(low) if low == high else f"{axis.write(low)} to {axis.write(high)}"

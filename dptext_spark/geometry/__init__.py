@@ -1,0 +1,1 @@
+"""Formulas of the spaces that words lie in: arrays in, arrays out."""

@@ -1,0 +1,307 @@
+"""Random projection: the public matrix, its noise, and by how much it stretches differences of vectors."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+from threadpoolctl import threadpool_limits
+from tqdm import tqdm  # type: ignore[import-untyped, unused-ignore]
+
+from dptext_spark.embedding.bundle import CACHE, Embedding, sealed
+from dptext_spark.geometry.products import ExactProduct
+from dptext_spark.geometry.sphere import gamma_quantile, uniform_directions
+from dptext_spark.noise import ColumnNoise, NoiseKey, to_uniform
+
+_PUBLIC_KEY: Final = NoiseKey(hashlib.sha256(b"dptext-spark public projection").digest())
+_CONSTANT_VERSION: Final = b"dptext-spark projection constant 1"
+# So many of them make sgemm run at full speed; their scores take 16 MiB.
+_LEFT_BLOCK: Final = 8192
+_RIGHT_BLOCK: Final = 512
+_SAMPLED_PAIRS: Final = 2**14
+_CHUNK: Final = 4096
+# ndtri's last bits differ between machines, and those of sums and LAPACK do; beyond these units nothing does.
+_NORMAL_UNIT: Final = 2.0**-24
+_CONSTANT_UNIT: Final = 2.0**-30
+
+
+def least_dimension(dimension: int, beta: float, delta: float) -> int:
+    """Give the dimension m that the paper projects to, (sqrt(log2 n) + sqrt(ln(1 / delta)))² / beta².
+
+    The paper leaves the constants of its bound open; these reproduce the dimensions of its experiments.
+
+    Args:
+        dimension: Dimension n of the vectors.
+        beta: By how much, relatively, lengths may be distorted, 0 to 1.
+        delta: With which probability they may be distorted more.
+
+    Source: Feyisetan and Kasiviswanathan 2021, Lemma 4, and section 5 for the Gaussian width.
+    """
+    return math.ceil((math.sqrt(math.log2(dimension)) + math.sqrt(-math.log(delta))) ** 2 / beta**2)
+
+
+def distortion_probability(rows: int, columns: int, beta: float) -> float:
+    """Give the delta for which :func:`least_dimension` asks for so many rows; 1 where there is none."""
+    excess = beta * math.sqrt(rows) - math.sqrt(math.log2(columns))
+    return math.exp(-(max(excess, 0.0) ** 2))
+
+
+def gaussian_projection(seed: int, rows: int, columns: int) -> NDArray[np.float64]:
+    """Draw the projection of a seed, entries N(0, 1 / rows).
+
+    It is public by design: a pure function of its arguments, without any secret. Privacy comes from the
+    noise that is added to projected vectors, and holds for whoever knows the matrix.
+
+    Args:
+        seed: 0 or more.
+        rows: Dimension m after the projection.
+        columns: Dimension n of the vectors.
+
+    Returns:
+        float64 (m, n).
+    """
+    shape = f"{seed} {rows} {columns}".encode("ascii")
+    noise = ColumnNoise(key=_PUBLIC_KEY.derive(shape), words_per_position=columns)
+    words = np.empty((rows, columns), dtype=np.uint64)
+    noise.fill(words, noise.row_key(b"", ()), 0)
+    normals: NDArray[np.float64] = np.rint(special.ndtri(to_uniform(words)) / _NORMAL_UNIT) * _NORMAL_UNIT
+    normals /= math.sqrt(rows)
+    return normals
+
+
+@dataclass(frozen=True, eq=False)
+class RandomProjection:
+    """A matrix that projects vectors, to the same bits whatever the batch and the thread count.
+
+    Attributes:
+        matrix: float64 (m, n), not all zero.
+    """
+
+    matrix: NDArray[np.float64]
+
+    def times(self, vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Project vectors, float64 (t, n), finite, to a fresh array (t, m)."""
+        # Each row by its own power of two, for ExactProduct wants entries in [-1, 1].
+        _, exponents = np.frexp(np.abs(vectors).max(axis=1))
+        with np.errstate(under="ignore"):
+            images = self._product.times(np.ldexp(vectors, -exponents[:, None]))
+            np.ldexp(images, exponents[:, None], out=images)
+        return images
+
+    @property
+    def error(self) -> float:
+        """Bound |computed - exact| / |x| of an image.
+
+        With the parts' B bits each product of two entries, of size 1 and scale at most, misses 2^-2B
+        scale by both factors' last cuts and 2^-2B scale / 4 by the two low parts, which are not multiplied;
+        a row's largest entry is 1/2 or more.
+        """
+        rows, columns = self.matrix.shape
+        unit = math.ldexp(self._product.scale, -2 * self._product.bits)
+        bound: float = 4.0 * columns * math.sqrt(rows) * unit
+        return bound
+
+    @cached_property
+    def _product(self) -> ExactProduct:
+        return ExactProduct.of(self.matrix.T)
+
+
+def projected_noise(uniforms: NDArray[np.float64], scale: float) -> NDArray[np.float64]:
+    """Turn uniforms into noise of density proportional to exp(-|z| / scale) in m dimensions.
+
+    Args:
+        uniforms: float64 (t, m + 1) in (0, 1), overwritten; the first of a row gives the radius.
+        scale: Sensitivity over epsilon.
+
+    Returns:
+        float64 (t, m).
+
+    Source: Feyisetan and Kasiviswanathan 2021, Claim 3; Wu et al. 2017.
+    """
+    radii = gamma_quantile(uniforms.shape[1] - 1, uniforms[:, 0]) * scale
+    noise = uniform_directions(uniforms[:, 1:])
+    noise *= radii[:, None]
+    return noise
+
+
+def spectral_constant(matrix: NDArray[np.float64]) -> float:
+    """Bound |matrix (x - y)| / |x - y| over all vectors by the largest singular value, rounded up."""
+    # One thread: with more, LAPACK's last bits follow their number.
+    with threadpool_limits(limits=1, user_api="blas"):
+        largest = float(np.linalg.norm(matrix, 2))
+    # LAPACK's error is at most a modest multiple of max(m, n) roundoffs.
+    return _rounded_up(largest * (1.0 + 16.0 * max(matrix.shape) * 2.0**-53))
+
+
+def _rounded_up(value: float) -> float:
+    return (math.floor(value / _CONSTANT_UNIT) + 1) * _CONSTANT_UNIT
+
+
+def vocabulary_constant(
+    vectors: NDArray[np.float32], projection: RandomProjection, *, progress: bool = False
+) -> float:
+    """Find the largest |projection (x - y)| / |x - y| over all pairs of distinct vectors.
+
+    All pairs are scored by a single-precision product; those that may exceed the largest ratio so far,
+    given a proven bound on that product's rounding error, are computed in double precision from their
+    difference. The result is the same whatever the thread count.
+
+    Args:
+        vectors: float32 (V, n), V of 2 or more, best memory-mapped: it is read block by block.
+        projection: With a matrix (m, n).
+        progress: Show the progress bar even where stderr is no terminal.
+
+    Returns:
+        An upper bound, about 10^-8 above the largest ratio.
+    """
+    stretch, words = _LargestStretch(vectors, projection), len(vectors)
+    # tqdm takes None for "only on a terminal".
+    hidden = False if progress else None
+    bar = tqdm(
+        desc="Sensitivity", total=words**2 / 2, unit="pair", unit_scale=True, delay=2.0, disable=hidden
+    )
+    with bar, np.errstate(under="ignore"):
+        stretch.sample()
+        for pairs in stretch.sweep():
+            bar.update(pairs)
+    return _rounded_up(stretch.largest * (1.0 + 2.0**-48) + projection.error)
+
+
+class _LargestStretch:
+    """The largest ratio b of |p_i - p_j| to |x_i - x_j| so far, x the vectors and p their images.
+
+    A pair's score (|p_i - p_j|² - b² |x_i - x_j|²) / 2 is a product of two rows,
+
+        (p_i, x_i, |p_i|²/2, |x_i|²/2, 1) · (-p_j, b² x_j, 1, -b², (|p_j|² - b² |x_j|²)/2),
+
+    so that only the right one changes as b grows. By Higham 2002, eq. 3.5, a single-precision product of k
+    terms in any order strays by gamma_k times the sum of their absolute values, here at most N_i + N_j with
+    N = |p|² + b² |x|². Each row carries ``slack`` N of its own in its sums of squares, so that a pair whose
+    ratio exceeds b never scores below 0. The vectors are centred first, for N counts their lengths.
+    """
+
+    def __init__(self, vectors: NDArray[np.float32], projection: RandomProjection) -> None:
+        self.vectors = vectors
+        self.projection = projection
+        rows, columns = projection.matrix.shape
+        norm = float(np.sqrt(np.square(projection.matrix).sum()))
+        # Above 0, so that the double precision of p is relative to b |x| as well.
+        self.largest = floor = 2.0**-10 * norm
+        terms = rows + columns + 3
+        # The terms added to k pay for rounding the factors, and double-precision p, to single precision.
+        roundoffs = (1.01 * terms + 8) * 2.0**-24
+        self.slack = 1.01 * roundoffs / (1.0 - roundoffs) + 2.0 * projection.error / floor
+        self.underflow = terms * 2.0**-112
+        blocks = list(self._blocks(0, _CHUNK))
+        self.centre = sum(vectors[b].sum(axis=0, dtype=np.float64) for b in blocks) / len(vectors)
+        _, exponent = math.frexp(max(float(np.abs(vectors[b]).max()) for b in blocks))
+        self.unit = math.ldexp(1.0, exponent)
+
+    def sample(self) -> None:
+        """Start from pairs spread over the vocabulary, so that few others are candidates."""
+        words = len(self.vectors)
+        pairs = np.arange(_SAMPLED_PAIRS, dtype=np.int64)
+        rows = pairs % words
+        self._settle(rows, (rows + 1 + (pairs // words) * 37) % words)
+
+    def sweep(self) -> Iterator[int]:
+        """Go through all pairs; give, after each block, how many it held."""
+        buffer = np.empty(_LEFT_BLOCK * _RIGHT_BLOCK, dtype=np.float32)
+        for top in self._blocks(0, _LEFT_BLOCK):
+            left = self._left(top)
+            for side in self._blocks(top.start, _RIGHT_BLOCK):
+                upper, right = left[: side.stop - top.start], self._right(side)
+                scores = buffer[: len(upper) * len(right)].reshape(len(upper), len(right))
+                np.matmul(upper, right.T, out=scores)
+                square = scores[side.start - top.start :]
+                square[np.tri(*square.shape, dtype=np.bool_)] = -np.inf
+                if scores.max(initial=-np.inf) >= 0.0:
+                    rows, others = np.divmod(np.flatnonzero(scores >= 0.0), scores.shape[1])
+                    self._settle(rows + top.start, others + side.start)
+                yield scores.size - square.size // 2
+
+    def _blocks(self, start: int, size: int) -> Iterator[slice]:
+        words = len(self.vectors)
+        return (slice(s, min(s + size, words)) for s in range(start, words, size))
+
+    def _left(self, rows: slice) -> NDArray[np.float32]:
+        points, images, lengths, image_lengths = self._squared(rows)
+        ones = np.ones_like(lengths)
+        return np.concatenate([images, points, image_lengths, lengths, ones], axis=1, dtype=np.float32)
+
+    def _right(self, rows: slice) -> NDArray[np.float32]:
+        points, images, lengths, image_lengths = self._squared(rows)
+        square, ones = self.largest**2, np.ones_like(lengths)
+        own = image_lengths - square * lengths
+        return np.concatenate([-images, square * points, ones, -square * ones, own], axis=1, dtype=np.float32)
+
+    def _squared(self, rows: slice) -> tuple[NDArray[np.float64], ...]:
+        """x (b, n), p (b, m) and half their squares (b, 1): |x|² less its slack, |p|² with its own."""
+        points = (self.vectors[rows] - self.centre) / self.unit
+        images = points @ self.projection.matrix.T
+        lengths = (0.5 - self.slack) * np.square(points).sum(axis=1, keepdims=True)
+        image_lengths = (0.5 + self.slack) * np.square(images).sum(axis=1, keepdims=True) + self.underflow
+        return points, images, lengths, image_lengths
+
+    def _settle(self, rows: NDArray[np.int64], others: NDArray[np.int64]) -> None:
+        """Raise the largest ratio to those of pairs of words, in double precision."""
+        for start in range(0, len(rows), _CHUNK):
+            chunk = slice(start, start + _CHUNK)
+            gaps = self.vectors[rows[chunk]].astype(np.float64) - self.vectors[others[chunk]]
+            lengths = np.sqrt(np.square(gaps).sum(axis=1))
+            distinct = lengths > 0.0
+            images = self.projection.times(gaps[distinct])
+            ratios = np.sqrt(np.square(images).sum(axis=1)) / lengths[distinct]
+            self.largest = max(self.largest, float(ratios.max(initial=0.0)))
+
+
+def cached_constant(embedding: Embedding, projection: RandomProjection, *, progress: bool = False) -> float:
+    """Give the :func:`vocabulary_constant` of a bundle, computed once where its folder can be written to.
+
+    It is kept in the bundle's subfolder ``cache``, named by the fingerprint and the matrix; a file that is
+    damaged is written anew.
+    """
+    digest = hashlib.sha256(_CONSTANT_VERSION + bytes.fromhex(embedding.fingerprint))
+    digest.update(projection.matrix.astype("<f8").tobytes())
+    path = embedding.path / CACHE / f"projection-{digest.hexdigest()[:32]}.json"
+    context = {"fingerprint": embedding.fingerprint, "context": digest.hexdigest()}
+    constant = _read_constant(path, context)
+    if constant is None:
+        constant = vocabulary_constant(embedding.vectors, projection, progress=progress)
+        _write_constant(path, sealed({**context, "constant": constant}))
+    return constant
+
+
+def _read_constant(path: Path, context: dict[str, str]) -> float | None:
+    try:
+        content = path.read_bytes()
+        constant = json.loads(content)["constant"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    if not isinstance(constant, float) or content != sealed({**context, "constant": constant}):
+        return None
+    return constant
+
+
+def _write_constant(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all; a folder that cannot be written to does without."""
+    unfinished = path.with_suffix(f".{secrets.token_hex(8)}.tmp")
+    try:
+        path.parent.mkdir(exist_ok=True)
+        unfinished.write_bytes(content)
+        os.replace(unfinished, path)
+    except OSError:
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)

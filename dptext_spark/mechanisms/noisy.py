@@ -1,0 +1,133 @@
+"""Noise around a word's point, then a choice that looks at the noisy point alone."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.mechanisms.mechanism import Mechanism
+from dptext_spark.search.exact import EuclideanNearest
+from dptext_spark.search.nearest import NearestWords
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisyNearest(ABC):
+    """A noise mechanism bound to an embedding; see :class:`Perturbation`.
+
+    Attributes:
+        search: Nearest released words of a point.
+        vickrey: The weight t of the first-or-second choice; None takes the nearest word always.
+    """
+
+    search: NearestWords
+    vickrey: float | None = None
+
+    @abstractmethod
+    def points(self, words: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Turn words (t,) and uniforms (t, n + 1) into noisy points, as the search wants them."""
+
+    def __call__(self, words: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Perturb words; the last uniform tosses the coin of the choice."""
+        coins = uniforms[:, -1].copy()
+        return self.choose(self.points(words, uniforms[:, :-1]), coins)
+
+    def choose(self, points: NDArray[np.float64], coins: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Choose a word near each point (t, ...), by its coin (t,) where there is a choice."""
+        if self.vickrey is None:
+            return self.search(points)
+        nearest, distances = self.search.nearest_two(points)
+        first = coins < vickrey_probability(self.vickrey, distances)
+        return np.where(first, nearest[:, 0], nearest[:, 1])
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdditiveNoise(NoisyNearest):
+    """Noisy points that are a centre plus a length times a direction, as all Euclidean noise is.
+
+    Epsilon has a part in the lengths alone.
+    """
+
+    search: EuclideanNearest
+
+    @abstractmethod
+    def centres(self, words: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Give the points (t, d) that words (t,) have without noise."""
+
+    @abstractmethod
+    def lengths(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Turn uniforms (t,) into lengths (t,)."""
+
+    @abstractmethod
+    def directions(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Turn uniforms (t, d), overwritten, into directions (t, d)."""
+
+    def noise(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Turn uniforms (t, d + 1) into noise (t, d); the first uniform gives the length."""
+        noise = self.directions(uniforms[:, 1:])
+        noise *= self.lengths(uniforms[:, 0])[:, None]
+        return noise
+
+    def points(self, words: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
+        """See :meth:`NoisyNearest.points`."""
+        points = self.noise(uniforms)
+        points += self.centres(words)
+        return points
+
+
+def vickrey_probability(t: float, distances: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Probability of the nearest of two words: (1 - t) d2 / (t d1 + (1 - t) d2).
+
+    Args:
+        t: From 0 (the nearest always) to 1 (the second always, unless the nearest is at distance 0).
+        distances: float64 (c, 2), d1 <= d2.
+
+    Source: Xu et al. 2021, "On a Utilitarian Approach to Privacy Preserving Text Generation", section 3.
+    """
+    nearest, second = distances.T
+    # A distance of 0 to both, or of infinity, far out in the ball, leaves no ratio: they are equal then.
+    ratio = np.ones(len(distances))
+    np.divide(nearest, second, out=ratio, where=(second > 0) & np.isfinite(second))
+    weight = (1.0 - t) + t * ratio
+    probability = np.ones(len(distances))
+    np.divide(1.0 - t, weight, out=probability, where=weight > 0)
+    return probability
+
+
+class NoiseMechanism(Mechanism):
+    """A mechanism that moves a word's point by noise and looks at the noisy point alone from there on."""
+
+    select: Literal["nearest", "vickrey"] = Field(
+        "nearest", description="nearest word of the noisy point, or vickrey: the first or second nearest"
+    )
+    t: float | None = Field(
+        None,
+        ge=0.0,
+        le=1.0,
+        allow_inf_nan=False,
+        strict=True,
+        description="with --select vickrey: 0 takes the nearest word always, 1 the second",
+    )
+
+    @model_validator(mode="after")
+    def _check_choice(self) -> Self:
+        if (self.select == "vickrey") != (self.t is not None):
+            raise ValueError("Options --select vickrey and --t go together: give both or neither")
+        return self
+
+    def uniforms_per_word(self, dimension: int) -> int:
+        """Say how many uniforms one word takes: one for the radius, the direction's, one for the choice.
+
+        The last is drawn even where it is not needed: both choices then look at one noisy point, and two
+        releases that differ in the choice alone spend epsilon once.
+        """
+        return dimension + 2
+
+    @abstractmethod
+    def bind(self, embedding: Embedding, release_words: int) -> NoisyNearest:
+        """See :meth:`Mechanism.bind`."""

@@ -1,0 +1,237 @@
+"""Noise after a random projection to fewer dimensions: ``projection``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, PrivateAttr
+
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.errors import ConfigError
+from dptext_spark.geometry.metric import EuclideanMetric
+from dptext_spark.geometry.projection import (
+    RandomProjection,
+    cached_constant,
+    distortion_probability,
+    gaussian_projection,
+    least_dimension,
+    spectral_constant,
+)
+from dptext_spark.geometry.sphere import gamma_quantile, uniform_directions
+from dptext_spark.guarantee import Claim
+from dptext_spark.mechanisms.noisy import AdditiveNoise, NoiseMechanism
+from dptext_spark.search.exact import EuclideanNearest
+
+_BLOCK = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProjectedNoise(AdditiveNoise):
+    """Noise on a projected vector, then nearest words among the projected vocabulary.
+
+    The search's matrix is made when the mechanism is bound and belongs to one worker process alone: m / n
+    of the size of the bundle's matrix, which all processes share.
+
+    Attributes:
+        vectors: float32 (V, n), the input words' vectors.
+        projection: From n to m dimensions.
+        scale: Sensitivity over epsilon.
+    """
+
+    vectors: NDArray[np.float32]
+    projection: RandomProjection
+    scale: float
+
+    def centres(self, words: NDArray[np.int64]) -> NDArray[np.float64]:
+        """See :meth:`AdditiveNoise.centres`; the words' projections, float64 (t, m)."""
+        return self.projection.times(self.vectors[words].astype(np.float64))
+
+    def lengths(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
+        """See :meth:`AdditiveNoise.lengths`."""
+        return gamma_quantile(len(self.projection.matrix), uniforms) * self.scale
+
+    def directions(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
+        """See :meth:`AdditiveNoise.directions`."""
+        return uniform_directions(uniforms)
+
+
+def _projected_search(vectors: NDArray[np.float32], projection: RandomProjection) -> EuclideanNearest:
+    """Project a vocabulary (V, n), block by block, and search it."""
+    images = np.empty((len(vectors), len(projection.matrix)), dtype=np.float32)
+    half_norms = np.empty(len(vectors), dtype=np.float32)
+    with np.errstate(under="ignore"):
+        for start in range(0, len(vectors), _BLOCK):
+            block = slice(start, start + _BLOCK)
+            images[block] = projection.times(vectors[block].astype(np.float64))
+            half_norms[block] = np.square(images[block], dtype=np.float64).sum(axis=1) / 2.0
+    return EuclideanNearest(vectors=images, half_norms=half_norms)
+
+
+class Projection(NoiseMechanism):
+    """Random projection, then noise of density proportional to exp(-epsilon |z| / Delta) in m dimensions.
+
+    Delta must be at least the projection's largest stretch, |Phi (x - y)| / |x - y|. ``paper`` trusts that
+    it is 1 + beta, which fails with a probability over the draw of Phi; ``vocabulary`` takes its exact
+    value over all pairs of words, and ``spectral`` a bound over all vectors. Phi is public.
+
+    Source: Feyisetan and Kasiviswanathan 2021, Algorithm PrivEmb, Claim 3 and Proposition 5.
+    """
+
+    name: ClassVar[str] = "projection"
+    geometries: ClassVar[tuple[str, ...]] = ("euclidean",)
+
+    beta: float = Field(
+        0.9,
+        gt=0.0,
+        lt=1.0,
+        allow_inf_nan=False,
+        strict=True,
+        description="distortion of lengths that the dimension is chosen for, 0 to 1; more makes it smaller",
+    )
+    delta: float = Field(
+        1e-6,
+        gt=0.0,
+        lt=1.0,
+        allow_inf_nan=False,
+        strict=True,
+        description="probability of more distortion that the dimension is chosen for",
+    )
+    dimension: int | None = Field(
+        None, ge=1, strict=True, description="dimension to project to; default: by beta and delta"
+    )
+    sensitivity: Literal["paper", "vocabulary", "spectral"] = Field(
+        "vocabulary",
+        description="what the noise is scaled by: vocabulary, the largest stretch of all pairs of words, "
+        "spectral, of all vectors, or paper, 1 + beta",
+    )
+    seed: int = Field(0, ge=0, lt=2**63, strict=True, description="public seed of the projection")
+
+    _prepared_for: tuple[str, float] | None = PrivateAttr(default=None)
+
+    def rows(self, dimension: int) -> int:
+        """Give the dimension m that vectors of ``dimension`` are projected to."""
+        return self.dimension or least_dimension(dimension, self.beta, self.delta)
+
+    def uniforms_per_word(self, dimension: int) -> int:
+        """See :meth:`NoiseMechanism.uniforms_per_word`; the noise has m dimensions."""
+        return super().uniforms_per_word(self.rows(dimension))
+
+    def law(self) -> Mapping[str, str | float | int]:
+        """See :meth:`Mechanism.law`."""
+        return {
+            "law": "projection",
+            "epsilon": self.epsilon,
+            "beta": self.beta,
+            "delta": self.delta,
+            "dimension": self.dimension or 0,
+            "sensitivity": self.sensitivity,
+            "seed": self.seed,
+        }
+
+    def check(self, embedding: Embedding) -> None:
+        """See :meth:`Mechanism.check`; refuses to project to more dimensions than there are as well."""
+        super().check(embedding)
+        rows, columns = self.rows(embedding.dimension), embedding.dimension
+        if rows > columns:
+            asked = "--dimension" if self.dimension else f"beta {self.beta:g}, delta {self.delta:g}"
+            raise ConfigError(
+                f"Mechanism {self.name} cannot project to more dimensions than the embedding has",
+                allowed=f"1 to {columns} dimensions",
+                got=f"{rows} by {asked}",
+                do=f"Give --dimension, {columns} at most, or take a mechanism without a projection",
+            )
+
+    def prepared(self, embedding: Embedding) -> Self:
+        """See :meth:`Mechanism.prepared`; the copy knows Delta, which workers then need not compute."""
+        prepared = super().prepared(embedding).model_copy()
+        prepared._prepared_for = (embedding.fingerprint, self.constant(embedding))
+        return prepared
+
+    def constant(self, embedding: Embedding) -> float:
+        """Give Delta, by which the noise is scaled, for a bundle that :meth:`check` has passed."""
+        if self._prepared_for is not None and self._prepared_for[0] == embedding.fingerprint:
+            return self._prepared_for[1]
+        if self.sensitivity == "paper":
+            return 1.0 + self.beta
+        projection = self._projection(embedding)
+        if self.sensitivity == "spectral":
+            return spectral_constant(projection.matrix)
+        return cached_constant(embedding, projection)
+
+    def bind(self, embedding: Embedding, release_words: int) -> ProjectedNoise:
+        """See :meth:`Mechanism.bind`."""
+        self.check(embedding)
+        projection = self._projection(embedding)
+        return ProjectedNoise(
+            vectors=embedding.vectors,
+            projection=projection,
+            scale=self.constant(embedding) / self.epsilon,
+            search=_projected_search(embedding.vectors[:release_words], projection),
+            vickrey=self.t,
+        )
+
+    def metric(self, embedding: Embedding) -> EuclideanMetric:
+        """Euclidean distance of the vectors, before the projection."""
+        self.check(embedding)
+        return EuclideanMetric(vectors=embedding.vectors)
+
+    def claim(self, embedding: Embedding) -> Claim:
+        """Epsilon in Euclidean distance; with the paper's Delta epsilon or more, and its delta."""
+        paper = self.sensitivity == "paper"
+        pure = self._pure_epsilon(embedding) if paper else self.epsilon
+        epsilon = max(self.epsilon, pure)
+        claim = {
+            "paper": "Proposition 5",
+            "vocabulary": "Claim 3, with the largest stretch of all pairs of words",
+            "spectral": "Claim 3, with the largest singular value of the matrix",
+        }[self.sensitivity]
+        return Claim(
+            epsilon=epsilon,
+            delta=self._failure(embedding.dimension) if paper else 0.0,
+            euclidean_epsilon=epsilon,
+            source=f"Feyisetan and Kasiviswanathan 2021, {claim}",
+            remarks=(self._remark(embedding), *([self._remark_on_the_claim(pure)] if paper else [])),
+        )
+
+    def _projection(self, embedding: Embedding) -> RandomProjection:
+        columns = embedding.dimension
+        return RandomProjection(gaussian_projection(self.seed, self.rows(columns), columns))
+
+    def _failure(self, dimension: int) -> float:
+        """Give the delta that the paper's formula has for m."""
+        return distortion_probability(self.dimension, dimension, self.beta) if self.dimension else self.delta
+
+    def _pure_epsilon(self, embedding: Embedding) -> float:
+        """What the paper's noise achieves without a delta, by the exact stretch of the vocabulary."""
+        return self.epsilon * cached_constant(embedding, self._projection(embedding)) / (1.0 + self.beta)
+
+    def _remark(self, embedding: Embedding) -> str:
+        reason = {
+            "paper": "which is 1 + beta",
+            "vocabulary": "the most by which it stretches the difference of two words, found among all pairs",
+            "spectral": "the most by which it stretches any difference of vectors",
+        }[self.sensitivity]
+        rows, columns = self.rows(embedding.dimension), embedding.dimension
+        return (
+            f"Vectors of {columns} dimensions are projected to {rows} by the public matrix of seed "
+            f"{self.seed}; the noise is scaled by {self.constant(embedding):.4g}, {reason}."
+        )
+
+    def _remark_on_the_claim(self, pure: float) -> str:
+        claim = (
+            "The additional probability is the paper's: over the draw of the matrix, while it is not yet "
+            "known, with the constants that the paper leaves open taken as 1. With the matrix at hand "
+        )
+        if pure > self.epsilon:
+            return claim + (
+                "the paper's bound does not hold: two words are stretched "
+                f"{pure / self.epsilon * (1.0 + self.beta):.4g} times, so that epsilon {pure:.4g} is proven."
+            )
+        return claim + (
+            f"epsilon {pure:.4g} holds without it: for epsilon {self.epsilon:g} the noise is "
+            f"{self.epsilon / pure - 1.0:.0%} larger than sensitivity vocabulary would make it."
+        )

@@ -1,0 +1,48 @@
+"""What all reports say of the table, the embedding and the versions, and how they are written."""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Final
+
+from dptext_spark.embedding.bundle import Embedding
+
+FORMAT_VERSION: Final = 1
+_LIBRARIES: Final = ("dptext-spark", "pyspark", "numpy", "scipy", "pyarrow", "cryptography")
+
+
+def table_scope(kept: tuple[str, ...]) -> list[str]:
+    raw = [f"Columns released as they are, without protection: {', '.join(kept)}."] if kept else []
+    return [*raw, "The counts are exact facts about the private table: they are for those who run the job."]
+
+
+def embedding_json(embedding: Embedding) -> dict[str, Any]:
+    manifest = embedding.manifest
+    return {
+        "fingerprint": manifest.fingerprint,
+        "source": manifest.source_name,
+        "words": manifest.words,
+        "dimension": manifest.dimension,
+        "geometry": manifest.geometry,
+        "normalization": manifest.normalization,
+    }
+
+
+def written(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def versions() -> dict[str, str]:
+    return {"python": platform.python_version()} | {name: _version(name) for name in _LIBRARIES}
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        # A cluster's own pyspark is on the path without its metadata.
+        return str(getattr(sys.modules.get(name), "__version__", "not installed"))

@@ -1,0 +1,122 @@
+"""The account of one run of ``dptext privatize``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dptext_spark.calibration.record import Excerpt
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.guarantee import Guarantee
+from dptext_spark.report.facts import FORMAT_VERSION, embedding_json, table_scope, versions, written
+from dptext_spark.text.policies import Oov, TextPolicy
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnCounts:
+    """What was done to the words of one column.
+
+    Attributes:
+        tokens: All words, the sum of the others.
+        replaced: Perturbed into another word.
+        unchanged: Perturbed into itself.
+        unprotected: Released as they are, by ``--protect``.
+        out_of_vocabulary: Treated by ``--oov``.
+        blank: Null or empty elements of a token column.
+    """
+
+    tokens: int
+    replaced: int
+    unchanged: int
+    unprotected: int
+    out_of_vocabulary: int
+    blank: int
+
+    def to_json(self, oov: str) -> dict[str, Any]:
+        """Give the counts as JSON-ready values, unknown words under the policy that took them."""
+        counts = asdict(self)
+        counts["out_of_vocabulary"] = {"policy": str(oov), "tokens": self.out_of_vocabulary}
+        counts["dropped"] = self.out_of_vocabulary if oov == Oov.DROP else 0
+        return counts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """The account of one run of ``dptext privatize``.
+
+    Attributes:
+        options: The run's options as JSON-ready values.
+        guarantee: What is proven.
+        policy: What happens to unknown and unprotected words.
+        embedding: The bundle.
+        release_words: Size of the release vocabulary.
+        row_id: Where row ids come from, in words.
+        kept: Columns that pass raw.
+        remarks: What else the output tells or lacks, in sentences.
+        rows: Rows read and written; None before the run.
+        added_rows: Those that this run added to what runs before had written; None without --incremental.
+        columns: Counts of each sanitized column; empty before the run.
+        calibration: What was measured beforehand, if anything.
+    """
+
+    options: Mapping[str, Any]
+    guarantee: Guarantee
+    policy: TextPolicy
+    embedding: Embedding
+    release_words: int
+    row_id: str
+    kept: tuple[str, ...]
+    remarks: tuple[str, ...] = ()
+    rows: int | None = None
+    added_rows: int | None = None
+    columns: Mapping[str, ColumnCounts]
+    calibration: Excerpt | None = None
+
+    def scope(self) -> list[str]:
+        """Say what is covered and what is not."""
+        return [*self.policy.describe(), *table_scope(self.kept), *self.remarks]
+
+    def to_json(self) -> str:
+        """Write the report as JSON text."""
+        value = {
+            "format_version": FORMAT_VERSION,
+            "guarantee": self.guarantee.to_json(),
+            "scope": self.scope(),
+            "options": dict(self.options),
+            "row_id": self.row_id,
+            "embedding": {**embedding_json(self.embedding), "release_words": self.release_words},
+            **({"calibration": self.calibration.to_json()} if self.calibration else {}),
+            "rows": self.rows,
+            **({"added_rows": self.added_rows} if self.added_rows is not None else {}),
+            "columns": {name: counts.to_json(self.policy.oov) for name, counts in self.columns.items()},
+            "versions": versions(),
+        }
+        return written(value)
+
+    def describe(self) -> str:
+        """Say guarantee, scope and counts in plain words."""
+        parts = ["Guarantee", self.guarantee.describe(), "", "Scope", *self.scope(), self.row_id]
+        if self.calibration is not None:
+            parts += ["", "Calibration", self.calibration.describe()]
+        if self.rows is not None:
+            parts += ["", self.describe_counts()]
+        return "\n".join(parts)
+
+    def describe_counts(self) -> str:
+        """Say what was done to the words of each column."""
+        lines = [f"{name}: {self._count_line(counts)}" for name, counts in self.columns.items()]
+        added = "" if self.added_rows is None else f", {self.added_rows:,} of them added by this run"
+        return "\n".join([f"Rows: {self.rows:,}{added}", *lines])
+
+    def _count_line(self, counts: ColumnCounts) -> str:
+        total = max(counts.tokens, 1)
+        named = {
+            "replaced": counts.replaced,
+            "unchanged by the noise": counts.unchanged,
+            f"out of vocabulary ({self.policy.oov})": counts.out_of_vocabulary,
+            "unprotected": counts.unprotected,
+            "blank": counts.blank,
+        }
+        shares = [f"{count:,} {name} ({count / total:.1%})" for name, count in named.items() if count]
+        return f"{counts.tokens:,} words: " + (", ".join(shares) or "none")

@@ -1,0 +1,132 @@
+"""The account of one run of ``dptext vectors``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.report.facts import FORMAT_VERSION, embedding_json, table_scope, versions, written
+from dptext_spark.vectors.release import VectorGuarantee, VectorMechanism
+
+KeyT = TypeVar("KeyT")
+
+
+@dataclass(frozen=True, kw_only=True)
+class VectorColumn:
+    """How one column of vectors is released, and what was found in it.
+
+    Attributes:
+        mechanism: For the column's vectors; None where it holds none.
+        fingerprint: The bundle of a text column's words; empty for vectors.
+        counts: Sums of the counters of :class:`VectorCounts`; empty before the run.
+    """
+
+    mechanism: VectorMechanism | None
+    fingerprint: str
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def guarantee(self) -> VectorGuarantee | None:
+        """What is proven; None where there is nothing to protect."""
+        return None if self.mechanism is None else self.mechanism.guarantee(self.fingerprint)
+
+    def to_json(self) -> dict[str, Any]:
+        """Give lengths and counts as JSON-ready values."""
+        if self.mechanism is None:
+            return dict(self.counts)
+        lengths = {
+            "input_dimension": self.mechanism.input_dimension,
+            "dimension": self.mechanism.dimension,
+        }
+        return {**lengths, **self.counts}
+
+    def describe_counts(self) -> str:
+        """Say what was found in the column."""
+        counts, parts = self.counts, [f"{self.counts['released']:,} vectors released"]
+        if words := counts["known"] + counts["unknown"]:
+            parts.append(
+                f"{counts['unknown']:,} of {words:,} words unknown ({counts['unknown'] / words:.1%})"
+            )
+        named = {"texts without a known word": counts["wordless"], "null rows": counts["null"]}
+        parts += [f"{count:,} {name}" for name, count in named.items() if count]
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VectorReport:
+    """The account of one run of ``dptext vectors``.
+
+    Attributes:
+        options: The run's options as JSON-ready values.
+        embedding: The bundle of the words; None where there are no texts.
+        row_id: Where row ids come from, in words.
+        kept: Columns that pass raw.
+        remarks: What else the output tells or lacks, in sentences.
+        rows: Rows read and written; None before the run.
+        columns: The released columns.
+    """
+
+    options: Mapping[str, Any]
+    embedding: Embedding | None
+    row_id: str
+    kept: tuple[str, ...]
+    remarks: tuple[str, ...] = ()
+    rows: int | None = None
+    columns: Mapping[str, VectorColumn]
+
+    def guarantees(self) -> dict[VectorGuarantee, list[str]]:
+        """Give the columns of each guarantee."""
+        return _grouped((column.guarantee, name) for name, column in self.columns.items())
+
+    def scope(self) -> list[str]:
+        """Say what is covered and what is not."""
+        empty = [name for name, column in self.columns.items() if column.mechanism is None]
+        told = [f"Columns without a single vector, null in every row: {', '.join(empty)}."] if empty else []
+        return [*told, *table_scope(self.kept), *self.remarks]
+
+    def to_json(self) -> str:
+        """Write the report as JSON text."""
+        value = {
+            "format_version": FORMAT_VERSION,
+            "guarantees": [{"columns": n, **g.to_json()} for g, n in self.guarantees().items()],
+            "scope": self.scope(),
+            "options": dict(self.options),
+            "row_id": self.row_id,
+            "embedding": self.embedding and embedding_json(self.embedding),
+            "rows": self.rows,
+            "columns": {name: column.to_json() for name, column in self.columns.items()},
+            "versions": versions(),
+        }
+        return written(value)
+
+    def projections(self) -> str:
+        """Write the public projections, which belong to the release, as JSON text."""
+        found = _grouped((column.mechanism, name) for name, column in self.columns.items())
+        value = {
+            "format_version": FORMAT_VERSION,
+            "projections": [{"columns": names, **m.to_json()} for m, names in found.items()],
+            "versions": versions(),
+        }
+        return written(value)
+
+    def describe(self) -> str:
+        """Say guarantee, scope and counts in plain words."""
+        parts = []
+        for guarantee, names in self.guarantees().items():
+            parts += [f"Guarantee of {', '.join(names)}", guarantee.describe(), ""]
+        parts += ["Scope", *self.scope(), self.row_id]
+        if self.rows is not None:
+            counts = [f"{name}: {column.describe_counts()}" for name, column in self.columns.items()]
+            parts += ["", f"Rows: {self.rows:,}", *counts]
+        return "\n".join(parts)
+
+
+def _grouped(pairs: Iterable[tuple[KeyT | None, str]]) -> dict[KeyT, list[str]]:
+    """Group names by what they share; those without it are left out."""
+    found: dict[KeyT, list[str]] = {}
+    for key, name in pairs:
+        if key is not None:
+            found.setdefault(key, []).append(name)
+    return found

@@ -1,0 +1,1 @@
+"""Nearest words of noisy points."""

@@ -1,0 +1,293 @@
+"""Nearest words of noisy points: exact, blocked, and the same whatever the batch and thread count.
+
+A single-precision matrix product scores all words; every word whose score could still be among the best,
+given a proven bound on that product's rounding error, is scored again in double precision, by a
+reduction of its own. The answer therefore depends on the point alone, not on how BLAS cut the work.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dptext_spark.geometry.ball import rims
+from dptext_spark.search.nearest import NearestWords
+
+# A block of scores (2 MiB) stays in the cache between the product and the scan.
+POINT_BLOCK: Final = 1024
+WORD_BLOCK: Final = 512
+_SETTLE_BLOCK: Final = 4096
+_UNIT_ROUNDOFF: Final = 2.0**-24
+# A length this far off moves scores by a 32nd of a roundoff of single precision.
+_STRAY: Final = 2.0**-30
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Scan:
+    """Scores queries @ matrix.T - offsets, in single precision, and how far they can stray.
+
+    If word i is exactly as near as word j or nearer, then score i >= (score j - width j) - slack.
+
+    Attributes:
+        queries: float32 (t, n).
+        matrix: float32 (V, n).
+        offsets: float32 (V,).
+        slack: float32 (t,).
+        widths: float32 (V,); None stands for zeros.
+    """
+
+    queries: NDArray[np.float32]
+    matrix: NDArray[np.float32]
+    offsets: NDArray[np.float32]
+    slack: NDArray[np.float32]
+    widths: NDArray[np.float32] | None = None
+
+    @np.errstate(under="ignore")
+    def candidates(self, k: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Find all words that may be among the k nearest.
+
+        Returns:
+            int64 (c,) and (c,), rows of points and of words; k or more for each point.
+        """
+        best = np.full((len(self.queries), k), -np.inf, dtype=np.float32)
+        floor = np.full(len(self.queries), -np.inf, dtype=np.float32)
+        found: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]] = []
+        for start, scores in self._blocks():
+            hot = np.flatnonzero(scores.max(axis=1) >= floor)
+            if not len(hot):
+                continue
+            scores, width = scores[hot], scores.shape[1]
+            certain = scores if self.widths is None else scores - self.widths[start : start + width]
+            best[hot] = _largest(best[hot], certain)
+            floor[hot] = best[hot].min(axis=1) - self.slack[hot]
+            # Flat, for NumPy finds the nonzeros of one dimension several times as fast as of two.
+            flat = np.flatnonzero(scores >= floor[hot, None])
+            row, word = np.divmod(flat, width)
+            found.append((hot[row], word + start, scores.ravel()[flat]))
+        rows, words, reached = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        keep = reached >= floor[rows]
+        return rows[keep], words[keep]
+
+    def _blocks(self) -> Iterator[tuple[int, NDArray[np.float32]]]:
+        """Score all words, block by block in one buffer: the first word's row and scores (t, b)."""
+        buffer = np.empty((len(self.queries), min(WORD_BLOCK, len(self.matrix))), dtype=np.float32)
+        for start in range(0, len(self.matrix), WORD_BLOCK):
+            words = slice(start, start + WORD_BLOCK)
+            scores = buffer[:, : len(self.offsets[words])]
+            np.matmul(self.queries, self.matrix[words].T, out=scores)
+            scores -= self.offsets[words]
+            yield start, scores
+
+
+def _largest(best: NDArray[np.float32], scores: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Merge the k largest of each row so far (t, k), k 1 or 2, with new scores (t, b)."""
+    if best.shape[1] == 1:
+        largest: NDArray[np.float32] = np.maximum(best, scores.max(axis=1, keepdims=True))
+        return largest
+    merged = np.concatenate([best, scores], axis=1)
+    # Two passes for the largest are four times as fast as a partition.
+    rows, first = np.arange(len(merged)), merged.argmax(axis=1)
+    peaks = merged[rows, first]
+    merged[rows, first] = -np.inf
+    return np.stack([peaks, merged.max(axis=1)], axis=1)
+
+
+class _ExactNearest(NearestWords):
+    """Scan in single precision, then settle in double precision; the geometry is the subclass's."""
+
+    def __call__(self, points: NDArray[np.float64]) -> NDArray[np.int64]:
+        """See :meth:`NearestWords.__call__`."""
+        nearest = np.empty(len(points), dtype=np.int64)
+        for start in range(0, len(points), POINT_BLOCK):
+            block = slice(start, start + POINT_BLOCK)
+            nearest[block] = self._nearest(self._located(points[block]))
+        return nearest
+
+    def nearest_two(self, points: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """See :meth:`NearestWords.nearest_two`."""
+        nearest = np.empty((len(points), 2), dtype=np.int64)
+        distances = np.empty((len(points), 2))
+        for start in range(0, len(points), POINT_BLOCK):
+            block = slice(start, start + POINT_BLOCK)
+            located = self._located(points[block])
+            _, nearest[block], scores = self.settled(located, *self._scan(located).candidates(2), 2)
+            distances[block] = self.distances(located, nearest[block], scores)
+        return nearest, distances
+
+    def _nearest(self, points: NDArray[np.float64]) -> NDArray[np.int64]:
+        rows, words = self._scan(points).candidates(1)
+        contested = np.bincount(rows, minlength=len(points))[rows] > 1
+        nearest = np.empty(len(points), dtype=np.int64)
+        nearest[rows[~contested]] = words[~contested]
+        owners, winners, _ = self.settled(points, rows[contested], words[contested], 1)
+        nearest[owners] = winners[:, 0]
+        return nearest
+
+    def settled(
+        self,
+        points: NDArray[np.float64],
+        rows: NDArray[np.int64],
+        words: NDArray[np.int64],
+        k: int,
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+        """Choose the k nearest of each point's candidates in float64.
+
+        Returns:
+            The points' rows (r,), ascending, their words (r, k), nearest first, and scores (r, k).
+        """
+        scores = np.empty(len(rows))
+        for start in range(0, len(rows), _SETTLE_BLOCK):
+            part = slice(start, start + _SETTLE_BLOCK)
+            scores[part] = self._scores(points[rows[part]], words[part])
+        order = np.lexsort((words, scores, rows))
+        owners, first = np.unique(rows[order], return_index=True)
+        leaders = order[first[:, None] + np.arange(k)]
+        return owners, words[leaders], scores[leaders]
+
+    def _located(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Bring points into the form in which the other methods want them."""
+        return points
+
+    @abstractmethod
+    def _scan(self, points: NDArray[np.float64]) -> _Scan:
+        """Prepare the scores of a block of points in single precision."""
+
+    @abstractmethod
+    def _scores(self, points: NDArray[np.float64], words: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Score pairs of points and words (c,) in double precision, the nearer the less."""
+
+    @abstractmethod
+    def distances(
+        self, points: NDArray[np.float64], words: NDArray[np.int64], scores: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Distances (t, 2), ascending, of points to their two nearest words (t, 2) of these scores."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EuclideanNearest(_ExactNearest):
+    """Exact Euclidean nearest-word search over a (memory-mapped) embedding matrix.
+
+    Args:
+        vectors: float32 (V, n), C order; used in place, never copied.
+        half_norms: float32 (V,), half the squared Euclidean norm of each row.
+    """
+
+    vectors: NDArray[np.float32]
+    half_norms: NDArray[np.float32]
+
+    def _scan(self, points: NDArray[np.float64]) -> _Scan:
+        queries = points.astype(np.float32)
+        return _Scan(
+            queries=queries, matrix=self.vectors, offsets=self.half_norms, slack=self._slack(queries)
+        )
+
+    def _slack(self, queries: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Bound how far two float32 scores of one point can stray from their exact difference.
+
+        For a sum of n products in any order |computed - exact| <= gamma_n |q||y|, gamma_n =
+        n u / (1 - n u) (Higham 2002, Accuracy and Stability of Numerical Algorithms, eq. 3.5). The terms
+        added to n pay for rounding q, the half norm and the subtraction; the factor 2 for two scores.
+        """
+        longest = np.sqrt(2.0 * float(self.half_norms.max()))
+        lengths = np.sqrt(np.square(queries, dtype=np.float64).sum(axis=1))
+        bound = 2.0 * _gamma(queries.shape[1] + 4) * longest * (lengths + longest)
+        # The bound itself is rounded up on its way to float32, as are the thresholds made with it.
+        slack: NDArray[np.float32] = (bound * (1.0 + 8 * _UNIT_ROUNDOFF)).astype(np.float32)
+        return slack
+
+    def _scores(self, points: NDArray[np.float64], words: NDArray[np.int64]) -> NDArray[np.float64]:
+        vectors = self.vectors[words].astype(np.float64)
+        scores: NDArray[np.float64] = -((points - 0.5 * vectors) * vectors).sum(axis=1)
+        return scores
+
+    def distances(
+        self, points: NDArray[np.float64], words: NDArray[np.int64], scores: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        gaps = [points - self.vectors[column] for column in words.T]
+        distances: NDArray[np.float64] = np.sqrt(
+            np.stack([np.square(gap).sum(axis=1) for gap in gaps], axis=1)
+        )
+        # Words that are equally near but for rounding may come out in the other order here.
+        distances.sort(axis=1)
+        return distances
+
+
+@dataclass(frozen=True, kw_only=True)
+class HyperbolicNearest(_ExactNearest):
+    """Exact nearest-word search in the Poincaré ball, by hyperbolic distance.
+
+    Points are given as float64 (t, n + 1), the columns ln q0 and w of the point's Lorentz coordinates
+    q0 (1, w), with ln q0 >= 0 and |w|² = 1 - 1 / q0², so that no radius overflows. Where rounding left
+    them apart, q0 tells how far the point is and w in which direction.
+
+    Args:
+        vectors: float64 (V, n), C order, points of the ball; used in place, never copied.
+        space: float32 (V, n), C order, and
+        time: float32 (V,), the words' Lorentz coordinates; see :func:`hyperbolic.lorentz`.
+    """
+
+    vectors: NDArray[np.float64]
+    space: NDArray[np.float32]
+    time: NDArray[np.float32]
+
+    def _located(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Correct w where its length is not what q0 says; the bound of the scan counts on it."""
+        with np.errstate(under="ignore"):
+            lengths = np.sqrt(np.square(points[:, 1:]).sum(axis=1))
+            told = np.sqrt(-np.expm1(-2.0 * points[:, 0]))
+        strays = np.flatnonzero(np.abs(lengths - told) > _STRAY)
+        if len(strays):
+            points = points.copy()
+            points[strays, 1:] *= (told[strays] / np.maximum(lengths[strays], _STRAY))[:, None]
+        return points
+
+    def _scan(self, points: NDArray[np.float64]) -> _Scan:
+        """Score words by their Lorentz product over q0, u0 (v·w - 1), each as high as it can be.
+
+        A product of n terms strays by gamma_(n + 2) u0 at most, for |v|, |w| <= 1 and both are rounded (see
+        :meth:`EuclideanNearest._slack`); in units of u0 roundoffs, the offset strays by 2.5, the subtraction
+        by 2 and the threshold, score - width, by 2. That is below bound * u0 with bound = gamma_(n + 10),
+        which leaves half a unit for w's length and the rounding of :meth:`_scores`; hence score >= exact >=
+        score - 2 bound u0. Near the edge u0 is large: one slack for all words would keep them all.
+        """
+        with np.errstate(under="ignore"):
+            queries = points[:, 1:].astype(np.float32)
+        bound = _gamma(queries.shape[1] + 10)
+        return _Scan(
+            queries=queries,
+            matrix=self.space,
+            offsets=self.time * np.float32(1.0 - bound),
+            slack=np.zeros(len(points), dtype=np.float32),
+            widths=self.time * np.float32(2.0 * bound),
+        )
+
+    @np.errstate(under="ignore")
+    def _scores(self, points: NDArray[np.float64], words: NDArray[np.int64]) -> NDArray[np.float64]:
+        """|p - b|² / (1 - |p|²), b = w q0 / (1 + q0) the point in the ball: no difference of like numbers."""
+        vectors = self.vectors[words]
+        inward = np.exp(-np.logaddexp(0.0, points[:, 0]))  # 1 / (1 + q0)
+        gaps = vectors - points[:, 1:]
+        gaps += inward[:, None] * points[:, 1:]
+        scores: NDArray[np.float64] = np.square(gaps).sum(axis=1) / rims(vectors)
+        return scores
+
+    @np.errstate(under="ignore", divide="ignore")
+    def distances(
+        self, points: NDArray[np.float64], words: NDArray[np.int64], scores: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """2 arcsinh(sqrt(score (1 + q0) / 2)), by the logarithm of the root, which does not overflow."""
+        logs = np.log(scores) + np.logaddexp(0.0, points[:, :1]) - np.log(2.0)
+        far = np.maximum(logs, 0.0)
+        beyond = far + 2.0 * np.log1p(np.sqrt(1.0 + np.exp(-far)))
+        near = 2.0 * np.arcsinh(np.exp(0.5 * np.minimum(logs, 0.0)))
+        distances: NDArray[np.float64] = np.where(logs > 0.0, beyond, near)
+        return distances
+
+
+def _gamma(terms: int) -> float:
+    return terms * _UNIT_ROUNDOFF / (1.0 - terms * _UNIT_ROUNDOFF)

@@ -1,0 +1,56 @@
+"""The audit of a bundle's words by Spark, the way tables are sanitized."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from pyspark.sql import functions as F
+
+from dptext_spark.audit import sampling, verdict
+from dptext_spark.audit.sampling import Samples
+from dptext_spark.audit.verdict import AuditReport
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.mechanisms import Mechanism
+from dptext_spark.noise import NoiseKey
+from dptext_spark.options import AuditOptions
+from dptext_spark.spark.failures import plain_errors
+from dptext_spark.spark.frames import privatize
+from dptext_spark.spark.session import session
+
+
+def run_audit(options: AuditOptions) -> AuditReport:
+    """Run ``dptext audit``: small worlds on the driver, the bundle's words by Spark.
+
+    Raises:
+        DptextError: Options, bundle and mechanism do not go together, or the job failed.
+    """
+    return verdict.run_audit(options, bundle_sampler=sampled)
+
+
+def sampled(
+    embedding: Embedding, mechanism: Mechanism, words: NDArray[np.int64], runs: int, key: NoiseKey
+) -> Samples:
+    """Sample by Spark; see :class:`sampling.Sampler`. The counts are those of :func:`sampling.sampled`."""
+    spark = session("dptext audit")
+    rows = spark.createDataFrame(sampling.rows_of(embedding, words, runs))
+    unknown = F.array(F.lit(sampling.unknown_word(embedding)))
+    tokens = F.concat(F.array_repeat("text", F.col("times").cast("int")), unknown)
+    table = rows.repartition(4 * spark.sparkContext.defaultParallelism)
+    with plain_errors("The Spark job of the audit failed"):
+        released = privatize(
+            table.select("id", "word", tokens.alias(sampling.COLUMN)),
+            embedding=embedding,
+            mechanism=mechanism,
+            id="id",
+            tokens=sampling.COLUMN,
+            keep="word",
+            key=key,
+            salt=sampling.SALT,
+            trust_id=True,
+        )
+        last = F.size(sampling.COLUMN) - 1
+        outputs = released.select(
+            "word", last.alias("last"), F.posexplode(sampling.COLUMN).alias("place", "output")
+        )
+        tally = outputs.groupBy("word", (F.col("place") == F.col("last")).alias("unknown"), "output").count()
+        return Samples.of(embedding, words, tally.toArrow())

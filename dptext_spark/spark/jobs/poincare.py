@@ -1,0 +1,163 @@
+"""The job around the Poincaré embedding: pairs in, filtered by Spark, a bundle and its report out."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dptext_spark.config import all_of
+from dptext_spark.embedding.build import build_embedding, check_output
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.errors import ConfigError, InputError
+from dptext_spark.options import PoincareOptions
+from dptext_spark.poincare import Relations, Settings, Trainer, measure
+from dptext_spark.poincare.filtered import Filtered, Step
+from dptext_spark.poincare.picture import draw
+from dptext_spark.poincare.summary import PoincareReport
+from dptext_spark.spark.failures import plain_errors
+from dptext_spark.spark.pairs import filter_pairs, read_pairs
+from dptext_spark.spark.session import session
+
+
+def run_poincare(options: PoincareOptions) -> PoincareReport:
+    """Run ``dptext poincare``: filter with Spark, train, write bundle, text form, picture and report.
+
+    Returns:
+        The report, which lies beside the bundle too.
+
+    Raises:
+        DptextError: Options or input are wrong, or the job failed; no bundle is written then.
+    """
+    vocabulary, excluded, _ = all_of(
+        lambda: None if options.vocabulary is None else read_words(options.vocabulary),
+        lambda: [] if options.exclude is None else read_words(options.exclude),
+        lambda: _check_outputs(options),
+    )
+    found = filtered_relations(options, vocabulary, excluded)
+    names = Settings.__dataclass_fields__
+    settings = Settings(**{name: getattr(options, name) for name in names})
+    trained = Trainer(relations=found.relations, settings=settings, checkpoint=options.checkpoint).run()
+    fingerprint, picture = _write(options, found.relations, trained.vectors)
+    report = PoincareReport(
+        options=options.model_dump(mode="json", by_alias=True),
+        found=found,
+        trained=trained,
+        quality=measure(trained.vectors, found.relations),
+        fingerprint=fingerprint,
+        picture=picture,
+    )
+    options.report_path.write_text(report.to_json(), encoding="utf-8")
+    return report
+
+
+def filtered_relations(
+    options: PoincareOptions, vocabulary: Sequence[str] | None, excluded: Sequence[str]
+) -> Filtered:
+    """Read and filter the pairs of a run.
+
+    Args:
+        options: The run's.
+        vocabulary: Words of its vocabulary; None allows all.
+        excluded: Words to remove.
+
+    Raises:
+        InputError: The pairs cannot be read, or none is left.
+    """
+    spark = session("dptext poincare")
+    with plain_errors("The pairs could not be filtered"):
+        steps, table = filter_pairs(
+            read_pairs(spark, options.pairs),
+            vocabulary=vocabulary,
+            excluded=excluded,
+            min_count=options.min_count,
+            min_links=options.min_links,
+        )
+    _check_left(steps)
+    relations = Relations.of(
+        table["hyponym"].to_pylist(), table["hypernym"].to_pylist(), order=vocabulary or ()
+    )
+    cycles = relations.cycles()
+    if options.transitive_closure:
+        closed = relations.closure()
+        added = len(relations.pairs) - len(closed.pairs)
+        steps.append(Step(name="added by the transitive closure", removed=added, left=len(closed.pairs)))
+        relations = closed
+    rows = steps[0].removed + steps[0].left
+    return Filtered(rows=rows, steps=steps, cycles=cycles, relations=relations)
+
+
+def read_words(path: Path) -> list[str]:
+    """Read the words of a bundle, or of a UTF-8 file with one word a line, in their order.
+
+    Raises:
+        ConfigError: The file cannot be read.
+        BundleError: The folder is no bundle.
+    """
+    if path.is_dir():
+        words: list[str] = Embedding.open(path).words.to_pylist()
+        return words
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError):
+        raise ConfigError(
+            "A file of words cannot be read",
+            allowed="an embedding bundle, or a UTF-8 file with one word a line",
+            got=str(path),
+        ) from None
+    return [word for line in lines if (word := line.rstrip("\r"))]
+
+
+def _check_outputs(options: PoincareOptions) -> None:
+    check_output(options.output, options.overwrite)
+    written = (options.report_path, options.beside("vec"), options.beside("png"))
+    if not options.overwrite and (there := [str(path) for path in written if path.exists()]):
+        raise ConfigError(
+            "Files beside the output exist", got=", ".join(there), do="Remove them, or allow --overwrite"
+        )
+    if not options.report_path.absolute().parent.is_dir():
+        raise ConfigError("The report's folder does not exist", got=str(options.report_path))
+
+
+# Filtering
+
+
+def _check_left(steps: Sequence[Step]) -> None:
+    if steps[-1].left == 0:
+        listed = "; ".join(f"{step.left:,} {step.describe()}" for step in steps)
+        raise InputError("The filters leave no pair", got=listed, do="Loosen the filter that removes most")
+
+
+# Writing
+
+
+def _write(options: PoincareOptions, relations: Relations, vectors: NDArray[np.float64]) -> tuple[str, str]:
+    """Write the text form, the bundle made of it, and the picture; return fingerprint and picture's name."""
+    text, picture = options.beside("vec"), options.beside("png")
+    with tempfile.TemporaryDirectory(
+        prefix=".dptext-poincare-", dir=options.output.absolute().parent
+    ) as made:
+        folder = Path(made)
+        write_vectors(folder / text.name, relations.words, vectors)
+        bundle = build_embedding(
+            folder / text.name,
+            options.output,
+            geometry="poincare",
+            format="text",
+            overwrite=options.overwrite,
+        )
+        (folder / text.name).replace(text)
+        draw(vectors, relations, folder / picture.name)
+        (folder / picture.name).replace(picture)
+    return bundle.fingerprint, picture.name
+
+
+def write_vectors(path: Path, words: Sequence[str], vectors: NDArray[np.float64]) -> None:
+    """Write word2vec's text format, as gensim and ``dptext embedding`` read it, without loss."""
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        file.write(f"{len(words)} {vectors.shape[1]}\n")
+        for word, vector in zip(words, vectors.tolist(), strict=True):
+            file.write(f"{word} {' '.join(map(repr, vector))}\n")

@@ -1,0 +1,94 @@
+"""The job of ``dptext privatize``: a table's texts in, sanitized texts out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from dptext_spark.calibration import record
+from dptext_spark.calibration.record import Excerpt
+from dptext_spark.config import Release
+from dptext_spark.options import PrivatizeOptions
+from dptext_spark.privatizer import COUNTERS
+from dptext_spark.report.release import ColumnCounts, Report
+from dptext_spark.spark.distribution import BundleFiles
+from dptext_spark.spark.failures import FAILED, plain_errors
+from dptext_spark.spark.frames import Plan
+from dptext_spark.spark.table.columns import TableColumns, check_ids
+from dptext_spark.spark.table.incremental import GrowingJob
+from dptext_spark.spark.table.run import Job, column_counts
+from dptext_spark.spark.table.storage import Storage
+
+
+def run_privatize(options: PrivatizeOptions) -> Report:
+    """Run ``dptext privatize``: check, read once, write once, report.
+
+    The table appears under its name when it is complete, and not at all if the run fails. With
+    ``--incremental`` files that are new since the last run are added to it, batch by batch.
+
+    Returns:
+        The report, which lies beside the output too (unless it is a dry run).
+
+    Raises:
+        DptextError: Options or input are wrong (before any data is read), or the job failed.
+    """
+    release = Release(options)
+    columns = TableColumns(
+        text=options.text,
+        tokens=options.tokens,
+        keep=options.keep,
+        id=options.id,
+        slots=release.policy.slots_column,
+    )
+    job = (Job if options.incremental is None else GrowingJob).open("dptext privatize", options, columns)
+    report = Report(
+        calibration=_calibration(job.storage, options, release),
+        options=options.to_json(),
+        guarantee=release.guarantee,
+        policy=release.policy,
+        embedding=release.embedding,
+        release_words=release.release_words,
+        row_id=job.row_id_words,
+        kept=options.keep,
+        remarks=tuple(job.remarks),
+        columns={},
+    )
+    with plain_errors(FAILED if options.incremental is None else _CUT_OFF):
+        if isinstance(job, GrowingJob):
+            job.claim(columns, release)
+        if job.checked_id is not None:
+            check_ids(job.df, job.checked_id)
+        if options.dry_run:
+            return report
+        plan = Plan(
+            bundle=BundleFiles.send(job.df.sparkSession, release.embedding),
+            mechanism=release.mechanism,
+            noise=release.noise,
+            policy=release.policy,
+            release_words=release.release_words,
+        )
+        found = job.sanitize(columns, plan)
+    counts = column_counts(columns.sanitized, COUNTERS, found)
+    report = replace(
+        report,
+        rows=found["rows"],
+        added_rows=found.get("added_rows"),
+        columns={name: ColumnCounts(**c) for name, c in counts.items()},
+    )
+    job.write_beside("report", options.report_path, report.to_json())
+    return report
+
+
+_CUT_OFF: Final = "The Spark job failed; the output has the batches before, and the same command goes on"
+
+
+def _calibration(storage: Storage, options: PrivatizeOptions, release: Release) -> Excerpt | None:
+    if options.calibration is None:
+        return None
+    return Excerpt.of(
+        options.calibration,
+        record.read(options.calibration, storage.read),
+        embedding=release.embedding,
+        mechanism=release.mechanism,
+        release_words=release.release_words,
+    )

@@ -1,0 +1,202 @@
+"""The job of ``dptext vectors``: columns of vectors and texts in, projected noisy vectors out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, FloatType
+
+from dptext_spark.config import all_of
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.errors import ConfigError, InputError
+from dptext_spark.noise import NoiseKey, ReleaseNoise
+from dptext_spark.options import VectorsOptions
+from dptext_spark.report.vector_release import VectorColumn, VectorReport
+from dptext_spark.spark.distribution import BundleFiles
+from dptext_spark.spark.failures import plain_errors
+from dptext_spark.spark.table.columns import TableColumns, check_ids, measure
+from dptext_spark.spark.table.fields import quoted
+from dptext_spark.spark.table.run import Job, column_counts
+from dptext_spark.vectors.release import (
+    VECTOR_COUNTERS,
+    ReleasedVectors,
+    VectorMechanism,
+    VectorPrivatizer,
+    nothing_released,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnPlan:
+    """How workers release one column.
+
+    Attributes:
+        mechanism: For the column's vectors.
+        noise: The release's noise under the mechanism's law.
+        bundle: The words' vectors, for texts.
+    """
+
+    mechanism: VectorMechanism
+    noise: ReleaseNoise
+    bundle: BundleFiles | None
+
+    def open(self) -> VectorPrivatizer:
+        """Derive the projection in this process and open the bundle."""
+        embedding = None if self.bundle is None else self.bundle.open()
+        return VectorPrivatizer(mechanism=self.mechanism, noise=self.noise, embedding=embedding)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VectorPlan:
+    """The :class:`dptext_spark.spark.frames.WorkPlan` of vectors, by column."""
+
+    columns: tuple[tuple[str, ColumnPlan], ...]  # those that hold vectors
+    counters = VECTOR_COUNTERS
+
+    def open(self) -> VectorWork:
+        """Get ready in this process, once per process."""
+        return _open(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VectorWork:
+    """A worker's releases, by column."""
+
+    columns: Mapping[str, VectorPrivatizer]
+
+    def sanitize(
+        self,
+        values: pa.Array,
+        ids: pa.Array,
+        *,
+        column: str,
+        slots: pa.Array | None = None,
+        positions: NDArray[np.int64] | None = None,
+    ) -> ReleasedVectors:
+        """Release rows of one column; there are neither slots nor positions."""
+        if column not in self.columns:
+            return nothing_released(values, column)
+        return self.columns[column].sanitize(values, ids, column=column)
+
+
+@lru_cache(maxsize=8)
+def _open(plan: VectorPlan) -> VectorWork:
+    return VectorWork(columns={name: column.open() for name, column in plan.columns})
+
+
+def run_vectors(options: VectorsOptions) -> VectorReport:
+    """Run ``dptext vectors``: check, read, write once, report.
+
+    The table appears under its name when it is complete, and not at all if the run fails.
+
+    Returns:
+        The report, which lies beside the output too, as the projections do (unless it is a dry run).
+
+    Raises:
+        DptextError: Options or input are wrong (before any row is released), or the job failed.
+    """
+    key, embedding = all_of(options.noise_key, lambda: _embedding(options))
+    columns = TableColumns(text=options.text, vector=options.vector, keep=options.keep, id=options.id)
+    job = Job.open("dptext vectors", options, columns)
+    if inside := [name for name in columns.sanitized if name not in job.source.df.columns]:
+        raise InputError(
+            "Fields inside columns cannot be released as vectors",
+            allowed=", ".join(job.source.df.columns),
+            got=", ".join(inside),
+            do="Make them columns of their own before the run",
+        )
+    with plain_errors():
+        report = VectorReport(
+            options=options.to_json(),
+            embedding=embedding,
+            row_id=job.row_id_words,
+            kept=options.keep,
+            remarks=tuple(job.remarks),
+            columns=_columns(job, options, embedding),
+        )
+        if options.dry_run:
+            return report
+        plan = _plan(job, key, report)
+        types = {name: ArrayType(FloatType()) for name in options.text}
+        found = job.sanitize(columns, plan, types)
+    counts = column_counts(columns.sanitized, VECTOR_COUNTERS, found)
+    counted = {name: replace(column, counts=counts[name]) for name, column in report.columns.items()}
+    report = replace(report, rows=found["rows"], columns=counted)
+    job.write_beside("projection", options.projection_path, report.projections())
+    job.write_beside("report", options.report_path, report.to_json())
+    return report
+
+
+def _embedding(options: VectorsOptions) -> Embedding | None:
+    if options.embedding is None:
+        return None
+    embedding = Embedding.open(options.embedding)
+    if embedding.geometry != "euclidean":
+        raise ConfigError(
+            "Texts cannot be averaged in this embedding bundle",
+            allowed="a bundle of geometry euclidean",
+            got=f"geometry {embedding.geometry}",
+            do="Take another bundle",
+        )
+    VectorMechanism.of(options.parameters, embedding.dimension)
+    return embedding
+
+
+def _columns(job: Job, options: VectorsOptions, embedding: Embedding | None) -> dict[str, VectorColumn]:
+    """Say how each column is released; reads the lengths of its vectors, in the pass that checks the ids."""
+    columns = {}
+    for name, length in _lengths(job, options.vector).items():
+        mechanism = None if length is None else VectorMechanism.of(options.parameters, length)
+        columns[name] = VectorColumn(mechanism=mechanism, fingerprint="")
+    if embedding is not None:
+        mechanism = VectorMechanism.of(options.parameters, embedding.dimension)
+        column = VectorColumn(mechanism=mechanism, fingerprint=embedding.fingerprint)
+        columns |= dict.fromkeys(options.text, column)
+    return columns
+
+
+def _lengths(job: Job, names: Sequence[str]) -> dict[str, int | None]:
+    """Find the one length of each column's vectors; None where there are none.
+
+    Raises:
+        InputError: A column has vectors of different lengths or of length 0, or the ids are wrong.
+    """
+    measures = [bound(F.array_size(quoted(name))) for name in names for bound in (F.min, F.max)]
+    if job.checked_id is not None:
+        found = check_ids(job.df, job.checked_id, *measures)
+    else:
+        found = measure(job.df, *measures) if measures else []
+    bounds = dict(zip(names, zip(found[::2], found[1::2], strict=True), strict=True))
+    wrong = [f"{name}: {low} to {high}" for name, (low, high) in bounds.items() if low != high or low == 0]
+    if wrong:
+        raise InputError(
+            "Columns have vectors of unequal lengths, or empty ones",
+            allowed="one length above 0 in each column, or null in place of a vector",
+            got="; ".join(wrong),
+        )
+    return {name: low for name, (low, _) in bounds.items()}
+
+
+def _plan(job: Job, key: NoiseKey, report: VectorReport) -> VectorPlan:
+    bundle = BundleFiles.send(job.df.sparkSession, report.embedding) if report.embedding else None
+    plans = {
+        name: ColumnPlan(
+            mechanism=column.mechanism,
+            noise=ReleaseNoise.of(
+                key,
+                salt=job.options.salt,
+                law=column.mechanism.law(),
+                fingerprint=column.fingerprint,
+            ),
+            bundle=bundle if column.fingerprint else None,
+        )
+        for name, column in report.columns.items()
+        if column.mechanism is not None
+    }
+    return VectorPlan(columns=tuple(plans.items()))

@@ -1,0 +1,191 @@
+"""Is-a pairs, read and filtered by Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import pyarrow as pa
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from dptext_spark.errors import InputError
+from dptext_spark.poincare.filtered import Step
+from dptext_spark.text.tokens import stop_words
+
+# A column of a TSV, in its order; a table's are found by these names.
+_COLUMNS: Final = ("hyponym", "hypernym", "count")
+# What is known of a word.
+_FLAGS: Final = ("known", "stop", "excluded")
+
+
+def read_pairs(spark: SparkSession, path: str) -> DataFrame:
+    """Read is-a pairs: ``hyponym`` string, ``hypernym`` string, ``count`` bigint or null.
+
+    A file that ends in .parquet, or a folder, is Parquet with these column names. Anything else is a text of
+    tab-separated fields, .gz too, with a header line or without.
+
+    Raises:
+        InputError: The input cannot be read, or has no such columns.
+    """
+    try:
+        name = path.rstrip("/").lower()
+        text = name.endswith((".tsv", ".tsv.gz", ".txt", ".txt.gz"))
+        return _read_text(spark, path) if text else _read_table(spark, path)
+    except (PySparkException, Py4JJavaError):
+        raise InputError(
+            f"The pairs {path} cannot be read",
+            allowed="Parquet, or tab-separated text named .tsv, .tsv.gz, .txt or .txt.gz",
+        ) from None
+
+
+def _read_table(spark: SparkSession, path: str) -> DataFrame:
+    table = spark.read.parquet(path)
+    if missing := [name for name in _COLUMNS[:2] if name not in table.columns]:
+        raise InputError(
+            f"The pairs {path} lack columns",
+            allowed="columns hyponym, hypernym and, if there is one, count",
+            got=f"no {' and no '.join(missing)}",
+        )
+    count = F.col("count") if "count" in table.columns else F.lit(None)
+    return table.select("hyponym", "hypernym", count.cast("bigint").alias("count"))
+
+
+def _read_text(spark: SparkSession, path: str) -> DataFrame:
+    lines = spark.read.text(path)
+    first = lines.head()
+    header = first["value"] if first else ""
+    names = header.rstrip("\r").split("\t")
+    headed = names[1:2] == ["hypernym"]
+    if headed:
+        lines = lines.filter(F.col("value") != header)
+    position = names.index("count") if headed and "count" in names else 2
+    counted = len(names) > position if not headed else "count" in names
+    fields = F.split(F.regexp_replace("value", "\r$", ""), "\t")
+    # A count that is none makes the row unusable: -1 marks it.
+    number = F.coalesce(F.get(fields, F.lit(position)).try_cast("bigint"), F.lit(-1))
+    return lines.select(
+        F.get(fields, F.lit(0)).alias("hyponym"),
+        F.get(fields, F.lit(1)).alias("hypernym"),
+        (number if counted else F.lit(None).cast("bigint")).alias("count"),
+    )
+
+
+def filter_pairs(
+    rows: DataFrame,
+    *,
+    vocabulary: Sequence[str] | None,
+    excluded: Sequence[str],
+    min_count: int,
+    min_links: int,
+) -> tuple[list[Step], pa.Table]:
+    """Filter is-a pairs, and count what each filter removes.
+
+    Args:
+        rows: ``hyponym``, ``hypernym``, ``count``; rows of the same pair are added up.
+        vocabulary: Both ends must be among these words; None allows all.
+        excluded: Words to remove, beside the stop words.
+        min_count: Fewest occurrences of a pair; pairs without any count pass.
+        min_links: Words in this many distinct pairs or fewer are removed, once.
+
+    Returns:
+        The steps, and the pairs that are left: ``hyponym``, ``hypernym``.
+
+    Source: Feyisetan et al. 2019, section V-E.
+    """
+    facts = _facts(rows.sparkSession, vocabulary, excluded)
+    judged = _judged(_merged(rows), facts, open_vocabulary=vocabulary is None, min_count=min_count).persist()
+    try:
+        totals = judged.groupBy("verdict").agg(F.count("*").alias("pairs"), F.sum("rows").alias("rows"))
+        steps = _steps({row["verdict"]: row for row in totals.collect()}, min_count)
+        kept = judged.filter(F.col("verdict") == _KEPT).select("hyponym", "hypernym")
+        linked = _linked(kept, min_links).toArrow()
+    finally:
+        judged.unpersist()
+    name = f"pairs with a word of {min_links} links or fewer"
+    return [*steps, _step(name, steps[-1].left, linked.num_rows)], linked
+
+
+_UNUSABLE, _SELF, _UNKNOWN, _RARE, _STOP, _EXCLUDED, _KEPT = range(7)
+
+
+def _merged(rows: DataFrame) -> DataFrame:
+    """Add up the rows of each pair; all unusable ones become a single pair of nulls."""
+    usable = F.lit(True)
+    for end in _COLUMNS[:2]:
+        # \s does not know all separators of Unicode, and a bundle takes no control characters.
+        usable &= F.coalesce(F.col(end).rlike(r"^[^\s\p{Z}\p{Cc}]+$"), F.lit(False))
+    usable &= F.coalesce(F.col("count") >= 0, F.lit(True))
+    ends = [F.when(usable, F.col(end)).alias(end) for end in _COLUMNS[:2]]
+    count = F.when(usable, F.col("count")).alias("count")
+    return (
+        rows.select(*ends, count)
+        .groupBy(*_COLUMNS[:2])
+        .agg(F.sum("count").alias("count"), F.count("*").alias("rows"))
+    )
+
+
+def _facts(spark: SparkSession, vocabulary: Sequence[str] | None, excluded: Sequence[str]) -> DataFrame:
+    """Say of each word that a filter knows whether it is ``known``, a ``stop`` word, ``excluded``."""
+    known, stop, out = set(vocabulary or ()), stop_words(), set(excluded)
+    words = sorted(known | stop | out)
+    groups = zip(_FLAGS, (known, stop, out), strict=True)
+    columns = {name: [word in group for word in words] for name, group in groups}
+    return spark.createDataFrame(pa.table({"word": words, **columns}))
+
+
+def _judged(pairs: DataFrame, facts: DataFrame, *, open_vocabulary: bool, min_count: int) -> DataFrame:
+    """Add to each pair the ``verdict``: the first filter that removes it, or that it is kept."""
+    for end in _COLUMNS[:2]:
+        renamed = facts.select(*(F.col(name).alias(f"{end}_{name}") for name in ("word", *_FLAGS)))
+        pairs = pairs.join(F.broadcast(renamed), F.col(end) == F.col(f"{end}_word"), "left")
+
+    def of_either(flag: str, absent: bool, wanted: bool) -> Column:
+        ends = [F.coalesce(F.col(f"{end}_{flag}"), F.lit(absent)) == wanted for end in _COLUMNS[:2]]
+        return ends[0] | ends[1]
+
+    verdict = (
+        F.when(F.col("hyponym").isNull(), _UNUSABLE)
+        .when(F.col("hyponym") == F.col("hypernym"), _SELF)
+        .when(F.lit(not open_vocabulary) & of_either("known", absent=False, wanted=False), _UNKNOWN)
+        .when(F.col("count") < min_count, _RARE)
+        .when(of_either("stop", absent=False, wanted=True), _STOP)
+        .when(of_either("excluded", absent=False, wanted=True), _EXCLUDED)
+        .otherwise(_KEPT)
+    )
+    return pairs.select("hyponym", "hypernym", "rows", verdict.alias("verdict"))
+
+
+def _steps(found: Mapping[int, Row], min_count: int) -> list[Step]:
+    """Write the steps down: rows up to the merging of repeated pairs, pairs after it."""
+    rows, pairs = ({verdict: row[unit] for verdict, row in found.items()} for unit in ("rows", "pairs"))
+    steps = []
+    left = sum(rows.values())
+    for verdict, name in ((_UNUSABLE, "rows that are not two words"), (_SELF, "rows of a word with itself")):
+        steps.append(_step(name, left, left - rows.get(verdict, 0)))
+        left = steps[-1].left
+    distinct = sum(count for verdict, count in pairs.items() if verdict > _SELF)
+    steps.append(_step("rows of a pair that was there before", left, distinct))
+    for verdict, name in (
+        (_UNKNOWN, "pairs with a word outside the vocabulary"),
+        (_RARE, f"pairs seen fewer than {min_count} times"),
+        (_STOP, "pairs with a stop word"),
+        (_EXCLUDED, "pairs with an excluded word"),
+    ):
+        steps.append(_step(name, steps[-1].left, steps[-1].left - pairs.get(verdict, 0)))
+    return steps
+
+
+def _step(name: str, before: int, left: int) -> Step:
+    return Step(name=name, removed=before - left, left=left)
+
+
+def _linked(pairs: DataFrame, min_links: int) -> DataFrame:
+    """Remove the pairs of words with few links, once: what this leaves with few links stays."""
+    ends = pairs.select(F.explode(F.array("hyponym", "hypernym")).alias("word"))
+    few = ends.groupBy("word").count().filter(F.col("count") <= min_links)
+    for end in _COLUMNS[:2]:
+        pairs = pairs.join(few.select(F.col("word").alias(end)), end, "left_anti")
+    return pairs.select("hyponym", "hypernym")

@@ -1,0 +1,1 @@
+"""Tables: read, sanitized, and written whole or not at all."""

@@ -1,0 +1,144 @@
+"""Fields of a table by name: columns, and what lies inside them.
+
+A field inside a column is named by its path: ``payload.message`` in a struct, ``turns[].text`` in every
+element of an array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+
+from dptext_spark.text.nested import ELEMENTS, Route
+
+Step = str | None
+"""A struct's field by name; None, written ``[]``, stands for the elements of an array."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Field:
+    """A column, or a field inside one.
+
+    Attributes:
+        name: As the user writes it.
+        path: The steps from the row to it; the first is its column.
+        data_type: What it holds.
+    """
+
+    name: str
+    path: tuple[Step, ...]
+    data_type: DataType
+
+    @classmethod
+    def find(cls, schema: StructType, name: str) -> list[Field]:
+        """Read a name in every way that the table allows: names may hold dots and brackets themselves."""
+        paths = dict.fromkeys(_paths(schema, f".{name}"))
+        return [cls(name=name, path=path, data_type=_type_at(schema, path)) for path in paths]
+
+    @property
+    def column(self) -> Column:
+        """The field as a column expression; there is none through an array."""
+        first, *rest = [step for step in self.path if step is not None]
+        column = quoted(first)
+        for step in rest:
+            column = column.getField(step)
+        return column
+
+    def holds(self, other: Field) -> bool:
+        """Say whether the other one is this one, or lies inside."""
+        return other.path[: len(self.path)] == self.path
+
+    def route(self, schema: StructType) -> Route:
+        """Number the steps by the fields of ``schema``, which has this field."""
+        around = [_type_at(schema, self.path[:depth]) for depth in range(len(self.path))]
+        return tuple(
+            ELEMENTS if step is None else data_type.fieldNames().index(step)
+            for step, data_type in zip(self.path, around, strict=True)
+        )
+
+
+def _paths(data_type: DataType, name: str) -> Iterator[tuple[Step, ...]]:
+    """Find every way from here to what is left of a name."""
+    if not name:
+        yield ()
+    elif isinstance(data_type, ArrayType):
+        if name.startswith("[]"):
+            yield from ((None, *rest) for rest in _paths(data_type.elementType, name[2:]))
+    elif isinstance(data_type, StructType):
+        for field in data_type.fields:
+            if name.startswith(f".{field.name}"):
+                inside = _paths(field.dataType, name[1 + len(field.name) :])
+                yield from ((field.name, *rest) for rest in inside)
+
+
+def _type_at(data_type: Any, path: Sequence[Step]) -> Any:
+    for step in path:
+        data_type = data_type.elementType if step is None else data_type[step].dataType
+    return data_type
+
+
+def field_names(data_type: DataType, name: str = "") -> Iterator[str]:
+    """Name all fields that have no fields themselves, in the table's order."""
+    if isinstance(data_type, StructType):
+        for field in data_type.fields:
+            yield from field_names(field.dataType, f"{name}.{field.name}" if name else field.name)
+    elif isinstance(data_type, ArrayType) and isinstance(data_type.elementType, ArrayType | StructType):
+        yield from field_names(data_type.elementType, f"{name}[]")
+    else:
+        yield name
+
+
+def prune(data_type: Any, paths: Collection[Sequence[Step]]) -> Any:
+    """Leave in a type what some path leads to, and what is around it."""
+    if () in paths:
+        return data_type
+    if isinstance(data_type, ArrayType):
+        return ArrayType(prune(data_type.elementType, [p[1:] for p in paths]), data_type.containsNull)
+    fields = []
+    for field in data_type.fields:
+        if inside := [tuple(path[1:]) for path in paths if path[0] == field.name]:
+            kept = prune(field.dataType, inside)
+            fields.append(StructField(field.name, kept, field.nullable, field.metadata))
+    return StructType(fields)
+
+
+def pruned(column: Column, data_type: Any, wanted: Any) -> Column:
+    """Leave in a column what its pruned type has; null stays null."""
+    if wanted == data_type:
+        return column
+    if isinstance(wanted, ArrayType):
+        inner = data_type.elementType
+        return F.transform(column, lambda element: pruned(element, inner, wanted.elementType))
+    fields = [
+        pruned(column.getField(f.name), data_type[f.name].dataType, f.dataType).alias(f.name)
+        for f in wanted.fields
+    ]
+    return F.when(column.isNotNull(), F.struct(*fields))
+
+
+def quoted(name: str) -> Column:
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
+def names_a_map(schema: StructType, name: str) -> bool:
+    """Say whether a name begins with that of a map, whose entries have no names."""
+    begins = (name[:end] for end in range(1, len(name)))
+    return any(
+        isinstance(field.data_type, MapType) for begin in begins for field in Field.find(schema, begin)
+    )
+
+
+def is_repeated(schema: StructType, field: Field, exact: bool) -> bool:
+    """Say whether a struct on the way has another field of the same name; without ``exact`` in any case."""
+    for depth, step in enumerate(field.path):
+        if step is not None:
+            names = _type_at(schema, field.path[:depth]).fieldNames()
+            forms = names if exact else [name.lower() for name in names]
+            if forms.count(step if exact else step.lower()) > 1:
+                return True
+    return False

@@ -1,0 +1,207 @@
+"""A table that grows: files that are new since the last run are added to the output, exactly once.
+
+Spark's Structured Streaming knows which files were taken: it writes down the files of a batch before the
+batch runs, and after a crash it gives the same batch again. The files that a batch adds bear its number, so
+what a crash left of it is found and removed; once its counts are written the batch is not run again. The
+output is a plain Parquet folder: no reader has to know of any of this.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql.types import DataType
+
+from dptext_spark.config import Release
+from dptext_spark.errors import ConfigError
+from dptext_spark.options import PrivatizeOptions
+from dptext_spark.spark.table.columns import NO_TYPES, TableColumns, WorkPlan
+from dptext_spark.spark.table.run import Job
+from dptext_spark.spark.table.storage import Storage, literal
+
+# Options that change neither which words come out nor where; the bundle counts by its fingerprint.
+_FREE: Final = {
+    "batch-files",
+    "calibration",
+    "compression",
+    "dry-run",
+    "embedding",
+    "incremental",
+    "overwrite",
+    "report",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """The folder that knows what is in the output.
+
+    It holds ``dptext.json``, what the release is made of; ``batches/N.json``, the counts of batch N, which
+    say that the batch is in the output; and ``stream/``, Spark's own account of files and batches.
+
+    Attributes:
+        path: The folder.
+        storage: Where it lies.
+    """
+
+    path: str
+    storage: Storage
+
+    @classmethod
+    def of(cls, storage: Storage, options: PrivatizeOptions) -> Checkpoint:
+        """The checkpoint that the options name."""
+        return cls(path=str(options.incremental).rstrip("/"), storage=storage)
+
+    @property
+    def stream(self) -> str:
+        """Where Spark keeps its account."""
+        return f"{self.path}/stream"
+
+    @property
+    def _record(self) -> str:
+        return f"{self.path}/dptext.json"
+
+    @property
+    def begun(self) -> bool:
+        """Whether a release has it already."""
+        return self.storage.exists(self._record)
+
+    def claim(self, release: dict[str, Any], *, write: bool) -> None:
+        """Check that the checkpoint is of this release; write down that it is where it is new.
+
+        Raises:
+            ConfigError: It is of another release.
+        """
+        release = json.loads(json.dumps(release))
+        if self.begun:
+            known = json.loads(self.storage.read(self._record))
+            if other := sorted(n for n in {*known, *release} if known.get(n) != release.get(n)):
+                raise ConfigError(
+                    f"The checkpoint {self.path} is of a release with other options, key, bundle or columns",
+                    got=", ".join(other),
+                    do="Go on with those it began with, or choose another --incremental and --output",
+                )
+        elif write:
+            self._put(self._record, release)
+
+    def has(self, batch: int) -> bool:
+        """Say whether a batch is in the output."""
+        return self.storage.exists(self._account(batch))
+
+    def add(self, batch: int, counts: dict[str, int]) -> None:
+        """Write down that a batch is in the output."""
+        self._put(self._account(batch), counts)
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """Give the counts of the batches in the output."""
+        found = self.storage.matches(f"{literal(self.path)}/batches/*.json")
+        return {path: json.loads(self.storage.read(path)) for path in found}
+
+    def _account(self, batch: int) -> str:
+        return f"{self.path}/batches/{batch:06d}.json"
+
+    def _put(self, path: str, value: dict[str, Any]) -> None:
+        """Write a file that is there whole or not at all."""
+        self.storage.write(f"{path}.part", json.dumps(value, indent=2) + "\n")
+        self.storage.rename(f"{path}.part", path)
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Keep another run out while this one works.
+
+        Raises:
+            JobError: Another run is at work.
+        """
+        return self.storage.locked(f"{self.path}/lock", "Another run works with this checkpoint")
+
+
+class GrowingJob(Job):
+    """One run that adds the files that are new."""
+
+    options: PrivatizeOptions
+
+    @classmethod
+    def check_output(cls, storage: Storage, options: Any) -> None:
+        """Refuse an output that is not the checkpoint's.
+
+        Raises:
+            ConfigError: There is an output without a checkpoint, or a checkpoint without its output.
+        """
+        checkpoint = Checkpoint.of(storage, options)
+        if not checkpoint.begun:
+            super().check_output(storage, options)
+        elif checkpoint.counts() and not storage.exists(options.output):
+            raise ConfigError(
+                f"The output {options.output}, to which new files are to be added, is gone",
+                do=f"Bring it back, or remove the checkpoint {checkpoint.path} as well to begin anew",
+            )
+
+    def claim(self, columns: TableColumns, release: Release) -> None:
+        """Check that the checkpoint is of this release; a new one becomes so, unless it is a dry run.
+
+        Raises:
+            ConfigError: It is of another release, or the input is no folder.
+        """
+        values = {name: value for name, value in self.options.to_json().items() if name not in _FREE}
+        identity = {
+            **values,
+            "input": self.storage.real(self.options.input),
+            "output": self.storage.real(self.options.output),
+            # Keyed hashes: they tell nothing without the key.
+            "key": release.key.seal(""),
+            "where": release.key.seal(self.options.where or ""),
+            "bundle": release.embedding.fingerprint,
+            "release-words": release.release_words,
+            "columns": columns.schema(self.source.df.schema).jsonValue(),
+        }
+        self.source.stream(None)
+        Checkpoint.of(self.storage, self.options).claim(identity, write=not self.options.dry_run)
+
+    def sanitize(
+        self, columns: TableColumns, plan: WorkPlan, types: Mapping[str, DataType] = NO_TYPES
+    ) -> Mapping[str, Any]:
+        """Sanitize the files that are new, batch by batch.
+
+        Returns:
+            The sums of all batches so far, as an observation has them, and ``added_rows``, those of this run.
+
+        Raises:
+            JobError: Spark or the file system failed, or another run is at work.
+        """
+        checkpoint, table = Checkpoint.of(self.storage, self.options), self.source.df.schema
+
+        def add(batch: DataFrame, number: int) -> None:
+            if checkpoint.has(number):  # the run before was cut off just after
+                return
+            observation = Observation("dptext")
+            result = columns.sanitize_selected(batch, table, plan, types=types, observation=observation)
+            self._append(result, f"batch-{number:06d}")
+            checkpoint.add(number, {name: count or 0 for name, count in observation.get.items()})
+
+        with checkpoint.alone():
+            before = checkpoint.counts()
+            stream = replace(self, source=self.source.stream(self.options.batch_files))
+            selected = columns.select(stream.df, stream.row_id)
+            query = selected.writeStream.foreachBatch(add).option("checkpointLocation", checkpoint.stream)
+            query.trigger(availableNow=True).start().awaitTermination()
+            after = checkpoint.counts()
+        sums = Counter({"rows": 0, "added_rows": 0})
+        for path, counts in after.items():
+            sums.update(counts)
+            sums["added_rows"] += 0 if path in before else counts["rows"]
+        return sums
+
+    def _append(self, result: DataFrame, name: str) -> None:
+        """Add rows to the output in files whose names begin with ``name``; those that bear it go."""
+        folders = "".join("/*" for _ in self.partitions)
+        for path in self.storage.matches(f"{literal(self.options.output)}{folders}/{name}-*"):
+            self.storage.delete(path)
+        # Hadoop's committer adds whatever finished tasks left there, those of a killed run too.
+        self.storage.delete(f"{self.options.output}/_temporary")
+        writer = self.writer(result).option("mapreduce.output.basename", name)
+        writer.mode("append").parquet(self.options.output)

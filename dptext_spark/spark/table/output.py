@@ -1,0 +1,123 @@
+"""A table takes its name when it is whole, and from the one run that may give it.
+
+Beside an output ``NAME`` lies, while a run writes it, the folder ``.NAME.APPLICATION-RANDOM.part``: in it
+``claim``, without which the run publishes nothing; ``table``, what it writes; and for a moment ``old``, the
+table that it replaces. A run that is killed leaves the folder, and nobody can tell that from one at work. So
+another run with the same output goes on only if it was told to replace what is there; then it moves the
+folder away, and with it the claim of a run that lives after all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final
+from uuid import uuid4
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
+from dptext_spark.errors import ConfigError, JobError
+from dptext_spark.spark.table.storage import Storage, literal
+
+_ENDING: Final = ".part"
+
+
+def check_unfinished(storage: Storage, output: str, *, but: str = "") -> None:
+    """Refuse an output that another run is writing, or was killed over.
+
+    Args:
+        storage: Where it lies.
+        output: The table's path.
+        but: The folder of this run.
+
+    Raises:
+        ConfigError: There is such a run's folder.
+    """
+    if others := _unfinished(storage, output, but):
+        raise ConfigError(
+            f"Another run is writing the output {output}, or was killed while it did",
+            got=", ".join(others),
+            do="Wait until it has ended; if it has, replace what it left with --overwrite",
+        )
+
+
+def write_whole(
+    storage: Storage, output: str, write: Callable[[str], None], *, run: str, overwrite: bool
+) -> None:
+    """Write a table under a hidden name and rename it.
+
+    Args:
+        storage: Where it goes.
+        output: The table's path.
+        write: Writes the table to the path that it is given.
+        run: Names the run; without a dot.
+        overwrite: Replace a table of that name, and take over from other runs with this output.
+
+    Raises:
+        ConfigError: Another run is writing the output.
+        JobError: Another run took over, or the file system refused.
+    """
+    parent, name = _parent_and_name(storage, output)
+    mine = f"{parent}/.{name}.{run}-{uuid4().hex[:8]}{_ENDING}"
+    claim, table, old = f"{mine}/claim", f"{mine}/table", f"{mine}/old"
+    try:
+        # The claim before the look at others: of two runs that begin at once one at least sees the other.
+        storage.write(claim, "")
+        if overwrite:
+            _take_over(storage, output, mine)
+        else:
+            check_unfinished(storage, output, but=mine)
+        try:
+            write(table)
+        except (PySparkException, Py4JJavaError):
+            _check_claim(storage, claim, output)
+            raise
+        _check_claim(storage, claim, output)
+        _put_in_place(storage, table, output, old, overwrite=overwrite)
+    finally:
+        storage.delete(mine)
+
+
+def _parent_and_name(storage: Storage, output: str) -> tuple[str, str]:
+    parent, _, name = storage.qualified(output).rpartition("/")
+    return parent, name
+
+
+def _unfinished(storage: Storage, output: str, but: str) -> list[str]:
+    """The folders of other runs with this output."""
+    parent, name = _parent_and_name(storage, output)
+    found = storage.matches(f"{literal(parent)}/.{literal(name)}.*{_ENDING}")
+    # No dots in the run's name: NAME.v2 is another output.
+    own = re.compile(rf"\.{re.escape(name)}\.[^./]+{re.escape(_ENDING)}")
+    return [path for path in found if path != but and own.fullmatch(path.rpartition("/")[2])]
+
+
+def _take_over(storage: Storage, output: str, mine: str) -> None:
+    for other in _unfinished(storage, output, mine):
+        # It was killed after it had moved the old table away.
+        if storage.exists(f"{other}/old") and not storage.exists(output):
+            storage.rename(f"{other}/old", output)
+        away = f"{mine}/{other.rpartition('/')[2]}"
+        storage.rename(other, away)
+        storage.delete(away)
+
+
+def _check_claim(storage: Storage, claim: str, output: str) -> None:
+    if not storage.exists(claim):
+        raise JobError(
+            f"Another run took over the output {output}, and this one wrote nothing",
+            do="Give one output to one run at a time",
+        )
+
+
+def _put_in_place(storage: Storage, table: str, output: str, old: str, *, overwrite: bool) -> None:
+    replaced = overwrite and storage.exists(output)
+    if replaced:
+        storage.rename(output, old)
+    try:
+        storage.rename(table, output)
+    except BaseException:
+        if replaced:
+            storage.rename(old, output)
+        raise

@@ -1,0 +1,69 @@
+"""Fields inside Arrow columns: taken out as flat arrays, and put back in their place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dptext_spark.text.words import list_offsets
+
+ELEMENTS: Final = -1
+"""The step of a route from an array to its elements; other steps number the fields of a struct."""
+
+Route = tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leaves:
+    """What a field holds in all rows of a column, flat.
+
+    Attributes:
+        values: The field's values; null also where a struct around it is null.
+        rows: int64 (values,), the row of each value.
+        positions: int64 (values, arrays on the route), its place in each array, the outermost first.
+    """
+
+    values: pa.Array
+    rows: NDArray[np.int64]
+    positions: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, column: pa.Array, route: Route) -> Leaves:
+        """Take a field out of a column; the empty route is the column itself."""
+        rows = np.arange(len(column))
+        positions = np.empty((len(column), 0), dtype=np.int64)
+        for step in route:
+            children = column.flatten()  # of the rows of a slice, under the nulls of the column
+            if step == ELEMENTS:
+                offsets = list_offsets(column)
+                parents = np.repeat(np.arange(len(column)), np.diff(offsets))
+                places = np.arange(offsets[-1]) - offsets[parents]
+                rows, positions = rows[parents], np.column_stack([positions[parents], places])
+            column = children if step == ELEMENTS else children[step]
+        return cls(values=column, rows=rows, positions=positions)
+
+    def sum_by_row(self, counts: NDArray[np.int64], rows: int) -> NDArray[np.int64]:
+        """int64 (rows,): add up the values' counts in each row."""
+        return np.bincount(self.rows, weights=counts, minlength=rows).astype(np.int64)
+
+
+def put(column: pa.Array, route: Route, values: pa.Array) -> pa.Array:
+    """Give the column with other values in the place that :meth:`Leaves.of` took them from."""
+    if not route:
+        return values
+    step, *rest = route
+    children = column.flatten()
+    nulls = column.is_null()
+    if step == ELEMENTS:
+        elements = put(children, tuple(rest), values)
+        kind = pa.LargeListArray if pa.types.is_large_list(column.type) else pa.ListArray
+        offsets = pa.array(list_offsets(column), pa.int64() if kind is pa.LargeListArray else pa.int32())
+        return kind.from_arrays(offsets, elements, mask=nulls)
+    children[step] = put(children[step], tuple(rest), values)
+    # The children of a null struct are null, whatever its type says of them.
+    fields = [field.with_nullable(True) for field in column.type]
+    return pa.StructArray.from_arrays(children, fields=fields, mask=nulls)

@@ -1,0 +1,206 @@
+"""Arrow columns as arrays of words, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from dptext_spark.errors import InputError
+from dptext_spark.text.policies import PLACEHOLDER
+from dptext_spark.text.tokens import tokenize
+
+# Bytes of text held as Python strings at once; a longer row is a slice of its own.
+SLICE_BYTES: Final = 1 << 20
+
+Kind = Literal["text", "tokens"]
+
+
+def column_kind(data_type: pa.DataType, column: str) -> Kind:
+    """Tell a text column from a token column.
+
+    Raises:
+        InputError: The type is neither.
+    """
+    if pa.types.is_string(data_type) or pa.types.is_large_string(data_type):
+        return "text"
+    if pa.types.is_list(data_type) or pa.types.is_large_list(data_type):
+        inner = data_type.value_type
+        if pa.types.is_string(inner) or pa.types.is_large_string(inner):
+            return "tokens"
+    raise InputError(
+        f"Column {column} cannot be sanitized", allowed="string, list<string>", got=str(data_type)
+    )
+
+
+def check_unicode(values: pa.Array, column: str) -> None:
+    """Refuse strings that are not UTF-8: Parquet and Spark do not check what is in a string column.
+
+    Raises:
+        InputError: A string is not valid UTF-8.
+    """
+    try:
+        values.validate(full=True)
+    except pa.ArrowInvalid:  # its text is left out of the chain: it belongs to the data
+        raise InputError(
+            f"Column {column} has strings that are not valid UTF-8", do="Repair them before the job"
+        ) from None
+
+
+def id_bytes(ids: pa.Array) -> list[bytes]:
+    """Encode row ids for the noise's context: equal numbers of different widths give equal bytes.
+
+    Raises:
+        InputError: The type is neither integer nor string, or an id is null.
+    """
+    kind = ids.type
+    if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        raise InputError("The row ids have the wrong type", allowed="integer, string", got=str(kind))
+    if ids.null_count:
+        raise InputError("Row ids must not be null", got=f"{ids.null_count} nulls in one batch of rows")
+    return [str(value).encode() for value in ids.to_pylist()]
+
+
+def slices(values: pa.Array) -> Iterator[slice]:
+    """Cut rows into runs of about ``SLICE_BYTES`` of text, one row at least."""
+    strings = values if column_kind(values.type, "") == "text" else values.flatten()
+    sizes = pc.fill_null(pc.binary_length(strings), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    ends = np.cumsum(sizes + 1)
+    if strings is not values:
+        ends = np.concatenate([[0], ends])[list_offsets(values)[1:]]
+    start = 0
+    while start < len(values):
+        done = int(ends[start - 1]) if start else 0
+        stop = max(start + 1, int(np.searchsorted(ends, done + SLICE_BYTES)))
+        yield slice(start, stop)
+        start = stop
+
+
+def list_offsets(lists: pa.ListArray) -> NDArray[np.int64]:
+    """int64 (rows + 1,), where each row's elements start in ``lists.flatten()``."""
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
+    return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Words:
+    """The words of some rows of a column, flattened and dictionary-encoded.
+
+    Attributes:
+        distinct: The distinct words, as they stand in the rows.
+        codes: int64 (words,), index into ``distinct``; -1 for a null element.
+        offsets: int64 (rows + 1,), where each row's words start.
+        null_rows: bool (rows,).
+        data_type: The column's Arrow type.
+        content: The column's strings, from which the rows' bytes are read.
+        content_offsets: int64 (rows + 1,), where each row's strings start in ``content``.
+    """
+
+    distinct: pa.StringArray
+    codes: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+    null_rows: NDArray[np.bool_]
+    data_type: pa.DataType
+    content: pa.LargeStringArray
+    content_offsets: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, values: pa.Array) -> Words:
+        """Read a column of texts or token lists."""
+        is_text = column_kind(values.type, "") == "text"
+        lists = _tokenized(values) if is_text else values
+        strings = values if is_text else values.flatten()
+        encoded = lists.flatten().cast(pa.string()).dictionary_encode()
+        return cls(
+            distinct=encoded.dictionary,
+            codes=encoded.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False),
+            offsets=list_offsets(lists),
+            null_rows=values.is_null().to_numpy(zero_copy_only=False),
+            data_type=values.type,
+            content=strings.cast(pa.large_string()),
+            content_offsets=np.arange(len(values) + 1) if is_text else list_offsets(values),
+        )
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    @property
+    def kind(self) -> Kind:
+        """Whether the column holds texts or token lists."""
+        return column_kind(self.data_type, "")
+
+    @cached_property
+    def rows(self) -> NDArray[np.int64]:
+        """int64 (words,), the row of each word."""
+        return np.repeat(np.arange(len(self.null_rows)), np.diff(self.offsets))
+
+    def flag(self, test: Callable[[str], bool]) -> NDArray[np.bool_]:
+        """bool (words,): apply a test once per distinct word; null elements give False."""
+        flags = np.array([*map(test, self.distinct.to_pylist()), False], dtype=np.bool_)
+        return flags[self.codes]  # code -1, a null element, picks the last entry
+
+    def count(self, flags: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """int64 (rows,): how many words of each row are flagged."""
+        return np.bincount(self.rows[flags], minlength=len(self.null_rows))
+
+    def row_words(self) -> Iterator[list[str | None]]:
+        """Give each row's words as Python strings, for policies that look at a row whole."""
+        words = self.distinct.take(pa.array(self.codes, mask=self.codes < 0)).to_pylist()
+        return (words[a:b] for a, b in zip(self.offsets[:-1], self.offsets[1:], strict=True))
+
+    @cached_property
+    def _bytes(self) -> tuple[NDArray[np.int64], NDArray[np.int64], memoryview]:
+        filled = self.content.fill_null("")
+        _, offsets, data = filled.buffers()
+        bounds = np.frombuffer(offsets, np.int64)[filled.offset :][: len(filled) + 1]
+        lengths = np.diff(bounds)
+        lengths[self.content.is_null().to_numpy(zero_copy_only=False)] = -1
+        return lengths, bounds, memoryview(data or b"")
+
+    def row_content(self, row: int) -> tuple[bytes, memoryview]:
+        """A row's content for the noise's context: its strings' lengths (-1 for null) and bytes."""
+        lengths, bounds, data = self._bytes
+        start, stop = self.content_offsets[row], self.content_offsets[row + 1]
+        return lengths[start:stop].astype("<i8").tobytes(), data[bounds[start] : bounds[stop]]
+
+    def assemble(
+        self,
+        released: NDArray[np.int64],
+        vocabulary: pa.StringArray,
+        *,
+        raw: NDArray[np.bool_],
+        drop: NDArray[np.bool_],
+    ) -> pa.Array:
+        """Build the sanitized column, of the input's type.
+
+        Args:
+            released: int64 (words,), rows of ``vocabulary``; -1 puts the placeholder.
+            vocabulary: The words that may be released.
+            raw: bool (words,), words that pass as they are.
+            drop: bool (words,), words that are left out.
+        """
+        used = np.unique(released[released >= 0])
+        pool = pa.concat_arrays(
+            [vocabulary.take(pa.array(used)), pa.array([PLACEHOLDER], pa.string()), self.distinct]
+        )
+        index = np.where(released >= 0, np.searchsorted(used, released), len(used))
+        index[raw] = len(used) + 1 + self.codes[raw]
+        words = pool.take(pa.array(index[~drop], mask=(raw & (self.codes < 0))[~drop]))
+        offsets = np.concatenate([[0], np.cumsum(~drop)])[self.offsets]
+        lists = pa.LargeListArray.from_arrays(
+            pa.array(offsets), words.cast(pa.large_string()), mask=pa.array(self.null_rows)
+        )
+        if self.kind == "text":
+            lists = pc.binary_join(lists, pa.scalar(" ", pa.large_string()))
+        return lists.cast(self.data_type)
+
+
+def _tokenized(texts: pa.Array) -> pa.ListArray:
+    words = [None if text is None else tokenize(text) for text in texts.to_pylist()]
+    return pa.array(words, type=pa.list_(pa.string()))

@@ -1,0 +1,1 @@
+"""Vectors, and texts as averages of word vectors, released as projected noisy vectors."""

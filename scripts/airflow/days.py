@@ -1,0 +1,289 @@
+"""Run the DAG of scripts/airflow/dag.py for days that end well and days that must not.
+
+    scripts/test-airflow
+
+Every run is `airflow dags test` with a database, a home and data of its own in a temporary folder; Spark is
+this project's, in local mode. Bytes are compared under names without the random part that Spark gives files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import psutil
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from dptext_spark.demo import GLOVE, QUERIES
+from dptext_spark.embedding.build import build_embedding
+from tests.helpers.cluster import PATIENCE, Wrong, environment, expect, wait_for
+from tests.helpers.comparison import content, settled
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+DAG: Final = "dptext_privatize"
+SETTINGS: Final = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "4"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Airflow:
+    """An Airflow of its own, and the DAG's data.
+
+    Attributes:
+        command: Its executable.
+        folder: Where everything goes.
+    """
+
+    command: Path
+    folder: Path
+
+    @property
+    def output(self) -> Path:
+        """The sanitized table."""
+        return self.folder / "sanitized"
+
+    def prepare(self) -> None:
+        """Make Airflow's database, and what every run needs."""
+        (self.folder / "dags").mkdir()
+        shutil.copy(ROOT / "scripts" / "airflow" / "dag.py", self.folder / "dags")
+        settings = [f"{name} {value}" for name, value in SETTINGS.items()]
+        defaults = (ROOT / "conf" / "spark-defaults.conf").read_text()
+        (self.folder / "spark.conf").write_text("\n".join([defaults, *settings, ""]))
+        key = self.folder / "release.key"
+        key.touch(mode=0o600)
+        key.write_bytes(os.urandom(32))
+        build_embedding(GLOVE, self.folder / "bundle")
+        self._run("db", "migrate")
+
+    def day(self, day: str, queries: pa.Table) -> None:
+        """Put a day's partition of the input."""
+        file = self.folder / "messages" / f"dt={day}" / "part.parquet"
+        file.parent.mkdir(parents=True)
+        pq.write_table(queries, file)
+
+    def run(
+        self, day: str, meanwhile: Callable[[int], None] = lambda _: None, **params: Any
+    ) -> tuple[int, str]:
+        """Run the DAG for a day.
+
+        Args:
+            day: The logical date.
+            meanwhile: Called with the process's id while it runs.
+            params: The DAG's, beside those that say where its files are.
+
+        Returns:
+            Exit code and log.
+        """
+        places = {"input": "messages", "output": "sanitized", "properties": "spark.conf"}
+        places |= {name: name for name in ("reports", "bundle", "calibrations")}
+        places |= {"key_file": "release.key"}
+        values: dict[str, Any] = {name: str(self.folder / place) for name, place in places.items()}
+        values |= {"jobs": str(ROOT / "jobs"), "calibrated_words": 50, **params}
+        log = self.folder / f"{day}.log"
+        with log.open("wb") as file:
+            arguments = [str(self.command), "dags", "test", DAG, day, "--conf", json.dumps(values)]
+            process = subprocess.Popen(arguments, env=self._environment(), stdout=file, stderr=file)
+            try:
+                meanwhile(process.pid)
+                code = process.wait(timeout=1200)
+            finally:
+                for member in _family(process.pid):
+                    member.kill()
+        return code, log.read_text(errors="replace")
+
+    def states(self, day: str) -> dict[str, str]:
+        """The state of every task in the last run of a day."""
+        answer = self._run("tasks", "states-for-dag-run", DAG, day, "--output", "json")
+        return {task["task_id"]: task["state"] for task in json.loads(answer)}
+
+    def _run(self, *arguments: str) -> str:
+        done = subprocess.run(
+            [self.command, *arguments], env=self._environment(), capture_output=True, text=True, check=False
+        )
+        expect(done.returncode == 0, f"airflow {' '.join(arguments)}:\n{done.stdout}{done.stderr}")
+        return done.stdout
+
+    def _environment(self) -> dict[str, str]:
+        spark = Path(sys.executable).parent  # where its spark-submit is
+        found = environment()
+        return {
+            **{name: value for name, value in found.items() if not name.startswith("AIRFLOW")},
+            "PATH": f"{spark}:{found['PATH']}",
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "AIRFLOW_HOME": str(self.folder / "home"),
+            "AIRFLOW__CORE__DAGS_FOLDER": str(self.folder / "dags"),
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            # Four attempts of a task: with fewer, a Python worker that dies takes the job with it.
+            "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[2,4]"}),
+        }
+
+    def partition(self, day: str) -> dict[str, Any]:
+        """The content of the files of a day's partition."""
+        return {name: content(file) for name, file in settled(self.output / f"dt={day}").items()}
+
+    def untouched(self, but: str) -> dict[str, tuple[int, str]]:
+        """Time of change and content of every file of the table that is not of this day."""
+        files = sorted(self.output.rglob("*")) if self.output.exists() else []
+        return {
+            str(file): (file.stat().st_mtime_ns, _sha256(file))
+            for file in files
+            if file.is_file() and f"dt={but}" not in file.parts
+        }
+
+
+def _sha256(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _family(pid: int) -> list[psutil.Process]:
+    with suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        return [*process.children(recursive=True), process]
+    return []
+
+
+def queries(ids_from: int, copies: int = 1) -> pa.Table:
+    """The demo's queries, the given number of times, with ids of their own."""
+    table = pa.concat_tables([pq.read_table(QUERIES)] * copies)
+    ids = pa.array(range(ids_from, ids_from + len(table)))
+    return table.set_column(table.column_names.index("id"), "id", ids)
+
+
+def with_unknown_words(table: pa.Table) -> pa.Table:
+    """The same queries with every third word's letters doubled."""
+    doubled = [
+        " ".join(
+            re.sub(r"(\w)", r"\1\1", word) if n % 3 == 0 else word for n, word in enumerate(text.split())
+        )
+        for text in table["text"].to_pylist()
+    ]
+    return table.set_column(table.column_names.index("text"), "text", pa.array(doubled))
+
+
+def good_day(airflow: Airflow) -> str:
+    """The first day: the bundle is new."""
+    day = "2026-01-01"
+    given = queries(0)
+    airflow.day(day, given)
+    code, log = airflow.run(day)
+    expect(code == 0, log)
+    expect(set(airflow.states(day).values()) == {"success"}, f"states {airflow.states(day)}")
+    released = pq.read_table(airflow.output / f"dt={day}")
+    expect(sorted(released["id"].to_pylist()) == given["id"].to_pylist(), "rows are not those of the input")
+    report = json.loads((airflow.folder / "reports" / f"dt={day}.json").read_text())
+    changed = report["columns"]["text"]["replaced"]
+    same = pc.sum(pc.equal(released.sort_by("id")["text"], given["text"])).as_py()
+    expect(same < len(given) / 2, f"{same} of {len(given)} texts came out as they went in")
+    return f"calibrated; {len(released):,} rows, {changed:,} words replaced; report within bounds"
+
+
+def bad_day(airflow: Airflow) -> str:
+    """A day of words that the bundle lacks: the run fails, the other days stay."""
+    day = "2026-01-02"
+    airflow.day(day, with_unknown_words(queries(10_000)))
+    before = airflow.untouched(day)
+    code, log = airflow.run(day)
+    states = airflow.states(day)
+    expect(code != 0, "airflow said that all is well")
+    expect(states["calibrate"] == "skipped", "calibrated again, although the bundle is the same")
+    expect((states["privatize"], states["check_report"]) == ("success", "failed"), f"states {states}")
+    expect(airflow.untouched(day) == before, "another day's partition changed")
+    return f"calibrate skipped; check_report failed: {_reason(log)}"
+
+
+def killed_day(airflow: Airflow) -> str:
+    """A day whose driver is killed in its first attempt, and that day once more."""
+    day = "2026-01-03"
+    airflow.day(day, queries(20_000, copies=12))
+    before = airflow.untouched(day)
+    driver: list[int] = []
+
+    def kill(airflow_process: int) -> None:
+        """Kill the driver when a task of it writes."""
+        writing = f".dt={day}.*.part"
+
+        def at_work() -> list[psutil.Process]:
+            if not any(file for part in airflow.output.glob(writing) for file in part.rglob("*.parquet")):
+                return []
+            return [process for process in _family(airflow_process) if process.name() == "java"]
+
+        process = wait_for(at_work, "privatize did not come to its writing", 900)[0]
+        process.kill()
+        process.wait(PATIENCE)
+        driver.append(process.pid)
+        expect(not (airflow.output / f"dt={day}").exists(), "the killed attempt left an output")
+
+    code, log = airflow.run(day, kill)
+    expect(driver and code == 0, log)
+    attempts = log.count("starting task_id=privatize")
+    expect(attempts == 2, f"{attempts} attempts")
+    expect(airflow.states(day)["privatize"] == "success", f"states {airflow.states(day)}")
+    retried = airflow.partition(day)
+    hidden = [path.name for path in airflow.output.iterdir() if not path.name.startswith("dt=")]
+    expect(not hidden, f"left behind: {hidden}")
+    code, log = airflow.run(day)
+    expect(code == 0, log)
+    expect(retried and airflow.partition(day) == retried, "the retry and a run without a fault differ")
+    expect(airflow.untouched(day) == before, "another day's partition changed")
+    return "kill -9 of the driver, 2nd attempt success; run again undisturbed: the same bytes"
+
+
+def weak_day(airflow: Airflow) -> str:
+    """An epsilon that lets words be themselves: nothing may be released."""
+    day = "2026-01-04"
+    airflow.day(day, queries(90_000))
+    code, log = airflow.run(day, epsilon=40.0)
+    states = airflow.states(day)
+    expect(code != 0, "airflow said that all is well")
+    expect(states["calibrate"] == "success", "not calibrated, although epsilon is new")
+    expect(states["check_protection"] == "failed", f"states {states}")
+    expect(not (airflow.output / f"dt={day}").exists(), "the day was released")
+    return f"check_protection failed: {_reason(log)}; nothing written"
+
+
+def _reason(log: str) -> str:
+    found = re.search(r"AirflowFailException: ([^\n]+)", log)
+    return found[1].strip() if found else "no AirflowFailException in the log"
+
+
+DAYS: Final = {
+    "a good day, and a new bundle": good_day,
+    "a bad day": bad_day,
+    "a retry": killed_day,
+    "too little noise": weak_day,
+}
+
+
+@click.command()
+@click.argument("airflow", type=click.Path(path_type=Path, exists=True, resolve_path=True))
+def main(airflow: Path) -> None:
+    """Run all days with this executable of Airflow; the exit code is 1 when one ends as it should not."""
+    faults = 0
+    with tempfile.TemporaryDirectory(prefix="dptext-airflow-") as folder:
+        own = Airflow(command=airflow, folder=Path(folder))
+        own.prepare()
+        for name, run in DAYS.items():
+            try:
+                result = run(own)
+            except (Wrong, TimeoutError, subprocess.TimeoutExpired) as error:
+                faults += 1
+                result = f"WRONG: {error}"
+            click.echo(f"{name:30} {result}")
+    sys.exit(faults > 0)
+
+
+if __name__ == "__main__":
+    main()

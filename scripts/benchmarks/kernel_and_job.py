@@ -1,0 +1,236 @@
+"""Measures the job against its search kernel and the machine's sgemm rate, all in one run.
+
+    python scripts/benchmarks/kernel_and_job.py [--words 13900000] [--mechanism laplace] [--epsilon 15]
+
+Takes the novels and the 33,860 x 300 embedding from $DPTEXT_DATA (default ../shared/data). Rates are
+sums over one single-threaded process per core, as Spark runs them; kernel and sgemm are measured
+before and after the job. Prints JSON: report its ratios, the seconds belong to the machine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from threadpoolctl import threadpool_limits
+
+from dptext_spark import Embedding, Laplace, NoiseKey, build_embedding
+from dptext_spark.noise import ReleaseNoise, to_uniform
+from dptext_spark.privatizer import CHUNK
+from dptext_spark.text.words import Words
+
+DATA = Path(os.environ.get("DPTEXT_DATA", "../shared/data"))
+CORES = len(os.sched_getaffinity(0))
+SECONDS = 20.0
+
+
+def paragraphs(target: Path, words: int | None) -> int:
+    """Write the novels as one row a paragraph; give the number of words as the job counts them."""
+    novels = pq.read_table(DATA / "novels_98" / "novels_98.parquet", columns=["text"])["text"]
+    texts = pc.list_flatten(pc.split_pattern_regex(novels.combine_chunks(), r"\r?\n(?:\r?\n)+"))
+    texts = texts.filter(pc.greater(pc.utf8_length(texts), 0)).cast(pa.string())
+    counts = np.concatenate(
+        [np.diff(Words.of(texts[i : i + 5000]).offsets) for i in range(0, len(texts), 5000)]
+    )
+    rows = len(texts) if words is None else int(np.searchsorted(np.cumsum(counts), words)) + 1
+    target.mkdir()
+    # Several files, so that every core has partitions to read.
+    for part, start in enumerate(range(0, rows, -(-rows // (8 * CORES)))):
+        stop = min(start + -(-rows // (8 * CORES)), rows)
+        table = pa.table({"id": pa.array(range(start, stop)), "text": texts[start:stop]})
+        pq.write_table(table, target / f"part-{part:03}.parquet")
+    return int(counts[:rows].sum())
+
+
+def _repeat(step: Callable[[], int], seconds: float) -> float:
+    """Run a step for some seconds; give its work per second."""
+    with threadpool_limits(1):
+        step()
+        done, start = 0, time.perf_counter()
+        while time.perf_counter() - start < seconds:
+            done += step()
+        return done / (time.perf_counter() - start)
+
+
+def sgemm_flops(seconds: float) -> float:
+    """Single-threaded sgemm rate of large square matrices, flop/s."""
+    a, b = np.ones((2, 2048, 2048), dtype=np.float32)
+    out = np.empty_like(a)
+
+    def step() -> int:
+        np.matmul(a, b, out=out)
+        return 2 * 2048**3
+
+    return _repeat(step, seconds)
+
+
+def kernel_tokens(bundle: Path, epsilon: float, seconds: float) -> float:
+    """Single-threaded rate of the search kernel alone, tokens/s, on points noisy as in the job."""
+    embedding = Embedding.open(bundle, verify=False)
+    points = _points(embedding, epsilon)
+    search = Laplace(epsilon=epsilon).bind(embedding, embedding.releasable).search
+
+    def step() -> int:
+        search(points)
+        return len(points)
+
+    return _repeat(step, seconds)
+
+
+def noise_tokens(bundle: Path, epsilon: float, seconds: float) -> float:
+    """Single-threaded rate of drawing noise alone, tokens/s: cipher, normals, radius; no search."""
+    embedding = Embedding.open(bundle, verify=False)
+
+    def step() -> int:
+        return len(_points(embedding, epsilon))
+
+    return _repeat(step, seconds)
+
+
+def _points(embedding: Embedding, epsilon: float) -> np.ndarray[Any, Any]:
+    mechanism = Laplace(epsilon=epsilon)
+    release = ReleaseNoise.of(
+        NoiseKey(b"b" * 32), salt="", law=mechanism.law(), fingerprint=embedding.fingerprint
+    )
+    per_word = mechanism.uniforms_per_word(embedding.dimension)
+    column = release.column("text", purpose="word", words_per_position=per_word)
+    words = np.empty((CHUNK, per_word), dtype=np.uint64)
+    for row in range(0, CHUNK, 64):  # rows of 64 words: about a paragraph
+        column.fill(words[row : row + 64], column.row_key(str(row).encode(), (b"",)), 0)
+    bound = mechanism.bind(embedding, embedding.releasable)
+    return bound.points(np.arange(CHUNK) * 13 % embedding.releasable, to_uniform(words)[:, :-1])
+
+
+def on_all_cores(function: Callable[..., float], *arguments: Any) -> float:
+    """Run a rate in one process per core at once; give the sum of the rates."""
+    with ProcessPoolExecutor(CORES, mp_context=get_context("spawn")) as pool:
+        return sum(future.result() for future in [pool.submit(function, *arguments) for _ in range(CORES)])
+
+
+class Memory(threading.Thread):
+    """Samples the memory of a process tree; MB, peaks by role."""
+
+    def __init__(self, root: int) -> None:
+        super().__init__(daemon=True)
+        self.root, self.stop = root, threading.Event()
+        self.peaks: dict[str, float] = defaultdict(float)
+
+    def run(self) -> None:
+        while not self.stop.wait(2.0):
+            root = psutil.Process(self.root)
+            maps = [size for p in [root, *root.children(recursive=True)] if (size := self._sample(p))]
+            if maps:
+                self._peak(f"matrix PSS, sum over driver and workers, {len(maps)} in all", sum(maps))
+
+    def _sample(self, process: psutil.Process) -> int:
+        """Note a process's memory; give the bytes of the matrix that it accounts for, if it maps it."""
+        try:
+            role, memory = _role(process), process.memory_full_info()
+            parts = process.memory_maps(grouped=False) if role in ("driver", "worker") else []
+        except psutil.Error:  # it ended meanwhile
+            return 0
+        self._peak(f"{role} RSS", memory.rss)
+        self._peak(f"{role} PSS", memory.pss)
+        matrix = [part for part in parts if part.path.endswith("vectors.npy")]
+        if role == "worker":
+            self._peak("worker USS (private)", memory.uss)
+            self._peak("matrix private per worker", sum(part.private_dirty for part in matrix))
+        return sum(part.pss for part in matrix)
+
+    def _peak(self, name: str, value: float) -> None:
+        self.peaks[name] = max(self.peaks[name], value / 2**20)
+
+
+def _role(process: psutil.Process) -> str:
+    if process.name() == "java":
+        return "JVM"
+    command = process.cmdline()
+    if "pyspark.daemon" not in command:
+        return "driver"
+    parent = process.parent()
+    return "worker" if parent is not None and "pyspark.daemon" in parent.cmdline() else "worker daemon"
+
+
+def run_job(command: list[str]) -> tuple[float, dict[str, float]]:
+    """Run a job; give its seconds, and its peaks of memory in MB by role."""
+    start = time.perf_counter()
+    job = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    memory = Memory(job.pid)
+    memory.start()
+    if job.wait():
+        sys.exit(f"the job failed with exit code {job.returncode}")
+    seconds = time.perf_counter() - start
+    memory.stop.set()
+    memory.join()
+    return seconds, memory.peaks
+
+
+@click.command()
+@click.option("--words", type=int, help="take about that many words; default: all of the novels")
+@click.option("--epsilon", default=15.0)
+@click.argument("options", nargs=-1)
+def main(words: int | None, epsilon: float, options: tuple[str, ...]) -> None:
+    """Measure the job against the search kernel under laplace noise, and that against sgemm.
+
+    OPTIONS, after --, go to the job: -- --mechanism exponential --truncate 4. Default: --mechanism laplace.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        bundle, table, output = (Path(folder, name) for name in ("bundle", "novels", "sanitized"))
+        embedding = build_embedding(DATA / "glove_840b_300d_33k" / "vectors.npy", bundle)
+        flops = 2 * embedding.releasable * embedding.dimension
+        tokens = paragraphs(table, words)
+        sgemm, kernel = (
+            [on_all_cores(sgemm_flops, SECONDS)],
+            [on_all_cores(kernel_tokens, bundle, epsilon, SECONDS)],
+        )
+        noise = on_all_cores(noise_tokens, bundle, epsilon, SECONDS)
+        command = [
+            *(sys.executable, "-m", "dptext_spark.cli", "privatize", "--input", str(table)),
+            *("--output", str(output), "--embedding", str(bundle), "--text", "text", "--id", "id"),
+            *("--epsilon", str(epsilon), *(options or ("--mechanism", "laplace"))),
+        ]
+        seconds, peaks = run_job(command)
+        kernel.append(on_all_cores(kernel_tokens, bundle, epsilon, SECONDS))
+        sgemm.append(on_all_cores(sgemm_flops, SECONDS))
+        report = json.loads(Path(f"{output}.report.json").read_text())["columns"]["text"]
+        perturbed = report["replaced"] + report["unchanged"]
+        matrix = embedding.vectors.nbytes / 2**20
+    # Sampled while workers start, shares are of different moments: take those of all processes.
+    shares = [v for k, v in sorted(peaks.items()) if k.startswith("matrix PSS, sum")]
+    result = {
+        "cores": CORES,
+        "words": tokens,
+        "perturbed words": perturbed,
+        "sgemm, Gflop/s, before and after": [round(s / 1e9, 1) for s in sgemm],
+        "kernel, tokens/s, before and after": [round(k) for k in kernel],
+        "job, all words/s end to end with Spark's start": round(tokens / seconds),
+        "job, perturbed words/s": round(perturbed / seconds),
+        "job (perturbed words) / kernel": round(perturbed / seconds / np.mean(kernel), 3),
+        "kernel / sgemm": round(np.mean(kernel) * flops / np.mean(sgemm), 3),
+        "noise / whole token": round(np.mean(perturbed / seconds) / noise, 3),
+        "matrix, MB": round(matrix, 1),
+        "matrix PSS over all processes / matrix": round(shares[-1] / matrix, 3) if shares else None,
+        "peak memory, MB": {name: round(value, 1) for name, value in sorted(peaks.items())},
+    }
+    click.echo(json.dumps(result, indent=2))
+
+
+if __name__ == "__main__":
+    main()

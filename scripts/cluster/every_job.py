@@ -1,0 +1,200 @@
+"""Submit every job to a standalone cluster, and compare its output with that of ``dptext`` on this machine.
+
+    scripts/test-cluster
+
+Master and two workers run on loopback. The driver has the package as a zip, its libraries as a packed
+environment and an empty working folder; the workers get both through Spark. All see the folders of input and
+output; for the workers the driver's folder (bundle, key, package), the checkout's and each other's are empty.
+
+Every command runs twice with the same words, as ``dptext JOB ...`` and as ``spark-submit jobs/JOB.py ...``:
+reports name their paths, and must be equal to the byte as well.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import click
+import pyarrow.parquet as pq
+
+from dptext_spark.demo import GLOVE, MAMMALS, QUERIES
+from tests.helpers.cluster import QUICK_JAVA, Cluster, can_hide, environment
+from tests.helpers.comparison import compared
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+PACKAGE: Final = ROOT / "dist" / "cluster"
+FILES: Final = 8
+JOBS: Final = ("embedding", "privatize", "vectors", "calibrate", "poincare", "audit")
+
+# What `dptext` sets on one machine, and what decides how many files a table has.
+_SPLITTING: Final = {
+    "spark.sql.files.minPartitionNum": str(8 * (os.cpu_count() or 1)),
+    "spark.sql.shuffle.partitions": str(4 * (os.cpu_count() or 1)),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Places:
+    """Where things are.
+
+    Attributes:
+        driver: The submitting host's own folder.
+        shared: What all hosts see: ``input`` and ``output``.
+    """
+
+    driver: Path
+    shared: Path
+
+    def fill(self) -> None:
+        """Put package, key and input where they belong."""
+        shutil.copytree(PACKAGE, self.driver)
+        shutil.copy(GLOVE, self.driver)
+        libraries = self.driver / "environment"
+        libraries.mkdir()
+        subprocess.run(["tar", "-xzf", f"{libraries}.tar.gz", "-C", libraries], check=True)
+        key = self.driver / "release.key"
+        key.touch(mode=0o600)
+        key.write_bytes(os.urandom(32))
+        queries = self.shared / "input" / "queries"
+        queries.mkdir(parents=True)
+        shutil.copy(MAMMALS, self.shared / "input")
+        # Several files, so that every worker has some to read.
+        table = pq.read_table(QUERIES)
+        for part in range(FILES):
+            own = table.take(list(range(part, len(table), FILES)))
+            pq.write_table(own, queries / f"part-{part}.parquet")
+
+    def jobs(self) -> Iterator[Job]:
+        """Every job, in an order in which they can run."""
+        own, input, output = self.driver, self.shared / "input", self.shared / "output"
+        bundle = f"--embedding {own}/bundle/glove-50d"
+        table = f"{bundle} --input {input}/queries --key-file {own}/release.key"
+        words = f"{bundle} --words 200 --runs 200"
+        yield Job("embedding", own / "bundle", f"{own}/{GLOVE.name} --output {own}/bundle/glove-50d")
+        yield Job("privatize", output / "privatize", f"{table} --output {output}/privatize/table")
+        yield Job("vectors", output / "vectors", f"{table} --output {output}/vectors/table")
+        yield Job("calibrate", output / "calibrate", f"{words} --output {output}/calibrate/tables")
+        pairs = f"--pairs {input}/{MAMMALS.name} --epochs 20"
+        yield Job("poincare", own / "poincare", f"{pairs} --output {own}/poincare/mammals")
+        yield Job("audit", output / "audit", f"{bundle} --runs 4000 --report {output}/audit/report.json")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A command, the folder that it writes to, and its options beside those of its configuration file."""
+
+    name: str
+    output: Path
+    options: str
+
+    def run(self, places: Places) -> subprocess.CompletedProcess[str]:
+        """Run it on this machine."""
+        command = [str(Path(sys.executable).with_name("dptext")), self.name, *self.arguments(places)]
+        env = environment() | {"JAVA_TOOL_OPTIONS": QUICK_JAVA}
+        return subprocess.run(
+            command, cwd=places.shared, env=env, capture_output=True, text=True, check=False
+        )
+
+    def submit(self, places: Places, cluster: Cluster) -> subprocess.CompletedProcess[str]:
+        """Run it with spark-submit."""
+        own = places.driver
+        conf = _SPLITTING | {
+            "spark.executor.memory": "512m",
+            "spark.pyspark.python": "./environment/bin/python",
+            "spark.pyspark.driver.python": f"{own}/environment/bin/python",
+        }
+        settings = f"--properties-file {own}/conf/spark-defaults.conf"
+        sent = f"--py-files {own}/dptext_spark.zip --archives {own}/environment.tar.gz#environment"
+        script = f"{own}/jobs/{self.name}.py"
+        return cluster.submit(*f"{settings} {sent} {script}".split(), *self.arguments(places), conf=conf)
+
+    def arguments(self, places: Places) -> list[str]:
+        """All its options."""
+        return ["--config", f"{places.driver}/conf/{self.name}.toml", *self.options.split()]
+
+
+def compare_all(folder: Path, places: Places, names: Sequence[str]) -> bool:
+    """Run the jobs of these names in both ways, print a line for each, and say whether all is equal."""
+    hidden = [places.driver, folder / "local", *(ROOT / name for name in ("dptext_spark", "jobs", "dist"))]
+    hidden.append(Path(sys.executable).parent)
+    (folder / "local").mkdir()
+    quick = {"JAVA_TOOL_OPTIONS": QUICK_JAVA}
+    with Cluster(folder / "cluster", workers=2, cores=1, memory="1g", hidden=hidden, env=quick) as cluster:
+        click.echo(f"{'job':<12}{'local':>7}{'cluster':>9}  compared")
+        jobs = [job for job in places.jobs() if not names or job.name in (*names, "embedding")]
+        equal = [compare(job, places, cluster, folder / "local" / job.name) for job in jobs]
+        click.echo()
+        for host in cluster.hosts:
+            click.echo(held(host))
+        left = sorted(path.name for path in cluster.driver.iterdir())
+        click.echo(f"drivers' working folder: {', '.join(left) or 'empty'}")
+    return all(equal) and not left
+
+
+def compare(job: Job, places: Places, cluster: Cluster, aside: Path) -> bool:
+    """Run a job here, take away what it wrote, and run it on the cluster."""
+    line = f"{job.name:<12}"
+    runs = (partial(job.run, places), partial(job.submit, places, cluster))
+    for run, width in zip(runs, (7, 9), strict=True):
+        job.output.mkdir(parents=True)
+        start = time.monotonic()
+        done = run()
+        if done.returncode != 0:
+            click.echo(f"{job.name} FAILED\n{shlex.join(done.args)}\n{done.stdout}{done.stderr}")
+            return False
+        line += f"{time.monotonic() - start:{width - 2}.0f} s"
+        if not aside.exists():
+            job.output.rename(aside)
+    different, said = compared(aside, job.output)
+    click.echo(f"{line}  {said}: {'DIFFERENT' if different else 'equal'}")
+    for name in different:
+        click.echo(f"  {name}")
+    return not different
+
+
+def held(host: Path) -> str:
+    """Say what a host got."""
+    executors = [path for path in (host / "work").glob("app-*/*") if path.is_dir()]
+    copies = [path for path in (host / "tmp" / f"dptext-spark-{os.getuid()}").glob("*") if path.is_dir()]
+    return f"{host.name}: {len(executors)} executors, {len(copies)} copy of the bundle"
+
+
+@click.command()
+@click.argument("jobs", nargs=-1, type=click.Choice(JOBS))
+def main(jobs: Sequence[str]) -> None:
+    """Submit JOBS (all by default) and compare; the exit code is 1 where anything differs."""
+    # Ended by a signal, everything is stopped all the same.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    folder = Path(tempfile.mkdtemp(prefix="dptext-test-cluster-")).resolve()
+    keep = False
+    try:
+        if not can_hide(folder):
+            raise click.ClickException(
+                "The driver's files cannot be hidden from the workers: unshare --mount is refused here. "
+                "Run as root, or where user namespaces are allowed."
+            )
+        places = Places(driver=folder / "submit", shared=folder / "shared")
+        places.fill()
+        keep = not compare_all(folder, places, jobs)
+    finally:
+        if not keep:
+            shutil.rmtree(folder)
+    if keep:
+        click.echo(f"Not equal. All files are in {folder}.", err=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,231 @@
+"""Look for canaries in all that runs of ``dptext privatize`` leave, and show that the look finds them.
+
+    scripts/leaks
+
+Three jobs run on a standalone cluster, their logs at DEBUG and nothing compressed: one that ends well, one
+that fails over a private word, and one that leaks in each place by options and settings not meant for it.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+import urllib.request
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import click
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dptext_spark.demo import GLOVE, QUERIES
+from dptext_spark.embedding.build import build_embedding
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.mechanisms import Laplace
+from dptext_spark.noise import NoiseKey
+from tests.helpers.canaries import found, key_forms, text_forms
+from tests.helpers.cluster import QUICK_JAVA, Cluster, wait_for
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+WORD: Final = "qzcanaryword"
+ID: Final = "qzcanaryid"
+OTHER: Final = "qzcanaryother"
+PLANTED: Final = "qzplanted"
+SENTENCE: Final = "please play the quiet canary song about seven lonely lighthouses in march"
+
+LOGGING: Final = """\
+rootLogger.level = debug
+rootLogger.appenderRef.stderr.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{HH:mm:ss} %p %c: %m%n%ex
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scene:
+    """A cluster, and where its jobs leave something.
+
+    Attributes:
+        folder: Where everything lies.
+        cluster: Two hosts with an executor each.
+        key: The key of the release.
+    """
+
+    folder: Path
+    cluster: Cluster
+    key: NoiseKey
+
+    @property
+    def table(self) -> Path:
+        """The private table."""
+        return self.folder / "private" / "table.parquet"
+
+    @property
+    def bundle(self) -> Path:
+        """The embedding bundle."""
+        return self.folder / "private" / "bundle"
+
+    def fill(self) -> None:
+        """Write key, bundle and a table with canaries in every row."""
+        key_file = self.table.with_name("release.key")
+        self.table.parent.mkdir()
+        key_file.touch(mode=0o600)
+        key_file.write_bytes(self.key.secret)
+        build_embedding(GLOVE, self.bundle)
+        table = pq.read_table(QUERIES, columns=["id", "text"])
+        texts = [f"{text} {WORD} {SENTENCE}" for text in table["text"].to_pylist()]
+        ids = [f"{ID}-{number}" for number in table["id"].to_pylist()]
+        others = [f"{OTHER} {number}" for number in range(len(ids))]
+        pq.write_table(pa.table({"id": ids, "text": texts, "other": others}), self.table)
+        (self.folder / "log4j2.properties").write_text(LOGGING)
+
+    def places(self, name: str) -> dict[str, list[Path]]:
+        """What a job of this name leaves, by kind."""
+        hosts, run = self.cluster.hosts, self.folder / name
+        return {
+            "output": [run / "out"],
+            "report": [run / "out.report.json"],
+            "driver's log (DEBUG)": [run / "driver.log"],
+            "executors' logs (DEBUG)": [f for host in hosts for f in host.glob("work/*/*/std*")],
+            "daemons' logs": sorted(self.cluster.folder.glob("*.log")),
+            "event log": [run / "events"],
+            "UI's environment page": [run / "pages"],
+            "temporary folders": [run / "tmp", self.cluster.driver, *(host / "tmp" for host in hosts)],
+            "working folders": [f for host in hosts for f in host.glob("work/*/*") if f.is_dir()],
+        }
+
+    def run(self, name: str, *options: str, conf: Mapping[str, str] | None = None) -> int:
+        """Run a job, and keep its pages of the UI; gives the exit code."""
+        run = self.folder / name
+        for part in ("events", "pages", "tmp"):
+            (run / part).mkdir(parents=True)
+        java = f"-Dlog4j2.configurationFile={self.folder}/log4j2.properties"
+        settings = {
+            "spark.executor.cores": "1",
+            "spark.executor.memory": "512m",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.driver.extraJavaOptions": java,
+            "spark.executor.extraJavaOptions": java,
+            "spark.logConf": "true",
+            "spark.local.dir": str(run / "tmp"),
+            "spark.ui.enabled": "true",
+            "spark.ui.port": "0",
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.rolling.enabled": "false",
+            "spark.eventLog.dir": f"file:{run}/events",
+            **{f"spark.{what}.compress": "false" for what in ("eventLog", "shuffle", "shuffle.spill", "rdd")},
+            "spark.broadcast.compress": "false",
+            **(conf or {}),
+        }
+        private = self.table.parent
+        with (run / "driver.log").open("wb") as log:
+            process = self.cluster.start(
+                *(ROOT / "jobs" / "privatize.py", "--input", self.table, "--embedding", self.bundle),
+                *("--mechanism", "laplace", "--epsilon", "1", "--text", "text", "--id", "id"),
+                *("--key-file", private / "release.key", "--output", run / "out"),
+                *options,
+                conf=settings,
+                env={"TMPDIR": str(run / "tmp")},
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        self._keep_pages(run, process)
+        return int(process.wait(600))
+
+    def _keep_pages(self, run: Path, process: subprocess.Popen[bytes]) -> None:
+        """Fetch pages of the driver's UI until the job ends; the last that came stay."""
+
+        def port() -> str:
+            found = re.search(r"service 'SparkUI' on port (\d+)", log.read_text(errors="replace"))
+            return found[1] if found else "none" * (process.poll() is not None)
+
+        log = run / "driver.log"
+        root = f"http://127.0.0.1:{wait_for(port, 'the UI did not start', 600)}"
+        while process.poll() is None:
+            pages = ["environment/", "executors/", "jobs/", "SQL/"]
+            # The page's own script fetches what it shows of the environment.
+            if application := re.search(r"\bapp-\d+-\d+", log.read_text(errors="replace")):
+                pages.append(f"api/v1/applications/{application[0]}/environment")
+            for page in pages:
+                with suppress(OSError):
+                    content = urllib.request.urlopen(f"{root}/{page}", timeout=10).read()
+                    (run / "pages" / page.replace("/", "-")).write_bytes(content)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(0.5)
+
+    def secrets(self) -> dict[str, tuple[bytes, ...]]:
+        """What no run may leave, by name."""
+        embedding = Embedding.open(self.bundle)
+        release = Laplace(epsilon=1.0).release_noise(
+            self.key, salt="", embedding=embedding, release_words=embedding.releasable
+        )
+        return {
+            "a private word": text_forms(WORD),
+            "a row's text": text_forms(SENTENCE),
+            "a row's id": text_forms(ID),
+            "another column": text_forms(OTHER),
+            "the key": key_forms(self.key.secret),
+            "the release's key": key_forms(release.key.secret),
+        }
+
+    def hits(self, name: str, secrets: Mapping[str, tuple[bytes, ...]]) -> dict[str, list[str]]:
+        """What was found in each place that a job left something in."""
+        return {
+            place: [f"{secret} in {file.relative_to(self.folder)}" for file, secret in found(files, secrets)]
+            for place, files in self.places(name).items()
+        }
+
+    def leak(self) -> int:
+        """Run a job that leaks wherever options and settings allow it, and put a file where they do not."""
+        java = f"-Dlog4j2.configurationFile={self.folder}/log4j2.properties -Dnote={PLANTED}"
+        code = self.run(
+            "leaky",
+            *["--keep", "other", "--salt", PLANTED],
+            conf={"spark.note": PLANTED, "spark.executor.extraJavaOptions": java},
+        )
+        for host in self.cluster.hosts:
+            (host / "tmp" / "forgotten").write_text(SENTENCE)
+            (next(host.glob("work/*/*/")) / "forgotten").write_text(SENTENCE)
+        return code
+
+
+@click.command()
+def main() -> None:
+    """Look for canaries in what runs leave; the exit code is 1 on a hit, or on a plant not found."""
+    with tempfile.TemporaryDirectory(prefix="dptext-leaks-") as name:
+        folder = Path(name)
+        env = {"JAVA_TOOL_OPTIONS": QUICK_JAVA, "PYTHONPATH": str(ROOT)}
+        with Cluster(folder / "cluster", workers=2, cores=1, memory="1g", env=env) as cluster:
+            scene = Scene(folder=folder, cluster=cluster, key=NoiseKey.generate())
+            scene.fill()
+            codes = [scene.run("good"), scene.run("failing", "--oov", "fail")]
+            secrets = scene.secrets()
+            left = {run: scene.hits(run, secrets) for run in ("good", "failing")}
+            codes.append(scene.leak())
+            planted = scene.hits("leaky", {**secrets, "planted": text_forms(PLANTED)})
+            files = {place: _count(found) for place, found in scene.places("leaky").items()}
+        faults = [] if codes == [0, 2, 0] else [f"exit codes {codes}, not 0, 2 and 0"]
+        click.echo(f"{'place':28}{'files':>6}  left by a good and a failing run   planted")
+        for place in planted:
+            hits = left["good"][place] + left["failing"][place]
+            faults += hits + ([] if planted[place] else [f"{place}: the planted canary was not found"])
+            seen = "found" if planted[place] else "NOT FOUND"
+            click.echo(f"{place:28}{files[place]:6}  {len(hits)} hits{'':29}{seen}")
+        click.echo("\n".join(["", f"{len(faults)} faults", *faults]))
+    sys.exit(bool(faults))
+
+
+def _count(places: list[Path]) -> int:
+    return sum(1 if place.is_file() else sum(file.is_file() for file in place.rglob("*")) for place in places)
+
+
+if __name__ == "__main__":
+    main()

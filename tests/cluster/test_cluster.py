@@ -1,0 +1,351 @@
+"""More than one process: bundles on executors, a real standalone cluster, a killed worker."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+from pyspark.sql import SparkSession
+
+from dptext_spark import Embedding, Laplace, privatize
+from dptext_spark.cli import main
+from dptext_spark.errors import BundleError
+from dptext_spark.spark import distribution
+from dptext_spark.spark.distribution import BundleFiles
+from tests.helpers import worlds
+from tests.helpers.cluster import PATIENCE, QUICK_JAVA, Cluster, wait_for
+from tests.helpers.tables import (
+    ROOT,
+    by_id,
+    rows_of,
+    spark_settings,
+    texts,
+    write_table,
+)
+from tests.helpers.worlds import KEY
+
+pytestmark = pytest.mark.spark
+
+# Bundles on executors
+
+
+@pytest.fixture
+def sent(ring: Embedding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BundleFiles:
+    """A bundle as executors find it among Spark's files; the driver's path does not exist here."""
+    received = tmp_path / "received"
+    received.mkdir()
+    names = sorted(file.name for file in ring.path.iterdir())
+    for name in names:
+        (received / distribution._sent_name(ring.fingerprint, name)).write_bytes(
+            (ring.path / name).read_bytes()
+        )
+    monkeypatch.setattr(distribution.pyspark.SparkFiles, "get", lambda name: str(received / name))
+    monkeypatch.setattr(distribution.tempfile, "tempdir", str(tmp_path / "host"))
+    (tmp_path / "host").mkdir()
+    return BundleFiles(path="/nonexistent/bundle", fingerprint=ring.fingerprint, files=tuple(names))
+
+
+def place_of(sent: BundleFiles, tmp_path: Path) -> Path:
+    return tmp_path / "host" / f"dptext-spark-{os.getuid()}" / sent.fingerprint
+
+
+def test_a_sent_bundle_is_placed_once_in_a_folder_named_by_its_content(
+    ring: Embedding, sent: BundleFiles, tmp_path: Path
+) -> None:
+    first = sent.open()
+    place = place_of(sent, tmp_path)
+    assert first.path == place
+    assert first.fingerprint == ring.fingerprint
+    assert place.parent.stat().st_mode & 0o777 == 0o700
+    inodes = {file.name: file.stat().st_ino for file in place.iterdir()}
+    assert set(inodes) == set(sent.files)
+    assert sent.open().path == place
+    assert {file.name: file.stat().st_ino for file in place.iterdir()} == inodes
+    assert {path.name for path in place.parent.iterdir()} == {sent.fingerprint, f"{sent.fingerprint}.lock"}
+
+
+def test_a_host_without_links_gets_copies(
+    sent: BundleFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_links(*_: Any) -> None:
+        raise OSError("cross-device link")
+
+    monkeypatch.setattr(os, "link", no_links)
+    assert sent.open().path == place_of(sent, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["vectors.npy", "half_norms.npy", "words.parquet", "manifest.json"])
+def test_a_placed_file_that_was_changed_is_found(sent: BundleFiles, tmp_path: Path, name: str) -> None:
+    sent.open()
+    file = place_of(sent, tmp_path) / name
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(BundleError, match="damaged"):
+        sent.open()
+
+
+def test_a_bundle_altered_on_its_way_is_not_placed_for_later_runs(
+    ring: Embedding, sent: BundleFiles, tmp_path: Path
+) -> None:
+    file = Path(distribution.pyspark.SparkFiles.get(distribution._sent_name(ring.fingerprint, "vectors.npy")))
+    content = file.read_bytes()
+    file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(BundleError, match="Spark sent is not the one that the job was given"):
+        sent.open()
+    assert [path.name for path in place_of(sent, tmp_path).parent.iterdir()] == [f"{sent.fingerprint}.lock"]
+    file.write_bytes(content)
+    assert sent.open().fingerprint == ring.fingerprint
+
+
+def test_another_bundle_under_the_same_name_is_refused(
+    sent: BundleFiles, line: Embedding, tmp_path: Path
+) -> None:
+    place = place_of(sent, tmp_path)
+    place.mkdir(parents=True)
+    for file in line.path.iterdir():
+        (place / file.name).write_bytes(file.read_bytes())
+    with pytest.raises(BundleError, match="changed while the job ran"):
+        sent.open()
+
+
+def test_a_folder_of_another_user_is_refused(
+    sent: BundleFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = place_of(sent, tmp_path).parent
+    (tmp_path / "theirs").mkdir()
+    root.symlink_to(tmp_path / "theirs")
+    with pytest.raises(BundleError, match="another user"):
+        sent.open()
+    root.unlink()
+    monkeypatch.setattr(os, "getuid", lambda: 54321)
+    place_of(sent, tmp_path).parent.mkdir()
+    with pytest.raises(BundleError, match="another user"):
+        sent.open()
+
+
+PLACE = """
+import sys, tempfile
+from pathlib import Path
+from dptext_spark.spark import distribution
+received, fingerprint, *names = sys.argv[1:]
+distribution.pyspark.SparkFiles.get = lambda name: str(Path(received, name))
+sent = distribution.BundleFiles(path="/nonexistent", fingerprint=fingerprint, files=tuple(names))
+print("ready", flush=True)
+sys.stdin.readline()
+for _ in range(20):
+    embedding = sent.open()
+print(embedding.path, embedding.vectors.sum())
+"""
+
+
+def test_several_processes_place_one_bundle_at_once(sent: BundleFiles, tmp_path: Path) -> None:
+    arguments = [sys.executable, "-c", PLACE, str(tmp_path / "received"), sent.fingerprint, *sent.files]
+    processes = [
+        subprocess.Popen(
+            arguments,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            env={**os.environ, "TMPDIR": str(tmp_path / "host")},
+        )
+        for _ in range(4)
+    ]
+    try:
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        with ThreadPoolExecutor(len(processes)) as pool:
+            ends = list(pool.map(lambda process: process.communicate("go\n", timeout=PATIENCE)[0], processes))
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    place = place_of(sent, tmp_path)
+    assert len(set(ends)) == 1
+    assert ends[0].startswith(f"{place} ")
+    assert {path.name for path in place.parent.iterdir()} == {sent.fingerprint, f"{sent.fingerprint}.lock"}
+
+
+def test_a_bundle_that_was_altered_is_not_sent(spark: SparkSession, tmp_path: Path) -> None:
+    bundle = worlds.build(tmp_path, worlds.uneven(20, 3))
+    vectors = (bundle.path / "vectors.npy").read_bytes()
+    (bundle.path / "vectors.npy").write_bytes(vectors[:-1] + bytes([vectors[-1] ^ 1]))
+    with pytest.raises(BundleError, match=r"changed while it was in use.*vectors\.npy"):
+        BundleFiles.send(spark, bundle)
+
+
+def test_one_machine_reads_the_bundle_where_it_lies(spark: SparkSession, ring: Embedding) -> None:
+    sent = BundleFiles.send(spark, ring)
+    assert (sent.path, sent.files) == (str(ring.path), ())
+    assert sent.open().fingerprint == ring.fingerprint
+
+
+# A real cluster
+
+TWICE = """
+import sys
+from dptext_spark import Laplace, NoiseKey, privatize
+from pyspark.sql import SparkSession
+table, output, *bundles = sys.argv[1:]
+spark = SparkSession.builder.getOrCreate()
+df = spark.read.parquet(table)
+for number, bundle in enumerate(bundles):
+    out = privatize(df, embedding=bundle, mechanism=Laplace(epsilon=1.0), id="id", text="text", keep="id",
+                    key=NoiseKey(bytes(range(32))))
+    out.write.parquet(f"{output}/{number}")
+"""
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """Master and worker on loopback, the worker with room for two executors of one core."""
+    quick = {"JAVA_TOOL_OPTIONS": QUICK_JAVA}
+    with Cluster(tmp_path / "cluster", workers=1, cores=2, memory="1g", env=quick) as started:
+        yield started
+
+
+@pytest.mark.e2e
+def test_a_cluster_gives_the_same_bytes_as_one_machine(
+    spark: SparkSession, cluster: Cluster, ring: Embedding, key_file: Path, tmp_path: Path
+) -> None:
+    rows = {"id": list(range(400)), "text": [f"{text} Unheardof" for text in texts(400)]}
+    table = write_table(tmp_path / "in" / "a.parquet", rows).parent
+    write_table(table / "b.parquet", {"id": list(range(400, 800)), "text": texts(400)})
+    options = [
+        "--input",
+        table,
+        "--embedding",
+        ring.path,
+        "--key-file",
+        key_file,
+        "--id",
+        "id",
+        "--keep",
+        "id",
+    ]
+    options += ["--mechanism", "laplace", "--epsilon", "1", "--text", "text"]
+    conf = {"spark.executor.cores": "1", "spark.executor.memory": "512m", "spark.sql.shuffle.partitions": "2"}
+
+    done = cluster.submit(ROOT / "jobs" / "privatize.py", *options, "--output", tmp_path / "out", conf=conf)
+    assert done.returncode == 0, done.stderr
+    assert "Rows: 800" in done.stdout
+    local = CliRunner().invoke(main, ["privatize", *map(str, options), "--output", str(tmp_path / "local")])
+    assert local.exit_code == 0, local.output
+    by_row = [sorted((row["id"], row["text"]) for row in rows_of(tmp_path / o)) for o in ("out", "local")]
+    assert by_row[0] == by_row[1]
+    assert len(by_row[0]) == 800
+
+    # Two executors mapped one copy, which lies in the executors' temporary folder.
+    work = cluster.hosts[0] / "work"
+    executors = [path for path in work.glob("app-*/*") if path.is_dir()]
+    assert len(executors) == 2
+    root = cluster.hosts[0] / "tmp" / f"dptext-spark-{os.getuid()}"
+    assert {path.name for path in root.iterdir()} == {ring.fingerprint, f"{ring.fingerprint}.lock"}
+    logs = b"".join(path.read_bytes() for path in work.rglob("std*"))
+    for output in (done.stdout.encode(), done.stderr.encode(), logs):
+        assert KEY.secret not in output
+        assert KEY.secret.hex().encode() not in output.lower()
+        assert b"unheardof" not in output.lower()
+
+    # One session may send the same bundle again, from its folder or from a copy of it.
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for file in ring.path.iterdir():
+        (copy / file.name).write_bytes(file.read_bytes())
+    script = tmp_path / "twice.py"
+    script.write_text(TWICE)
+    done = cluster.submit(script, table, tmp_path / "twice", ring.path, ring.path, copy, conf=conf)
+    assert done.returncode == 0, done.stderr
+    for number in range(3):
+        found = rows_of(tmp_path / "twice" / str(number))
+        assert sorted((row["id"], row["text"]) for row in found) == by_row[0]
+    assert list(cluster.driver.iterdir()) == []
+
+
+# A killed worker
+
+
+def python_workers() -> list[psutil.Process]:
+    """The Python workers of this process's JVM: children of the daemon that forks them."""
+    workers = []
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):  # ended meanwhile
+            is_worker = (
+                "pyspark.daemon" in process.cmdline() and "pyspark.daemon" in process.parent().cmdline()
+            )
+            workers += [process] * is_worker
+    return workers
+
+
+def test_a_killed_python_worker_changes_nothing(spark: SparkSession, ring: Embedding, tmp_path: Path) -> None:
+    """The workers of the first attempts are held mid-run, after some batches, and killed with SIGKILL."""
+    rows, gate = 200, tmp_path / "gate"
+    table = pa.table({"id": list(range(rows)), "text": texts(rows)})
+    source = write_table(tmp_path / "in.parquet", {name: table[name] for name in table.column_names})
+    waiting = str(tmp_path / "waiting")
+    held = str(gate)
+
+    def hold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import os
+        import time
+
+        for number, batch in enumerate(batches):
+            while number == 3 and not os.path.exists(held):
+                open(waiting, "w").close()
+                time.sleep(0.02)
+            yield batch
+
+    def sanitized(df: Any) -> dict[Any, str]:
+        out = privatize(
+            df,
+            embedding=ring,
+            mechanism=Laplace(epsilon=1.0),
+            id="id",
+            text="text",
+            keep="id",
+            key=KEY,
+            trust_id=True,
+        )
+        return by_id(out)
+
+    released: list[dict[Any, str]] = []
+    with spark_settings(spark, execution_arrow_maxRecordsPerBatch=10):
+        try:
+            slow = spark.read.parquet(str(source)).mapInArrow(hold, "id long, text string")
+            job = threading.Thread(target=lambda: released.append(sanitized(slow)))
+            job.start()
+            wait_for(lambda: os.path.exists(waiting), "no task came to the gate")
+            workers = python_workers()
+            for worker in workers:
+                worker.send_signal(signal.SIGKILL)
+            psutil.wait_procs(workers, timeout=PATIENCE)
+            gate.touch()
+            job.join(PATIENCE)
+        finally:
+            gate.touch()
+    assert len(workers) >= 2  # the one at the gate and the sanitizing one behind it
+    assert failed_tasks(spark) >= 1
+    assert len(released) == 1
+    assert len(released[0]) == rows
+    assert released[0] == sanitized(spark.read.parquet(str(source)))
+
+
+def failed_tasks(spark: SparkSession) -> int:
+    """Tasks that failed so far in this session, as Spark counts them."""
+    store = spark.sparkContext._jsc.sc().statusStore()
+    executors = store.executorList(False)
+    return sum(executors.apply(i).failedTasks() for i in range(executors.size()))

@@ -1,0 +1,474 @@
+"""Building of embedding bundles: same input, same bytes; nothing is left of a failure."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import math
+import os
+import re
+import shutil
+import subprocess
+import sys
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from dptext_spark.embedding import build as bundle_module
+from dptext_spark.embedding.build import build_embedding
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.errors import BundleError
+from tests.helpers.bundles import (
+    EUCLIDEAN_FILES,
+    POINCARE_FILES,
+    WORDS,
+    ball_of,
+    content_of,
+    glove,
+    poincare_bundle,
+    vectors_of,
+)
+
+ROOT = Path(__file__).parents[2]
+
+
+def below(folder: Path) -> set[Path]:
+    return set(folder.rglob("*"))
+
+
+# What is in a bundle
+
+
+def test_a_bundle_holds_the_source(tmp_path: Path) -> None:
+    source = glove(tmp_path / "g.txt")
+    built = build_embedding(source, tmp_path / "bundle")
+    assert sorted(content_of(tmp_path / "bundle")) == EUCLIDEAN_FILES
+    for embedding in (built, Embedding.open(tmp_path / "bundle"), Embedding.open(str(tmp_path / "bundle"))):
+        assert embedding.words.to_pylist() == WORDS
+        assert embedding.vectors.dtype == np.float32
+        np.testing.assert_array_equal(embedding.vectors, vectors_of())
+        assert (embedding.dimension, embedding.geometry, embedding.releasable) == (3, "euclidean", len(WORDS))
+        manifest = embedding.manifest
+        assert (manifest.format_version, manifest.words, manifest.releasable) == (1, len(WORDS), len(WORDS))
+        assert (manifest.normalization, manifest.release_words_absent) == ("none", 0)
+        assert manifest.source_name == "g.txt"
+        assert manifest.source_sha256 == hashlib.sha256(source.read_bytes()).hexdigest()
+    assert below(tmp_path) == {source, built.path} | {built.path / name for name in EUCLIDEAN_FILES}
+
+
+def test_half_norms_and_covariance(tmp_path: Path) -> None:
+    rows = (vectors_of(5000, 120) + np.linspace(0, 3, 120)).astype(np.float32)
+    embedding = build_embedding(
+        glove(tmp_path / "g.txt", [f"w{i}" for i in range(5000)], rows), tmp_path / "b"
+    )
+    wide = rows.astype(np.float64)
+    assert embedding.half_norms is not None
+    assert embedding.covariance_values is not None
+    assert embedding.covariance_vectors is not None
+    assert embedding.half_norms.dtype == np.float32
+    np.testing.assert_allclose(embedding.half_norms, (wide**2).sum(axis=1) / 2, rtol=6e-8)
+    covariance = np.cov(wide, rowvar=False)
+    covariance *= 120 / np.trace(covariance)
+    values, vectors = embedding.covariance_values, embedding.covariance_vectors
+    assert (np.diff(values) >= 0).all()
+    np.testing.assert_allclose(values.sum(), 120, rtol=1e-12)
+    np.testing.assert_allclose((vectors * values) @ vectors.T, covariance, atol=1e-12)
+    np.testing.assert_allclose(vectors.T @ vectors, np.eye(120), atol=1e-12)
+    assert (vectors.max(axis=0) == np.abs(vectors).max(axis=0)).all()  # the sign is settled
+
+
+def test_covariance_of_fewer_words_than_dimensions_has_no_negative_value(tmp_path: Path) -> None:
+    embedding = build_embedding(glove(tmp_path / "g.txt", WORDS, vectors_of(n=20)), tmp_path / "b")
+    assert embedding.covariance_values is not None
+    assert embedding.covariance_values.min() >= 0
+    assert np.count_nonzero(embedding.covariance_values > 1e-9) == len(WORDS) - 1
+
+
+def test_unit_normalization(tmp_path: Path) -> None:
+    rows = vectors_of() * np.float32(1e-20) ** (np.arange(len(WORDS), dtype=np.float32)[:, None] / 6)
+    embedding = build_embedding(glove(tmp_path / "g.txt", WORDS, rows), tmp_path / "b", normalize="unit")
+    wide = rows.astype(np.float64)
+    expected = (wide / np.linalg.norm(wide, axis=1, keepdims=True)).astype(np.float32)
+    np.testing.assert_array_max_ulp(np.asarray(embedding.vectors), expected, maxulp=1)
+    np.testing.assert_allclose(np.linalg.norm(embedding.vectors.astype(np.float64), axis=1), 1, atol=1e-7)
+    assert embedding.manifest.normalization == "unit"
+    assert embedding.half_norms is not None
+    np.testing.assert_allclose(embedding.half_norms, 0.5, atol=1e-6)
+
+
+def test_limit(tmp_path: Path) -> None:
+    source = glove(tmp_path / "g.txt")
+    embedding = build_embedding(source, tmp_path / "b", limit=3)
+    assert embedding.words.to_pylist() == WORDS[:3]
+    head = b"".join(source.read_bytes().splitlines(keepends=True)[:3])
+    assert embedding.manifest.source_sha256 == hashlib.sha256(head).hexdigest()
+
+
+# Release words
+
+
+def test_release_words_of_a_file_come_first_in_source_order(tmp_path: Path) -> None:
+    chosen = tmp_path / "release.txt"
+    chosen.write_text("cat\nabsent\nnew york\nof\r\n\nalso absent\ncat", encoding="utf-8")
+    embedding = build_embedding(glove(tmp_path / "g.txt"), tmp_path / "b", release_words=chosen)
+    order = [1, 4, 6, 0, 2, 3, 5]
+    assert embedding.words.to_pylist() == [WORDS[i] for i in order]
+    np.testing.assert_array_equal(embedding.vectors, vectors_of()[order])
+    assert embedding.releasable == 3
+    assert embedding.manifest.release_words_absent == 2
+    flags = pq.read_table(embedding.path / "words.parquet")["releasable"].to_pylist()
+    assert flags == [True] * 3 + [False] * 4
+    by_name = build_embedding(glove(tmp_path / "g.txt"), tmp_path / "c", release_words=str(chosen))
+    assert content_of(by_name.path) == content_of(embedding.path)
+
+
+def test_release_words_over_many_blocks(tmp_path: Path) -> None:
+    words = [f"w{i}" for i in range(9000)]
+    rows = vectors_of(9000, 2)
+    chosen = tmp_path / "release.txt"
+    chosen.write_text("\n".join(words[::3]))
+    embedding = build_embedding(glove(tmp_path / "g.txt", words, rows), tmp_path / "b", release_words=chosen)
+    order = sorted(range(9000), key=lambda i: i % 3 != 0)
+    assert embedding.words.to_pylist() == [words[i] for i in order]
+    np.testing.assert_array_equal(embedding.vectors, rows[order])
+
+
+@pytest.mark.parametrize("first", [5, "5"])
+def test_the_first_words_are_released(tmp_path: Path, first: int | str) -> None:
+    embedding = build_embedding(glove(tmp_path / "g.txt"), tmp_path / "b", release_words=first)
+    assert (embedding.releasable, embedding.words.to_pylist()) == (5, WORDS)
+
+
+# Poincaré
+
+
+def ball(path: Path, *rows: str) -> Path:
+    path.write_text("".join(row + "\n" for row in rows))
+    return path
+
+
+def test_poincare_keeps_float64_and_the_origin(tmp_path: Path) -> None:
+    source = ball(tmp_path / "p.txt", "root 0 0", "edge 0.999999 0", "leaf 0.1 -0.3")
+    embedding = build_embedding(source, tmp_path / "b", geometry="poincare")
+    assert sorted(content_of(embedding.path)) == POINCARE_FILES
+    assert embedding.geometry == "poincare"
+    assert embedding.vectors.dtype == np.float64
+    assert embedding.vectors.tolist() == [[0, 0], [0.999999, 0], [0.1, -0.3]]
+    assert embedding.half_norms is embedding.covariance_values is embedding.covariance_vectors is None
+    assert Embedding.open(embedding.path).fingerprint == embedding.fingerprint
+
+
+def test_points_too_near_the_edge_are_refused(tmp_path: Path) -> None:
+    within = math.tanh(bundle_module.LARGEST_BALL_RADIUS / 2)
+    source = ball(tmp_path / "p.txt", "root 0 0", f"leaf 0 {within!r}")
+    assert len(build_embedding(source, tmp_path / "b", geometry="poincare").words) == 2
+    source = ball(tmp_path / "q.txt", "root 0 0", f"leaf {math.nextafter(within, 1) + 1e-12!r} 0")
+    with pytest.raises(BundleError, match=r"line 2.*too near the edge.*radius of 14.6.*Got: 1 - 9.1e-07"):
+        build_embedding(source, tmp_path / "c", geometry="poincare")
+    assert not (tmp_path / "c").exists()
+
+
+def test_poincare_has_lorentz_coordinates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    points = ball_of(1000, 7)
+    embedding = poincare_bundle(tmp_path, points)
+    space, time = embedding.lorentz_space, embedding.lorentz_time
+    for array, shape in ((space, (1000, 7)), (time, (1000,))):
+        assert isinstance(array, np.memmap)
+        assert (array.dtype, array.shape) == (np.float32, shape)
+        assert array.flags.c_contiguous
+        assert np.isfinite(array).all()
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1
+    rim = np.array([float(1 - sum(Fraction(x) ** 2 for x in point)) for point in points.tolist()])
+    np.testing.assert_allclose(time, 2 / rim - 1, rtol=1e-7)
+    np.testing.assert_allclose(space, 2 * points / rim[:, None], rtol=1e-7)
+    monkeypatch.setattr(bundle_module, "_BLOCK_FLOATS", 7 * 13)
+    assert content_of(poincare_bundle(tmp_path, points).path) == content_of(embedding.path)
+
+
+def test_euclidean_has_no_lorentz_coordinates(bundle: Path) -> None:
+    assert Embedding.open(bundle).lorentz_space is Embedding.open(bundle).lorentz_time is None
+
+
+# Same bytes, same fingerprint
+
+
+def test_identical_input_gives_identical_bytes(tmp_path: Path) -> None:
+    source = glove(tmp_path / "g.txt")
+    options: dict[str, Any] = {"normalize": "unit", "release_words": 4, "limit": 6}
+    first = build_embedding(source, tmp_path / "a", **options)
+    (tmp_path / "elsewhere").mkdir()
+    copied = Path(shutil.copy(source, tmp_path / "elsewhere" / "g.txt"))
+    second = build_embedding(copied, tmp_path / "elsewhere" / "b", **options)
+    assert content_of(first.path) == content_of(second.path)
+
+
+def test_the_number_of_threads_does_not_change_a_byte(tmp_path: Path) -> None:
+    np.save(tmp_path / "vectors.npy", vectors_of(4000, 300))
+    (tmp_path / "vocab.txt").write_text("".join(f"w{i}\n" for i in range(4000)))
+    code = "import sys; from dptext_spark.embedding.build import build_embedding as b; b(sys.argv[1], sys.argv[2])"
+    contents = []
+    for threads in "12":
+        output = tmp_path / f"threads{threads}"
+        chosen = dict.fromkeys(["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"], threads)
+        command = [sys.executable, "-c", code, str(tmp_path), str(output)]
+        subprocess.run(command, check=True, cwd=ROOT, env=os.environ | chosen)
+        contents.append(content_of(output))
+    assert contents[0] == contents[1]
+
+
+def recomputed_fingerprint(embedding: Embedding) -> str:
+    words = hashlib.sha256()
+    for row, word in enumerate(embedding.words.to_pylist()):
+        encoded = word.encode()
+        words.update(len(encoded).to_bytes(8, "little") + encoded + bytes([row < embedding.releasable]))
+    canonical = (
+        f'{{"dimension":{embedding.dimension},"format_version":1,"geometry":"{embedding.geometry}",'
+        f'"normalization":"{embedding.manifest.normalization}","releasable":{embedding.releasable},'
+        f'"vectors_sha256":"{hashlib.sha256((embedding.path / "vectors.npy").read_bytes()).hexdigest()}",'
+        f'"words":{len(embedding.words)},"words_sha256":"{words.hexdigest()}"}}'
+    )
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def test_fingerprint_is_what_the_documentation_says(tmp_path: Path) -> None:
+    source = glove(tmp_path / "g.txt")
+    plain = build_embedding(source, tmp_path / "a")
+    unit = build_embedding(source, tmp_path / "b", normalize="unit", release_words=3)
+    points = ball(tmp_path / "p.txt", "root 0 0", "leaf 0.1 -0.3")
+    poincare = build_embedding(points, tmp_path / "c", geometry="poincare")
+    for embedding in (plain, unit, poincare):
+        assert embedding.fingerprint == recomputed_fingerprint(embedding)
+
+
+def test_fingerprint_forgets_the_source_and_nothing_else(tmp_path: Path) -> None:
+    source = glove(tmp_path / "g.txt")
+    (tmp_path / "packed.vec.gz").write_bytes(
+        gzip.compress(f"{len(WORDS)} 3\n".encode() + source.read_bytes())
+    )
+    plain = build_embedding(source, tmp_path / "a")
+    packed = build_embedding(tmp_path / "packed.vec.gz", tmp_path / "b")
+    assert packed.fingerprint == plain.fingerprint
+    assert packed.manifest.source_sha256 != plain.manifest.source_sha256
+    changed = vectors_of()
+    changed[2, 1] = np.nextafter(changed[2, 1], np.float32(9))
+    others = [
+        build_embedding(source, tmp_path / "c", release_words=3),
+        build_embedding(source, tmp_path / "d", normalize="unit"),
+        build_embedding(source, tmp_path / "e", limit=6),
+        build_embedding(glove(tmp_path / "h.txt", [*WORDS[:-1], "cats"]), tmp_path / "f"),
+        build_embedding(glove(tmp_path / "i.txt", WORDS, changed), tmp_path / "h"),
+    ]
+    assert len({embedding.fingerprint for embedding in [plain, *others]}) == 6
+
+
+# Faults of a source: the place is named, nothing is written
+
+
+def euclidean_faults() -> dict[str, tuple[bytes, dict[str, Any], str]]:
+    good = b"a 1 2\nb 3 4\n"
+    return {
+        "zero vector": (good + b"secretword 0 -0.0\n", {}, "g.txt, line 3: the vector is zero"),
+        "zero vector to be normalized": (
+            b"3 2\n" + good + b"secretword 0 0\n",
+            {"normalize": "unit"},
+            "g.txt, line 4: the vector is zero",
+        ),
+        "zero in float32": (b"a 1 2\nsecretword 1e-50 0\n", {}, "line 2: the vector is zero"),
+        "beyond float32": (b"a 1 2\nsecretword 3e38 1\n", {}, "line 2: the vector's length is out of range"),
+        "too short": (b"a 1 2\nsecretword 1e-22 0\n", {}, "line 2: the vector's length is out of range"),
+        "duplicate": (good + b"a 5 6\n", {}, "line 3: .*line 1 "),
+        "ragged": (good + b"secretword 5\nd 1 2\n", {}, "line 3: .*length"),
+        "NaN": (good + b"secretword nan 1\n", {}, "line 3: .*NaN"),
+        "cut short": (good + b"secretword 5", {}, "line 3: .*cut short"),
+        "empty": (b"", {}, "line 1: .*empty"),
+        "one word": (b"a 1 2\n", {}, "too few words"),
+        "one word within the limit": (good, {"limit": 1}, "too few words"),
+        "limit": (good, {"limit": 0}, "limit"),
+        "no variance": (b"a 0.1 0.7\nb 0.1 0.7\nc 0.1 0.7\n", {}, "no variance"),
+        "one released word": (good, {"release_words": 1}, "at least 2"),
+        "no released word": (good, {"release_words": "0"}, "at least 2"),
+        "more released than read": (good, {"release_words": 3}, "at most 2.*Got: 3"),
+        "release file absent": (good, {"release_words": "absent.txt"}, "release words cannot be read"),
+        "unknown geometry": (good, {"geometry": "spherical"}, "euclidean, poincare"),
+        "unknown normalization": (good, {"normalize": "max"}, "none, unit"),
+        "unknown format": (good, {"format": "glove"}, "word2vec-binary"),
+        "point on the sphere": (b"a 0 0\nsecretword 0.6 0.8\n", {"geometry": "poincare"}, "line 2: .*inside"),
+        "point outside": (b"a 0 0\nb 0 .1\nc 2 0\n", {"geometry": "poincare"}, "line 3: .*inside"),
+        "normalized points": (good, {"geometry": "poincare", "normalize": "unit"}, "cannot be normalized"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "message"), euclidean_faults().values(), ids=euclidean_faults()
+)
+@pytest.mark.parametrize("existing", [False, True])
+def test_a_fault_leaves_nothing(
+    tmp_path: Path, content: bytes, options: dict[str, Any], message: str, existing: bool
+) -> None:
+    output = tmp_path / "bundle"
+    if existing:
+        build_embedding(glove(tmp_path / "old.txt"), output)
+    before = content_of(output) if existing else {}
+    (tmp_path / "g.txt").write_bytes(content)
+    listed = below(tmp_path)
+    with pytest.raises(BundleError) as caught:
+        build_embedding(tmp_path / "g.txt", output, overwrite=existing, **options)
+    assert re.search(message, str(caught.value))
+    assert "secretword" not in str(caught.value)
+    assert below(tmp_path) == listed
+    assert (content_of(output) if existing else {}) == before
+
+
+def test_the_place_of_a_fault_counts_all_blocks(tmp_path: Path) -> None:
+    rows = vectors_of(9000, 2)
+    rows[8500] = 0
+    with pytest.raises(BundleError, match="line 8501: the vector is zero"):
+        build_embedding(glove(tmp_path / "g.txt", [f"w{i}" for i in range(9000)], rows), tmp_path / "b")
+
+
+def test_identical_vectors_have_no_variance_whatever_their_rounding(tmp_path: Path) -> None:
+    rows = np.tile(vectors_of(1, 50), (4999, 1))
+    with pytest.raises(BundleError, match="no variance"):
+        build_embedding(glove(tmp_path / "g.txt", [f"w{i}" for i in range(4999)], rows), tmp_path / "b")
+
+
+def test_faults_of_a_release_file(tmp_path: Path) -> None:
+    source, chosen = glove(tmp_path / "g.txt"), tmp_path / "release.txt"
+    for content, message in [
+        (b"secretword\nTHE\n", "2 words, all absent"),
+        (b"", "0 words, all absent"),
+        (b"dog\nsecretword\n", "at least 2"),
+        (b"dog\ncat\nsecretword\xff\n", "release.txt, line 3: .*UTF-8"),
+    ]:
+        chosen.write_bytes(content)
+        with pytest.raises(BundleError, match=message) as caught:
+            build_embedding(source, tmp_path / "b", release_words=chosen)
+        assert "secretword" not in str(caught.value)
+        assert below(tmp_path) == {source, chosen}
+
+
+def test_an_interruption_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = glove(tmp_path / "g.txt")
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("dptext_spark.embedding.build._write_words", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        build_embedding(source, tmp_path / "b")
+    assert below(tmp_path) == {source}
+
+
+# The output
+
+
+def test_an_existing_output_is_replaced_only_when_asked(tmp_path: Path, bundle: Path) -> None:
+    before = content_of(bundle)
+    other = glove(tmp_path / "h.txt", WORDS[:4])
+    with pytest.raises(BundleError, match="output exists"):
+        build_embedding(other, bundle)
+    assert content_of(bundle) == before
+    old = Embedding.open(bundle)
+    assert build_embedding(other, bundle, overwrite=True).words.to_pylist() == WORDS[:4]
+    np.testing.assert_array_equal(old.vectors, vectors_of())  # who had it open keeps what it had
+    assert {path.name for path in tmp_path.iterdir()} == {"g.txt", "h.txt", "bundle"}
+
+
+def test_what_was_computed_from_a_bundle_goes_with_it(tmp_path: Path, bundle: Path) -> None:
+    """Rejects a cache that outlives its bundle, and one that makes a bundle look like a user's folder."""
+    (bundle / "cache").mkdir()
+    (bundle / "cache" / "projection.json").write_text("{}")
+    assert Embedding.open(bundle).words.to_pylist() == WORDS
+    build_embedding(glove(tmp_path / "h.txt", WORDS[:4]), bundle, overwrite=True)
+    assert not (bundle / "cache").exists()
+
+
+@pytest.mark.parametrize("kind", ["folder", "empty folder", "file", "link", "extra file", "other manifest"])
+def test_what_is_no_bundle_is_never_replaced(tmp_path: Path, bundle: Path, kind: str) -> None:
+    output = tmp_path / "output"
+    if kind in ("folder", "empty folder"):
+        output.mkdir()
+    if kind == "folder":
+        (output / "thesis.txt").write_text("precious")
+    if kind == "file":
+        output.write_text("precious")
+    if kind == "link":
+        output.symlink_to(bundle)
+    if kind == "extra file":
+        shutil.copytree(bundle, output)
+        (output / "thesis.txt").write_text("precious")
+    if kind == "other manifest":
+        output.mkdir()
+        (output / "manifest.json").write_text('{"name": "a web site"}')
+    listed = below(tmp_path)
+    with pytest.raises(BundleError, match="no embedding bundle"):
+        build_embedding(tmp_path / "g.txt", output, overwrite=True)
+    assert below(tmp_path) == listed
+
+
+def test_a_swap_that_fails_puts_the_old_bundle_back(
+    tmp_path: Path, bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, listed = content_of(bundle), below(tmp_path)
+    rename = Path.rename
+
+    def fails_for_the_new_one(self: Path, target: Path) -> Path:
+        if self.suffix == ".tmp":
+            raise OSError("no")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", fails_for_the_new_one)
+    with pytest.raises(OSError, match="no"):
+        build_embedding(tmp_path / "g.txt", bundle, limit=3, overwrite=True)
+    assert content_of(bundle) == before
+    assert below(tmp_path) == listed
+
+
+def test_the_folder_above_must_exist(tmp_path: Path) -> None:
+    source = glove(tmp_path / "g.txt")
+    with pytest.raises(BundleError, match="does not exist"):
+        build_embedding(source, tmp_path / "a" / "b")
+    assert below(tmp_path) == {source}
+
+
+def test_output_may_be_relative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    glove(tmp_path / "g.txt")
+    monkeypatch.chdir(tmp_path)
+    assert len(build_embedding("g.txt", "b").words) == len(WORDS)
+    assert (tmp_path / "b" / "manifest.json").is_file()
+
+
+# Memory
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the peak memory from /proc")
+def test_memory_does_not_grow_with_the_matrix(tmp_path: Path) -> None:
+    rows, n = 50_000, 400
+    tails = [" ".join(f"{value:.2f}" for value in row) for row in vectors_of(50, n)]
+    with (tmp_path / "g.txt").open("w") as file:
+        file.writelines(f"w{i} {tails[i % 50]}\n" for i in range(rows))
+    code = (
+        "import re, sys; from dptext_spark.embedding.build import build_embedding as b;"
+        "b(sys.argv[1], sys.argv[2], limit=int(sys.argv[3]));"
+        "print(re.search(r'VmHWM:\\s+(\\d+) kB', open('/proc/self/status').read())[1])"
+    )
+    peaks = []
+    for limit in (rows // 5, rows):
+        command = [
+            sys.executable,
+            "-c",
+            code,
+            str(tmp_path / "g.txt"),
+            str(tmp_path / f"b{limit}"),
+            str(limit),
+        ]
+        shown = subprocess.run(command, check=True, cwd=ROOT, capture_output=True, text=True).stdout
+        peaks.append(int(shown) * 1024)
+    matrix = 4 * n * (rows - rows // 5)
+    # The words themselves, their set and their list, take about a sixth of this.
+    assert peaks[1] - peaks[0] < matrix / 2

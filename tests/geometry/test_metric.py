@@ -1,0 +1,66 @@
+"""Distances between words, against formulas of another form."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dptext_spark.geometry.metric import EuclideanMetric, HyperbolicMetric, metric_of
+from tests.helpers import worlds
+
+
+def ball_points(count: int, n: int, *, seed: int = 0) -> np.ndarray:
+    """Points at all depths, the last ones within 10^-6 of the rim."""
+    rng = np.random.default_rng(seed)
+    points = rng.standard_normal((count, n))
+    radii = 1 - 10.0 ** -rng.uniform(0, 6, count)
+    radii[0], radii[-2:] = 0.0, 1 - 1e-6
+    return points / np.linalg.norm(points, axis=1, keepdims=True) * radii[:, None]
+
+
+def arcosh_distances(points: np.ndarray) -> np.ndarray:
+    """arcosh(1 + 2|p - q|² / ((1 - |p|²)(1 - |q|²))), in extended precision."""
+    wide = points.astype(np.longdouble)
+    rims = 1 - np.square(wide).sum(axis=1)
+    gaps = np.square(wide[:, None] - wide[None]).sum(axis=2)
+    return np.arccosh(1 + 2 * gaps / (rims[:, None] * rims[None])).astype(np.float64)
+
+
+@pytest.mark.parametrize("n", [1, 2, 10])
+def test_hyperbolic_distances(n: int) -> None:
+    """Rejects the Euclidean distance, half the distance, and 1 - |p|² rounded near the rim."""
+    points = ball_points(40, n)
+    metric, expected = HyperbolicMetric(points=points), arcosh_distances(points)
+    np.testing.assert_allclose(metric.to_all(np.arange(40)), expected, rtol=1e-9, atol=1e-9)
+    rows, others = np.divmod(np.arange(1600), 40)
+    np.testing.assert_allclose(metric.between(rows, others).reshape(40, 40), expected, rtol=1e-9, atol=1e-9)
+    assert expected.max() <= metric.largest()
+
+
+def test_hyperbolic_distances_of_a_line_add_up() -> None:
+    points = np.tanh(np.array([[-3.0], [0.0], [1.5], [4.0]]) / 2)
+    distances = HyperbolicMetric(points=points).to_all(np.arange(4))
+    np.testing.assert_allclose(distances[0], [0.0, 3.0, 4.5, 7.0], rtol=1e-12)
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_euclidean_distances(mapped: bool) -> None:
+    vectors = worlds.uneven(9000, 5)  # more than one block
+    matrix = np.random.default_rng(1).standard_normal((5, 5)) if mapped else None
+    metric = EuclideanMetric(vectors=vectors, map=matrix)
+    points = vectors.astype(np.float64) @ (np.eye(5) if matrix is None else matrix)
+    rows = np.array([0, 17, 8999])
+    expected = np.linalg.norm(points[rows][:, None] - points[None], axis=2)
+    np.testing.assert_allclose(metric.to_all(rows), expected, atol=1e-6)
+    np.testing.assert_allclose(metric.between(rows, rows[::-1]), expected[range(3), rows[::-1]], atol=1e-12)
+    assert expected.max() <= metric.largest()
+
+
+def test_the_metric_of_a_bundle_is_its_geometry(tmp_path: Path) -> None:
+    for geometry in ("euclidean", "poincare"):
+        (tmp_path / geometry).mkdir()
+        world = worlds.build(tmp_path / geometry, [[0.0, 0.5], [0.5, 0.0], [0.1, 0.2]], geometry=geometry)
+        expected = 2 * np.arcsinh(np.sqrt(0.5) / 0.75) if geometry == "poincare" else np.sqrt(0.5)
+        assert metric_of(world).between(np.array([0]), np.array([1]))[0] == pytest.approx(expected)

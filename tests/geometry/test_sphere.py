@@ -1,0 +1,84 @@
+"""Directions and radii: exact laws at the edges, and bits that do not depend on the batch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import special, stats
+
+from dptext_spark.geometry.products import ExactProduct
+from dptext_spark.geometry.sphere import gamma_quantile, uniform_directions
+
+EDGES = np.array([2.0**-53, 1e-12, 1e-3, 0.25, 0.5, 0.75, 1 - 1e-12, 1 - 2.0**-53])
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 50, 300])
+def test_directions_have_length_one(n: int) -> None:
+    uniforms = np.random.default_rng(n).random((1000, n)) / 2 + 0.1
+    uniforms[0], uniforms[1] = 2.0**-53, 1 - 2.0**-53
+    directions = uniform_directions(uniforms)
+    np.testing.assert_allclose(np.linalg.norm(directions, axis=1), 1.0, rtol=1e-14)
+    assert np.shares_memory(directions, uniforms)
+
+
+def test_a_direction_is_the_normalised_normal_quantile() -> None:
+    uniforms = np.random.default_rng(0).random((50, 7))
+    normals = stats.norm.ppf(uniforms)
+    expected = normals / np.linalg.norm(normals, axis=1, keepdims=True)
+    np.testing.assert_allclose(uniform_directions(uniforms), expected, rtol=1e-12)
+
+
+def test_directions_on_a_line_are_signs() -> None:
+    assert uniform_directions(EDGES[EDGES != 0.5, None].copy())[:, 0].tolist() == [-1.0] * 4 + [1.0] * 3
+
+
+def test_directions_are_symmetric() -> None:
+    uniforms = np.random.default_rng(1).integers(1, 2**20, (200, 5)) / 2**20  # 1 - u is exact
+    mirrored = uniform_directions(1.0 - uniforms)
+    np.testing.assert_allclose(mirrored, -uniform_directions(uniforms.copy()), rtol=1e-9)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 50, 300])
+def test_the_batch_does_not_change_a_bit_of_a_direction(n: int) -> None:
+    """Rejects norms by BLAS, whose last bits follow the shape of the batch."""
+    uniforms = np.random.default_rng(n).random((300, n))
+    whole = uniform_directions(uniforms.copy())
+    for size in (1, 2, 7, 64):
+        parts = [uniform_directions(uniforms[i : i + size].copy()) for i in range(0, 300, size)]
+        assert np.concatenate(parts).tobytes() == whole.tobytes()
+
+
+@pytest.mark.parametrize("shape", [1.0, 2.0, 50.0, 300.0])
+def test_radii_are_gamma_quantiles(shape: float) -> None:
+    radii = gamma_quantile(shape, EDGES)
+    assert np.isfinite(radii).all() and (np.diff(radii) > 0).all() and radii[0] > 0
+    # The law's lower and upper tails, each where it is the smaller one and keeps its digits.
+    lower = EDGES <= 0.5
+    np.testing.assert_allclose(special.gammainc(shape, radii[lower]), EDGES[lower], rtol=1e-9)
+    np.testing.assert_allclose(special.gammaincc(shape, radii[~lower]), 1 - EDGES[~lower], rtol=1e-9)
+
+
+def test_radii_of_shape_one_are_exponential() -> None:
+    np.testing.assert_allclose(gamma_quantile(1.0, EDGES), -np.log1p(-EDGES), rtol=1e-12)
+
+
+@pytest.mark.parametrize("size", [1, 7, 50, 300])
+def test_exact_product_is_the_product(size: int) -> None:
+    """Rejects a cut that loses more bits than it says, and a forgotten part."""
+    rng = np.random.default_rng(size)
+    rows, matrix = rng.uniform(-1, 1, (200, size)), rng.normal(size=(size, size)) * 37.0
+    exact = rows.astype(np.longdouble) @ matrix.astype(np.longdouble)
+    product = ExactProduct.of(matrix).times(rows)
+    assert np.abs(product - exact).max() < size * np.abs(matrix).max() * 2.0**-39
+
+
+def test_exact_product_depends_on_the_row_alone() -> None:
+    """Rejects a plain BLAS product, whose last bits follow the rows beside it."""
+    rng = np.random.default_rng(0)
+    rows, matrix = rng.uniform(-1, 1, (257, 300)), rng.normal(size=(300, 300))
+    product = ExactProduct.of(matrix)
+    whole = product.times(rows)
+    single = np.concatenate([product.times(rows[i : i + 1]) for i in range(len(rows))])
+    assert whole.tobytes() == single.tobytes()
+    plain = np.concatenate([rows[i : i + 1] @ matrix for i in range(len(rows))])
+    assert (rows @ matrix).tobytes() != plain.tobytes()

@@ -1,0 +1,324 @@
+"""A standalone Spark cluster on the loopback addresses of one machine: real daemons, real executors.
+
+    with Cluster(folder, workers=2) as cluster:
+        cluster.submit("jobs/privatize.py", "--config", "conf/privatize.toml")
+
+Every worker is a host of its own as far as one machine allows: an address (127.0.0.1, 127.0.0.2, ...), a
+temporary folder, and a file system in which chosen folders and those of other hosts are empty. Needs Linux.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+import psutil
+
+from dptext_spark.spark.java import ensure_java
+
+PATIENCE: Final = 300.0
+"""Seconds until what must happen counts as failed; nothing is measured."""
+
+QUICK_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For JVMs that live for a minute: compiling less is quicker."""
+
+_CLASSES: Final = "org.apache.spark.deploy"
+
+# In the environment of all that a cluster starts, and of what that starts in turn: so it is found again.
+_MARK: Final = "DPTEXT_CLUSTER"
+
+T = TypeVar("T")
+
+
+class Wrong(Exception):
+    """What a script was to see did not happen."""
+
+
+def expect(condition: object, what: str) -> None:
+    """Raise :class:`Wrong` unless the condition holds."""
+    if not condition:
+        raise Wrong(what)
+
+
+def wait_for(condition: Callable[[], T], what: str, patience: float = PATIENCE) -> T:
+    """Wait until a condition holds, and return its value.
+
+    Raises:
+        TimeoutError: It does not within ``patience`` seconds; the message is ``what``.
+    """
+    end = time.monotonic() + patience
+    while not (found := condition()):
+        if time.monotonic() > end:
+            raise TimeoutError(what)
+        time.sleep(0.05)
+    return found
+
+
+def spark_home() -> Path:
+    """The installed pyspark, which is a whole Spark."""
+    import pyspark
+
+    return Path(pyspark.__file__).parent
+
+
+def environment() -> dict[str, str]:
+    """This process's environment without another Spark or packages, with a Java runtime for Spark.
+
+    Raises:
+        ConfigError: There is no Java runtime.
+    """
+    ensure_java()
+    foreign = ("SPARK", "PYSPARK", "PYTHONPATH", "JAVA_TOOL_OPTIONS")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+    return kept | {
+        "SPARK_HOME": str(spark_home()),
+        "PYSPARK_PYTHON": sys.executable,
+    }
+
+
+class Cluster:
+    """A master and workers, started by ``with`` and stopped at its end with all that they started.
+
+    Attributes:
+        folder: Where logs, working folders and temporary files go.
+        url: The master's address, for ``--master``.
+        master: The master's process.
+        workers: The workers' processes.
+        hosts: The workers' folders: ``tmp`` (their TMPDIR) and ``work`` (their executors' folders and logs).
+        driver: An empty folder, in which submitted drivers run; their TMPDIR is ``tmp`` beside it.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        *,
+        workers: int = 2,
+        cores: int = 1,
+        memory: str = "1g",
+        hidden: Sequence[Path] = (),
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        """Say what will be started.
+
+        Args:
+            folder: An empty or new folder.
+            workers: How many; the n-th has the address 127.0.0.n.
+            cores: Of each worker.
+            memory: Of each worker, for its executors: ``spark.executor.memory`` must fit.
+            hidden: Folders that workers see empty, and each other's with them; needs :func:`can_hide`.
+            env: Environment variables for all processes, drivers included.
+        """
+        self.folder = Path(folder).resolve()
+        self.url = ""
+        self.workers: list[subprocess.Popen[bytes]] = []
+        self.hosts = [self.folder / f"host-{number}" for number in range(1, workers + 1)]
+        self.driver = self.folder / "driver"
+        self._cores = cores
+        self._memory = memory
+        self._hidden = tuple(hidden)
+        self._environment = environment() | dict(env or {})
+        self._started: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> Self:
+        for place in (self.driver, self.folder / "tmp"):
+            place.mkdir(parents=True)
+        try:
+            self._start_master()
+            for number in range(1, len(self.hosts) + 1):
+                self.workers.append(self.start_worker(number))
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Kill everything that the cluster and its drivers started."""
+        while left := self._processes():
+            _kill(left)
+            time.sleep(0.05)
+        for process in self._started:
+            process.wait()
+
+    def _start_master(self) -> None:
+        log = self.folder / "master.log"
+        command = "--host 127.0.0.1 --port 0 --webui-port 0"
+        options = {
+            "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
+            "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        }
+        self.master = self._daemon("master.Master", command.split(), log, options)
+        sign = "Starting Spark master at "
+        line = self._awaited(self.master, log, sign)
+        self.url = line.partition(sign)[2].strip()
+
+    def start_worker(self, number: int) -> subprocess.Popen[bytes]:
+        """Start the worker of a number, from 1 on: all are, but one that was killed can be replaced."""
+        host, address = self.hosts[number - 1], f"127.0.0.{number}"
+        for name in ("tmp", "work"):
+            (host / name).mkdir(parents=True, exist_ok=True)
+        log = self.folder / f"worker-{number}-{len(self._started)}.log"
+        size = f"--cores {self._cores} --memory {self._memory} --host {address} --webui-port 0"
+        options = {
+            "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_LOCAL_IP": address,
+            "SPARK_LOCAL_DIRS": str(host / "tmp"),
+            "TMPDIR": str(host / "tmp"),
+        }
+        others = [other for other in self.hosts if other != host and other.exists()]
+        hidden = [*self._hidden, *others] if self._hidden else []
+        arguments = [*size.split(), "--work-dir", str(host / "work"), self.url]
+        worker = self._daemon("worker.Worker", arguments, log, options, hidden)
+        self._awaited(worker, log, "Successfully registered with master")
+        if seen := [path for path in hidden if any(Path(f"/proc/{worker.pid}/root{path}").iterdir())]:
+            raise RuntimeError(f"worker {number} sees {', '.join(map(str, seen))}")
+        return worker
+
+    def _daemon(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        log: Path,
+        env: Mapping[str, str],
+        hidden: Sequence[Path] = (),
+    ) -> subprocess.Popen[bytes]:
+        home = self._environment["SPARK_HOME"]
+        command = [f"{home}/bin/spark-class", f"{_CLASSES}.{name}", *arguments]
+        with log.open("wb") as file:
+            return self._popen(
+                without(hidden, command), env=env, cwd=self.folder, stdout=file, stderr=subprocess.STDOUT
+            )
+
+    def _awaited(self, process: subprocess.Popen[bytes], log: Path, sign: str) -> str:
+        """Return the first line of a daemon's log that has the sign."""
+
+        def found() -> str:
+            ended = process.poll() is not None
+            lines = log.read_text(errors="replace").splitlines()
+            line = next((line for line in lines if sign in line), "")
+            if ended and not line:
+                raise RuntimeError("\n".join([f"{log} ends without {sign!r}:", *lines]))
+            return line
+
+        return wait_for(found, f"no {sign!r} in {log}")
+
+    def _popen(
+        self, command: Sequence[str], *, env: Mapping[str, str] | None = None, **options: Any
+    ) -> subprocess.Popen[bytes]:
+        marked = {_MARK: f"{self.folder}:{len(self._started)}"}
+        # A session of its own: keys pressed at a terminal do not reach it.
+        process = subprocess.Popen(
+            command, env=self._environment | dict(env or {}) | marked, start_new_session=True, **options
+        )
+        self._started.append(process)
+        return process
+
+    def start(
+        self,
+        *arguments: str | Path,
+        conf: Mapping[str, str] | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        **options: Any,
+    ) -> subprocess.Popen[Any]:
+        """Start spark-submit.
+
+        Args:
+            arguments: Its own options, the script, the script's options.
+            conf: Spark's settings.
+            env: More environment variables.
+            cwd: The driver's working folder; by default :attr:`driver`.
+            options: For ``Popen``.
+        """
+        settings = {"spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false"} | dict(conf or {})
+        command = [f"{self._environment['SPARK_HOME']}/bin/spark-submit", "--master", self.url]
+        for name, value in settings.items():
+            command += ["--conf", f"{name}={value}"]
+        tmp = str(self.folder / "tmp")
+        own = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_DIRS": tmp, "TMPDIR": tmp} | dict(env or {})
+        return self._popen([*command, *map(str, arguments)], env=own, cwd=cwd or self.driver, **options)
+
+    def submit(
+        self,
+        *arguments: str | Path,
+        conf: Mapping[str, str] | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        timeout: float = 1800.0,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run spark-submit to its end; see :meth:`start`.
+
+        Raises:
+            subprocess.TimeoutExpired: It took longer than ``timeout`` seconds; it was killed.
+        """
+        process = self.start(
+            *arguments, conf=conf, env=env, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        try:
+            output, errors = process.communicate(timeout=timeout)
+        finally:
+            _kill(self._processes(self._started.index(process)))
+        return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
+
+    def executors(self) -> list[psutil.Process]:
+        """The executors' JVMs, of all workers and applications."""
+        return [p for p in self._processes() if "CoarseGrainedExecutorBackend" in " ".join(_command(p))]
+
+    def python_workers(self) -> list[psutil.Process]:
+        """The Python workers of all executors: children of the daemons that fork them."""
+        daemons = {p.pid: p for p in self._processes() if "pyspark.daemon" in _command(p)}
+        return [p for p in daemons.values() if p.ppid() in daemons]
+
+    def _processes(self, number: int | None = None) -> list[psutil.Process]:
+        """What runs of all that was started, or of the process of a number, orphans too."""
+        found = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):  # another user's, or ended meanwhile
+                folder, _, own = process.environ().get(_MARK, "").rpartition(":")
+                if folder == str(self.folder) and number in (None, int(own)):
+                    found.append(process)
+        return found
+
+
+def _kill(processes: Sequence[psutil.Process]) -> None:
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+
+
+def _command(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:  # ended meanwhile
+        return []
+
+
+def without(hidden: Sequence[Path], command: Sequence[str]) -> list[str]:
+    """Give the command that runs another where folders look empty: in a mount namespace of its own."""
+    if not hidden:
+        return list(command)
+    mounts = [f"mount -t tmpfs -o ro hidden {shlex.quote(str(path))}" for path in hidden]
+    rights = [] if os.geteuid() == 0 else ["--map-root-user"]
+    return ["unshare", *rights, "--mount", "sh", "-ec", "; ".join([*mounts, 'exec "$@"']), "sh", *command]
+
+
+def can_hide(folder: Path) -> bool:
+    """Say whether this system lets a process hide a folder from another one (Linux's namespaces)."""
+    try:
+        done = subprocess.run(without([folder], ["true"]), capture_output=True, check=False)
+    except OSError:
+        return False
+    return done.returncode == 0

@@ -1,0 +1,81 @@
+"""One Spark session for the whole run, and bundles and tables that the Spark tests share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from pyspark.sql import SparkSession
+
+from dptext_spark.cli import main
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.spark import session as session_module
+from tests.helpers import worlds
+from tests.helpers.cluster import QUICK_JAVA
+from tests.helpers.tables import RING_WORDS, texts, write_key, write_table
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The session that ``dptext`` starts on one machine, on two cores and without a progress bar."""
+    with pytest.MonkeyPatch.context() as patch:
+        settings = session_module._LOCAL_SETTINGS
+        patch.setitem(settings, "spark.master", "local[2,4]")
+        patch.setitem(settings, "spark.ui.showConsoleProgress", "false")
+        patch.setitem(settings, "spark.sql.shuffle.partitions", "2")
+        patch.setenv("JAVA_TOOL_OPTIONS", QUICK_JAVA)
+        session = session_module.session("tests")
+        patch.delenv("JAVA_TOOL_OPTIONS")
+        yield session
+        session.stop()
+
+
+@pytest.fixture(scope="session")
+def ring(tmp_path_factory: pytest.TempPathFactory) -> Embedding:
+    """64 words evenly on the unit circle: at a tiny epsilon every output word has chance 1/64."""
+    angles = 2 * np.pi * np.arange(len(RING_WORDS)) / len(RING_WORDS)
+    points = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    return worlds.build(tmp_path_factory.mktemp("ring"), points, names=RING_WORDS)
+
+
+@pytest.fixture(scope="session")
+def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A key file with the fixed key of the tests."""
+    return write_key(tmp_path_factory.mktemp("key") / "key")
+
+
+@pytest.fixture
+def ring_release(ring: Embedding, key_file: Path, tmp_path: Path) -> dict[str, Any]:
+    """Options of a release of the table ``in`` under the fixed key, with words of the ring."""
+    return {
+        "input": tmp_path / "in",
+        "output": tmp_path / "out",
+        "embedding": ring.path,
+        "key_file": key_file,
+    }
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """A folder of two files: 12 rows of ids and ring words, some of them unknown."""
+    for name, start in (("a", 0), ("b", 6)):
+        ids = list(range(start, start + 6))
+        rows = [f"{text} Unheardof{i}" for i, text in zip(ids, texts(6), strict=True)]
+        write_table(tmp_path / "in" / f"{name}.parquet", {"id": ids, "text": rows})
+    return tmp_path / "in"
+
+
+@pytest.fixture
+def dptext(ring: Embedding, key_file: Path, tmp_path: Path) -> Callable[..., Result]:
+    """``dptext privatize`` in this process, on the ring unless told otherwise."""
+
+    def invoke(source: Path | str, *arguments: str | Path, output: Path | str = tmp_path / "out") -> Result:
+        given = ["--input", source, "--output", output, "--embedding", ring.path, "--key-file", key_file]
+        given += ["--mechanism", "laplace", "--epsilon", "10", "--text", "text", *arguments]
+        return CliRunner().invoke(main, ["privatize", *map(str, given)])
+
+    return invoke

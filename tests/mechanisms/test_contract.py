@@ -1,0 +1,414 @@
+"""Mechanisms: one contract for all of them, and the guarantee checked where it can be computed."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import pickle
+import re
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pydantic import ValidationError
+from scipy import stats
+
+from dptext_spark import mechanisms
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.errors import ConfigError
+from dptext_spark.mechanisms import MECHANISMS, Laplace, Mahalanobis, Mechanism, mechanism
+from dptext_spark.privatizer import Privatizer
+from tests.helpers import worlds
+
+# For every mechanism the parameters beside epsilon that the contract is checked with; one case at least.
+VICKREY = {"select": "vickrey", "t": 0.4}
+PARAMETERS: dict[str, list[dict[str, Any]]] = {
+    "exponential": [{}, {"truncate": 0.5}],
+    "hyperbolic": [{}, VICKREY],
+    "hyperbolic-icdm": [{}, VICKREY],
+    "laplace": [{}, VICKREY],
+    "mahalanobis": [{"lambda": 0.0}, {"lambda": 0.3}, {"lambda": 1.0}, {"lambda": 0.3, **VICKREY}],
+    "projection": [
+        {"dimension": 20},
+        {"dimension": 20, "sensitivity": "spectral", **VICKREY},
+        {"dimension": 20, "sensitivity": "paper", "beta": 0.6, "seed": 3},
+    ],
+}
+# The least epsilon that a mechanism takes on these worlds, where that is not what all take.
+LEAST = {"hyperbolic": 1 + 1e-9}
+# Other values, to see that the law names a parameter.
+CHANGED: dict[str, Any] = {
+    "lambda": 0.77,
+    "truncate": 0.77,
+    "dimension": 21,
+    "sensitivity": "vocabulary",
+    "beta": 0.77,
+    "seed": 77,
+}
+POST_PROCESSING = {"select", "t"}
+CASES = [
+    pytest.param(name, parameters, id="-".join([name, *map(str, parameters.values())]))
+    for name in sorted(MECHANISMS)
+    for parameters in PARAMETERS.get(name, [])
+]
+contract = pytest.mark.parametrize(("name", "parameters"), CASES)
+
+
+@pytest.fixture
+def world(name: str, small: Embedding, ball: Embedding) -> Embedding:
+    """A bundle that the mechanism works on."""
+    return small if "euclidean" in MECHANISMS[name].geometries else ball
+
+
+@pytest.fixture
+def wrong_world(name: str, small: Embedding, ball: Embedding) -> Embedding:
+    return ball if "euclidean" in MECHANISMS[name].geometries else small
+
+
+def uniforms_for(configured: Mechanism, embedding: Embedding, count: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).random((count, configured.uniforms_per_word(embedding.dimension)))
+
+
+def test_every_mechanism_is_under_contract() -> None:
+    missing = sorted(MECHANISMS.keys() - PARAMETERS.keys())
+    assert not missing, f"add parameters of {', '.join(missing)} to PARAMETERS in {__name__}"
+
+
+@contract
+def test_outputs_are_released_words_and_a_function_of_their_input(
+    name: str, parameters: dict[str, Any], world: Embedding
+) -> None:
+    configured = mechanism(name, epsilon=2.0, **parameters)
+    release_words = world.releasable // 2
+    perturb = configured.bind(world, release_words)
+    inputs = np.arange(600) % len(world.words)  # words that may not be released come in, too
+    uniforms = uniforms_for(configured, world, len(inputs))
+    outputs = perturb(inputs, uniforms.copy())
+    assert outputs.dtype == np.int64 and outputs.shape == inputs.shape
+    assert outputs.min() >= 0 and outputs.max() < release_words
+    assert len(np.unique(outputs)) > 1
+    np.testing.assert_array_equal(configured.bind(world, release_words)(inputs, uniforms.copy()), outputs)
+    for size in (1, 7):  # rejects a state that is carried from batch to batch
+        cuts = [slice(i, i + size) for i in range(0, len(inputs), size)]
+        parts = [perturb(inputs[cut], uniforms[cut].copy()) for cut in cuts]
+        np.testing.assert_array_equal(np.concatenate(parts), outputs)
+    assert perturb(inputs[:0], uniforms[:0]).shape == (0,)
+
+
+@contract
+def test_the_law_names_all_that_shapes_the_noise(name: str, parameters: dict[str, Any]) -> None:
+    """Rejects a law without epsilon, which lets two releases be combined into the input."""
+    configured = mechanism(name, epsilon=2.5, **parameters)
+    law = configured.law()
+    assert json.loads(json.dumps(law, allow_nan=False)) == law
+    assert all(type(value) in (str, int, float) for value in law.values())
+    assert law["epsilon"] == 2.5
+    assert configured.law() == law
+    others = [mechanism(name, epsilon=2.6, **parameters)]
+    named = parameters.keys() - POST_PROCESSING
+    others += [mechanism(name, epsilon=2.5, **(parameters | {key: CHANGED[key]})) for key in named]
+    assert all(other.law() != law for other in others)
+    if "t" in parameters:
+        assert mechanism(name, epsilon=2.5, **(parameters | {"t": 0.9})).law() == law
+
+
+@contract
+def test_mechanisms_are_small_values(name: str, parameters: dict[str, Any]) -> None:
+    configured = mechanism(name, epsilon=2.5, **parameters)
+    pickled = pickle.dumps(configured)
+    assert len(pickled) < 1000
+    assert pickle.loads(pickled) == configured
+    with pytest.raises(ValidationError):
+        configured.epsilon = 3.0  # type: ignore[misc]
+
+
+@contract
+@pytest.mark.parametrize("epsilon", [0, -1, 1e-13, math.nan, math.inf, -math.inf, "x", "1", True, None])
+def test_impossible_epsilons_are_refused(name: str, parameters: dict[str, Any], epsilon: object) -> None:
+    with pytest.raises(ValidationError):
+        mechanism(name, epsilon=epsilon, **parameters)
+
+
+@contract
+def test_parameters_that_do_not_exist_are_refused(name: str, parameters: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        mechanism(name, epsilon=1.0, unheard_of=1.0, **parameters)
+    with pytest.raises(ValidationError):
+        mechanism(name, **parameters)
+
+
+@contract
+def test_the_metric_is_one(name: str, parameters: dict[str, Any], world: Embedding) -> None:
+    """Rejects distances that are not symmetric, or not 0 from a word to itself, or two that disagree."""
+    metric = mechanism(name, epsilon=2.5, **parameters).metric(world)
+    assert metric.words == len(world.words)
+    rows, others = np.divmod(np.arange(400), 20)
+    between = metric.between(rows, others)
+    assert (between[rows == others] == 0).all() and (between[rows != others] > 0).all()
+    np.testing.assert_allclose(between.reshape(20, 20), between.reshape(20, 20).T, rtol=1e-12)
+    every = metric.to_all(np.arange(20))
+    assert every.shape == (20, metric.words)
+    np.testing.assert_allclose(every[:, :20], between.reshape(20, 20), atol=1e-6 * every.max())
+    assert every.max() <= metric.largest() * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("choice", [{"select": "vickrey"}, {"t": 0.5}, {"select": "nearest", "t": 0.5}])
+def test_vickrey_and_its_weight_go_together(choice: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match="go together"):
+        Laplace(epsilon=1.0, **choice)
+
+
+@pytest.mark.parametrize("value", [-1e-9, 1 + 1e-9, math.nan, math.inf, "0.5", True, None])
+def test_impossible_lambdas_are_refused(value: object) -> None:
+    with pytest.raises(ValidationError):
+        mechanism("mahalanobis", **{"epsilon": 1.0, "lambda": value})
+
+
+def test_unknown_mechanisms_are_refused_with_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match=r"laplace, mahalanobis.*'gauss'"):
+        mechanism("gauss", epsilon=1.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [case for case in CASES if len(MECHANISMS[str(case.values[0])].geometries) == 1],
+)
+def test_a_bundle_of_another_geometry_is_refused(
+    name: str, parameters: dict[str, Any], wrong_world: Embedding
+) -> None:
+    """Rejects a guarantee that is stated for a bundle on which the mechanism does not even run."""
+    configured = mechanism(name, epsilon=1.0, **parameters)
+    with pytest.raises(ConfigError, match=f"{name} does not work on this embedding bundle"):
+        configured.bind(wrong_world, 2)
+    with pytest.raises(ConfigError):
+        configured.guarantee(wrong_world)
+
+
+@contract
+def test_little_noise_gives_the_word_itself(name: str, parameters: dict[str, Any], world: Embedding) -> None:
+    """Rejects noise that is not scaled by 1 / epsilon, and a nearest word that is not the nearest."""
+    configured = mechanism(name, epsilon=1e9, **parameters)
+    inputs = np.tile(np.arange(world.releasable), 3)
+    outputs = configured.bind(world, world.releasable)(inputs, uniforms_for(configured, world, len(inputs)))
+    np.testing.assert_array_equal(outputs, inputs)
+
+
+@contract
+def test_the_most_noise_is_finite(name: str, parameters: dict[str, Any], world: Embedding) -> None:
+    configured = mechanism(name, epsilon=LEAST.get(name, mechanisms.LEAST_EPSILON), **parameters)
+    uniforms = uniforms_for(configured, world, 400)
+    uniforms[:2] = [[2.0**-53], [1 - 2.0**-53]]
+    uniforms[2::2, 0], uniforms[3::2, 0] = 2.0**-53, 1 - 2.0**-53
+    with np.errstate(all="raise"):
+        outputs = configured.bind(world, world.releasable)(np.arange(400) % len(world.words), uniforms)
+    assert outputs.min() >= 0 and outputs.max() < world.releasable
+
+
+@contract
+@pytest.mark.parametrize("release_words", [20, 15])
+def test_the_release_vocabulary_is_in_the_noise_where_it_shapes_the_law(
+    name: str, parameters: dict[str, Any], world: Embedding, release_words: int
+) -> None:
+    """Rejects equal uniforms for two vocabularies where a draw is no post-processing of a noisy point."""
+    configured = mechanism(name, epsilon=2.0, **parameters)
+    noises = [
+        configured.release_noise(worlds.KEY, salt="", embedding=world, release_words=words)
+        for words in (release_words, 10)
+    ]
+    assert (noises[0] == noises[1]) == (name != "exponential")
+
+
+@contract
+def test_equal_laws_make_equal_noise(name: str, parameters: dict[str, Any], world: Embedding) -> None:
+    """Two releases whose noise comes from one context must not differ in how they use it."""
+    configured = mechanism(name, epsilon=2.0, **parameters)
+    twins = [
+        other
+        for kind in MECHANISMS
+        for case in PARAMETERS.get(kind, [])
+        if (other := mechanism(kind, epsilon=2.0, **case)).law() == configured.law()
+        and all(getattr(other, p, None) == getattr(configured, p, None) for p in POST_PROCESSING)
+    ]
+    assert configured in twins
+    inputs = np.arange(200) % len(world.words)
+    outputs = [twin.bind(world, 20)(inputs, uniforms_for(twin, world, 200)) for twin in twins]
+    for output in outputs:
+        np.testing.assert_array_equal(output, outputs[0])
+
+
+def test_lambda_zero_is_laplace(small: Embedding) -> None:
+    laplace = Laplace(epsilon=3.0)
+    mahalanobis = mechanism("mahalanobis", **{"epsilon": 3.0, "lambda": 0.0})
+    assert isinstance(mahalanobis, Mahalanobis)
+    uniforms = uniforms_for(laplace, small, 100)
+    noises = [m.bind(small, 200).noise(uniforms.copy()).tobytes() for m in (laplace, mahalanobis)]
+    assert noises[0] == noises[1]
+    texts = pa.array([" ".join(worlds.words(300))] * 3)
+    outputs = [
+        Privatizer(embedding=small, mechanism=m, noise=worlds.release(m, small))
+        .sanitize(texts, pa.array([1, 2, 3]), column="text")
+        .values
+        for m in (laplace, mahalanobis)
+    ]
+    assert outputs[0].equals(outputs[1])
+    assert laplace.guarantee(small).epsilon == mahalanobis.guarantee(small).euclidean_epsilon
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.5, 1.0])
+def test_the_batch_does_not_change_a_bit_of_the_noise(large: Embedding, weight: float) -> None:
+    """Rejects `noise @ root` by BLAS, whose sums follow the shape of the batch and the threads."""
+    bound = Mahalanobis(epsilon=3.0, **{"lambda": weight}).bind(large, large.releasable)
+    uniforms = np.random.default_rng(0).random((512, 301))
+    whole = bound.noise(uniforms.copy())
+    single = np.concatenate([bound.noise(uniforms[i : i + 1].copy()) for i in range(0, 512)])
+    assert single.tobytes() == whole.tobytes()
+
+
+# What is promised
+
+
+def scaled_covariance(embedding: Embedding) -> np.ndarray:
+    covariance = np.atleast_2d(np.cov(embedding.vectors.astype(np.float64), rowvar=False))
+    return covariance * embedding.dimension / np.trace(covariance)
+
+
+@contract
+def test_guarantees_are_complete(name: str, parameters: dict[str, Any], world: Embedding) -> None:
+    guarantee = mechanism(name, epsilon=2.5, **parameters).guarantee(world)
+    assert (guarantee.mechanism, guarantee.configured_epsilon) == (name, 2.5)
+    assert guarantee.epsilon >= 2.5  # a proof may give less than was asked for, never more
+    assert (guarantee.delta > 0) == (parameters.get("sensitivity") == "paper")
+    assert guarantee.fingerprint == world.fingerprint
+    for distance in (0.0, 0.3, 1.0, 7.0):
+        counted = min(distance, parameters.get("truncate", math.inf))
+        assert guarantee.loss(distance) == pytest.approx(guarantee.epsilon * counted, rel=1e-15)
+    assert guarantee.text_loss([0.3, 1.0]) == pytest.approx(guarantee.loss(0.3) + guarantee.loss(1.0))
+    stored = json.loads(json.dumps(guarantee.to_json(), allow_nan=False))
+    assert stored["words"] == guarantee.describe()
+    for part in (name, "epsilon 2.5", f"exp({guarantee.epsilon:g} x distance)", guarantee.metric):
+        assert part in guarantee.describe()
+    assert all(assumption in guarantee.describe() for assumption in guarantee.assumptions)
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.3, 0.999, 1.0])
+def test_the_euclidean_equivalent(small: Embedding, weight: float) -> None:
+    """Rejects a covariance that is not scaled to trace n, and the largest eigenvalue instead of the least."""
+    least = np.linalg.eigvalsh(scaled_covariance(small))[0]
+    guarantee = Mahalanobis(epsilon=2.0, **{"lambda": weight}).guarantee(small)
+    assert guarantee.euclidean_epsilon == pytest.approx(
+        2.0 / math.sqrt(weight * least + 1 - weight), rel=1e-6
+    )
+    said = f"the proven epsilon is {guarantee.euclidean_epsilon:g}" in guarantee.describe()
+    assert said == (weight > 0)
+
+
+def distances_between(points: np.ndarray) -> np.ndarray:
+    return np.linalg.norm(points[:, None, :] - points[None, :, :], axis=2)
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.3, 1.0])
+def test_the_distances_count_in_the_metric_of_epsilon(
+    plane: Embedding, small: Embedding, weight: float
+) -> None:
+    """Rejects Euclidean distances where epsilon counts in another norm, and a word as its own neighbour."""
+    for world in (plane, small):
+        points = world.vectors[:].astype(np.float64)
+        mixture = weight * scaled_covariance(world) + (1 - weight) * np.eye(world.dimension)
+        whitened = np.linalg.solve(np.linalg.cholesky(mixture), points.T).T
+        stated = Mahalanobis(epsilon=2.0, **{"lambda": weight}).guarantee(world).distances
+        step = -(-len(points) // 256)
+        between = distances_between(whitened)
+        ordered = np.sort(between, axis=1)[::step]
+        assert stated.sample == len(ordered)
+        for rank, distance in ((1, stated.nearest), (10, stated.tenth), (100, stated.hundredth)):
+            expected = np.median(ordered[:, min(rank, len(points) - 1)])
+            assert distance == pytest.approx(expected, rel=1e-9)
+        assert between.max() <= stated.largest * (1 + 1e-12) <= 2 * between.max()
+
+
+def test_a_weak_bound_is_called_weak(small: Embedding) -> None:
+    weak, middling, strong = (Laplace(epsilon=e).guarantee(small) for e in (1000.0, 4.0, 1.0))
+    nearest = weak.distances.nearest
+    assert weak.loss(nearest) > math.log(1e6) > middling.loss(nearest)
+    assert (
+        middling.loss(middling.distances.hundredth) > math.log(1e6) > strong.loss(strong.distances.hundredth)
+    )
+    assert "too weak" in weak.describe() and "10^" in weak.describe()
+    assert "too weak" not in middling.describe() and "hardly" in middling.describe()
+    assert "too weak" not in strong.describe() and "hardly" not in strong.describe()
+    assert f"{math.exp(strong.loss(nearest)):,.4g}" in strong.describe()
+
+
+def test_a_singular_covariance_cannot_be_the_whole_noise(flat: Embedding) -> None:
+    """Words of a plane would stay in it: their third coordinate is released as it is."""
+    whole = Mahalanobis(epsilon=1.0, **{"lambda": 1.0})
+    for refused in (lambda: whole.bind(flat, 2), lambda: whole.guarantee(flat)):
+        with pytest.raises(ConfigError, match=r"without noise.*Lower --lambda"):
+            refused()
+    assert Mahalanobis(epsilon=1.0, **{"lambda": 0.5}).bind(flat, 2).root is not None
+
+
+# The guarantee itself, on a line: there the noise is the Laplace law and a word's cell is an interval.
+
+
+def cell_probabilities(positions: np.ndarray, epsilon: float) -> np.ndarray:
+    """P[M(x) = y] (x, y) in closed form, by differences of survival functions where those keep digits."""
+    order = np.argsort(positions)
+    borders = np.concatenate([[-np.inf], (positions[order][1:] + positions[order][:-1]) / 2, [np.inf]])
+    law = stats.laplace(scale=1 / epsilon)
+    low, high = borders[:-1] - positions[:, None], borders[1:] - positions[:, None]
+    cells = np.where(low > 0, law.sf(low) - law.sf(high), law.cdf(high) - law.cdf(low))
+    probabilities = np.empty_like(cells)
+    probabilities[:, order] = cells
+    return probabilities
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
+@pytest.mark.parametrize("name", ["laplace", "mahalanobis"])
+def test_the_loss_on_a_line_is_exactly_the_promised_one(line: Embedding, name: str, epsilon: float) -> None:
+    """Rejects a promise below the truth and, the bound being reached, one above it."""
+    parameters = {"lambda": 0.6} if name == "mahalanobis" else {}
+    guarantee = mechanism(name, epsilon=epsilon, **parameters).guarantee(line)
+    assert guarantee.euclidean_epsilon == pytest.approx(epsilon)  # on a line A = 1
+    positions = line.vectors[:, 0].astype(np.float64)
+    losses = np.log(cell_probabilities(positions, epsilon))
+    worst = (losses[:, None, :] - losses[None, :, :]).max(axis=2)
+    distances = np.abs(positions[:, None] - positions[None, :])
+    allowed = np.vectorize(guarantee.loss)(distances)
+    assert (worst <= allowed + 1e-12).all()
+    inner = slice(1, -1)  # words that have another one behind them, whose cell is beyond both words of a pair
+    np.testing.assert_allclose(worst[inner], allowed[inner], atol=1e-12)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("name", ["laplace", "mahalanobis"])
+def test_outputs_on_a_line_follow_the_closed_form(line: Embedding, name: str) -> None:
+    """Chi-square of 5 x 40,000 outputs; 10^-4 false alarms; rejects epsilon off by 5 % at below 10^-6."""
+    configured = mechanism(name, epsilon=1.0, **({"lambda": 0.6} if name == "mahalanobis" else {}))
+    private = Privatizer(embedding=line, mechanism=configured, noise=worlds.release(configured, line))
+    count = 40_000
+    texts = pa.array([f"{word} " * count for word in worlds.words(5)])
+    outputs = private.sanitize(texts, pa.array(range(5)), column="text").values.to_pylist()
+    names = worlds.words(5)
+    seen = np.array([[text.split().count(word) for word in names] for text in outputs])
+    positions = line.vectors[:, 0].astype(np.float64)
+
+    def p_value(epsilon: float) -> float:
+        expected = count * cell_probabilities(positions, epsilon)
+        return float(stats.chi2.sf(((seen - expected) ** 2 / expected).sum(), df=5 * 4))
+
+    assert p_value(1.0) > 1e-4
+    assert max(p_value(1.05), p_value(0.95), p_value(2.0)) < 1e-6
+
+
+@pytest.mark.parametrize("largest", [21.61, 21.6, 0.001234, 99.95, 1234.0])
+def test_a_printed_bound_is_not_below_the_bound(small: Embedding, largest: float) -> None:
+    """Rejects plain rounding to three digits, which prints 21.6 for 21.61."""
+    guarantee = Laplace(epsilon=1.0).guarantee(small)
+    far = dataclasses.replace(guarantee.distances, largest=largest)
+    text = dataclasses.replace(guarantee, distances=far).describe()
+    printed = re.search(r"No two words are more than (\S+) apart", text)
+    assert printed is not None
+    assert largest * (1 - 1e-12) <= float(printed[1]) <= largest * 1.02

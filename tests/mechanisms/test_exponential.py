@@ -1,0 +1,440 @@
+"""The exponential mechanism: its exact guarantee, its lists, and that only the input reaches an output."""
+
+from __future__ import annotations
+
+import json
+import math
+import tracemalloc
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+from threadpoolctl import threadpool_limits
+
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.geometry.metric import EuclideanMetric, metric_of
+from dptext_spark.mechanisms import Exponential, mechanism
+from dptext_spark.mechanisms.exponential import (
+    AllByProducts,
+    ExponentialChoice,
+    ListCache,
+    NearByDifferences,
+    NearByScreening,
+)
+from tests.helpers import worlds
+
+TRUNCATIONS = [None, 1e-6, 0.6, 1.1, 1e9]
+LEAST, MOST = 2.0**-53, 1 - 2.0**-53
+
+
+def distances_of(world: Embedding) -> np.ndarray:
+    """All distances, by formulas of their own."""
+    points = world.vectors[:].astype(np.float64)
+    squares = np.square(points[:, None] - points[None]).sum(axis=2)
+    if world.geometry == "euclidean":
+        return np.sqrt(squares)
+    rims = 1 - np.square(points).sum(axis=1)
+    return np.arccosh(1 + 2 * squares / np.outer(rims, rims))
+
+
+def bound(world: Embedding, *, size: int | None = None, release: int | None = None, **parameters: Any) -> Any:
+    """The mechanism on a world, with a cache of ``size`` bytes."""
+    release = release or world.releasable
+    choice = Exponential(**parameters).bind(world, release)
+    if size is None:
+        return choice
+    whole = parameters.get("truncate") is None
+    cache = ListCache.empty(words=len(world.words), release_words=release, whole=whole, size=size)
+    return replace(choice, cache=cache)
+
+
+def listed_probabilities(choice: ExponentialChoice, words: np.ndarray) -> np.ndarray:
+    """Output probabilities (k, release_words) as the lists that draws use have them."""
+    lists, released = choice.lists(words), choice.near.release_words
+    result = np.empty((len(words), released))
+    for row, start, length in zip(result, lists.starts, lists.lengths, strict=True):
+        part = slice(start, start + length)
+        ids = np.arange(length) + (0 if lists.skips is None else lists.skips[part])
+        left = 1.0 - lists.shares[part][-1] if length else 1.0
+        row[:] = left / max(released - length, 1)
+        row[ids] = np.diff(lists.shares[part], prepend=0.0)
+    return result
+
+
+# The guarantee, exactly
+
+
+def losses(probabilities: np.ndarray) -> np.ndarray:
+    """Largest log-ratio of two words' output probabilities, over outputs."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = np.log(probabilities)
+        gaps = np.abs(logs[:, None, :] - logs[None, :, :])
+    return np.nan_to_num(gaps, nan=0.0, posinf=np.inf).max(axis=2)  # no one can tell 0 from 0
+
+
+def missing_half(weights: np.ndarray) -> np.ndarray:
+    return weights**2
+
+
+def nearest_only(weights: np.ndarray) -> np.ndarray:
+    """Candidate lists of the three nearest words."""
+    ranks = np.argsort(np.argsort(-weights, axis=1, kind="stable"), axis=1)
+    return np.where(ranks < 3, weights, 0.0)
+
+
+def far_as_one(weights: np.ndarray) -> np.ndarray:
+    """The words of the far class share one word's weight."""
+    far = np.isclose(weights, weights.min(axis=1, keepdims=True), rtol=1e-12)
+    return np.where(far, weights / far.sum(axis=1, keepdims=True), weights)
+
+
+def keeps_promise(probabilities: np.ndarray, allowed: np.ndarray) -> bool:
+    return bool((losses(probabilities) <= allowed + 1e-12).all())
+
+
+@pytest.mark.parametrize("truncate", TRUNCATIONS)
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 6.0])
+@pytest.mark.parametrize("name", ["line", "plane", "ball"])
+def test_no_output_tells_two_words_apart_by_more_than_promised(
+    name: str, epsilon: float, truncate: float | None, request: pytest.FixtureRequest
+) -> None:
+    world = request.getfixturevalue(name)
+    everything = np.arange(len(world.words))
+    guarantee = Exponential(epsilon=epsilon, truncate=truncate).guarantee(world)
+    allowed = np.vectorize(guarantee.loss)(distances_of(world))
+    for release in (2, len(everything) // 2, len(everything)):
+        choice = bound(world, epsilon=epsilon, truncate=truncate, release=release)
+        probabilities = choice.probabilities(everything)
+        assert keeps_promise(probabilities, allowed)
+        np.testing.assert_allclose(listed_probabilities(choice, everything), probabilities, atol=1e-14)
+        np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, rtol=1e-14)
+    # Where all words are released each weight is reached by half of the bound, and the sums are not in vain.
+    used = losses(probabilities)[allowed > 0] / allowed[allowed > 0]
+    isolated = truncate is not None and truncate < distances_of(world)[allowed > 0].min()
+    assert used.max() > (0.5 - 1e-9 if isolated else 0.51)
+
+
+@pytest.mark.parametrize("truncate", [None, 3.0])
+def test_the_promise_is_not_larger_than_it_must_be(truncate: float | None) -> None:
+    """An outlier beside a crowd: weights and their sums both change by all that they may."""
+    points = np.zeros((2000, 1), dtype=np.float32)
+    points[0] = 2.0
+    every = AllByProducts(metric=EuclideanMetric(vectors=points), release_words=2000, radius=truncate)
+    cache = ListCache.empty(words=2000, release_words=2000, whole=True)
+    choice = ExponentialChoice(near=every, epsilon=2.0, cache=cache)
+    assert 0.998 * 4.0 < losses(choice.probabilities(np.array([0, 1])))[0, 1] <= 4.0
+
+
+@pytest.mark.parametrize("truncate", [None, 0.9, 1.1])
+@pytest.mark.parametrize("name", ["line", "plane", "ball"])
+@pytest.mark.parametrize("mutant", [missing_half, nearest_only])
+def test_wrong_laws_break_the_promise(
+    name: str,
+    truncate: float | None,
+    mutant: Callable[[np.ndarray], np.ndarray],
+    request: pytest.FixtureRequest,
+) -> None:
+    """Rejects a missing half, and candidate lists instead of all words."""
+    world = request.getfixturevalue(name)
+    configured = Exponential(epsilon=3.0, truncate=truncate)
+    allowed = np.vectorize(configured.guarantee(world).loss)(distances_of(world))
+    right = configured.bind(world, len(world.words)).probabilities(np.arange(len(world.words)))
+    wrong = mutant(right)
+    assert keeps_promise(right, allowed)
+    assert not keeps_promise(wrong / wrong.sum(axis=1, keepdims=True), allowed)
+
+
+def test_far_words_weigh_by_their_number(plane: Embedding) -> None:
+    """Rejects a far class whose weight forgets how many words it has."""
+    choice = bound(plane, epsilon=3.0, truncate=1.1)
+    words = np.arange(len(plane.words))
+    wrong = far_as_one(choice.probabilities(words))
+    assert np.abs(listed_probabilities(choice, words) - wrong / wrong.sum(axis=1, keepdims=True)).max() > 0.01
+
+
+def joint_law(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """P[y1, y2] (released, released) of two draws of one word by equal uniforms."""
+    one, two = (np.concatenate([[0.0], np.cumsum(p)]) for p in (first, second))
+    overlap = np.minimum(one[1:, None], two[None, 1:]) - np.maximum(one[:-1, None], two[None, :-1])
+    return np.where(overlap > 1e-12, overlap, 0.0)
+
+
+def test_two_release_vocabularies_must_not_share_uniforms(plane: Embedding) -> None:
+    """Unlike noise mechanisms: what is released together can then be possible from one input word only."""
+    both = [bound(plane, epsilon=1.0, release=n).probabilities(np.arange(6)) for n in (4, 6)]
+    joint = np.stack([joint_law(one, two) for one, two in zip(*both, strict=True)])
+    possible = joint > 0
+    assert (possible.any(axis=0) & ~possible.all(axis=0)).any()
+    apart = np.einsum("wi,wj->wij", *both).reshape(6, -1)  # fresh uniforms: epsilon adds up, no more
+    assert (losses(apart) <= 2 * distances_of(plane) + 1e-12).all()
+
+
+# What is configured and promised
+
+
+def test_the_law_names_epsilon_and_truncation() -> None:
+    laws = [Exponential(epsilon=2.0, truncate=t).law() for t in (None, 5, 5.5)]
+    assert laws[0] == {"law": "exponential", "epsilon": 2.0, "truncate": "none"}
+    assert json.dumps(laws[1]) == '{"law": "exponential", "epsilon": 2.0, "truncate": 5.0}'
+    assert len({json.dumps(law) for law in laws}) == 3
+    assert Exponential(epsilon=2.0).uniforms_per_word(300) == 2
+    assert mechanism("exponential", epsilon=2.0, truncate=5.0) == Exponential(epsilon=2.0, truncate=5.0)
+
+
+@pytest.mark.parametrize("value", [0, 0.0, -1.0, math.nan, math.inf, "1", True])
+def test_impossible_truncations_are_refused(value: object) -> None:
+    with pytest.raises(ValidationError):
+        Exponential(epsilon=1.0, truncate=value)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["plane", "ball"])
+def test_the_guarantee_counts_up_to_the_truncation(name: str, request: pytest.FixtureRequest) -> None:
+    world = request.getfixturevalue(name)
+    guarantee = Exponential(epsilon=2.0, truncate=0.75).guarantee(world)
+    assert (guarantee.epsilon, guarantee.delta, guarantee.truncation) == (2.0, 0.0, 0.75)
+    assert [guarantee.loss(d) for d in (0.0, 0.5, 0.75, 9.0)] == [0.0, 1.0, 1.5, 1.5]
+    assert guarantee.euclidean_epsilon == (2.0 if name == "plane" else None)
+    assert "counted up to 0.75" in guarantee.describe()
+    assert json.loads(json.dumps(guarantee.to_json(), allow_nan=False))["truncation"] == 0.75
+    assert Exponential(epsilon=2.0).guarantee(world).loss(9.0) == 18.0
+
+
+# Near words
+
+
+def offset_metric(count: int = 400) -> EuclideanMetric:
+    """Words close together and far from the origin, every other one twice: single precision sees nothing."""
+    rows = np.random.default_rng(5).standard_normal((count // 2, 30)) * 0.05 + 100.0
+    return EuclideanMetric(vectors=np.repeat(rows.astype(np.float32), 2, axis=0))
+
+
+def screening(metric: EuclideanMetric, radius: float, release_words: int) -> NearByScreening:
+    half_norms = (np.square(metric.vectors, dtype=np.float64).sum(axis=1) / 2).astype(np.float32)
+    return NearByScreening(
+        metric=metric, radius=radius, release_words=release_words, half_norms=half_norms[:release_words]
+    )
+
+
+def demo_metric(demo_bundle: Embedding) -> EuclideanMetric:
+    return EuclideanMetric(vectors=demo_bundle.vectors)
+
+
+@pytest.mark.parametrize("crowded", [False, True])
+def test_screening_loses_no_near_word(demo_bundle: Embedding, crowded: bool) -> None:
+    """Radii that are distances to the last bit: a word at the radius is far, one below is near."""
+    metric = offset_metric() if crowded else demo_metric(demo_bundle)
+    release = metric.words * 3 // 4
+    words = np.arange(5, metric.words, metric.words // 20)  # released words and others
+    truth = NearByDifferences(metric=metric, release_words=release)
+    ranked = np.sort(truth.distances(int(words[7]), np.arange(release)))
+    for radius in (ranked[2], np.nextafter(ranked[2], 9.0), ranked[30], ranked[200], 1e-30, 1e200):
+        found = screening(metric, float(radius), release)
+        with np.errstate(over="ignore"):
+            lists, expected = found(words), replace(truth, radius=float(radius))(words)
+        np.testing.assert_array_equal(lists.lengths, expected.lengths)
+        np.testing.assert_array_equal(lists.skips, expected.skips)
+        assert lists.distances.tobytes() == expected.distances.tobytes()
+
+
+def test_screening_without_slack_would_lose_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The crowded words do test the slack."""
+    metric = offset_metric()
+    words = np.arange(metric.words)
+    radius = float(np.median(NearByDifferences(metric=metric, release_words=400).distances(0, words)))
+    complete = screening(metric, radius, 400)(words).lengths.sum()
+    monkeypatch.setattr("dptext_spark.mechanisms.exponential._UNIT_ROUNDOFF", 0.0)
+    assert screening(metric, radius, 400)(words).lengths.sum() < complete
+
+
+def test_tiny_and_huge_vectors_are_screened_right() -> None:
+    """Rejects a bound that forgets underflow, and scores that become NaN."""
+    rows = np.random.default_rng(6).standard_normal((60, 4)).astype(np.float32)
+    for scale in (1e-30, 1e-22, 1e25):
+        metric = EuclideanMetric(vectors=rows * np.float32(scale))
+        truth = NearByDifferences(metric=metric, release_words=50, radius=1.5 * scale)
+        with np.errstate(all="ignore"):
+            lists = screening(metric, 1.5 * scale, 50)(np.arange(60))
+        np.testing.assert_array_equal(lists.lengths, truth(np.arange(60)).lengths)
+        assert 60 < lists.lengths.sum() < 50 * 60
+
+
+@pytest.mark.parametrize("crowded", [False, True])
+def test_products_give_the_distances(demo_bundle: Embedding, crowded: bool) -> None:
+    metric = offset_metric() if crowded else demo_metric(demo_bundle)
+    release = metric.words * 3 // 4
+    words = np.arange(5, metric.words, metric.words // 20)
+    every = AllByProducts(metric=metric, release_words=release)
+    whole = every(words).distances.reshape(len(words), release)
+    for word, distances in zip(words, whole, strict=True):
+        truth = every.distances(int(word), np.arange(release))
+        np.testing.assert_allclose(distances, truth, rtol=1e-9)
+        np.testing.assert_array_equal(distances == 0.0, truth == 0.0)  # itself and its twins
+    # Rejects BLAS sums that follow the shape of the batch.
+    single = np.concatenate([every(words[i : i + 1]).distances for i in range(len(words))])
+    assert single.tobytes() == whole.tobytes()
+
+
+def test_products_of_nothing() -> None:
+    metric = EuclideanMetric(vectors=np.zeros((3, 2), dtype=np.float32))
+    np.testing.assert_array_equal(AllByProducts(metric=metric, release_words=2)(np.arange(3)).distances, 0.0)
+
+
+# Drawing
+
+
+def test_every_word_has_its_own_stretch_of_the_uniforms(plane: Embedding) -> None:
+    """The draw inverts the cumulative law: listed words by the first uniform, far ones by the second."""
+    choice = bound(plane, epsilon=2.0, truncate=1.1, release=5)
+    for word in range(6):
+        lists = choice.lists(np.array([word]))
+        listed = np.arange(len(lists.shares)) + lists.skips
+        for place, other in enumerate(listed):
+            low = lists.shares[place - 1] if place else 0.0
+            for uniform in (max(low, LEAST), np.nextafter(lists.shares[place], 0.0)):
+                assert choice(np.array([word]), np.array([[uniform, 0.3]])) == [other]
+        far = np.setdiff1d(np.arange(5), listed)
+        assert 0 < len(far) < 5
+        for rank, other in enumerate(far):
+            for within in (1e-9, 0.5, 1 - 1e-9):
+                uniforms = np.array([[MOST, (rank + within) / len(far)]])
+                assert choice(np.array([word]), uniforms) == [other]
+
+
+@pytest.fixture(params=["screened", "whole", "ball", "whole ball"])
+def case(
+    request: pytest.FixtureRequest, small: Embedding, ball: Embedding
+) -> tuple[Embedding, dict[str, Any]]:
+    world = ball if "ball" in request.param else small
+    return world, {"epsilon": 3.0} if "whole" in request.param else {"epsilon": 3.0, "truncate": 1.2}
+
+
+def test_only_the_input_reaches_an_output(case: tuple[Embedding, dict[str, Any]]) -> None:
+    """Rejects a cache, a batch or a thread count that changes a result."""
+    world, parameters = case
+    rng = np.random.default_rng(7)
+    words, uniforms = rng.integers(len(world.words), size=200), rng.random((200, 2))
+    expected = bound(world, **parameters)(words, uniforms.copy())
+    assert len(np.unique(expected)) > 10
+    entry = 8 * world.releasable
+    for size in (0, entry, 9 * entry, 1 << 20):  # nothing fits; evictions at each step; everything fits
+        for batch in (1, 7, 200):
+            for threads in (1, 2):
+                choice = bound(world, size=size, **parameters)
+                with threadpool_limits(limits=threads, user_api="blas"):
+                    for _cold_then_warm in range(2):
+                        cuts = [slice(i, i + batch) for i in range(0, 200, batch)]
+                        drawn = [choice(words[cut], uniforms[cut].copy()) for cut in cuts]
+                        np.testing.assert_array_equal(np.concatenate(drawn), expected)
+
+
+def test_lists_do_not_depend_on_the_words_beside(case: tuple[Embedding, dict[str, Any]]) -> None:
+    world, parameters = case
+    choice = bound(world, **parameters)
+    words = np.arange(len(world.words))
+    whole = choice.lists(words)
+    single = [choice.lists(words[i : i + 1]) for i in words]
+    assert b"".join(lists.shares.tobytes() for lists in single) == whole.shares.tobytes()
+    if whole.skips is not None:
+        assert b"".join(lists.skips.tobytes() for lists in single) == whole.skips.tobytes()
+        assert whole.lengths.min() > 0 or world.geometry == "euclidean"
+
+
+def test_groups_of_bounded_memory_change_nothing(
+    case: tuple[Embedding, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, parameters = case
+    rng = np.random.default_rng(8)
+    words, uniforms = rng.integers(len(world.words), size=300), rng.random((300, 2))
+    expected = bound(world, **parameters)(words, uniforms.copy())
+    for module, name, value in [
+        ("mechanisms.exponential", "_CELLS", 3 * world.releasable),
+        ("mechanisms.exponential", "_PAIRS", 11),
+        ("mechanisms.exponential", "WORD_BLOCK", 13),
+    ]:
+        monkeypatch.setattr(f"dptext_spark.{module}.{name}", value)
+    np.testing.assert_array_equal(bound(world, **parameters)(words, uniforms.copy()), expected)
+
+
+def test_the_cache_keeps_used_words_and_its_bound(small: Embedding) -> None:
+    choice = bound(small, epsilon=3.0, size=8 * 200 * 10)
+    uniforms = np.full((1, 2), 0.5)
+    for word in range(10, 300):
+        choice(np.array([word]), uniforms)
+        choice(np.array([3]), uniforms)  # a frequent word
+        held = np.flatnonzero(choice.cache.lists.starts >= 0)
+        assert 3 in held and word in held and len(held) <= 10
+        assert choice.cache.end == 200 * len(held) <= len(choice.cache.lists.shares)
+    np.testing.assert_array_equal(
+        choice.cache.lists.shares[choice.cache.lists.starts[3] :][:200],
+        choice.lists(np.array([3])).shares,
+    )
+
+
+@pytest.mark.parametrize("truncate", [None, 1e-12, 0.6, 1e9, 1e300])
+@pytest.mark.parametrize("epsilon", [1e-12, 1.0, 1e9, 1e300])
+@pytest.mark.parametrize("name", ["line", "plane", "ball", "small"])
+def test_extremes(name: str, epsilon: float, truncate: float | None, request: pytest.FixtureRequest) -> None:
+    world = request.getfixturevalue(name)
+    inputs = np.repeat(np.arange(len(world.words)), 4)
+    corners = np.array([[a, b] for a in (LEAST, MOST) for b in (LEAST, MOST)])
+    for release in (2, world.releasable):
+        with np.errstate(all="raise"):
+            choice = bound(world, epsilon=epsilon, truncate=truncate, release=release)
+            drawn = choice(inputs, np.tile(corners, (len(world.words), 1)))
+            probabilities = choice.probabilities(inputs[::4])
+        assert drawn.min() >= 0 and drawn.max() < release
+        assert np.isfinite(probabilities).all()
+        np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
+        np.testing.assert_allclose(listed_probabilities(choice, inputs[::4]), probabilities, atol=1e-9)
+    if epsilon == 1e9 and truncate != 1e-12:
+        released = inputs < release
+        np.testing.assert_array_equal(drawn[released], inputs[released])
+
+
+def test_truncation_beyond_all_distances_is_none(plane: Embedding, ball: Embedding) -> None:
+    for world in (plane, ball):
+        words = np.arange(len(world.words))
+        far, none = (bound(world, epsilon=2.0, truncate=t).probabilities(words) for t in (1e3, None))
+        np.testing.assert_array_equal(far, none)
+
+
+@pytest.mark.parametrize("truncate", [None, 1e-3, 0.5])
+def test_twins_and_two_words(tmp_path: Any, truncate: float | None) -> None:
+    """Words in one place come out alike; two released words are enough."""
+    world = worlds.build(tmp_path, [[0.5, 0.0], [0.5, 0.0], [0.9, 0.2]])
+    probabilities = bound(world, epsilon=2.0, truncate=truncate).probabilities(np.arange(3))
+    np.testing.assert_array_equal(probabilities[0], probabilities[1])
+    np.testing.assert_array_equal(probabilities[:, 0], probabilities[:, 1])
+    pair = bound(world, epsilon=2.0, truncate=truncate, release=2)
+    np.testing.assert_array_equal(pair.probabilities(np.arange(3)), 0.5)
+    uniforms = np.array([[u, v] for u in (LEAST, 0.49, 0.51, MOST) for v in (LEAST, 0.49, 0.51, MOST)])
+    drawn = pair(np.full(16, 2), uniforms.copy())
+    assert sorted(np.bincount(drawn)) == [8, 8]
+
+
+@pytest.mark.parametrize("truncate", [None, 2.0, 1e9])
+def test_large_vocabularies_take_bounded_memory(truncate: float | None) -> None:
+    """Rejects (distinct x V) arrays: of 60 words x 400,000 each would take 183 MiB."""
+    vectors = np.random.default_rng(9).standard_normal((400_000, 6)).astype(np.float32)
+    metric = EuclideanMetric(vectors=vectors)
+    near: Any = AllByProducts(metric=metric, release_words=400_000)
+    if truncate is not None:
+        near = screening(metric, truncate, 400_000)
+    cache = ListCache.empty(words=400_000, release_words=400_000, whole=truncate is None, size=1 << 10)
+    choice = ExponentialChoice(near=near, epsilon=4.0, cache=cache)
+    tracemalloc.start()
+    choice(np.arange(60), np.full((60, 2), 0.4))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    print(f"peak {peak / 2**20:.0f} MiB")
+    assert peak < 140 << 20
+
+
+def test_bound_kinds(small: Embedding, ball: Embedding) -> None:
+    assert isinstance(bound(small, epsilon=1.0).near, AllByProducts)
+    assert isinstance(bound(small, epsilon=1.0, truncate=1.0).near, NearByScreening)
+    assert isinstance(bound(ball, epsilon=1.0, truncate=1.0).near, NearByDifferences)
+    assert type(Exponential(epsilon=1.0).metric(ball)) is type(metric_of(ball))

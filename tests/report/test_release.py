@@ -1,0 +1,163 @@
+"""The report: guarantee, scope and counts, in JSON and in words."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dptext_spark.config import privatize_options
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.report import facts
+from dptext_spark.report.release import ColumnCounts, Report
+from dptext_spark.text.policies import Oov, TextPolicy
+
+COUNTS = ColumnCounts(
+    tokens=1100, replaced=600, unchanged=300, unprotected=50, out_of_vocabulary=110, blank=40
+)
+
+
+@pytest.fixture
+def report(line: Embedding) -> Report:
+    options = privatize_options(
+        {
+            "input": "in",
+            "output": "out",
+            "embedding": line.path,
+            "mechanism": "laplace",
+            "epsilon": 3.0,
+            "text": ["naïve text"],
+            "keep": ["id"],
+        }
+    )
+    return Report(
+        options=options.to_json(),
+        guarantee=options.mechanism.guarantee(line),
+        policy=TextPolicy(),
+        embedding=line,
+        release_words=4,
+        row_id="Rows are named by column id.",
+        kept=options.keep,
+        rows=1234,
+        columns={"naïve text": COUNTS},
+    )
+
+
+def test_the_json_is_complete(report: Report, line: Embedding) -> None:
+    value = json.loads(report.to_json())
+    assert list(value) == [
+        "format_version",
+        "guarantee",
+        "scope",
+        "options",
+        "row_id",
+        "embedding",
+        "rows",
+        "columns",
+        "versions",
+    ]
+    assert value["rows"] == 1234
+    assert value["guarantee"] == json.loads(json.dumps(report.guarantee.to_json()))
+    assert value["embedding"] == {
+        "fingerprint": line.fingerprint,
+        "source": "source.txt",
+        "words": 5,
+        "release_words": 4,
+        "dimension": 1,
+        "geometry": "euclidean",
+        "normalization": "none",
+    }
+    assert value["columns"] == {
+        "naïve text": {
+            "tokens": 1100,
+            "replaced": 600,
+            "unchanged": 300,
+            "unprotected": 50,
+            "out_of_vocabulary": {"policy": "mask", "tokens": 110},
+            "blank": 40,
+            "dropped": 0,
+        }
+    }
+    assert "naïve text" in report.to_json()  # readable, not escaped
+
+
+@pytest.mark.parametrize("oov", [*Oov])
+def test_only_dropped_words_count_as_dropped(report: Report, oov: Oov) -> None:
+    changed = dataclasses.replace(report, policy=TextPolicy(oov=oov))
+    column = json.loads(changed.to_json())["columns"]["naïve text"]
+    assert column["out_of_vocabulary"] == {"policy": oov.value, "tokens": 110}
+    assert column["dropped"] == (110 if oov == Oov.DROP else 0)
+
+
+def test_the_words_say_counts_and_shares(report: Report) -> None:
+    text = report.describe()
+    assert report.guarantee.describe() in text
+    assert "Rows: 1,234" in text
+    for part in (
+        "naïve text: 1,100 words",
+        "600 replaced (54.5%)",
+        "300 unchanged by the noise (27.3%)",
+        "110 out of vocabulary (mask) (10.0%)",
+        "50 unprotected (4.5%)",
+        "40 blank (3.6%)",
+        "Rows are named by column id.",
+        "without protection: id",
+    ):
+        assert part in text
+
+
+def test_a_column_without_words(report: Report) -> None:
+    empty = ColumnCounts(**{field.name: 0 for field in dataclasses.fields(ColumnCounts)})
+    text = dataclasses.replace(report, rows=0, columns={"text": empty}).describe()
+    assert "Rows: 0" in text
+    assert "text: 0 words" in text
+    assert "%" not in text.rpartition("text: ")[2]
+
+
+def test_before_the_run_there_are_no_counts(report: Report) -> None:
+    dry = dataclasses.replace(report, rows=None, columns={})
+    assert "Rows:" not in dry.describe()
+    assert report.guarantee.describe() in dry.describe()
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        ({"oov": "keep-unprotected"}, "ARE RELEASED AS THEY ARE, WITHOUT ANY PROTECTION"),
+        ({"oov": "random"}, "uniformly random word"),
+        ({"protect": "content"}, "Stop words are released as they are"),
+        ({"protect": "slots:marks"}, "slots of column marks"),
+    ],
+)
+def test_the_scope_says_what_is_not_covered(report: Report, policy: dict[str, str], words: str) -> None:
+    changed = dataclasses.replace(report, policy=TextPolicy(**policy))
+    assert words in changed.describe()
+    assert any(words in line for line in json.loads(changed.to_json())["scope"])
+    assert words not in report.describe()
+
+
+def test_versions_are_those_that_are_installed(report: Report, monkeypatch: pytest.MonkeyPatch) -> None:
+    def version(name: str) -> str:
+        if name == "pyspark":
+            raise facts.PackageNotFoundError(name)
+        return f"{name} 1.0"
+
+    monkeypatch.setattr(facts, "version", version)
+    monkeypatch.delitem(sys.modules, "pyspark", raising=False)
+    versions: dict[str, Any] = json.loads(report.to_json())["versions"]
+    assert versions["pyspark"] == "not installed"
+    assert versions["numpy"] == "numpy 1.0"
+    assert "python" in versions
+    # A cluster's own pyspark.
+    monkeypatch.setitem(sys.modules, "pyspark", SimpleNamespace(__version__="4.0.1"))
+    assert json.loads(report.to_json())["versions"]["pyspark"] == "4.0.1"
+
+
+def test_numbers_that_json_does_not_have_are_refused(report: Report) -> None:
+    wrong = dataclasses.replace(report, options={"epsilon": float("nan")})
+    with pytest.raises(ValueError, match="JSON"):
+        wrong.to_json()

@@ -1,0 +1,193 @@
+"""Nearest words in the Poincaré ball: exact in decimal numbers, to the edge and beyond every float."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.geometry.ball import lorentz
+from dptext_spark.search.exact import WORD_BLOCK, HyperbolicNearest, rims
+from tests.helpers.nearest import (
+    RADII,
+    Search,
+    at,
+    ball_faults,
+    ball_search,
+    ball_words,
+    exact_distance,
+    exact_rim,
+    hard_ball_points,
+    inside,
+    one_after_another,
+    two,
+)
+
+
+@pytest.mark.parametrize(
+    ("count", "n"), [(2, 2), (40, 2), (20, 300), (WORD_BLOCK + 1, 3), (1100, 20), (3000, 2)]
+)
+@pytest.mark.parametrize("kind", ["random", "hard"])
+def test_the_nearest_word_in_the_ball_is_exact(count: int, n: int, kind: str) -> None:
+    """Rejects every shortcut of the next test."""
+    rng = np.random.default_rng(5)
+    random = inside(rng.standard_normal((count, n)), rng.random(count))
+    words = ball_words(count, n) if kind == "hard" else random
+    points, search = hard_ball_points(words, 70), ball_search(words)
+    assert ball_faults(search, words, points) == 0
+    assert ball_faults(two(search), words, points) == 0
+
+
+class NoWidths(HyperbolicNearest):
+    """Trusts the float32 scores: only exact float32 ties are looked at again."""
+
+    def _scan(self, points: np.ndarray) -> Any:
+        return dataclasses.replace(super()._scan(points), widths=None)
+
+
+def float32_product(words: np.ndarray) -> Search:
+    search = ball_search(words)
+    return lambda points: (points[:, 1:].astype(np.float32) @ search.space.T - search.time).argmax(axis=1)
+
+
+def float64_product(words: np.ndarray) -> Search:
+    """The Lorentz product in double precision: near the edge its digits cancel."""
+    space, time = lorentz(words)
+    return lambda points: (points[:, 1:] @ space.T - time).argmax(axis=1)
+
+
+def euclidean_in_the_ball(words: np.ndarray) -> Search:
+    def nearest(points: np.ndarray) -> np.ndarray:
+        inner = points[:, 1:] / (1 + np.exp(-points[:, :1]))
+        return np.square(inner[:, None, :] - words).sum(axis=2).argmin(axis=1)
+
+    return nearest
+
+
+@pytest.mark.parametrize(
+    "shortcut",
+    [
+        float32_product,
+        float64_product,
+        euclidean_in_the_ball,
+        lambda words: ball_search(words, NoWidths),
+        lambda words: two(ball_search(words, NoWidths)),
+    ],
+)
+def test_shortcuts_in_the_ball_are_told_from_the_exact_search(
+    shortcut: Callable[[np.ndarray], Search],
+) -> None:
+    words = ball_words(600, 5)
+    points = hard_ball_points(words, 140)
+    assert ball_faults(shortcut(words), words, points) >= 5
+
+
+def test_distances_in_the_ball_are_exact() -> None:
+    """To 10^-14, or as much of the distance where it is above 1; also at radius 10^-9 and 700."""
+    words = ball_words(200, 4)
+    points = hard_ball_points(words, 210)
+    nearest, distances = ball_search(words).nearest_two(points)
+    assert (distances[:, 0] <= distances[:, 1]).all()
+    for point, pair, found in zip(points, nearest, distances, strict=True):
+        exact = np.array([float(exact_distance(point, words[row])) for row in pair])
+        np.testing.assert_allclose(found, exact, rtol=1e-14, atol=1e-14)
+    origin = ball_search(np.array([[0.0, 0.0], [0.6, 0.0]]))
+    near = origin.nearest_two(at(np.array([[0.0, 1.0]] * 3), np.array([1e-9, 1e-4, 700.0])))[1][:, 0]
+    np.testing.assert_allclose(near, [1e-9, 1e-4, 700.0], rtol=1e-14)
+
+
+def test_points_beyond_every_float_still_have_nearest_words() -> None:
+    words = ball_words(600, 3)
+    search = ball_search(words)
+    points = at(np.random.default_rng(0).standard_normal((50, 3)), np.full(50, 700.0))
+    farther = points + np.array([1e5, 0, 0, 0])
+    with np.errstate(all="raise"):
+        nearest, distances = search.nearest_two(farther)
+    np.testing.assert_array_equal(nearest, search.nearest_two(points)[0])
+    np.testing.assert_allclose(distances, search.nearest_two(points)[1] + 1e5, rtol=1e-14)
+
+
+def test_among_equally_near_words_of_the_ball_the_lowest_row_wins() -> None:
+    words = np.array([[0.9, 0.9 / 4], [0.5, 0], [-0.5, 0], [0, 0.5], [0, -0.5], [0.5, 0], [0, 0.5]])
+    points = at(np.array([[1.0, 1], [-1, -1], [0, 1], [1, 0]]), np.array([0.0, 0.2, 3.0, 0.3]))
+    search = ball_search(words)
+    nearest, distances = search.nearest_two(points)
+    assert nearest.tolist() == [[1, 2], [2, 4], [3, 6], [1, 5]]
+    assert search(points).tolist() == [1, 2, 3, 1]
+    assert (distances[:, 0] == distances[:, 1]).all()
+
+
+def test_q0_corrects_a_w_of_the_wrong_length() -> None:
+    words = ball_words(600, 3)
+    points = hard_ball_points(words, 140)
+    stretched = points * np.where(np.arange(140) % 2, 1.0, 0.7)[:, None] ** [0, 1, 1, 1]
+    found, expected = (ball_search(words).nearest_two(some)[1] for some in (stretched, points))
+    # At 10^-12 from the edge a rounding of w is worth a ten thousandth.
+    np.testing.assert_allclose(found, expected, atol=1e-3)
+
+
+@pytest.mark.parametrize("n", [2, 50, 300])
+def test_the_widths_bound_the_error_of_single_precision(n: int) -> None:
+    rng = np.random.default_rng(n)
+    gaps = np.array([1e-12, 1e-6, 1e-3, 0.3, 0.9, 1.0])
+    words = np.concatenate([inside(rng.standard_normal((6, n)), gaps), inside(np.ones((6, n)), gaps)])
+    heads = np.concatenate([rng.standard_normal((3, n)), np.ones((2, n)), -np.ones((1, n)), words[:2]])
+    points = at(heads, RADII[[0, 2, 3, 6, 7, 4, 4, 5]])
+    scan = ball_search(words)._scan(points)
+    errors = []
+    for products in (scan.queries @ scan.matrix.T, one_after_another(scan.queries, scan.matrix)):
+        for point, row in zip(points, products - scan.offsets, strict=True):
+            for word, score, width in zip(words, row, scan.widths, strict=True):
+                rim = exact_rim(tuple(word.tolist()))
+                pairs = zip(point[1:].tolist(), word.tolist(), strict=True)
+                exact = (2 * sum(Fraction(w) * Fraction(p) for w, p in pairs) - (2 - rim)) / rim
+                errors.append(float((Fraction(float(score)) - exact) / Fraction(float(width))))
+    assert (np.min(errors) >= 0, np.max(errors) <= 1) == (True, True)
+    # A bound that forgets the length of the sums would be broken, so these samples can tell.
+    if n == 300:
+        assert np.ptp(errors) > 10 / (n + 10)
+
+
+def test_rims_keep_their_digits_at_the_edge() -> None:
+    rng = np.random.default_rng(0)
+    for n in (1, 2, 50, 300):
+        points = inside(rng.standard_normal((60, n)), np.geomspace(1e-15, 1, 60))
+        exact = [exact_rim(tuple(point)) for point in points.tolist()]
+        expected = np.array([float(max(rim, Fraction(1, 2**53))) for rim in exact])
+        np.testing.assert_allclose(rims(points), expected, rtol=1e-15 * n, atol=1e-21)
+
+
+def test_points_that_are_inside_by_rounding_alone_have_coordinates() -> None:
+    rng = np.random.default_rng(1)
+    points = rng.standard_normal((1000, 50))
+    points /= np.sqrt(np.square(points).sum(axis=1))[:, None]
+    points = points[np.einsum("ij,ij->i", points, points) < 1]
+    outside = [exact_rim(tuple(point)) <= 0 for point in points.tolist()]
+    assert sum(outside) > 5
+    space, time = (part.astype(np.float32) for part in lorentz(points))
+    assert np.isfinite(space).all()
+    assert (time >= 1e14).all()
+    assert (time <= 2.0**54).all()
+
+
+def test_an_edge_full_of_words_is_scanned_with_few_candidates() -> None:
+    """The widths of words at the edge must not make candidates of the others."""
+    words = inside(np.random.default_rng(0).standard_normal((3000, 5)), np.geomspace(1e-5, 0.5, 3000))
+    points = hard_ball_points(words, 700)
+    search = ball_search(words)
+    rows, _ = search._scan(points).candidates(2)
+    assert len(rows) < 20 * len(points)
+
+
+def test_a_bundle_of_the_ball_is_searched_in_place(ball: Embedding) -> None:
+    search = HyperbolicNearest(
+        vectors=ball.vectors[:15], space=ball.lorentz_space[:15], time=ball.lorentz_time[:15]
+    )
+    points = hard_ball_points(np.asarray(ball.vectors), 70)
+    assert np.shares_memory(search._scan(points).matrix, ball.lorentz_space)
+    assert ball_faults(two(search), np.asarray(ball.vectors[:15]), points) == 0

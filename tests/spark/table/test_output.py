@@ -1,0 +1,142 @@
+"""Two runs with one output, and what a killed one leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+from dptext_spark.errors import ConfigError, JobError
+from dptext_spark.spark.table.output import check_unfinished, write_whole
+from dptext_spark.spark.table.storage import Storage
+
+pytestmark = pytest.mark.spark
+
+Write = Callable[..., None]
+
+
+@pytest.fixture
+def storage(spark: SparkSession) -> Storage:
+    return Storage(spark)
+
+
+@pytest.fixture
+def write(storage: Storage, tmp_path: Path) -> Write:
+    """Run with the output ``out``, writing one file of this content; ``meanwhile`` happens before it ends."""
+
+    def run(content: str, *, overwrite: bool = True, meanwhile: Callable[[], object] = lambda: None) -> None:
+        def table(place: str) -> None:
+            for name in ("a", "b"):
+                storage.write(f"{place}/{name}", content)
+                if name == "a":
+                    meanwhile()
+
+        write_whole(storage, str(tmp_path / "out"), table, run="app-1", overwrite=overwrite)
+
+    return run
+
+
+def found(folder: Path) -> dict[str, str]:
+    return {str(f.relative_to(folder)): f.read_text() for f in sorted(folder.rglob("*")) if f.is_file()}
+
+
+def whole(content: str) -> dict[str, str]:
+    return {"out/a": content, "out/b": content}
+
+
+def left_behind(folder: Path, output: str = "out", **content: str) -> Path:
+    """What a killed run with this output left."""
+    part = folder / f".{output}.app-0-12345678.part"
+    for name, text in {"claim": "", **content}.items():
+        (part / name).parent.mkdir(parents=True, exist_ok=True)
+        (part / name).write_text(text)
+    return part
+
+
+def fail(error: Exception) -> None:
+    raise error
+
+
+def test_the_last_run_to_start_with_overwrite_publishes_and_the_other_says_so(
+    write: Write, tmp_path: Path
+) -> None:
+    with pytest.raises(JobError, match="Another run took over the output"):
+        write("first", meanwhile=lambda: write("second"))
+    # The first went on to write b into the folder that the second had moved away.
+    assert found(tmp_path) == whole("second")
+
+
+def test_a_run_that_fails_since_its_folder_was_moved_away_says_so(write: Write, tmp_path: Path) -> None:
+    def second_takes_over() -> None:
+        write("second")
+        raise AnalysisException("the folder is gone")
+
+    with pytest.raises(JobError, match="Another run took over the output"):
+        write("first", meanwhile=second_takes_over)
+    with pytest.raises(AnalysisException, match="another reason"):
+        write("third", meanwhile=lambda: fail(AnalysisException("another reason")))
+    assert found(tmp_path) == whole("second")
+
+
+def test_a_table_that_was_there_survives_two_runs_of_which_neither_ends_well(
+    write: Write, tmp_path: Path
+) -> None:
+    def second() -> None:
+        with pytest.raises(RuntimeError, match="the second fails"):
+            write("second", meanwhile=lambda: fail(RuntimeError("the second fails")))
+
+    write("old")
+    with pytest.raises(JobError, match="took over"):
+        write("first", meanwhile=second)
+    assert found(tmp_path) == whole("old")
+
+
+def test_without_overwrite_the_run_that_came_first_goes_on(write: Write, tmp_path: Path) -> None:
+    def second() -> None:
+        with pytest.raises(ConfigError, match="Another run is writing the output"):
+            write("second", overwrite=False)
+
+    write("first", overwrite=False, meanwhile=second)
+    assert found(tmp_path) == whole("first")
+
+
+def test_what_a_killed_run_left_is_refused_and_with_overwrite_removed(
+    write: Write, storage: Storage, tmp_path: Path
+) -> None:
+    part = left_behind(tmp_path, **{"table/_temporary/0/x": "half"})
+    before = found(tmp_path)
+    for refused in (
+        lambda: write("new", overwrite=False),
+        lambda: check_unfinished(storage, str(tmp_path / "out")),
+    ):
+        with pytest.raises(ConfigError, match=f"was killed while it did.*{part.name}.*--overwrite"):
+            refused()
+    assert found(tmp_path) == before
+    write("new")
+    assert found(tmp_path) == whole("new")
+
+
+def test_another_outputs_run_is_left_alone(write: Write, tmp_path: Path) -> None:
+    for other in ("out.v2", "out*", "in"):
+        left_behind(tmp_path, other)
+    before = found(tmp_path)
+    write("new", overwrite=False)
+    write("newer")
+    assert found(tmp_path) == before | whole("newer")
+
+
+def test_a_name_that_looks_like_a_pattern_is_that_name(storage: Storage, tmp_path: Path) -> None:
+    left_behind(tmp_path, "dt=[1]")
+    with pytest.raises(ConfigError, match="Another run"):
+        check_unfinished(storage, str(tmp_path / "dt=[1]"))
+    check_unfinished(storage, str(tmp_path / "dt=1"))
+
+
+def test_a_run_killed_between_two_renames_loses_nothing(write: Write, tmp_path: Path) -> None:
+    left_behind(tmp_path, **{"old/a": "old", "old/b": "old", "table/a": "new", "table/b": "new"})
+    with pytest.raises(RuntimeError, match="and this one fails"):
+        write("newer", meanwhile=lambda: fail(RuntimeError("and this one fails")))
+    assert found(tmp_path) == whole("old")

@@ -1,0 +1,121 @@
+"""Rows that are named by their file and their position in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import Result
+from pyspark.sql import SparkSession
+
+from dptext_spark.embedding.bundle import Embedding
+from tests.helpers.tables import names, refused, rows_of, run_table, spark_settings, texts, write_table
+
+# The shared session is the one that the jobs find.
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+TINY = 1e-3
+
+
+@pytest.fixture
+def release_of(
+    dptext: Callable[..., Result], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., list[dict[str, Any]]]:
+    """Run at a tiny epsilon, where equal words mean equal noise; give the rows in a settled order."""
+
+    def run(source: Path | str, *options: str) -> list[dict[str, Any]]:
+        output = tmp_path_factory.mktemp("released") / "out"
+        result = dptext(source, "--epsilon", str(TINY), *options, output=output)
+        assert result.exit_code == 0, result.output
+        # Spark orders files of equal size as the file system lists them.
+        return sorted(rows_of(output), key=lambda row: row["text"])
+
+    return run
+
+
+ODD_FILES = ["plain", "with space", "per%20cent%", "東京 é", "a+b&c;d#e", "(x)$^~'q'"]
+
+
+@pytest.mark.parametrize("name", ODD_FILES)
+def test_a_copy_of_the_table_elsewhere_gets_the_same_noise(
+    release_of: Callable[..., list[dict[str, Any]]], tmp_path: Path, name: str
+) -> None:
+    for place in ("here", f"else {name}/deep"):
+        for file in (
+            f"flat/{name}.parquet",
+            "flat/x.parquet",
+            f"deep/p={name}/x.parquet",
+            "deep/p=q/x.parquet",
+        ):
+            write_table(tmp_path / place / file, {"text": texts(10)})
+    for table in ("flat", "deep"):
+        here = release_of(tmp_path / "here" / table)
+        there = release_of(tmp_path / f"else {name}" / "deep" / table)
+        assert here == there
+        assert len(here) == 20
+        # Two files of equal content, and rows of equal content within one, share no noise.
+        assert len({row["text"] for row in here}) == 20
+
+
+def test_a_file_alone_has_the_noise_that_it_has_in_its_folder(
+    release_of: Callable[..., list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    for name in "ab":
+        write_table(tmp_path / "in" / f"{name}.parquet", {"text": texts(10)})
+    folder = release_of(tmp_path / "in")
+    alone = [release_of(tmp_path / "in" / f"{name}.parquet") for name in "ab"]
+    assert sorted(row["text"] for rows in alone for row in rows) == [row["text"] for row in folder]
+    assert release_of(f"{tmp_path}/./in/") == folder
+    assert release_of(f"file:{tmp_path}/in") == folder
+
+
+def test_equal_file_names_in_partition_folders_get_different_noise(
+    release_of: Callable[..., list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    for day in ("2024-01-01", "2024-01-02"):
+        write_table(tmp_path / "in" / f"dt={day}" / "x.parquet", {"text": texts(10)})
+    rows = release_of(tmp_path / "in")
+    assert len({row["text"] for row in rows}) == 20  # two texts of 8 words agree by chance with 64^-8
+
+
+def test_how_spark_splits_a_file_does_not_matter(
+    release_of: Callable[..., list[dict[str, Any]]], spark: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "in").mkdir()
+    pq.write_table(pa.table({"text": texts(200)}), tmp_path / "in" / "x.parquet", row_group_size=10)
+    whole = release_of(tmp_path / "in")
+    with spark_settings(spark, files_maxPartitionBytes=1000, files_openCostInBytes=0):
+        assert release_of(tmp_path / "in") == whole
+        assert spark.read.parquet(str(tmp_path / "in")).rdd.getNumPartitions() > 3  # it was split indeed
+    assert len({row["text"] for row in whole}) == 200
+
+
+def test_a_column_named_metadata_is_no_row_id(
+    release_of: Callable[..., list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    fake = [{"file_path": "x", "row_index": 0}] * 10
+    write_table(tmp_path / "in" / "x.parquet", {"_metadata": fake, "text": ["w00 w01 w02 w03 w04"] * 10})
+    rows = release_of(tmp_path / "in")
+    assert len({row["text"] for row in rows}) == 10
+
+
+def test_a_pattern_as_input_needs_an_id(dptext: Callable[..., Result], table: Path, tmp_path: Path) -> None:
+    assert refused(dptext(f"{table}/*.parquet"), "cannot be named by file and position.*--id")
+    assert names(tmp_path) == {"in"}
+    assert dptext(f"{table}/*.parquet", "--id", "id").exit_code == 0
+    by_pattern = rows_of(tmp_path / "out")
+    assert dptext(table, "--id", "id", "--overwrite").exit_code == 0
+    assert rows_of(tmp_path / "out") == by_pattern
+
+
+def test_without_a_key_file_every_run_has_other_noise(ring: Embedding, table: Path, tmp_path: Path) -> None:
+    releases = []
+    for name in ("one", "two"):
+        run_table(input=table, output=tmp_path / name, embedding=ring.path, epsilon=TINY)
+        releases.append(rows_of(tmp_path / name))
+    assert releases[0] != releases[1]
+    assert "fresh, not kept" in (tmp_path / "one.report.json").read_text()

@@ -1,0 +1,322 @@
+"""Tables as they come: partitions, filters, many small files, any file system, any Parquet strings."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from pyspark.errors import AnalysisException
+from pyspark.logger import PySparkLogger
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
+
+from dptext_spark.cli import main
+from dptext_spark.config import privatize_options
+from dptext_spark.errors import ConfigError, InputError, JobError
+from dptext_spark.spark.failures import plain_errors
+from dptext_spark.spark.table.columns import TableColumns
+from dptext_spark.spark.table.run import Job
+from dptext_spark.spark.table.source import where
+from tests.helpers.tables import hashes, rows_of, run_table, texts, write_table
+
+# The shared session is the one that the jobs find.
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+TINY = 1e-3  # equal words mean equal noise
+
+
+@pytest.fixture
+def options(ring_release: dict[str, Any]) -> dict[str, Any]:
+    return {**ring_release, "epsilon": TINY}
+
+
+def sorted_rows(folder: Path) -> list[dict[str, Any]]:
+    return sorted(rows_of(folder), key=lambda row: str(sorted(row.items())))
+
+
+# Partitions
+
+FOLDERS = [
+    "dt=007/h=a%2Fb",
+    "dt=007/h=1e3",
+    "dt=2026-01-01/h=1.0",
+    "dt=__HIVE_DEFAULT_PARTITION__/h=true",
+    "dt=東京 é/h=x",
+]
+NUMBERS = ["dt=007/h=1e3", "dt=010/h=1.0"]
+
+
+def write_partitions(table: Path, folders: list[str] = FOLDERS) -> None:
+    """Write one file of three rows into each folder, each with ids of its own."""
+    for number, folder in enumerate(folders):
+        ids = [number * 10 + i for i in range(3)]
+        write_table(table / folder / "x.parquet", {"id": ids, "text": texts(3)})
+
+
+@pytest.fixture
+def partitioned(tmp_path: Path) -> Path:
+    """A table of five partitions."""
+    write_partitions(tmp_path / "in")
+    return tmp_path / "in"
+
+
+def folders_of(output: Path) -> dict[str, list[int]]:
+    """The ids of each partition folder; rejects files that repeat the partition's values."""
+    found = {}
+    for folder in sorted({file.parent for file in output.rglob("*.parquet")}):
+        rows = rows_of(folder)
+        assert all(set(row) == {"id", "text"} for row in rows)
+        found[str(folder.relative_to(output))] = sorted(row["id"] for row in rows)
+    return found
+
+
+@pytest.mark.parametrize("folders", [FOLDERS, NUMBERS], ids=["mixed", "numbers"])
+def test_the_partitioning_is_kept_and_its_values_are_not_retyped(
+    folders: list[str], options: dict[str, Any], tmp_path: Path
+) -> None:
+    """Rejects 007 that becomes 7, 1e3 that becomes 1000.0, and values beside the folders."""
+    write_partitions(tmp_path / "in", folders)
+    report = run_table(**options, keep=["id", "h", "dt"])
+    expected = {folder: [n * 10 + i for i in range(3)] for n, folder in enumerate(folders)}
+    assert folders_of(tmp_path / "out") == expected
+    assert report.rows == 3 * len(folders)
+    assert "Columns released as they are, without protection: id, h, dt." in report.scope()
+    assert not any("partitioned" in line for line in report.scope())
+
+
+def test_partitions_that_are_not_kept_are_gone_and_the_report_says_so(
+    partitioned: Path, options: dict[str, Any], tmp_path: Path
+) -> None:
+    report = run_table(**options, keep=["id", "dt"])
+    found = folders_of(tmp_path / "out")
+    assert found["dt=007"] == [0, 1, 2, 10, 11, 12]
+    assert set(found) == {folder.split("/")[0] for folder in FOLDERS}
+    assert any("partitioned by h, the output is not" in line for line in report.scope())
+    none = run_table(**options | {"output": tmp_path / "none"}, keep=["id"])
+    assert list(folders_of(tmp_path / "none")) == ["."]
+    assert any("partitioned by dt, h, the output is not" in line for line in none.scope())
+    # How the output is laid out does not change the words.
+    assert sorted_rows(tmp_path / "none") == sorted_rows(tmp_path / "out")
+
+
+def test_partition_columns_cannot_be_sanitized(partitioned: Path, options: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=r"Partition columns cannot be sanitized.*Got: h\."):
+        run_table(**options, text=["text", "h"])
+
+
+# Filters
+
+
+def plan_of(options: dict[str, Any], columns: TableColumns) -> str:
+    values = {"mechanism": "laplace", **options, "text": columns.text}
+    given = {k.replace("_", "-"): str(v) if isinstance(v, Path) else v for k, v in values.items()}
+    job = Job.open("test", privatize_options(given), columns)
+    selected: Any = columns.select(job.df, job.row_id)
+    return str(selected._jdf.queryExecution().executedPlan().toString())
+
+
+def test_filters_and_fields_are_pushed_down(options: dict[str, Any], tmp_path: Path) -> None:
+    """Rejects a filter behind the sanitizing, and structs that are read whole."""
+    payload = [{"secret": "s", "message": "w01", "words": ["w02"]}] * 3
+    for dt in ("007", "008"):
+        columns = {"id": [1, 2, 3], "payload": payload, "turns": [payload] * 3}
+        write_table(tmp_path / "in" / f"dt={dt}" / "x.parquet", columns)
+    columns = TableColumns(text=("payload.message", "turns[].message"), keep=(), id=None)
+    plan = plan_of({**options, "where": "id > 1 and dt = 7"}, columns)
+    assert "PushedFilters: [IsNotNull(id), GreaterThan(id,1)]" in plan
+    assert "PartitionFilters: [isnotnull(dt" in plan
+    read = "ReadSchema: struct<id:bigint,payload:struct<message:string>,turns:array<struct<message:string>>"
+    assert read in plan
+
+
+def test_a_filter_does_not_change_what_rows_become(options: dict[str, Any], tmp_path: Path) -> None:
+    """Rejects rows that are numbered after the filter, within row groups or among those that are read."""
+    (tmp_path / "in").mkdir()
+    for name in "ab":
+        table = pa.table({"id": list(range(40)), "text": texts(40)})
+        pq.write_table(table, tmp_path / "in" / f"{name}.parquet", row_group_size=10)
+    run_table(**options, keep=["id"])
+    report = run_table(**options | {"output": tmp_path / "few"}, keep=["id"], where="id >= 25 and id % 2 = 1")
+    wanted = [row for row in sorted_rows(tmp_path / "out") if row["id"] >= 25 and row["id"] % 2]
+    assert sorted_rows(tmp_path / "few") == wanted
+    assert report.rows == len(wanted) == 16
+    assert len({row["text"] for row in wanted}) == 16
+
+
+def test_ids_are_checked_among_the_rows_that_are_wanted(options: dict[str, Any], tmp_path: Path) -> None:
+    write_table(tmp_path / "in" / "x.parquet", {"id": [1, 1, 2], "text": texts(3)})
+    with pytest.raises(InputError, match="does not name the rows"):
+        run_table(**options, id="id")
+    assert run_table(**options, id="id", where="id = 2").rows == 1
+
+
+def test_a_filter_that_nothing_meets(options: dict[str, Any], tmp_path: Path) -> None:
+    write_table(tmp_path / "in" / "x.parquet", {"id": [1, 2], "text": texts(2)})
+    report = run_table(**options, where="id > 2", keep=["id"])
+    assert (report.rows, report.columns["text"].tokens) == (0, 0)
+    assert [pq.read_schema(file).names for file in (tmp_path / "out").glob("part-*")] == [["id", "text"]]
+    assert rows_of(tmp_path / "out") == []
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("id >", "cannot be understood.*columns id, text.*Got: PARSE_SYNTAX_ERROR"),
+        ("id = 1) or (1 = 1", "Got: PARSE_SYNTAX_ERROR"),
+        ("Zebulon = text", "Got: UNRESOLVED_COLUMN"),
+        ("id", "Got: DATATYPE_MISMATCH"),
+        ("sum(id) > 1", "Got: INVALID_WHERE_CONDITION"),
+        ("rand() < 0.5 or text = 'Zebulon'", "another answer each time"),
+        ("uuid() > text", "another answer each time"),
+        ("monotonically_increasing_id() < 5", "another answer each time"),
+        ("current_date() > date'2026-01-01'", "another answer each time"),
+        ("current_user() = 'Zebulon'", "another answer each time"),
+        ("id in (select 1)", "has a subquery"),
+        ("exists (select 'Zebulon')", "has a subquery"),
+    ],
+)
+def test_filters_that_are_refused(
+    options: dict[str, Any], tmp_path: Path, where: str, message: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """No message quotes the filter, which may hold private values."""
+    write_table(tmp_path / "in" / "x.parquet", {"id": [1], "text": ["w01"]})
+    before = hashes(tmp_path)
+    with pytest.raises(ConfigError, match=message) as caught:
+        run_table(**options, where=where)
+    assert hashes(tmp_path) == before
+    assert "Zebulon" not in "".join([str(caught.value), *capfd.readouterr()])
+
+
+def test_neither_filter_nor_rows_show(
+    options: dict[str, Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The report names the consequences; a cast that fails is null, where an error would quote the row."""
+    write_table(tmp_path / "in" / "x.parquet", {"text": ["Quartzman", "5"], "name": ["Zebulon", "Zebulon"]})
+    given = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
+    where = "--where=name = 'Zebulon' and cast(text as int) = 5"
+    result = CliRunner().invoke(main, ["privatize", "--mechanism=laplace", "--text=text", where, *given])
+    assert result.exit_code == 0, result.output
+    report = (tmp_path / "out.report.json").read_text()
+    assert json.loads(report)["rows"] == 1
+    assert json.loads(report)["options"]["where"] == "given, not kept"
+    assert any("Only rows that meet the filter" in line for line in json.loads(report)["scope"])
+    shown = "".join([report, result.output, *capfd.readouterr()])
+    assert "Zebulon" not in shown
+    assert "Quartzman" not in shown
+
+
+def test_spark_does_not_log_a_condition_that_fails(
+    spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Rejects pyspark's habit of printing what an error's query says on standard error."""
+    df = spark.range(3)
+    logger = PySparkLogger.getLogger("SQLQueryContextLogger")
+    logger.addHandler(caplog.handler)
+    try:
+        with pytest.raises(ConfigError, match="cannot be understood"):
+            where(df, "id = Zebulon")
+        with pytest.raises(JobError), plain_errors():
+            df.where("id = Zebulon")
+        assert not caplog.records
+        with pytest.raises(AnalysisException):
+            df.where("id = Zebulon")
+        assert "Zebulon" in caplog.text
+    finally:
+        logger.removeHandler(caplog.handler)
+
+
+# Files
+
+
+def test_thousands_of_small_files(options: dict[str, Any], tmp_path: Path, spark: SparkSession) -> None:
+    """Each file's row comes out once with noise of its own, and a task takes many files.
+
+    Rejects Spark's own cost of opening a file, 4 MB, under which 2,000 files make 63 tasks.
+    """
+    first = write_table(tmp_path / "in" / "0.parquet", {"text": [" ".join(["w00"] * 12)]})
+    for number in range(1, 2000):
+        os.link(first, first.with_name(f"{number}.parquet"))
+    report = run_table(**options)
+    released = [row["text"] for row in rows_of(tmp_path / "out")]
+    assert report.rows == len(released) == len(set(released)) == 2000
+    per_core = int(spark.conf.get("spark.sql.files.minPartitionNum") or 0)
+    assert len(list((tmp_path / "out").glob("part-*"))) <= per_core + 1
+
+
+def test_large_and_dictionary_encoded_strings(options: dict[str, Any], tmp_path: Path) -> None:
+    """Arrow's types of strings are one to Parquet, and the noise is that of plain strings."""
+    plain = pa.array(texts(9))
+    words = pa.array([text.split() for text in texts(9)])
+    kinds = {
+        "plain": {"text": plain, "note": plain, "words": words},
+        "other": {
+            "text": plain.cast(pa.large_string()),
+            "note": plain.dictionary_encode(),
+            "words": words.cast(pa.large_list(pa.large_string())),
+        },
+    }
+    released = []
+    for name, columns in kinds.items():
+        write_table(tmp_path / name / "x.parquet", columns)
+        paths = {"input": tmp_path / name, "output": tmp_path / f"{name} out"}
+        run_table(**options | paths, text=["note", "text"], tokens=["words"])
+        released.append(sorted_rows(paths["output"]))
+    assert released[0] == released[1]
+    assert list(released[1][0]) == ["text", "note", "words"]
+
+
+def test_metadata_of_columns_and_fields_stay(
+    options: dict[str, Any], tmp_path: Path, spark: SparkSession
+) -> None:
+    inner = StructType([StructField("text", StringType(), True, {"comment": "inside"})])
+    schema = StructType(
+        [
+            StructField("id", LongType(), True, {"comment": "key"}),
+            StructField("text", StringType(), True, {"comment": "said"}),
+            StructField("turns", ArrayType(inner)),
+        ]
+    )
+    frame: DataFrame = spark.createDataFrame([(1, "w01", [("w02",)])], schema)
+    frame.write.parquet(str(tmp_path / "in"))
+    run_table(**options, text=["turns[].text", "text"], keep=["id"])
+    assert spark.read.parquet(str(tmp_path / "out")).schema == schema
+
+
+def test_compression_is_as_asked(options: dict[str, Any], tmp_path: Path) -> None:
+    write_table(tmp_path / "in" / "x.parquet", {"text": texts(3)})
+    codecs = {"snappy": "SNAPPY", "zstd": "ZSTD", "gzip": "GZIP", "lz4_raw": "LZ4", "none": "UNCOMPRESSED"}
+    for name, codec in {"": "SNAPPY", **codecs}.items():
+        asked = {"compression": name} if name else {}
+        run_table(**options, **asked, overwrite=True)
+        (file,) = (tmp_path / "out").glob("part-*")
+        assert pq.read_metadata(file).row_group(0).column(0).compression == codec
+    with pytest.raises(ConfigError, match=r"--compression has a wrong value.*'snappy'.*Got: 'lzo'"):
+        run_table(**options, compression="lzo")
+
+
+def test_paths_of_another_scheme_pass_through(
+    options: dict[str, Any], tmp_path: Path, spark: SparkSession
+) -> None:
+    """Hadoop's viewfs mounts a local folder: rejects paths that are opened or compared as local ones."""
+    write_table(tmp_path / "in" / "dt=1" / "x.parquet", {"text": texts(5)})
+    conf: Any = spark.sparkContext._jsc.hadoopConfiguration()  # type: ignore[union-attr]
+    conf.set("fs.viewfs.mounttable.lake.link./data", tmp_path.as_uri())
+    run_table(**options, keep=["dt"])
+    there = {"input": "viewfs://lake/data/in", "output": "viewfs://lake/data/there"}
+    run_table(**options | there, keep=["dt"], report="viewfs://lake/data/report.json")
+    assert sorted_rows(tmp_path / "there") == sorted_rows(tmp_path / "out")
+    assert json.loads((tmp_path / "report.json").read_text())["rows"] == 5
+    before = hashes(tmp_path)
+    (tmp_path / "in" / "_SUCCESS").touch()
+    for output in (tmp_path / "in", "viewfs://lake/data/in", "viewfs://lake/data/in/out"):
+        for source in (tmp_path / "in", "viewfs://lake/data/in"):
+            with pytest.raises(ConfigError, match="inside one another"):
+                run_table(**options | {"input": source, "output": output}, overwrite=True)
+    (tmp_path / "in" / "_SUCCESS").unlink()
+    assert hashes(tmp_path) == before

@@ -1,0 +1,375 @@
+"""dptext privatize: Parquet in, Parquet out, a report beside it, and nothing half done."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+
+from dptext_spark import __version__
+from dptext_spark.cli import main
+from dptext_spark.demo import QUERIES
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.errors import JobError
+from dptext_spark.spark.table.storage import Storage
+from tests.helpers.tables import (
+    RING_WORDS,
+    hashes,
+    names,
+    refused,
+    rows_of,
+    run_table,
+    texts,
+    write_table,
+)
+
+# The shared session is the one that the jobs find.
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+EXACT = 1e9
+
+
+# The whole path
+
+
+@pytest.mark.e2e
+def test_the_demo_table_end_to_end(demo_bundle: Embedding, key_file: Path, tmp_path: Path) -> None:
+    source = tmp_path / "queries.parquet"
+    shutil.copyfile(QUERIES, source)
+    before = hashes(tmp_path)
+    arguments = (
+        f"--input {source} --output {tmp_path}/out --embedding {demo_bundle.path} --key-file {key_file} "
+    )
+    arguments += "--mechanism laplace --epsilon 10 --text text --id id --keep id --keep intent"
+    result = CliRunner().invoke(main, ["privatize", *arguments.split()])
+    assert result.exit_code == 0, result.output
+
+    assert names(tmp_path) == {"queries.parquet", "out", "out.report.json"}
+    assert hashes(tmp_path).items() >= before.items()
+    kinds = {field.name: field.type for field in pq.read_schema(next((tmp_path / "out").glob("part-*")))}
+    assert kinds == {"id": pa.int64(), "intent": pa.string(), "text": pa.string()}
+    given, got = pq.read_table(source).to_pylist(), rows_of(tmp_path / "out")
+    assert [(row["id"], row["intent"]) for row in got] == [(row["id"], row["intent"]) for row in given]
+    words = [word for row in got for word in row["text"].split(" ")]
+    assert set(words) <= {*demo_bundle.words.to_pylist(), "[MASK]"}
+
+    report = json.loads((tmp_path / "out.report.json").read_text())
+    counts = report["columns"]["text"]
+    assert report["rows"] == len(given) == 2002
+    assert counts["tokens"] == len(words)
+    assert counts["out_of_vocabulary"] == {"policy": "mask", "tokens": words.count("[MASK]")}
+    assert counts["unprotected"] == counts["blank"] == counts["dropped"] == 0
+    assert counts["replaced"] + counts["unchanged"] + words.count("[MASK]") == len(words)
+    # Typical distances are 5 and the noise is about 50 / 10 long: both kinds must occur, in thousands.
+    assert min(counts["replaced"], counts["unchanged"]) > 1000
+    for said in (
+        f"Rows: {len(given):,}",
+        f"{len(words):,} words",
+        "laplace",
+        "epsilon 10",
+        str(tmp_path / "out"),
+    ):
+        assert said in result.output
+
+
+def test_the_report_says_what_was_done(ring: Embedding, key_file: Path, table: Path, tmp_path: Path) -> None:
+    run_table(
+        input=table, output=tmp_path / "out", embedding=ring.path, key_file=key_file, salt="s", keep=["id"]
+    )
+    text = (tmp_path / "out.report.json").read_text()
+    report = json.loads(text)
+    assert report["format_version"] == 1
+    guarantee = report["guarantee"]
+    assert guarantee["mechanism"] == "laplace"
+    assert (guarantee["epsilon"], guarantee["delta"]) == (10.0, 0.0)
+    assert guarantee["metric"] == "Euclidean distance of their vectors"
+    assert guarantee["fingerprint"] == report["embedding"]["fingerprint"] == ring.fingerprint
+    assert "epsilon 10" in guarantee["words"]
+    assert report["embedding"]["words"] == report["embedding"]["release_words"] == len(RING_WORDS)
+    options = report["options"]
+    assert options["input"] == str(table)
+    assert (options["mechanism"], options["epsilon"], options["oov"]) == ("laplace", 10.0, "mask")
+    assert (options["text"], options["keep"], options["salt"], options["key"]) == (
+        ["text"],
+        ["id"],
+        "s",
+        "file",
+    )
+    assert str(key_file) not in text
+    assert "file's path" in report["row_id"]
+    assert any("without protection: id" in line for line in report["scope"])
+    assert report["versions"]["dptext-spark"] == __version__
+    assert set(report["versions"]) >= {"python", "pyspark", "numpy", "pyarrow"}
+    assert "unheardof" not in text.lower()
+
+
+def test_the_counters_are_those_of_the_rows(ring: Embedding, tmp_path: Path) -> None:
+    rows = ["w00 w01 nope", None, "", "the w02 W03"]
+    words = [["w00", None, "", "nope"], [], None, ["w01"]]
+    source = write_table(
+        tmp_path / "in.parquet", {"text": rows, "words": pa.array(words, pa.list_(pa.string()))}
+    )
+    report = run_table(
+        input=source,
+        output=tmp_path / "out",
+        embedding=ring.path,
+        text=["text"],
+        tokens=["words"],
+        oov="drop",
+        epsilon=EXACT,
+    )
+    assert report.rows == 4
+    columns = json.loads((tmp_path / "out.report.json").read_text())["columns"]
+    dropped = {"replaced": 0, "unprotected": 0}
+    assert columns == {
+        "text": {
+            **dropped,
+            "tokens": 6,
+            "unchanged": 4,
+            "out_of_vocabulary": {"policy": "drop", "tokens": 2},
+            "blank": 0,
+            "dropped": 2,
+        },
+        "words": {
+            **dropped,
+            "tokens": 5,
+            "unchanged": 2,
+            "out_of_vocabulary": {"policy": "drop", "tokens": 1},
+            "blank": 2,
+            "dropped": 1,
+        },
+    }
+    assert rows_of(tmp_path / "out") == [
+        {"text": "w00 w01", "words": ["w00", None, ""]},
+        {"text": None, "words": []},
+        {"text": "", "words": None},
+        {"text": "w02 w03", "words": ["w01"]},
+    ]
+
+
+def test_protect_content_counts_the_stop_words_it_releases(ring: Embedding, tmp_path: Path) -> None:
+    source = write_table(tmp_path / "in.parquet", {"text": ["the w00 and The w01"]})
+    report = run_table(
+        input=source, output=tmp_path / "out", embedding=ring.path, protect="content", epsilon=EXACT
+    )
+    counts = report.columns["text"]
+    assert (counts.tokens, counts.unprotected, counts.unchanged) == (5, 3, 2)
+    assert "Stop words are released" in (tmp_path / "out.report.json").read_text()
+
+
+def test_a_dry_run_writes_nothing(dptext: Callable[..., Result], table: Path, tmp_path: Path) -> None:
+    before = hashes(tmp_path)
+    result = dptext(table, "--dry-run", "--id", "id")
+    assert result.exit_code == 0
+    assert hashes(tmp_path) == before
+    assert "epsilon 10" in result.output
+    assert "nothing was written" in result.output
+    assert refused(dptext(table, "--dry-run", "--keep", "nope"), "Got: nope")
+
+
+# The output appears whole or not at all
+
+
+def test_an_output_that_exists_is_kept_unless_told(
+    dptext: Callable[..., Result], table: Path, tmp_path: Path
+) -> None:
+    assert dptext(table).exit_code == 0
+    first = hashes(tmp_path)
+    assert refused(dptext(table, "--salt", "x"), "exists.*--overwrite")
+    assert hashes(tmp_path) == first
+    assert dptext(table, "--salt", "x", "--overwrite").exit_code == 0
+    assert rows_of(tmp_path / "out") != []
+    assert hashes(tmp_path / "out") != {
+        k.removeprefix("out/"): v for k, v in first.items() if k.startswith("out/")
+    }
+    assert names(tmp_path) == {"in", "out", "out.report.json"}
+
+
+def test_the_old_table_survives_a_failing_overwrite(
+    dptext: Callable[..., Result], table: Path, tmp_path: Path
+) -> None:
+    assert dptext(table).exit_code == 0
+    before = hashes(tmp_path)
+    result = dptext(table, "--overwrite", "--oov", "fail")
+    assert refused(result, "words outside the vocabulary, which --oov fail forbids")
+    assert "unheardof" not in result.output.lower()
+    assert hashes(tmp_path) == before
+    assert names(tmp_path) == {"in", "out", "out.report.json"}
+
+
+def test_the_old_table_survives_a_rename_that_fails(
+    dptext: Callable[..., Result], table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert dptext(table).exit_code == 0
+    before = hashes(tmp_path)
+    rename = Storage.rename
+
+    def fails_once_written(storage: Storage, source: str, target: str) -> None:
+        if source.endswith("/table"):
+            raise JobError("The disk is full")
+        rename(storage, source, target)
+
+    monkeypatch.setattr(Storage, "rename", fails_once_written)
+    assert refused(dptext(table, "--overwrite", "--salt", "x"), "The disk is full", code=1)
+    assert hashes(tmp_path) == before
+    assert names(tmp_path) == {"in", "out", "out.report.json"}
+
+
+def test_a_failed_run_leaves_nothing(dptext: Callable[..., Result], table: Path, tmp_path: Path) -> None:
+    before = hashes(tmp_path)
+    result = dptext(table, "--oov", "fail")
+    assert refused(
+        result, "Column text has words outside the vocabulary.*Allowed: words of the embedding bundle"
+    )
+    assert "unheardof" not in result.output.lower()
+    assert hashes(tmp_path) == before
+    assert names(tmp_path) == {"in"}
+
+
+def test_a_folder_that_no_job_wrote_is_not_replaced(
+    dptext: Callable[..., Result], table: Path, tmp_path: Path
+) -> None:
+    precious = write_table(tmp_path / "mine" / "precious.parquet", {"x": [1]})
+    before = hashes(tmp_path)
+    assert refused(dptext(table, "--overwrite", output=tmp_path / "mine"), "_SUCCESS")
+    assert refused(dptext(table, "--overwrite", output=precious), "_SUCCESS")
+    assert hashes(tmp_path) == before
+
+
+def test_output_and_input_must_not_lie_inside_one_another(
+    dptext: Callable[..., Result], table: Path, tmp_path: Path
+) -> None:
+    (table / "_SUCCESS").touch()
+    (tmp_path / "link").symlink_to(table)
+    before = hashes(tmp_path)
+    for source, output in [
+        (table, table / "out"),
+        (table, table),
+        (table, tmp_path),
+        (table / "a.parquet", table),
+        (table, f"{tmp_path}/other/../in/"),
+        (table, f"file:{tmp_path}/in"),
+        (tmp_path / "link", table),
+        (table, tmp_path / "link"),
+        (table, tmp_path / "link" / "out"),
+        (f"{tmp_path}/i*", table),
+        (f"{tmp_path}/i*", table / "out"),
+    ]:
+        assert refused(dptext(source, "--overwrite", "--id", "id", output=output), "inside one another")
+        assert hashes(tmp_path) == before
+    neighbour = dptext(
+        table, output=tmp_path / "in-sanitized"
+    )  # a name that only begins alike is no folder above
+    assert neighbour.exit_code == 0, neighbour.output
+
+
+def test_the_report_replaces_neither_input_nor_output_nor_a_file(
+    dptext: Callable[..., Result], table: Path, tmp_path: Path
+) -> None:
+    notes = tmp_path / "notes.txt"
+    notes.write_text("mine")
+    before = hashes(tmp_path)
+    for report, message in [
+        (table / "a.parquet", "Report and input lie inside one another"),
+        (table / "report.json", "Report and input lie inside one another"),
+        (tmp_path / "out" / "report.json", "Report and output lie inside one another"),
+        (tmp_path / "out", "Report and output lie inside one another"),
+        (notes, "The report .*notes.txt exists"),
+    ]:
+        assert refused(dptext(table, "--report", report), message)
+        assert hashes(tmp_path) == before
+    assert dptext(table, "--report", notes, "--overwrite").exit_code == 0
+    assert json.loads(notes.read_text())["rows"] == 12
+
+
+def test_a_report_that_cannot_be_written_is_told_apart(
+    dptext: Callable[..., Result], table: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    result = dptext(table, "--report", tmp_path / "file" / "report.json")
+    assert refused(result, "The output was written, but its report could not be", code=1)
+    assert len(rows_of(tmp_path / "out")) == 12
+
+
+# Inputs that cannot be used
+
+
+def test_inputs_that_are_no_table(dptext: Callable[..., Result], tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "x.parquet").write_text("no Parquet at all " * 50)
+    (tmp_path / "cut").mkdir()
+    whole = write_table(tmp_path / "whole.parquet", {"text": texts(500)}).read_bytes()
+    (tmp_path / "cut" / "x.parquet").write_bytes(whole[: len(whole) // 2])
+    before = hashes(tmp_path)
+    for source, message in [
+        (tmp_path / "nowhere", "cannot be read as a table.*PATH_NOT_FOUND"),
+        (tmp_path / "empty", "cannot be read as a table"),
+        (tmp_path / "text", "is not Parquet, or is damaged"),
+        (tmp_path / "text" / "x.parquet", "is not Parquet, or is damaged"),
+        (tmp_path / "cut", "is not Parquet, or is damaged"),
+        ("nosuch://bucket/table", "The path nosuch://bucket/table cannot be used"),
+    ]:
+        assert refused(dptext(source), message)
+        assert hashes(tmp_path) == before
+    assert refused(dptext(tmp_path / "whole.parquet", output="nosuch://x/y"), "nosuch://x/y cannot be used")
+
+
+@pytest.mark.parametrize("place", ["first", "last"])
+def test_one_truncated_file_among_several_fails_the_run(
+    dptext: Callable[..., Result], table: Path, tmp_path: Path, place: str
+) -> None:
+    cut = table / ("0.parquet" if place == "first" else "z.parquet")
+    whole = write_table(tmp_path / "whole.parquet", {"id": range(500), "text": texts(500)}).read_bytes()
+    cut.write_bytes(whole[: len(whole) // 2])
+    result = dptext(table)
+    assert result.exit_code in (1, 2)  # 2 where Spark happens to read the schema from this file
+    assert refused(result, "damaged|The Spark job failed and no output was written", result.exit_code)
+    assert names(tmp_path) == {"in", "whole.parquet"}
+
+
+def test_files_that_spark_would_leave_out_are_refused(
+    dptext: Callable[..., Result], table: Path, tmp_path: Path
+) -> None:
+    write_table(table / "deeper" / "x.parquet", {"id": [50], "text": ["w00"]})
+    assert refused(dptext(table), "subfolders that are not part of the table.*Got: 1 more files")
+    shutil.rmtree(table / "deeper")
+    write_table(
+        table / "_hidden" / "x.parquet", {"id": [50], "text": ["w00"]}
+    )  # as Spark's own temporary files
+    assert dptext(table).exit_code == 0
+    assert len(rows_of(tmp_path / "out")) == 12
+
+
+@pytest.mark.parametrize("ids", [[1, 1, 2], [1, 2, None]], ids=["duplicates", "nulls"])
+def test_ids_that_do_not_name_the_rows(
+    dptext: Callable[..., Result], tmp_path: Path, ids: list[int | None]
+) -> None:
+    source = write_table(tmp_path / "in.parquet", {"id": ids, "text": texts(3)})
+    assert refused(dptext(source, "--id", "id"), "Column id does not name the rows.*in 3 rows")
+    assert names(tmp_path) == {"in.parquet"}
+
+
+def test_columns_that_are_absent_or_of_the_wrong_type(dptext: Callable[..., Result], table: Path) -> None:
+    assert refused(dptext(table, "--keep", "nope"), "Allowed: id, text.*Got: nope")
+    assert refused(dptext(table, "--text", "id"), r"id \(bigint\), not string")
+    assert refused(dptext(table, "--tokens", "id", "--id", "gone"), "Got: id, gone|Got: gone")
+
+
+def test_a_table_without_rows(dptext: Callable[..., Result], tmp_path: Path) -> None:
+    empty = {"id": pa.array([], pa.int64()), "text": pa.array([], pa.string())}
+    source = write_table(tmp_path / "in" / "x.parquet", empty)
+    for options in ((), ("--id", "id")):
+        assert dptext(source, "--keep", "id", "--overwrite", *options).exit_code == 0
+        files = list((tmp_path / "out").glob("part-*"))
+        assert [pq.read_schema(file).names for file in files] == [["id", "text"]]
+        assert rows_of(tmp_path / "out") == []
+        report = json.loads((tmp_path / "out.report.json").read_text())
+        assert report["rows"] == 0
+        assert report["columns"]["text"]["tokens"] == 0

@@ -1,0 +1,142 @@
+"""Fields inside Arrow columns: each value once, under its row and its place, and back where it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.mechanisms import Laplace
+from dptext_spark.privatizer import Privatizer
+from dptext_spark.text.nested import ELEMENTS, Leaves, Route, put
+from tests.helpers import worlds
+
+INNER = pa.struct([("who", pa.string()), ("text", pa.string()), ("words", pa.list_(pa.string()))])
+KINDS = {
+    "struct": pa.struct([("lang", pa.int64()), ("payload", INNER)]),
+    "array": pa.list_(INNER),
+    "large": pa.large_list(pa.large_string()),
+    "deep": pa.list_(pa.list_(pa.struct([("words", pa.list_(pa.string()))]))),
+}
+ROUTES: list[tuple[str, Route]] = [
+    ("struct", (1, 1)),
+    ("struct", (1, 2)),
+    ("struct", (1, 2, ELEMENTS)),
+    ("array", (ELEMENTS, 1)),
+    ("array", (ELEMENTS, 2)),
+    ("array", (ELEMENTS, 2, ELEMENTS)),
+    ("large", (ELEMENTS,)),
+    ("deep", (ELEMENTS, ELEMENTS, 0)),
+]
+
+
+def values_of(kind: pa.DataType) -> st.SearchStrategy[Any]:
+    """Values of an Arrow type, null at every level."""
+    if pa.types.is_struct(kind):
+        return st.none() | st.fixed_dictionaries({field.name: values_of(field.type) for field in kind})
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return st.none() | st.lists(values_of(kind.value_type), max_size=3)
+    return st.none() | (st.integers(0, 9) if pa.types.is_integer(kind) else st.sampled_from(["", "a", "b c"]))
+
+
+def reference(value: Any, route: Route, kind: pa.DataType, places: tuple[int, ...] = ()) -> Iterator[Any]:
+    """Walk one row in plain Python: the places in arrays, and the value, of each leaf."""
+    if not route:
+        yield places, value
+    elif route[0] == ELEMENTS:
+        for place, element in enumerate(value or []):
+            yield from reference(element, route[1:], kind.value_type, (*places, place))
+    else:
+        field = kind.field(route[0])
+        yield from reference(value and value[field.name], route[1:], field.type, places)
+
+
+def replaced(value: Any, route: Route, kind: pa.DataType, names: Iterator[Any]) -> Any:
+    """Put the next of ``names`` in the place of each leaf that is not inside a null."""
+    if not route:
+        return next(names)
+    if route[0] == ELEMENTS:
+        return value and [replaced(element, route[1:], kind.value_type, names) for element in value]
+    field = kind.field(route[0])
+    inside = replaced(value and value[field.name], route[1:], field.type, names)
+    return value and {**value, field.name: inside}
+
+
+@pytest.mark.parametrize(("name", "route"), ROUTES)
+@settings(deadline=None, derandomize=True, max_examples=40)
+@given(data=st.data())
+def test_leaves_are_taken_out_and_put_back(name: str, route: Route, data: st.DataObject) -> None:
+    """Also of a slice, whose buffers hold other rows."""
+    kind = KINDS[name]
+    rows = data.draw(st.lists(values_of(kind), max_size=6))
+    start = data.draw(st.integers(0, len(rows)))
+    column, rows = pa.array(rows, kind)[start:], rows[start:]
+    leaves = Leaves.of(column, route)
+    expected = [(row, *leaf) for row, value in enumerate(rows) for leaf in reference(value, route, kind)]
+    assert leaves.rows.tolist() == [row for row, _, _ in expected]
+    assert [tuple(places) for places in leaves.positions.tolist()] == [places for _, places, _ in expected]
+    assert leaves.values.to_pylist() == [value for _, _, value in expected]
+    assert put(column, route, leaves.values).to_pylist() == rows
+    per_row = leaves.sum_by_row(np.ones(len(expected), dtype=np.int64), len(rows))
+    assert per_row.tolist() == [sum(row == i for row, _, _ in expected) for i in range(len(rows))]
+    new = [None if value is None else f"new {i}" for i, (_, _, value) in enumerate(expected)]
+    if pa.types.is_list(leaves.values.type):
+        new = [None if value is None else [value, value] for value in new]
+    names = iter(new)
+    back = put(column, route, pa.array(new, leaves.values.type))
+    back.validate(full=True)
+    assert back.to_pylist() == [replaced(value, route, kind, names) for value in rows]
+
+
+def test_the_empty_route_is_the_column_itself() -> None:
+    column = pa.array(["a", None])
+    leaves = Leaves.of(column, ())
+    assert leaves.values is column
+    assert (leaves.rows.tolist(), leaves.positions.shape) == ([0, 1], (2, 0))
+    assert put(column, (), column[:1]).to_pylist() == ["a"]
+
+
+# The noise of elements
+
+
+def words_at(world: Embedding, places: list[list[int]] | None, ids: list[int], text: str) -> list[str]:
+    """Release one text several times at a tiny epsilon, where equal outputs mean equal noise."""
+    mechanism = Laplace(epsilon=1e-3)
+    privatizer = Privatizer(embedding=world, mechanism=mechanism, noise=worlds.release(mechanism, world))
+    positions = None if places is None else np.array(places, dtype=np.int64).reshape(len(ids), -1)
+    done = privatizer.sanitize(pa.array([text] * len(ids)), pa.array(ids), column="t", positions=positions)
+    return list(done.values.to_pylist())
+
+
+TEXT = " ".join(f"w{i}" for i in range(12))
+
+
+def test_equal_texts_at_different_places_share_no_noise(small: Embedding) -> None:
+    """Rejects noise by row alone, by the last array's place alone, and by the places' sum.
+
+    Two texts of 12 words out of 200 agree by chance with 200^-12.
+    """
+    places = [[0, 0], [0, 1], [1, 0], [1, 1], [0, 256], [1, 65536]]
+    released = words_at(small, places, [7] * len(places), TEXT)
+    assert len(set(released)) == len(places)
+    flat = words_at(small, None, [7], TEXT)
+    one = words_at(small, [[0]], [7], TEXT)
+    assert len({*flat, *one, *released}) == len(places) + 2
+
+
+def test_the_noise_of_an_element_depends_on_its_own_place_alone(small: Embedding) -> None:
+    """Rejects noise by an element's rank in its batch."""
+    alone = words_at(small, [[1]], [7], TEXT)
+    among = words_at(small, [[0], [1], [0], [1]], [6, 6, 7, 7], TEXT)
+    assert among[3] == alone[0]
+    assert len(set(among)) == 4
+
+
+def test_fields_of_structs_have_the_noise_of_columns(small: Embedding) -> None:
+    assert words_at(small, [[], []], [1, 2], TEXT) == words_at(small, None, [1, 2], TEXT)

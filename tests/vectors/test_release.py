@@ -1,0 +1,556 @@
+"""Released vectors: projected, noised, rounded to the public grid, the same however the rows are cut."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pydantic import ValidationError
+from scipy import stats
+from threadpoolctl import threadpool_limits
+
+from dptext_spark.config import vectors_options
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.errors import BundleError, ConfigError, InputError
+from dptext_spark.noise import ReleaseNoise
+from dptext_spark.options import VectorsOptions
+from dptext_spark.text.tokens import tokenize
+from dptext_spark.vectors import release as vectors
+from dptext_spark.vectors.release import VectorMechanism, VectorParameters, VectorPrivatizer
+from tests.helpers import worlds
+from tests.helpers.worlds import KEY
+
+REAL = 1e-4  # false-alarm rate of one check of the real noise, over keys
+MUTANT = 1e-6  # a wrong implementation must be at most this likely to be right
+
+
+def mechanism(length: int = 300, **parameters: Any) -> VectorMechanism:
+    return VectorMechanism.of(VectorParameters(**{"epsilon": 10.0} | parameters), length)
+
+
+def privatizer(used: VectorMechanism, embedding: Embedding | None = None, **law: Any) -> VectorPrivatizer:
+    """A release under the fixed key."""
+    fingerprint = embedding.fingerprint if embedding else ""
+    noise = ReleaseNoise.of(KEY, salt="", law=used.law() | law, fingerprint=fingerprint)
+    return VectorPrivatizer(mechanism=used, noise=noise, embedding=embedding)
+
+
+def random_vectors(rows: int, length: int, seed: int = 1) -> np.ndarray:
+    """Vectors of length about 1 in float32 numbers."""
+    return np.random.default_rng(seed).normal(0, 1 / math.sqrt(length), (rows, length)).astype(np.float32)
+
+
+def lists(rows: Any, kind: Any = None) -> pa.Array:
+    """An Arrow column of float32 lists, unless another kind of number is asked for."""
+    return pa.array([None if row is None else list(row) for row in rows], pa.list_(kind or pa.float32()))
+
+
+def run(private: VectorPrivatizer, values: pa.Array, ids: Any = None, column: str = "v") -> list[Any]:
+    ids = range(len(values)) if ids is None else ids
+    return private.sanitize(values, pa.array(ids), column=column).values.to_pylist()
+
+
+# Mechanism
+
+
+def test_the_default_dimension_is_the_papers_and_never_above_the_inputs() -> None:
+    assert mechanism(300).dimension == 54
+    assert mechanism(10).dimension == 10
+    assert mechanism(300, dimension=7).dimension == 7
+    assert mechanism(300, sensitivity="paper").dimension == 54
+
+
+@pytest.mark.parametrize(
+    ("length", "parameters"),
+    [
+        (300, {"dimension": 301}),
+        (300, {"dimension": 53, "sensitivity": "paper"}),
+        (10, {"sensitivity": "paper"}),
+        (300, {"sensitivity": "paper", "beta": 0.01}),
+    ],
+)
+def test_a_dimension_that_does_not_suit_the_vectors(length: int, parameters: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=f"does not suit vectors of length {length}.* at most {length}"):
+        mechanism(length, **parameters)
+
+
+@pytest.mark.parametrize("delta", [1e-3, 1e-6, 1e-30])
+@pytest.mark.parametrize("beta", [0.3, 0.9, 0.99])
+def test_the_papers_constant_holds_for_a_fixed_pair_but_for_delta(beta: float, delta: float) -> None:
+    """The tail of m |Phi z|^2, chi-square of m degrees, by scipy.stats; Proposition 5 alone is vague."""
+    length = 3000
+    least = vectors._least_dimension(VectorParameters(epsilon=1.0, beta=beta, delta=delta), length)
+    assert stats.chi2(least).sf(least * (1 + beta) ** 2) <= delta
+
+
+def test_the_guarantee_holds_for_the_worst_pair_and_not_with_the_papers_constant() -> None:
+    """Log-ratios of the noise densities along the direction that Phi stretches most."""
+    for sensitivity, holds in (("spectral", True), ("paper", False)):
+        used = mechanism(300, sensitivity=sensitivity)
+        worst = np.linalg.svd(used.matrix())[2][0]
+        points = np.linspace(-3, 3, 61)[:, None] * (used.matrix() @ worst)
+        ratios = np.linalg.norm(points - used.matrix() @ worst, axis=1) - np.linalg.norm(points, axis=1)
+        loss = np.abs(ratios).max() / used.scale
+        allowed = used.guarantee().loss(1.0)
+        assert (loss <= allowed) == holds
+        if holds:
+            assert loss > 0.9999 * allowed  # not by giving away more than is needed
+        else:
+            strongest = re.search(
+                r"no additional probability at epsilon ([\d.]+)\.", used.guarantee().describe()
+            )
+            assert strongest and loss <= float(strongest[1]) <= 1.001 * loss
+
+
+def test_the_words_of_the_guarantee() -> None:
+    pure, paper, texts = (
+        mechanism().guarantee(),
+        mechanism(sensitivity="paper").guarantee(),
+        mechanism().guarantee("f" * 64),
+    )
+    assert (pure.epsilon, pure.delta, pure.fingerprint, pure.distances) == (10.0, 0.0, "", None)
+    assert (paper.epsilon, paper.delta) == (10.0, 1e-6)
+    assert (
+        "exp(10 x distance), where the distance is the Euclidean distance of input vectors" in pure.describe()
+    )
+    assert "up to an additional probability of 1e-06" in paper.describe()
+    assert "moves the text by d / l" in texts.describe()
+    assert "d / l" not in pure.describe()
+    assert "input word" not in pure.describe() + texts.describe()
+    for said in ("Vectors of 300 numbers become 54", "seed 0", "multiple of 2^-", "null"):
+        assert said in pure.describe()
+    assert pure.to_json()["words"] == pure.describe()
+
+
+def test_every_parameter_of_the_noise_is_in_its_law() -> None:
+    changes: list[dict[str, Any]] = [
+        {},
+        {"epsilon": 9.0},
+        {"sensitivity": "paper"},
+        {"sensitivity": "paper", "beta": 0.95},
+        {"seed": 1},
+        {"dimension": 55},
+        {"length": 299},
+    ]
+    laws = [str(sorted(mechanism(**change).law().items())) for change in changes]
+    assert len(set(laws)) == len(changes)
+    assert mechanism(delta=1.1e-6).law() == mechanism().law()  # changes nothing about the noise here
+
+
+@pytest.mark.parametrize("epsilon", [1e-12, 1e-3, 1.0, 777.0, 1e24])
+def test_the_grid_is_fine_against_the_noise_and_exact_in_float32(epsilon: float) -> None:
+    used = mechanism(epsilon=epsilon)
+    size = used.scale * math.sqrt(used.dimension)
+    assert size / 512 < used.grid <= size / 256
+    assert math.log2(used.grid).is_integer()
+    for steps in (1.0, 2.0**23 - 1):
+        assert float(np.float32(steps * used.grid)) == steps * used.grid
+    # The noise at the largest uniform, and the longest vector where Phi stretches most.
+    tail = stats.gamma(used.dimension, scale=used.scale).isf(2.0**-53)
+    assert tail + used.longest * used.stretch < 2.0**23 * used.grid
+
+
+def test_rounding_to_the_grid() -> None:
+    values = np.array([-0.1, -0.0, 0.3, 0.375, -7.99])
+    np.testing.assert_array_equal(vectors.on_grid(values, 0.25), [0.0, 0.0, 0.25, 0.5, -8.0])
+    assert not np.signbit(vectors.on_grid(np.array([-0.1, -0.0]), 0.25)).any()
+
+
+# Options
+
+
+GOOD: dict[str, Any] = {"input": "in", "output": "out/", "epsilon": 5.0, "vector": ("v",)}
+
+
+def test_good_options() -> None:
+    options = vectors_options(GOOD | {"seed": 3, "salt": None})
+    assert isinstance(options, VectorsOptions)
+    assert options.parameters == VectorParameters(epsilon=5.0, seed=3)
+    assert (options.projection_path, options.report_path) == ("out.projection.json", "out.report.json")
+    kept = vectors_options(GOOD | {"key-file": "/secret/place"}).to_json()
+    assert (kept["epsilon"], kept["sensitivity"], kept["key"]) == (5.0, "spectral", "file")
+    assert "/secret/place" not in str(kept)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"vector": ()}, "No column is to be sanitized. Name at least one with --vector or --text"),
+        ({"vector": ("v", "v")}, "named twice in --vector and --text. Got: v"),
+        ({"text": ("v",), "embedding": "b"}, "named twice"),
+        ({"text": ("t",)}, "--text and --embedding go together"),
+        ({"embedding": "b"}, "--text and --embedding go together"),
+        ({"keep": ("v",)}, "both sanitized and passed raw"),
+        ({"id": "v"}, "--id column cannot be sanitized"),
+        ({"epsilon": 0.0}, "--epsilon .*1e-12 or more. Got: 0.0"),
+        ({"epsilon": 1e25}, r"--epsilon .*1e\+24 or less"),
+        ({"epsilon": math.nan}, "--epsilon .* Got: nan"),
+        ({"epsilon": True}, "--epsilon .* Got: True"),
+        ({"beta": 1.0}, "--beta .*below 1. Got: 1.0"),
+        ({"delta": 0.0}, "--delta .*above 0. Got: 0.0"),
+        ({"delta": math.nan}, "--delta .*Got: nan"),
+        ({"dimension": 0}, "--dimension .*1 or more. Got: 0"),
+        ({"seed": -1}, "--seed .*0 or more. Got: -1"),
+        ({"sensitivity": "big"}, "--sensitivity .*spectral.*paper.* Got: 'big'"),
+        ({"sensitivity": "vocabulary"}, "--sensitivity .*bounds neither differences of averages of words"),
+        ({"bogus": 1}, "--bogus is not an option"),
+    ],
+)
+def test_wrong_options(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        vectors_options(GOOD | change)
+
+
+def test_all_faults_of_the_options_come_at_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        vectors_options({"epsilon": -1.0, "beta": 2.0, "sensitivity": "vocabulary", "text": ("a",)})
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "Options of vectors are wrong:"
+    for fault in (
+        "--epsilon",
+        "--beta",
+        "--sensitivity",
+        "--input is missing",
+        "--output is missing",
+        "--text",
+    ):
+        assert len([line for line in lines if fault in line]) == 1, fault
+
+
+def test_parameters_cannot_be_made_wrong_in_python_either() -> None:
+    with pytest.raises(ValidationError, match="bounds neither"):
+        VectorParameters(epsilon=1.0, sensitivity="vocabulary")  # type: ignore[arg-type]
+
+
+# Vectors: what a row becomes
+
+
+@pytest.fixture(scope="module")
+def release() -> VectorPrivatizer:
+    return privatizer(mechanism())
+
+
+def test_a_row_is_a_pure_function_of_key_id_and_content(
+    release: VectorPrivatizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values, ids = lists(random_vectors(50, 300)), list(range(50))
+    whole = run(release, values)
+    assert len({tuple(row) for row in whole}) == 50
+    assert run(release, values.take(ids[::-1]), ids[::-1]) == whole[::-1]
+    assert run(release, values[7:31], ids[7:31]) == whole[7:31]
+    assert [run(release, values[i : i + 1], [i])[0] for i in ids] == whole
+    assert run(release, values, [str(i) for i in ids]) == whole
+    with threadpool_limits(limits=2):
+        assert run(privatizer(mechanism()), values) == whole
+    monkeypatch.setattr(vectors, "CHUNK", 7)
+    assert run(release, values) == whole
+    assert run(release, values, [i + 50 for i in ids]) != whole
+    assert run(release, values, column="other") != whole
+    twins = lists([random_vectors(1, 300)[0]] * 2)
+    assert len({tuple(row) for row in run(release, twins)}) == 2
+
+
+def test_either_width_of_floats_gives_the_same_numbers(release: VectorPrivatizer) -> None:
+    narrow = lists(random_vectors(20, 300))
+    wide, large = narrow.cast(pa.list_(pa.float64())), narrow.cast(pa.large_list(pa.float32()))
+    assert run(release, narrow) == run(release, wide) == run(release, large)
+    for values in (narrow, wide, large):
+        assert release.sanitize(values, pa.array(range(20)), column="v").values.type == values.type
+
+
+def test_the_two_zeros_are_one_content(release: VectorPrivatizer) -> None:
+    assert run(release, lists([[0.0] * 300])) == run(release, lists([[-0.0] * 300]))
+
+
+def test_nulls_stay_and_are_counted(release: VectorPrivatizer) -> None:
+    rows = [None, *random_vectors(3, 300), None]
+    result = release.sanitize(lists(rows), pa.array(range(5)), column="v")
+    assert [row is None for row in result.values.to_pylist()] == [True, False, False, False, True]
+    assert result.counts.null.tolist() == [1, 0, 0, 0, 1]
+    assert result.counts.released.tolist() == [0, 1, 1, 1, 0]
+    alone = run(release, lists(rows[2:3]), [2])
+    assert result.values.to_pylist()[2] == alone[0]
+    assert run(release, lists([None, None])) == [None, None]
+    assert run(release, lists([]), pa.array([], pa.int64())) == []
+
+
+@pytest.mark.parametrize("width", [pa.float32(), pa.float64()])
+def test_numbers_that_cannot_be_released(release: VectorPrivatizer, width: pa.DataType) -> None:
+    good = [0.125] * 300
+    rows: list[Any] = [
+        good,
+        [*good, 0.5],
+        [],
+        [None, *good[1:]],
+        [math.nan, math.inf, *good[2:]],
+        [-math.inf, *good[1:]],
+    ]
+    with pytest.raises(InputError) as caught:
+        release.sanitize(lists(rows, width), pa.array(range(6)), column="v")
+    message = str(caught.value)
+    assert "2 vectors of another length than 300" in message
+    assert "1 elements that are null" in message
+    assert "3 elements that are infinite or no number" in message
+    assert "0.125" not in message
+
+
+@pytest.mark.parametrize("longest", [1e12, 1e300])
+def test_vectors_too_long_for_the_grid_are_refused_with_the_length_that_fits(longest: float) -> None:
+    used = mechanism(3)
+    private = privatizer(used)
+    below = used.longest * 0.999
+    rows = [[0.0, longest, -longest], [0.0, 0.0, 0.0], [below, 0.0, 0.0], [used.longest] * 3]
+    with pytest.raises(InputError, match=r"length below [\d.e+]+, .*Got: 2 longer vectors"):
+        private.sanitize(lists(rows, pa.float64()), pa.array(range(4)), column="v")
+    got = np.array(run(private, lists(rows[1:3], pa.float64())))
+    assert representable(got, used.grid)
+    assert np.abs(got).max() > below / 2
+
+
+def test_wrong_types_and_ids(release: VectorPrivatizer, line: Embedding) -> None:
+    texts = privatizer(mechanism(1), line)
+    for private, values, message in [
+        (release, pa.array(["text"]), "Allowed: list of float32 or float64. Got: string"),
+        (release, pa.array([[1, 2]]), "Got: list<"),
+        (texts, lists([[1.0]]), "Allowed: string. Got: list<"),
+        (texts, pa.array([b"x"]), "Got: binary"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            private.sanitize(values, pa.array([1]), column="v")
+    values = lists(random_vectors(2, 300))
+    with pytest.raises(InputError, match="2 rows, 1 ids"):
+        release.sanitize(values, pa.array([1]), column="v")
+    with pytest.raises(InputError, match="must not be null"):
+        release.sanitize(values, pa.array([1, None]), column="v")
+
+
+def test_a_column_without_vectors_must_stay_so() -> None:
+    passed = vectors.nothing_released(lists([None, None]), "v")
+    assert passed.values.to_pylist() == [None, None]
+    assert passed.counts.null.tolist() == [1, 1]
+    with pytest.raises(InputError, match="were not there when the job began"):
+        vectors.nothing_released(lists([None, [1.0]]), "v")
+
+
+@pytest.mark.parametrize("epsilon", [1e-12, 10.0, 1e24])
+def test_extreme_numbers_raise_no_floating_point_fault(epsilon: float) -> None:
+    """Rejects formulas that overflow, underflow or divide by zero somewhere in the tails."""
+    used = mechanism(5, epsilon=epsilon)
+    ends = [2.0**-53, 0.5, 1 - 2.0**-53]
+    uniforms = np.array([[end, *[other] * used.dimension] for end in ends for other in (ends[0], ends[2])])
+    for size in (0.0, 5e-324, 1e-300, 0.99 * used.longest / math.sqrt(5)):
+        rows = np.full((len(uniforms), 5), size)
+        with np.errstate(all="raise"):
+            vectors._check_lengths(rows, used.longest, "v")
+            released = used.bind()(rows, uniforms.copy())
+        assert representable(released, used.grid)
+
+
+# Texts
+
+
+def test_a_text_is_the_average_of_its_known_words(small: Embedding) -> None:
+    """At a huge epsilon the noise is gone: what is left is the average, rounded."""
+    used = mechanism(50, epsilon=1e3)
+    private = privatizer(used, small)
+    texts = ["w0", "w1 w2", "W1, w2; nothing w1", None, "", "unheard of", "w7 " * 5000]
+    result = private.sanitize(pa.array(texts), pa.array(range(len(texts))), column="t")
+    assert result.values.type == pa.list_(pa.float32())
+    names = {name: row for row, name in enumerate(small.words.to_pylist())}
+    for text, got in zip(texts, result.values.to_pylist(), strict=True):
+        if text is None:
+            assert got is None
+            continue
+        rows = [names[word.lower()] for word in tokenize(text) if word.lower() in names]
+        average = small.vectors[rows].astype(np.float64).mean(axis=0) if rows else np.zeros(50)
+        assert np.linalg.norm(np.array(got) - used.matrix() @ average) < 200 * used.scale
+    counts = result.counts
+    assert counts.known.tolist() == [1, 2, 3, 0, 0, 0, 5000]
+    assert counts.unknown.tolist() == [0, 0, 1, 0, 0, 2, 0]
+    assert counts.wordless.tolist() == [0, 0, 0, 0, 1, 1, 0]
+    assert counts.released.tolist() == [1, 1, 1, 0, 1, 1, 1]
+
+
+def test_texts_are_cut_without_a_trace(small: Embedding, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long texts are summed in parts that start at the text's first word, whatever stands before it."""
+    private = privatizer(mechanism(50), small)
+    rng = np.random.default_rng(5)
+    texts = [" ".join(f"w{i}" for i in rng.integers(0, 400, size)) for size in (3, 9000, 0, 1, 2048, 4097)]
+    whole = run(private, pa.array(texts))
+    assert [run(private, pa.array(texts[i : i + 1]), [i])[0] for i in range(6)] == whole
+    assert run(private, pa.array(texts).cast(pa.large_string())) == whole
+    monkeypatch.setattr("dptext_spark.text.words.SLICE_BYTES", 10)
+    assert run(private, pa.array(texts)) == whole
+
+
+def test_a_bundle_that_changes_while_it_is_in_use_gives_no_vectors(tmp_path: Path) -> None:
+    bundle = worlds.build(tmp_path, worlds.uneven(20, 3))
+    private = privatizer(mechanism(3), bundle)
+    assert len(run(private, pa.array(["w1 w2"]))) == 1
+    with (bundle.path / "vectors.npy").open("r+b") as opened:
+        opened.seek(-4, os.SEEK_END)
+        opened.write(b"\0\0\0\0")
+    with pytest.raises(BundleError, match=r"changed while it was in use.*vectors\.npy"):
+        run(private, pa.array(["w1 w2"]))
+
+
+def test_texts_of_one_average_share_no_noise(small: Embedding) -> None:
+    private = privatizer(mechanism(50), small)
+    texts = ["w1 w2", "w1  w2", "w2 w1", "w1 w2 unheardof", "", "unheardof"]
+    assert len({tuple(row) for row in run(private, pa.array(texts), [1] * 6)}) == 6
+
+
+def test_a_text_that_is_no_unicode_is_refused(small: Embedding) -> None:
+    broken = pa.array([b"\xff\xfe"]).view(pa.string())
+    with pytest.raises(InputError, match="not valid UTF-8"):
+        privatizer(mechanism(50), small).sanitize(broken, pa.array([1]), column="t")
+
+
+# The grid, seen from outside
+
+
+def representable(values: np.ndarray, grid: float) -> bool:
+    """Whether all numbers are whole multiples of the grid that float32 holds with a bit to spare."""
+    steps = values / grid
+    return bool((steps == np.rint(steps)).all() and (np.abs(steps) < 2.0**23).all())
+
+
+def test_released_numbers_are_multiples_of_the_grid(
+    release: VectorPrivatizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rejects numbers left as they come out of the sum, and a grid finer than float32's spacing."""
+    values = lists(random_vectors(200, 300))
+    grid = release.mechanism.grid
+    assert representable(np.array(run(release, values)), grid)
+    with monkeypatch.context() as patch:
+        patch.setattr(vectors, "on_grid", lambda values, grid: values)
+        assert not representable(np.array(run(privatizer(mechanism()), values)), grid)
+    monkeypatch.setattr(vectors, "_GRID_STEPS", 2**26)
+    finer, zeros = mechanism(), lists(np.zeros((200, 300)))
+    assert not representable(np.array(run(privatizer(finer), zeros)), finer.grid)
+
+
+# The law of the noise through the whole path
+
+ROWS = 20_000
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    with threadpool_limits(limits=1, user_api="blas"):
+        yield
+
+
+def noise_of(used: VectorMechanism) -> np.ndarray:
+    """Released vectors less Phi x, over 20,000 rows; x is long against the noise."""
+    rows = random_vectors(ROWS, 300) * 10
+    released = np.array(run(privatizer(used), lists(rows)))
+    return released - rows.astype(np.float64) @ np.array(used.to_json()["matrix"]).T
+
+
+def radius(noise: np.ndarray, used: VectorMechanism) -> float:
+    """Kolmogorov-Smirnov: |kappa| ~ Gamma(m, Delta / epsilon), with Delta by numpy's singular values."""
+    largest = np.linalg.norm(used.matrix(), ord=2)
+    law = stats.gamma(54, scale=(largest if used.parameters.sensitivity == "spectral" else 1.9) / 10.0)
+    return float(stats.kstest(np.linalg.norm(noise, axis=1), law.cdf).pvalue)
+
+
+def coordinate(noise: np.ndarray) -> float:
+    """Kolmogorov-Smirnov: a coordinate of the direction, which lies evenly on the sphere."""
+    unit = noise[:, 5] / np.linalg.norm(noise, axis=1)
+    return float(stats.kstest((1 + unit) / 2, stats.beta(26.5, 26.5).cdf).pvalue)
+
+
+def neighbours(noise: np.ndarray) -> float:
+    """Kolmogorov-Smirnov of the cosine of next rows' noise, disjoint pairs."""
+    unit = noise / np.linalg.norm(noise, axis=1)[:, None]
+    cosines = (unit[::2] * unit[1::2]).sum(axis=1)
+    return float(stats.kstest((1 + cosines) / 2, stats.beta(26.5, 26.5).cdf).pvalue)
+
+
+def p_value(used: VectorMechanism) -> float:
+    noise = noise_of(used)
+    return min(1.0, 3 * min(radius(noise, used), coordinate(noise), neighbours(noise)))
+
+
+def tell(name: str, value: float) -> None:
+    print(f"p-value of {name}: {value:.3g}")
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("sensitivity", ["spectral", "paper"])
+def test_noise_follows_its_law(one_thread: None, sensitivity: str) -> None:
+    value = p_value(mechanism(sensitivity=sensitivity))
+    tell(f"vectors, {sensitivity}, m=54", value)
+    assert value > REAL
+
+
+Noise = Callable[[np.ndarray, float], np.ndarray]
+
+
+def per_coordinate(uniforms: np.ndarray, scale: float) -> np.ndarray:
+    return stats.laplace(scale=scale).ppf(uniforms[:, 1:])
+
+
+def one_uniform(uniforms: np.ndarray, scale: float) -> np.ndarray:
+    """The right length, the same direction for all rows."""
+    radii = stats.gamma(54, scale=scale).ppf(uniforms[:, :1])
+    return radii * np.full(54, 1 / math.sqrt(54))
+
+
+MUTANTS: dict[str, Callable[[VectorMechanism], Noise]] = {
+    "Delta forgotten": lambda used: lambda u, scale: REAL_NOISE(u, scale / used.sensitivity),
+    "epsilon doubled": lambda used: lambda u, scale: REAL_NOISE(u, scale / 2),
+    "Delta 3 % too small": lambda used: lambda u, scale: REAL_NOISE(u, scale * 0.97),
+    "Laplace in each coordinate": lambda used: per_coordinate,
+    "one direction": lambda used: one_uniform,
+}
+REAL_NOISE = vectors.projected_noise
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_wrong_noise_is_rejected(one_thread: None, mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    used = mechanism()
+    monkeypatch.setattr(vectors, "projected_noise", MUTANTS[mutant](used))
+    value = p_value(used)
+    tell(f"mutant {mutant}, vectors", value)
+    assert value < MUTANT
+
+
+@pytest.mark.statistical
+def test_noise_without_the_id_is_rejected(one_thread: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def constant(noise: Any, ids: Any, contents: Any) -> np.ndarray:
+        return UNIFORMS(noise, [b"" for _ in ids], [()] * ROWS)
+
+    monkeypatch.setattr(vectors, "CHUNK", ROWS)
+    monkeypatch.setattr(vectors, "_uniforms", constant)
+    used = mechanism()
+    value = neighbours(noise_of(used))
+    tell("mutant noise without id and content, vectors", value)
+    assert value < MUTANT
+
+
+UNIFORMS = vectors._uniforms
+
+
+def test_two_releases_cannot_be_combined_into_the_input() -> None:
+    """Rejects noise without epsilon in its context: two releases would give Phi x away."""
+    rows = random_vectors(20, 300) * 10
+    errors = []
+    for hidden in (True, False):
+        one, two = (
+            np.array(run(privatizer(used, **({"epsilon": 0} if hidden else {})), lists(rows)))
+            for used in (mechanism(epsilon=5.0), mechanism(epsilon=8.0))
+        )
+        guess = (5.0 * one - 8.0 * two) / (5.0 - 8.0)
+        errors.append(np.abs(guess - rows @ mechanism().matrix().T).max() / np.abs(rows).mean())
+    same, apart = errors
+    assert same < 0.1 < 1.0 < apart

@@ -27,7 +27,8 @@ from dptext_spark.options import (
     PrivatizeOptions,
     VectorsOptions,
 )
-from dptext_spark.privatizer import check_release_words
+from dptext_spark.search.exact import ExactSearch
+from dptext_spark.search.nearest import Search
 from dptext_spark.text.policies import TextPolicy
 
 
@@ -47,14 +48,15 @@ class Release:
         self.key: NoiseKey = key
         self.embedding: Embedding = embedding
         self.policy: TextPolicy = policy
-        self.release_words, prepared = all_of(
-            lambda: check_release_words(embedding, options.release_words),
-            lambda: options.mechanism.prepared(embedding),
+        self.mechanism: Mechanism = options.mechanism
+        self.search: Search
+        self.search, _ = all_of(
+            lambda: ExactSearch.over(embedding, options.release_words),
+            lambda: self.mechanism.prepare(embedding),
         )
-        self.mechanism: Mechanism = prepared
-        self.guarantee = prepared.guarantee(embedding)
-        self.noise = prepared.release_noise(
-            key, salt=options.salt, embedding=embedding, release_words=self.release_words
+        self.guarantee = self.mechanism.guarantee(embedding)
+        self.noise = self.mechanism.release_noise(
+            key, salt=options.salt, embedding=embedding, search=self.search
         )
 
 

@@ -14,7 +14,7 @@ from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import NoiseKey
 from dptext_spark.text.policies import Oov, TextPolicy
-from dptext_spark.vectors.release import VectorParameters
+from dptext_spark.vectors.projected_vectors import ProjectedVectors, VectorParameters
 
 
 def option_name(field: str) -> str:
@@ -220,9 +220,9 @@ class VectorsOptions(VectorParameters, TableOptions):
     embedding: Path | None = Field(None, description="with --text: embedding bundle of the words")
 
     @property
-    def parameters(self) -> VectorParameters:
+    def mechanism(self) -> ProjectedVectors:
         """How vectors are projected and noised, without the rest of the options."""
-        return VectorParameters(**{name: getattr(self, name) for name in VectorParameters.model_fields})
+        return ProjectedVectors(**{name: getattr(self, name) for name in VectorParameters.model_fields})
 
     @property
     def projection_path(self) -> str:

@@ -13,9 +13,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.errors import ConfigError, InputError
+from dptext_spark.errors import InputError
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import ColumnNoise, NoiseKey, ReleaseNoise, to_uniform
+from dptext_spark.search.exact import ExactSearch
+from dptext_spark.search.nearest import Search
 from dptext_spark.text.policies import Oov, TextPolicy, protected_by_slots
 from dptext_spark.text.tokens import match_form, stop_words
 from dptext_spark.text.words import Words, check_unicode, column_kind, id_bytes, slices
@@ -58,23 +60,6 @@ class Sanitized:
     counts: Counts
 
 
-def check_release_words(embedding: Embedding, release_words: int | None) -> int:
-    """Give the size of the release vocabulary; all of the bundle's releasable words by default.
-
-    Raises:
-        ConfigError: More words than the bundle allows, or fewer than two.
-    """
-    if release_words is None:
-        return embedding.releasable
-    if not 2 <= release_words <= embedding.releasable:
-        raise ConfigError(
-            "The release vocabulary (--release-words) has an impossible size",
-            allowed=f"2 to {embedding.releasable} words of this bundle",
-            got=str(release_words),
-        )
-    return release_words
-
-
 def look_up(words: Words, embedding: Embedding) -> NDArray[np.int64]:
     """int64 (words,): each word's row in the bundle, as it stands or else in lower case; -1 for none."""
     distinct = words.distinct.to_pylist()
@@ -101,7 +86,8 @@ class Privatizer:
         noise: The release's noise; by default from a fresh key that is never written.
         policy: Treatment of unknown and unprotected words; by default all words are protected and
             unknown ones masked.
-        release_words: How many of the bundle's releasable words may be output; all by default.
+        search: How released words are searched, and how many there are; by default exactly, and all that the
+            bundle allows.
 
     Raises:
         ConfigError: The parts do not go together.
@@ -114,16 +100,16 @@ class Privatizer:
         mechanism: Mechanism,
         noise: ReleaseNoise | None = None,
         policy: TextPolicy | None = None,
-        release_words: int | None = None,
+        search: Search | None = None,
     ) -> None:
         self.embedding = embedding
         self.mechanism = mechanism
         self.policy = policy or TextPolicy()
-        self.release_words = check_release_words(embedding, release_words)
+        self.search = search or ExactSearch.over(embedding)
         self._noise = noise or mechanism.release_noise(
-            NoiseKey.generate(), salt="", embedding=embedding, release_words=self.release_words
+            NoiseKey.generate(), salt="", embedding=embedding, search=self.search
         )
-        self._perturb = mechanism.bind(embedding, self.release_words)
+        self._perturb = mechanism.bind(embedding, self.search)
 
     def sanitize(
         self,
@@ -228,14 +214,14 @@ class Privatizer:
         noise = self._noise.column(
             column,
             purpose=f"{words.kind} word",
-            words_per_position=self.mechanism.uniforms_per_word(self.embedding.dimension),
+            words_per_position=self.mechanism.uniforms_per_token(self.embedding.dimension),
         )
         for chunk in _chunks(known, noise):
             released[chunk] = self._perturb(found[chunk], draws.uniforms(noise, chunk))
         if self.policy.oov == Oov.RANDOM:
             noise = self._noise.column(column, purpose=f"unknown {words.kind} word", words_per_position=1)
             for chunk in _chunks(unknown, noise):
-                released[chunk] = draws.uniforms(noise, chunk)[:, 0] * self.release_words
+                released[chunk] = draws.uniforms(noise, chunk)[:, 0] * self.search.release_words
         return released
 
 

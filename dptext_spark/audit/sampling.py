@@ -14,8 +14,11 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import NoiseKey
 from dptext_spark.privatizer import Privatizer
+from dptext_spark.search.exact import ExactSearch
 from dptext_spark.text.policies import PLACEHOLDER
 from dptext_spark.text.tokens import match_form
+from dptext_spark.vectors.projected_vectors import ProjectedVectors
+from dptext_spark.vectors.release import VectorPrivatizer
 
 # The table that is perturbed has a column of this name, and its release this salt.
 COLUMN: Final = "tokens"
@@ -113,9 +116,36 @@ def sampled(
 
 def released(embedding: Embedding, mechanism: Mechanism, rows: pa.Table, key: NoiseKey) -> pa.Array:
     """Sanitize rows: each one's text so many times, and an unknown word at its end."""
+    if isinstance(mechanism, ProjectedVectors):
+        return _released_vectors(embedding, mechanism, rows, key)
     unknown = unknown_word(embedding)
     repeated = zip(rows["text"].to_pylist(), rows["times"].to_pylist(), strict=True)
     tokens = pa.array([[text] * times + [unknown] for text, times in repeated], pa.list_(pa.string()))
-    noise = mechanism.release_noise(key, salt=SALT, embedding=embedding, release_words=embedding.releasable)
+    noise = mechanism.release_noise(key, salt=SALT, embedding=embedding, search=ExactSearch.over(embedding))
     privatizer = Privatizer(embedding=embedding, mechanism=mechanism, noise=noise)
     return privatizer.sanitize(tokens, rows["id"].combine_chunks(), column=COLUMN).values
+
+
+def _released_vectors(
+    embedding: Embedding, mechanism: ProjectedVectors, rows: pa.Table, key: NoiseKey
+) -> pa.Array:
+    """Release the vector of each row's word so many times, and name the words of the nearest images.
+
+    An unknown word has no vector: the placeholder stands for it.
+    """
+    search = ExactSearch.over(embedding)
+    noise = mechanism.release_noise(key, salt=SALT, embedding=embedding, search=search)
+    release = VectorPrivatizer(mechanism=mechanism.of_length(embedding.dimension), noise=noise)
+    nearest = mechanism.bind(embedding, search).search
+    times = rows["times"].to_numpy()
+    ids = [
+        f"{row}-{place}" for row, n in zip(rows["id"].to_pylist(), times, strict=True) for place in range(n)
+    ]
+    vectors = embedding.vectors[np.repeat(rows["word"].to_numpy(), times)].astype(np.float64)
+    values = pa.array(list(vectors), pa.list_(pa.float64()))
+    points = release.sanitize(values, pa.array(ids), column=COLUMN).values.flatten().to_numpy()
+    words = nearest(points.reshape(len(ids), -1))
+    names = embedding.words.take(pa.array(words)).to_pylist()
+    starts = np.cumsum(times) - times
+    lists = [[*names[start : start + n], PLACEHOLDER] for start, n in zip(starts, times, strict=True)]
+    return pa.array(lists, pa.list_(pa.string()))

@@ -18,6 +18,7 @@ from dptext_spark.audit.worlds import World
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import KEY_BYTES, NoiseKey
 from dptext_spark.options import BUNDLE_WORLD, AuditOptions
+from dptext_spark.search.exact import ExactSearch
 from dptext_spark.text.policies import PLACEHOLDER
 
 FACTORS: Final = (4.0, 2.0, 1.3, 1.1)
@@ -150,7 +151,7 @@ class Trial:
         ]
         return Outcome(
             world=self.world.name,
-            geometry=embedding.geometry,
+            geometry=embedding.space.geometry,
             dimension=embedding.dimension,
             words=len(embedding.words),
             pairs=len(self.world.pairs),
@@ -163,7 +164,7 @@ class Trial:
         )
 
     def _probabilities(self, mechanism: Mechanism) -> NDArray[np.float64] | None:
-        bound = mechanism.bind(self.world.embedding, self.world.embedding.releasable)
+        bound = mechanism.bind(self.world.embedding, ExactSearch.over(self.world.embedding))
         return bound.probabilities(self.world.words) if isinstance(bound, Computable) else None
 
     def _samples(self, mechanism: Mechanism) -> list[Samples]:

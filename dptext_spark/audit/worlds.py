@@ -7,14 +7,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 from pathlib import Path
-from typing import Final, cast
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dptext_spark.audit.sampling import row_of
 from dptext_spark.embedding.build import build_embedding
-from dptext_spark.embedding.bundle import Embedding, Geometry
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.embedding.spaces import EuclideanSpace, PoincareBall, Space
 from dptext_spark.errors import ConfigError
 from dptext_spark.guarantee import Guarantee
 from dptext_spark.mechanisms import Mechanism
@@ -28,7 +29,7 @@ class World:
     Attributes:
         name: As option ``--world`` has it.
         embedding: Its bundle.
-        mechanism: Prepared for the bundle.
+        mechanism: What perturbs the words.
         guarantee: The claim.
         words: int64 (k,), rows of the words that are perturbed.
         pairs: int64 (p, 2), places in ``words``: the first is favoured over the second.
@@ -48,15 +49,15 @@ class World:
         cls, name: str, embedding: Embedding, mechanism: Mechanism, pairs: Sequence[tuple[int, int]]
     ) -> World:
         """Compare pairs of the bundle's rows, both ways."""
-        prepared = mechanism.prepared(embedding)
-        guarantee = prepared.guarantee(embedding)
+        mechanism.prepare(embedding)
+        guarantee = mechanism.guarantee(embedding)
         ordered = np.array(list(dict.fromkeys([*pairs, *((b, a) for a, b in pairs)])), dtype=np.int64)
-        distances = prepared.metric(embedding).between(ordered[:, 0], ordered[:, 1])
+        distances = mechanism.metric(embedding).between(ordered[:, 0], ordered[:, 1])
         words, places = np.unique(ordered.ravel(), return_inverse=True)
         return cls(
             name=name,
             embedding=embedding,
-            mechanism=prepared,
+            mechanism=mechanism,
             guarantee=guarantee,
             words=words,
             pairs=places.reshape(ordered.shape),
@@ -103,16 +104,19 @@ _LAYOUTS: Final[dict[str, Callable[[int], NDArray[np.float64]]]] = {
 _EDGE: Final = "edge"
 _EDGE_NORM: Final = 1.0 - 1e-6
 # Bundles refuse vectors that are shorter or longer; points of the ball run together farther out.
-_UNITS: Final = {"euclidean": (1e-8, 1e10), "poincare": (1e-8, 2.0)}
+_UNITS: Final[dict[type[Space], tuple[float, float]]] = {
+    EuclideanSpace: (1e-8, 1e10),
+    PoincareBall: (1e-8, 2.0),
+}
 
 
-def _points(name: str, geometry: Geometry, n: int, unit: float) -> NDArray[np.float64]:
+def _points(name: str, space: type[Space], n: int, unit: float) -> NDArray[np.float64]:
     """Lay a world out in ``n`` dimensions, one nat being ``unit`` of the metric where that is possible."""
-    least, largest = _UNITS[geometry]
+    least, largest = _UNITS[space]
     unit = min(max(unit, least), largest)
     if name == _EDGE:
         return _edge(n, unit)
-    if geometry == "euclidean":
+    if space is EuclideanSpace:
         # Away from the origin, for bundles refuse vectors of length 0.
         away: NDArray[np.float64] = unit * (_LAYOUTS[name](n) + 16.0 * np.eye(1, n))
         return away
@@ -135,7 +139,7 @@ def _edge(n: int, unit: float) -> NDArray[np.float64]:
 
 
 def _small_world(
-    name: str, geometry: Geometry, mechanism: Mechanism, named: Sequence[str], folder: Path
+    name: str, space: type[Space], mechanism: Mechanism, named: Sequence[str], folder: Path
 ) -> World:
     """Build a small world in the dimension that suits it, or else in the least that the mechanism takes.
 
@@ -144,26 +148,27 @@ def _small_world(
     """
     refusal = ConfigError(f"World {name} cannot be built")
     for n in (1 if name == "line" else 2, *(1 << power for power in range(11))):
-        embedding = _bundle(folder, name, geometry, n, 1.0 / mechanism.epsilon)
+        embedding = _bundle(folder, name, space, n, 1.0 / mechanism.epsilon)
         try:
-            proven = mechanism.prepared(embedding).guarantee(embedding).epsilon
+            mechanism.prepare(embedding)
+            proven = mechanism.guarantee(embedding).epsilon
         except ConfigError as error:
             refusal = error
             continue
         if proven != mechanism.epsilon:
-            embedding = _bundle(folder, name, geometry, n, 1.0 / proven)
+            embedding = _bundle(folder, name, space, n, 1.0 / proven)
         rows = range(len(embedding.words))
         pairs = [_named_pair(embedding, pair) for pair in named] or list(combinations(rows, 2))
         return World.of(name, embedding, mechanism, pairs)
     raise refusal
 
 
-def _bundle(folder: Path, name: str, geometry: Geometry, n: int, unit: float) -> Embedding:
+def _bundle(folder: Path, name: str, space: type[Space], n: int, unit: float) -> Embedding:
     place = Path(tempfile.mkdtemp(dir=folder))
-    points = _points(name, geometry, n, unit)
+    points = _points(name, space, n, unit)
     np.save(place / "points.npy", points)
     (place / "vocab.txt").write_text("".join(f"w{row}\n" for row in range(len(points))), encoding="utf-8")
-    return build_embedding(place / "points.npy", place / "bundle", geometry=geometry)
+    return build_embedding(place / "points.npy", place / "bundle", geometry=space.geometry)
 
 
 def _bundle_world(options: AuditOptions) -> World:
@@ -213,7 +218,7 @@ def _named_pair(embedding: Embedding, pair: str) -> tuple[int, int]:
 def worlds(options: AuditOptions, folder: Path) -> Iterator[World]:
     """Build the worlds asked for, in the geometries that the mechanism has."""
     mechanism, names = options.mechanism, options.worlds
-    if _EDGE in options.world and "poincare" not in mechanism.geometries:
+    if _EDGE in options.world and PoincareBall not in mechanism.spaces:
         raise ConfigError(
             f"World {_EDGE} is one of the Poincaré ball, in which mechanism {mechanism.name} does not work",
             do=f"Leave --world {_EDGE} out",
@@ -221,8 +226,8 @@ def worlds(options: AuditOptions, folder: Path) -> Iterator[World]:
     # First what may be refused; its outcome comes last.
     bundle = [_bundle_world(options)] if BUNDLE_WORLD in names else []
     named = () if bundle else options.pair
-    for geometry in mechanism.geometries:
+    for space in mechanism.spaces:
         for name in names:
-            if name in _LAYOUTS or (name == _EDGE and geometry == "poincare"):
-                yield _small_world(name, cast(Geometry, geometry), mechanism, named, folder)
+            if name in _LAYOUTS or (name == _EDGE and space is PoincareBall):
+                yield _small_world(name, space, mechanism, named, folder)
     yield from bundle

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias, cast, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from dptext_spark.mechanisms.hyperbolic import HyperbolicNoise
 from dptext_spark.mechanisms.noisy import AdditiveNoise
 from dptext_spark.noise import KEY_BYTES, NoiseKey, ReleaseNoise, to_uniform
 from dptext_spark.search.exact import EuclideanNearest
+from dptext_spark.search.nearest import Search
 
 EstimatorName: TypeAlias = Literal["auto", "plain", "shared-ray", "exact"]
 
@@ -167,7 +168,7 @@ class EuclideanRayEstimator(SharedRayEstimator):
         self, words: NDArray[np.int64], uniforms: NDArray[np.float64], outputs: NDArray[np.int32]
     ) -> None:
         search = NearestOnRays.of(
-            self.bound[0].search,
+            cast(EuclideanNearest, self.bound[0].search),
             self.bound[0].directions(uniforms[:, 1:-1].copy()),
             np.stack([bound.lengths(uniforms[:, 0]) for bound in self.bound]),
         )
@@ -270,7 +271,7 @@ def estimator(
     mechanisms: Sequence[Mechanism],
     embedding: Embedding,
     *,
-    release_words: int,
+    search: Search,
     runs: int,
     seed: int = 0,
     name: EstimatorName = "auto",
@@ -278,9 +279,9 @@ def estimator(
     """Make an estimator for a grid of epsilons.
 
     Args:
-        mechanisms: The mechanism at each epsilon, else alike; prepared for the embedding.
+        mechanisms: The mechanism at each epsilon, else alike.
         embedding: The embedding bundle.
-        release_words: How many words, the first rows, may be output.
+        search: How released words are searched, and how many there are.
         runs: Runs of each word at each epsilon, 1 or more.
         seed: Public, 0 or more: equal seeds give equal runs.
         name: ``auto`` computes probabilities where the mechanism can, lets words share rays where it is noise
@@ -290,7 +291,7 @@ def estimator(
         ConfigError: The estimator does not serve this mechanism, or a number is out of range.
     """
     _check(mechanisms, runs, seed)
-    bound = tuple(configured.bind(embedding, release_words) for configured in mechanisms)
+    bound = tuple(configured.bind(embedding, search) for configured in mechanisms)
     fitting = {kind.name: kind for kind in ESTIMATORS if kind.serves(bound[0])}
     if name not in ("auto", *fitting):
         raise ConfigError(
@@ -303,11 +304,10 @@ def estimator(
     return kind(
         bound=bound,
         noise=tuple(
-            m.release_noise(key, salt="calibration", embedding=embedding, release_words=release_words)
-            for m in mechanisms
+            m.release_noise(key, salt="calibration", embedding=embedding, search=search) for m in mechanisms
         ),
-        width=mechanisms[0].uniforms_per_word(embedding.dimension),
-        release_words=release_words,
+        width=mechanisms[0].uniforms_per_token(embedding.dimension),
+        release_words=search.release_words,
         runs=runs,
     )
 

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dptext_spark.geometry.rounding import longest_of, score_slack
 from dptext_spark.mechanisms.noisy import vickrey_probability
 from dptext_spark.search.exact import EuclideanNearest
 
@@ -27,7 +28,6 @@ LEADERS: Final = (64, 192, 512, 1536, 4096, 12288)
 # Scores held at once (4 MiB).
 _CELLS: Final = 1 << 20
 _CACHE_LINE: Final = 16
-_UNIT_ROUNDOFF: Final = 2.0**-24
 
 # Every so many words are a sample that tells where about k words begin to lead.
 _STRIDE: Final = 16
@@ -267,17 +267,12 @@ class NearestOnRays:
     def _slack(self, centre: NDArray[np.float64]) -> NDArray[np.float32]:
         """Bound how far two scores of one point can stray from their exact difference, float32 (e, r).
 
-        As for :class:`EuclideanNearest`, with gamma_(n + 9): the products are of the centre and of the
+        As for :class:`EuclideanNearest`, with 9 more terms: the products are of the centre and of the
         direction, and rounding these, the length, the second product with it, the half norm, the three sums
         and the threshold are paid for by the terms added to n.
         """
-        terms = (len(centre) + 9) * _UNIT_ROUNDOFF
-        longest = np.sqrt(2.0 * float(self.search.half_norms.max()))
-        start = np.sqrt(np.square(centre).sum())
-        reach = self.lengths * self.norms
-        bound = 2.0 * terms / (1.0 - terms) * longest * (start + reach + longest)
-        slack: NDArray[np.float32] = (bound * (1.0 + 8 * _UNIT_ROUNDOFF)).astype(np.float32)
-        return slack
+        reach = np.sqrt(np.square(centre).sum()) + self.lengths * self.norms
+        return score_slack(len(centre) + 9, reach, longest_of(self.search.half_norms))
 
 
 def _tossed(

@@ -12,6 +12,7 @@ import numpy as np
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Mechanism
+from dptext_spark.search.nearest import Search
 
 FILE: Final = "calibration.json"
 FORMAT_VERSION: Final = 1
@@ -136,22 +137,25 @@ class Excerpt:
         *,
         embedding: Embedding,
         mechanism: Mechanism,
-        release_words: int,
+        search: Search,
     ) -> Self:
         """Pick what concerns a release, and say where the calibration is of something else."""
-        theirs = calibration["embedding"]["fingerprint"]
+        bundle = calibration["embedding"]["fingerprint"]
         wanted = (mechanism.name, setting(mechanism), mechanism.epsilon)
         keys = [(row["mechanism"], row["setting"], row["epsilon"]) for row in calibration["summary"]]
         rows = [row for row, key in zip(calibration["summary"], keys, strict=True) if key == wanted]
         warnings = []
-        if theirs != embedding.fingerprint:
+        if bundle != embedding.fingerprint:
             warnings.append(
-                f"it is of another embedding bundle ({theirs[:16]}, not {embedding.fingerprint[:16]})"
+                f"it is of another embedding bundle ({bundle[:16]}, not {embedding.fingerprint[:16]})"
             )
-        if calibration["release_words"] != release_words:
+        if calibration["release_words"] != search.release_words:
             warnings.append(
-                f"it is of a search among {calibration['release_words']:,} words, not {release_words:,}"
+                f"it is of a search among {calibration['release_words']:,} words, "
+                f"not {search.release_words:,}"
             )
+        if (theirs := calibration.get("search", search.name)) != search.name:
+            warnings.append(f"it is of the search {theirs}, not {search.name}")
         if not rows:
             listed = "; ".join(_named(*key) for key in sorted(set(keys)))
             warnings.append(f"it has no numbers for {_named(*wanted)}, but for {listed}")

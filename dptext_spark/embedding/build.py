@@ -5,56 +5,45 @@ Identical input gives identical bytes.
 
 from __future__ import annotations
 
-import math
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import get_args
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from dptext_spark.embedding.bundle import (
-    CACHE,
-    COVARIANCE_VALUES,
-    COVARIANCE_VECTORS,
     FORMAT_VERSION,
-    GEOMETRIES,
-    HALF_NORMS,
-    LORENTZ_SPACE,
-    LORENTZ_TIME,
     MANIFEST,
-    NORMALIZATIONS,
-    VECTORS,
     WORDS,
     Embedding,
-    Geometry,
     Manifest,
-    Normalization,
     file_names,
     fingerprint,
     manifest_entries,
-    sealed,
-    sha256,
     words_schema,
 )
+from dptext_spark.embedding.parts import FOLDER as PARTS
 from dptext_spark.embedding.readers import Source, open_source
+from dptext_spark.embedding.sealing import file_sha256, sealed
+from dptext_spark.embedding.spaces import (
+    SPACES,
+    VECTORS,
+    GeometryName,
+    Normalization,
+    Space,
+    write_header,
+)
 from dptext_spark.errors import BundleError
-from dptext_spark.geometry.ball import lorentz
 
 _ROW_ORDER = "releasable first, then source order"
-# Squares and products of such lengths are far from the ends of float32's range.
-_LENGTHS = (1e-9, 1e12)
-# Farther out, float64 leaves fewer than the 30 bits of noise that guarantees speak of.
-LARGEST_BALL_RADIUS = 14.6
-_BLOCK_FLOATS = 2**19
 
 
 def build_embedding(
@@ -64,7 +53,7 @@ def build_embedding(
     limit: int | None = None,
     normalize: Normalization = "none",
     release_words: str | int | Path | None = None,
-    geometry: Geometry = "euclidean",
+    geometry: GeometryName = "euclidean",
     format: str = "auto",
     vocabulary: Path | str | None = None,
     overwrite: bool = False,
@@ -93,7 +82,7 @@ def build_embedding(
             stays as it is.
     """
     source, output = Path(source), Path(output)
-    _check_options(geometry, normalize)
+    space = _space(geometry, normalize)
     check_output(output, overwrite)
     release = _Release.read(release_words)
     rows = open_source(
@@ -102,15 +91,12 @@ def build_embedding(
         vocabulary=None if vocabulary is None else Path(vocabulary),
         limit=limit,
         progress=progress,
-        dtype=np.float64 if geometry == "poincare" else np.float32,
+        dtype=space.dtype,
     )
     with _complete_or_absent(output, overwrite) as folder:
-        words, releasable, dimension = _write_rows(rows, folder, release, _preparation(geometry, normalize))
+        words, releasable, dimension = _write_rows(rows, folder, release, space, normalize)
         _write_words(folder / WORDS, words, releasable)
-        if geometry == "poincare":
-            _write_lorentz(folder)
-        else:
-            _write_derived(folder)
+        space.derive(folder)
         manifest = Manifest(
             format_version=FORMAT_VERSION,
             words=len(words),
@@ -122,7 +108,7 @@ def build_embedding(
             release_words_absent=release.absent(words[:releasable]),
             source_name=source.resolve().name,
             source_sha256=rows.sha256,
-            files={path.name: sha256(path) for path in sorted(folder.iterdir())},
+            files={path.name: file_sha256(path) for path in sorted(folder.iterdir())},
             fingerprint="",
         )
         manifest = replace(manifest, fingerprint=fingerprint(manifest, words))
@@ -130,17 +116,21 @@ def build_embedding(
     return Embedding.open(output, verify=False)
 
 
-def _check_options(geometry: str, normalize: str) -> None:
-    if geometry not in GEOMETRIES:
-        raise BundleError("The geometry is unknown", allowed=", ".join(GEOMETRIES), got=geometry)
-    if normalize not in NORMALIZATIONS:
-        raise BundleError("The normalization is unknown", allowed=", ".join(NORMALIZATIONS), got=normalize)
-    if geometry == "poincare" and normalize != "none":
+def _space(geometry: str, normalize: str) -> type[Space]:
+    if geometry not in SPACES:
+        raise BundleError("The geometry is unknown", allowed=", ".join(SPACES), got=geometry)
+    if normalize not in get_args(Normalization):
+        raise BundleError(
+            "The normalization is unknown", allowed=", ".join(get_args(Normalization)), got=normalize
+        )
+    space = SPACES[geometry]
+    if normalize not in space.normalizations:
         raise BundleError(
             "Points of the Poincaré ball cannot be normalized",
-            allowed="normalize none with geometry poincare",
+            allowed=f"normalize {' or '.join(space.normalizations)} with geometry {geometry}",
             got=f"normalize {normalize}",
         )
+    return space
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,79 +206,11 @@ def _read_release_file(path: Path) -> frozenset[str]:
     return frozenset(words - {""})
 
 
-_Preparation = Callable[[NDArray[np.floating[Any]], Callable[[int], str]], NDArray[np.floating[Any]]]
-
-
-def _preparation(geometry: str, normalize: str) -> _Preparation:
-    if geometry == "poincare":
-        return _inside_ball
-    return _unit_length if normalize == "unit" else _with_length
-
-
-def _squared_norms(vectors: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-    wide = vectors.astype(np.float64, copy=False)
-    # einsum and not BLAS: the order of the sums is then the same for every number of threads.
-    squares: NDArray[np.float64] = np.einsum("ij,ij->i", wide, wide)
-    return squares
-
-
-def _with_length(
-    vectors: NDArray[np.floating[Any]], place: Callable[[int], str]
-) -> NDArray[np.floating[Any]]:
-    squares = _squared_norms(vectors)
-    _refuse(squares == 0, place, "the vector is zero", allowed="vectors with a length")
-    shortest, longest = _LENGTHS
-    out_of_range = (squares < shortest**2) | (squares > longest**2)
-    _refuse(
-        out_of_range, place, "the vector's length is out of range", allowed=f"{shortest:g} to {longest:g}"
-    )
-    return vectors
-
-
-def _unit_length(
-    vectors: NDArray[np.floating[Any]], place: Callable[[int], str]
-) -> NDArray[np.floating[Any]]:
-    squares = _squared_norms(vectors)
-    _refuse(squares == 0, place, "the vector is zero", allowed="vectors with a length")
-    return (vectors / np.sqrt(squares)[:, None]).astype(np.float32)
-
-
-def _inside_ball(
-    vectors: NDArray[np.floating[Any]], place: Callable[[int], str]
-) -> NDArray[np.floating[Any]]:
-    squares = _squared_norms(vectors)
-    _refuse(squares >= 1, place, "the point is not inside the Poincaré ball", allowed="points of norm < 1")
-    norm = math.tanh(LARGEST_BALL_RADIUS / 2)
-    _refuse(
-        squares > norm**2,
-        place,
-        "the point is too near the edge of the Poincaré ball for precise noise",
-        allowed=f"norms up to 1 - {1 - norm:.1e}, a hyperbolic radius of {LARGEST_BALL_RADIUS:g}",
-        got=lambda row: f"1 - {1 - math.sqrt(squares[row]):.1e}",
-        do="Train it again with points kept farther in, or remove this row",
-    )
-    return vectors
-
-
-def _refuse(
-    faulty: NDArray[np.bool_],
-    place: Callable[[int], str],
-    what: str,
-    *,
-    allowed: str,
-    got: Callable[[int], str] = lambda row: "",
-    do: str = "Remove this row",
-) -> None:
-    if faulty.any():
-        row = int(np.argmax(faulty))
-        raise BundleError(f"{place(row)}: {what}", allowed=allowed, got=got(row), do=do)
-
-
 # Writing
 
 
 def _write_rows(
-    rows: Source, folder: Path, release: _Release, prepare: _Preparation
+    rows: Source, folder: Path, release: _Release, space: type[Space], normalize: Normalization
 ) -> tuple[list[str], int, int]:
     """Write ``vectors.npy``, releasable rows first; return the words in that order, their number and n."""
     released: list[str] = []
@@ -298,7 +220,7 @@ def _write_rows(
     with first.open("wb") as first_file, rest.open("wb") as rest_file:
         for words, block in rows:
             start = len(released) + len(others)
-            vectors = prepare(block, lambda row, start=start: rows.place(start + row))  # type: ignore[misc]
+            vectors = space.prepared(block, normalize, lambda row, start=start: rows.place(start + row))  # type: ignore[misc]
             flags = release.flags(words, start)
             first_file.write(vectors[flags].data)
             rest_file.write(vectors[~flags].data)
@@ -308,7 +230,7 @@ def _write_rows(
     total = len(released) + len(others)
     release.check(len(released), total)
     with (folder / VECTORS).open("wb") as file:
-        _write_header(file, dtype, (total, dimension))
+        write_header(file, dtype, (total, dimension))
         for part in (first, rest):
             with part.open("rb") as part_file:
                 shutil.copyfileobj(part_file, file, 2**20)
@@ -316,79 +238,10 @@ def _write_rows(
     return released + others, len(released), dimension
 
 
-def _write_header(file: BinaryIO, dtype: np.dtype[Any], shape: tuple[int, int]) -> None:
-    header = {"descr": dtype.newbyteorder("<").str, "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(file, header)
-
-
 def _write_words(path: Path, words: list[str], releasable: int) -> None:
     flags = np.arange(len(words)) < releasable
     table = pa.Table.from_arrays([pa.array(words, pa.string()), pa.array(flags)], schema=words_schema())
     pq.write_table(table, path, compression="zstd")
-
-
-def _write_derived(folder: Path) -> None:
-    """Write the half norms and the eigendecomposition of the covariance of ``vectors.npy``."""
-    halves = [(_squared_norms(block) / 2).astype(np.float32) for block in _blocks(folder / VECTORS)]
-    np.save(folder / HALF_NORMS, np.concatenate(halves))
-    # One thread: with more, BLAS splits the sums differently and the last bits follow the number of cores.
-    with threadpool_limits(limits=1, user_api="blas"):
-        values, vectors = _eigendecomposition(_covariance(folder / VECTORS))
-    np.save(folder / COVARIANCE_VALUES, values)
-    np.save(folder / COVARIANCE_VECTORS, vectors)
-
-
-def _write_lorentz(folder: Path) -> None:
-    """Write the Lorentz coordinates of the points in ``vectors.npy``."""
-    times = []
-    with (folder / LORENTZ_SPACE).open("wb") as file:
-        _write_header(file, np.dtype(np.float32), np.load(folder / VECTORS, mmap_mode="r").shape)
-        for block in _blocks(folder / VECTORS):
-            space, time = lorentz(block)
-            file.write(_rounded(space).data)
-            times.append(_rounded(time))
-    np.save(folder / LORENTZ_TIME, np.concatenate(times))
-
-
-def _rounded(values: NDArray[np.float64]) -> NDArray[np.float32]:
-    with np.errstate(under="ignore"):
-        return values.astype(np.float32)
-
-
-def _blocks(path: Path) -> Iterator[NDArray[np.float64]]:
-    """Read a matrix block by block: (b, n) float64. Mapping it would count the whole file as resident."""
-    with path.open("rb") as file:
-        np.lib.format.read_magic(file)
-        (rows, dimension), _, dtype = np.lib.format.read_array_header_1_0(file)
-        step = max(1, _BLOCK_FLOATS // dimension)
-        for start in range(0, rows, step):
-            count = min(step, rows - start)
-            yield np.fromfile(file, dtype, count * dimension).reshape(count, dimension).astype(np.float64)
-
-
-def _covariance(path: Path) -> NDArray[np.float64]:
-    """Compute the sample covariance of the rows, scaled to trace n: (n, n) float64."""
-    # Float64 sums of equal float32 numbers are exact, so equal rows have exactly zero variance.
-    rows, n = np.load(path, mmap_mode="r").shape
-    mean = sum(block.sum(axis=0) for block in _blocks(path)) / rows
-    centred = (block - mean for block in _blocks(path))
-    scatter: NDArray[np.float64] = sum(block.T @ block for block in centred)
-    trace = float(np.trace(scatter))
-    if trace == 0:
-        raise BundleError(
-            "The vectors have no variance, so their covariance cannot be scaled",
-            allowed="vectors that differ",
-            got=f"{rows} equal vectors",
-        )
-    scatter *= n / trace
-    return scatter
-
-
-def _eigendecomposition(covariance: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return ascending eigenvalues (n,), none below 0, and eigenvectors (n, n) in columns of settled sign."""
-    values, vectors = np.linalg.eigh(covariance)
-    largest = np.take_along_axis(vectors, np.abs(vectors).argmax(axis=0)[None, :], axis=0)
-    return np.maximum(values, 0.0), np.ascontiguousarray(vectors * np.sign(largest))
 
 
 def check_output(output: Path, overwrite: bool) -> None:
@@ -419,7 +272,7 @@ def check_output(output: Path, overwrite: bool) -> None:
 def _is_bundle(path: Path) -> bool:
     if path.is_symlink() or not path.is_dir():
         return False
-    known = {MANIFEST, CACHE}.union(*map(file_names, GEOMETRIES))
+    known = {MANIFEST, PARTS}.union(*map(file_names, SPACES))
     if not {entry.name for entry in path.iterdir()} <= known:
         return False
     entries = manifest_entries(path)

@@ -1,6 +1,6 @@
 """The embedding bundle: a public vocabulary and its vectors in a folder that is verified and memory-mapped.
 
-A bundle is made once from a public embedding (``bundle.build_embedding``) and opened on every machine
+A bundle is made once from a public embedding (``build.build_embedding``) and opened on every machine
 (``Embedding.open``). Identical input gives identical bytes; the fingerprint names all a guarantee rests on.
 """
 
@@ -9,40 +9,29 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from dptext_spark.embedding.parts import Part
+from dptext_spark.embedding.sealing import file_sha256, json_sha256, sealed
+from dptext_spark.embedding.spaces import SPACES, VECTORS, GeometryName, Normalization, Space
 from dptext_spark.errors import BundleError
 
-Geometry: TypeAlias = Literal["euclidean", "poincare"]
-Normalization: TypeAlias = Literal["none", "unit"]
 Stamp: TypeAlias = tuple[int, int, int]
 
-FORMAT_VERSION = 1
-GEOMETRIES = ("euclidean", "poincare")
-NORMALIZATIONS = ("none", "unit")
+FORMAT_VERSION: Final = 1
 
-MANIFEST = "manifest.json"
-CACHE = "cache"  # what was computed from the bundle once and may be computed again; no part of it
-WORDS = "words.parquet"
-VECTORS = "vectors.npy"
-HALF_NORMS = "half_norms.npy"
-COVARIANCE_VALUES = "covariance_values.npy"
-COVARIANCE_VECTORS = "covariance_vectors.npy"
-LORENTZ_SPACE = "lorentz_space.npy"
-LORENTZ_TIME = "lorentz_time.npy"
-_DERIVED = {
-    "euclidean": (HALF_NORMS, COVARIANCE_VALUES, COVARIANCE_VECTORS),
-    "poincare": (LORENTZ_SPACE, LORENTZ_TIME),
-}
-_REBUILD = "Build the bundle again from its source with 'dptext embedding'"
+MANIFEST: Final = "manifest.json"
+WORDS: Final = "words.parquet"
+_REBUILD: Final = "Build the bundle again from its source with 'dptext embedding'"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +57,7 @@ class Manifest:
     words: int
     releasable: int
     dimension: int
-    geometry: Geometry
+    geometry: GeometryName
     normalization: Normalization
     row_order: str
     release_words_absent: int
@@ -86,29 +75,15 @@ class Embedding:
         path: Folder of the bundle.
         manifest: What the bundle says about itself.
         words: V words as an Arrow string array, releasable words first.
-        vectors: (V, n) float32, C order, memory-mapped; float64 for the Poincaré ball.
-        half_norms: (V,) float32, |y|²/2 computed in float64, memory-mapped; None for the Poincaré ball.
-        covariance_values: (n,) float64, ascending eigenvalues of the sample covariance scaled to trace n;
-            None for the Poincaré ball.
-        covariance_vectors: (n, n) float64, its eigenvectors in columns; None for the Poincaré ball.
-        lorentz_space: (V, n) float32, 2 p / (1 - |p|²) of each point p of the Poincaré ball, computed in
-            float64, memory-mapped; None in Euclidean geometry.
-        lorentz_time: (V,) float32, (1 + |p|²) / (1 - |p|²) likewise.
-
-    Source: Xu et al. 2020, "A Differentially Private Text Perturbation Method Using Regularized Mahalanobis
-    Metric", section 3, for the scaling of the covariance.
+        space: Where the words lie.
     """
 
     path: Path
     manifest: Manifest
     words: pa.StringArray = field(repr=False)
-    vectors: NDArray[Any] = field(repr=False)
-    half_norms: NDArray[np.float32] | None = field(repr=False, default=None)
-    covariance_values: NDArray[np.float64] | None = field(repr=False, default=None)
-    covariance_vectors: NDArray[np.float64] | None = field(repr=False, default=None)
-    lorentz_space: NDArray[np.float32] | None = field(repr=False, default=None)
-    lorentz_time: NDArray[np.float32] | None = field(repr=False, default=None)
+    space: Space = field(repr=False)
     _stamps: Mapping[str, Stamp | None] = field(repr=False, default_factory=dict)
+    _parts: dict[str, Part] = field(repr=False, default_factory=dict)
 
     @property
     def fingerprint(self) -> str:
@@ -121,9 +96,9 @@ class Embedding:
         return self.manifest.dimension
 
     @property
-    def geometry(self) -> Geometry:
-        """``euclidean`` or ``poincare``."""
-        return self.manifest.geometry
+    def vectors(self) -> NDArray[Any]:
+        """(V, n), the words' points; float32, in the Poincaré ball float64."""
+        return self.space.vectors
 
     @property
     def releasable(self) -> int:
@@ -149,8 +124,9 @@ class Embedding:
         words = _read_words(path, manifest)
         if verify and fingerprint(manifest, words.to_pylist()) != manifest.fingerprint:
             raise _damaged(MANIFEST, "the fingerprint does not belong to the words and vectors")
-        arrays = _read_arrays(path, manifest)
-        return cls(path=path, manifest=manifest, words=words, _stamps=stamps, **arrays)
+        read = partial(_map, path)
+        space = SPACES[manifest.geometry].open(read, manifest.words, manifest.dimension)
+        return cls(path=path, manifest=manifest, words=words, space=space, _stamps=stamps)
 
     def check_unchanged(self) -> None:
         """Refuse results of files that were changed since they were verified: their maps change with them.
@@ -165,13 +141,48 @@ class Embedding:
                 do="Run the job again and leave the bundle alone meanwhile",
             )
 
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The optional parts that this process has used, made or was given."""
+        return tuple(self._parts.values())
+
+    def part(self, name: str) -> Part | None:
+        """Find an optional part; None where the bundle has none of this name, or a damaged one."""
+        if name not in self._parts and (found := Part.read(self.path, name, self.fingerprint)):
+            self._parts[name] = found
+        return self._parts.get(name)
+
+    def keep(self, part: Part, files: Mapping[str, Path] | None = None) -> None:
+        """Add an optional part, in this process and, where the folder can be written to, for later ones.
+
+        Args:
+            part: The part.
+            files: Its finished files by name, which are moved into the bundle.
+
+        Raises:
+            BundleError: It has files and the folder cannot be written to.
+        """
+        try:
+            part.write(self.path, files or {})
+        except OSError as error:
+            if files:
+                raise BundleError(
+                    "The embedding bundle cannot be written to", got=f"{self.path}: {error.strerror}"
+                ) from None
+        self._parts[part.name] = part
+
+    def adopt(self, parts: Iterable[Part]) -> Self:
+        """Take over the parts that another process has of this bundle."""
+        self._parts.update({part.name: part for part in parts})
+        return self
+
     def __reduce__(self) -> tuple[object, ...]:
         # A pickled memmap is a copy of the matrix; a bundle travels as files and is mapped where it arrives.
-        return _reopen, (self.path, self.fingerprint)
+        return _reopen, (self.path, self.fingerprint, self.parts)
 
 
-def _reopen(path: Path, fingerprint: str) -> Embedding:
-    embedding = Embedding.open(path, verify=False)
+def _reopen(path: Path, fingerprint: str, parts: tuple[Part, ...]) -> Embedding:
+    embedding = Embedding.open(path, verify=False).adopt(parts)
     if embedding.fingerprint != fingerprint:
         raise _damaged(MANIFEST, "the bundle is not the one that was sent")
     return embedding
@@ -179,7 +190,7 @@ def _reopen(path: Path, fingerprint: str) -> Embedding:
 
 def fingerprint(manifest: Manifest, words: list[str]) -> str:
     """Hash what a guarantee depends on; not the source's name and not what is derived from the vectors."""
-    return _json_sha256(
+    return json_sha256(
         {
             "format_version": manifest.format_version,
             "geometry": manifest.geometry,
@@ -201,22 +212,6 @@ def _words_sha256(words: list[str], releasable: int) -> str:
         encoded = word.encode("utf-8")
         digest.update(struct.pack("<Q", len(encoded)) + encoded + (b"\1" if row < releasable else b"\0"))
     return digest.hexdigest()
-
-
-def _json_sha256(entries: dict[str, Any]) -> str:
-    text = json.dumps(entries, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode("ascii")).hexdigest()
-
-
-def sealed(entries: dict[str, Any]) -> bytes:
-    """Render a manifest with a hash over its other entries; a manifest has exactly one rendering."""
-    whole = entries | {"sha256": _json_sha256(entries)}
-    return (json.dumps(whole, sort_keys=True, indent=2) + "\n").encode("ascii")
-
-
-def sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 # Reading
@@ -244,7 +239,7 @@ def _read_manifest(path: Path) -> Manifest:
     if set(entries) != {entry.name for entry in fields(Manifest)}:
         raise _damaged(MANIFEST, "its entries are not those of a manifest")
     manifest = Manifest(**entries)
-    if manifest.geometry not in GEOMETRIES or set(manifest.files) != set(file_names(manifest.geometry)):
+    if manifest.geometry not in SPACES or set(manifest.files) != set(file_names(manifest.geometry)):
         raise _damaged(MANIFEST, "its geometry or its list of files is wrong")
     return manifest
 
@@ -266,7 +261,7 @@ def manifest_entries(path: Path) -> dict[str, Any] | None:
 
 def file_names(geometry: str) -> tuple[str, ...]:
     """Name the files of a bundle beside its manifest."""
-    return (WORDS, VECTORS, *_DERIVED[geometry])
+    return (WORDS, VECTORS, *SPACES[geometry].derived)
 
 
 def _stamp(path: Path) -> Stamp | None:
@@ -281,7 +276,7 @@ def _stamp(path: Path) -> Stamp | None:
 def _check_file(path: Path, expected: str | None) -> None:
     if not path.is_file():
         raise BundleError(f"The bundle lacks {path.name}", got=str(path.parent), do=_REBUILD)
-    if expected is not None and sha256(path) != expected:
+    if expected is not None and file_sha256(path) != expected:
         raise _damaged(path.name, "its content does not fit the hash in the manifest")
 
 
@@ -302,29 +297,13 @@ def _read_words(path: Path, manifest: Manifest) -> pa.StringArray:
     return table["word"].combine_chunks()
 
 
-def _read_arrays(path: Path, manifest: Manifest) -> dict[str, NDArray[Any]]:
-    rows, n = manifest.words, manifest.dimension
-    if manifest.geometry == "poincare":
-        return {
-            "vectors": _map(path / VECTORS, "<f8", (rows, n)),
-            "lorentz_space": _map(path / LORENTZ_SPACE, "<f4", (rows, n)),
-            "lorentz_time": _map(path / LORENTZ_TIME, "<f4", (rows,)),
-        }
-    return {
-        "vectors": _map(path / VECTORS, "<f4", (rows, n)),
-        "half_norms": _map(path / HALF_NORMS, "<f4", (rows,)),
-        "covariance_values": _map(path / COVARIANCE_VALUES, "<f8", (n,)),
-        "covariance_vectors": _map(path / COVARIANCE_VECTORS, "<f8", (n, n)),
-    }
-
-
-def _map(path: Path, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
+def _map(folder: Path, name: str, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
     try:
-        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+        array: NDArray[Any] = np.load(folder / name, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError, OSError):
-        raise _damaged(path.name, "it is no whole .npy file") from None
+        raise _damaged(name, "it is no whole .npy file") from None
     if array.dtype != np.dtype(dtype) or array.shape != shape or not array.flags.c_contiguous:
-        raise _damaged(path.name, f"it is {array.dtype} of shape {array.shape}, not {dtype} of shape {shape}")
+        raise _damaged(name, f"it is {array.dtype} of shape {array.shape}, not {dtype} of shape {shape}")
     return array
 
 

@@ -9,7 +9,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.geometry.ball import rims
 
 _BLOCK: Final = 8192
@@ -131,10 +130,3 @@ class HyperbolicMetric(Metric):
 def _lengths(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
     lengths: NDArray[np.float64] = np.sqrt(np.square(vectors).sum(axis=1))
     return lengths
-
-
-def metric_of(embedding: Embedding) -> Metric:
-    """Give the distance of an embedding's own geometry."""
-    if embedding.geometry == "poincare":
-        return HyperbolicMetric(points=embedding.vectors)
-    return EuclideanMetric(vectors=embedding.vectors)

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
-import os
-import secrets
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -20,13 +15,12 @@ from scipy import special
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm  # type: ignore[import-untyped, unused-ignore]
 
-from dptext_spark.embedding.bundle import CACHE, Embedding, sealed
 from dptext_spark.geometry.products import ExactProduct
+from dptext_spark.geometry.rounding import gamma
 from dptext_spark.geometry.sphere import gamma_quantile, uniform_directions
 from dptext_spark.noise import ColumnNoise, NoiseKey, to_uniform
 
 _PUBLIC_KEY: Final = NoiseKey(hashlib.sha256(b"dptext-spark public projection").digest())
-_CONSTANT_VERSION: Final = b"dptext-spark projection constant 1"
 # So many of them make sgemm run at full speed; their scores take 16 MiB.
 _LEFT_BLOCK: Final = 8192
 _RIGHT_BLOCK: Final = 512
@@ -118,22 +112,34 @@ class RandomProjection:
         return ExactProduct.of(self.matrix.T)
 
 
-def projected_noise(uniforms: NDArray[np.float64], scale: float) -> NDArray[np.float64]:
-    """Turn uniforms into noise of density proportional to exp(-|z| / scale) in m dimensions.
+@dataclass(frozen=True, eq=False)
+class NoisyProjection:
+    """Projects vectors and adds noise of density proportional to exp(-|z| / scale) in m dimensions.
 
-    Args:
-        uniforms: float64 (t, m + 1) in (0, 1), overwritten; the first of a row gives the radius.
+    Attributes:
+        projection: From n to m dimensions.
         scale: Sensitivity over epsilon.
-
-    Returns:
-        float64 (t, m).
 
     Source: Feyisetan and Kasiviswanathan 2021, Claim 3; Wu et al. 2017.
     """
-    radii = gamma_quantile(uniforms.shape[1] - 1, uniforms[:, 0]) * scale
-    noise = uniform_directions(uniforms[:, 1:])
-    noise *= radii[:, None]
-    return noise
+
+    projection: RandomProjection
+    scale: float
+
+    def __call__(self, vectors: NDArray[np.float64], uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Turn vectors (t, n) and uniforms (t, m + 1), overwritten, into noisy images (t, m)."""
+        points = self.directions(uniforms[:, 1:])
+        points *= self.lengths(uniforms[:, 0])[:, None]
+        points += self.projection.times(vectors)
+        return points
+
+    def lengths(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Turn uniforms (t,) into lengths of the noise (t,)."""
+        return gamma_quantile(len(self.projection.matrix), uniforms) * self.scale
+
+    def directions(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Turn uniforms (t, m), overwritten, into directions (t, m)."""
+        return uniform_directions(uniforms)
 
 
 def spectral_constant(matrix: NDArray[np.float64]) -> float:
@@ -201,8 +207,7 @@ class _LargestStretch:
         self.largest = floor = 2.0**-10 * norm
         terms = rows + columns + 3
         # The terms added to k pay for rounding the factors, and double-precision p, to single precision.
-        roundoffs = (1.01 * terms + 8) * 2.0**-24
-        self.slack = 1.01 * roundoffs / (1.0 - roundoffs) + 2.0 * projection.error / floor
+        self.slack = 1.01 * gamma(1.01 * terms + 8) + 2.0 * projection.error / floor
         self.underflow = terms * 2.0**-112
         blocks = list(self._blocks(0, _CHUNK))
         self.centre = sum(vectors[b].sum(axis=0, dtype=np.float64) for b in blocks) / len(vectors)
@@ -265,43 +270,3 @@ class _LargestStretch:
             images = self.projection.times(gaps[distinct])
             ratios = np.sqrt(np.square(images).sum(axis=1)) / lengths[distinct]
             self.largest = max(self.largest, float(ratios.max(initial=0.0)))
-
-
-def cached_constant(embedding: Embedding, projection: RandomProjection, *, progress: bool = False) -> float:
-    """Give the :func:`vocabulary_constant` of a bundle, computed once where its folder can be written to.
-
-    It is kept in the bundle's subfolder ``cache``, named by the fingerprint and the matrix; a file that is
-    damaged is written anew.
-    """
-    digest = hashlib.sha256(_CONSTANT_VERSION + bytes.fromhex(embedding.fingerprint))
-    digest.update(projection.matrix.astype("<f8").tobytes())
-    path = embedding.path / CACHE / f"projection-{digest.hexdigest()[:32]}.json"
-    context = {"fingerprint": embedding.fingerprint, "context": digest.hexdigest()}
-    constant = _read_constant(path, context)
-    if constant is None:
-        constant = vocabulary_constant(embedding.vectors, projection, progress=progress)
-        _write_constant(path, sealed({**context, "constant": constant}))
-    return constant
-
-
-def _read_constant(path: Path, context: dict[str, str]) -> float | None:
-    try:
-        content = path.read_bytes()
-        constant = json.loads(content)["constant"]
-    except (OSError, ValueError, LookupError, TypeError):
-        return None
-    if not isinstance(constant, float) or content != sealed({**context, "constant": constant}):
-        return None
-    return constant
-
-
-def _write_constant(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all; a folder that cannot be written to does without."""
-    unfinished = path.with_suffix(f".{secrets.token_hex(8)}.tmp")
-    try:
-        path.parent.mkdir(exist_ok=True)
-        unfinished.write_bytes(content)
-        os.replace(unfinished, path)
-    except OSError:
-        with suppress(OSError):
-            unfinished.unlink(missing_ok=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -12,14 +11,15 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.embedding.spaces import EuclideanSpace, Space
 from dptext_spark.errors import ConfigError
 from dptext_spark.geometry.metric import EuclideanMetric
 from dptext_spark.geometry.products import ExactProduct
 from dptext_spark.geometry.sphere import gamma_quantile, uniform_directions
 from dptext_spark.guarantee import Claim
-from dptext_spark.mechanisms.mechanism import present
+from dptext_spark.mechanisms.mechanism import Law
 from dptext_spark.mechanisms.noisy import AdditiveNoise, NoiseMechanism
-from dptext_spark.search.exact import EuclideanNearest
+from dptext_spark.search.nearest import Search
 
 # A covariance root with an eigenvalue below this loses float64's digits when it is inverted.
 LEAST_EIGENVALUE: Final = 1e-9
@@ -60,28 +60,25 @@ class EllipticalLaplace(NoiseMechanism):
     Sigma is the embedding's sample covariance scaled to trace n (Xu 2020, section 4.2).
     """
 
-    geometries: ClassVar[tuple[str, ...]] = ("euclidean",)
+    spaces: ClassVar[tuple[type[Space], ...]] = (EuclideanSpace,)
 
     @property
     @abstractmethod
     def mixing(self) -> float:
         """Weight of the embedding's covariance in the noise's shape, 0 to 1."""
 
-    def law(self) -> Mapping[str, str | float | int]:
+    def law(self, dimension: int) -> Law:
         """See :meth:`Mechanism.law`."""
         return {"law": "elliptical-laplace", "epsilon": self.epsilon, "mixing": self.mixing}
 
-    def bind(self, embedding: Embedding, release_words: int) -> EuclideanNoise:
+    def bind(self, embedding: Embedding, search: Search) -> EuclideanNoise:
         """See :meth:`Mechanism.bind`."""
         self.check(embedding)
         return EuclideanNoise(
             vectors=embedding.vectors,
             epsilon=self.epsilon,
             root=self._root(embedding),
-            search=EuclideanNearest(
-                vectors=embedding.vectors[:release_words],
-                half_norms=present(embedding.half_norms)[:release_words],
-            ),
+            search=search.of_words(embedding),
             vickrey=self.t,
         )
 
@@ -96,7 +93,8 @@ class EllipticalLaplace(NoiseMechanism):
         Raises:
             ConfigError: A is singular, so that some directions would get no noise at all.
         """
-        least = self.mixing * max(float(present(embedding.covariance_values)[0]), 0.0) + 1.0 - self.mixing
+        values = self.space(embedding, EuclideanSpace).covariance_values
+        least = self.mixing * max(float(values[0]), 0.0) + 1.0 - self.mixing
         if least < LEAST_EIGENVALUE:
             raise ConfigError(
                 f"Mechanism {self.name} would leave some directions of this embedding without noise",
@@ -122,8 +120,9 @@ class EllipticalLaplace(NoiseMechanism):
 
     def _power(self, embedding: Embedding, exponent: float) -> NDArray[np.float64]:
         """A power of A, by the eigendecomposition of Sigma."""
-        axes, values = present(embedding.covariance_vectors), present(embedding.covariance_values)
-        scales = (self.mixing * np.maximum(values, 0.0) + 1.0 - self.mixing) ** exponent
+        space = self.space(embedding, EuclideanSpace)
+        values, axes = np.maximum(space.covariance_values, 0.0), space.covariance_vectors
+        scales = (self.mixing * values + 1.0 - self.mixing) ** exponent
         power: NDArray[np.float64] = (axes * scales) @ axes.T
         return power
 

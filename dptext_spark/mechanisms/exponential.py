@@ -7,7 +7,7 @@ a binary search in it. Far words share one probability, so that a list need not 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import ClassVar, Final, TypeVar
@@ -17,11 +17,14 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.geometry.metric import EuclideanMetric, HyperbolicMetric, Metric, metric_of
+from dptext_spark.embedding.spaces import EuclideanSpace, PoincareBall, Space
+from dptext_spark.geometry.metric import EuclideanMetric, Metric
 from dptext_spark.geometry.products import ExactProduct
+from dptext_spark.geometry.rounding import gamma, longest_of
 from dptext_spark.guarantee import Claim
-from dptext_spark.mechanisms.mechanism import Mechanism, present
+from dptext_spark.mechanisms.mechanism import Law, Mechanism
 from dptext_spark.search.exact import WORD_BLOCK
+from dptext_spark.search.nearest import Search
 
 CACHE_BYTES: Final = 256 << 20
 """Memory for the lists of a bound mechanism, one per process."""
@@ -30,7 +33,6 @@ CACHE_BYTES: Final = 256 << 20
 _CELLS: Final = 1 << 22
 _PAIRS: Final = 1024
 _ROWS: Final = 2048
-_UNIT_ROUNDOFF: Final = 2.0**-24
 
 KeyT = TypeVar("KeyT", np.float64, np.int64)
 
@@ -45,7 +47,7 @@ class Exponential(Mechanism):
     """
 
     name: ClassVar[str] = "exponential"
-    geometries: ClassVar[tuple[str, ...]] = ("euclidean", "poincare")
+    spaces: ClassVar[tuple[type[Space], ...]] = (EuclideanSpace, PoincareBall)
     # Equal uniforms under two vocabularies give a pair of words that only some inputs can give.
     release_words_shape_law: ClassVar[bool] = True
 
@@ -57,17 +59,18 @@ class Exponential(Mechanism):
         description="distance from which on all words are equally likely; default: none, which is far slower",
     )
 
-    def law(self) -> Mapping[str, str | float | int]:
+    def law(self, dimension: int) -> Law:
         """See :meth:`Mechanism.law`."""
         truncate = "none" if self.truncate is None else self.truncate
         return {"law": "exponential", "epsilon": self.epsilon, "truncate": truncate}
 
-    def uniforms_per_word(self, dimension: int) -> int:
+    def uniforms_per_token(self, dimension: int) -> int:
         """Two: one for the place on the list or the far words together, one for the choice among those."""
         return 2
 
-    def bind(self, embedding: Embedding, release_words: int) -> ExponentialChoice:
-        """See :meth:`Mechanism.bind`."""
+    def bind(self, embedding: Embedding, search: Search) -> ExponentialChoice:
+        """See :meth:`Mechanism.bind`; of the search only the number of released words matters."""
+        release_words = search.release_words
         near = self._near_words(embedding, release_words)
         return ExponentialChoice(
             near=near,
@@ -78,23 +81,22 @@ class Exponential(Mechanism):
         )
 
     def _near_words(self, embedding: Embedding, release_words: int) -> NearWords:
-        metric = self.metric(embedding)
-        if isinstance(metric, HyperbolicMetric):
+        metric, space = self.metric(embedding), embedding.space
+        if not isinstance(space, EuclideanSpace):
             return NearByDifferences(metric=metric, release_words=release_words, radius=self.truncate)
-        metric = EuclideanMetric(vectors=embedding.vectors)
         if self.truncate is None:
-            return AllByProducts(metric=metric, release_words=release_words)
+            return AllByProducts(metric=space.metric(), release_words=release_words)
         return NearByScreening(
-            metric=metric,
+            metric=space.metric(),
             release_words=release_words,
             radius=self.truncate,
-            half_norms=present(embedding.half_norms)[:release_words],
+            half_norms=space.half_norms[:release_words],
         )
 
     def metric(self, embedding: Embedding) -> Metric:
         """The distance of the embedding's own geometry, not yet truncated."""
         self.check(embedding)
-        return metric_of(embedding)
+        return embedding.space.metric()
 
     def claim(self, embedding: Embedding) -> Claim:
         """Epsilon in the truncated distance, itself a metric.
@@ -105,7 +107,7 @@ class Exponential(Mechanism):
         return Claim(
             epsilon=self.epsilon,
             truncation=self.truncate,
-            euclidean_epsilon=self.epsilon if embedding.geometry == "euclidean" else None,
+            euclidean_epsilon=self.epsilon if isinstance(embedding.space, EuclideanSpace) else None,
             source="McSherry and Talwar 2007, Theorem 6, for a metric as in Yue et al. 2021 (SanText) and "
             "Carvalho et al. 2021 (TEM), by the triangle inequality",
         )
@@ -229,11 +231,10 @@ class NearByScreening(NearWords):
         Higham 2002, eq. 3.5; half norm and subtraction cost two roundings more): that pays for the roundings
         of the distance, in double precision, and of this bound. Products that underflow cost the last term.
         """
-        terms = (queries.shape[1] + 4) * _UNIT_ROUNDOFF
+        terms = queries.shape[1] + 4
         squares = np.square(queries, dtype=np.float64).sum(axis=1)
-        longest = np.sqrt(2.0 * float(self.half_norms.max()))
-        slack = terms / (1.0 - terms) * np.square(np.sqrt(squares) + longest)
-        slack += (queries.shape[1] + 4) * float(np.finfo(np.float32).tiny)
+        slack = gamma(terms) * np.square(np.sqrt(squares) + longest_of(self.half_norms))
+        slack += terms * float(np.finfo(np.float32).tiny)
         floor = ((squares - np.square(np.float64(self.radius))) / 2 - slack).astype(np.float32)
         below: NDArray[np.float32] = np.nextafter(floor, np.float32(-np.inf))
         return below

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
@@ -13,14 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.embedding.spaces import PoincareBall, Space
 from dptext_spark.errors import ConfigError
 from dptext_spark.geometry.ball import LebesgueRadii, translated, volume_radii
 from dptext_spark.geometry.metric import HyperbolicMetric
 from dptext_spark.geometry.sphere import uniform_directions
 from dptext_spark.guarantee import Claim
-from dptext_spark.mechanisms.mechanism import present
+from dptext_spark.mechanisms.mechanism import Law
 from dptext_spark.mechanisms.noisy import NoiseMechanism, NoisyNearest
-from dptext_spark.search.exact import HyperbolicNearest
+from dptext_spark.search.nearest import Search
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,34 +49,30 @@ class HyperbolicNoise(NoisyNearest):
 class BallNoise(NoiseMechanism):
     """Noise that depends on the hyperbolic distance from the word alone."""
 
-    geometries: ClassVar[tuple[str, ...]] = ("poincare",)
+    spaces: ClassVar[tuple[type[Space], ...]] = (PoincareBall,)
 
     @abstractmethod
     def quantile(self, dimension: int) -> Callable[[NDArray[np.float64]], NDArray[np.float64]]:
         """Give the quantile of the noise's hyperbolic radius."""
 
-    def law(self) -> Mapping[str, str | float | int]:
+    def law(self, dimension: int) -> Law:
         """See :meth:`Mechanism.law`."""
         return {"law": self.name, "epsilon": self.epsilon}
 
-    def bind(self, embedding: Embedding, release_words: int) -> HyperbolicNoise:
+    def bind(self, embedding: Embedding, search: Search) -> HyperbolicNoise:
         """See :meth:`Mechanism.bind`."""
         self.check(embedding)
         return HyperbolicNoise(
             vectors=embedding.vectors,
             quantile=self.quantile(embedding.dimension),
-            search=HyperbolicNearest(
-                vectors=embedding.vectors[:release_words],
-                space=present(embedding.lorentz_space)[:release_words],
-                time=present(embedding.lorentz_time)[:release_words],
-            ),
+            search=search.of_words(embedding),
             vickrey=self.t,
         )
 
     def metric(self, embedding: Embedding) -> HyperbolicMetric:
         """Hyperbolic distance."""
         self.check(embedding)
-        return HyperbolicMetric(points=embedding.vectors)
+        return self.space(embedding, PoincareBall).metric()
 
 
 class Hyperbolic(BallNoise):

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.embedding.spaces import Space, SpaceT
 from dptext_spark.errors import ConfigError
 from dptext_spark.geometry.metric import Metric
 from dptext_spark.guarantee import Claim, Distances, Guarantee
 from dptext_spark.noise import NoiseKey, ReleaseNoise
+from dptext_spark.search.nearest import Search
 
 # Below this, noise outgrows what single precision can hold.
 LEAST_EPSILON: Final = 1e-12
@@ -25,7 +27,7 @@ COMMON_ASSUMPTIONS: Final = (
     "arithmetic stands for real numbers: uniforms have 52 bits, noise at least 30",
 )
 
-FloatT = TypeVar("FloatT", np.float32, np.float64)
+Law: TypeAlias = Mapping[str, str | float | int]
 
 MECHANISMS: Final[dict[str, type[Mechanism]]] = {}
 
@@ -37,23 +39,18 @@ class Perturbation(Protocol):
         """Perturb words.
 
         Args:
-            words: int64 (t,), rows of the embedding.
-            uniforms: float64 (t, k) in (0, 1), k as ``Mechanism.uniforms_per_word``; overwritten.
+            words: int64 (t,), word ids.
+            uniforms: float64 (t, k) in (0, 1), k as ``Mechanism.uniforms_per_token``; overwritten.
 
         Returns:
-            int64 (t,), rows below ``release_words``.
+            int64 (t,), ids of words that may be output.
         """
 
 
-class Mechanism(BaseModel, ABC):
-    """A configured mechanism, free of data: small, picklable, comparable."""
+class Parameters(BaseModel):
+    """What a user chooses about noise."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
-
-    name: ClassVar[str]
-    geometries: ClassVar[tuple[str, ...]]
-    # Noise mechanisms look for released words after the noise; elsewhere these shape the law itself.
-    release_words_shape_law: ClassVar[bool] = False
 
     epsilon: float = Field(
         ge=LEAST_EPSILON,
@@ -62,36 +59,55 @@ class Mechanism(BaseModel, ABC):
         description="privacy parameter, in nats per unit of the mechanism's distance",
     )
 
+
+class Mechanism(Parameters, ABC):
+    """A configured mechanism, free of data: small, picklable, comparable.
+
+    Attributes:
+        name: As options have it.
+        title: As guarantees have it; the name unless it says otherwise.
+        spaces: The geometries of embeddings that it works on.
+        releases: What comes out of it.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    releases: ClassVar[Literal["words", "vectors"]] = "words"
+    spaces: ClassVar[tuple[type[Space], ...]]
+    # Noise mechanisms look for released words after the noise; elsewhere their number shapes the law itself.
+    release_words_shape_law: ClassVar[bool] = False
+
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         super().__pydantic_init_subclass__(**kwargs)
         if "name" in cls.__dict__:
             MECHANISMS[cls.name] = cls
+            cls.title = cls.__dict__.get("title", cls.name)
 
     @abstractmethod
-    def law(self) -> Mapping[str, str | float | int]:
-        """Name the noise law and every parameter of it, as the noise's context wants them.
+    def law(self, dimension: int) -> Law:
+        """Name the noise law in n dimensions and every parameter of it, as the noise's context wants them.
 
         Two mechanisms with equal laws must turn equal uniforms into equal noise. What only looks at the
         noisy point afterwards is no part of it.
         """
 
     def release_noise(
-        self, key: NoiseKey, *, salt: str, embedding: Embedding, release_words: int
+        self, key: NoiseKey, *, salt: str, embedding: Embedding, search: Search
     ) -> ReleaseNoise:
         """Derive the noise of a release of this mechanism; see :meth:`ReleaseNoise.of`."""
-        law = dict(self.law())
+        law = dict(self.law(embedding.dimension))
         if self.release_words_shape_law:
-            law["release words"] = release_words
+            law["release words"] = search.release_words
         return ReleaseNoise.of(key, salt=salt, law=law, fingerprint=embedding.fingerprint)
 
     @abstractmethod
-    def uniforms_per_word(self, dimension: int) -> int:
-        """Say how many uniforms one word takes."""
+    def uniforms_per_token(self, dimension: int) -> int:
+        """Say how many uniforms one token takes."""
 
     @abstractmethod
-    def bind(self, embedding: Embedding, release_words: int) -> Perturbation:
-        """Prepare the mechanism for an embedding whose first ``release_words`` words may be output.
+    def bind(self, embedding: Embedding, search: Search) -> Perturbation:
+        """Get the mechanism ready for an embedding, and for a search among the words that may be output.
 
         Raises:
             ConfigError: The parameters and the embedding do not go together.
@@ -118,7 +134,7 @@ class Mechanism(BaseModel, ABC):
         """
         metric = self.metric(embedding)
         return Guarantee(
-            mechanism=self.name,
+            mechanism=self.title,
             configured_epsilon=self.epsilon,
             metric=metric.description,
             distances=distances or Distances.measure(metric),
@@ -127,10 +143,13 @@ class Mechanism(BaseModel, ABC):
             **vars(self.claim(embedding)),
         )
 
-    def prepared(self, embedding: Embedding) -> Self:
-        """Compute, once and on the driver, what all workers need to know of an embedding beyond its files."""
+    def prepare(self, embedding: Embedding) -> None:
+        """Compute, once and on the driver, the optional parts of a bundle that all workers need.
+
+        Raises:
+            ConfigError: The parameters and the embedding do not go together.
+        """
         self.check(embedding)
-        return self
 
     def check(self, embedding: Embedding) -> None:
         """Refuse an embedding that the mechanism cannot serve.
@@ -138,14 +157,24 @@ class Mechanism(BaseModel, ABC):
         Raises:
             ConfigError: The geometries differ, or the parameters do not suit the embedding.
         """
-        if embedding.geometry not in self.geometries:
-            fitting = sorted(n for n, m in MECHANISMS.items() if embedding.geometry in m.geometries)
-            raise ConfigError(
-                f"Mechanism {self.name} does not work on this embedding bundle",
-                allowed=f"a bundle of geometry {' or '.join(self.geometries)}",
-                got=f"geometry {embedding.geometry}",
-                do=f"Take another bundle or a mechanism for it: {', '.join(fitting) or 'none so far'}",
-            )
+        self.space(embedding, *self.spaces)
+
+    def space(self, embedding: Embedding, *wanted: type[SpaceT]) -> SpaceT:
+        """Give the space of an embedding, which must be one of those wanted.
+
+        Raises:
+            ConfigError: It is another one.
+        """
+        found = embedding.space
+        if isinstance(found, wanted):
+            return found
+        fitting = sorted(n for n, m in MECHANISMS.items() if isinstance(found, m.spaces))
+        raise ConfigError(
+            f"Mechanism {self.name} does not work on this embedding bundle",
+            allowed=f"a bundle of geometry {' or '.join(space.geometry for space in self.spaces)}",
+            got=f"geometry {found.geometry}",
+            do=f"Take another bundle or a mechanism for it: {', '.join(fitting) or 'none so far'}",
+        )
 
 
 def mechanism(name: str, **parameters: Any) -> Mechanism:
@@ -162,10 +191,3 @@ def mechanism(name: str, **parameters: Any) -> Mechanism:
     if name not in MECHANISMS:
         raise ConfigError("The mechanism is unknown", allowed=", ".join(sorted(MECHANISMS)), got=repr(name))
     return MECHANISMS[name](**parameters)
-
-
-def present(array: NDArray[FloatT] | None) -> NDArray[FloatT]:
-    """Narrow an array that every bundle of the mechanism's geometry has."""
-    if array is None:
-        raise ConfigError("The embedding bundle is of another geometry")
-    return array

@@ -12,8 +12,7 @@ from pydantic import Field, model_validator
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms.mechanism import Mechanism
-from dptext_spark.search.exact import EuclideanNearest
-from dptext_spark.search.nearest import NearestWords
+from dptext_spark.search.nearest import NearestWords, Search
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,8 +51,6 @@ class AdditiveNoise(NoisyNearest):
 
     Epsilon has a part in the lengths alone.
     """
-
-    search: EuclideanNearest
 
     @abstractmethod
     def centres(self, words: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -120,8 +117,8 @@ class NoiseMechanism(Mechanism):
             raise ValueError("Options --select vickrey and --t go together: give both or neither")
         return self
 
-    def uniforms_per_word(self, dimension: int) -> int:
-        """Say how many uniforms one word takes: one for the radius, the direction's, one for the choice.
+    def uniforms_per_token(self, dimension: int) -> int:
+        """Say how many uniforms one token takes: one for the radius, the direction's, one for the choice.
 
         The last is drawn even where it is not needed: both choices then look at one noisy point, and two
         releases that differ in the choice alone spend epsilon once.
@@ -129,5 +126,5 @@ class NoiseMechanism(Mechanism):
         return dimension + 2
 
     @abstractmethod
-    def bind(self, embedding: Embedding, release_words: int) -> NoisyNearest:
+    def bind(self, embedding: Embedding, search: Search) -> NoisyNearest:
         """See :meth:`Mechanism.bind`."""

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, PrivateAttr
+from pydantic import Field
 
 from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.embedding.parts import Part
+from dptext_spark.embedding.spaces import EuclideanSpace, Space
 from dptext_spark.errors import ConfigError
 from dptext_spark.geometry.metric import EuclideanMetric
 from dptext_spark.geometry.projection import (
+    NoisyProjection,
     RandomProjection,
-    cached_constant,
     distortion_probability,
     gaussian_projection,
     least_dimension,
     spectral_constant,
+    vocabulary_constant,
 )
-from dptext_spark.geometry.sphere import gamma_quantile, uniform_directions
 from dptext_spark.guarantee import Claim
+from dptext_spark.mechanisms.mechanism import Law, Parameters
 from dptext_spark.mechanisms.noisy import AdditiveNoise, NoiseMechanism
-from dptext_spark.search.exact import EuclideanNearest
+from dptext_spark.search.nearest import NearestWords, Search
 
-_BLOCK = 4096
+_BLOCK: Final = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,29 +41,28 @@ class ProjectedNoise(AdditiveNoise):
 
     Attributes:
         vectors: float32 (V, n), the input words' vectors.
-        projection: From n to m dimensions.
-        scale: Sensitivity over epsilon.
+        image: Projects them and makes the noise.
     """
 
     vectors: NDArray[np.float32]
-    projection: RandomProjection
-    scale: float
+    image: NoisyProjection
 
     def centres(self, words: NDArray[np.int64]) -> NDArray[np.float64]:
         """See :meth:`AdditiveNoise.centres`; the words' projections, float64 (t, m)."""
-        return self.projection.times(self.vectors[words].astype(np.float64))
+        return self.image.projection.times(self.vectors[words].astype(np.float64))
 
     def lengths(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
         """See :meth:`AdditiveNoise.lengths`."""
-        return gamma_quantile(len(self.projection.matrix), uniforms) * self.scale
+        return self.image.lengths(uniforms)
 
     def directions(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
         """See :meth:`AdditiveNoise.directions`."""
-        return uniform_directions(uniforms)
+        return self.image.directions(uniforms)
 
 
-def _projected_search(vectors: NDArray[np.float32], projection: RandomProjection) -> EuclideanNearest:
-    """Project a vocabulary (V, n), block by block, and search it."""
+def nearest_images(embedding: Embedding, projection: RandomProjection, search: Search) -> NearestWords:
+    """Project the released words, block by block, and search among their images."""
+    vectors = embedding.vectors[: search.release_words]
     images = np.empty((len(vectors), len(projection.matrix)), dtype=np.float32)
     half_norms = np.empty(len(vectors), dtype=np.float32)
     with np.errstate(under="ignore"):
@@ -68,21 +70,11 @@ def _projected_search(vectors: NDArray[np.float32], projection: RandomProjection
             block = slice(start, start + _BLOCK)
             images[block] = projection.times(vectors[block].astype(np.float64))
             half_norms[block] = np.square(images[block], dtype=np.float64).sum(axis=1) / 2.0
-    return EuclideanNearest(vectors=images, half_norms=half_norms)
+    return search.of_images(images, half_norms)
 
 
-class Projection(NoiseMechanism):
-    """Random projection, then noise of density proportional to exp(-epsilon |z| / Delta) in m dimensions.
-
-    Delta must be at least the projection's largest stretch, |Phi (x - y)| / |x - y|. ``paper`` trusts that
-    it is 1 + beta, which fails with a probability over the draw of Phi; ``vocabulary`` takes its exact
-    value over all pairs of words, and ``spectral`` a bound over all vectors. Phi is public.
-
-    Source: Feyisetan and Kasiviswanathan 2021, Algorithm PrivEmb, Claim 3 and Proposition 5.
-    """
-
-    name: ClassVar[str] = "projection"
-    geometries: ClassVar[tuple[str, ...]] = ("euclidean",)
+class ProjectionParameters(Parameters):
+    """What a user chooses about a random projection and its noise."""
 
     beta: float = Field(
         0.9,
@@ -110,17 +102,55 @@ class Projection(NoiseMechanism):
     )
     seed: int = Field(0, ge=0, lt=2**63, strict=True, description="public seed of the projection")
 
-    _prepared_for: tuple[str, float] | None = PrivateAttr(default=None)
-
     def rows(self, dimension: int) -> int:
         """Give the dimension m that vectors of ``dimension`` are projected to."""
         return self.dimension or least_dimension(dimension, self.beta, self.delta)
 
-    def uniforms_per_word(self, dimension: int) -> int:
-        """See :meth:`NoiseMechanism.uniforms_per_word`; the noise has m dimensions."""
-        return super().uniforms_per_word(self.rows(dimension))
+    def projection(self, dimension: int) -> RandomProjection:
+        """Draw the public projection of vectors of ``dimension``."""
+        return RandomProjection(gaussian_projection(self.seed, self.rows(dimension), dimension))
 
-    def law(self) -> Mapping[str, str | float | int]:
+
+def stretch_constant(
+    embedding: Embedding, projection: RandomProjection, sensitivity: Literal["vocabulary", "spectral"]
+) -> float:
+    """Give the largest stretch of differences of a bundle's words, or of all vectors, computed once.
+
+    It is an optional part of the bundle, named by the matrix: workers find it there, and later runs do where
+    the bundle's folder can be written to.
+    """
+    matrix = projection.matrix.astype("<f8").tobytes()
+    name = f"projection-{sensitivity}-{hashlib.sha256(matrix).hexdigest()[:32]}"
+    part = embedding.part(name)
+    if part is None:
+        constant = (
+            spectral_constant(projection.matrix)
+            if sensitivity == "spectral"
+            else vocabulary_constant(embedding.vectors, projection)
+        )
+        part = Part.of(name, embedding.fingerprint, {"constant": constant})
+        embedding.keep(part)
+    return float(part.values["constant"])
+
+
+class Projection(ProjectionParameters, NoiseMechanism):
+    """Random projection, then noise of density proportional to exp(-epsilon |z| / Delta) in m dimensions.
+
+    Delta must be at least the projection's largest stretch, |Phi (x - y)| / |x - y|. ``paper`` trusts that
+    it is 1 + beta, which fails with a probability over the draw of Phi; ``vocabulary`` takes its exact
+    value over all pairs of words, and ``spectral`` a bound over all vectors. Phi is public.
+
+    Source: Feyisetan and Kasiviswanathan 2021, Algorithm PrivEmb, Claim 3 and Proposition 5.
+    """
+
+    name: ClassVar[str] = "projection"
+    spaces: ClassVar[tuple[type[Space], ...]] = (EuclideanSpace,)
+
+    def uniforms_per_token(self, dimension: int) -> int:
+        """See :meth:`NoiseMechanism.uniforms_per_token`; the noise has m dimensions."""
+        return super().uniforms_per_token(self.rows(dimension))
+
+    def law(self, dimension: int) -> Law:
         """See :meth:`Mechanism.law`."""
         return {
             "law": "projection",
@@ -145,39 +175,32 @@ class Projection(NoiseMechanism):
                 do=f"Give --dimension, {columns} at most, or take a mechanism without a projection",
             )
 
-    def prepared(self, embedding: Embedding) -> Self:
-        """See :meth:`Mechanism.prepared`; the copy knows Delta, which workers then need not compute."""
-        prepared = super().prepared(embedding).model_copy()
-        prepared._prepared_for = (embedding.fingerprint, self.constant(embedding))
-        return prepared
+    def prepare(self, embedding: Embedding) -> None:
+        """See :meth:`Mechanism.prepare`; Delta is a part of the bundle from then on."""
+        super().prepare(embedding)
+        self.constant(embedding)
 
     def constant(self, embedding: Embedding) -> float:
         """Give Delta, by which the noise is scaled, for a bundle that :meth:`check` has passed."""
-        if self._prepared_for is not None and self._prepared_for[0] == embedding.fingerprint:
-            return self._prepared_for[1]
         if self.sensitivity == "paper":
             return 1.0 + self.beta
-        projection = self._projection(embedding)
-        if self.sensitivity == "spectral":
-            return spectral_constant(projection.matrix)
-        return cached_constant(embedding, projection)
+        return stretch_constant(embedding, self.projection(embedding.dimension), self.sensitivity)
 
-    def bind(self, embedding: Embedding, release_words: int) -> ProjectedNoise:
+    def bind(self, embedding: Embedding, search: Search) -> ProjectedNoise:
         """See :meth:`Mechanism.bind`."""
         self.check(embedding)
-        projection = self._projection(embedding)
+        projection = self.projection(embedding.dimension)
         return ProjectedNoise(
             vectors=embedding.vectors,
-            projection=projection,
-            scale=self.constant(embedding) / self.epsilon,
-            search=_projected_search(embedding.vectors[:release_words], projection),
+            image=NoisyProjection(projection, self.constant(embedding) / self.epsilon),
+            search=nearest_images(embedding, projection, search),
             vickrey=self.t,
         )
 
     def metric(self, embedding: Embedding) -> EuclideanMetric:
         """Euclidean distance of the vectors, before the projection."""
         self.check(embedding)
-        return EuclideanMetric(vectors=embedding.vectors)
+        return self.space(embedding, EuclideanSpace).metric()
 
     def claim(self, embedding: Embedding) -> Claim:
         """Epsilon in Euclidean distance; with the paper's Delta epsilon or more, and its delta."""
@@ -197,17 +220,17 @@ class Projection(NoiseMechanism):
             remarks=(self._remark(embedding), *([self._remark_on_the_claim(pure)] if paper else [])),
         )
 
-    def _projection(self, embedding: Embedding) -> RandomProjection:
-        columns = embedding.dimension
-        return RandomProjection(gaussian_projection(self.seed, self.rows(columns), columns))
-
     def _failure(self, dimension: int) -> float:
         """Give the delta that the paper's formula has for m."""
         return distortion_probability(self.dimension, dimension, self.beta) if self.dimension else self.delta
 
     def _pure_epsilon(self, embedding: Embedding) -> float:
         """What the paper's noise achieves without a delta, by the exact stretch of the vocabulary."""
-        return self.epsilon * cached_constant(embedding, self._projection(embedding)) / (1.0 + self.beta)
+        return (
+            self.epsilon
+            * stretch_constant(embedding, self.projection(embedding.dimension), "vocabulary")
+            / (1.0 + self.beta)
+        )
 
     def _remark(self, embedding: Embedding) -> str:
         reason = {

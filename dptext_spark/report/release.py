@@ -10,6 +10,7 @@ from dptext_spark.calibration.record import Excerpt
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.guarantee import Guarantee
 from dptext_spark.report.facts import FORMAT_VERSION, embedding_json, table_scope, versions, written
+from dptext_spark.search.nearest import Search
 from dptext_spark.text.policies import Oov, TextPolicy
 
 
@@ -50,7 +51,7 @@ class Report:
         guarantee: What is proven.
         policy: What happens to unknown and unprotected words.
         embedding: The bundle.
-        release_words: Size of the release vocabulary.
+        search: How the release vocabulary is searched, and its size.
         row_id: Where row ids come from, in words.
         kept: Columns that pass raw.
         remarks: What else the output tells or lacks, in sentences.
@@ -64,7 +65,7 @@ class Report:
     guarantee: Guarantee
     policy: TextPolicy
     embedding: Embedding
-    release_words: int
+    search: Search
     row_id: str
     kept: tuple[str, ...]
     remarks: tuple[str, ...] = ()
@@ -85,7 +86,8 @@ class Report:
             "scope": self.scope(),
             "options": dict(self.options),
             "row_id": self.row_id,
-            "embedding": {**embedding_json(self.embedding), "release_words": self.release_words},
+            "embedding": {**embedding_json(self.embedding), "release_words": self.search.release_words},
+            "search": self.search.name,
             **({"calibration": self.calibration.to_json()} if self.calibration else {}),
             "rows": self.rows,
             **({"added_rows": self.added_rows} if self.added_rows is not None else {}),

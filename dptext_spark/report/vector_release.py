@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.report.facts import FORMAT_VERSION, embedding_json, table_scope, versions, written
-from dptext_spark.vectors.release import VectorGuarantee, VectorMechanism
+from dptext_spark.vectors.projected_vectors import VectorGuarantee, VectorNoise
 
 KeyT = TypeVar("KeyT")
 
@@ -23,7 +23,7 @@ class VectorColumn:
         counts: Sums of the counters of :class:`VectorCounts`; empty before the run.
     """
 
-    mechanism: VectorMechanism | None
+    mechanism: VectorNoise | None
     fingerprint: str
     counts: Mapping[str, int] = field(default_factory=dict)
 

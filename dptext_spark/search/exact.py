@@ -10,19 +10,22 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.embedding.spaces import EuclideanSpace, PoincareBall
+from dptext_spark.errors import BundleError
 from dptext_spark.geometry.ball import rims
-from dptext_spark.search.nearest import NearestWords
+from dptext_spark.geometry.rounding import gamma, longest_of, score_slack
+from dptext_spark.search.nearest import NearestWords, Search
 
 # A block of scores (2 MiB) stays in the cache between the product and the scan.
 POINT_BLOCK: Final = 1024
 WORD_BLOCK: Final = 512
 _SETTLE_BLOCK: Final = 4096
-_UNIT_ROUNDOFF: Final = 2.0**-24
 # A length this far off moves scores by a 32nd of a roundoff of single precision.
 _STRAY: Final = 2.0**-30
 
@@ -187,18 +190,12 @@ class EuclideanNearest(_ExactNearest):
         )
 
     def _slack(self, queries: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Bound how far two float32 scores of one point can stray from their exact difference.
+        """Bound how far two scores of one point can stray from their exact difference.
 
-        For a sum of n products in any order |computed - exact| <= gamma_n |q||y|, gamma_n =
-        n u / (1 - n u) (Higham 2002, Accuracy and Stability of Numerical Algorithms, eq. 3.5). The terms
-        added to n pay for rounding q, the half norm and the subtraction; the factor 2 for two scores.
+        The terms added to n pay for rounding q, the half norm and the subtraction.
         """
-        longest = np.sqrt(2.0 * float(self.half_norms.max()))
         lengths = np.sqrt(np.square(queries, dtype=np.float64).sum(axis=1))
-        bound = 2.0 * _gamma(queries.shape[1] + 4) * longest * (lengths + longest)
-        # The bound itself is rounded up on its way to float32, as are the thresholds made with it.
-        slack: NDArray[np.float32] = (bound * (1.0 + 8 * _UNIT_ROUNDOFF)).astype(np.float32)
-        return slack
+        return score_slack(queries.shape[1] + 4, lengths, longest_of(self.half_norms))
 
     def _scores(self, points: NDArray[np.float64], words: NDArray[np.int64]) -> NDArray[np.float64]:
         vectors = self.vectors[words].astype(np.float64)
@@ -257,7 +254,7 @@ class HyperbolicNearest(_ExactNearest):
         """
         with np.errstate(under="ignore"):
             queries = points[:, 1:].astype(np.float32)
-        bound = _gamma(queries.shape[1] + 10)
+        bound = gamma(queries.shape[1] + 10)
         return _Scan(
             queries=queries,
             matrix=self.space,
@@ -289,5 +286,22 @@ class HyperbolicNearest(_ExactNearest):
         return distances
 
 
-def _gamma(terms: int) -> float:
-    return terms * _UNIT_ROUNDOFF / (1.0 - terms * _UNIT_ROUNDOFF)
+@dataclass(frozen=True, kw_only=True)
+class ExactSearch(Search):
+    """Looks at every word: the nearest one, exact to double precision."""
+
+    name: ClassVar[str] = "exact"
+
+    def of_words(self, embedding: Embedding) -> NearestWords:
+        match embedding.space:
+            case EuclideanSpace(vectors=vectors, half_norms=half_norms):
+                return self.of_images(vectors, half_norms)
+            case PoincareBall(vectors=points, lorentz_space=space, lorentz_time=time):
+                released = slice(self.release_words)
+                return HyperbolicNearest(vectors=points[released], space=space[released], time=time[released])
+        raise BundleError("The embedding bundle has a geometry that cannot be searched")
+
+    def of_images(self, vectors: NDArray[np.float32], half_norms: NDArray[np.float32]) -> NearestWords:
+        return EuclideanNearest(
+            vectors=vectors[: self.release_words], half_norms=half_norms[: self.release_words]
+        )

@@ -1,35 +1,92 @@
-"""What every search is: the nearest words of points."""
+"""What every search is: a value that says how the nearest released word is found, and what finds it."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.errors import ConfigError
+
 
 class NearestWords(ABC):
-    """Exact nearest-word search over a (memory-mapped) embedding matrix."""
+    """Finds the nearest released words of points."""
 
     @abstractmethod
     def __call__(self, points: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Find the nearest word of each point; among words equally near, the lowest row wins.
+        """Find the nearest word of each point; among words equally near, the lowest word id wins.
 
         Args:
             points: float64 (t, n), finite.
 
         Returns:
-            int64 (t,), row numbers of the embedding.
+            int64 (t,), word ids.
         """
 
     @abstractmethod
     def nearest_two(self, points: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Find the two nearest words of each point; among words equally near, the lowest rows win.
+        """Find the two nearest words of each point; among words equally near, the lowest word ids win.
 
         Args:
             points: float64 (t, n), finite.
 
         Returns:
-            int64 (t, 2), row numbers of the embedding, the nearest first, and float64 (t, 2), their
-            distances, ascending.
+            int64 (t, 2), word ids, the nearest first, and float64 (t, 2), their distances, ascending.
+        """
+
+
+SEARCHES: Final[dict[str, type[Search]]] = {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search(ABC):
+    """How released words are searched: small, picklable, comparable. Subclasses register under their name.
+
+    What a search finds must be a function of the point alone, whatever the batch and the number of threads:
+    then it is post-processing of the noisy point, and leaves every guarantee as it is.
+
+    Attributes:
+        name: As reports have it.
+        release_words: How many words, the first ones, may be output.
+    """
+
+    name: ClassVar[str]
+
+    release_words: int
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        SEARCHES[cls.name] = cls
+
+    @classmethod
+    def over(cls, embedding: Embedding, release_words: int | None = None, **parameters: Any) -> Self:
+        """Search the first so many words of a bundle; by default all that may be released.
+
+        Raises:
+            ConfigError: More words than the bundle allows, or fewer than two.
+        """
+        wanted = embedding.releasable if release_words is None else release_words
+        if not 2 <= wanted <= embedding.releasable:
+            raise ConfigError(
+                "The release vocabulary (--release-words) has an impossible size",
+                allowed=f"2 to {embedding.releasable} words of this bundle",
+                got=str(wanted),
+            )
+        return cls(release_words=wanted, **parameters)
+
+    @abstractmethod
+    def of_words(self, embedding: Embedding) -> NearestWords:
+        """Get ready to find the bundle's own words, by the distance of its geometry."""
+
+    @abstractmethod
+    def of_images(self, vectors: NDArray[np.float32], half_norms: NDArray[np.float32]) -> NearestWords:
+        """Get ready to find images of the released words by Euclidean distance, in a space of their own.
+
+        Args:
+            vectors: float32 (release_words, m), C order.
+            half_norms: float32 (release_words,), half the squared length of each.
         """

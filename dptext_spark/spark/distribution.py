@@ -14,6 +14,7 @@ from filelock import FileLock
 from pyspark.sql import SparkSession
 
 from dptext_spark.embedding.bundle import MANIFEST, Embedding
+from dptext_spark.embedding.parts import Part
 from dptext_spark.errors import BundleError
 
 
@@ -24,12 +25,15 @@ class BundleFiles:
     Attributes:
         path: The bundle's folder on the driver.
         fingerprint: What the folder must hold to be taken.
-        files: The bundle's file names, sent through Spark; empty where all share the driver's path.
+        files: Paths of the bundle's files in its folder, sent through Spark; empty where all share the
+            driver's path.
+        parts: The optional parts that the driver has.
     """
 
     path: str
     fingerprint: str
     files: tuple[str, ...] = ()
+    parts: tuple[Part, ...] = ()
 
     @classmethod
     def send(cls, spark: SparkSession, embedding: Embedding) -> BundleFiles:
@@ -39,14 +43,16 @@ class BundleFiles:
             BundleError: It was changed or removed since it was opened.
         """
         embedding.check_unchanged()
-        path, fingerprint = embedding.path.resolve(), embedding.fingerprint
-        files = tuple(sorted([MANIFEST, *embedding.manifest.files]))
+        path, fingerprint, parts = embedding.path.resolve(), embedding.fingerprint, embedding.parts
+        files = tuple(
+            sorted([MANIFEST, *embedding.manifest.files, *(f for part in parts for f in part.files)])
+        )
         if not hasattr(spark, "sparkContext"):  # Spark Connect: the driver is at the server
             _send_to_server(spark, path, fingerprint, files)
-            return cls(path=str(path), fingerprint=fingerprint, files=files)
+            return cls(path=str(path), fingerprint=fingerprint, files=files, parts=parts)
         context = spark.sparkContext
         if (context.master or "").split("[")[0] == "local":
-            return cls(path=str(path), fingerprint=fingerprint)
+            return cls(path=str(path), fingerprint=fingerprint, parts=parts)
         sent = {file.rpartition("/")[2] for file in context.listFiles}
         # Spark names a sent file by its last path part alone: links give each bundle names of its own; and
         # new executors get what the links stand for even where the bundle was removed or replaced meanwhile.
@@ -57,7 +63,7 @@ class BundleFiles:
             if link.name not in sent:
                 _link_or_copy(path / name, link)
                 context.addFile(link.as_uri())
-        return cls(path=str(path), fingerprint=fingerprint, files=files)
+        return cls(path=str(path), fingerprint=fingerprint, files=files, parts=parts)
 
     def open(self) -> Embedding:
         """Open the bundle on this machine.
@@ -66,10 +72,10 @@ class BundleFiles:
             BundleError: Its files are missing or altered.
         """
         if not self.files:
-            return self._expect(Embedding.open(Path(self.path)))
+            return self._expect(Embedding.open(Path(self.path))).adopt(self.parts)
         place = self._place()
         try:
-            return self._expect(Embedding.open(place))
+            return self._expect(Embedding.open(place)).adopt(self.parts)
         except BundleError as error:
             raise BundleError(
                 f"This host's copy of the embedding bundle, {place}, is damaged",
@@ -81,12 +87,17 @@ class BundleFiles:
         """Keep what was altered on its way from becoming this host's copy, which later runs would find."""
         try:
             self._expect(Embedding.open(making))
+            self._check_parts(making)
         except BundleError as error:
             raise BundleError(
                 "The embedding bundle that Spark sent is not the one that the job was given",
                 got=error.what,
                 do="Run the job again and leave the bundle alone meanwhile",
             ) from None
+
+    def _check_parts(self, folder: Path) -> None:
+        if damaged := [part.name for part in self.parts if not part.is_whole(folder)]:
+            raise BundleError(f"Parts of the bundle are damaged: {', '.join(damaged)}")
 
     def _expect(self, embedding: Embedding) -> Embedding:
         if embedding.fingerprint != self.fingerprint:
@@ -117,12 +128,21 @@ class BundleFiles:
                     making = Path(scratch, self.fingerprint)
                     making.mkdir()
                     for name in self.files:
-                        _link_or_copy(
-                            Path(pyspark.SparkFiles.get(_sent_name(self.fingerprint, name))), making / name
-                        )
+                        self._receive(name, making)
                     self._check_sent(making)
                     making.rename(place)
+            # A later run may bring parts to the bundle that an earlier one placed.
+            for name in (name for part in self.parts for name in part.files):
+                if not (place / name).exists():
+                    self._receive(name, place)
+            self._check_parts(place)
         return place
+
+    def _receive(self, name: str, folder: Path) -> None:
+        """Put a file that Spark brought into a folder, under its path there."""
+        sent = Path(pyspark.SparkFiles.get(_sent_name(self.fingerprint, name)))
+        (folder / name).parent.mkdir(exist_ok=True)
+        _link_or_copy(sent, folder / name)
 
 
 # Bundles that servers have, by session and fingerprint: a second upload would be ignored, but take its time.
@@ -141,7 +161,7 @@ def _send_to_server(spark: Any, path: Path, fingerprint: str, files: Collection[
 
 
 def _sent_name(fingerprint: str, name: str) -> str:
-    return f"dptext-{fingerprint[:16]}-{name}"
+    return f"dptext-{fingerprint[:16]}-{name.replace('/', '-')}"
 
 
 def _link_or_copy(source: Path, target: Path) -> None:

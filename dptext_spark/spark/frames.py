@@ -20,7 +20,9 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import NoiseKey, ReleaseNoise
-from dptext_spark.privatizer import COUNTERS, Privatizer, check_release_words
+from dptext_spark.privatizer import COUNTERS, Privatizer
+from dptext_spark.search.exact import ExactSearch
+from dptext_spark.search.nearest import Search
 from dptext_spark.spark.distribution import BundleFiles
 from dptext_spark.spark.table.columns import TableColumns, check_ids
 from dptext_spark.text.policies import Oov, TextPolicy
@@ -34,7 +36,7 @@ class Plan:
     mechanism: Mechanism
     noise: ReleaseNoise
     policy: TextPolicy
-    release_words: int
+    search: Search
     counters = COUNTERS
 
     def open(self) -> Privatizer:
@@ -50,7 +52,7 @@ def _open(plan: Plan) -> Privatizer:
         mechanism=plan.mechanism,
         noise=plan.noise,
         policy=plan.policy,
-        release_words=plan.release_words,
+        search=plan.search,
     )
 
 
@@ -170,14 +172,14 @@ def _plan(
 ) -> Plan:
     if not isinstance(embedding, Embedding):
         embedding = Embedding.open(Path(embedding))
-    mechanism = mechanism.prepared(embedding)
-    release_words = check_release_words(embedding, release_words)
+    search = ExactSearch.over(embedding, release_words)
+    mechanism.prepare(embedding)
     return Plan(
         bundle=BundleFiles.send(spark, embedding),
         mechanism=mechanism,
         noise=mechanism.release_noise(
-            key or NoiseKey.generate(), salt=salt, embedding=embedding, release_words=release_words
+            key or NoiseKey.generate(), salt=salt, embedding=embedding, search=search
         ),
         policy=policy,
-        release_words=release_words,
+        search=search,
     )

@@ -2,293 +2,22 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from itertools import compress
-from typing import Any, Final, Literal
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, field_validator
-from pydantic_core import PydanticCustomError
-from scipy import special
 
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.errors import ConfigError, InputError
-from dptext_spark.geometry.projection import (
-    RandomProjection,
-    gaussian_projection,
-    least_dimension,
-    projected_noise,
-    spectral_constant,
-)
-from dptext_spark.guarantee import Guarantee
-from dptext_spark.mechanisms.mechanism import COMMON_ASSUMPTIONS, LEAST_EPSILON
+from dptext_spark.errors import InputError
 from dptext_spark.noise import ColumnNoise, ReleaseNoise, to_uniform
 from dptext_spark.privatizer import CHUNK, look_up
 from dptext_spark.text.words import Words, check_unicode, id_bytes, slices
-
-# The grid of released numbers would be finer than what single precision can hold.
-MOST_EPSILON: Final = 1e24
-
-# Steps of the grid to Delta sqrt(m) / epsilon, the size of the noise in one coordinate, at least.
-_GRID_STEPS: Final = 256
-
-# Bits of a released number in steps of its grid; float32 holds 24, and with them a sign.
-_GRID_BITS: Final = 23
-
-
-class VectorParameters(BaseModel):
-    """How vectors are projected and noised, whatever their length."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    epsilon: float = Field(
-        ge=LEAST_EPSILON,
-        le=MOST_EPSILON,
-        allow_inf_nan=False,
-        strict=True,
-        description="privacy parameter, in nats per unit of Euclidean distance of the input vectors",
-    )
-    beta: float = Field(
-        0.9,
-        gt=0.0,
-        lt=1.0,
-        strict=True,
-        description="distortion of distances from which the dimension follows",
-    )
-    delta: float = Field(
-        1e-6, gt=0.0, lt=1.0, strict=True, description="chance of more distortion, the same way"
-    )
-    dimension: int | None = Field(
-        None, ge=1, description="length of released vectors; default: by beta, delta and the input's length"
-    )
-    sensitivity: Literal["spectral", "paper"] = Field(
-        "spectral", description="spectral (pure epsilon for any vectors) or paper (1 + beta, up to delta)"
-    )
-    seed: int = Field(0, ge=0, lt=2**63, description="public seed of the projection")
-
-    @field_validator("sensitivity", mode="before")
-    @classmethod
-    def _explain_vocabulary(cls, value: Any) -> Any:
-        if value == "vocabulary":
-            raise PydanticCustomError(
-                "vocabulary",
-                "spectral or paper; the largest stretch of a difference of two words bounds neither "
-                "differences of averages of words nor those of other vectors",
-            )
-        return value
-
-
-@dataclass(frozen=True, kw_only=True)
-class VectorGuarantee(Guarantee):
-    """A guarantee for whole vectors in place of words; see :class:`Guarantee`."""
-
-    def describe(self) -> str:
-        """Say the guarantee in plain words."""
-        pure = "" if self.delta == 0 else f", up to an additional probability of {self.delta:g}"
-        return "\n".join(
-            [
-                f"{self.mechanism}, epsilon {self.configured_epsilon:g}: whoever sees a released vector can "
-                f"favour one input over another by a factor of at most exp({self.epsilon:g} x distance)"
-                f"{pure}, where the distance is the {self.metric}.",
-                *self.remarks,
-                f"Proof: {self.source}. It assumes: {'; '.join(self.assumptions)}.",
-            ]
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class VectorMechanism:
-    """Releases w = Phi x + kappa on a grid, for vectors x of one length.
-
-    Phi (m, n) is Gaussian and public; kappa has density proportional to exp(-epsilon |kappa| / Delta).
-    Every number of w is rounded to a multiple of a public power of two. Floats as they come out of the
-    sum would carry low-order bits that betray x (Mironov 2012).
-
-    Attributes:
-        parameters: What the user chose.
-        input_dimension: n.
-        dimension: m.
-        stretch: Bound of |Phi z| / |z| over all z.
-        sensitivity: Delta, the bound of |Phi z| / |z| that the noise is scaled by.
-
-    Source: Feyisetan and Kasiviswanathan 2021, Algorithm 1 and Proposition 5.
-    """
-
-    parameters: VectorParameters
-    input_dimension: int
-    dimension: int
-    stretch: float
-    sensitivity: float
-
-    @classmethod
-    def of(cls, parameters: VectorParameters, input_dimension: int) -> VectorMechanism:
-        """Derive the mechanism for vectors of length ``input_dimension``.
-
-        Raises:
-            ConfigError: The wanted dimension does not suit them.
-        """
-        dimension = _dimension(parameters, input_dimension)
-        stretch = spectral_constant(gaussian_projection(parameters.seed, dimension, input_dimension))
-        return cls(
-            parameters=parameters,
-            input_dimension=input_dimension,
-            dimension=dimension,
-            stretch=stretch,
-            sensitivity=stretch if parameters.sensitivity == "spectral" else 1.0 + parameters.beta,
-        )
-
-    @property
-    def scale(self) -> float:
-        """Delta / epsilon, the noise's scale."""
-        return self.sensitivity / self.parameters.epsilon
-
-    @property
-    def grid(self) -> float:
-        """The power of two of which all released numbers are multiples."""
-        return float(2.0 ** math.floor(math.log2(self.scale * math.sqrt(self.dimension) / _GRID_STEPS)))
-
-    @property
-    def longest(self) -> float:
-        """Length of input vectors up to which every released number fits its bits on the grid.
-
-        Half of the room is the noise's: its length at the largest uniform is far below that.
-        """
-        return self.grid * 2.0 ** (_GRID_BITS - 1) / self.stretch
-
-    def matrix(self) -> NDArray[np.float64]:
-        """Phi, float64 (m, n)."""
-        return gaussian_projection(self.parameters.seed, self.dimension, self.input_dimension)
-
-    def to_json(self) -> dict[str, Any]:
-        """Give the mechanism with its projection as JSON-ready values: all that may be known of the noise."""
-        return {
-            **self.parameters.model_dump(include={"epsilon", "seed", "sensitivity"}),
-            "input_dimension": self.input_dimension,
-            "dimension": self.dimension,
-            "Delta": self.sensitivity,
-            "grid": self.grid,
-            "derivation": "released = round((matrix @ input + noise) / grid) * grid, noise of density "
-            "proportional to exp(-epsilon |noise| / Delta); matrix = "
-            "dptext_spark.geometry.sphere.projection.gaussian_projection(seed, dimension, input_dimension)",
-            "matrix": self.matrix().tolist(),
-        }
-
-    def law(self) -> dict[str, str | float | int]:
-        """Name the law of released vectors and every parameter of it, as the noise's context wants them."""
-        return {
-            "law": "projected vectors",
-            "epsilon": self.parameters.epsilon,
-            "sensitivity": self.parameters.sensitivity,
-            "constant": self.sensitivity,
-            "seed": self.parameters.seed,
-            "dimension": self.dimension,
-            "input_dimension": self.input_dimension,
-        }
-
-    def bind(self) -> Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]:
-        """Give the function from vectors (t, n) and uniforms (t, m + 1) to released vectors (t, m)."""
-        projection, scale, grid = RandomProjection(self.matrix()), self.scale, self.grid
-
-        def release(vectors: NDArray[np.float64], uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
-            points = projection.times(vectors)
-            points += projected_noise(uniforms, scale)
-            return on_grid(points, grid)
-
-        return release
-
-    def guarantee(self, fingerprint: str = "") -> VectorGuarantee:
-        """State what is proven for bare vectors, or for texts over the bundle of a fingerprint."""
-        parameters, of_texts = self.parameters, bool(fingerprint)
-        pure = parameters.sensitivity == "spectral"
-        assumed = COMMON_ASSUMPTIONS if of_texts else COMMON_ASSUMPTIONS[1:]
-        return VectorGuarantee(
-            mechanism="projected vectors",
-            configured_epsilon=parameters.epsilon,
-            metric=f"Euclidean distance of {'averages of word vectors' if of_texts else 'input vectors'}",
-            epsilon=parameters.epsilon,
-            delta=0.0 if pure else parameters.delta,
-            distances=None,
-            source="Feyisetan and Kasiviswanathan 2021, Claim 3, with "
-            + ("the projection's largest singular value" if pure else "the chi-square law of |Phi z|^2"),
-            fingerprint=fingerprint,
-            assumptions=("parameters and seed were not chosen by the private table", *assumed),
-            remarks=tuple(self._remarks(of_texts)),
-        )
-
-    def _remarks(self, of_texts: bool) -> Iterator[str]:
-        length = self.dimension * self.scale
-        yield (
-            f"Vectors of {self.input_dimension} numbers become {self.dimension} numbers by the public "
-            f"projection of seed {self.parameters.seed}; the noise, scaled by Delta = "
-            f"{self.sensitivity:.4g}, is {length:.3g} long on average, and every number is rounded to a "
-            f"multiple of 2^{math.log2(self.grid):.0f} so that its low-order bits say nothing."
-        )
-        if self.parameters.sensitivity == "paper":
-            # Printed to four digits a bound must not round down.
-            pure = 1.0005 * self.parameters.epsilon * max(1.0, self.stretch / self.sensitivity)
-            yield (
-                "The additional probability is over the draw of the projection, for any pair of inputs that "
-                "was fixed before it. For all pairs at once this projection has no additional probability at "
-                f"epsilon {pure:.4g}."
-            )
-        if of_texts:
-            yield (
-                "A text is the average of its known words' vectors: moving one of its l words by a distance "
-                "d moves the text by d / l, so that a long text hides each of its words well, but not what "
-                "they say together. Words outside the vocabulary are left out; a text without any known "
-                "word is the zero vector, noised like any other."
-            )
-        yield (
-            "Rows that are null stay null, for all to see, and whose row it is may show by its place or by a "
-            "column that is kept. The losses of all vectors of one person, in whatever rows, columns and "
-            "releases, add up."
-        )
-
-
-def _dimension(parameters: VectorParameters, input_dimension: int) -> int:
-    """Check the wanted number of dimensions, or give the default one."""
-    least = _least_dimension(parameters, input_dimension)
-    wanted = parameters.dimension or min(least, input_dimension)
-    low = least if parameters.sensitivity == "paper" else 1
-    # More numbers than the input has would add noise and nothing else.
-    if not low <= wanted <= input_dimension:
-        raise ConfigError(
-            f"The dimension of released vectors does not suit vectors of length {input_dimension}",
-            allowed=f"at least {low} with --sensitivity {parameters.sensitivity}, at most {input_dimension}",
-            got=str(wanted),
-            do="Change --dimension or leave it out; with --sensitivity paper, --beta and --delta count too",
-        )
-    return wanted
-
-
-def _least_dimension(parameters: VectorParameters, input_dimension: int) -> int:
-    """The paper's m, or the next one at which |Phi z| > (1 + beta) |z| has chance delta at most for any z.
-
-    Where n is tiny the paper's m can be too small for it.
-    """
-    least = least_dimension(input_dimension, parameters.beta, parameters.delta)
-    while least <= input_dimension and _stretch_chance(least, parameters.beta) > parameters.delta:
-        least += 1
-    return least
-
-
-def _stretch_chance(dimension: int, beta: float) -> float:
-    """P[|Phi z| > (1 + beta) |z|] over Phi: m |Phi z|^2 / |z|^2 is chi-square of m degrees of freedom."""
-    return float(special.gammaincc(dimension / 2.0, dimension * (1.0 + beta) ** 2 / 2.0))
-
-
-def on_grid(values: NDArray[np.float64], grid: float) -> NDArray[np.float64]:
-    """Round to multiples of ``grid``, a power of two; in place, and without negative zeros."""
-    values /= grid
-    np.rint(values, out=values)
-    values *= grid
-    values += 0.0
-    return values
+from dptext_spark.vectors.projected_vectors import VectorNoise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -334,12 +63,11 @@ class VectorPrivatizer:
     """
 
     def __init__(
-        self, *, mechanism: VectorMechanism, noise: ReleaseNoise, embedding: Embedding | None = None
+        self, *, mechanism: VectorNoise, noise: ReleaseNoise, embedding: Embedding | None = None
     ) -> None:
         self.mechanism = mechanism
         self._noise = noise
         self._embedding = embedding
-        self._release = mechanism.bind()
 
     def sanitize(self, values: pa.Array, ids: pa.Array, *, column: str) -> ReleasedVectors:
         """Release rows of one column.
@@ -382,7 +110,7 @@ class VectorPrivatizer:
         _check_lengths(inputs.vectors, self.mechanism.longest, column)
         noise = self._noise.column(column, purpose="vector", words_per_position=self.mechanism.dimension + 1)
         uniforms = _uniforms(noise, list(compress(ids, present)), inputs.contents)
-        released = self._release(inputs.vectors, uniforms)
+        released = self.mechanism(inputs.vectors, uniforms)
         counts = {name: np.zeros(len(values), dtype=np.int64) for name in VECTOR_COUNTERS}
         counts["null"][~present] = 1
         counts["released"][present] = 1

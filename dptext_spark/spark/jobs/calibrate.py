@@ -26,8 +26,9 @@ from dptext_spark.errors import ConfigError
 from dptext_spark.guarantee import Distances
 from dptext_spark.mechanisms import Mechanism, mechanism
 from dptext_spark.options import CalibrateOptions
-from dptext_spark.privatizer import check_release_words
 from dptext_spark.report.facts import embedding_json, versions
+from dptext_spark.search.exact import ExactSearch
+from dptext_spark.search.nearest import Search
 from dptext_spark.spark.distribution import BundleFiles
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.measuring.aggregates import (
@@ -81,16 +82,16 @@ def run_calibrate(options: CalibrateOptions) -> CalibrationReport:
         DptextError: Options do not go together, the folder is of other options, or the job failed.
     """
     embedding = Embedding.open(options.embedding)
-    release_words, *_ = all_of(
-        lambda: check_release_words(embedding, options.release_words),
+    search, *_ = all_of(
+        lambda: ExactSearch.over(embedding, options.release_words),
         lambda: _rows(embedding, options.example),
-        *(partial(grid[0].check, embedding) for grid in options.settings.values()),
+        *(partial(grid[0].prepare, embedding) for grid in options.settings.values()),
     )
-    kind = _kind(options, embedding, release_words)
+    kind = _kind(options, embedding, search)
     spark = session("dptext calibrate")
     storage = Storage(spark)
     other = record.read(options.compare, storage.read) if options.compare else None
-    plan = _plan(options, embedding, release_words, kind, BundleFiles.send(spark, embedding))
+    plan = _plan(options, embedding, search, kind, BundleFiles.send(spark, embedding))
     job = Calibration(
         options=options, embedding=embedding, spark=spark, storage=storage, plan=plan, kind=kind
     )
@@ -115,10 +116,10 @@ def _rows(embedding: Embedding, words: Sequence[str]) -> NDArray[np.int64]:
     return np.unique(rows.to_numpy(zero_copy_only=False)).astype(np.int64)
 
 
-def _kind(options: CalibrateOptions, embedding: Embedding, release_words: int) -> type[Estimator]:
+def _kind(options: CalibrateOptions, embedding: Embedding, search: Search) -> type[Estimator]:
     """Say which estimator serves all settings."""
     kinds = [
-        type(estimator(grid[:1], embedding, release_words=release_words, runs=1, name=options.estimator))
+        type(estimator(grid[:1], embedding, search=search, runs=1, name=options.estimator))
         for grid in options.settings.values()
     ]
     return kinds[0]
@@ -127,7 +128,7 @@ def _kind(options: CalibrateOptions, embedding: Embedding, release_words: int) -
 def _plan(
     options: CalibrateOptions,
     embedding: Embedding,
-    release_words: int,
+    search: Search,
     kind: type[Estimator],
     bundle: BundleFiles,
 ) -> Plan:
@@ -136,11 +137,9 @@ def _plan(
     blocks = BATCHES * -(-words // (BATCHES * kind.block_words))
     return Plan(
         bundle=bundle,
-        settings=tuple(
-            (name, tuple(m.prepared(embedding) for m in grid)) for name, grid in options.settings.items()
-        ),
+        settings=tuple(options.settings.items()),
         estimator=kind.name,
-        release_words=release_words,
+        search=search,
         runs=options.runs,
         seed=options.noise_seed,
         words=words,
@@ -387,7 +386,7 @@ class Calibration:
             if epsilon in [m.epsilon for m in grid]:
                 measured = words.where((F.col("setting") == setting) & (F.col("epsilon") == epsilon))
             else:
-                one = configured(epsilon).prepared(self.embedding)
+                one = configured(epsilon)
                 plan = replace(self.plan, settings=((setting, (one,)),))
                 measured = self.measure(plan, f"{self.parts}/target-{number}-{epsilon!r}", cells=False)
             tried[epsilon] = self._bounded(wanted, measured)
@@ -473,7 +472,8 @@ class Calibration:
                 "format_version": record.FORMAT_VERSION,
                 "options": self.options.to_json(),
                 "embedding": embedding_json(self.embedding),
-                "release_words": self.plan.release_words,
+                "release_words": self.plan.search.release_words,
+                "search": self.plan.search.name,
                 "estimator": self.kind.name,
                 "runs": self.plan.runs,
                 "sample": {"words": self.plan.words, "blocks": self.plan.blocks},

@@ -47,7 +47,7 @@ def run_privatize(options: PrivatizeOptions) -> Report:
         guarantee=release.guarantee,
         policy=release.policy,
         embedding=release.embedding,
-        release_words=release.release_words,
+        search=release.search,
         row_id=job.row_id_words,
         kept=options.keep,
         remarks=tuple(job.remarks),
@@ -65,7 +65,7 @@ def run_privatize(options: PrivatizeOptions) -> Report:
             mechanism=release.mechanism,
             noise=release.noise,
             policy=release.policy,
-            release_words=release.release_words,
+            search=release.search,
         )
         found = job.sanitize(columns, plan)
     counts = column_counts(columns.sanitized, COUNTERS, found)
@@ -90,5 +90,5 @@ def _calibration(storage: Storage, options: PrivatizeOptions, release: Release) 
         record.read(options.calibration, storage.read),
         embedding=release.embedding,
         mechanism=release.mechanism,
-        release_words=release.release_words,
+        search=release.search,
     )

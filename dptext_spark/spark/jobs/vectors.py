@@ -14,6 +14,7 @@ from pyspark.sql.types import ArrayType, FloatType
 
 from dptext_spark.config import all_of
 from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.embedding.spaces import EuclideanSpace
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.noise import NoiseKey, ReleaseNoise
 from dptext_spark.options import VectorsOptions
@@ -23,10 +24,10 @@ from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.table.columns import TableColumns, check_ids, measure
 from dptext_spark.spark.table.fields import quoted
 from dptext_spark.spark.table.run import Job, column_counts
+from dptext_spark.vectors.projected_vectors import VectorNoise
 from dptext_spark.vectors.release import (
     VECTOR_COUNTERS,
     ReleasedVectors,
-    VectorMechanism,
     VectorPrivatizer,
     nothing_released,
 )
@@ -42,7 +43,7 @@ class ColumnPlan:
         bundle: The words' vectors, for texts.
     """
 
-    mechanism: VectorMechanism
+    mechanism: VectorNoise
     noise: ReleaseNoise
     bundle: BundleFiles | None
 
@@ -137,14 +138,14 @@ def _embedding(options: VectorsOptions) -> Embedding | None:
     if options.embedding is None:
         return None
     embedding = Embedding.open(options.embedding)
-    if embedding.geometry != "euclidean":
+    if not isinstance(embedding.space, EuclideanSpace):
         raise ConfigError(
             "Texts cannot be averaged in this embedding bundle",
-            allowed="a bundle of geometry euclidean",
-            got=f"geometry {embedding.geometry}",
+            allowed=f"a bundle of geometry {EuclideanSpace.geometry}",
+            got=f"geometry {embedding.space.geometry}",
             do="Take another bundle",
         )
-    VectorMechanism.of(options.parameters, embedding.dimension)
+    options.mechanism.check(embedding)
     return embedding
 
 
@@ -152,10 +153,10 @@ def _columns(job: Job, options: VectorsOptions, embedding: Embedding | None) -> 
     """Say how each column is released; reads the lengths of its vectors, in the pass that checks the ids."""
     columns = {}
     for name, length in _lengths(job, options.vector).items():
-        mechanism = None if length is None else VectorMechanism.of(options.parameters, length)
+        mechanism = None if length is None else options.mechanism.of_length(length)
         columns[name] = VectorColumn(mechanism=mechanism, fingerprint="")
     if embedding is not None:
-        mechanism = VectorMechanism.of(options.parameters, embedding.dimension)
+        mechanism = options.mechanism.of_length(embedding.dimension)
         column = VectorColumn(mechanism=mechanism, fingerprint=embedding.fingerprint)
         columns |= dict.fromkeys(options.text, column)
     return columns

@@ -18,6 +18,7 @@ from dptext_spark.calibration import Estimator, Transitions, estimator, word_sta
 from dptext_spark.calibration.estimators import EstimatorName
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import Mechanism
+from dptext_spark.search.nearest import Search
 from dptext_spark.spark.distribution import BundleFiles
 
 WORDS: Final = ("n_w", "n_w_low", "n_w_high", "s_w", "s_eta", "entropy", "h_0", "h_inf")
@@ -40,7 +41,7 @@ class Plan:
         bundle: Where the embedding is.
         settings: The mechanism at each epsilon, under the name of its other parameters.
         estimator: How transitions are estimated.
-        release_words: How many words may be output.
+        search: How released words are searched, and how many there are.
         runs: Runs of each word at each epsilon.
         seed: Public; the noise follows from it.
         words: Words of the sample, evenly spread over the vocabulary.
@@ -52,7 +53,7 @@ class Plan:
     bundle: BundleFiles
     settings: tuple[tuple[str, tuple[Mechanism, ...]], ...]
     estimator: EstimatorName
-    release_words: int
+    search: Search
     runs: int
     seed: int
     words: int
@@ -99,7 +100,7 @@ def estimator_of(plan: Plan, setting: int) -> Estimator:
     return estimator(
         plan.settings[setting][1],
         opened(plan.bundle),
-        release_words=plan.release_words,
+        search=plan.search,
         runs=plan.runs,
         seed=plan.seed,
         name=plan.estimator,

@@ -156,7 +156,7 @@ class GrowingJob(Job):
             "key": release.key.seal(""),
             "where": release.key.seal(self.options.where or ""),
             "bundle": release.embedding.fingerprint,
-            "release-words": release.release_words,
+            "release-words": release.search.release_words,
             "columns": columns.schema(self.source.df.schema).jsonValue(),
         }
         self.source.stream(None)

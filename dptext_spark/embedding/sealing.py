@@ -1,0 +1,37 @@
+"""Hashes that tell whether the files of a bundle are those that were written."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+def sealed(entries: Mapping[str, Any]) -> bytes:
+    """Render a record with a hash over its other entries; a record has exactly one rendering."""
+    whole = {**entries, "sha256": json_sha256(entries)}
+    return (json.dumps(whole, sort_keys=True, indent=2) + "\n").encode("ascii")
+
+
+def unsealed(content: bytes) -> dict[str, Any] | None:
+    """Read the entries of a record; None where the content is none, or was changed."""
+    try:
+        entries = json.loads(content)
+        entries.pop("sha256", None)
+    except (ValueError, AttributeError, TypeError):
+        return None
+    return entries if content == sealed(entries) else None
+
+
+def json_sha256(entries: Mapping[str, Any]) -> str:
+    """Hash JSON-ready values: SHA-256 in hex."""
+    text = json.dumps(entries, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def file_sha256(path: Path) -> str:
+    """Hash a file: SHA-256 in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,353 @@
+"""The release of vectors as a mechanism: random projection, noise, and a public grid."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, field_validator
+from pydantic_core import PydanticCustomError
+from scipy import special
+
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.embedding.spaces import EuclideanSpace, Space
+from dptext_spark.errors import ConfigError
+from dptext_spark.geometry.metric import EuclideanMetric
+from dptext_spark.geometry.projection import (
+    NoisyProjection,
+    RandomProjection,
+    gaussian_projection,
+    least_dimension,
+    spectral_constant,
+)
+from dptext_spark.guarantee import Claim, Distances, Guarantee
+from dptext_spark.mechanisms.mechanism import COMMON_ASSUMPTIONS, LEAST_EPSILON, Law, Mechanism
+from dptext_spark.mechanisms.projected import ProjectionParameters, nearest_images
+from dptext_spark.search.nearest import NearestWords, Search
+
+MOST_EPSILON: Final = 1e24
+"""Beyond it the grid of released numbers would be finer than what single precision can hold."""
+
+# Steps of the grid to Delta sqrt(m) / epsilon, the size of the noise in one coordinate, at least.
+_GRID_STEPS: Final = 256
+
+# Bits of a released number in steps of its grid; float32 holds 24, and with them a sign.
+_GRID_BITS: Final = 23
+
+
+class VectorParameters(ProjectionParameters):
+    """How vectors are projected and noised, whatever their length."""
+
+    epsilon: float = Field(
+        ge=LEAST_EPSILON,
+        le=MOST_EPSILON,
+        allow_inf_nan=False,
+        strict=True,
+        description="privacy parameter, in nats per unit of Euclidean distance of the input vectors",
+    )
+    dimension: int | None = Field(
+        None,
+        ge=1,
+        strict=True,
+        description="length of released vectors; default: by beta, delta and the input's length",
+    )
+    sensitivity: Literal["spectral", "paper"] = Field(
+        "spectral", description="spectral (pure epsilon for any vectors) or paper (1 + beta, up to delta)"
+    )
+
+    @field_validator("sensitivity", mode="before")
+    @classmethod
+    def _explain_vocabulary(cls, value: Any) -> Any:
+        if value == "vocabulary":
+            raise PydanticCustomError(
+                "vocabulary",
+                "spectral or paper; the largest stretch of a difference of two words bounds neither "
+                "differences of averages of words nor those of other vectors",
+            )
+        return value
+
+
+@dataclass(frozen=True, kw_only=True)
+class VectorGuarantee(Guarantee):
+    """A guarantee for whole vectors in place of words; see :class:`Guarantee`."""
+
+    def describe(self) -> str:
+        """Say the guarantee in plain words."""
+        pure = "" if self.delta == 0 else f", up to an additional probability of {self.delta:g}"
+        return "\n".join(
+            [
+                f"{self.mechanism}, epsilon {self.configured_epsilon:g}: whoever sees a released vector can "
+                f"favour one input over another by a factor of at most exp({self.epsilon:g} x distance)"
+                f"{pure}, where the distance is the {self.metric}.",
+                *self.remarks,
+                f"Proof: {self.source}. It assumes: {'; '.join(self.assumptions)}.",
+            ]
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class VectorNoise:
+    """The mechanism bound to one length of vectors: w = Phi x + kappa on a grid.
+
+    Phi (m, n) is Gaussian and public; kappa has density proportional to exp(-epsilon |kappa| / Delta).
+    Every number of w is rounded to a multiple of a public power of two. Floats as they come out of the
+    sum would carry low-order bits that betray x (Mironov 2012).
+
+    Attributes:
+        parameters: What the user chose.
+        input_dimension: n.
+        dimension: m.
+        stretch: Bound of |Phi z| / |z| over all z.
+        sensitivity: Delta, the bound of |Phi z| / |z| that the noise is scaled by.
+
+    Source: Feyisetan and Kasiviswanathan 2021, Algorithm 1 and Proposition 5.
+    """
+
+    parameters: VectorParameters
+    input_dimension: int
+    dimension: int
+    stretch: float
+    sensitivity: float
+
+    @classmethod
+    def of(cls, parameters: VectorParameters, input_dimension: int) -> VectorNoise:
+        """Derive the mechanism for vectors of length ``input_dimension``.
+
+        Raises:
+            ConfigError: The wanted dimension does not suit them.
+        """
+        dimension = _dimension(parameters, input_dimension)
+        stretch = spectral_constant(gaussian_projection(parameters.seed, dimension, input_dimension))
+        return cls(
+            parameters=parameters,
+            input_dimension=input_dimension,
+            dimension=dimension,
+            stretch=stretch,
+            sensitivity=stretch if parameters.sensitivity == "spectral" else 1.0 + parameters.beta,
+        )
+
+    @property
+    def scale(self) -> float:
+        """Delta / epsilon, the noise's scale."""
+        return self.sensitivity / self.parameters.epsilon
+
+    @property
+    def grid(self) -> float:
+        """The power of two of which all released numbers are multiples."""
+        return float(2.0 ** math.floor(math.log2(self.scale * math.sqrt(self.dimension) / _GRID_STEPS)))
+
+    @property
+    def longest(self) -> float:
+        """Length of input vectors up to which every released number fits its bits on the grid.
+
+        Half of the room is the noise's: its length at the largest uniform is far below that.
+        """
+        return self.grid * 2.0 ** (_GRID_BITS - 1) / self.stretch
+
+    @cached_property
+    def projection(self) -> RandomProjection:
+        """Phi, (m, n)."""
+        return RandomProjection(
+            gaussian_projection(self.parameters.seed, self.dimension, self.input_dimension)
+        )
+
+    def __call__(self, vectors: NDArray[np.float64], uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Release vectors (t, n) by uniforms (t, m + 1), overwritten: float64 (t, m) on the grid."""
+        return on_grid(NoisyProjection(self.projection, self.scale)(vectors, uniforms), self.grid)
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the mechanism with its projection as JSON-ready values: all that may be known of the noise."""
+        return {
+            **self.parameters.model_dump(include={"epsilon", "seed", "sensitivity"}),
+            "input_dimension": self.input_dimension,
+            "dimension": self.dimension,
+            "Delta": self.sensitivity,
+            "grid": self.grid,
+            "derivation": "released = round((matrix @ input + noise) / grid) * grid, noise of density "
+            "proportional to exp(-epsilon |noise| / Delta); matrix = "
+            "dptext_spark.geometry.sphere.projection.gaussian_projection(seed, dimension, input_dimension)",
+            "matrix": self.projection.matrix.tolist(),
+        }
+
+    def law(self) -> Law:
+        """Name the law of released vectors and every parameter of it, as the noise's context wants them."""
+        return {
+            "law": "projected vectors",
+            "epsilon": self.parameters.epsilon,
+            "sensitivity": self.parameters.sensitivity,
+            "constant": self.sensitivity,
+            "seed": self.parameters.seed,
+            "dimension": self.dimension,
+            "input_dimension": self.input_dimension,
+        }
+
+    def guarantee(self, fingerprint: str = "") -> VectorGuarantee:
+        """State what is proven for bare vectors, or for texts over the bundle of a fingerprint."""
+        parameters, of_texts = self.parameters, bool(fingerprint)
+        pure = parameters.sensitivity == "spectral"
+        assumed = COMMON_ASSUMPTIONS if of_texts else COMMON_ASSUMPTIONS[1:]
+        return VectorGuarantee(
+            mechanism="projected vectors",
+            configured_epsilon=parameters.epsilon,
+            metric=f"Euclidean distance of {'averages of word vectors' if of_texts else 'input vectors'}",
+            epsilon=parameters.epsilon,
+            delta=0.0 if pure else parameters.delta,
+            distances=None,
+            source="Feyisetan and Kasiviswanathan 2021, Claim 3, with "
+            + ("the projection's largest singular value" if pure else "the chi-square law of |Phi z|^2"),
+            fingerprint=fingerprint,
+            assumptions=("parameters and seed were not chosen by the private table", *assumed),
+            remarks=tuple(self._remarks(of_texts)),
+        )
+
+    def _remarks(self, of_texts: bool) -> Iterator[str]:
+        length = self.dimension * self.scale
+        yield (
+            f"Vectors of {self.input_dimension} numbers become {self.dimension} numbers by the public "
+            f"projection of seed {self.parameters.seed}; the noise, scaled by Delta = "
+            f"{self.sensitivity:.4g}, is {length:.3g} long on average, and every number is rounded to a "
+            f"multiple of 2^{math.log2(self.grid):.0f} so that its low-order bits say nothing."
+        )
+        if self.parameters.sensitivity == "paper":
+            # Printed to four digits a bound must not round down.
+            pure = 1.0005 * self.parameters.epsilon * max(1.0, self.stretch / self.sensitivity)
+            yield (
+                "The additional probability is over the draw of the projection, for any pair of inputs that "
+                "was fixed before it. For all pairs at once this projection has no additional probability at "
+                f"epsilon {pure:.4g}."
+            )
+        if of_texts:
+            yield (
+                "A text is the average of its known words' vectors: moving one of its l words by a distance "
+                "d moves the text by d / l, so that a long text hides each of its words well, but not what "
+                "they say together. Words outside the vocabulary are left out; a text without any known "
+                "word is the zero vector, noised like any other."
+            )
+        yield (
+            "Rows that are null stay null, for all to see, and whose row it is may show by its place or by a "
+            "column that is kept. The losses of all vectors of one person, in whatever rows, columns and "
+            "releases, add up."
+        )
+
+
+class ProjectedVectors(VectorParameters, Mechanism):
+    """Releases vectors of any length; of words, their vectors, and then the word of the nearest image.
+
+    The second step looks at the released vector alone. It makes what ``dptext vectors`` releases comparable
+    with mechanisms of words, for contract tests and audits.
+
+    Source: Feyisetan and Kasiviswanathan 2021, Algorithm 1 and Proposition 5.
+    """
+
+    name: ClassVar[str] = "vectors"
+    title: ClassVar[str] = "projected vectors"
+    spaces: ClassVar[tuple[type[Space], ...]] = (EuclideanSpace,)
+    releases: ClassVar[Literal["words", "vectors"]] = "vectors"
+
+    def of_length(self, input_dimension: int) -> VectorNoise:
+        """Bind the mechanism to vectors of one length.
+
+        Raises:
+            ConfigError: The wanted dimension does not suit them.
+        """
+        return VectorNoise.of(self, input_dimension)
+
+    def law(self, dimension: int) -> Law:
+        """See :meth:`Mechanism.law`."""
+        return self.of_length(dimension).law()
+
+    def uniforms_per_token(self, dimension: int) -> int:
+        """See :meth:`Mechanism.uniforms_per_token`; one for the length, and the direction's."""
+        return self.of_length(dimension).dimension + 1
+
+    def check(self, embedding: Embedding) -> None:
+        """See :meth:`Mechanism.check`; refuses a dimension that does not suit the vectors as well."""
+        super().check(embedding)
+        self.of_length(embedding.dimension)
+
+    def bind(self, embedding: Embedding, search: Search) -> NearestReleased:
+        """See :meth:`Mechanism.bind`."""
+        self.check(embedding)
+        release = self.of_length(embedding.dimension)
+        images = nearest_images(embedding, release.projection, search)
+        return NearestReleased(vectors=embedding.vectors, release=release, search=images)
+
+    def metric(self, embedding: Embedding) -> EuclideanMetric:
+        """Euclidean distance of the vectors, before the projection."""
+        self.check(embedding)
+        return self.space(embedding, EuclideanSpace).metric()
+
+    def claim(self, embedding: Embedding) -> Claim:
+        """Epsilon in Euclidean distance; with the paper's Delta up to its delta."""
+        stated = self.guarantee(embedding)
+        return Claim(epsilon=stated.epsilon, delta=stated.delta, source=stated.source, remarks=stated.remarks)
+
+    def guarantee(self, embedding: Embedding, distances: Distances | None = None) -> Guarantee:
+        """See :meth:`Mechanism.guarantee`; of vectors, which no distances of words describe."""
+        self.check(embedding)
+        return self.of_length(embedding.dimension).guarantee(embedding.fingerprint)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NearestReleased:
+    """Words by way of released vectors; see :class:`Perturbation`.
+
+    Attributes:
+        vectors: float32 (V, n), the input words' vectors.
+        release: Their release.
+        search: Nearest images of released words.
+    """
+
+    vectors: NDArray[np.float32]
+    release: VectorNoise
+    search: NearestWords
+
+    def __call__(self, words: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Release the vectors of words, and name the word of the nearest image."""
+        return self.search(self.release(self.vectors[words].astype(np.float64), uniforms))
+
+
+def _dimension(parameters: VectorParameters, input_dimension: int) -> int:
+    """Check the wanted number of dimensions, or give the default one."""
+    least = _least_dimension(parameters, input_dimension)
+    wanted = parameters.dimension or min(least, input_dimension)
+    low = least if parameters.sensitivity == "paper" else 1
+    # More numbers than the input has would add noise and nothing else.
+    if not low <= wanted <= input_dimension:
+        raise ConfigError(
+            f"The dimension of released vectors does not suit vectors of length {input_dimension}",
+            allowed=f"at least {low} with --sensitivity {parameters.sensitivity}, at most {input_dimension}",
+            got=str(wanted),
+            do="Change --dimension or leave it out; with --sensitivity paper, --beta and --delta count too",
+        )
+    return wanted
+
+
+def _least_dimension(parameters: VectorParameters, input_dimension: int) -> int:
+    """The paper's m, or the next one at which |Phi z| > (1 + beta) |z| has chance delta at most for any z.
+
+    Where n is tiny the paper's m can be too small for it.
+    """
+    least = least_dimension(input_dimension, parameters.beta, parameters.delta)
+    while least <= input_dimension and _stretch_chance(least, parameters.beta) > parameters.delta:
+        least += 1
+    return least
+
+
+def _stretch_chance(dimension: int, beta: float) -> float:
+    """P[|Phi z| > (1 + beta) |z|] over Phi: m |Phi z|^2 / |z|^2 is chi-square of m degrees of freedom."""
+    return float(special.gammaincc(dimension / 2.0, dimension * (1.0 + beta) ** 2 / 2.0))
+
+
+def on_grid(values: NDArray[np.float64], grid: float) -> NDArray[np.float64]:
+    """Round to multiples of ``grid``, a power of two; in place, and without negative zeros."""
+    values /= grid
+    np.rint(values, out=values)
+    values *= grid
+    values += 0.0
+    return values

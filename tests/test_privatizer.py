@@ -21,6 +21,7 @@ from dptext_spark.errors import BundleError, ConfigError, InputError
 from dptext_spark.mechanisms import Laplace, Mahalanobis, Mechanism
 from dptext_spark.noise import NoiseKey
 from dptext_spark.privatizer import COUNTERS, Privatizer, Sanitized
+from dptext_spark.search.exact import ExactSearch
 from dptext_spark.text import words as columns
 from dptext_spark.text.policies import PLACEHOLDER, TextPolicy
 from dptext_spark.text.tokens import tokenize
@@ -45,7 +46,7 @@ def private(
         mechanism=configured,
         noise=worlds.release(configured, world, key=key, salt=salt),
         policy=TextPolicy(**policy),
-        release_words=release_words,
+        search=ExactSearch.over(world, release_words),
     )
 
 

@@ -128,10 +128,15 @@ class NoisyProjection:
 
     def __call__(self, vectors: NDArray[np.float64], uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
         """Turn vectors (t, n) and uniforms (t, m + 1), overwritten, into noisy images (t, m)."""
-        points = self.directions(uniforms[:, 1:])
-        points *= self.lengths(uniforms[:, 0])[:, None]
+        points = self.noise(uniforms)
         points += self.projection.times(vectors)
         return points
+
+    def noise(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Turn uniforms (t, m + 1), overwritten, into noise (t, m); the first of a row gives its length."""
+        noise = self.directions(uniforms[:, 1:])
+        noise *= self.lengths(uniforms[:, 0])[:, None]
+        return noise
 
     def lengths(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
         """Turn uniforms (t,) into lengths of the noise (t,)."""

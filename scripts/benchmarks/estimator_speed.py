@@ -25,6 +25,7 @@ from dptext_spark.calibration import Estimator, estimator, rays, word_statistics
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import Mechanism, mechanism
+from dptext_spark.search.exact import ExactSearch
 
 STAYS = (0.95, 0.8, 0.6, 0.4, 0.2, 0.05)
 
@@ -34,7 +35,7 @@ def made(embedding: Embedding, mechanisms: list[Mechanism], runs: int, name: str
     return estimator(
         mechanisms,
         embedding,
-        release_words=embedding.releasable,
+        search=ExactSearch.over(embedding),
         runs=runs,
         name=name,  # type: ignore[arg-type]
     )

@@ -34,6 +34,7 @@ from threadpoolctl import threadpool_limits
 from dptext_spark import Embedding, Laplace, NoiseKey, build_embedding
 from dptext_spark.noise import ReleaseNoise, to_uniform
 from dptext_spark.privatizer import CHUNK
+from dptext_spark.search.exact import ExactSearch
 from dptext_spark.text.words import Words
 
 DATA = Path(os.environ.get("DPTEXT_DATA", "../shared/data"))
@@ -85,7 +86,7 @@ def kernel_tokens(bundle: Path, epsilon: float, seconds: float) -> float:
     """Single-threaded rate of the search kernel alone, tokens/s, on points noisy as in the job."""
     embedding = Embedding.open(bundle, verify=False)
     points = _points(embedding, epsilon)
-    search = Laplace(epsilon=epsilon).bind(embedding, embedding.releasable).search
+    search = Laplace(epsilon=epsilon).bind(embedding, ExactSearch.over(embedding)).search
 
     def step() -> int:
         search(points)
@@ -109,12 +110,12 @@ def _points(embedding: Embedding, epsilon: float) -> np.ndarray[Any, Any]:
     release = ReleaseNoise.of(
         NoiseKey(b"b" * 32), salt="", law=mechanism.law(), fingerprint=embedding.fingerprint
     )
-    per_word = mechanism.uniforms_per_word(embedding.dimension)
+    per_word = mechanism.uniforms_per_token(embedding.dimension)
     column = release.column("text", purpose="word", words_per_position=per_word)
     words = np.empty((CHUNK, per_word), dtype=np.uint64)
     for row in range(0, CHUNK, 64):  # rows of 64 words: about a paragraph
         column.fill(words[row : row + 64], column.row_key(str(row).encode(), (b"",)), 0)
-    bound = mechanism.bind(embedding, embedding.releasable)
+    bound = mechanism.bind(embedding, ExactSearch.over(embedding))
     return bound.points(np.arange(CHUNK) * 13 % embedding.releasable, to_uniform(words)[:, :-1])
 
 

@@ -21,7 +21,6 @@ from threadpoolctl import threadpool_limits
 
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.geometry.metric import metric_of
 from dptext_spark.mechanisms import Mechanism, mechanism
 from dptext_spark.privatizer import Privatizer
 
@@ -43,7 +42,7 @@ class Turns:
 
     def __init__(self, embedding: Embedding, configured: Mechanism) -> None:
         self.words = embedding.words
-        self.privatizer = Privatizer(embedding=embedding, mechanism=configured.prepared(embedding))
+        self.privatizer = Privatizer(embedding=embedding, mechanism=configured)
         # The frequencies of a text: Zipf-Mandelbrot over the vocabulary's order.
         self.weights = np.cumsum(1.0 / (np.arange(len(embedding.words)) + 2.7))
         self.rng = np.random.default_rng(0)
@@ -63,7 +62,7 @@ class Turns:
 def near_distance(embedding: Embedding, near: int) -> float:
     """Distance within which a typical word has that many neighbours."""
     sample = np.arange(0, len(embedding.words), -(-len(embedding.words) // 64))
-    return float(np.median(np.partition(metric_of(embedding).to_all(sample), near, axis=1)[:, near]))
+    return float(np.median(np.partition(embedding.space.metric().to_all(sample), near, axis=1)[:, near]))
 
 
 def cases(euclidean: Embedding, ball: Embedding) -> list[tuple[str, Embedding, dict[str, Any]]]:
@@ -113,7 +112,7 @@ def main(vectors: Path, epsilon: float, seconds: float, rounds: int, warmup: flo
             said = " ".join(
                 f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in parameters.items()
             )
-            click.echo(f"{np.mean(own) / np.mean(laplace):8.2f}  {name} {said} ({embedding.geometry})")
+            click.echo(f"{np.mean(own) / np.mean(laplace):8.2f}  {name} {said} ({embedding.space.geometry})")
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import Laplace
 from dptext_spark.noise import NoiseKey
+from dptext_spark.search.exact import ExactSearch
 from tests.helpers.canaries import found, key_forms, text_forms
 from tests.helpers.cluster import QUICK_JAVA, Cluster, wait_for
 
@@ -165,7 +166,7 @@ class Scene:
         """What no run may leave, by name."""
         embedding = Embedding.open(self.bundle)
         release = Laplace(epsilon=1.0).release_noise(
-            self.key, salt="", embedding=embedding, release_words=embedding.releasable
+            self.key, salt="", embedding=embedding, search=ExactSearch.over(embedding)
         )
         return {
             "a private word": text_forms(WORD),

@@ -31,8 +31,8 @@ from threadpoolctl import threadpool_limits
 from dptext_spark.calibration import Transitions, estimator, word_statistics
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.geometry.metric import metric_of
 from dptext_spark.mechanisms import mechanism
+from dptext_spark.search.exact import ExactSearch
 
 RUNS: Final = 1000
 QUANTILES: Final = (5, 20, 50, 80, 95)
@@ -72,7 +72,7 @@ class World:
         draw = estimator(
             [mechanism("laplace", epsilon=epsilon) for epsilon in epsilons],
             self.embedding,
-            release_words=self.embedding.releasable,
+            search=ExactSearch.over(self.embedding),
             runs=RUNS,
             seed=seed,
         )
@@ -87,7 +87,7 @@ class World:
 
     def distances(self) -> np.ndarray:
         """Distances of the words to their nearest others, in order, float64 (k, neighbours)."""
-        metric = metric_of(self.embedding)
+        metric = self.embedding.space.metric()
         count = min(NEIGHBOURS, len(self.embedding.words) - 1)
         groups = (self.words[start : start + 16] for start in range(0, len(self.words), 16))
         nearest = [np.partition(metric.to_all(group), count, axis=1)[:, : count + 1] for group in groups]

@@ -33,6 +33,7 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import mechanism
 from dptext_spark.noise import NoiseKey
 from dptext_spark.privatizer import Privatizer
+from dptext_spark.search.exact import ExactSearch
 from dptext_spark.text.policies import PLACEHOLDER, TextPolicy, protected_by_slots, slot_values
 from dptext_spark.text.tokens import tokenize
 
@@ -103,7 +104,7 @@ class Queries:
         privatizer = Privatizer(
             embedding=embedding,
             mechanism=chosen,
-            noise=chosen.release_noise(KEY, salt="", embedding=embedding, release_words=embedding.releasable),
+            noise=chosen.release_noise(KEY, salt="", embedding=embedding, search=ExactSearch.over(embedding)),
             policy=TextPolicy(protect="slots:slots"),
         )
         found = privatizer.sanitize(

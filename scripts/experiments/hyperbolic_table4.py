@@ -31,9 +31,9 @@ from threadpoolctl import threadpool_limits
 from dptext_spark.calibration import estimator, word_statistics
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding, Geometry
-from dptext_spark.geometry.metric import metric_of
 from dptext_spark.guarantee import Distances, Guarantee
 from dptext_spark.mechanisms import mechanism
+from dptext_spark.search.exact import ExactSearch
 
 RUNS: Final = 1000
 BLOCK: Final = 512
@@ -107,7 +107,7 @@ class World:
         draw = estimator(
             [mechanism(name, epsilon=epsilon) for epsilon in epsilons],
             self.embedding,
-            release_words=self.embedding.releasable,
+            search=ExactSearch.over(self.embedding),
             runs=RUNS,
             seed=self.seed,
         )
@@ -142,7 +142,7 @@ class World:
         return mechanism(name, epsilon=epsilon).guarantee(self.embedding)
 
     def distances(self) -> Distances:
-        return Distances.measure(metric_of(self.embedding))
+        return Distances.measure(self.embedding.space.metric())
 
 
 def as_paper(ball: World, flat: World, measured: dict[str, Curve], laplace: Curve) -> Iterator[str]:
@@ -234,7 +234,7 @@ def restricted(embedding: Embedding, words: list[str], folder: Path) -> Embeddin
     vocabulary = folder / "vocab.txt"
     vocabulary.write_text("".join(f"{word}\n" for word in words), encoding="utf-8")
     return build_embedding(
-        folder / "vectors.npy", folder / "bundle", geometry=embedding.geometry, vocabulary=vocabulary
+        folder / "vectors.npy", folder / "bundle", geometry=embedding.space.geometry, vocabulary=vocabulary
     )
 
 

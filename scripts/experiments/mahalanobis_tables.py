@@ -28,6 +28,7 @@ from threadpoolctl import threadpool_limits
 from dptext_spark.calibration import estimator, word_statistics
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import mechanism
+from dptext_spark.search.exact import ExactSearch
 
 LAMBDAS: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
 EPSILONS: Final = (1.0, 5.0, 10.0, 20.0, 40.0)
@@ -95,7 +96,7 @@ def measure(
     draw = estimator(
         [mechanism("mahalanobis", epsilon=epsilon, **{"lambda": mixing}) for epsilon in epsilons],
         embedding,
-        release_words=embedding.releasable,
+        search=ExactSearch.over(embedding),
         runs=RUNS,
         seed=seed,
     )

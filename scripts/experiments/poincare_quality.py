@@ -28,10 +28,10 @@ from threadpoolctl import threadpool_limits
 from dptext_spark.calibration import estimator, word_statistics
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.geometry.metric import metric_of
 from dptext_spark.mechanisms import mechanism
 from dptext_spark.options import PoincareOptions
 from dptext_spark.poincare import Relations, Settings, Trainer, measure
+from dptext_spark.search.exact import ExactSearch
 from dptext_spark.spark.jobs.poincare import filtered_relations, read_words
 
 MECHANISMS: Final = ("hyperbolic", "hyperbolic-icdm", "exponential")
@@ -116,7 +116,7 @@ def stays(embedding: Embedding, name: str, epsilons: list[float], rows: np.ndarr
     draw = estimator(
         [mechanism(name, epsilon=epsilon) for epsilon in epsilons],
         embedding,
-        release_words=embedding.releasable,
+        search=ExactSearch.over(embedding),
         runs=runs,
         seed=0,
     )
@@ -136,7 +136,7 @@ def noise_rows(
     proven = [n + more for more in above]
     given = {"hyperbolic-icdm": list(above)}
     tables = [stays(embedding, name, given.get(name, proven), rows, runs) for name in MECHANISMS]
-    distances = np.sort(metric_of(embedding).to_all(rows), axis=1)
+    distances = np.sort(embedding.space.metric().to_all(rows), axis=1)
     nearest, tenth = np.median(distances[:, 1]), np.median(distances[:, 10])
     for number, epsilon in enumerate(proven):
         cells = " | ".join(

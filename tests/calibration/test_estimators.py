@@ -29,7 +29,9 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Mechanism, mechanism
 from dptext_spark.mechanisms.noisy import vickrey_probability
+from dptext_spark.search.exact import ExactSearch
 from tests.helpers import worlds
+from tests.helpers.worlds import among
 
 VICKREY = {"select": "vickrey", "t": 0.3}
 
@@ -209,7 +211,7 @@ def test_impossible_parameters_are_refused(wrong: Any) -> None:
 
 
 def make(world: Embedding, mechanisms: list[Mechanism], runs: int, name: str = "auto") -> Estimator:
-    return estimator(mechanisms, world, release_words=world.releasable, runs=runs, name=name)  # type: ignore[arg-type]
+    return estimator(mechanisms, world, search=ExactSearch.over(world), runs=runs, name=name)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
@@ -347,7 +349,7 @@ def test_draws_are_values(small: Embedding, name: str) -> None:
     transitions = draws(words, block=3).to_table()
     assert make(small, mechanisms, 200, name)(words[::-1], block=3).to_table() == transitions
     others = [
-        estimator(mechanisms, small, release_words=200, runs=200, seed=1, name=name)(words, block=3),  # type: ignore[arg-type]
+        estimator(mechanisms, small, search=among(200), runs=200, seed=1, name=name)(words, block=3),  # type: ignore[arg-type]
         make(small, mechanisms[::-1], 200, name)(words, block=3),
     ]
     others += [draws(words, block=4)] if name == "shared-ray" else []
@@ -400,7 +402,7 @@ def test_exact_counts_are_the_law(small: Embedding, parameters: dict[str, Any]) 
     assert transitions.exact
     assert table["word"].to_pylist() == [3, 90, 250] * 2
     for epsilon, configured in enumerate(mechanisms):
-        law = configured.bind(small, 200).probabilities(np.sort(words))
+        law = configured.bind(small, among(200)).probabilities(np.sort(words))
         part = slice(3 * epsilon, 3 * epsilon + 3)
         assert table["n_w"].to_pylist()[part] == pytest.approx([law[0, 3], law[1, 90], 0.0])
         assert table["s_w"].to_pylist()[part] == pytest.approx((1 - (1 - law) ** 1000).sum(axis=1).tolist())
@@ -413,5 +415,5 @@ def test_two_words_and_extreme_noise(tmp_path: Path, choice: dict[str, Any]) -> 
     world = worlds.build(tmp_path, [[1.0, 0.0], [1.0, 0.0], [0.0, 1e-3]])
     mechanisms = grid("laplace", (1e15, 1.0, 1e-12), **choice)
     with np.errstate(all="raise"):
-        outputs = estimator(mechanisms, world, release_words=2, runs=50).draws(np.array([0, 2]), block=0)  # type: ignore[attr-defined]
+        outputs = estimator(mechanisms, world, search=among(2), runs=50).draws(np.array([0, 2]), block=0)  # type: ignore[attr-defined]
     assert set(np.unique(outputs)) <= {0, 1}

@@ -27,6 +27,7 @@ from dptext_spark.calibration.results import N_W_EDGES, S_W_EDGES, Curve, Result
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.mechanisms import Mechanism, mechanism
+from dptext_spark.search.exact import ExactSearch
 from tests.helpers import worlds
 
 EPSILONS = (1.0, 4.0, 16.0, 64.0)
@@ -51,7 +52,7 @@ def calibrate(
         kind = estimator(
             mechanisms,
             embedding,
-            release_words=embedding.releasable,
+            search=ExactSearch.over(embedding),
             runs=RUNS,
             name=name,  # type: ignore[arg-type]
         )
@@ -60,8 +61,7 @@ def calibrate(
             tables[part].append(named(table, mechanisms, embedding))
         facts["distances"][setting(mechanisms[0])] = distances(mechanisms[0], embedding)
         facts["guarantee"] += [
-            {"setting": setting(m), **m.prepared(embedding).guarantee(embedding).to_json()}
-            for m in mechanisms
+            {"setting": setting(m), **m.guarantee(embedding).to_json()} for m in mechanisms
         ]
         facts["estimator"] = kind.name
     for part, found in tables.items():
@@ -104,7 +104,7 @@ def named(table: pa.Table, mechanisms: Sequence[Mechanism], embedding: Embedding
 
 
 def distances(configured: Mechanism, embedding: Embedding) -> dict[str, Any]:
-    metric = configured.prepared(embedding).metric(embedding)
+    metric = configured.metric(embedding)
     ordered = np.sort(metric.to_all(np.arange(metric.words)), axis=1)
     levels = {"min": 0.0, "p5": 0.05, "p50": 0.5, "p95": 0.95, "max": 1.0}
     rows = [

@@ -18,9 +18,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from dptext_spark.embedding import build as bundle_module
+from dptext_spark.embedding import spaces
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.embedding.spaces import LARGEST_BALL_RADIUS, EuclideanSpace, PoincareBall
 from dptext_spark.errors import BundleError
 from tests.helpers.bundles import (
     EUCLIDEAN_FILES,
@@ -51,7 +52,11 @@ def test_a_bundle_holds_the_source(tmp_path: Path) -> None:
         assert embedding.words.to_pylist() == WORDS
         assert embedding.vectors.dtype == np.float32
         np.testing.assert_array_equal(embedding.vectors, vectors_of())
-        assert (embedding.dimension, embedding.geometry, embedding.releasable) == (3, "euclidean", len(WORDS))
+        assert (embedding.dimension, embedding.space.geometry, embedding.releasable) == (
+            3,
+            "euclidean",
+            len(WORDS),
+        )
         manifest = embedding.manifest
         assert (manifest.format_version, manifest.words, manifest.releasable) == (1, len(WORDS), len(WORDS))
         assert (manifest.normalization, manifest.release_words_absent) == ("none", 0)
@@ -66,14 +71,12 @@ def test_half_norms_and_covariance(tmp_path: Path) -> None:
         glove(tmp_path / "g.txt", [f"w{i}" for i in range(5000)], rows), tmp_path / "b"
     )
     wide = rows.astype(np.float64)
-    assert embedding.half_norms is not None
-    assert embedding.covariance_values is not None
-    assert embedding.covariance_vectors is not None
-    assert embedding.half_norms.dtype == np.float32
-    np.testing.assert_allclose(embedding.half_norms, (wide**2).sum(axis=1) / 2, rtol=6e-8)
+    assert isinstance(embedding.space, EuclideanSpace)
+    assert embedding.space.half_norms.dtype == np.float32
+    np.testing.assert_allclose(embedding.space.half_norms, (wide**2).sum(axis=1) / 2, rtol=6e-8)
     covariance = np.cov(wide, rowvar=False)
     covariance *= 120 / np.trace(covariance)
-    values, vectors = embedding.covariance_values, embedding.covariance_vectors
+    values, vectors = embedding.space.covariance_values, embedding.space.covariance_vectors
     assert (np.diff(values) >= 0).all()
     np.testing.assert_allclose(values.sum(), 120, rtol=1e-12)
     np.testing.assert_allclose((vectors * values) @ vectors.T, covariance, atol=1e-12)
@@ -83,9 +86,9 @@ def test_half_norms_and_covariance(tmp_path: Path) -> None:
 
 def test_covariance_of_fewer_words_than_dimensions_has_no_negative_value(tmp_path: Path) -> None:
     embedding = build_embedding(glove(tmp_path / "g.txt", WORDS, vectors_of(n=20)), tmp_path / "b")
-    assert embedding.covariance_values is not None
-    assert embedding.covariance_values.min() >= 0
-    assert np.count_nonzero(embedding.covariance_values > 1e-9) == len(WORDS) - 1
+    assert isinstance(embedding.space, EuclideanSpace)
+    assert embedding.space.covariance_values.min() >= 0
+    assert np.count_nonzero(embedding.space.covariance_values > 1e-9) == len(WORDS) - 1
 
 
 def test_unit_normalization(tmp_path: Path) -> None:
@@ -96,8 +99,8 @@ def test_unit_normalization(tmp_path: Path) -> None:
     np.testing.assert_array_max_ulp(np.asarray(embedding.vectors), expected, maxulp=1)
     np.testing.assert_allclose(np.linalg.norm(embedding.vectors.astype(np.float64), axis=1), 1, atol=1e-7)
     assert embedding.manifest.normalization == "unit"
-    assert embedding.half_norms is not None
-    np.testing.assert_allclose(embedding.half_norms, 0.5, atol=1e-6)
+    assert isinstance(embedding.space, EuclideanSpace)
+    np.testing.assert_allclose(embedding.space.half_norms, 0.5, atol=1e-6)
 
 
 def test_limit(tmp_path: Path) -> None:
@@ -155,15 +158,15 @@ def test_poincare_keeps_float64_and_the_origin(tmp_path: Path) -> None:
     source = ball(tmp_path / "p.txt", "root 0 0", "edge 0.999999 0", "leaf 0.1 -0.3")
     embedding = build_embedding(source, tmp_path / "b", geometry="poincare")
     assert sorted(content_of(embedding.path)) == POINCARE_FILES
-    assert embedding.geometry == "poincare"
+    assert embedding.space.geometry == "poincare"
     assert embedding.vectors.dtype == np.float64
     assert embedding.vectors.tolist() == [[0, 0], [0.999999, 0], [0.1, -0.3]]
-    assert embedding.half_norms is embedding.covariance_values is embedding.covariance_vectors is None
+    assert isinstance(embedding.space, PoincareBall)
     assert Embedding.open(embedding.path).fingerprint == embedding.fingerprint
 
 
 def test_points_too_near_the_edge_are_refused(tmp_path: Path) -> None:
-    within = math.tanh(bundle_module.LARGEST_BALL_RADIUS / 2)
+    within = math.tanh(LARGEST_BALL_RADIUS / 2)
     source = ball(tmp_path / "p.txt", "root 0 0", f"leaf 0 {within!r}")
     assert len(build_embedding(source, tmp_path / "b", geometry="poincare").words) == 2
     source = ball(tmp_path / "q.txt", "root 0 0", f"leaf {math.nextafter(within, 1) + 1e-12!r} 0")
@@ -175,7 +178,7 @@ def test_points_too_near_the_edge_are_refused(tmp_path: Path) -> None:
 def test_poincare_has_lorentz_coordinates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     points = ball_of(1000, 7)
     embedding = poincare_bundle(tmp_path, points)
-    space, time = embedding.lorentz_space, embedding.lorentz_time
+    space, time = embedding.space.lorentz_space, embedding.space.lorentz_time
     for array, shape in ((space, (1000, 7)), (time, (1000,))):
         assert isinstance(array, np.memmap)
         assert (array.dtype, array.shape) == (np.float32, shape)
@@ -186,12 +189,12 @@ def test_poincare_has_lorentz_coordinates(tmp_path: Path, monkeypatch: pytest.Mo
     rim = np.array([float(1 - sum(Fraction(x) ** 2 for x in point)) for point in points.tolist()])
     np.testing.assert_allclose(time, 2 / rim - 1, rtol=1e-7)
     np.testing.assert_allclose(space, 2 * points / rim[:, None], rtol=1e-7)
-    monkeypatch.setattr(bundle_module, "_BLOCK_FLOATS", 7 * 13)
+    monkeypatch.setattr(spaces, "_BLOCK_FLOATS", 7 * 13)
     assert content_of(poincare_bundle(tmp_path, points).path) == content_of(embedding.path)
 
 
 def test_euclidean_has_no_lorentz_coordinates(bundle: Path) -> None:
-    assert Embedding.open(bundle).lorentz_space is Embedding.open(bundle).lorentz_time is None
+    assert isinstance(Embedding.open(bundle).space, EuclideanSpace)
 
 
 # Same bytes, same fingerprint
@@ -227,7 +230,7 @@ def recomputed_fingerprint(embedding: Embedding) -> str:
         encoded = word.encode()
         words.update(len(encoded).to_bytes(8, "little") + encoded + bytes([row < embedding.releasable]))
     canonical = (
-        f'{{"dimension":{embedding.dimension},"format_version":1,"geometry":"{embedding.geometry}",'
+        f'{{"dimension":{embedding.dimension},"format_version":1,"geometry":"{embedding.space.geometry}",'
         f'"normalization":"{embedding.manifest.normalization}","releasable":{embedding.releasable},'
         f'"vectors_sha256":"{hashlib.sha256((embedding.path / "vectors.npy").read_bytes()).hexdigest()}",'
         f'"words":{len(embedding.words)},"words_sha256":"{words.hexdigest()}"}}'
@@ -381,11 +384,11 @@ def test_an_existing_output_is_replaced_only_when_asked(tmp_path: Path, bundle: 
 
 def test_what_was_computed_from_a_bundle_goes_with_it(tmp_path: Path, bundle: Path) -> None:
     """Rejects a cache that outlives its bundle, and one that makes a bundle look like a user's folder."""
-    (bundle / "cache").mkdir()
-    (bundle / "cache" / "projection.json").write_text("{}")
+    (bundle / "parts").mkdir()
+    (bundle / "parts" / "projection.json").write_text("{}")
     assert Embedding.open(bundle).words.to_pylist() == WORDS
     build_embedding(glove(tmp_path / "h.txt", WORDS[:4]), bundle, overwrite=True)
-    assert not (bundle / "cache").exists()
+    assert not (bundle / "parts").exists()
 
 
 @pytest.mark.parametrize("kind", ["folder", "empty folder", "file", "link", "extra file", "other manifest"])

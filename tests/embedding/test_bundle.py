@@ -30,9 +30,9 @@ def resealed(bundle: Path, **changes: Any) -> None:
 def test_the_matrices_are_mapped_and_read_only(bundle: Path) -> None:
     embedding = Embedding.open(bundle)
     assert isinstance(embedding.vectors, np.memmap)
-    assert isinstance(embedding.half_norms, np.memmap)
+    assert isinstance(embedding.space.half_norms, np.memmap)
     assert embedding.vectors.flags.c_contiguous
-    for array in (embedding.vectors, embedding.covariance_values, embedding.covariance_vectors):
+    for array in (embedding.vectors, embedding.space.covariance_values, embedding.space.covariance_vectors):
         assert array is not None
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 1

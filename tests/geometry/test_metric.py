@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dptext_spark.geometry.metric import EuclideanMetric, HyperbolicMetric, metric_of
+from dptext_spark.geometry.metric import EuclideanMetric, HyperbolicMetric
 from tests.helpers import worlds
 
 
@@ -63,4 +63,4 @@ def test_the_metric_of_a_bundle_is_its_geometry(tmp_path: Path) -> None:
         (tmp_path / geometry).mkdir()
         world = worlds.build(tmp_path / geometry, [[0.0, 0.5], [0.5, 0.0], [0.1, 0.2]], geometry=geometry)
         expected = 2 * np.arcsinh(np.sqrt(0.5) / 0.75) if geometry == "poincare" else np.sqrt(0.5)
-        assert metric_of(world).between(np.array([0]), np.array([1]))[0] == pytest.approx(expected)
+        assert world.space.metric().between(np.array([0]), np.array([1]))[0] == pytest.approx(expected)

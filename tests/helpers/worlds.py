@@ -12,6 +12,8 @@ from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import NoiseKey, ReleaseNoise
+from dptext_spark.search.exact import ExactSearch
+from dptext_spark.search.nearest import Search
 
 KEY = NoiseKey(bytes(range(32)))
 """The fixed key that makes every run draw the same noise; worthless outside these tests."""
@@ -43,8 +45,13 @@ def uneven(count: int, dimension: int, *, seed: int = 1, spread: float = 10.0) -
     return ((rng.standard_normal((count, dimension)) * scales) @ axes).astype(np.float32)
 
 
+def among(words: int) -> Search:
+    """The exact search among the first so many words."""
+    return ExactSearch(release_words=words)
+
+
 def release(
     mechanism: Mechanism, embedding: Embedding, *, key: NoiseKey = KEY, salt: str = ""
 ) -> ReleaseNoise:
     """Derive the noise of a release as the jobs do, from the fixed key."""
-    return mechanism.release_noise(key, salt=salt, embedding=embedding, release_words=embedding.releasable)
+    return mechanism.release_noise(key, salt=salt, embedding=embedding, search=ExactSearch.over(embedding))

@@ -17,10 +17,13 @@ from scipy import stats
 
 from dptext_spark import mechanisms
 from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.embedding.spaces import EuclideanSpace
 from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import MECHANISMS, Laplace, Mahalanobis, Mechanism, mechanism
 from dptext_spark.privatizer import Privatizer
+from dptext_spark.search.exact import ExactSearch
 from tests.helpers import worlds
+from tests.helpers.worlds import among
 
 # For every mechanism the parameters beside epsilon that the contract is checked with; one case at least.
 VICKREY = {"select": "vickrey", "t": 0.4}
@@ -30,9 +33,11 @@ PARAMETERS: dict[str, list[dict[str, Any]]] = {
     "hyperbolic-icdm": [{}, VICKREY],
     "laplace": [{}, VICKREY],
     "mahalanobis": [{"lambda": 0.0}, {"lambda": 0.3}, {"lambda": 1.0}, {"lambda": 0.3, **VICKREY}],
+    "vectors": [{"dimension": 20}, {"beta": 0.9, "dimension": 46, "sensitivity": "paper", "seed": 3}],
     "projection": [
         {"dimension": 20},
-        {"dimension": 20, "sensitivity": "spectral", **VICKREY},
+        {"dimension": 20, "sensitivity": "vocabulary", **VICKREY},
+        {"dimension": 20, "sensitivity": "paper"},
         {"dimension": 20, "sensitivity": "paper", "beta": 0.6, "seed": 3},
     ],
 }
@@ -43,11 +48,12 @@ CHANGED: dict[str, Any] = {
     "lambda": 0.77,
     "truncate": 0.77,
     "dimension": 21,
-    "sensitivity": "vocabulary",
+    "sensitivity": "spectral",
     "beta": 0.77,
     "seed": 77,
 }
 POST_PROCESSING = {"select", "t"}
+N = 50
 CASES = [
     pytest.param(name, parameters, id="-".join([name, *map(str, parameters.values())]))
     for name in sorted(MECHANISMS)
@@ -59,16 +65,16 @@ contract = pytest.mark.parametrize(("name", "parameters"), CASES)
 @pytest.fixture
 def world(name: str, small: Embedding, ball: Embedding) -> Embedding:
     """A bundle that the mechanism works on."""
-    return small if "euclidean" in MECHANISMS[name].geometries else ball
+    return small if EuclideanSpace in MECHANISMS[name].spaces else ball
 
 
 @pytest.fixture
 def wrong_world(name: str, small: Embedding, ball: Embedding) -> Embedding:
-    return ball if "euclidean" in MECHANISMS[name].geometries else small
+    return ball if EuclideanSpace in MECHANISMS[name].spaces else small
 
 
 def uniforms_for(configured: Mechanism, embedding: Embedding, count: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).random((count, configured.uniforms_per_word(embedding.dimension)))
+    return np.random.default_rng(seed).random((count, configured.uniforms_per_token(embedding.dimension)))
 
 
 def test_every_mechanism_is_under_contract() -> None:
@@ -82,14 +88,16 @@ def test_outputs_are_released_words_and_a_function_of_their_input(
 ) -> None:
     configured = mechanism(name, epsilon=2.0, **parameters)
     release_words = world.releasable // 2
-    perturb = configured.bind(world, release_words)
+    perturb = configured.bind(world, among(release_words))
     inputs = np.arange(600) % len(world.words)  # words that may not be released come in, too
     uniforms = uniforms_for(configured, world, len(inputs))
     outputs = perturb(inputs, uniforms.copy())
     assert outputs.dtype == np.int64 and outputs.shape == inputs.shape
     assert outputs.min() >= 0 and outputs.max() < release_words
     assert len(np.unique(outputs)) > 1
-    np.testing.assert_array_equal(configured.bind(world, release_words)(inputs, uniforms.copy()), outputs)
+    np.testing.assert_array_equal(
+        configured.bind(world, among(release_words))(inputs, uniforms.copy()), outputs
+    )
     for size in (1, 7):  # rejects a state that is carried from batch to batch
         cuts = [slice(i, i + size) for i in range(0, len(inputs), size)]
         parts = [perturb(inputs[cut], uniforms[cut].copy()) for cut in cuts]
@@ -101,17 +109,17 @@ def test_outputs_are_released_words_and_a_function_of_their_input(
 def test_the_law_names_all_that_shapes_the_noise(name: str, parameters: dict[str, Any]) -> None:
     """Rejects a law without epsilon, which lets two releases be combined into the input."""
     configured = mechanism(name, epsilon=2.5, **parameters)
-    law = configured.law()
+    law = configured.law(N)
     assert json.loads(json.dumps(law, allow_nan=False)) == law
     assert all(type(value) in (str, int, float) for value in law.values())
     assert law["epsilon"] == 2.5
-    assert configured.law() == law
+    assert configured.law(N) == law
     others = [mechanism(name, epsilon=2.6, **parameters)]
     named = parameters.keys() - POST_PROCESSING
     others += [mechanism(name, epsilon=2.5, **(parameters | {key: CHANGED[key]})) for key in named]
-    assert all(other.law() != law for other in others)
+    assert all(other.law(N) != law for other in others)
     if "t" in parameters:
-        assert mechanism(name, epsilon=2.5, **(parameters | {"t": 0.9})).law() == law
+        assert mechanism(name, epsilon=2.5, **(parameters | {"t": 0.9})).law(N) == law
 
 
 @contract
@@ -173,7 +181,7 @@ def test_unknown_mechanisms_are_refused_with_the_known_ones() -> None:
 
 @pytest.mark.parametrize(
     ("name", "parameters"),
-    [case for case in CASES if len(MECHANISMS[str(case.values[0])].geometries) == 1],
+    [case for case in CASES if len(MECHANISMS[str(case.values[0])].spaces) == 1],
 )
 def test_a_bundle_of_another_geometry_is_refused(
     name: str, parameters: dict[str, Any], wrong_world: Embedding
@@ -181,7 +189,7 @@ def test_a_bundle_of_another_geometry_is_refused(
     """Rejects a guarantee that is stated for a bundle on which the mechanism does not even run."""
     configured = mechanism(name, epsilon=1.0, **parameters)
     with pytest.raises(ConfigError, match=f"{name} does not work on this embedding bundle"):
-        configured.bind(wrong_world, 2)
+        configured.bind(wrong_world, among(2))
     with pytest.raises(ConfigError):
         configured.guarantee(wrong_world)
 
@@ -191,7 +199,9 @@ def test_little_noise_gives_the_word_itself(name: str, parameters: dict[str, Any
     """Rejects noise that is not scaled by 1 / epsilon, and a nearest word that is not the nearest."""
     configured = mechanism(name, epsilon=1e9, **parameters)
     inputs = np.tile(np.arange(world.releasable), 3)
-    outputs = configured.bind(world, world.releasable)(inputs, uniforms_for(configured, world, len(inputs)))
+    outputs = configured.bind(world, ExactSearch.over(world))(
+        inputs, uniforms_for(configured, world, len(inputs))
+    )
     np.testing.assert_array_equal(outputs, inputs)
 
 
@@ -202,7 +212,9 @@ def test_the_most_noise_is_finite(name: str, parameters: dict[str, Any], world: 
     uniforms[:2] = [[2.0**-53], [1 - 2.0**-53]]
     uniforms[2::2, 0], uniforms[3::2, 0] = 2.0**-53, 1 - 2.0**-53
     with np.errstate(all="raise"):
-        outputs = configured.bind(world, world.releasable)(np.arange(400) % len(world.words), uniforms)
+        outputs = configured.bind(world, ExactSearch.over(world))(
+            np.arange(400) % len(world.words), uniforms
+        )
     assert outputs.min() >= 0 and outputs.max() < world.releasable
 
 
@@ -214,7 +226,7 @@ def test_the_release_vocabulary_is_in_the_noise_where_it_shapes_the_law(
     """Rejects equal uniforms for two vocabularies where a draw is no post-processing of a noisy point."""
     configured = mechanism(name, epsilon=2.0, **parameters)
     noises = [
-        configured.release_noise(worlds.KEY, salt="", embedding=world, release_words=words)
+        configured.release_noise(worlds.KEY, salt="", embedding=world, search=among(words))
         for words in (release_words, 10)
     ]
     assert (noises[0] == noises[1]) == (name != "exponential")
@@ -228,12 +240,12 @@ def test_equal_laws_make_equal_noise(name: str, parameters: dict[str, Any], worl
         other
         for kind in MECHANISMS
         for case in PARAMETERS.get(kind, [])
-        if (other := mechanism(kind, epsilon=2.0, **case)).law() == configured.law()
+        if (other := mechanism(kind, epsilon=2.0, **case)).law(N) == configured.law(N)
         and all(getattr(other, p, None) == getattr(configured, p, None) for p in POST_PROCESSING)
     ]
     assert configured in twins
     inputs = np.arange(200) % len(world.words)
-    outputs = [twin.bind(world, 20)(inputs, uniforms_for(twin, world, 200)) for twin in twins]
+    outputs = [twin.bind(world, among(20))(inputs, uniforms_for(twin, world, 200)) for twin in twins]
     for output in outputs:
         np.testing.assert_array_equal(output, outputs[0])
 
@@ -243,7 +255,7 @@ def test_lambda_zero_is_laplace(small: Embedding) -> None:
     mahalanobis = mechanism("mahalanobis", **{"epsilon": 3.0, "lambda": 0.0})
     assert isinstance(mahalanobis, Mahalanobis)
     uniforms = uniforms_for(laplace, small, 100)
-    noises = [m.bind(small, 200).noise(uniforms.copy()).tobytes() for m in (laplace, mahalanobis)]
+    noises = [m.bind(small, among(200)).noise(uniforms.copy()).tobytes() for m in (laplace, mahalanobis)]
     assert noises[0] == noises[1]
     texts = pa.array([" ".join(worlds.words(300))] * 3)
     outputs = [
@@ -259,7 +271,9 @@ def test_lambda_zero_is_laplace(small: Embedding) -> None:
 @pytest.mark.parametrize("weight", [0.0, 0.5, 1.0])
 def test_the_batch_does_not_change_a_bit_of_the_noise(large: Embedding, weight: float) -> None:
     """Rejects `noise @ root` by BLAS, whose sums follow the shape of the batch and the threads."""
-    bound = Mahalanobis(epsilon=3.0, **{"lambda": weight}).bind(large, large.releasable)
+    bound = Mahalanobis(epsilon=3.0, **{"lambda": weight}).bind(
+        large, ExactSearch.over(large)
+    )
     uniforms = np.random.default_rng(0).random((512, 301))
     whole = bound.noise(uniforms.copy())
     single = np.concatenate([bound.noise(uniforms[i : i + 1].copy()) for i in range(0, 512)])
@@ -277,7 +291,8 @@ def scaled_covariance(embedding: Embedding) -> np.ndarray:
 @contract
 def test_guarantees_are_complete(name: str, parameters: dict[str, Any], world: Embedding) -> None:
     guarantee = mechanism(name, epsilon=2.5, **parameters).guarantee(world)
-    assert (guarantee.mechanism, guarantee.configured_epsilon) == (name, 2.5)
+    title = MECHANISMS[name].title
+    assert (guarantee.mechanism, guarantee.configured_epsilon) == (title, 2.5)
     assert guarantee.epsilon >= 2.5  # a proof may give less than was asked for, never more
     assert (guarantee.delta > 0) == (parameters.get("sensitivity") == "paper")
     assert guarantee.fingerprint == world.fingerprint
@@ -287,7 +302,7 @@ def test_guarantees_are_complete(name: str, parameters: dict[str, Any], world: E
     assert guarantee.text_loss([0.3, 1.0]) == pytest.approx(guarantee.loss(0.3) + guarantee.loss(1.0))
     stored = json.loads(json.dumps(guarantee.to_json(), allow_nan=False))
     assert stored["words"] == guarantee.describe()
-    for part in (name, "epsilon 2.5", f"exp({guarantee.epsilon:g} x distance)", guarantee.metric):
+    for part in (title, "epsilon 2.5", f"exp({guarantee.epsilon:g} x distance)", guarantee.metric):
         assert part in guarantee.describe()
     assert all(assumption in guarantee.describe() for assumption in guarantee.assumptions)
 
@@ -344,10 +359,10 @@ def test_a_weak_bound_is_called_weak(small: Embedding) -> None:
 def test_a_singular_covariance_cannot_be_the_whole_noise(flat: Embedding) -> None:
     """Words of a plane would stay in it: their third coordinate is released as it is."""
     whole = Mahalanobis(epsilon=1.0, **{"lambda": 1.0})
-    for refused in (lambda: whole.bind(flat, 2), lambda: whole.guarantee(flat)):
+    for refused in (lambda: whole.bind(flat, among(2)), lambda: whole.guarantee(flat)):
         with pytest.raises(ConfigError, match=r"without noise.*Lower --lambda"):
             refused()
-    assert Mahalanobis(epsilon=1.0, **{"lambda": 0.5}).bind(flat, 2).root is not None
+    assert Mahalanobis(epsilon=1.0, **{"lambda": 0.5}).bind(flat, among(2)).root is not None
 
 
 # The guarantee itself, on a line: there the noise is the Laplace law and a word's cell is an interval.

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from threadpoolctl import threadpool_limits
 
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.geometry.metric import EuclideanMetric, metric_of
+from dptext_spark.geometry.metric import EuclideanMetric
 from dptext_spark.mechanisms import Exponential, mechanism
 from dptext_spark.mechanisms.exponential import (
     AllByProducts,
@@ -25,6 +25,7 @@ from dptext_spark.mechanisms.exponential import (
     NearByScreening,
 )
 from tests.helpers import worlds
+from tests.helpers.worlds import among
 
 TRUNCATIONS = [None, 1e-6, 0.6, 1.1, 1e9]
 LEAST, MOST = 2.0**-53, 1 - 2.0**-53
@@ -34,7 +35,7 @@ def distances_of(world: Embedding) -> np.ndarray:
     """All distances, by formulas of their own."""
     points = world.vectors[:].astype(np.float64)
     squares = np.square(points[:, None] - points[None]).sum(axis=2)
-    if world.geometry == "euclidean":
+    if world.space.geometry == "euclidean":
         return np.sqrt(squares)
     rims = 1 - np.square(points).sum(axis=1)
     return np.arccosh(1 + 2 * squares / np.outer(rims, rims))
@@ -43,7 +44,7 @@ def distances_of(world: Embedding) -> np.ndarray:
 def bound(world: Embedding, *, size: int | None = None, release: int | None = None, **parameters: Any) -> Any:
     """The mechanism on a world, with a cache of ``size`` bytes."""
     release = release or world.releasable
-    choice = Exponential(**parameters).bind(world, release)
+    choice = Exponential(**parameters).bind(world, among(release))
     if size is None:
         return choice
     whole = parameters.get("truncate") is None
@@ -141,7 +142,7 @@ def test_wrong_laws_break_the_promise(
     world = request.getfixturevalue(name)
     configured = Exponential(epsilon=3.0, truncate=truncate)
     allowed = np.vectorize(configured.guarantee(world).loss)(distances_of(world))
-    right = configured.bind(world, len(world.words)).probabilities(np.arange(len(world.words)))
+    right = configured.bind(world, among(len(world.words))).probabilities(np.arange(len(world.words)))
     wrong = mutant(right)
     assert keeps_promise(right, allowed)
     assert not keeps_promise(wrong / wrong.sum(axis=1, keepdims=True), allowed)
@@ -176,11 +177,11 @@ def test_two_release_vocabularies_must_not_share_uniforms(plane: Embedding) -> N
 
 
 def test_the_law_names_epsilon_and_truncation() -> None:
-    laws = [Exponential(epsilon=2.0, truncate=t).law() for t in (None, 5, 5.5)]
+    laws = [Exponential(epsilon=2.0, truncate=t).law(3) for t in (None, 5, 5.5)]
     assert laws[0] == {"law": "exponential", "epsilon": 2.0, "truncate": "none"}
     assert json.dumps(laws[1]) == '{"law": "exponential", "epsilon": 2.0, "truncate": 5.0}'
     assert len({json.dumps(law) for law in laws}) == 3
-    assert Exponential(epsilon=2.0).uniforms_per_word(300) == 2
+    assert Exponential(epsilon=2.0).uniforms_per_token(300) == 2
     assert mechanism("exponential", epsilon=2.0, truncate=5.0) == Exponential(epsilon=2.0, truncate=5.0)
 
 
@@ -245,7 +246,7 @@ def test_screening_without_slack_would_lose_words(monkeypatch: pytest.MonkeyPatc
     words = np.arange(metric.words)
     radius = float(np.median(NearByDifferences(metric=metric, release_words=400).distances(0, words)))
     complete = screening(metric, radius, 400)(words).lengths.sum()
-    monkeypatch.setattr("dptext_spark.mechanisms.exponential._UNIT_ROUNDOFF", 0.0)
+    monkeypatch.setattr("dptext_spark.mechanisms.exponential.gamma", lambda terms: 0.0)
     assert screening(metric, radius, 400)(words).lengths.sum() < complete
 
 
@@ -339,7 +340,7 @@ def test_lists_do_not_depend_on_the_words_beside(case: tuple[Embedding, dict[str
     assert b"".join(lists.shares.tobytes() for lists in single) == whole.shares.tobytes()
     if whole.skips is not None:
         assert b"".join(lists.skips.tobytes() for lists in single) == whole.skips.tobytes()
-        assert whole.lengths.min() > 0 or world.geometry == "euclidean"
+        assert whole.lengths.min() > 0 or world.space.geometry == "euclidean"
 
 
 def test_groups_of_bounded_memory_change_nothing(
@@ -437,4 +438,4 @@ def test_bound_kinds(small: Embedding, ball: Embedding) -> None:
     assert isinstance(bound(small, epsilon=1.0).near, AllByProducts)
     assert isinstance(bound(small, epsilon=1.0, truncate=1.0).near, NearByScreening)
     assert isinstance(bound(ball, epsilon=1.0, truncate=1.0).near, NearByDifferences)
-    assert type(Exponential(epsilon=1.0).metric(ball)) is type(metric_of(ball))
+    assert type(Exponential(epsilon=1.0).metric(ball)) is type(ball.space.metric())

@@ -14,14 +14,16 @@ import numpy as np
 import pytest
 from scipy import integrate, special
 
-from dptext_spark.embedding.build import LARGEST_BALL_RADIUS
 from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.embedding.spaces import LARGEST_BALL_RADIUS
 from dptext_spark.errors import ConfigError
 from dptext_spark.geometry.ball import SHARPEST_EPSILON, LebesgueRadii, translated, volume_radii
 from dptext_spark.mechanisms import Hyperbolic, HyperbolicIcdm, mechanism
 from dptext_spark.mechanisms.hyperbolic import HyperbolicNoise
 from dptext_spark.privatizer import Privatizer
+from dptext_spark.search.exact import ExactSearch
 from tests.helpers import worlds
+from tests.helpers.worlds import among
 
 EDGES = np.array([2.0**-53, 1e-12, 1e-3, 0.25, 0.5, 0.75, 0.999, 1 - 1e-12, 1 - 2.0**-53])
 SCRIPT = Path(__file__).parents[2] / "scripts" / "experiments" / "metropolis_hastings.py"
@@ -217,7 +219,7 @@ def edge(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def bound_to(embedding: Embedding, name: str, epsilon: float) -> HyperbolicNoise:
-    bound = mechanism(name, epsilon=epsilon).bind(embedding, embedding.releasable)
+    bound = mechanism(name, epsilon=epsilon).bind(embedding, ExactSearch.over(embedding))
     assert isinstance(bound, HyperbolicNoise)
     return bound
 
@@ -266,21 +268,21 @@ def test_a_small_epsilon_is_refused_with_the_dimension_that_would_do(
     message = (
         f"Got: epsilon {epsilon!r}. .*at most {dimensions} dimensions, or hyperbolic-icdm, which takes any"
     )
-    for refused in (Hyperbolic.bind, lambda m, e, _: m.metric(e), lambda m, e, _: m.prepared(e)):
+    for refused in (Hyperbolic.bind, lambda m, e, _: m.metric(e), lambda m, e, _: m.prepare(e)):
         with pytest.raises(ConfigError, match=message.replace("+", r"\+")):
             refused(Hyperbolic(epsilon=epsilon), too_many, 2)
-    HyperbolicIcdm(epsilon=epsilon).bind(too_many, 2)
+    HyperbolicIcdm(epsilon=epsilon).bind(too_many, among(2))
     (tmp_path / "fits").mkdir()
     fits = worlds.build(
         tmp_path / "fits", np.vstack([np.eye(dimensions), -np.eye(dimensions)]) / 2, geometry="poincare"
     )
-    Hyperbolic(epsilon=epsilon).bind(fits, 2)
+    Hyperbolic(epsilon=epsilon).bind(fits, among(2))
 
 
 def test_euclidean_bundles_are_refused(plane: Embedding) -> None:
     for name in ("hyperbolic", "hyperbolic-icdm"):
         with pytest.raises(ConfigError, match="geometry poincare"):
-            mechanism(name, epsilon=8.0).bind(plane, 2)
+            mechanism(name, epsilon=8.0).bind(plane, among(2))
 
 
 def test_guarantees_say_what_is_proven(ball: Embedding) -> None:
@@ -295,12 +297,14 @@ def test_guarantees_say_what_is_proven(ball: Embedding) -> None:
 
 def test_the_law_names_the_mechanism_and_epsilon_only() -> None:
     chosen = mechanism("hyperbolic", epsilon=3.0, select="vickrey", t=0.3)
-    assert dict(chosen.law()) == dict(Hyperbolic(epsilon=3.0).law()) == {"law": "hyperbolic", "epsilon": 3.0}
-    assert HyperbolicIcdm(epsilon=3.0).law()["law"] == "hyperbolic-icdm"
+    assert (
+        dict(chosen.law(2)) == dict(Hyperbolic(epsilon=3.0).law(2)) == {"law": "hyperbolic", "epsilon": 3.0}
+    )
+    assert HyperbolicIcdm(epsilon=3.0).law(2)["law"] == "hyperbolic-icdm"
 
 
 def test_only_released_words_come_out(ball: Embedding) -> None:
-    private = Privatizer(embedding=ball, mechanism=Hyperbolic(epsilon=1.1), release_words=3)
+    private = Privatizer(embedding=ball, mechanism=Hyperbolic(epsilon=1.1), search=among(3))
     outputs = private._perturb(np.arange(20).repeat(50), np.random.default_rng(8).random((1000, 4)))
     assert set(outputs.tolist()) == {0, 1, 2}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import pickle
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,22 +17,24 @@ from pydantic import ValidationError
 from scipy import stats
 from scipy.spatial import distance
 
-from dptext_spark.embedding.bundle import CACHE, Embedding
+from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.geometry import projection
 from dptext_spark.geometry.projection import (
+    NoisyProjection,
     RandomProjection,
-    cached_constant,
     distortion_probability,
     gaussian_projection,
     least_dimension,
-    projected_noise,
     spectral_constant,
     vocabulary_constant,
 )
-from dptext_spark.mechanisms import Projection
+from dptext_spark.mechanisms import Projection, projected
+from dptext_spark.mechanisms.projected import stretch_constant
 from dptext_spark.privatizer import Privatizer
+from dptext_spark.search.exact import ExactSearch
 from tests.helpers import worlds
+from tests.helpers.worlds import among
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -99,7 +102,7 @@ def test_noise_at_extreme_uniforms() -> None:
     uniforms = np.full((3, 55), 0.3)
     uniforms[:2] = [[2.0**-53], [1 - 2.0**-53]]
     with np.errstate(all="raise"):
-        noise = projected_noise(uniforms, 2.0)
+        noise = NoisyProjection(RandomProjection(gaussian_projection(0, 54, 300)), 2.0).noise(uniforms)
     assert noise.shape == (3, 54) and np.isfinite(noise).all()
 
 
@@ -257,24 +260,31 @@ def project() -> RandomProjection:
     return RandomProjection(gaussian_projection(0, 4, 10))
 
 
+def constant_of(embedding: Embedding, project: RandomProjection) -> float:
+    """The constant as a later run finds it: of a bundle that is opened anew."""
+    return stretch_constant(Embedding.open(embedding.path), project, "vocabulary")
+
+
 def forbid_computing(monkeypatch: pytest.MonkeyPatch) -> None:
     def computed(*args: object, **options: object) -> float:
         raise RuntimeError("computed again")
 
-    monkeypatch.setattr(projection, "vocabulary_constant", computed)
+    monkeypatch.setattr(projected, "vocabulary_constant", computed)
 
 
 def test_the_constant_is_computed_once(
     bundle: Embedding, project: RandomProjection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    constant = cached_constant(bundle, project)
+    constant = constant_of(bundle, project)
     assert constant == vocabulary_constant(bundle.vectors, project)
-    (file,) = (bundle.path / CACHE).iterdir()
-    assert file.name.startswith("projection-") and json.loads(file.read_bytes())["constant"] == constant
+    (file,) = (bundle.path / "parts").iterdir()
+    assert file.name.startswith("projection-") and json.loads(file.read_bytes())["values"] == {
+        "constant": constant
+    }
     forbid_computing(monkeypatch)
-    assert cached_constant(Embedding.open(bundle.path), project) == constant
+    assert constant_of(Embedding.open(bundle.path), project) == constant
     with pytest.raises(RuntimeError):  # another matrix
-        cached_constant(bundle, RandomProjection(gaussian_projection(1, 4, 10)))
+        constant_of(bundle, RandomProjection(gaussian_projection(1, 4, 10)))
 
 
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {
@@ -294,12 +304,12 @@ def test_a_damaged_constant_is_computed_again(
     bundle: Embedding, project: RandomProjection, damage: str
 ) -> None:
     """Rejects a Delta that a broken disk or a careless hand made smaller: noise would be too little."""
-    constant = cached_constant(bundle, project)
-    (file,) = (bundle.path / CACHE).iterdir()
+    constant = constant_of(bundle, project)
+    (file,) = (bundle.path / "parts").iterdir()
     whole = file.read_bytes()
     file.write_bytes(DAMAGES[damage](whole))
     assert file.read_bytes() != whole
-    assert cached_constant(bundle, project) == constant
+    assert constant_of(bundle, project) == constant
     assert file.read_bytes() == whole
 
 
@@ -308,15 +318,15 @@ def test_the_constant_of_another_bundle_is_not_taken(
 ) -> None:
     (tmp_path / "other").mkdir()
     other = worlds.build(tmp_path / "other", worlds.uneven(50, 10, seed=2))
-    constants = [cached_constant(e, project) for e in (bundle, other)]
-    first, second = (next((e.path / CACHE).iterdir()) for e in (bundle, other))
+    constants = [constant_of(e, project) for e in (bundle, other)]
+    first, second = (next((e.path / "parts").iterdir()) for e in (bundle, other))
     second.write_bytes(first.read_bytes())
-    assert constants[0] != constants[1] == cached_constant(other, project)
+    assert constants[0] != constants[1] == constant_of(other, project)
 
 
 def test_a_folder_that_cannot_be_written_to(bundle: Embedding, project: RandomProjection) -> None:
-    (bundle.path / CACHE).write_bytes(b"a file where the folder should be")
-    assert cached_constant(bundle, project) == vocabulary_constant(bundle.vectors, project)
+    (bundle.path / "parts").write_bytes(b"a file where the folder should be")
+    assert constant_of(bundle, project) == vocabulary_constant(bundle.vectors, project)
 
 
 # The mechanism
@@ -338,38 +348,34 @@ def test_impossible_parameters_are_refused(wrong: dict[str, Any]) -> None:
 
 def test_more_dimensions_than_the_embedding_has_are_refused(plane: Embedding) -> None:
     for configured in (Projection(epsilon=1.0), Projection(epsilon=1.0, dimension=3)):
-        for refused in (configured.prepared, configured.guarantee, lambda e, c=configured: c.bind(e, 2)):
+        for refused in (
+            configured.prepare,
+            configured.guarantee,
+            lambda e, c=configured: c.bind(e, among(2)),
+        ):
             with pytest.raises(ConfigError, match=r"more dimensions.*1 to 2 dimensions.*Give --dimension, 2"):
                 refused(plane)
-    assert Projection(epsilon=1.0, dimension=2).bind(plane, 2).projection.matrix.shape == (2, 2)
+    assert Projection(epsilon=1.0, dimension=2).bind(plane, among(2)).image.projection.matrix.shape == (2, 2)
 
 
 @pytest.mark.parametrize("sensitivity", ["vocabulary", "spectral", "paper"])
 def test_workers_are_told_the_constant(
     bundle: Embedding, sensitivity: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Also where the bundle's folder keeps nothing; rejects workers that each compute it for minutes."""
     configured = Projection(epsilon=2.0, dimension=4, sensitivity=sensitivity)
-    expected = configured.bind(bundle, 50).scale
-    prepared = configured.prepared(bundle)
-    assert prepared == configured.prepared(bundle)
-    for file in (bundle.path / CACHE).glob("*"):
-        file.unlink()
+    configured.prepare(bundle)
+    expected = configured.bind(bundle, among(50)).image.scale
+    shutil.rmtree(bundle.path / "parts", ignore_errors=True)
     forbid_computing(monkeypatch)
-    monkeypatch.setattr("dptext_spark.mechanisms.projected.spectral_constant", None)
-    sent = pickle.loads(pickle.dumps(prepared))
-    assert sent.bind(bundle, 50).scale == expected
-    assert sent == prepared and hash(sent) == hash(prepared) == hash(configured)
-    assert sent.law() == configured.law() and sent.model_dump() == configured.model_dump()
-    assert len(pickle.dumps(prepared)) < 1000
-
-
-def test_a_constant_serves_its_own_bundle_alone(bundle: Embedding, small: Embedding) -> None:
-    configured = Projection(epsilon=2.0, dimension=4)
-    assert configured.prepared(bundle).bind(small, 50).scale == configured.bind(small, 50).scale
+    monkeypatch.setattr(projected, "spectral_constant", None)
+    sent = Embedding.open(bundle.path).adopt(pickle.loads(pickle.dumps(bundle.parts)))
+    assert configured.bind(sent, among(50)).image.scale == expected
+    assert configured.bind(pickle.loads(pickle.dumps(bundle)), among(50)).image.scale == expected
 
 
 def test_the_noise_of_the_mechanism_does_not_hang_on_the_batch(large: Embedding) -> None:
-    bound = Projection(epsilon=3.0).bind(large, large.releasable)
+    bound = Projection(epsilon=3.0).bind(large, ExactSearch.over(large))
     words = np.arange(256)
     uniforms = rng().random((256, 55))
     whole = bound.points(words, uniforms.copy())
@@ -437,16 +443,19 @@ def test_the_loss_after_projecting_to_a_line(plane: Embedding, seed: int) -> Non
         Projection(epsilon=1.0, dimension=1, seed=seed, sensitivity=s)
         for s in ("vocabulary", "spectral", "paper")
     )
-    exact = by_words.bind(plane, 6).scale
+    exact = by_words.bind(plane, among(6)).image.scale
     for configured in (by_words, by_all, by_paper):
         pure = configured.guarantee(plane).epsilon
-        assert excess(plane, seed, configured.bind(plane, 6).scale * pure) <= 1e-12
+        assert excess(plane, seed, configured.bind(plane, among(6)).image.scale * pure) <= 1e-12
     largest = float(stretches(plane.vectors, gaussian_projection(seed, 1, 2)).max())
     assert exact == pytest.approx(largest, abs=1e-8)
 
 
 def test_too_small_a_constant_breaks_the_promise(plane: Embedding) -> None:
-    exact = {seed: Projection(epsilon=1.0, dimension=1, seed=seed).bind(plane, 6).scale for seed in range(8)}
+    exact = {
+        seed: Projection(epsilon=1.0, dimension=1, seed=seed).bind(plane, among(6)).image.scale
+        for seed in range(8)
+    }
     broken = {seed: excess(plane, seed, 0.97 * constant) for seed, constant in exact.items()}
     print(f"Delta 3 % too small exceeds the promise by {broken}")
     assert sum(value > 1e-3 for value in broken.values()) >= 4
@@ -461,7 +470,7 @@ def test_a_release_is_repeatable(small: Embedding) -> None:
         Privatizer(embedding=small, mechanism=m, noise=worlds.release(m, small))
         .sanitize(texts, pa.array([1, 2]), column="text")
         .values
-        for m in (configured, configured.prepared(small))
+        for m in (configured, configured)
     ]
     assert outputs[0].equals(outputs[1])
     first, second = outputs[0].to_pylist()

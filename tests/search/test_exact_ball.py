@@ -186,8 +186,8 @@ def test_an_edge_full_of_words_is_scanned_with_few_candidates() -> None:
 
 def test_a_bundle_of_the_ball_is_searched_in_place(ball: Embedding) -> None:
     search = HyperbolicNearest(
-        vectors=ball.vectors[:15], space=ball.lorentz_space[:15], time=ball.lorentz_time[:15]
+        vectors=ball.vectors[:15], space=ball.space.lorentz_space[:15], time=ball.space.lorentz_time[:15]
     )
     points = hard_ball_points(np.asarray(ball.vectors), 70)
-    assert np.shares_memory(search._scan(points).matrix, ball.lorentz_space)
+    assert np.shares_memory(search._scan(points).matrix, ball.space.lorentz_space)
     assert ball_faults(two(search), np.asarray(ball.vectors[:15]), points) == 0

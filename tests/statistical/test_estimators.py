@@ -22,7 +22,9 @@ from dptext_spark.calibration.estimators import EuclideanRayEstimator
 from dptext_spark.calibration.rays import NearestOnRays
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import Mechanism, mechanism
+from dptext_spark.search.exact import ExactSearch
 from tests.helpers import worlds
+from tests.helpers.worlds import among
 from tests.mechanisms.test_contract import cell_probabilities
 
 pytestmark = pytest.mark.statistical
@@ -58,13 +60,13 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Embedding:
 @cache
 def plain(world: Embedding, case: str) -> Transitions:
     with threadpool_limits(1):
-        return estimator(grid(case), world, release_words=world.releasable, runs=RUNS, seed=1, name="plain")(
+        return estimator(grid(case), world, search=ExactSearch.over(world), runs=RUNS, seed=1, name="plain")(
             WORDS, block=0
         )
 
 
 def shared(world: Embedding, case: str) -> EuclideanRayEstimator:
-    made = estimator(grid(case), world, release_words=world.releasable, runs=RUNS, seed=2)
+    made = estimator(grid(case), world, search=ExactSearch.over(world), runs=RUNS, seed=2)
     assert isinstance(made, EuclideanRayEstimator)
     return made
 
@@ -196,7 +198,7 @@ def test_words_stay_as_often_as_the_closed_form_says(line: Embedding, name: str)
     made = estimator(
         grid("laplace", epsilons),
         line,
-        release_words=5,
+        search=among(5),
         runs=runs,
         seed=3,
         name=name,  # type: ignore[arg-type]

@@ -19,6 +19,7 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import Exponential
 from dptext_spark.privatizer import Privatizer
 from tests.helpers import worlds
+from tests.helpers.worlds import among
 
 pytestmark = pytest.mark.statistical
 
@@ -45,7 +46,7 @@ def distances(world: Embedding) -> np.ndarray:
     """Distances (words, released), the ball's by the cosh formula."""
     points = world.vectors[:].astype(np.float64)
     squares = np.square(points[:, None] - points[None, :RELEASED]).sum(axis=2)
-    if world.geometry == "euclidean":
+    if world.space.geometry == "euclidean":
         return np.sqrt(squares)
     rims = 1 - np.square(points).sum(axis=1)
     return np.arccosh(1 + 2 * squares / np.outer(rims, rims[:RELEASED]))
@@ -129,7 +130,7 @@ def output_check(privatizer: Privatizer, truncate: float | None) -> float:
 
 
 def report(name: str, world: Embedding, truncate: float | None, value: float) -> None:
-    print(f"p-value of {name}, {world.geometry}, truncate {truncate}: {value:.3g}")
+    print(f"p-value of {name}, {world.space.geometry}, truncate {truncate}: {value:.3g}")
 
 
 def test_the_worlds_have_near_and_far_words(world: Embedding) -> None:
@@ -184,7 +185,7 @@ def test_the_two_uniforms_serve_one_word_each(world: Embedding) -> None:
     words = np.empty((2 * DRAWS, 2), dtype=np.uint64)
     noise.fill(words, noise.row_key(b"0", (b"content",)), 0)
     uniforms = (words >> np.uint64(12)) * 2.0**-52 + 2.0**-53
-    perturb = configured.bind(world, RELEASED)
+    perturb = configured.bind(world, among(RELEASED))
     value = pairs(perturb, uniforms)
     report("pairs of neighbours", world, 0.5, value)
     assert value > REAL

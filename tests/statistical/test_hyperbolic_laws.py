@@ -23,6 +23,7 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import noisy as additive
 from dptext_spark.mechanisms.hyperbolic import BallNoise, Hyperbolic, HyperbolicIcdm, HyperbolicNoise
 from dptext_spark.privatizer import Privatizer
+from dptext_spark.search.exact import ExactSearch
 from tests.helpers import worlds
 from tests.statistical.test_noise_laws import cosine_law, normal_scores, report, uniforms_of
 
@@ -111,9 +112,9 @@ Change = Callable[[HyperbolicNoise], HyperbolicNoise]
 def seen(kind: str, world: Embedding, epsilon: float, change: Change | None = None) -> Seen:
     """Draw noise around the world's four words in turn and look at it from them."""
     configured, n = KINDS[kind](epsilon=epsilon), world.dimension
-    width = configured.uniforms_per_word(n)
+    width = configured.uniforms_per_token(n)
     uniforms = uniforms_of(worlds.release(configured, world), width).reshape(-1, width)
-    bound = configured.bind(world, world.releasable)
+    bound = configured.bind(world, ExactSearch.over(world))
     bound = change(bound) if change else bound
     rows = np.tile(np.arange(len(NORMS)), ROWS * TOKENS // len(NORMS))
     distances, directions = seen_from(world.vectors[rows], bound.points(rows, uniforms[:, :-1]))

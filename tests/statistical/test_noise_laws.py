@@ -22,7 +22,9 @@ from dptext_spark.mechanisms import Laplace, Mahalanobis, Mechanism
 from dptext_spark.mechanisms.euclidean import EuclideanNoise
 from dptext_spark.noise import ReleaseNoise, to_uniform
 from dptext_spark.privatizer import Privatizer
+from dptext_spark.search.exact import ExactSearch
 from tests.helpers import worlds
+from tests.helpers.worlds import among
 
 pytestmark = pytest.mark.statistical
 
@@ -55,9 +57,9 @@ def uniforms_of(noise: ReleaseNoise, width: int, rows: int = ROWS, tokens: int =
 def real_noise(world: Embedding, weight: float, epsilon: float = EPSILON) -> np.ndarray:
     """Noise vectors (ROWS, TOKENS, n)."""
     configured = elliptical(weight, epsilon)
-    width = configured.uniforms_per_word(world.dimension)
+    width = configured.uniforms_per_token(world.dimension)
     uniforms = uniforms_of(worlds.release(configured, world), width).reshape(-1, width)
-    bound = configured.bind(world, world.releasable)
+    bound = configured.bind(world, ExactSearch.over(world))
     assert isinstance(bound, EuclideanNoise)
     return bound.noise(uniforms[:, :-1]).reshape(ROWS, TOKENS, world.dimension)
 
@@ -428,12 +430,12 @@ def combined(world: Embedding, law_without_epsilon: bool) -> float:
     epsilons, points = (5.0, 8.0), []
     for epsilon in epsilons:
         configured = Laplace(epsilon=epsilon)
-        law = dict(configured.law())
+        law = dict(configured.law(world.dimension))
         if law_without_epsilon:
             del law["epsilon"]
         noise = ReleaseNoise.of(worlds.KEY, salt="", law=law, fingerprint=world.fingerprint)
-        uniforms = uniforms_of(noise, configured.uniforms_per_word(world.dimension), rows=1)[0]
-        points.append(configured.bind(world, 2).points(np.arange(TOKENS), uniforms[:, :-1]))
+        uniforms = uniforms_of(noise, configured.uniforms_per_token(world.dimension), rows=1)[0]
+        points.append(configured.bind(world, among(2)).points(np.arange(TOKENS), uniforms[:, :-1]))
     (e1, e2), (y1, y2) = epsilons, points
     guess = (e1 * y1 - e2 * y2) / (e1 - e2)
     errors = np.linalg.norm(guess - world.vectors[:TOKENS], axis=1)

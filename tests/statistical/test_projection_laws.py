@@ -25,6 +25,7 @@ from dptext_spark.mechanisms.projected import ProjectedNoise
 from dptext_spark.noise import to_uniform
 from dptext_spark.privatizer import Privatizer
 from tests.helpers import worlds
+from tests.helpers.worlds import among
 
 pytestmark = pytest.mark.statistical
 
@@ -76,14 +77,14 @@ ROWS, TOKENS = 200, 100
 def real(large: Embedding) -> np.ndarray:
     """Noise (ROWS * TOKENS, 54) of a release: noisy points less the exact images of their words."""
     configured = Projection(epsilon=EPSILON)
-    width = configured.uniforms_per_word(300)
+    width = configured.uniforms_per_token(300)
     noise = worlds.release(configured, large).column("text", purpose="text word", words_per_position=width)
     words = np.empty((ROWS, TOKENS, width), dtype=np.uint64)
     for row in range(ROWS):
         noise.fill(words[row], noise.row_key(str(row).encode(), (b"content",)), 0)
     uniforms = to_uniform(words).reshape(-1, width)
     inputs = np.arange(len(uniforms)) % 700
-    points = configured.bind(large, 700).points(inputs, uniforms[:, :-1])
+    points = configured.bind(large, among(700)).points(inputs, uniforms[:, :-1])
     images = large.vectors[inputs].astype(np.float64) @ gaussian_projection(0, 54, 300).T
     difference: np.ndarray = points - images
     return difference

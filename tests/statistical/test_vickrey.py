@@ -17,6 +17,7 @@ from dptext_spark.mechanisms.euclidean import EuclideanNoise
 from dptext_spark.mechanisms.noisy import vickrey_probability
 from dptext_spark.privatizer import Privatizer
 from tests.helpers import worlds
+from tests.helpers.worlds import among
 
 pytestmark = pytest.mark.statistical
 
@@ -155,10 +156,11 @@ def test_the_choice_and_the_nearest_word_see_the_same_point(plane: Embedding) ->
         Mahalanobis(epsilon=EPSILON, **{"lambda": 0.5}, **choice)
         for choice in ({}, {"select": "vickrey", "t": 0.0}, {"select": "vickrey", "t": 1.0})
     )
-    assert near.law() == never_second.law() == always_second.law()
-    uniforms = np.random.default_rng(0).random((500, near.uniforms_per_word(2)))
+    assert near.law(2) == never_second.law(2) == always_second.law(2)
+    uniforms = np.random.default_rng(0).random((500, near.uniforms_per_token(2)))
     outputs = [
-        m.bind(plane, 6)(np.arange(500) % 6, uniforms.copy()) for m in (near, never_second, always_second)
+        m.bind(plane, among(6))(np.arange(500) % 6, uniforms.copy())
+        for m in (near, never_second, always_second)
     ]
     np.testing.assert_array_equal(outputs[0], outputs[1])
     assert not (outputs[0] == outputs[2]).any()

@@ -19,11 +19,14 @@ from threadpoolctl import threadpool_limits
 from dptext_spark.config import vectors_options
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import BundleError, ConfigError, InputError
+from dptext_spark.geometry.projection import NoisyProjection
 from dptext_spark.noise import ReleaseNoise
 from dptext_spark.options import VectorsOptions
 from dptext_spark.text.tokens import tokenize
+from dptext_spark.vectors import projected_vectors
 from dptext_spark.vectors import release as vectors
-from dptext_spark.vectors.release import VectorMechanism, VectorParameters, VectorPrivatizer
+from dptext_spark.vectors.projected_vectors import ProjectedVectors, VectorNoise
+from dptext_spark.vectors.release import VectorPrivatizer
 from tests.helpers import worlds
 from tests.helpers.worlds import KEY
 
@@ -31,14 +34,14 @@ REAL = 1e-4  # false-alarm rate of one check of the real noise, over keys
 MUTANT = 1e-6  # a wrong implementation must be at most this likely to be right
 
 
-def mechanism(length: int = 300, **parameters: Any) -> VectorMechanism:
-    return VectorMechanism.of(VectorParameters(**{"epsilon": 10.0} | parameters), length)
+def mechanism(length: int = 300, **parameters: Any) -> VectorNoise:
+    return ProjectedVectors(**{"epsilon": 10.0} | parameters).of_length(length)
 
 
-def privatizer(used: VectorMechanism, embedding: Embedding | None = None, **law: Any) -> VectorPrivatizer:
+def privatizer(used: VectorNoise, embedding: Embedding | None = None, **law: Any) -> VectorPrivatizer:
     """A release under the fixed key."""
     fingerprint = embedding.fingerprint if embedding else ""
-    noise = ReleaseNoise.of(KEY, salt="", law=used.law() | law, fingerprint=fingerprint)
+    noise = ReleaseNoise.of(KEY, salt="", law={**used.law(), **law}, fingerprint=fingerprint)
     return VectorPrivatizer(mechanism=used, noise=noise, embedding=embedding)
 
 
@@ -86,7 +89,7 @@ def test_a_dimension_that_does_not_suit_the_vectors(length: int, parameters: dic
 def test_the_papers_constant_holds_for_a_fixed_pair_but_for_delta(beta: float, delta: float) -> None:
     """The tail of m |Phi z|^2, chi-square of m degrees, by scipy.stats; Proposition 5 alone is vague."""
     length = 3000
-    least = vectors._least_dimension(VectorParameters(epsilon=1.0, beta=beta, delta=delta), length)
+    least = projected_vectors._least_dimension(ProjectedVectors(epsilon=1.0, beta=beta, delta=delta), length)
     assert stats.chi2(least).sf(least * (1 + beta) ** 2) <= delta
 
 
@@ -94,9 +97,11 @@ def test_the_guarantee_holds_for_the_worst_pair_and_not_with_the_papers_constant
     """Log-ratios of the noise densities along the direction that Phi stretches most."""
     for sensitivity, holds in (("spectral", True), ("paper", False)):
         used = mechanism(300, sensitivity=sensitivity)
-        worst = np.linalg.svd(used.matrix())[2][0]
-        points = np.linspace(-3, 3, 61)[:, None] * (used.matrix() @ worst)
-        ratios = np.linalg.norm(points - used.matrix() @ worst, axis=1) - np.linalg.norm(points, axis=1)
+        worst = np.linalg.svd(used.projection.matrix)[2][0]
+        points = np.linspace(-3, 3, 61)[:, None] * (used.projection.matrix @ worst)
+        ratios = np.linalg.norm(points - used.projection.matrix @ worst, axis=1) - np.linalg.norm(
+            points, axis=1
+        )
         loss = np.abs(ratios).max() / used.scale
         allowed = used.guarantee().loss(1.0)
         assert (loss <= allowed) == holds
@@ -159,8 +164,8 @@ def test_the_grid_is_fine_against_the_noise_and_exact_in_float32(epsilon: float)
 
 def test_rounding_to_the_grid() -> None:
     values = np.array([-0.1, -0.0, 0.3, 0.375, -7.99])
-    np.testing.assert_array_equal(vectors.on_grid(values, 0.25), [0.0, 0.0, 0.25, 0.5, -8.0])
-    assert not np.signbit(vectors.on_grid(np.array([-0.1, -0.0]), 0.25)).any()
+    np.testing.assert_array_equal(projected_vectors.on_grid(values, 0.25), [0.0, 0.0, 0.25, 0.5, -8.0])
+    assert not np.signbit(projected_vectors.on_grid(np.array([-0.1, -0.0]), 0.25)).any()
 
 
 # Options
@@ -172,7 +177,7 @@ GOOD: dict[str, Any] = {"input": "in", "output": "out/", "epsilon": 5.0, "vector
 def test_good_options() -> None:
     options = vectors_options(GOOD | {"seed": 3, "salt": None})
     assert isinstance(options, VectorsOptions)
-    assert options.parameters == VectorParameters(epsilon=5.0, seed=3)
+    assert options.mechanism == ProjectedVectors(epsilon=5.0, seed=3)
     assert (options.projection_path, options.report_path) == ("out.projection.json", "out.report.json")
     kept = vectors_options(GOOD | {"key-file": "/secret/place"}).to_json()
     assert (kept["epsilon"], kept["sensitivity"], kept["key"]) == (5.0, "spectral", "file")
@@ -226,7 +231,7 @@ def test_all_faults_of_the_options_come_at_once() -> None:
 
 def test_parameters_cannot_be_made_wrong_in_python_either() -> None:
     with pytest.raises(ValidationError, match="bounds neither"):
-        VectorParameters(epsilon=1.0, sensitivity="vocabulary")  # type: ignore[arg-type]
+        ProjectedVectors(epsilon=1.0, sensitivity="vocabulary")  # type: ignore[arg-type]
 
 
 # Vectors: what a row becomes
@@ -349,7 +354,7 @@ def test_extreme_numbers_raise_no_floating_point_fault(epsilon: float) -> None:
         rows = np.full((len(uniforms), 5), size)
         with np.errstate(all="raise"):
             vectors._check_lengths(rows, used.longest, "v")
-            released = used.bind()(rows, uniforms.copy())
+            released = used(rows, uniforms.copy())
         assert representable(released, used.grid)
 
 
@@ -370,7 +375,7 @@ def test_a_text_is_the_average_of_its_known_words(small: Embedding) -> None:
             continue
         rows = [names[word.lower()] for word in tokenize(text) if word.lower() in names]
         average = small.vectors[rows].astype(np.float64).mean(axis=0) if rows else np.zeros(50)
-        assert np.linalg.norm(np.array(got) - used.matrix() @ average) < 200 * used.scale
+        assert np.linalg.norm(np.array(got) - used.projection.matrix @ average) < 200 * used.scale
     counts = result.counts
     assert counts.known.tolist() == [1, 2, 3, 0, 0, 0, 5000]
     assert counts.unknown.tolist() == [0, 0, 1, 0, 0, 2, 0]
@@ -430,9 +435,9 @@ def test_released_numbers_are_multiples_of_the_grid(
     grid = release.mechanism.grid
     assert representable(np.array(run(release, values)), grid)
     with monkeypatch.context() as patch:
-        patch.setattr(vectors, "on_grid", lambda values, grid: values)
+        patch.setattr(projected_vectors, "on_grid", lambda values, grid: values)
         assert not representable(np.array(run(privatizer(mechanism()), values)), grid)
-    monkeypatch.setattr(vectors, "_GRID_STEPS", 2**26)
+    monkeypatch.setattr(projected_vectors, "_GRID_STEPS", 2**26)
     finer, zeros = mechanism(), lists(np.zeros((200, 300)))
     assert not representable(np.array(run(privatizer(finer), zeros)), finer.grid)
 
@@ -448,16 +453,16 @@ def one_thread() -> Iterator[None]:
         yield
 
 
-def noise_of(used: VectorMechanism) -> np.ndarray:
+def noise_of(used: VectorNoise) -> np.ndarray:
     """Released vectors less Phi x, over 20,000 rows; x is long against the noise."""
     rows = random_vectors(ROWS, 300) * 10
     released = np.array(run(privatizer(used), lists(rows)))
     return released - rows.astype(np.float64) @ np.array(used.to_json()["matrix"]).T
 
 
-def radius(noise: np.ndarray, used: VectorMechanism) -> float:
+def radius(noise: np.ndarray, used: VectorNoise) -> float:
     """Kolmogorov-Smirnov: |kappa| ~ Gamma(m, Delta / epsilon), with Delta by numpy's singular values."""
-    largest = np.linalg.norm(used.matrix(), ord=2)
+    largest = np.linalg.norm(used.projection.matrix, ord=2)
     law = stats.gamma(54, scale=(largest if used.parameters.sensitivity == "spectral" else 1.9) / 10.0)
     return float(stats.kstest(np.linalg.norm(noise, axis=1), law.cdf).pvalue)
 
@@ -475,7 +480,7 @@ def neighbours(noise: np.ndarray) -> float:
     return float(stats.kstest((1 + cosines) / 2, stats.beta(26.5, 26.5).cdf).pvalue)
 
 
-def p_value(used: VectorMechanism) -> float:
+def p_value(used: VectorNoise) -> float:
     noise = noise_of(used)
     return min(1.0, 3 * min(radius(noise, used), coordinate(noise), neighbours(noise)))
 
@@ -505,21 +510,29 @@ def one_uniform(uniforms: np.ndarray, scale: float) -> np.ndarray:
     return radii * np.full(54, 1 / math.sqrt(54))
 
 
-MUTANTS: dict[str, Callable[[VectorMechanism], Noise]] = {
-    "Delta forgotten": lambda used: lambda u, scale: REAL_NOISE(u, scale / used.sensitivity),
-    "epsilon doubled": lambda used: lambda u, scale: REAL_NOISE(u, scale / 2),
-    "Delta 3 % too small": lambda used: lambda u, scale: REAL_NOISE(u, scale * 0.97),
+MUTANTS: dict[str, Callable[[VectorNoise], Noise]] = {
+    "Delta forgotten": lambda used: lambda u, scale: used_noise(used, u, scale / used.sensitivity),
+    "epsilon doubled": lambda used: lambda u, scale: used_noise(used, u, scale / 2),
+    "Delta 3 % too small": lambda used: lambda u, scale: used_noise(used, u, scale * 0.97),
     "Laplace in each coordinate": lambda used: per_coordinate,
     "one direction": lambda used: one_uniform,
 }
-REAL_NOISE = vectors.projected_noise
+
+
+def used_noise(used: VectorNoise, uniforms: np.ndarray, scale: float) -> np.ndarray:
+    """The real noise of another scale."""
+    return REAL_NOISE(NoisyProjection(used.projection, scale), uniforms)
+
+
+REAL_NOISE = NoisyProjection.noise
 
 
 @pytest.mark.statistical
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_wrong_noise_is_rejected(one_thread: None, mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     used = mechanism()
-    monkeypatch.setattr(vectors, "projected_noise", MUTANTS[mutant](used))
+    wrong = MUTANTS[mutant](used)
+    monkeypatch.setattr(NoisyProjection, "noise", lambda self, uniforms: wrong(uniforms, self.scale))
     value = p_value(used)
     tell(f"mutant {mutant}, vectors", value)
     assert value < MUTANT
@@ -551,6 +564,6 @@ def test_two_releases_cannot_be_combined_into_the_input() -> None:
             for used in (mechanism(epsilon=5.0), mechanism(epsilon=8.0))
         )
         guess = (5.0 * one - 8.0 * two) / (5.0 - 8.0)
-        errors.append(np.abs(guess - rows @ mechanism().matrix().T).max() / np.abs(rows).mean())
+        errors.append(np.abs(guess - rows @ mechanism().projection.matrix.T).max() / np.abs(rows).mean())
     same, apart = errors
     assert same < 0.1 < 1.0 < apart

@@ -27,11 +27,13 @@ from dptext_spark.config import calibrate_options
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Mechanism, mechanism
+from dptext_spark.search.exact import ExactSearch
 from dptext_spark.spark import run_calibrate
 from dptext_spark.spark.jobs import calibrate
 from dptext_spark.spark.table.storage import Storage
 from tests.helpers import worlds
 from tests.helpers.tables import ROOT, run_table, spark_environment, write_table
+from tests.helpers.worlds import among
 
 # The shared session is the one that the jobs find.
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -74,7 +76,7 @@ def transitions(
     mechanisms: list[Mechanism], embedding: Embedding, words: int, runs: int = RUNS
 ) -> Transitions:
     """What the package itself finds for as many words, dealt out to 16 blocks."""
-    estimate = estimator(mechanisms, embedding, release_words=embedding.releasable, runs=runs)
+    estimate = estimator(mechanisms, embedding, search=ExactSearch.over(embedding), runs=runs)
     blocks = [np.arange(b, words, 16) * len(embedding.words) // words for b in range(16)]
     return Transitions.concat(estimate(block, block=number) for number, block in enumerate(blocks))
 
@@ -387,7 +389,7 @@ def test_an_exact_law_is_compared_with_a_measured_one(ring: Embedding, laplace: 
     (found,) = facts["target"]
     assert found["bound"] == found["measured"] <= 0.3
     exact = [
-        estimator([mechanism("exponential", epsilon=e)], ring, release_words=64, runs=1)(
+        estimator([mechanism("exponential", epsilon=e)], ring, search=among(64), runs=1)(
             np.arange(64), block=0
         )
         for e in (found["epsilon"], found["missed"])

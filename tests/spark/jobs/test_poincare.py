@@ -173,7 +173,7 @@ def test_the_configuration_file_runs_as_it_stands(
     assert result.exit_code == 0, result.output
     bundle = Embedding.open(output)
     report = json.loads((tmp_path / "mammals.report.json").read_text())
-    assert (bundle.geometry, bundle.dimension, bundle.vectors.dtype) == ("poincare", 5, np.float64)
+    assert (bundle.space.geometry, bundle.dimension, bundle.vectors.dtype) == ("poincare", 5, np.float64)
     assert report["fingerprint"] == bundle.fingerprint
     assert report["words"] == len(bundle.words) == 1154
     assert report["cycles"] == {"groups": 0, "words": 0, "pairs": 0}

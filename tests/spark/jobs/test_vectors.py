@@ -24,7 +24,8 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.noise import ReleaseNoise
 from dptext_spark.spark import run_vectors
 from dptext_spark.text.tokens import tokenize
-from dptext_spark.vectors.release import VectorMechanism, VectorParameters, VectorPrivatizer
+from dptext_spark.vectors.projected_vectors import ProjectedVectors
+from dptext_spark.vectors.release import VectorPrivatizer
 from tests.helpers.tables import hashes, rows_of, spark_settings, write_table
 from tests.helpers.worlds import KEY
 
@@ -173,7 +174,7 @@ def test_each_column_is_what_the_privatizer_gives_without_spark(
     kinds = {field.name: field.type for field in pq.read_schema(next((tmp_path / "out").glob("part-*")))}
     assert (kinds["narrow"], kinds["wide"], kinds["text"]) == (FLOATS, DOUBLES, FLOATS)
     for column, length, embedding in (("narrow", 12, None), ("wide", 12, None), ("text", 2, ring)):
-        used = VectorMechanism.of(VectorParameters(epsilon=10.0, seed=7), length)
+        used = ProjectedVectors(epsilon=10.0, seed=7).of_length(length)
         fingerprint = embedding.fingerprint if embedding else ""
         noise = ReleaseNoise.of(KEY, salt="s", law=used.law(), fingerprint=fingerprint)
         private = VectorPrivatizer(mechanism=used, noise=noise, embedding=embedding)

@@ -33,14 +33,16 @@ VECTORS: Final = "vectors --input tables/vectors --key-file key --id id"
 COMMANDS: Final = f"""
 embedding demo.txt.gz --output glove
 embedding demo.txt.gz --output unit --normalize unit --limit 3000 --release-words 500
-poincare --pairs mammals.tsv.gz --min-links 0 --epochs 12 --dimension 3 --max-radius 3 --transitive-closure --output ball
+poincare --pairs mammals.tsv.gz --min-links 0 --epochs 12 --dimension 3 --max-radius 3 \
+--transitive-closure --output ball
 
 {WORDS} --mechanism laplace --epsilon 8 --output out/laplace
 {WORDS} --mechanism laplace --epsilon 8 --select vickrey --t 0.4 --output out/vickrey
 {WORDS} --mechanism laplace --epsilon 8 --release-words 900 --output out/release-words
 {WORDS} --mechanism mahalanobis --lambda 0.5 --epsilon 8 --output out/mahalanobis
 {WORDS} --mechanism projection --epsilon 8 --output out/projection
-{WORDS} --mechanism projection --epsilon 8 --beta 0.8 --sensitivity spectral --seed 3 --output out/projection-spectral
+{WORDS} --mechanism projection --epsilon 8 --beta 0.8 --sensitivity spectral --dimension 20 --seed 3 \
+--output out/projection-spectral
 {WORDS} --mechanism projection --epsilon 8 --sensitivity paper --dimension 20 --output out/projection-paper
 {WORDS} --mechanism exponential --epsilon 8 --output out/exponential
 {WORDS} --mechanism exponential --epsilon 8 --truncate 3.5 --release-words 4000 --output out/truncated
@@ -54,48 +56,63 @@ poincare --pairs mammals.tsv.gz --min-links 0 --epochs 12 --dimension 3 --max-ra
 {WORDS} --mechanism laplace --epsilon 8 --dry-run --output out/dry-run
 {WORDS} --mechanism laplace --epsilon 9 --overwrite --output out/laplace
 privatize {TABLE} --tokens tokens --mechanism laplace --epsilon 8 --keep id --output out/tokens
-privatize {TABLE} --text turns[].text --text text --keep turns[].who --mechanism laplace --epsilon 8 --output out/nested
-privatize --input tables/days --key-file key --embedding glove --text text --keep dt --mechanism laplace --epsilon 8 \
---incremental out/checkpoint --output out/incremental
+privatize {TABLE} --text turns[].text --text text --keep turns[].who --mechanism laplace --epsilon 8 \
+--output out/nested
+privatize --input tables/days --key-file key --embedding glove --text text --keep dt --mechanism laplace \
+--epsilon 8 --incremental out/checkpoint --output out/incremental
 privatize {BALL_TABLE} --mechanism hyperbolic --epsilon 12 --output out/hyperbolic
 privatize {BALL_TABLE} --mechanism hyperbolic-icdm --epsilon 12 --select vickrey --t 0.5 --output out/icdm
 privatize {BALL_TABLE} --mechanism exponential --epsilon 9 --output out/exponential-ball
 
-vectors --input tables/queries --key-file key --embedding glove --text text --epsilon 30 --id id --keep id --output out/texts
+vectors --input tables/queries --key-file key --embedding glove --text text --epsilon 30 --id id --keep id \
+--output out/texts
 {VECTORS} --vector vector --vector wide --epsilon 30 --keep id --output out/vectors
-{VECTORS} --vector wide --epsilon 30 --sensitivity paper --beta 0.9 --seed 2 --keep id --output out/vectors-paper
+{VECTORS} --vector wide --epsilon 30 --sensitivity paper --beta 0.9 --seed 2 --keep id --output \
+out/vectors-paper
 {VECTORS} --vector vector --epsilon 30 --dimension 2 --keep id --dry-run --output out/vectors-dry
 
-{CALIBRATE} --embedding glove --mechanism laplace --epsilon 5 10 20 --target "p95(n_w) <= 0.5" --example london \
---transitions --output out/calibration
+{CALIBRATE} --embedding glove --mechanism laplace --epsilon 5 10 20 --target "p95(n_w) <= 0.5" --example \
+london --transitions --output out/calibration
 {CALIBRATE} --embedding glove --mechanism mahalanobis --lambda 0 0.5 --epsilon 5 10 --release-words 4000 \
 --compare out/calibration --output out/calibration-lambda
-{CALIBRATE} --embedding glove --mechanism exponential --epsilon 5 10 --truncate 4 --words 20 --output out/calibration-exact
-{CALIBRATE} --embedding glove --mechanism laplace --select vickrey --t 0.3 --epsilon 10 --estimator plain --words 20 \
---output out/calibration-plain
-{CALIBRATE} --embedding ball --mechanism hyperbolic --epsilon 6 9 --target "mean(n_w) <= 0.5" --output out/calibration-ball
+{CALIBRATE} --embedding glove --mechanism exponential --epsilon 5 10 --truncate 4 --words 20 --output \
+out/calibration-exact
+{CALIBRATE} --embedding glove --mechanism laplace --select vickrey --t 0.3 --epsilon 10 --estimator plain \
+--words 20 --output out/calibration-plain
+{CALIBRATE} --embedding ball --mechanism hyperbolic --epsilon 6 9 --target "mean(n_w) <= 0.5" --output \
+out/calibration-ball
 {WORDS} --mechanism laplace --epsilon 10 --calibration out/calibration --output out/calibrated
 
 audit --embedding glove --mechanism laplace --epsilon 5 --runs 4000 --report out/audit-laplace.json
-audit --mechanism mahalanobis --lambda 0.5 --epsilon 2 --runs 4000 --world line --world star --report out/audit-world.json
-audit --mechanism projection --epsilon 2 --dimension 1 --runs 4000 --world line --report out/audit-projection.json
+audit --mechanism mahalanobis --lambda 0.5 --epsilon 2 --runs 4000 --world line --world star --report \
+out/audit-world.json
+audit --mechanism projection --epsilon 2 --dimension 1 --runs 4000 --world line --report \
+out/audit-projection.json
 audit --embedding ball --mechanism hyperbolic --epsilon 4 --runs 4000 --report out/audit-ball.json
-audit --mechanism exponential --epsilon 3 --truncate 2 --runs 4000 --world clusters --report out/audit-exponential.json
+audit --mechanism exponential --epsilon 3 --truncate 2 --runs 4000 --world clusters --report \
+out/audit-exponential.json
 
 privatize --mechanism laplace --lambda 0.5 --epsilon -1 --oov lose
-privatize --input tables/none --output out/none --embedding glove --mechanism laplace --epsilon 8 --text text
-privatize --input tables/queries --output out/none --embedding glove --mechanism laplace --epsilon 8 --text absent --keep gone
-privatize --input tables/queries --output out/none --embedding glove --mechanism hyperbolic --epsilon 8 --text text
-privatize --input tables/queries --output out/none --embedding nowhere --mechanism gauss --epsilon 8 --text id
+privatize --input tables/none --output out/none --embedding glove --mechanism laplace --epsilon 8 --text \
+text
+privatize --input tables/queries --output out/none --embedding glove --mechanism laplace --epsilon 8 \
+--text absent --keep gone
+privatize --input tables/queries --output out/none --embedding glove --mechanism hyperbolic --epsilon 8 \
+--text text
+privatize --input tables/queries --output out/none --embedding nowhere --mechanism gauss --epsilon 8 \
+--text id
 {WORDS} --mechanism laplace --epsilon 8 --protect some --release-words 9000 --output out/none
 {WORDS} --mechanism laplace --epsilon 8 --incremental out/other --overwrite --output out/none
 {WORDS} --mechanism laplace --epsilon nan --select vickrey --output out/none
 {WORDS} --config wrong.toml --output out/none
 {WORDS} --config unknown.toml --output out/none
-vectors --input tables/vectors --output out/none --vector wide --epsilon 5 --sensitivity vocabulary --text text
+vectors --input tables/vectors --output out/none --vector wide --epsilon 5 --sensitivity vocabulary --text \
+text
 vectors --input tables/vectors --output out/none --vector wide --epsilon 5 --dimension 900
-calibrate --embedding glove --mechanism laplace --epsilon 5 0 --output out/none --words 1 --target "p95(n_w) >= 2"
-calibrate --embedding glove --mechanism exponential --epsilon 5 --output out/none --estimator shared-ray --example zzyzx
+calibrate --embedding glove --mechanism laplace --epsilon 5 0 --output out/none --words 1 --target \
+"p95(n_w) >= 2"
+calibrate --embedding glove --mechanism exponential --epsilon 5 --output out/none --estimator shared-ray \
+--example zzyzx
 audit --mechanism laplace --epsilon 5 --world moon
 audit --mechanism laplace --epsilon 5
 embedding demo.txt.gz --output unit2 --normalize half --geometry round --format new
@@ -175,7 +192,8 @@ def main() -> None:
         fault = (
             "" if done.exception is None or isinstance(done.exception, SystemExit) else repr(done.exception)
         )
-        said = f"$ dptext {' '.join(arguments)}\n{done.stdout}\n{done.stderr}\nexit code {done.exit_code} {fault}\n"
+        ended = f"exit code {done.exit_code} {fault}"
+        said = f"$ dptext {' '.join(arguments)}\n{done.stdout}\n{done.stderr}\n{ended}\n"
         Path("printed", f"{name}.txt").write_text(said, encoding="utf-8")
         click.echo(f"{done.exit_code} {' '.join(arguments)[:150]}")
 

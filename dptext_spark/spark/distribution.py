@@ -75,7 +75,9 @@ class BundleFiles:
             return self._expect(Embedding.open(Path(self.path))).adopt(self.parts)
         place = self._place()
         try:
-            return self._expect(Embedding.open(place)).adopt(self.parts)
+            embedding = self._expect(Embedding.open(place)).adopt(self.parts)
+            self._check_parts(place)
+            return embedding
         except BundleError as error:
             raise BundleError(
                 f"This host's copy of the embedding bundle, {place}, is damaged",
@@ -135,7 +137,6 @@ class BundleFiles:
             for name in (name for part in self.parts for name in part.files):
                 if not (place / name).exists():
                     self._receive(name, place)
-            self._check_parts(place)
         return place
 
     def _receive(self, name: str, folder: Path) -> None:

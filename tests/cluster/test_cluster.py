@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import signal
 import subprocess
@@ -21,6 +22,8 @@ from pyspark.sql import SparkSession
 
 from dptext_spark import Embedding, Laplace, privatize
 from dptext_spark.cli import main
+from dptext_spark.embedding.parts import Part
+from dptext_spark.embedding.sealing import file_sha256
 from dptext_spark.errors import BundleError
 from dptext_spark.spark import distribution
 from dptext_spark.spark.distribution import BundleFiles
@@ -108,6 +111,29 @@ def test_a_bundle_altered_on_its_way_is_not_placed_for_later_runs(
     assert [path.name for path in place_of(sent, tmp_path).parent.iterdir()] == [f"{sent.fingerprint}.lock"]
     file.write_bytes(content)
     assert sent.open().fingerprint == ring.fingerprint
+
+
+def test_parts_of_a_bundle_reach_a_host_that_has_the_bundle_already(
+    ring: Embedding, sent: BundleFiles, tmp_path: Path
+) -> None:
+    """Rejects workers that find no index, or one that was altered on its way or on the host."""
+    sent.open()
+    made = tmp_path / "made"
+    made.write_bytes(b"lists")
+    part = Part.of("index", ring.fingerprint, {"lists": 1}, {"lists.npy": file_sha256(made)})
+    (name,) = part.files
+    received = Path(distribution.pyspark.SparkFiles.get(distribution._sent_name(ring.fingerprint, name)))
+    received.write_bytes(made.read_bytes())
+    with_part = dataclasses.replace(sent, files=(*sent.files, name), parts=(part,))
+    opened = with_part.open()
+    assert opened.part("index") == part
+    assert part.path(opened.path, "lists.npy").read_bytes() == b"lists"
+    assert part.path(opened.path, "lists.npy").samefile(received)
+    received.unlink()
+    part.path(opened.path, "lists.npy").write_bytes(b"lusts")
+    with pytest.raises(BundleError, match="is damaged.*index"):
+        with_part.open()
+    assert sent.open().parts == ()
 
 
 def test_another_bundle_under_the_same_name_is_refused(
@@ -300,7 +326,8 @@ def test_a_killed_python_worker_changes_nothing(spark: SparkSession, ring: Embed
     held = str(gate)
 
     def hold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import os
+        import dataclasses
+import os
         import time
 
         for number, batch in enumerate(batches):

@@ -213,7 +213,10 @@ def test_identical_input_gives_identical_bytes(tmp_path: Path) -> None:
 def test_the_number_of_threads_does_not_change_a_byte(tmp_path: Path) -> None:
     np.save(tmp_path / "vectors.npy", vectors_of(4000, 300))
     (tmp_path / "vocab.txt").write_text("".join(f"w{i}\n" for i in range(4000)))
-    code = "import sys; from dptext_spark.embedding.build import build_embedding as b; b(sys.argv[1], sys.argv[2])"
+    code = (
+        "import sys; from dptext_spark.embedding.build import build_embedding; "
+        "build_embedding(sys.argv[1], sys.argv[2])"
+    )
     contents = []
     for threads in "12":
         output = tmp_path / f"threads{threads}"

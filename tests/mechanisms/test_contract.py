@@ -212,9 +212,7 @@ def test_the_most_noise_is_finite(name: str, parameters: dict[str, Any], world: 
     uniforms[:2] = [[2.0**-53], [1 - 2.0**-53]]
     uniforms[2::2, 0], uniforms[3::2, 0] = 2.0**-53, 1 - 2.0**-53
     with np.errstate(all="raise"):
-        outputs = configured.bind(world, ExactSearch.over(world))(
-            np.arange(400) % len(world.words), uniforms
-        )
+        outputs = configured.bind(world, ExactSearch.over(world))(np.arange(400) % len(world.words), uniforms)
     assert outputs.min() >= 0 and outputs.max() < world.releasable
 
 
@@ -271,9 +269,7 @@ def test_lambda_zero_is_laplace(small: Embedding) -> None:
 @pytest.mark.parametrize("weight", [0.0, 0.5, 1.0])
 def test_the_batch_does_not_change_a_bit_of_the_noise(large: Embedding, weight: float) -> None:
     """Rejects `noise @ root` by BLAS, whose sums follow the shape of the batch and the threads."""
-    bound = Mahalanobis(epsilon=3.0, **{"lambda": weight}).bind(
-        large, ExactSearch.over(large)
-    )
+    bound = Mahalanobis(epsilon=3.0, **{"lambda": weight}).bind(large, ExactSearch.over(large))
     uniforms = np.random.default_rng(0).random((512, 301))
     whole = bound.noise(uniforms.copy())
     single = np.concatenate([bound.noise(uniforms[i : i + 1].copy()) for i in range(0, 512)])

@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,8 @@ from dptext_spark.mechanisms.hyperbolic import HyperbolicNoise
 from dptext_spark.noise import ColumnNoise
 from dptext_spark.options import WORLDS
 from dptext_spark.privatizer import Privatizer
+from dptext_spark.search.exact import ExactSearch
+from dptext_spark.search.nearest import Search
 from dptext_spark.text.policies import TextPolicy
 from tests.helpers import worlds
 
@@ -235,8 +238,8 @@ def mutant(parent: type[Any], change: Callable[[Any], Any]) -> type[Any]:
     """A mechanism with its parent's claim, whose bound form is changed."""
 
     class Mutant(parent):  # type: ignore[misc]
-        def bind(self, embedding: Embedding, release_words: int) -> Any:
-            return change(parent.bind(self, embedding, release_words))
+        def bind(self, embedding: Embedding, search: Search) -> Any:
+            return change(parent.bind(self, embedding, search))
 
     return Mutant
 
@@ -334,13 +337,13 @@ def test_an_unknown_word_that_passes_is_a_leak(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_word_that_may_not_be_released_is_a_leak(small: Embedding, monkeypatch: pytest.MonkeyPatch) -> None:
-    def all_words(embedding: Embedding, release_words: int | None) -> int:
-        return len(embedding.words)
+    def all_words(embedding: Embedding) -> ExactSearch:
+        return ExactSearch(release_words=len(embedding.words))
 
     arguments = ("--embedding", small.path, "--runs", 1000)
     options = {"mechanism": "laplace", "epsilon": 2.0, "world": ("bundle",), "runs": 1000}
     assert not run_audit(audit_options({**options, "embedding": small.path})).witnesses
-    monkeypatch.setattr(privatizer, "check_release_words", all_words)
+    monkeypatch.setattr(privatizer, "ExactSearch", SimpleNamespace(over=all_words))
     (witness,) = run_audit(audit_options({**options, "embedding": small.path})).witnesses
     assert witness.kind == "leak"
     assert shlex.join(map(str, arguments[:2])) in witness.command

@@ -389,7 +389,7 @@ def test_impossible_estimations_are_refused(small: Embedding) -> None:
             make(small, mechanisms, 1)
     for numbers in ({"runs": 0}, {"runs": 1, "seed": -1}, {"runs": 1, "seed": 2**63}):
         with pytest.raises(ConfigError, match="runs or the seed"):
-            estimator(grid("laplace", (1.0,)), small, release_words=200, **numbers)
+            estimator(grid("laplace", (1.0,)), small, search=among(200), **numbers)
 
 
 @pytest.mark.parametrize("parameters", [{}, {"truncate": 0.5}])

@@ -131,7 +131,7 @@ def test_parts_of_a_bundle_reach_a_host_that_has_the_bundle_already(
     assert part.path(opened.path, "lists.npy").samefile(received)
     received.unlink()
     part.path(opened.path, "lists.npy").write_bytes(b"lusts")
-    with pytest.raises(BundleError, match="is damaged.*index"):
+    with pytest.raises(BundleError, match=r"is damaged.*index"):
         with_part.open()
     assert sent.open().parts == ()
 
@@ -326,8 +326,7 @@ def test_a_killed_python_worker_changes_nothing(spark: SparkSession, ring: Embed
     held = str(gate)
 
     def hold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import dataclasses
-import os
+        import os
         import time
 
         for number, batch in enumerate(batches):

@@ -33,7 +33,7 @@ PARAMETERS: dict[str, list[dict[str, Any]]] = {
     "hyperbolic-icdm": [{}, VICKREY],
     "laplace": [{}, VICKREY],
     "mahalanobis": [{"lambda": 0.0}, {"lambda": 0.3}, {"lambda": 1.0}, {"lambda": 0.3, **VICKREY}],
-    "vectors": [{"dimension": 20}, {"beta": 0.9, "dimension": 46, "sensitivity": "paper", "seed": 3}],
+    "vectors": [{"dimension": 20}, {"sensitivity": "paper", "seed": 3}],
     "projection": [
         {"dimension": 20},
         {"dimension": 20, "sensitivity": "vocabulary", **VICKREY},

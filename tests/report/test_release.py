@@ -15,6 +15,7 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.report import facts
 from dptext_spark.report.release import ColumnCounts, Report
 from dptext_spark.text.policies import Oov, TextPolicy
+from tests.helpers.worlds import among
 
 COUNTS = ColumnCounts(
     tokens=1100, replaced=600, unchanged=300, unprotected=50, out_of_vocabulary=110, blank=40
@@ -39,7 +40,7 @@ def report(line: Embedding) -> Report:
         guarantee=options.mechanism.guarantee(line),
         policy=TextPolicy(),
         embedding=line,
-        release_words=4,
+        search=among(4),
         row_id="Rows are named by column id.",
         kept=options.keep,
         rows=1234,
@@ -56,6 +57,7 @@ def test_the_json_is_complete(report: Report, line: Embedding) -> None:
         "options",
         "row_id",
         "embedding",
+        "search",
         "rows",
         "columns",
         "versions",
@@ -71,6 +73,7 @@ def test_the_json_is_complete(report: Report, line: Embedding) -> None:
         "geometry": "euclidean",
         "normalization": "none",
     }
+    assert value["search"] == "exact"
     assert value["columns"] == {
         "naïve text": {
             "tokens": 1100,

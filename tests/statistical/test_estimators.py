@@ -225,7 +225,7 @@ def test_intervals_cover_the_truth(line: Embedding) -> None:
     Rejects intervals of half their width.
     """
     law = np.diag(cell_probabilities(line.vectors[:, 0].astype(np.float64), 1.0))
-    made = estimator(grid("laplace", (1.0,)), line, release_words=5, runs=100)
+    made = estimator(grid("laplace", (1.0,)), line, search=among(5), runs=100)
     tables = [word_statistics(made(np.arange(5), block=block)) for block in range(400)]
     n_w, low, high = (
         np.stack([table[name].to_numpy() for table in tables]) for name in ("n_w", "n_w_low", "n_w_high")
@@ -270,7 +270,7 @@ def test_the_true_bayes_risk_is_between_the_estimates(line: Embedding) -> None:
     learned, judged = [], []
     for seed in range(40):
         one, other = (
-            estimator(grid("laplace", (1.0,)), line, release_words=5, runs=200, seed=s, name="plain")(
+            estimator(grid("laplace", (1.0,)), line, search=among(5), runs=200, seed=s, name="plain")(
                 np.arange(5), block=0
             )
             for s in (2 * seed, 2 * seed + 1)

@@ -222,9 +222,7 @@ def private(world: Embedding, rows: int, t: float | None, sensitivity: str = "vo
     configured = Projection(
         **{"epsilon": WORD_EPSILON, "dimension": rows, "sensitivity": sensitivity, **choice}
     )
-    return Privatizer(
-        embedding=world, mechanism=configured.prepared(world), noise=worlds.release(configured, world)
-    )
+    return Privatizer(embedding=world, mechanism=configured, noise=worlds.release(configured, world))
 
 
 def words_check(release: Privatizer, rows: int, t: float | None) -> float:
@@ -258,8 +256,10 @@ class NoiseFirst(ProjectedNoise):
     def points(self, words: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
         rng = np.random.default_rng(0)
         normals = rng.standard_normal((len(words), 3))
-        normals *= rng.gamma(3, self.scale, (len(words), 1)) / np.linalg.norm(normals, axis=1, keepdims=True)
-        return self.projection.times(self.vectors[words] + normals)
+        normals *= rng.gamma(3, self.image.scale, (len(words), 1)) / np.linalg.norm(
+            normals, axis=1, keepdims=True
+        )
+        return self.image.projection.times(self.vectors[words] + normals)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,7 +269,7 @@ class NeverTheInput(ProjectedNoise):
     def __call__(self, words: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
         coins = uniforms[:, -1].copy()
         points = self.points(words, uniforms[:, :-1])
-        images = self.projection.times(self.vectors.astype(np.float64))
+        images = self.image.projection.times(self.vectors.astype(np.float64))
         distances = np.linalg.norm(points[:, None] - images[None], axis=2)
         distances[np.arange(len(words)), words] = np.inf
         ranks, ordered = np.argsort(distances, axis=1)[:, :2], np.sort(distances, axis=1)[:, :2]
@@ -278,14 +278,18 @@ class NeverTheInput(ProjectedNoise):
 
 
 def as_kind(kind: type[ProjectedNoise], b: ProjectedNoise) -> ProjectedNoise:
-    return kind(vectors=b.vectors, projection=b.projection, scale=b.scale, search=b.search, vickrey=b.vickrey)
+    return kind(vectors=b.vectors, image=b.image, search=b.search, vickrey=b.vickrey)
+
+
+def scaled(b: ProjectedNoise, scale: float) -> ProjectedNoise:
+    return replace(b, image=replace(b.image, scale=scale))
 
 
 WORD_MUTANTS: dict[str, Callable[[ProjectedNoise], ProjectedNoise]] = {
     "noise before projecting": lambda b: as_kind(NoiseFirst, b),
-    "Delta 1": lambda b: replace(b, scale=1.0 / WORD_EPSILON),
-    "Delta 5 % too large": lambda b: replace(b, scale=1.05 * b.scale),
-    "epsilon doubled": lambda b: replace(b, scale=b.scale / 2),
+    "Delta 1": lambda b: scaled(b, 1.0 / WORD_EPSILON),
+    "Delta 5 % too large": lambda b: scaled(b, 1.05 * b.image.scale),
+    "epsilon doubled": lambda b: scaled(b, b.image.scale / 2),
     "drops the true word": lambda b: as_kind(NeverTheInput, b),
     "the other choice": lambda b: replace(b, vickrey=0.3 if b.vickrey is None else None),
 }

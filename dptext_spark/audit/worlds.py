@@ -168,7 +168,7 @@ def _bundle(folder: Path, name: str, geometry: Geometry, n: int, unit: float) ->
 
 def _bundle_world(options: AuditOptions) -> World:
     """Compare words of the user's bundle: those named, or two words and their neighbours."""
-    embedding = Embedding.open(options.bundle)
+    embedding = Embedding.open(cast(Path, options.embedding))  # options of world bundle have one
     options.mechanism.check(embedding)
     pairs = [_named_pair(embedding, pair) for pair in options.pair]
     return World.of(

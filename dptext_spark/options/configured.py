@@ -1,0 +1,71 @@
+"""A mechanism among the options of a command: chosen by name, built of its own options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, TypeAlias
+
+from pydantic import BeforeValidator, InstanceOf
+from pydantic.fields import FieldInfo
+
+from dptext_spark.errors import ConfigError
+from dptext_spark.mechanisms import MECHANISMS, Mechanism, mechanism
+from dptext_spark.options.validation import Options, findings
+
+
+def configured(value: Any) -> Any:
+    """Build the mechanism that options choose: its name under ``mechanism``, and its own options.
+
+    Raises:
+        ValueError: The name is missing or unknown.
+        pydantic.ValidationError: The mechanism's options are wrong.
+    """
+    if not isinstance(value, dict):
+        return value
+    name, parameters = value["mechanism"], {n: v for n, v in value.items() if n != "mechanism"}
+    with findings():
+        if name is None:
+            raise ConfigError("Option --mechanism is missing", allowed=", ".join(sorted(MECHANISMS)))
+        return mechanism(str(name), **parameters)
+
+
+def as_json(mechanism: Mechanism) -> dict[str, Any]:
+    """Give a mechanism and its options as JSON-ready values, as :func:`configured` takes them."""
+    return {"mechanism": mechanism.name, **mechanism.model_dump(mode="json", by_alias=True)}
+
+
+ConfiguredMechanism: TypeAlias = Annotated[InstanceOf[Mechanism], BeforeValidator(configured)]
+
+
+class MechanismOptions(Options):
+    """What the jobs that take a mechanism have in common; the field is ``mechanism``."""
+
+    spread: ClassVar[tuple[str, ...]] = ()
+    """Options of mechanisms that this command takes several values of, in a field of its own."""
+
+    @classmethod
+    def mechanism_options(cls) -> dict[str, dict[str, FieldInfo]]:
+        """Give the options of all mechanisms: by option name, and there by mechanism.
+
+        Raises:
+            TypeError: A mechanism has an option that the command has itself.
+        """
+        found: dict[str, dict[str, FieldInfo]] = {}
+        for mechanism_name, kind in MECHANISMS.items():
+            for name, field in kind.model_fields.items():
+                found.setdefault(field.alias or name, {})[mechanism_name] = field
+        if shadowed := sorted((cls.fields().keys() - {*cls.spread}) & found.keys()):
+            listed = ", ".join(f"--{name} of {' and '.join(found[name])}" for name in shadowed)
+            raise TypeError(f"Options of mechanisms have names of options of {cls.command}: {listed}")
+        return found
+
+    @classmethod
+    def arranged(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+        """See :meth:`Options.arranged`; the mechanism's name and options are one value."""
+        others = {name: value for name, value in values.items() if name != "mechanism"}
+        given, chosen = super().arranged(others), values.get("mechanism")
+        if isinstance(chosen, Mechanism | tuple):
+            return {**given, "mechanism": chosen}
+        parameters = {name: given[name] for name in cls.mechanism_options() if name in given}
+        rest = {n: v for n, v in given.items() if n not in parameters or n in cls.spread}
+        return {**rest, "mechanism": {"mechanism": chosen, **parameters}}

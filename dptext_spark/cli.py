@@ -98,10 +98,12 @@ def _parameters(model: type[Options]) -> Iterator[click.Parameter]:
     for name, field in sorted(fields.items(), key=lambda item: not item[1].is_required()):
         if name in model.positional:
             yield click.Argument([name], required=False)
-            continue
-        yield _option(name, {"": field})
-        if name == "mechanism" and issubclass(model, MechanismOptions):
+        elif name == "mechanism" and issubclass(model, MechanismOptions):
+            choice = f"[{'|'.join(sorted(MECHANISMS))}]"
+            yield click.Option(["--mechanism"], metavar=choice, help=field.description)
             yield from (_option(n, of) for n, of in model.mechanism_options().items() if n not in fields)
+        else:
+            yield _option(name, {"": field})
 
 
 def _option(name: str, fields: Mapping[str, FieldInfo]) -> click.Option:
@@ -120,7 +122,7 @@ def _option(name: str, fields: Mapping[str, FieldInfo]) -> click.Option:
     return click.Option(
         [f"--{name}", name.replace("-", "_")],
         **({"is_flag": True, "default": None} if flag else {"multiple": several, "type": _reader(number)}),
-        metavar=None if flag else "|".join(dict.fromkeys(_metavar(name, f) for f in fields.values())),
+        metavar=None if flag else "|".join(dict.fromkeys(map(_metavar, fields.values()))),
         help="; ".join(text if common else f"{', '.join(of)}: {text}" for text, of in texts.items()),
     )
 
@@ -142,9 +144,9 @@ def _reader(number: type[float] | None) -> Callable[[str], Any]:
     return read
 
 
-def _metavar(name: str, field: FieldInfo) -> str:
+def _metavar(field: FieldInfo) -> str:
     """Say what an option takes: ``INTEGER``, or ``[mask|drop]`` where there is a choice."""
-    leaves = sorted(MECHANISMS) if name == "mechanism" else _leaves(field.annotation)
+    leaves = _leaves(field.annotation)
     kinds = [_METAVARS[leaf] for leaf in leaves if isinstance(leaf, type) and leaf in _METAVARS]
     choices = [leaf for leaf in leaves if isinstance(leaf, str)]
     return f"[{'|'.join([*kinds, *choices])}]" if choices else "|".join(kinds)

@@ -18,7 +18,7 @@ from dptext_spark.cli import main, read_config
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, JobError
-from dptext_spark.options import PrivatizeOptions
+from dptext_spark.options import CalibrateOptions, PrivatizeOptions
 from dptext_spark.spark.table import run as tables
 from tests.helpers.worlds import KEY
 
@@ -220,6 +220,28 @@ def test_the_command_line_wins_over_the_file(
     assert (line.mechanism.epsilon, line.salt, line.keep, line.oov) == (5.0, "line", ("c",), "fail")
     assert (line.tokens, line.release_words, line.dry_run, line.overwrite) == (("words",), 3, True, True)
     assert file.text == line.text == ("text",)  # given on both command lines
+
+
+def test_options_of_a_calibration_reach_the_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    seen: list[CalibrateOptions] = []
+
+    def keep(options: CalibrateOptions) -> None:
+        seen.append(options)
+        raise JobError("Not run")
+
+    monkeypatch.setattr("dptext_spark.spark.jobs.calibrate.run", keep)
+    config = tmp_path / "options.toml"
+    config.write_text('mechanism = "mahalanobis"\nlambda = 0.5\nepsilon = 3\nwords = "all"\nseed = 1\n')
+    given = (
+        "calibrate --embedding b --output o --mechanism mahalanobis --words 20 --lambda 0.25 0.5 --epsilon"
+    )
+    CliRunner().invoke(main, [*given.split(), "10", "5"])
+    CliRunner().invoke(main, [*given.split(), "5,10"])
+    assert seen[0] == seen[1]
+    assert (seen[0].epsilon, seen[0].lambda_, seen[0].words) == ((5.0, 10.0), (0.25, 0.5), 20)
+    assert [m.epsilon for m in seen[0].mechanism] == [5.0, 10.0, 5.0, 10.0]
+    result = CliRunner().invoke(main, ["calibrate", "--config", str(config), "--words", "1"])
+    assert refused(result, "--embedding is missing", "--seed is not an option", "2 or more, or all. Got: 1")
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ def _problems(error: ValidationError) -> list[str]:
 def _option(error: ErrorDetails) -> object:
     """The option that is wrong; a mechanism is made of several."""
     first, *inner = error["loc"] or ("",)
-    return inner[0] if first == "mechanism" and inner else first
+    return inner[0] if first == "mechanism" and inner and isinstance(inner[0], str) else first
 
 
 def _problem(option: str, group: list[ErrorDetails]) -> str:

@@ -2,49 +2,29 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import sys
-from collections.abc import Callable, Collection, Sequence
+import tomllib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from enum import EnumType
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, get_args
 
 import click
 from pydantic.fields import FieldInfo
 
 from dptext_spark import __version__
-from dptext_spark.config import (
-    MECHANISM_OPTIONS,
-    audit_options,
-    calibrate_options,
-    embedding_options,
-    poincare_options,
-    privatize_options,
-    read_config,
-    vectors_options,
-)
 from dptext_spark.errors import ConfigError, DptextError, JobError
-from dptext_spark.mechanisms import MECHANISMS
-from dptext_spark.options import (
-    BUNDLE_WORLD,
-    AuditOptions,
-    CalibrateOptions,
-    EmbeddingOptions,
-    Options,
-    PoincareOptions,
-    PrivatizeOptions,
-    TableOptions,
-    VectorsOptions,
-    option_name,
-)
+from dptext_spark.options import COMMANDS, MechanismOptions, Options
+from dptext_spark.options.validation import repeatable
 
-Decorator = Callable[[Callable[..., None]], Callable[..., None]]
+_METAVARS: Final = {float: "NUMBER", int: "INTEGER", Path: "PATH", str: "TEXT"}
 
 
 class _Command(click.Command):
-    """A command whose options may come from a TOML file and whose errors are one message."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        several = {p.opts[0] for p in self.params if p.multiple and p.type is click.FLOAT}
-        return super().parse_args(ctx, _spread(args, several))
+    """A command whose errors are one message."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -52,6 +32,38 @@ class _Command(click.Command):
         except DptextError as error:
             click.echo(f"dptext {ctx.info_name}: {error}", err=True)
             ctx.exit(1 if isinstance(error, JobError) else 2)
+
+
+class Job(_Command):
+    """The command of a class of options, which may come from a TOML file too."""
+
+    def __init__(self, model: type[Options]) -> None:
+        config = click.Option(
+            ["--config"],
+            type=click.Path(path_type=Path),
+            help="TOML file of these options; an option given here wins over the file",
+        )
+        super().__init__(
+            model.command,
+            params=[config, *_parameters(model)],
+            help=inspect.getdoc(model),
+            callback=self._run,
+        )
+        self.model = model
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        several = {f"--{n}" for n, f in self.model.fields().items() if repeatable(f) and _number(f)}
+        return super().parse_args(ctx, _spread(args, several))
+
+    def _run(self, config: Path | None, **values: Any) -> None:
+        names = {str(p.name): p.opts[0].removeprefix("--") for p in self.params if p.name != "config"}
+        file = {} if config is None else read_config(config, {*names.values()})
+        given = {names[name]: value for name, value in values.items() if value not in (None, ())}
+        options = self.model.of(file | given)
+        report = import_module(f"dptext_spark.spark.jobs.{self.model.command}").run(options)
+        click.echo(report.describe())
+        if said := options.finish(report):
+            click.echo(f"\n{said}")
 
 
 def _spread(args: Sequence[str], several: Collection[str]) -> list[str]:
@@ -79,182 +91,116 @@ def _is_number(text: str) -> bool:
     return True
 
 
+def _parameters(model: type[Options]) -> Iterator[click.Parameter]:
+    """One option for each field, those that must be given first; a mechanism's own follow it."""
+    fields = model.fields()
+    for name, field in sorted(fields.items(), key=lambda item: not item[1].is_required()):
+        if name in model.positional:
+            yield click.Argument([name], required=False)
+        elif name == "mechanism" and issubclass(model, MechanismOptions):
+            choice = f"[{'|'.join(model.mechanisms())}]"
+            yield click.Option(["--mechanism"], metavar=choice, help=field.description)
+            own = model.mechanism_options().items()
+            yield from (_option(n, of, len(model.mechanisms())) for n, of in own if n not in fields)
+        else:
+            yield _option(name, {"": field}, 1)
+
+
+def _option(name: str, fields: Mapping[str, FieldInfo], owners: int) -> click.Option:
+    """One option for the fields of its name, by mechanism; where they differ, the help says which is whose.
+
+    Raises:
+        TypeError: They cannot be one option.
+    """
+    shapes = {(field.annotation is bool, repeatable(field), _number(field)) for field in fields.values()}
+    if len(shapes) > 1:
+        raise TypeError(f"Mechanisms {' and '.join(fields)} have options --{name} of different types")
+    (flag, several, number), texts = shapes.pop(), dict[str, list[str]]()
+    for mechanism, field in fields.items():
+        texts.setdefault(_help(field), []).append(mechanism)
+    common = len(texts) == 1 and len(fields) == owners
+    return click.Option(
+        [f"--{name}", name.replace("-", "_")],
+        **({"is_flag": True, "default": None} if flag else {"multiple": several, "type": _reader(number)}),
+        metavar=None if flag else "|".join(dict.fromkeys(map(_metavar, fields.values()))),
+        help="; ".join(text if common else f"{', '.join(of)}: {text}" for text, of in texts.items()),
+    )
+
+
+def _help(field: FieldInfo) -> str:
+    shown = field.annotation is not bool and not field.is_required() and field.default not in (None, (), "")
+    return f"{field.description}; default: {field.default}" if shown else str(field.description)
+
+
+def _reader(number: type[float] | None) -> Callable[[str], Any]:
+    """Give what turns an option's text into a number; other text stays text, for validation to refuse."""
+
+    def read(text: str) -> Any:
+        try:
+            return text if number is None else number(text)
+        except ValueError:
+            return text
+
+    return read
+
+
+def _metavar(field: FieldInfo) -> str:
+    """Say what an option takes: ``INTEGER``, or ``[mask|drop]`` where there is a choice."""
+    leaves = _leaves(field.annotation)
+    kinds = [_METAVARS[leaf] for leaf in leaves if isinstance(leaf, type) and leaf in _METAVARS]
+    choices = [leaf for leaf in leaves if isinstance(leaf, str)]
+    return f"[{'|'.join([*kinds, *choices])}]" if choices else "|".join(kinds)
+
+
+def _number(field: FieldInfo) -> type[float] | None:
+    """Give the type of number that an option's text stands for, if it is one."""
+    leaves = _leaves(field.annotation)
+    return None if str in leaves else next((kind for kind in (float, int) if kind in leaves), None)
+
+
+def _leaves(kind: Any) -> list[Any]:
+    """Give the types and the values that an annotation is made of."""
+    parts = [*kind] if isinstance(kind, EnumType) else get_args(kind)
+    return [leaf for part in parts for leaf in _leaves(part)] if parts else [kind]
+
+
+def read_config(path: Path, allowed: Collection[str]) -> dict[str, Any]:
+    """Read a TOML file of options.
+
+    Args:
+        path: The file; its keys are option names.
+        allowed: Option names of the command.
+
+    Raises:
+        ConfigError: The file cannot be read, is not TOML, or has an unknown key.
+    """
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"The configuration file {path} cannot be read", got=str(error.strerror)) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"The configuration file {path} is not TOML", got=str(error)) from None
+    if unknown := [key for key in values if key not in allowed]:
+        hints = [
+            f"{key} -> {near[0]}" for key in unknown if (near := difflib.get_close_matches(key, allowed))
+        ]
+        raise ConfigError(
+            f"The configuration file {path} has unknown options",
+            allowed=", ".join(sorted(allowed)),
+            got=", ".join(unknown),
+            do=f"Perhaps you meant {', '.join(hints)}" if hints else "Remove them",
+        )
+    return values
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name="dptext")
 def main() -> None:
     """Sanitize text columns on Spark under metric differential privacy."""
 
 
-def options_of(model: type[Options], *, positional: Sequence[str] = ()) -> Decorator:
-    """Give a command one option for each field of ``model``, and ``--config``.
-
-    Values reach the command under their option names; None or an empty tuple means not given.
-    """
-
-    def decorate(function: Callable[..., None]) -> Callable[..., None]:
-        # Options that must be given come first.
-        ordered = sorted(model.model_fields.items(), key=lambda item: not item[1].is_required())
-        for name, field in reversed(ordered):
-            if name in positional:
-                function = click.argument(name, required=False)(function)
-            elif name == "mechanism":
-                own = {field.alias for field in model.model_fields.values()}
-                shared = {name: info for name, info in MECHANISM_OPTIONS.items() if name not in own}
-                for parameter, info in reversed(shared.items()):
-                    function = _option(parameter, info)(function)
-                function = click.option("--mechanism", help=" | ".join(sorted(MECHANISMS)))(function)
-            else:
-                function = _option(field.alias or option_name(name), field)(function)
-        return click.option(
-            "--config",
-            type=click.Path(path_type=Path),
-            is_eager=True,
-            expose_value=False,
-            callback=_load_config,
-            help="TOML file of these options; an option given here wins over the file",
-        )(function)
-
-    return decorate
-
-
-def _option(name: str, field: FieldInfo) -> Decorator:
-    kind = field.annotation
-    text = field.description or ""
-    if kind is bool:
-        return click.option(f"--{name}", name.replace("-", "_"), is_flag=True, default=None, help=text)
-    if not field.is_required() and field.default not in (None, (), ""):
-        text += f"; default: {field.default}"
-    return click.option(
-        f"--{name}",
-        name.replace("-", "_"),
-        type=_TYPES.get(kind, str),
-        multiple=kind in (tuple[str, ...], tuple[float, ...]),
-        help=text,
-    )
-
-
-_TYPES: dict[Any, Any] = {
-    float: float,
-    float | None: float,
-    tuple[float, ...]: float,
-    int: int,
-    int | None: int,
-}
-
-
-def _load_config(ctx: click.Context, _: click.Parameter, path: Path | None) -> None:
-    if path is None:
-        return
-    options = {
-        p.opts[0].removeprefix("--"): p.name for p in ctx.command.params if p.name not in (None, "config")
-    }
-    parameters = {p.name: p for p in ctx.command.params}
-    try:
-        values = read_config(path, {option: str(name) for option, name in options.items()})
-        ctx.default_map = {name: _typed(parameters[name], value) for name, value in values.items()}
-    except ConfigError as error:
-        click.echo(f"dptext {ctx.info_name}: {error}", err=True)
-        ctx.exit(2)
-
-
-def _typed(parameter: click.Parameter, value: Any) -> Any:
-    """Check a TOML value's type, for click would turn 5.5 into 5 and a string into its letters."""
-    if parameter.multiple and not isinstance(value, list):
-        value = [value]
-    kind = {"float": float | int, "integer": int, "boolean": bool}.get(parameter.type.name, str | int)
-    items = value if parameter.multiple and isinstance(value, list) else [value]
-    if not all(isinstance(item, kind) and isinstance(item, bool) == (kind is bool) for item in items):
-        raise ConfigError(
-            f"Option {parameter.opts[0].removeprefix('--')} in the configuration file has the wrong type",
-            allowed=("one or a list of " if parameter.multiple else "") + parameter.type.name,
-            got=repr(value),
-        )
-    return value
-
-
-def _given(values: dict[str, Any]) -> dict[str, Any]:
-    return {option_name(name): value for name, value in values.items() if value not in (None, ())}
-
-
-@main.command("embedding", cls=_Command)
-@options_of(EmbeddingOptions, positional=["source"])
-def embedding_command(**values: Any) -> None:
-    """Turn an embedding SOURCE into a bundle that the other commands read."""
-    from dptext_spark.embedding.build import build_embedding
-
-    options = embedding_options(_given(values))
-    bundle = build_embedding(**dict(options))
-    manifest = bundle.manifest
-    click.echo(
-        f"{options.output}: {manifest.words:,} words, {manifest.releasable:,} may be output, "
-        f"{manifest.dimension} dimensions, fingerprint {manifest.fingerprint[:16]}"
-    )
-
-
-@main.command("privatize", cls=_Command)
-@options_of(PrivatizeOptions)
-def privatize_command(**values: Any) -> None:
-    """Sanitize columns of a Parquet table into another one."""
-    options = privatize_options(_given(values))
-    from dptext_spark.spark import run_privatize  # loads pyspark, which takes a while
-
-    _announce(run_privatize(options).describe(), options)
-
-
-@main.command("vectors", cls=_Command)
-@options_of(VectorsOptions)
-def vectors_command(**values: Any) -> None:
-    """Release vectors, or texts as averages of word vectors, by random projection and noise."""
-    options = vectors_options(_given(values))
-    from dptext_spark.spark import run_vectors
-
-    _announce(run_vectors(options).describe(), options)
-
-
-def _announce(report: str, options: TableOptions) -> None:
-    click.echo(report)
-    if options.dry_run:
-        click.echo("\nDry run: all options are right, nothing was written.")
-    else:
-        places = [("Output", options.output), *((what, path) for what, _, path in options.files)]
-        click.echo("\n" + "\n".join(f"{what}: {path}" for what, path in places))
-
-
-@main.command("audit", cls=_Command)
-@options_of(AuditOptions)
-def audit_command(**values: Any) -> None:
-    """Check the running code against its claimed guarantee; the exit code is 1 where it breaks it."""
-    options = audit_options(_given(values))
-    if BUNDLE_WORLD in options.worlds:
-        from dptext_spark.spark import run_audit
-    else:
-        from dptext_spark.audit.verdict import run_audit
-    report = run_audit(options)
-    click.echo(report.describe())
-    report.finish(options.report)
-
-
-@main.command("calibrate", cls=_Command)
-@options_of(CalibrateOptions)
-def calibrate_command(**values: Any) -> None:
-    """Measure what a mechanism does to words at several epsilons, before anything is released."""
-    options = calibrate_options(_given(values))
-    from dptext_spark.spark import run_calibrate
-
-    click.echo(run_calibrate(options).describe())
-    click.echo(f"\nOutput: {options.output}")
-
-
-@main.command("poincare", cls=_Command)
-@options_of(PoincareOptions)
-def poincare_command(**values: Any) -> None:
-    """Train a Poincaré embedding of is-a pairs and make it a bundle."""
-    options = poincare_options(_given(values))
-    from dptext_spark.spark import run_poincare  # loads pyspark, which takes a while
-
-    report = run_poincare(options)
-    click.echo(report.describe())
-    click.echo(f"\nBundle: {options.output}\nReport: {options.report_path}")
+for _model in COMMANDS.values():
+    main.add_command(Job(_model))
 
 
 @main.command("demo", cls=_Command)

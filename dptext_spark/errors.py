@@ -5,6 +5,9 @@ Messages never hold row text, tokens of a table or key material.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 
 class DptextError(Exception):
     """An error that a user can mend; the command line prints it and exits with code 2.
@@ -49,3 +52,23 @@ class BundleError(DptextError):
 
 class JobError(DptextError):
     """A run failed although its options and its input's shape are right; the exit code is 1."""
+
+
+def all_of(*steps: Callable[[], Any]) -> list[Any]:
+    """Run independent checks and report all that fail, not only the first.
+
+    Raises:
+        DptextError: The one failure, or a ConfigError that lists them all.
+    """
+    results, failures = [], []
+    for step in steps:
+        try:
+            results.append(step())
+        except DptextError as error:
+            failures.append(error)
+    if len(failures) == 1:
+        raise failures[0]
+    if failures:
+        listed = "\n  ".join(map(str, failures)).rstrip(".")
+        raise ConfigError(f"{len(failures)} things are wrong:\n  {listed}")
+    return results

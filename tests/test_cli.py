@@ -14,11 +14,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from dptext_spark import __version__
-from dptext_spark.cli import main
+from dptext_spark.cli import main, read_config
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.errors import JobError
-from dptext_spark.options import PrivatizeOptions
+from dptext_spark.errors import ConfigError, JobError
+from dptext_spark.options import CalibrateOptions, PrivatizeOptions
 from dptext_spark.spark.table import run as tables
 from tests.helpers.worlds import KEY
 
@@ -86,7 +86,7 @@ def key_open_to_all(tmp_path: Path) -> Path:
         (["--epsilon", "-3"], "--epsilon .*Got: -3.0"),
         (["--epsilon", "nan"], "--epsilon .*Got: nan"),
         (["--epsilon", "inf"], "--epsilon .*Got: inf"),
-        (["--epsilon", "much"], "'--epsilon': 'much' is not a valid float"),
+        (["--epsilon", "much"], "--epsilon .*Allowed: a valid number. Got: 'much'"),
         (["--mechanism", "mahalanobis", "--lambda", "1.01"], "--lambda .*Got: 1.01"),
         (["--mechanism", "mahalanobis", "--lambda", "-0.1"], "--lambda .*Got: -0.1"),
         (["--mechanism", "mahalanobis", "--lambda", "nan"], "--lambda .*Got: nan"),
@@ -96,7 +96,14 @@ def key_open_to_all(tmp_path: Path) -> Path:
         (["--embedding", "/nonexistent/bundle"], "no embedding bundle.*Got: /nonexistent/bundle"),
         (["--release-words", "1"], r"--release-words.*2 to 5 words.*Got: 1\."),
         (["--release-words", "6"], r"--release-words.*2 to 5 words.*Got: 6\."),
-        (["--release-words", "x"], "'--release-words': 'x' is not a valid integer"),
+        (["--release-words", "x"], "--release-words .*Allowed: a valid integer. Got: 'x'"),
+        (["--release-words", "5.5"], "--release-words .*Allowed: a valid integer. Got: '5.5'"),
+        (
+            ["--compression", "zip"],
+            "--compression .*Allowed: snappy, zstd, gzip, lz4_raw or none. Got: 'zip'",
+        ),
+        (["--select", "best"], "--select .*Allowed: nearest or vickrey. Got: 'best'"),
+        (["--select", "vickrey"], "--select vickrey and --t go together: give both or neither[.]$"),
         (["--text", "text"], "named twice.*Got: text"),
         (["--tokens", "text"], "named twice.*Got: text"),
         (["--keep", "text"], "both sanitized and passed raw.*Got: text"),
@@ -193,7 +200,7 @@ def chosen(monkeypatch: pytest.MonkeyPatch) -> list[PrivatizeOptions]:
         seen.append(options)
         raise JobError("Not run")
 
-    monkeypatch.setattr("dptext_spark.spark.run_privatize", keep)
+    monkeypatch.setattr("dptext_spark.spark.jobs.privatize.run", keep)
     return seen
 
 
@@ -215,6 +222,28 @@ def test_the_command_line_wins_over_the_file(
     assert file.text == line.text == ("text",)  # given on both command lines
 
 
+def test_options_of_a_calibration_reach_the_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    seen: list[CalibrateOptions] = []
+
+    def keep(options: CalibrateOptions) -> None:
+        seen.append(options)
+        raise JobError("Not run")
+
+    monkeypatch.setattr("dptext_spark.spark.jobs.calibrate.run", keep)
+    config = tmp_path / "options.toml"
+    config.write_text('mechanism = "mahalanobis"\nlambda = 0.5\nepsilon = 3\nwords = "all"\nseed = 1\n')
+    given = (
+        "calibrate --embedding b --output o --mechanism mahalanobis --words 20 --lambda 0.25 0.5 --epsilon"
+    )
+    CliRunner().invoke(main, [*given.split(), "10", "5"])
+    CliRunner().invoke(main, [*given.split(), "5,10"])
+    assert seen[0] == seen[1]
+    assert (seen[0].epsilon, seen[0].lambda_, seen[0].words) == ((5.0, 10.0), (0.25, 0.5), 20)
+    assert [m.epsilon for m in seen[0].mechanism] == [5.0, 10.0, 5.0, 10.0]
+    result = CliRunner().invoke(main, ["calibrate", "--config", str(config), "--words", "1"])
+    assert refused(result, "--embedding is missing", "--seed is not an option", "2 or more, or all. Got: 1")
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -223,13 +252,16 @@ def test_the_command_line_wins_over_the_file(
         ('config = "other.toml"', "Got: config"),
         ("help = true", "Got: help"),
         ('[privatize]\nsalt = "x"', "Got: privatize"),
-        ("release-words = 5.5", "release-words .*wrong type.*integer.*Got: 5.5"),
-        ("release-words = true", "release-words .*wrong type.*Got: True"),
-        ('epsilon = "7"', "epsilon .*wrong type.*float.*Got: '7'"),
-        ("epsilon = [1, 2]", r"epsilon .*wrong type.*Got: \[1, 2\]"),
-        ('dry-run = "perhaps"', "dry-run .*wrong type.*boolean"),
-        ('keep = [["a"], ["b"]]', "keep .*wrong type.*one or a list of"),
-        ("salt = 2024-01-01", "salt .*wrong type"),
+        ("release-words = 5.5", "--release-words has a wrong value.*integer.*Got: 5.5"),
+        ('release-words = "5"', "--release-words has a wrong value.*integer.*Got: '5'"),
+        ("release-words = true", "--release-words has a wrong value.*Got: True"),
+        ('epsilon = "7"', "--epsilon has a wrong value.*number.*Got: '7'"),
+        ("epsilon = [1, 2]", r"--epsilon has a wrong value.*Got: \[1, 2\]"),
+        ('dry-run = "yes"', "--dry-run has a wrong value.*boolean.*Got: 'yes'"),
+        ('keep = [["a"], ["b"]]', r"--keep has a wrong value.*string.*Got: \['a'\]"),
+        ("tokens = 5", "--tokens has a wrong value.*string.*Got: 5"),
+        ("salt = 2024-01-01", "--salt has a wrong value.*string"),
+        ('mechanism = ["laplace"]', "The mechanism is unknown.*laplace"),
         ("salt = ", "is not TOML"),
         ("lambda = 0.5", "--lambda is not an option of this command or mechanism"),
     ],
@@ -239,7 +271,34 @@ def test_a_wrong_file_of_options(
 ) -> None:
     config = tmp_path / "options.toml"
     config.write_text(content)
-    assert refused(dptext("--config", config), message)
+    # The command line wins over the file: what it gives the file cannot get wrong.
+    given = "".join(name for name in ("mechanism", "epsilon") if content.startswith(f"{name} "))
+    assert refused(dptext("--config", config, without=f"--{given}"), message)
+
+
+def test_a_file_of_options(tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text('release-words = 5\ntext = ["a"]\n')
+    assert read_config(path, ["release-words", "text"]) == {"release-words": 5, "text": ["a"]}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"epsilonn = 3", "unknown options.*Allowed: epsilon, text. Got: epsilonn. .*epsilonn -> epsilon"),
+        (b"zzz = 3", "Got: zzz. Remove them"),
+        (b"epsilon = ", "is not TOML"),
+        (b"epsilon = 1\nepsilon = 2", "is not TOML"),
+        (b"\xff\xfe", "is not TOML"),
+    ],
+)
+def test_a_file_that_cannot_be_read_as_options(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "c.toml"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=message):
+        read_config(path, ["epsilon", "text"])
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_config(tmp_path / "none.toml", [])
 
 
 # Other commands
@@ -256,9 +315,14 @@ def test_the_embedding_command(tmp_path: Path) -> None:
     assert expected.fingerprint[:16] in result.output
     assert Embedding.open(tmp_path / "bundle").fingerprint == expected.fingerprint
     assert refused(run(main, arguments), "output exists")
-    assert refused(run(main, [*arguments, "--overwrite", "--geometry", "flat"]), "geometry.*Got: flat")
+    assert refused(
+        run(main, [*arguments, "--overwrite", "--geometry", "flat"]),
+        "--geometry .*Allowed: euclidean or poincare. Got: 'flat'",
+    )
     assert refused(run(main, [*arguments, "--limit", "1"]), "--limit .*Got: 1")
     assert refused(run(main, ["embedding"]), "(?i)source.* missing", "--output is missing")
+    several = ["--normalize", "half", "--geometry", "round", "--format", "new", "--limit", "many"]
+    assert refused(run(main, ["embedding", *several]), *several[::2], "none or unit. Got: 'half'", "'many'")
 
 
 def test_release_words_of_an_embedding_may_be_a_number_in_the_file(tmp_path: Path) -> None:
@@ -323,6 +387,8 @@ import dptext_spark
 from dptext_spark import Embedding, Laplace, NoiseKey, Privatizer, TextPolicy
 import dptext_spark.cli
 dptext_spark.cli.main(["privatize", "--help"], standalone_mode=False)
+audit = "audit --mechanism laplace --epsilon 2 --world line --runs 100"
+dptext_spark.cli.main(audit.split(), standalone_mode=False)
 try:
     dptext_spark.privatize
 except ModuleNotFoundError as error:

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from dptext_spark import noise
 from dptext_spark.errors import ConfigError
 from dptext_spark.noise import ColumnNoise, NoiseKey, ReleaseNoise, to_uniform
+from tests.helpers.worlds import KEY
 
 SECRET = bytes(range(32))
 CONTEXT: dict[str, Any] = {
@@ -275,3 +276,14 @@ def test_the_secret_shows_nowhere() -> None:
         assert "s3cr3t" not in text
         assert b"s3cr3t".hex() not in text
     assert pickle.loads(pickle.dumps(column)) == column
+
+
+def test_no_message_holds_the_key(tmp_path: Path) -> None:
+    for content in (KEY.secret + b"x", KEY.secret.hex().encode() + b"zz", KEY.secret[:-1]):
+        key_file = tmp_path / "key"
+        key_file.write_bytes(content)
+        key_file.chmod(0o600)
+        with pytest.raises(ConfigError) as caught:
+            NoiseKey.read(key_file)
+        assert KEY.secret.hex()[:16] not in str(caught.value)
+        assert repr(KEY.secret)[2:12] not in str(caught.value)

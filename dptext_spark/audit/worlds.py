@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -173,7 +173,7 @@ def _bundle(folder: Path, name: str, space: type[Space], n: int, unit: float) ->
 
 def _bundle_world(options: AuditOptions) -> World:
     """Compare words of the user's bundle: those named, or two words and their neighbours."""
-    embedding = Embedding.open(options.bundle)
+    embedding = Embedding.open(cast(Path, options.embedding))  # options of world bundle have one
     options.mechanism.check(embedding)
     pairs = [_named_pair(embedding, pair) for pair in options.pair]
     return World.of(

@@ -12,10 +12,10 @@ from typing import Final
 import click
 import pyarrow.parquet as pq
 
-from dptext_spark.config import privatize_options
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import BundleError
+from dptext_spark.options import PrivatizeOptions
 
 QUERIES: Final = Path(__file__).with_name("queries.parquet")
 """2,002 spoken-style queries: `id` int64, `intent` string, `text` string, `slots` array<string>."""
@@ -39,7 +39,7 @@ def run(folder: Path) -> None:
     Raises:
         DptextError: A step failed.
     """
-    from dptext_spark.spark import run_privatize  # loads pyspark, which takes a while
+    from dptext_spark.spark.jobs import privatize  # loads pyspark, which takes a while
 
     folder.mkdir(parents=True, exist_ok=True)
     table, bundle = folder / "queries.parquet", folder / "glove-50d"
@@ -60,10 +60,10 @@ def run(folder: Path) -> None:
             "keep": ["id", "intent"],
             "overwrite": True,
         }
-        options = privatize_options(command)
+        options = PrivatizeOptions.of(command)
         click.secho(f"\n== Epsilon {epsilon:g}", bold=True)
         click.echo("$ dptext privatize " + _command_line(command))
-        report = run_privatize(options)
+        report = privatize.run(options)
         sanitized = pq.read_table(output, columns=["id", "text"]).to_pylist()
         released = {row["id"]: row["text"] for row in sanitized}
         for row in rows:

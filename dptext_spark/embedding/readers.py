@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias
+from typing import Any, BinaryIO, Literal, TypeAlias, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +27,8 @@ from tqdm import tqdm  # type: ignore[import-untyped, unused-ignore]
 
 from dptext_spark.errors import BundleError
 
-FORMATS = ("auto", "text", "word2vec-binary", "npy")
+Format: TypeAlias = Literal["auto", "text", "word2vec-binary", "npy"]
+FORMATS = get_args(Format)
 Block: TypeAlias = tuple[list[str], NDArray[np.floating[Any]]]
 
 _BLOCK_ROWS = 4096

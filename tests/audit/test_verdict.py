@@ -24,7 +24,6 @@ from dptext_spark import privatizer
 from dptext_spark.audit import bounds
 from dptext_spark.audit.verdict import run_audit
 from dptext_spark.cli import main
-from dptext_spark.config import audit_options
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import PoincareBall
 from dptext_spark.mechanisms import MECHANISMS, Exponential, Hyperbolic, Laplace, Mahalanobis
@@ -32,7 +31,7 @@ from dptext_spark.mechanisms.euclidean import EuclideanNoise
 from dptext_spark.mechanisms.exponential import ExponentialChoice
 from dptext_spark.mechanisms.hyperbolic import HyperbolicNoise
 from dptext_spark.noise import ColumnNoise
-from dptext_spark.options import WORLDS
+from dptext_spark.options import WORLDS, AuditOptions
 from dptext_spark.privatizer import Privatizer
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.nearest import Search
@@ -94,7 +93,7 @@ def test_a_real_mechanism_passes(name: str, parameters: list[Any]) -> None:
 def test_the_line_catches_a_slightly_larger_epsilon(name: str, parameters: list[Any], factor: float) -> None:
     options = {"mechanism": name, "epsilon": 2.0, "world": ("line",), "runs": 20_000}
     named = dict(zip([p.removeprefix("--") for p in parameters[::2]], parameters[1::2], strict=True))
-    report = run_audit(audit_options({**options, **named}))
+    report = run_audit(AuditOptions.of({**options, **named}))
     caught = [outcome.caught for outcome in report.outcomes]
     print(f"{name}: caught from epsilon x {caught}")
     assert not report.witnesses
@@ -106,12 +105,12 @@ def test_no_false_alarm_over_twenty_seeds() -> None:
     """Rate 20 ALPHA over choices of the seeds; at most, for the bounds are exact and shared out."""
     options = {"mechanism": "laplace", "epsilon": 2.0, "world": ("line",), "runs": 500}
     for seed in range(20):
-        assert not run_audit(audit_options({**options, "noise-seed": seed})).witnesses
+        assert not run_audit(AuditOptions.of({**options, "noise-seed": seed})).witnesses
 
 
 def test_a_world_without_power_says_so(large: Embedding) -> None:
     options = {"mechanism": "laplace", "epsilon": 2.0, "world": ("bundle",), "runs": 1000}
-    report = run_audit(audit_options({**options, "embedding": large.path}))
+    report = run_audit(AuditOptions.of({**options, "embedding": large.path}))
     assert report.outcomes[0].caught is None
     assert "could not have caught even epsilon x 4" in report.describe()
     assert report.outcomes[0].pairs == 8
@@ -318,7 +317,7 @@ def test_a_wrong_mechanism_is_caught(
 def test_the_command_of_a_witness_repeats_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(MECHANISMS, "laplace", mutant(Laplace, doubled))
     options = {"mechanism": "laplace", "epsilon": 2.0, "world": ("line",), "runs": 5000, "noise-seed": 3}
-    (witness,) = run_audit(audit_options(options)).witnesses
+    (witness,) = run_audit(AuditOptions.of(options)).witnesses
     program, *arguments = shlex.split(witness.command)
     assert program == "dptext"
     result = CliRunner().invoke(main, arguments)
@@ -342,9 +341,9 @@ def test_a_word_that_may_not_be_released_is_a_leak(small: Embedding, monkeypatch
 
     arguments = ("--embedding", small.path, "--runs", 1000)
     options = {"mechanism": "laplace", "epsilon": 2.0, "world": ("bundle",), "runs": 1000}
-    assert not run_audit(audit_options({**options, "embedding": small.path})).witnesses
+    assert not run_audit(AuditOptions.of({**options, "embedding": small.path})).witnesses
     monkeypatch.setattr(privatizer, "ExactSearch", SimpleNamespace(over=all_words))
-    (witness,) = run_audit(audit_options({**options, "embedding": small.path})).witnesses
+    (witness,) = run_audit(AuditOptions.of({**options, "embedding": small.path})).witnesses
     assert witness.kind == "leak"
     assert shlex.join(map(str, arguments[:2])) in witness.command
 
@@ -431,7 +430,7 @@ def test_unlikely_counts_are_binomial_tails() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--world", "plane"], "--world is unknown.*line, star, clusters, edge, bundle.*plane"),
+        (["--world", "plane"], "--world has a wrong value.*line, star, clusters, edge or bundle.*plane"),
         (["--world", "bundle"], "--embedding is missing"),
         (["--world", "edge"], "edge.*Poincaré"),
         (["--pair", "w1:w9"], "two different words of the 8.*w1:w9"),
@@ -451,7 +450,7 @@ def test_wrong_options(arguments: list[Any], message: str) -> None:
 
 
 def test_all_worlds_are_looked_at_by_default() -> None:
-    assert audit_options({"mechanism": "laplace", "epsilon": 1.0, "embedding": "b"}).worlds == WORLDS
+    assert AuditOptions.of({"mechanism": "laplace", "epsilon": 1.0, "embedding": "b"}).worlds == WORLDS
 
 
 @pytest.mark.parametrize("epsilon", [1e-12, 1e-3, 1e9])
@@ -459,7 +458,7 @@ def test_all_worlds_are_looked_at_by_default() -> None:
 def test_extreme_epsilons_have_worlds_too(name: str, epsilon: float) -> None:
     chosen = (*SMALL, *(("edge",) if name != "laplace" else ()))
     options = {"mechanism": name, "epsilon": epsilon, "world": chosen, "runs": 200}
-    report = run_audit(audit_options(options))
+    report = run_audit(AuditOptions.of(options))
     assert len(report.outcomes) == len(chosen) + (len(SMALL) if name == "exponential" else 0)
     assert not report.witnesses
     json.loads(report.to_json())
@@ -467,7 +466,7 @@ def test_extreme_epsilons_have_worlds_too(name: str, epsilon: float) -> None:
 
 def test_a_mechanism_that_needs_dimensions_gets_them() -> None:
     options = {"mechanism": "projection", "epsilon": 2.0, "world": ("line",), "runs": 200, "dimension": 6}
-    assert run_audit(audit_options(options)).outcomes[0].dimension == 8
+    assert run_audit(AuditOptions.of(options)).outcomes[0].dimension == 8
 
 
 def test_pairs_of_words_with_colons(tmp_path: Path) -> None:
@@ -479,7 +478,7 @@ def test_pairs_of_words_with_colons(tmp_path: Path) -> None:
         "world": ("bundle",),
         "runs": 200,
     }
-    report = run_audit(audit_options({**options, "pair": ("12:30:a",)}))
+    report = run_audit(AuditOptions.of({**options, "pair": ("12:30:a",)}))
     assert report.outcomes[0].pairs == 2
     assert set(report.outcomes[0].closest) == {"12:30", "a"}
 

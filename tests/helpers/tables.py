@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 from click.testing import Result
 from pyspark.sql import DataFrame, SparkSession
 
-from dptext_spark.config import privatize_options
+from dptext_spark.options import PrivatizeOptions
 from dptext_spark.report.release import Report
-from dptext_spark.spark import run_privatize
+from dptext_spark.spark.jobs import privatize
 from tests.helpers.cluster import QUICK_JAVA
 from tests.helpers.worlds import KEY
 
@@ -88,8 +88,8 @@ def run_table(**options: Any) -> Report:
     values = {"mechanism": "laplace", "epsilon": 10.0, "text": ["text"]} | options
     if "tokens" in options and "text" not in options:
         values["text"] = []
-    return run_privatize(
-        privatize_options(
+    return privatize.run(
+        PrivatizeOptions.of(
             {k.replace("_", "-"): str(v) if isinstance(v, Path) else v for k, v in values.items()}
         )
     )

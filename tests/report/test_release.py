@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from dptext_spark.config import privatize_options
 from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.options import PrivatizeOptions
 from dptext_spark.report import facts
 from dptext_spark.report.release import ColumnCounts, Report
 from dptext_spark.text.policies import Oov, TextPolicy
@@ -24,7 +24,7 @@ COUNTS = ColumnCounts(
 
 @pytest.fixture
 def report(line: Embedding) -> Report:
-    options = privatize_options(
+    options = PrivatizeOptions.of(
         {
             "input": "in",
             "output": "out",

@@ -16,7 +16,6 @@ from pydantic import ValidationError
 from scipy import stats
 from threadpoolctl import threadpool_limits
 
-from dptext_spark.config import vectors_options
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import BundleError, ConfigError, InputError
 from dptext_spark.geometry.projection import NoisyProjection
@@ -175,11 +174,11 @@ GOOD: dict[str, Any] = {"input": "in", "output": "out/", "epsilon": 5.0, "vector
 
 
 def test_good_options() -> None:
-    options = vectors_options(GOOD | {"seed": 3, "salt": None})
+    options = VectorsOptions.of(GOOD | {"seed": 3, "salt": None})
     assert isinstance(options, VectorsOptions)
     assert options.mechanism == ProjectedVectors(epsilon=5.0, seed=3)
     assert (options.projection_path, options.report_path) == ("out.projection.json", "out.report.json")
-    kept = vectors_options(GOOD | {"key-file": "/secret/place"}).to_json()
+    kept = VectorsOptions.of(GOOD | {"key-file": "/secret/place"}).to_json()
     assert (kept["epsilon"], kept["sensitivity"], kept["key"]) == (5.0, "spectral", "file")
     assert "/secret/place" not in str(kept)
 
@@ -210,12 +209,12 @@ def test_good_options() -> None:
 )
 def test_wrong_options(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        vectors_options(GOOD | change)
+        VectorsOptions.of(GOOD | change)
 
 
 def test_all_faults_of_the_options_come_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
-        vectors_options({"epsilon": -1.0, "beta": 2.0, "sensitivity": "vocabulary", "text": ("a",)})
+        VectorsOptions.of({"epsilon": -1.0, "beta": 2.0, "sensitivity": "vocabulary", "text": ("a",)})
     lines = str(caught.value).splitlines()
     assert lines[0] == "Options of vectors are wrong:"
     for fault in (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from pyspark.sql import functions as F
 
 from dptext_spark.audit import sampling, verdict
 from dptext_spark.audit.sampling import Samples
@@ -13,12 +12,9 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import NoiseKey
 from dptext_spark.options import AuditOptions
-from dptext_spark.spark.failures import plain_errors
-from dptext_spark.spark.frames import privatize
-from dptext_spark.spark.session import session
 
 
-def run_audit(options: AuditOptions) -> AuditReport:
+def run(options: AuditOptions) -> AuditReport:
     """Run ``dptext audit``: small worlds on the driver, the bundle's words by Spark.
 
     Raises:
@@ -31,6 +27,13 @@ def sampled(
     embedding: Embedding, mechanism: Mechanism, words: NDArray[np.int64], runs: int, key: NoiseKey
 ) -> Samples:
     """Sample by Spark; see :class:`sampling.Sampler`. The counts are those of :func:`sampling.sampled`."""
+    # Small worlds do without pyspark, which takes a while to load.
+    from pyspark.sql import functions as F
+
+    from dptext_spark.spark.failures import plain_errors
+    from dptext_spark.spark.frames import privatize
+    from dptext_spark.spark.session import session
+
     spark = session("dptext audit")
     rows = spark.createDataFrame(sampling.rows_of(embedding, words, runs))
     unknown = F.array(F.lit(sampling.unknown_word(embedding)))

@@ -20,9 +20,8 @@ from dptext_spark.calibration import Estimator, estimator, record, target
 from dptext_spark.calibration.account import SINGLE, CalibrationReport
 from dptext_spark.calibration.page import PAGE, PLOTS, write_report
 from dptext_spark.calibration.target import Bracket, Target
-from dptext_spark.config import all_of
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.errors import ConfigError
+from dptext_spark.errors import ConfigError, all_of
 from dptext_spark.guarantee import Distances
 from dptext_spark.mechanisms import Mechanism, mechanism
 from dptext_spark.options import CalibrateOptions
@@ -72,7 +71,7 @@ _NEIGHBOURS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 _DISTANCE_WORDS: Final = 256
 
 
-def run_calibrate(options: CalibrateOptions) -> CalibrationReport:
+def run(options: CalibrateOptions) -> CalibrationReport:
     """Run ``dptext calibrate``: measure in waves, aggregate, search for the target, write.
 
     A run that was killed leaves its finished waves under ``.parts``; the same options continue there and end

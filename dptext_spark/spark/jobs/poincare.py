@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dptext_spark.config import all_of
 from dptext_spark.embedding.build import build_embedding, check_output
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.errors import ConfigError, InputError
+from dptext_spark.errors import ConfigError, InputError, all_of
 from dptext_spark.options import PoincareOptions
 from dptext_spark.poincare import Relations, Settings, Trainer, measure
 from dptext_spark.poincare.filtered import Filtered, Step
@@ -23,7 +22,7 @@ from dptext_spark.spark.pairs import filter_pairs, read_pairs
 from dptext_spark.spark.session import session
 
 
-def run_poincare(options: PoincareOptions) -> PoincareReport:
+def run(options: PoincareOptions) -> PoincareReport:
     """Run ``dptext poincare``: filter with Spark, train, write bundle, text form, picture and report.
 
     Returns:

@@ -7,20 +7,20 @@ from typing import Final
 
 from dptext_spark.calibration import record
 from dptext_spark.calibration.record import Excerpt
-from dptext_spark.config import Release
 from dptext_spark.options import PrivatizeOptions
 from dptext_spark.privatizer import COUNTERS
 from dptext_spark.report.release import ColumnCounts, Report
 from dptext_spark.spark.distribution import BundleFiles
 from dptext_spark.spark.failures import FAILED, plain_errors
 from dptext_spark.spark.frames import Plan
+from dptext_spark.spark.release import Release
 from dptext_spark.spark.table.columns import TableColumns, check_ids
 from dptext_spark.spark.table.incremental import GrowingJob
 from dptext_spark.spark.table.run import Job, column_counts
 from dptext_spark.spark.table.storage import Storage
 
 
-def run_privatize(options: PrivatizeOptions) -> Report:
+def run(options: PrivatizeOptions) -> Report:
     """Run ``dptext privatize``: check, read once, write once, report.
 
     The table appears under its name when it is complete, and not at all if the run fails. With

@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, FloatType
 
-from dptext_spark.config import all_of
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import EuclideanSpace
-from dptext_spark.errors import ConfigError, InputError
+from dptext_spark.errors import ConfigError, InputError, all_of
 from dptext_spark.noise import NoiseKey, ReleaseNoise
 from dptext_spark.options import VectorsOptions
 from dptext_spark.report.vector_release import VectorColumn, VectorReport
@@ -91,7 +90,7 @@ def _open(plan: VectorPlan) -> VectorWork:
     return VectorWork(columns={name: column.open() for name, column in plan.columns})
 
 
-def run_vectors(options: VectorsOptions) -> VectorReport:
+def run(options: VectorsOptions) -> VectorReport:
     """Run ``dptext vectors``: check, read, write once, report.
 
     The table appears under its name when it is complete, and not at all if the run fails.

@@ -18,9 +18,9 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql.types import DataType
 
-from dptext_spark.config import Release
 from dptext_spark.errors import ConfigError
 from dptext_spark.options import PrivatizeOptions
+from dptext_spark.spark.release import Release
 from dptext_spark.spark.table.columns import NO_TYPES, TableColumns, WorkPlan
 from dptext_spark.spark.table.run import Job
 from dptext_spark.spark.table.storage import Storage, literal

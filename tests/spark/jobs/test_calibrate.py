@@ -23,12 +23,11 @@ from pyspark.sql import SparkSession
 from dptext_spark import calibration
 from dptext_spark.calibration import Transitions, estimator
 from dptext_spark.cli import main
-from dptext_spark.config import calibrate_options
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Mechanism, mechanism
+from dptext_spark.options import CalibrateOptions
 from dptext_spark.search.exact import ExactSearch
-from dptext_spark.spark import run_calibrate
 from dptext_spark.spark.jobs import calibrate
 from dptext_spark.spark.table.storage import Storage
 from tests.helpers import worlds
@@ -57,7 +56,7 @@ def options(embedding: Embedding, output: Path, **given: Any) -> dict[str, Any]:
 
 def run(embedding: Embedding, output: Path, **given: Any) -> dict[str, Any]:
     """Run the job; what calibration.json says."""
-    report = run_calibrate(calibrate_options(options(embedding, output, **given)))
+    report = calibrate.run(CalibrateOptions.of(options(embedding, output, **given)))
     found = json.loads((output / "calibration.json").read_text())
     assert found == json.loads(report.to_json())
     assert not (output / ".parts").exists()
@@ -409,15 +408,13 @@ def test_an_exact_law_is_compared_with_a_measured_one(ring: Embedding, laplace: 
 def test_several_numbers_follow_an_option(
     monkeypatch: pytest.MonkeyPatch, ring: Embedding, tmp_path: Path
 ) -> None:
-    from dptext_spark import spark as jobs
-
     seen = []
 
     def stop(given: Any) -> None:
         seen.append(given)
         raise ConfigError("Enough")
 
-    monkeypatch.setattr(jobs, "run_calibrate", stop)
+    monkeypatch.setattr(calibrate, "run", stop)
     toml = tmp_path / "c.toml"
     toml.write_text('mechanism = "mahalanobis"\nepsilon = [5, 10.0]\nlambda = 0.5\nwords = "all"\n')
     common = ["calibrate", "--embedding", ring.path, "--output", tmp_path / "out"]
@@ -528,5 +525,5 @@ def test_the_report_is_there_with_the_examples(line: Embedding, tmp_path: Path) 
 
 def test_an_example_that_the_bundle_lacks_is_refused(line: Embedding, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"lacks words of --example.*absent"):
-        run_calibrate(calibrate_options(options(line, tmp_path / "c", example=("w1", "absent"))))
+        calibrate.run(CalibrateOptions.of(options(line, tmp_path / "c", example=("w1", "absent"))))
     assert not (tmp_path / "c").exists()

@@ -18,11 +18,11 @@ from pyspark.sql import SparkSession
 from scipy import stats
 
 from dptext_spark.cli import main
-from dptext_spark.config import vectors_options
 from dptext_spark.demo import QUERIES
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.noise import ReleaseNoise
-from dptext_spark.spark import run_vectors
+from dptext_spark.options import VectorsOptions
+from dptext_spark.spark.jobs import vectors
 from dptext_spark.text.tokens import tokenize
 from dptext_spark.vectors.projected_vectors import ProjectedVectors
 from dptext_spark.vectors.release import VectorPrivatizer
@@ -220,7 +220,7 @@ def test_without_a_key_file_every_run_has_other_noise(table: Path, tmp_path: Pat
     releases = []
     for name in ("one", "two"):
         given = {"input": str(table), "output": str(tmp_path / name), "epsilon": 10.0, "vector": ["narrow"]}
-        report = run_vectors(vectors_options(given))
+        report = vectors.run(VectorsOptions.of(given))
         releases.append(rows_of(tmp_path / name))
         assert "file's path" in report.row_id
     assert releases[0] != releases[1]

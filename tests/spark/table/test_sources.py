@@ -17,8 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
 from dptext_spark.cli import main
-from dptext_spark.config import privatize_options
 from dptext_spark.errors import ConfigError, InputError, JobError
+from dptext_spark.options import PrivatizeOptions
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.table.columns import TableColumns
 from dptext_spark.spark.table.run import Job
@@ -116,7 +116,7 @@ def test_partition_columns_cannot_be_sanitized(partitioned: Path, options: dict[
 def plan_of(options: dict[str, Any], columns: TableColumns) -> str:
     values = {"mechanism": "laplace", **options, "text": columns.text}
     given = {k.replace("_", "-"): str(v) if isinstance(v, Path) else v for k, v in values.items()}
-    job = Job.open("test", privatize_options(given), columns)
+    job = Job.open("test", PrivatizeOptions.of(given), columns)
     selected: Any = columns.select(job.df, job.row_id)
     return str(selected._jdf.queryExecution().executedPlan().toString())
 

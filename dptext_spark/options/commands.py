@@ -1,73 +1,76 @@
-"""Options of the jobs: one object for the command line, a TOML file, Python and the report."""
+"""The commands' options: one object for the command line, a TOML file, Python and the report.
+
+A new command is a class here, a module of its name in ``dptext_spark.spark.jobs``, and a file in ``conf``.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from itertools import product
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, InstanceOf
+from pydantic import Field, InstanceOf, Strict, field_validator
 
 from dptext_spark.calibration.estimators import EstimatorName
 from dptext_spark.calibration.record import setting
 from dptext_spark.calibration.statistics import CONFIDENCE, ETA, GAMMA
+from dptext_spark.calibration.target import Target
+from dptext_spark.embedding.readers import Format
+from dptext_spark.embedding.spaces import GeometryName, Normalization
 from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import NoiseKey
+from dptext_spark.options.configured import MechanismOptions, as_json
+from dptext_spark.options.validation import Options, findings
 from dptext_spark.text.policies import Oov, TextPolicy
 from dptext_spark.vectors.projected_vectors import ProjectedVectors, VectorParameters
 
-
-def option_name(field: str) -> str:
-    """Give a field's name as an option has it: ``release_words`` -> ``release-words``."""
-    return field.replace("_", "-")
-
-
-class Options(BaseModel):
-    """Options of a job; field names are the option names with underscores."""
-
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        alias_generator=option_name,
-        validate_by_name=True,
-        validate_by_alias=True,
-    )
+LocalPath: TypeAlias = Annotated[Path, Strict(False)]
+"""A path of this machine, given as text."""
 
 
 class EmbeddingOptions(Options):
-    """Options of ``dptext embedding``."""
+    """Turn an embedding SOURCE into a bundle that the other commands read."""
 
-    source: Path = Field(description="GloVe or word2vec text, word2vec binary, fastText .vec, or .npy")
-    output: Path = Field(description="folder of the bundle to make")
-    format: str = Field("auto", description="auto, text, word2vec-binary or npy")
-    vocabulary: Path | None = Field(
+    command = "embedding"
+    positional = ("source",)
+
+    source: LocalPath = Field(description="GloVe or word2vec text, word2vec binary, fastText .vec, or .npy")
+    output: LocalPath = Field(description="folder of the bundle to make")
+    format: Format = Field("auto", description="of the source")
+    vocabulary: LocalPath | None = Field(
         None, description="words of an .npy source, one a line; default: vocab.txt beside it"
     )
     limit: int | None = Field(None, ge=2, description="read the first N words only")
-    normalize: str = Field("none", description="none or unit: scale every vector to length 1")
-    release_words: str | None = Field(
+    normalize: Normalization = Field("none", description="unit: scale every vector to length 1")
+    release_words: str | int | None = Field(
         None, description="words that may be output: a file, one a line, or N for the first N; default: all"
     )
-    geometry: str = Field("euclidean", description="euclidean or poincare")
+    geometry: GeometryName = Field("euclidean", description="of the vectors")
     overwrite: bool = Field(False, description="replace a bundle that exists")
 
 
 class PoincareOptions(Options):
-    """Options of ``dptext poincare``."""
+    """Train a Poincaré embedding of is-a pairs and make it a bundle."""
+
+    command = "poincare"
 
     pairs: str = Field(
         min_length=1,
         description="is-a pairs: Parquet with columns hyponym, hypernym[, count], or such a TSV (.gz too)",
     )
-    output: Path = Field(description="folder of the bundle to make; OUTPUT.vec and OUTPUT.png lie beside it")
-    vocabulary: Path | None = Field(
+    output: LocalPath = Field(
+        description="folder of the bundle to make; OUTPUT.vec and OUTPUT.png lie beside it"
+    )
+    vocabulary: LocalPath | None = Field(
         None, description="keep pairs of these words only: a bundle, or a file with one word a line"
     )
     min_count: int = Field(
         10, ge=0, description="keep pairs seen this often; nothing where pairs have no count"
     )
     min_links: int = Field(2, ge=0, description="remove words with this many links or fewer")
-    exclude: Path | None = Field(None, description="words to remove: a file with one word a line")
+    exclude: LocalPath | None = Field(None, description="words to remove: a file with one word a line")
     transitive_closure: bool = Field(False, description="add the pairs that follow from others")
     dimension: int = Field(10, ge=2, le=1000, description="dimension of the Poincaré ball")
     epochs: int = Field(200, ge=1, description="passes over the pairs, at most")
@@ -86,10 +89,10 @@ class PoincareOptions(Options):
         "noise replaces more words; default: 12 / sqrt(dimension - 1)",
     )
     seed: int = Field(0, ge=0, lt=2**63, description="the same seed gives the same vectors")
-    checkpoint: Path | None = Field(
+    checkpoint: LocalPath | None = Field(
         None, description="folder for the state of the training; a run that was cut off goes on from it"
     )
-    report: Path | None = Field(None, description="where the report goes; default: OUTPUT.report.json")
+    report: LocalPath | None = Field(None, description="where the report goes; default: OUTPUT.report.json")
     overwrite: bool = Field(False, description="replace a bundle and a report that exist")
 
     @property
@@ -97,9 +100,17 @@ class PoincareOptions(Options):
         """Where the report goes."""
         return self.report or self.beside("report.json")
 
+    def finish(self, report: Any) -> str:
+        """See :meth:`Options.finish`."""
+        return f"Bundle: {self.output}\nReport: {self.report_path}"
+
     def beside(self, suffix: str) -> Path:
         """Give the path beside the bundle with this suffix."""
         return self.output.with_name(f"{self.output.name}.{suffix}")
+
+
+def _listed(names: Iterable[object]) -> str:
+    return ", ".join(sorted({str(name) for name in names}))
 
 
 class TableOptions(Options):
@@ -112,7 +123,7 @@ class TableOptions(Options):
         description="column that names each row, unique and without nulls; default: file and row position",
     )
     keep: tuple[str, ...] = Field((), description="column to pass through AS IT IS; repeatable")
-    key_file: Path | None = Field(
+    key_file: LocalPath | None = Field(
         None, description="32-byte key, mode 0600, for a repeatable release; default: a fresh key, never kept"
     )
     where: str | None = Field(
@@ -123,7 +134,7 @@ class TableOptions(Options):
     salt: str = Field("", description="keeps tables apart that share a key and ids")
     trust_id: bool = Field(False, description="skip the check that ids are unique and not null")
     compression: Literal["snappy", "zstd", "gzip", "lz4_raw", "none"] = Field(
-        "snappy", description="of the output's files: snappy, zstd, gzip, lz4_raw or none"
+        "snappy", description="of the output's files"
     )
     report: str | None = Field(None, description="where the report goes; default: OUTPUT.report.json")
     overwrite: bool = Field(
@@ -146,6 +157,13 @@ class TableOptions(Options):
         """All that must lie apart, as in :attr:`files`."""
         return (("Input", "--input", self.input), ("Output", "--output", self.output), *self.files)
 
+    def finish(self, report: Any) -> str:
+        """See :meth:`Options.finish`."""
+        if self.dry_run:
+            return "Dry run: all options are right, nothing was written."
+        written = [("Output", self.output), *((what, path) for what, _, path in self.files)]
+        return "\n".join(f"{what}: {path}" for what, path in written)
+
     def beside(self, ending: str) -> str:
         """Give the path of a file that lies beside the output."""
         return f"{self.output.rstrip('/')}.{ending}"
@@ -158,6 +176,20 @@ class TableOptions(Options):
         """
         return NoiseKey.read(self.key_file) if self.key_file else NoiseKey.generate()
 
+    def column_conflicts(self, **kinds: tuple[str, ...]) -> Iterator[ConfigError]:
+        """Find what is wrong with the columns to sanitize, given by the options that name them."""
+        sanitized = [name for names in kinds.values() for name in names]
+        options = [f"--{kind}" for kind in kinds]
+        if not sanitized:
+            do = f"Name at least one with {' or '.join(options)}"
+            yield ConfigError("No column is to be sanitized", do=do)
+        if repeated := _listed(name for name in sanitized if sanitized.count(name) > 1):
+            yield ConfigError(f"Columns are named twice in {' and '.join(options)}", got=repeated)
+        if raw := _listed(name for name in sanitized if name in self.keep):
+            yield ConfigError("Columns are both sanitized and passed raw with --keep", got=raw)
+        if self.id in sanitized:
+            yield ConfigError("The --id column cannot be sanitized itself", got=str(self.id))
+
     def to_json(self) -> dict[str, Any]:
         """Give the options as JSON-ready values, without the key file's place and the filter's text."""
         values = self.model_dump(mode="json", by_alias=True, exclude={"mechanism", "key_file", "where"})
@@ -165,14 +197,16 @@ class TableOptions(Options):
         return {**values, "where": where, "key": "file" if self.key_file else "fresh, not kept"}
 
 
-class PrivatizeOptions(TableOptions):
-    """Options of ``dptext privatize``."""
+class PrivatizeOptions(MechanismOptions, TableOptions):
+    """Sanitize columns of a Parquet table into another one."""
 
-    embedding: Path = Field(description="embedding bundle, made by dptext embedding")
+    command = "privatize"
+
+    embedding: LocalPath = Field(description="embedding bundle, made by dptext embedding")
     mechanism: InstanceOf[Mechanism] = Field(description="how words are perturbed")
     text: tuple[str, ...] = Field((), description="string column to sanitize; repeatable")
     tokens: tuple[str, ...] = Field((), description="array<string> column to sanitize; repeatable")
-    oov: Oov = Field(Oov.MASK, description="words outside the vocabulary")
+    oov: Oov = Field(Oov.MASK, strict=False, description="words outside the vocabulary")
     protect: str = Field(
         "all", description="all, content (stop words pass) or slots:COLUMN (all else passes)"
     )
@@ -195,6 +229,27 @@ class PrivatizeOptions(TableOptions):
         checkpoint = [("Checkpoint", "--incremental", self.incremental)] if self.incremental else []
         return (*super().places, *checkpoint)
 
+    def conflicts(self) -> Iterator[ConfigError]:
+        """See :meth:`Options.conflicts`."""
+        yield from self.column_conflicts(text=self.text, tokens=self.tokens)
+        if self.incremental is None:
+            if self.batch_files is not None:
+                yield ConfigError("Option --batch-files is for --incremental runs")
+            return
+        if self.key_file is None:
+            yield ConfigError(
+                "Option --incremental needs --key-file",
+                do="Make one with: (umask 077; openssl rand -hex 32 > KEYFILE); a batch that is tried again "
+                "then gets the same noise",
+            )
+        if self.overwrite:
+            yield ConfigError("Options --incremental and --overwrite do not go together")
+        if self.id is not None and not self.trust_id:
+            yield ConfigError(
+                "Option --incremental cannot check that --id names every row of all runs once",
+                do="Leave it out to name rows by file and position, or vouch for it with --trust-id",
+            )
+
     @property
     def policy(self) -> TextPolicy:
         """The text policy.
@@ -206,18 +261,28 @@ class PrivatizeOptions(TableOptions):
 
     def to_json(self) -> dict[str, Any]:
         """See :meth:`TableOptions.to_json`; with the mechanism's parameters."""
-        parameters = self.mechanism.model_dump(mode="json", by_alias=True)
-        return {**super().to_json(), "mechanism": self.mechanism.name, **parameters}
+        return {**super().to_json(), **as_json(self.mechanism)}
 
 
 class VectorsOptions(VectorParameters, TableOptions):
-    """Options of ``dptext vectors``."""
+    """Release vectors, or texts as averages of word vectors, by random projection and noise."""
+
+    command = "vectors"
 
     vector: tuple[str, ...] = Field((), description="array<float> or array<double> column; repeatable")
     text: tuple[str, ...] = Field(
         (), description="string column, each text the average of its words' vectors; repeatable"
     )
-    embedding: Path | None = Field(None, description="with --text: embedding bundle of the words")
+    embedding: LocalPath | None = Field(None, description="with --text: embedding bundle of the words")
+
+    def conflicts(self) -> Iterator[ConfigError]:
+        """See :meth:`Options.conflicts`."""
+        yield from self.column_conflicts(vector=self.vector, text=self.text)
+        if bool(self.text) != (self.embedding is not None):
+            yield ConfigError(
+                "Options --text and --embedding go together",
+                do="Give a text column the bundle of its words' vectors; --vector columns need none",
+            )
 
     @property
     def mechanism(self) -> ProjectedVectors:
@@ -235,19 +300,23 @@ class VectorsOptions(VectorParameters, TableOptions):
         return (("Projection", "--output", self.projection_path), *super().files)
 
 
+WorldName: TypeAlias = Literal["line", "star", "clusters", "edge", "bundle"]
+WORLDS: Final = get_args(WorldName)
 BUNDLE_WORLD: Final = "bundle"
-WORLDS: Final = ("line", "star", "clusters", "edge", BUNDLE_WORLD)
 
 
-class AuditOptions(Options):
-    """Options of ``dptext audit``."""
+class AuditOptions(MechanismOptions):
+    """Check the running code against its claimed guarantee; the exit code is 1 where it breaks it."""
 
-    embedding: Path | None = Field(
+    command = "audit"
+    releases = ("words", "vectors")
+
+    embedding: LocalPath | None = Field(
         None, description="embedding bundle of world bundle, made by dptext embedding"
     )
     mechanism: InstanceOf[Mechanism] = Field(description="what is audited")
-    world: tuple[str, ...] = Field(
-        (), description=f"where words are compared: {', '.join(WORLDS)}; repeatable; default: all that fit"
+    world: tuple[WorldName, ...] = Field(
+        (), description="where words are compared; repeatable; default: all that fit"
     )
     pair: tuple[str, ...] = Field(
         (),
@@ -263,53 +332,56 @@ class AuditOptions(Options):
         0.999, gt=0.0, lt=1.0, description="probability of finding nothing where there is nothing"
     )
     noise_seed: int = Field(0, ge=0, description="public number that the noise follows from")
-    report: Path | None = Field(None, description="JSON file to write; one that exists is replaced")
+    report: LocalPath | None = Field(None, description="JSON file to write; one that exists is replaced")
 
     @property
-    def worlds(self) -> tuple[str, ...]:
+    def worlds(self) -> tuple[WorldName, ...]:
         """The worlds to look at, each once."""
         return tuple(dict.fromkeys(self.world)) or WORLDS
 
-    @property
-    def bundle(self) -> Path:
-        """The bundle's folder.
+    def conflicts(self) -> Iterator[ConfigError]:
+        """See :meth:`Options.conflicts`."""
+        if BUNDLE_WORLD in (self.world or WORLDS) and self.embedding is None:
+            yield ConfigError("Option --embedding is missing", do="Or name small worlds only, with --world")
 
-        Raises:
-            ConfigError: There is none.
-        """
-        if self.embedding is None:
-            raise ConfigError("Option --embedding is missing", do="Or name small worlds only, with --world")
-        return self.embedding
+    def finish(self, report: Any) -> str:
+        """Write the audit's report where it is wanted, and fail where it found something."""
+        report.finish(self.report)
+        return ""
 
     def to_json(self) -> dict[str, Any]:
         """Give the options as JSON-ready values."""
         values = self.model_dump(mode="json", by_alias=True, exclude={"mechanism"})
-        parameters = self.mechanism.model_dump(mode="json", by_alias=True)
-        return {**values, "mechanism": self.mechanism.name, **parameters}
+        return {**values, **as_json(self.mechanism)}
 
 
-class CalibrateOptions(Options):
-    """Options of ``dptext calibrate``."""
+class CalibrateOptions(MechanismOptions):
+    """Measure what a mechanism does to words at several epsilons, before anything is released."""
 
-    embedding: Path = Field(description="embedding bundle, made by dptext embedding")
+    command = "calibrate"
+    spread = ("lambda", "epsilon")
+
+    embedding: LocalPath = Field(description="embedding bundle, made by dptext embedding")
     mechanism: tuple[InstanceOf[Mechanism], ...] = Field(
         description="what is measured: the mechanism at each lambda and epsilon"
     )
-    epsilon: tuple[float, ...] = Field(min_length=1, description="privacy parameters; several may follow")
+    epsilon: tuple[float, ...] = Field(description="privacy parameters; several may follow")
     output: str = Field(min_length=1, description="folder for the tables; a run that was killed continues")
     lambda_: tuple[float, ...] = Field(
         (),
         alias="lambda",
         description="mahalanobis: weights of the covariance in the noise; several may follow",
     )
-    words: int | Literal["all"] = Field(
+    words: Annotated[int, Field(ge=2)] | Literal["all"] = Field(
         10_000, description="words to measure, evenly spread over the vocabulary: N or all"
     )
     runs: int = Field(1000, ge=1, description="runs of each word at each epsilon")
     release_words: int | None = Field(
         None, description="output only the first N releasable words, as the release will"
     )
-    estimator: EstimatorName = Field("auto", description="auto, plain, shared-ray or exact")
+    estimator: EstimatorName = Field(
+        "auto", description="plain: as a release runs; shared-ray: fast, for noise; exact: for exponential"
+    )
     eta: float = Field(ETA, gt=0.0, lt=1.0, description="probability that s_eta may leave out")
     gamma: float = Field(
         GAMMA, ge=1.0, allow_inf_nan=False, description="deniability: factor within which a word is as likely"
@@ -330,6 +402,33 @@ class CalibrateOptions(Options):
     noise_seed: int = Field(0, ge=0, lt=2**63, description="public number that the noise follows from")
     overwrite: bool = Field(False, description="replace a calibration that exists, finished or not")
 
+    @field_validator("mechanism", mode="before")
+    @classmethod
+    def _build(cls, value: Any) -> Any:
+        """Build the mechanism at each lambda, and there at each epsilon."""
+        if not isinstance(value, dict):
+            return value
+        points = product(*(value.get(name, (None,)) for name in cls.spread))
+        chosen = [{n: v for n, v in zip(cls.spread, point, strict=True) if v is not None} for point in points]
+        grid = {tuple(point.values()): cls.configured({**value, **point}) for point in chosen}
+        return tuple(grid[point] for point in sorted(grid))
+
+    @field_validator("epsilon", "lambda_")
+    @classmethod
+    def _each_once(cls, values: tuple[float, ...]) -> tuple[float, ...]:
+        return tuple(sorted({*values}))
+
+    @field_validator("target")
+    @classmethod
+    def _check_target(cls, value: str) -> str:
+        with findings():
+            Target.parse(value)
+        return value
+
+    def finish(self, report: Any) -> str:
+        """See :meth:`Options.finish`."""
+        return f"Output: {self.output}"
+
     @property
     def settings(self) -> dict[str, tuple[Mechanism, ...]]:
         """The mechanism at each epsilon, by the names of its other parameters."""
@@ -339,5 +438,4 @@ class CalibrateOptions(Options):
     def to_json(self) -> dict[str, Any]:
         """Give the options as JSON-ready values; the mechanism with one epsilon's and lambda's parameters."""
         values = self.model_dump(mode="json", by_alias=True, exclude={"mechanism"})
-        parameters = self.mechanism[0].model_dump(mode="json", by_alias=True)
-        return {"mechanism": self.mechanism[0].name, **parameters, **values}
+        return {**as_json(self.mechanism[0]), **values}

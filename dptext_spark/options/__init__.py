@@ -1,0 +1,30 @@
+"""Options of the commands, validated once, whether they come from a command line, a TOML file or Python."""
+
+from dptext_spark.options.commands import (
+    BUNDLE_WORLD,
+    WORLDS,
+    AuditOptions,
+    CalibrateOptions,
+    EmbeddingOptions,
+    PoincareOptions,
+    PrivatizeOptions,
+    TableOptions,
+    VectorsOptions,
+)
+from dptext_spark.options.configured import MechanismOptions
+from dptext_spark.options.validation import COMMANDS, Options
+
+__all__ = [
+    "BUNDLE_WORLD",
+    "COMMANDS",
+    "WORLDS",
+    "AuditOptions",
+    "CalibrateOptions",
+    "EmbeddingOptions",
+    "MechanismOptions",
+    "Options",
+    "PoincareOptions",
+    "PrivatizeOptions",
+    "TableOptions",
+    "VectorsOptions",
+]

@@ -1,0 +1,84 @@
+"""A mechanism among the options of a command: chosen by name, built of its own options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from pydantic import field_validator
+from pydantic.fields import FieldInfo
+
+from dptext_spark.errors import ConfigError
+from dptext_spark.mechanisms import MECHANISMS, Mechanism
+from dptext_spark.options.validation import Options, findings
+
+
+def as_json(mechanism: Mechanism) -> dict[str, Any]:
+    """Give a mechanism and its options as JSON-ready values, as options take them."""
+    return {"mechanism": mechanism.name, **mechanism.model_dump(mode="json", by_alias=True)}
+
+
+class MechanismOptions(Options):
+    """What the jobs that take a mechanism have in common; the field is ``mechanism``."""
+
+    spread: ClassVar[tuple[str, ...]] = ()
+    """Options of mechanisms that this command takes several values of, in a field of its own."""
+
+    releases: ClassVar[tuple[str, ...]] = ("words",)
+    """What may come out of the mechanisms that this command takes."""
+
+    @classmethod
+    def mechanisms(cls) -> dict[str, type[Mechanism]]:
+        """Give the mechanisms that this command takes, by name."""
+        return {name: kind for name, kind in sorted(MECHANISMS.items()) if kind.releases in cls.releases}
+
+    @classmethod
+    def configured(cls, value: Any) -> Any:
+        """Build the mechanism that options choose: its name under ``mechanism``, and its own options.
+
+        Raises:
+            ValueError: The name is missing or unknown.
+            pydantic.ValidationError: The mechanism's options are wrong.
+        """
+        if not isinstance(value, dict):
+            return value
+        name, parameters = value["mechanism"], {n: v for n, v in value.items() if n != "mechanism"}
+        known = cls.mechanisms()
+        with findings():
+            if name is None:
+                raise ConfigError("Option --mechanism is missing", allowed=", ".join(known))
+            if str(name) not in known:
+                raise ConfigError("The mechanism is unknown", allowed=", ".join(known), got=repr(name))
+            return known[str(name)](**parameters)
+
+    @field_validator("mechanism", mode="before", check_fields=False)
+    @classmethod
+    def _build(cls, value: Any) -> Any:
+        return cls.configured(value)
+
+    @classmethod
+    def mechanism_options(cls) -> dict[str, dict[str, FieldInfo]]:
+        """Give the options of all mechanisms: by option name, and there by mechanism.
+
+        Raises:
+            TypeError: A mechanism has an option that the command has itself.
+        """
+        found: dict[str, dict[str, FieldInfo]] = {}
+        for mechanism_name, kind in cls.mechanisms().items():
+            for name, field in kind.model_fields.items():
+                found.setdefault(field.alias or name, {})[mechanism_name] = field
+        if shadowed := sorted((cls.fields().keys() - {*cls.spread}) & found.keys()):
+            listed = ", ".join(f"--{name} of {' and '.join(found[name])}" for name in shadowed)
+            raise TypeError(f"Options of mechanisms have names of options of {cls.command}: {listed}")
+        return found
+
+    @classmethod
+    def arranged(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+        """See :meth:`Options.arranged`; the mechanism's name and options are one value."""
+        others = {name: value for name, value in values.items() if name != "mechanism"}
+        given, chosen = super().arranged(others), values.get("mechanism")
+        if isinstance(chosen, Mechanism | tuple):
+            return {**given, "mechanism": chosen}
+        parameters = {name: given[name] for name in cls.mechanism_options() if name in given}
+        rest = {n: v for n, v in given.items() if n not in parameters or n in cls.spread}
+        return {**rest, "mechanism": {"mechanism": chosen, **parameters}}

@@ -1,0 +1,33 @@
+"""The job of ``dptext embedding``: a public embedding in, a bundle out; it needs no Spark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dptext_spark.embedding.build import build_embedding
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.options import EmbeddingOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuiltBundle:
+    """The account of one run of ``dptext embedding``."""
+
+    embedding: Embedding
+
+    def describe(self) -> str:
+        """Say in a line what was built."""
+        manifest = self.embedding.manifest
+        return (
+            f"{self.embedding.path}: {manifest.words:,} words, {manifest.releasable:,} may be output, "
+            f"{manifest.dimension} dimensions, fingerprint {manifest.fingerprint[:16]}"
+        )
+
+
+def run(options: EmbeddingOptions) -> BuiltBundle:
+    """Run ``dptext embedding``.
+
+    Raises:
+        BundleError: An option or a row of the source is wrong; no bundle is written then.
+    """
+    return BuiltBundle(embedding=build_embedding(**dict(options)))

@@ -1,0 +1,50 @@
+"""What a release opens before Spark starts: one key, bundle, policy and mechanism, or all faults at once."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.errors import ConfigError
+from dptext_spark.options import PrivatizeOptions
+from dptext_spark.spark.release import Release
+from tests.helpers.worlds import KEY
+
+GOOD: dict[str, Any] = {
+    "input": "in",
+    "output": "out",
+    "embedding": "bundle",
+    "mechanism": "laplace",
+    "epsilon": 5.0,
+    "text": "text",
+}
+
+
+def test_a_release_binds_key_bundle_and_policy(line: Embedding, tmp_path: Path) -> None:
+    key_file = tmp_path / "key"
+    key_file.write_text(KEY.secret.hex() + "\n")
+    key_file.chmod(0o600)
+    given = {**GOOD, "embedding": line.path, "key-file": key_file, "release-words": 3, "protect": "slots:s"}
+    release = Release(PrivatizeOptions.of(given))
+    assert release.embedding.fingerprint == line.fingerprint
+    assert (release.release_words, release.policy.slots_column) == (3, "s")
+    assert release.guarantee.epsilon == 5.0
+    again, other = (Release(PrivatizeOptions.of({**given, "salt": salt})) for salt in ("", "other"))
+    assert again.noise == release.noise != other.noise
+    fresh = [Release(PrivatizeOptions.of({**GOOD, "embedding": line.path})).noise for _ in "12"]
+    assert fresh[0] != fresh[1]
+
+
+def test_a_release_reports_all_that_is_wrong(tmp_path: Path) -> None:
+    given = {**GOOD, "embedding": tmp_path / "none", "key-file": tmp_path / "key", "protect": "some"}
+    with pytest.raises(ConfigError) as caught:
+        Release(PrivatizeOptions.of(given))
+    message = str(caught.value)
+    assert message.startswith("3 things are wrong:\n")
+    for fault in ("key file .* cannot be read", "no embedding bundle", "--protect"):
+        assert len([line for line in message.splitlines() if re.search(fault, line)]) == 1
+    assert ".." not in message

@@ -1,0 +1,22 @@
+"""Errors: several checks at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from dptext_spark.errors import BundleError, ConfigError, all_of
+
+
+def test_all_of_runs_every_check() -> None:
+    assert all_of(lambda: 1, lambda: "two") == [1, "two"]
+    seen = []
+
+    def fail() -> None:
+        seen.append(1)
+        raise BundleError("Broken")
+
+    with pytest.raises(BundleError, match="Broken"):
+        all_of(fail, lambda: seen.append(2))
+    assert seen == [1, 2]
+    with pytest.raises(ConfigError, match="2 things are wrong"):
+        all_of(fail, fail)

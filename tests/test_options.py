@@ -1,0 +1,337 @@
+"""Options: all faults at once, the file and the command line, what a report keeps of them."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+from pydantic import Field, create_model
+
+from dptext_spark.cli import Job
+from dptext_spark.errors import ConfigError
+from dptext_spark.mechanisms import MECHANISMS, Laplace, Mahalanobis
+from dptext_spark.options import (
+    COMMANDS,
+    AuditOptions,
+    CalibrateOptions,
+    EmbeddingOptions,
+    Options,
+    PrivatizeOptions,
+    VectorsOptions,
+    validation,
+)
+
+GOOD: dict[str, Any] = {
+    "input": "in",
+    "output": "out/",
+    "embedding": "bundle",
+    "mechanism": "laplace",
+    "epsilon": 5.0,
+    "text": ("text",),
+}
+
+
+def test_good_options() -> None:
+    options = PrivatizeOptions.of({**GOOD, "salt": None, "release-words": 7})
+    assert options.mechanism == Laplace(epsilon=5.0)
+    assert (options.input, options.embedding, options.text) == ("in", Path("bundle"), ("text",))
+    assert (options.id, options.keep, options.oov, options.release_words) == (None, (), "mask", 7)
+    assert options.report_path == "out.report.json"
+    assert PrivatizeOptions.of({**GOOD, "report": "r.json"}).report_path == "r.json"
+    with pytest.raises(ValueError, match="frozen"):
+        options.input = "other"
+
+
+def test_parameters_reach_their_mechanism() -> None:
+    options = PrivatizeOptions.of({**GOOD, "mechanism": "mahalanobis", "lambda": 0.25})
+    assert options.mechanism == Mahalanobis(epsilon=5.0, lambda_=0.25)
+
+
+def test_all_faults_are_reported_at_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        PrivatizeOptions.of(
+            {"epsilon": -1.0, "mechanism": "laplace", "lambda": 0.5, "oov": "lose", "input": ""}
+        )
+    message = str(caught.value)
+    for fault in (
+        "--epsilon has a wrong value. .* Got: -1.0",
+        "--lambda is not an option of this command or mechanism",
+        "No column is to be sanitized. Name at least one with --text or --tokens",
+        "--input has a wrong value.* Got: ''",
+        "--output is missing",
+        "--embedding is missing",
+        "--oov has a wrong value.*mask, drop, random, fail or keep-unprotected.* Got: 'lose'",
+    ):
+        assert len(re.findall(fault, message)) == 1, fault
+    assert len(message.splitlines()) == 8
+
+
+@pytest.mark.parametrize("name", [*GOOD])
+def test_each_option_that_must_be_given_is_asked_for(name: str) -> None:
+    given = {key: value for key, value in GOOD.items() if key != name}
+    with pytest.raises(ConfigError, match=f"--{name}"):
+        PrivatizeOptions.of(given)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"text": ("a", "b", "a")}, "named twice in --text and --tokens. Got: a\\.$"),
+        ({"text": ("a",), "tokens": ("a",)}, "named twice in --text and --tokens. Got: a\\.$"),
+        ({"keep": ("id", "text")}, "both sanitized and passed raw with --keep. Got: text\\.$"),
+        ({"id": "text"}, "--id column cannot be sanitized itself. Got: text\\.$"),
+        ({"text": ()}, "No column is to be sanitized"),
+        ({"mechanism": "gauss"}, "mechanism is unknown. Allowed: .*laplace, mahalanobis.* Got: 'gauss'"),
+        ({"bogus": 1}, "--bogus is not an option"),
+        ({"epsilon": "5"}, "--epsilon has a wrong value.* number.* Got: '5'"),
+        ({"epsilon": True}, "--epsilon has a wrong value.* number.* Got: True"),
+    ],
+)
+def test_wrong_combinations(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        PrivatizeOptions.of({**GOOD, **change})
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"incremental": "c"}, "--incremental needs --key-file"),
+        ({"incremental": "c", "key-file": "k", "overwrite": True}, "do not go together"),
+        ({"incremental": "c", "key-file": "k", "id": "id"}, "cannot check that --id.*--trust-id"),
+        ({"batch-files": 3}, "--batch-files is for --incremental"),
+        ({"batch-files": 0, "incremental": "c", "key-file": "k"}, "--batch-files has a wrong value.*Got: 0"),
+    ],
+)
+def test_options_of_incremental_runs(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        PrivatizeOptions.of({**GOOD, **given})
+    good = {"incremental": "c", "key-file": "k", "id": "id", "trust-id": True, "batch-files": 3}
+    assert PrivatizeOptions.of({**GOOD, **good}).batch_files == 3
+
+
+def test_what_a_report_keeps_of_the_options() -> None:
+    kept = PrivatizeOptions.of({**GOOD, "key-file": "/secret/place", "id": "id"}).to_json()
+    assert (kept["mechanism"], kept["epsilon"], kept["key"], kept["id"]) == ("laplace", 5.0, "file", "id")
+    assert "/secret/place" not in str(kept)
+    assert PrivatizeOptions.of(GOOD).to_json()["key"] == "fresh, not kept"
+    filtered = PrivatizeOptions.of({**GOOD, "where": "name = 'Zebulon'"}).to_json()
+    assert filtered["where"] == "given, not kept"
+    assert "Zebulon" not in str(filtered)
+    assert kept["where"] is None
+    mahalanobis = PrivatizeOptions.of({**GOOD, "mechanism": "mahalanobis", "lambda": 0.25}).to_json()
+    assert (mahalanobis["mechanism"], mahalanobis["lambda"]) == ("mahalanobis", 0.25)
+
+
+def test_embedding_options() -> None:
+    options = EmbeddingOptions.of({"source": "glove.txt", "output": "bundle", "limit": 5})
+    assert (options.source, options.limit, options.normalize) == (Path("glove.txt"), 5, "none")
+    with pytest.raises(ConfigError, match=r"(?s)--limit.*2 or more.*Got: 1.*--colour"):
+        EmbeddingOptions.of({"source": "a", "output": "b", "limit": 1, "colour": 3})
+
+
+# Kinds of value
+
+
+@pytest.mark.parametrize(
+    ("change", "allowed"),
+    [
+        ({"release-words": 5.5}, "a valid integer"),
+        ({"release-words": True}, "a valid integer"),
+        ({"release-words": "5"}, "a valid integer"),
+        ({"salt": 5}, "a valid string"),
+        ({"dry-run": 1}, "a valid boolean"),
+        ({"keep": ["a", 5]}, "a valid string"),
+        ({"embedding": 5}, "a valid path"),
+        ({"compression": "zip"}, "snappy, zstd, gzip, lz4_raw or none"),
+    ],
+)
+def test_a_value_of_another_kind(change: dict[str, Any], allowed: str) -> None:
+    (name,) = change
+    with pytest.raises(ConfigError, match=rf"(?s)^[^\n]*\n  Option --{name} has .*Allowed: .*{allowed}"):
+        PrivatizeOptions.of({**GOOD, **change})
+
+
+def test_one_value_will_do_for_a_list_and_nothing_is_not_given() -> None:
+    options = PrivatizeOptions.of({**GOOD, "text": "t", "tokens": [], "keep": ["a", "b"], "id": None})
+    assert (options.text, options.tokens, options.keep, options.id) == (("t",), (), ("a", "b"), None)
+
+
+# One path
+
+
+def test_python_cannot_pass_by_the_checks() -> None:
+    """By field names too, and by a mechanism that was made already."""
+    given = {
+        "input": "in",
+        "output": "out",
+        "embedding": "b",
+        "mechanism": Laplace(epsilon=5.0),
+        "text": ("t",),
+    }
+    assert PrivatizeOptions(**given, release_words=3).release_words == 3
+    with pytest.raises(ConfigError) as caught:
+        PrivatizeOptions(**given, keep=("t",), batch_files=0)
+    assert str(caught.value).splitlines() == [
+        "Options of privatize are wrong:",
+        "  Option --batch-files has a wrong value. Allowed: a number, 1 or more. Got: 0.",
+        "  Columns are both sanitized and passed raw with --keep. Got: t.",
+        "  Option --batch-files is for --incremental runs.",
+    ]
+    with pytest.raises(ConfigError, match="--epsilon is not an option of this command or mechanism"):
+        PrivatizeOptions(**given, epsilon=3.0)
+
+
+AUDIT = {"mechanism": "laplace", "epsilon": 1.0}
+CALIBRATE = {"embedding": "b", "mechanism": "laplace", "epsilon": [5.0], "output": "o"}
+VECTORS = {"input": "in", "output": "out", "epsilon": 5.0, "vector": "v"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "faults"),
+    [
+        (PrivatizeOptions, {**GOOD, "salt": 5, "id": "text"}, ["--salt has", "--id column cannot be"]),
+        (PrivatizeOptions, {**GOOD, "salt": 5, "incremental": "c"}, ["--salt has", "needs --key-file"]),
+        (PrivatizeOptions, {**GOOD, "mechanism": "gauss", "keep": "text"}, ["unknown", "raw with --keep"]),
+        (PrivatizeOptions, {**GOOD, "text": [5, 5]}, ["--text has", "twice in --text"]),
+        (VectorsOptions, {**VECTORS, "seed": -1, "text": "t"}, ["--seed has", "--embedding go together"]),
+        (AuditOptions, {**AUDIT, "runs": 1}, ["--runs has", "--embedding is missing"]),
+        (AuditOptions, {**AUDIT, "world": "moon"}, ["--world has .*line, star, clusters, edge or bundle"]),
+        (
+            CalibrateOptions,
+            {**CALIBRATE, "epsilon": [5.0, -1.0], "words": 1, "target": "p95(n_w) >= 2", "runs": 0},
+            [
+                "--epsilon has .*Got: -1.0",
+                "--words has .*Allowed: a number, 2 or more, or all. Got: 1",
+                "--runs has",
+                "--target has",
+            ],
+        ),
+        (
+            CalibrateOptions,
+            {**CALIBRATE, "epsilon": ["x"], "lambda": 2},
+            ["--epsilon has", "--lambda is not"],
+        ),
+        (
+            CalibrateOptions,
+            {"mechanism": "laplace", "runs": 0},
+            ["--embedding", "--epsilon", "--output", "--runs"],
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_said_with_all_else(
+    kind: type[Options], given: dict[str, Any], faults: list[str]
+) -> None:
+    """Each fault once: rejects checks that wait for right fields, or that a wrong field misleads."""
+    with pytest.raises(ConfigError) as caught:
+        kind.of(given)
+    said = str(caught.value).splitlines()[1:]
+    assert len(said) == len(faults), said
+    for fault in {*faults}:
+        assert len([line for line in said if re.search(fault, line)]) == faults.count(fault), (fault, said)
+
+
+def test_calibration_takes_each_epsilon_and_lambda_once() -> None:
+    given = {**CALIBRATE, "mechanism": "mahalanobis", "epsilon": [9, 5.0, 9.0], "lambda": [0.5, 0.25]}
+    options = CalibrateOptions.of(given)
+    assert (options.epsilon, options.lambda_) == ((5.0, 9.0), (0.25, 0.5))
+    assert options.mechanism == tuple(
+        Mahalanobis(epsilon=epsilon, lambda_=weight) for weight in (0.25, 0.5) for epsilon in (5.0, 9.0)
+    )
+    assert CalibrateOptions.of({**CALIBRATE, "epsilon": 3}).mechanism == (Laplace(epsilon=3.0),)
+
+
+# Mechanisms that come later
+
+
+def registered(monkeypatch: pytest.MonkeyPatch, name: str, **fields: Any) -> type[Any]:
+    """Laplace under another name, with further options, while the test runs."""
+    kind = create_model("Made", __base__=Laplace, **fields)
+    kind.name = name
+    monkeypatch.setitem(MECHANISMS, name, kind)
+    return kind
+
+
+def help_of(command: str) -> str:
+    """The help of a command as it would be made now, in one line."""
+    text = click.Context(Job(COMMANDS[command])).get_help()
+    return " ".join(text.split())
+
+
+def test_a_mechanism_that_is_replaced_is_the_one_that_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = registered(monkeypatch, "laplace")
+    assert type(PrivatizeOptions.of(GOOD).mechanism) is made
+
+
+def test_options_of_one_name_stay_those_of_their_mechanisms(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rejects a table of options by name, in which the last mechanism wins."""
+    registered(monkeypatch, "narrow", width=(float, Field(0.5, lt=1.0, description="below one")))
+    registered(monkeypatch, "broad", width=(float, Field(ge=3.0, description="from three")))
+    for name, right, wrong in (("narrow", 0.25, 4.0), ("broad", 4.0, 0.25)):
+        given = {**GOOD, "mechanism": name}
+        assert PrivatizeOptions.of({**given, "width": right}).mechanism.model_dump()["width"] == right
+        with pytest.raises(ConfigError, match=f"--width has a wrong value.* Got: {wrong}"):
+            PrivatizeOptions.of({**given, "width": wrong})
+    assert PrivatizeOptions.of({**GOOD, "mechanism": "narrow"}).mechanism.model_dump()["width"] == 0.5
+    with pytest.raises(ConfigError, match="--width is missing"):
+        PrivatizeOptions.of({**GOOD, "mechanism": "broad"})
+    with pytest.raises(ConfigError, match="--width is not an option of this command or mechanism"):
+        PrivatizeOptions.of({**GOOD, "width": 4.0})
+    assert "--width NUMBER broad: from three; narrow: below one; default: 0.5" in help_of("privatize")
+    assert "--epsilon NUMBER privacy parameter, in nats" in help_of("privatize")
+    assert "--truncate NUMBER exponential: distance" in help_of("privatize")
+
+
+def test_options_of_one_name_and_two_types_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command line cannot tell whether 5 is a number or a word."""
+    registered(monkeypatch, "numbered", width=(float, Field(0.5, description="a number")))
+    registered(monkeypatch, "named", width=(str, Field("", description="a name")))
+    with pytest.raises(TypeError, match="named and numbered .*--width"):
+        help_of("privatize")
+
+
+@pytest.mark.parametrize(
+    ("name", "command"), [("keep", "privatize"), ("runs", "audit"), ("words", "calibrate")]
+)
+def test_a_mechanism_cannot_have_an_option_of_the_command(
+    name: str, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registered(monkeypatch, "greedy", **{name: (int, Field(3, description="mine"))})
+    with pytest.raises(TypeError, match=f"names of options of {command}: --{name} of greedy"):
+        help_of(command)
+    given = {"privatize": GOOD, "audit": AUDIT, "calibrate": CALIBRATE}[command]
+    with pytest.raises(TypeError, match=f"--{name} of greedy"):
+        COMMANDS[command].of(given)
+
+
+# Commands that come later
+
+
+def test_a_new_command_is_its_options_and_its_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(validation, "COMMANDS", {})
+
+    class CountOptions(Options):
+        """Count to a number."""
+
+        command = "count"
+
+        number: int = Field(ge=1, description="where to end")
+
+    assert {"count": CountOptions} == validation.COMMANDS
+    job = ModuleType("dptext_spark.spark.jobs.count")
+    vars(job)["run"] = lambda options: SimpleNamespace(describe=lambda: f"counted to {options.number}")
+    monkeypatch.setitem(sys.modules, job.__name__, job)
+    command = Job(CountOptions)
+    assert (command.name, command.help) == ("count", "Count to a number.")
+    done = CliRunner().invoke(command, ["--number", "3"])
+    assert (done.exit_code, done.output) == (0, "counted to 3\n")
+    refused = CliRunner().invoke(command, ["--number", "0"], prog_name="count")
+    assert (refused.exit_code, refused.output.splitlines()[0]) == (
+        2,
+        "dptext count: Options of count are wrong:",
+    )

@@ -10,8 +10,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from scipy import special
 
+from dptext_spark.binomial import lower_limit, upper_limit
 from dptext_spark.calibration.transitions import Transitions
 from dptext_spark.errors import ConfigError
 
@@ -52,7 +52,7 @@ def word_statistics(
     probability = transitions.probability
     stays = np.where(transitions.output == transitions.word, transitions.count, 0)
     n_w = np.add.reduceat(stays, starts) / transitions.runs
-    low, high = (n_w, n_w) if transitions.exact else _clopper_pearson(n_w, transitions.runs, confidence)
+    low, high = (n_w, n_w) if transitions.exact else _interval(n_w, transitions.runs, confidence)
     s_w = np.add.reduceat(transitions.seen, starts)
     return pa.table(
         {
@@ -215,14 +215,11 @@ def _starts(*keys: NDArray[Any]) -> NDArray[np.int64]:
     return np.flatnonzero(borders)
 
 
-def _clopper_pearson(
+def _interval(
     share: NDArray[np.float64], runs: int, confidence: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Exact interval of a binomial probability (Clopper and Pearson 1934)."""
     hits, tail = np.rint(share * runs), (1.0 - confidence) / 2.0
-    low = special.betaincinv(np.maximum(hits, 1.0), runs - hits + 1.0, tail)
-    high = special.betaincinv(hits + 1.0, np.maximum(runs - hits, 1.0), 1.0 - tail)
-    return np.where(hits > 0, low, 0.0), np.where(hits < runs, high, 1.0)
+    return lower_limit(hits, runs, tail), upper_limit(hits, runs, tail)
 
 
 def _smallest_sets(transitions: Transitions, starts: NDArray[np.int64], eta: float) -> NDArray[np.float64]:

@@ -68,7 +68,6 @@ _TASKS_PER_CORE: Final = 4
 _LEAST_TASKS: Final = 16
 
 _NEIGHBOURS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
-_DISTANCE_WORDS: Final = 256
 
 
 def run_calibrate(options: CalibrateOptions) -> CalibrationReport:
@@ -491,9 +490,9 @@ class Calibration:
 def _distances(configured: Mechanism, embedding: Embedding) -> dict[str, Any]:
     """Quantiles, over words evenly spread, of the distance to the k-th nearest other word."""
     metric = configured.metric(embedding)
-    words = np.arange(0, metric.words, -(-metric.words // _DISTANCE_WORDS))
+    words = metric.sample()
     ranks = [k for k in _NEIGHBOURS if k < metric.words]
-    found = np.partition(metric.to_all(words), ranks, axis=1)[:, ranks]
+    _, found = metric.nearest(words, ranks)
     levels = list(target.LEVELS.values())
     quantiles = np.quantile(found, levels, axis=0, method="inverted_cdf").T.tolist()
     neighbours = [

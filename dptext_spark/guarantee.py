@@ -14,8 +14,6 @@ from dptext_spark.geometry.metric import Metric
 WEAK_LOSS: Final = math.log(1e6)
 """A likelihood ratio of a million: beyond it a bound says nothing that a person could rely on."""
 
-_SAMPLED_WORDS: Final = 256
-
 
 @dataclass(frozen=True, kw_only=True)
 class Distances:
@@ -38,14 +36,11 @@ class Distances:
     @classmethod
     def measure(cls, metric: Metric) -> Distances:
         """Measure the distances between an embedding's words, 2 or more."""
-        sample = np.arange(0, metric.words, -(-metric.words // _SAMPLED_WORDS))
-        distances = metric.to_all(sample)
+        sample, farthest = metric.sample(), metric.words - 1
+        _, distances = metric.nearest(sample, [min(rank, farthest) for rank in (1, 10, 100, farthest)])
         # Through any word there is a way between any two.
-        largest = min(metric.largest(), 2.0 * float(distances.max(axis=1).min()))
-        ranks = [min(rank, metric.words - 1) for rank in (1, 10, 100)]
-        # Rank 0 is the word itself.
-        ordered = np.partition(distances, ranks, axis=1)[:, ranks]
-        nearest, tenth, hundredth = (float(d) for d in np.median(ordered, axis=0))
+        largest = min(metric.largest(), 2.0 * float(distances[:, -1].min()))
+        nearest, tenth, hundredth, _ = (float(d) for d in np.median(distances, axis=0))
         return cls(nearest=nearest, tenth=tenth, hundredth=hundredth, largest=largest, sample=len(sample))
 
 

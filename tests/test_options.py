@@ -291,7 +291,7 @@ def test_options_of_one_name_and_two_types_are_refused(monkeypatch: pytest.Monke
     """A command line cannot tell whether 5 is a number or a word."""
     registered(monkeypatch, "numbered", width=(float, Field(0.5, description="a number")))
     registered(monkeypatch, "named", width=(str, Field("", description="a name")))
-    with pytest.raises(TypeError, match="named and numbered .*--width"):
+    with pytest.raises(TypeError, match=r"named and numbered .*--width"):
         help_of("privatize")
 
 

@@ -8,7 +8,8 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
+
+from dptext_spark.binomial import lower_limit, upper_limit
 
 # A fixed level, so that the events do not depend on how many pairs are looked at.
 _CHOICE_LEVEL: Final = 1e-6
@@ -30,20 +31,10 @@ def loss_bound(
         runs: Outputs of each word.
         level: Probability with which each of the two bounds may fail.
         delta: The claim's.
-
-    Source: Clopper and Pearson 1934.
     """
-    gained = np.maximum(lowest(hits, runs, level) - delta, 0.0)
-    losses: NDArray[np.float64] = np.log(np.maximum(gained / highest(others, runs, level), 1.0))
+    gained = np.maximum(lower_limit(hits, runs, level) - delta, 0.0)
+    losses: NDArray[np.float64] = np.log(np.maximum(gained / upper_limit(others, runs, level), 1.0))
     return losses
-
-
-def lowest(hits: NDArray[np.int64] | int, runs: int, level: float) -> NDArray[np.float64]:
-    return np.where(hits > 0, special.betaincinv(np.maximum(hits, 1), runs - hits + 1, level), 0.0)
-
-
-def highest(hits: NDArray[np.int64] | int, runs: int, level: float) -> NDArray[np.float64]:
-    return np.where(hits < runs, special.betainccinv(hits + 1, np.maximum(runs - hits, 1), level), 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,11 +115,3 @@ def exact_losses(pairs: NDArray[np.int64], probabilities: NDArray[np.float64], d
         events.append(np.array([word]))
     ratios = np.maximum(evidence[:, 0] - delta, 0.0) / np.maximum(evidence[:, 1], _LEAST_PROBABILITY)
     return Losses(nats=np.log(np.maximum(ratios, 1.0)), events=tuple(events), evidence=evidence)
-
-
-def unlikely(counts: NDArray[np.int64], probabilities: NDArray[np.float64], runs: int) -> NDArray[np.float64]:
-    """Give the exact one-sided probability of each count (k, V) or one farther out, by the binomial law."""
-    share = np.clip(probabilities, 0.0, 1.0)
-    as_many = np.where(counts > 0, special.betainc(np.maximum(counts, 1), runs - counts + 1, share), 1.0)
-    as_few = np.where(counts < runs, special.betaincc(counts + 1, np.maximum(runs - counts, 1), share), 1.0)
-    return np.minimum(as_many, as_few)

@@ -6,16 +6,18 @@ import hashlib
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dptext_spark.audit.bounds import Losses, code_losses, exact_losses, sampled_losses, unlikely
+from dptext_spark.audit.bounds import Losses, code_losses, exact_losses, sampled_losses
 from dptext_spark.audit.sampling import Sampler, Samples, released, rows_of
 from dptext_spark.audit.worlds import World
+from dptext_spark.binomial import tail_probability
 from dptext_spark.mechanisms import Mechanism
+from dptext_spark.mechanisms.mechanism import KnownLaw
 from dptext_spark.noise import KEY_BYTES, NoiseKey
 from dptext_spark.options import BUNDLE_WORLD, AuditOptions
 from dptext_spark.search.exact import ExactSearch
@@ -110,14 +112,6 @@ class Outcome:
         return f"{where}: {lost}; " + (power if not self.witnesses else "VIOLATION")
 
 
-@runtime_checkable
-class Computable(Protocol):
-    """A bound mechanism whose output probabilities can be computed."""
-
-    def probabilities(self, words: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Output probabilities of words (k,), float64 (k, release_words)."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Trial:
     """The audit of one world.
@@ -165,7 +159,7 @@ class Trial:
 
     def _probabilities(self, mechanism: Mechanism) -> NDArray[np.float64] | None:
         bound = mechanism.bind(self.world.embedding, ExactSearch.over(self.world.embedding))
-        return bound.probabilities(self.world.words) if isinstance(bound, Computable) else None
+        return bound.probabilities(self.world.words) if isinstance(bound, KnownLaw) else None
 
     def _samples(self, mechanism: Mechanism) -> list[Samples]:
         """Draw two independent halves: one to choose events, one to test them."""
@@ -253,7 +247,7 @@ class Trial:
     ) -> Iterator[Witness]:
         """Hold the counts against the probabilities that the mechanism states."""
         counts: NDArray[np.int64] = np.sum([half.counts for half in samples], axis=0)
-        chances = unlikely(counts, probabilities, self.runs)
+        chances = tail_probability(counts, probabilities, self.runs)
         place, output = (int(i) for i in np.unravel_index(int(chances.argmin()), chances.shape))
         chance, share = float(chances[place, output]), float(probabilities[place, output])
         if chance >= self.alpha / 4.0 / (2 * chances.size):

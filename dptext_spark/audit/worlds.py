@@ -186,10 +186,9 @@ def _neighbours(embedding: Embedding, mechanism: Mechanism) -> list[tuple[int, i
     words = len(embedding.words)
     pairs = []
     for row in (words // 10, words // 2):
-        distances = mechanism.metric(embedding).to_all(np.array([row]))[0]
-        distances[row] = -1.0
-        order = np.argsort(distances, kind="stable")
-        pairs += [(row, int(order[rank])) for rank in sorted({1, min(10, words - 1)})]
+        (order,), _ = mechanism.metric(embedding).nearest(np.array([row]), range(min(11, words)))
+        others = order[order != row]
+        pairs += [(row, int(others[rank - 1])) for rank in sorted({1, min(10, words - 1)})]
     found = [pair for pair in pairs if all(_can_occur(embedding, row) for row in pair)]
     if not found:
         raise ConfigError("This bundle's words cannot be paired by themselves", do="Name pairs with --pair")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias, cast, runtime_checkable
+from typing import Any, ClassVar, Final, Literal, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from dptext_spark.geometry.ball import translated
 from dptext_spark.geometry.sphere import uniform_directions
 from dptext_spark.mechanisms import Mechanism, Perturbation
 from dptext_spark.mechanisms.hyperbolic import HyperbolicNoise
+from dptext_spark.mechanisms.mechanism import KnownLaw
 from dptext_spark.mechanisms.noisy import AdditiveNoise
 from dptext_spark.noise import KEY_BYTES, NoiseKey, ReleaseNoise, to_uniform
 from dptext_spark.search.exact import EuclideanNearest
@@ -210,14 +211,6 @@ class HyperbolicRayEstimator(SharedRayEstimator):
             for row, word in enumerate(words):
                 points = translated(bound.vectors[word][None], radii, directions)
                 outputs[epsilon, row] = bound.choose(points, uniforms[:, -1])
-
-
-@runtime_checkable
-class KnownLaw(Protocol):
-    """A bound mechanism that can compute its probabilities."""
-
-    def probabilities(self, words: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Probabilities (k, release_words) of the outputs of words (k,)."""
 
 
 @dataclass(frozen=True, kw_only=True)

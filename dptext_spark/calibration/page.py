@@ -15,6 +15,7 @@ from markupsafe import Markup, escape
 
 from dptext_spark.calibration.plots import Axis, Plot, histogram_plot, number, percentile_plot
 from dptext_spark.calibration.results import HIGH_N_W, N_W_EDGES, S_W_EDGES, Census, Line, Results, line_of
+from dptext_spark.calibration.summary_table import NUMBERS
 
 PAGE: Final = "report.html"
 PLOTS: Final = "plots"
@@ -43,7 +44,6 @@ _STATISTICS: Final = {
     "bayes_risk_uniform": "Best guesser names the input, all words equally frequent",
     "bayes_risk_zipf": "Best guesser names the input, Zipf frequencies",
 }
-_NUMBERS: Final = ("mean", "sd", "min", "p5", "p50", "p95", "max")
 
 
 def write_report(folder: Path, *, words_of_choice: Sequence[str] = ()) -> Path:
@@ -121,7 +121,7 @@ def _view(results: Results, words_of_choice: Sequence[str]) -> dict[str, Any]:
         "least_protected": _least_protected(results, censuses),
         "substitutions": _substitutions(results, words_of_choice),
         "statistics": _statistics(results),
-        "columns": _NUMBERS,
+        "columns": NUMBERS,
         "label": lambda setting: _label(results, setting),
         **{name: facts.get(name) or () for name in ("guarantee", "gains", "target", "matches")},
     }
@@ -223,7 +223,7 @@ def _statistics(results: Results) -> list[dict[str, Any]]:
             "label": results.label(line_of(row)),
             "epsilon": row["epsilon"],
             "name": _STATISTICS.get(row["statistic"], row["statistic"]),
-            "numbers": [row.get(name) for name in _NUMBERS],
+            "numbers": [row.get(name) for name in NUMBERS],
         }
         for row in results.facts["summary"]
     ]

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from dptext_spark.errors import ConfigError
@@ -36,6 +34,12 @@ class Transitions:
     def exact(self) -> bool:
         """Whether the counts are expected numbers, computed from exact probabilities."""
         return self.count.dtype == np.float64
+
+    @property
+    def starts(self) -> NDArray[np.int64]:
+        """Where the cells of each pair of epsilon and word begin, int64."""
+        pairs = self.epsilon_index.astype(np.int64) << 32 | self.word
+        return np.flatnonzero(np.diff(pairs, prepend=-1))
 
     @property
     def probability(self) -> NDArray[np.float64]:
@@ -86,30 +90,5 @@ class Transitions:
             )
         names = ("epsilon_index", "word", "output", "count")
         columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
-        return cls._sorted(columns, parts[0].runs)
-
-    @classmethod
-    def from_table(cls, table: pa.Table, *, runs: int) -> Transitions:
-        """Read what :meth:`to_table` gave, in any order of rows."""
-        types = {"epsilon_index": np.int16, "word": np.int32, "output": np.int32}
-        columns = {name: table[name].to_numpy() for name in (*types, "count")}
-        columns |= {name: columns[name].astype(kind) for name, kind in types.items()}
-        if columns["count"].dtype != np.float64:
-            columns["count"] = columns["count"].astype(np.int32)
-        return cls._sorted(columns, runs)
-
-    @classmethod
-    def _sorted(cls, columns: dict[str, NDArray[Any]], runs: int) -> Transitions:
         order = np.lexsort((columns["output"], columns["word"], columns["epsilon_index"]))
-        return cls(**{name: column[order] for name, column in columns.items()}, runs=runs)
-
-    def to_table(self) -> pa.Table:
-        """Give the four columns as an Arrow table."""
-        return pa.table(
-            {
-                "epsilon_index": self.epsilon_index,
-                "word": self.word,
-                "output": self.output,
-                "count": self.count,
-            }
-        )
+        return cls(**{name: column[order] for name, column in columns.items()}, runs=parts[0].runs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from dptext_spark.geometry.ball import rims
 
 _BLOCK: Final = 8192
+_SAMPLE: Final = 256
 
 
 class Metric(ABC):
@@ -39,6 +41,31 @@ class Metric(ABC):
     @abstractmethod
     def largest(self) -> float:
         """Bound the distance of any two words."""
+
+    def sample(self) -> NDArray[np.int64]:
+        """Give 256 words or fewer, evenly spread over the vocabulary."""
+        return np.arange(0, self.words, -(-self.words // _SAMPLE))
+
+    def nearest(
+        self, words: NDArray[np.int64], ranks: Sequence[int]
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Find words by how near they are, of equally near ones the lower rows first.
+
+        Args:
+            words: int64 (k,), from which distances count.
+            ranks: The r places that are looked at; 0 is a word itself, where no other is as near but for
+                the error of :meth:`to_all`, and V - 1 the farthest.
+
+        Returns:
+            The words, int64 (k, r), and their distances, float64 (k, r).
+        """
+        distances = self.to_all(words)
+        found = np.partition(distances, ranks, axis=1)[:, ranks]
+        rows = np.empty(found.shape, dtype=np.int64)
+        for (i, j), distance in np.ndenumerate(found):
+            equal = np.flatnonzero(distances[i] == distance)
+            rows[i, j] = equal[ranks[j] - np.count_nonzero(distances[i] < distance)]
+        return rows, found
 
 
 @dataclass(frozen=True, kw_only=True)

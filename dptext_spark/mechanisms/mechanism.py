@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias
+from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,14 @@ class Perturbation(Protocol):
         Returns:
             int64 (t,), ids of words that may be output.
         """
+
+
+@runtime_checkable
+class KnownLaw(Protocol):
+    """A bound mechanism that can compute its probabilities."""
+
+    def probabilities(self, words: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Probabilities (k, release_words) of the outputs of words (k,)."""
 
 
 class Parameters(BaseModel):

@@ -382,14 +382,6 @@ def test_repeated_noise_is_found(
 # Bounds
 
 
-@pytest.mark.parametrize(("hits", "runs"), [(0, 10), (10, 10), (3, 10), (412, 20_000), (19_999, 20_000)])
-def test_the_bounds_are_those_of_clopper_and_pearson(hits: int, runs: int) -> None:
-    exact = stats.binomtest(hits, runs).proportion_ci(0.998, method="exact")
-    low, high = bounds.lowest(hits, runs, 0.001), bounds.highest(hits, runs, 0.001)
-    assert float(low) == pytest.approx(exact.low, rel=1e-9)
-    assert float(high) == pytest.approx(exact.high, rel=1e-9)
-
-
 def test_a_loss_bound_counts_delta_and_never_less_than_nothing() -> None:
     hits, misses = np.array([500, 10, 0]), np.array([100, 500, 1000])
     free, with_delta = (bounds.loss_bound(hits, misses, 1000, 1e-6, delta) for delta in (0.0, 0.1))
@@ -414,14 +406,6 @@ def test_a_probability_that_underflowed_is_no_violation() -> None:
     with np.errstate(all="raise"):
         losses = bounds.exact_losses(np.array([[0, 1]]), np.array([[1.0, 0.0], [0.0, 1.0]]), 0.0)
     assert losses.nats[0] == pytest.approx(300 * np.log(10))
-
-
-def test_unlikely_counts_are_binomial_tails() -> None:
-    counts, shares = np.array([[0, 5, 40, 100]]), np.array([[0.1, 0.1, 0.1, 0.1]])
-    law = stats.binom(100, 0.1)
-    tails = [min(law.cdf(c), law.sf(c - 1)) for c in counts[0]]
-    np.testing.assert_allclose(bounds.unlikely(counts, shares, 100)[0], tails, rtol=1e-9)
-    assert bounds.unlikely(np.array([[1, 0]]), np.array([[0.0, 0.0]]), 100).tolist() == [[0, 1]]
 
 
 # Options and worlds

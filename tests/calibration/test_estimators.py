@@ -1,29 +1,15 @@
-"""Calibration: statistics against hand-made examples, and estimators against the mechanism itself."""
+"""Estimators against the mechanism itself."""
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
-from scipy import stats
 from threadpoolctl import threadpool_limits
 
-from dptext_spark import calibration
-from dptext_spark.calibration import (
-    Estimator,
-    Transitions,
-    bayes_risk,
-    deniability,
-    estimator,
-    output_statistics,
-    rays,
-    summary,
-    word_statistics,
-)
+from dptext_spark.calibration import Estimator, estimator, estimators, rays, word_statistics
 from dptext_spark.calibration.estimators import EuclideanRayEstimator
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
@@ -31,6 +17,7 @@ from dptext_spark.mechanisms import Mechanism, mechanism
 from dptext_spark.mechanisms.noisy import vickrey_probability
 from dptext_spark.search.exact import ExactSearch
 from tests.helpers import worlds
+from tests.helpers.calibration_oracle import cells
 from tests.helpers.worlds import among
 
 VICKREY = {"select": "vickrey", "t": 0.3}
@@ -38,176 +25,6 @@ VICKREY = {"select": "vickrey", "t": 0.3}
 
 def grid(name: str, epsilons: tuple[float, ...], **parameters: Any) -> list[Mechanism]:
     return [mechanism(name, epsilon=epsilon, **parameters) for epsilon in epsilons]
-
-
-# Transitions
-
-
-# Word 1 becomes 1 six times and 2 four times of ten, word 2 becomes 2 always, word 7 many others.
-DRAWS = np.array([[[1, 2, 1, 2, 1, 1, 2, 1, 1, 2], [2] * 10, [0, 1, 2, 3, 4, 5, 6, 8, 9, 9]]], np.int32)
-WORDS = np.array([1, 2, 7])
-
-
-def counted(draws: np.ndarray = DRAWS, words: np.ndarray = WORDS) -> Transitions:
-    return Transitions.of_draws(words, draws.copy())
-
-
-def rows(table: pa.Table) -> list[tuple[Any, ...]]:
-    return [tuple(row.values()) for row in table.to_pylist()]
-
-
-def test_draws_are_counted() -> None:
-    expected = [(0, 1, 1, 6), (0, 1, 2, 4), (0, 2, 2, 10)]
-    expected += [(0, 7, y, 1) for y in (0, 1, 2, 3, 4, 5, 6, 8)] + [(0, 7, 9, 2)]
-    assert rows(counted().to_table()) == expected
-    assert rows(counted(DRAWS[:, [2, 0, 1]], WORDS[[2, 0, 1]]).to_table()) == expected
-    assert counted().to_table().schema.types == [pa.int16(), pa.int32(), pa.int32(), pa.int32()]
-
-
-def test_counts_of_several_epsilons_are_kept_apart() -> None:
-    """Rejects runs of equal outputs that go on from one word or epsilon to the next."""
-    draws = np.array([[[3, 3], [3, 3]], [[3, 4], [4, 4]]], dtype=np.int32)
-    expected = [(0, 0, 3, 2), (0, 1, 3, 2), (1, 0, 3, 1), (1, 0, 4, 1), (1, 1, 4, 2)]
-    assert rows(counted(draws, np.array([0, 1])).to_table()) == expected
-
-
-def test_transitions_survive_a_table_in_any_order_and_their_parts_add_up() -> None:
-    whole = counted()
-    table = whole.to_table()
-    assert (
-        Transitions.from_table(table.take([5, 1, 0, *range(11, 5, -1), 4, 3, 2]), runs=10).to_table() == table
-    )
-    parts = [counted(DRAWS[:, [i]], WORDS[[i]]) for i in (2, 0, 1)]
-    assert Transitions.concat(parts).to_table() == table
-    half = counted(DRAWS[:, :, :5])
-    for wrong in ([], [whole, half], [whole, expected_counts()]):
-        with pytest.raises(ConfigError, match="cannot be put together"):
-            Transitions.concat(wrong)
-
-
-def expected_counts() -> Transitions:
-    """A law known exactly: word 0 becomes 0 or 1 evenly, word 1 itself but once in a million."""
-    table = pa.table(
-        {
-            "epsilon_index": [0] * 4,
-            "word": [0, 0, 1, 1],
-            "output": [0, 1, 0, 1],
-            "count": [5.0, 5.0, 1e-5, 10.0 - 1e-5],
-        }
-    )
-    return Transitions.from_table(table, runs=10)
-
-
-# Statistics by hand
-
-
-def test_word_statistics_of_an_example() -> None:
-    with np.errstate(all="raise"):
-        table = word_statistics(counted(), eta=0.1, confidence=0.9)
-    columns = {name: table[name].to_numpy() for name in table.column_names}
-    assert columns["word"].tolist() == [1, 2, 7]
-    assert columns["n_w"].tolist() == [0.6, 1.0, 0.0]
-    assert columns["s_w"].tolist() == [2, 1, 9]
-    assert columns["s_eta"].tolist() == [2, 1, 8]  # word 7: 2 + 7 ones hold nine tenths
-    even = -0.6 * math.log2(0.6) - 0.4 * math.log2(0.4)
-    many = 8 * 0.1 * math.log2(10) + 0.2 * math.log2(5)
-    np.testing.assert_allclose(columns["entropy"], [even, 0.0, many])
-    np.testing.assert_allclose(columns["h_0"], [1.0, 0.0, math.log2(9)])
-    np.testing.assert_allclose(columns["h_inf"], [-math.log2(0.6), 0.0, math.log2(5)])
-    for row, hits in enumerate((6, 10, 0)):
-        interval = stats.binomtest(hits, 10).proportion_ci(0.9, method="exact")
-        assert columns["n_w_low"][row] == pytest.approx(interval.low)
-        assert columns["n_w_high"][row] == pytest.approx(interval.high)
-
-
-def test_word_statistics_of_an_exact_law() -> None:
-    """Rejects cells that may come up counted as cells that have."""
-    with np.errstate(all="raise"):
-        table = word_statistics(expected_counts())
-    first, second = table.to_pylist()
-    assert first["n_w"] == first["n_w_low"] == first["n_w_high"] == 0.5
-    assert first["s_w"] == pytest.approx(2 * (1 - 0.5**10))
-    assert second["s_w"] == pytest.approx(1 + 1e-5, rel=1e-9)
-    assert second["s_eta"] == 1 and first["s_eta"] == 2
-    assert first["entropy"] == 1.0 and first["h_inf"] == 1.0
-
-
-def test_output_statistics_of_an_example() -> None:
-    expected = [(0, 0, 1), (0, 1, 2), (0, 2, 3)] + [(0, y, 1) for y in (3, 4, 5, 6, 8, 9)]
-    assert rows(output_statistics(counted())) == expected
-    exact = output_statistics(expected_counts())["k_w"].to_numpy()
-    np.testing.assert_allclose(exact, [1 - 0.5**10 + 1e-5, 1 - 0.5**10 + 1], rtol=1e-9)
-
-
-@pytest.mark.parametrize("gamma", [1.0, 1.5, 2.0, 2.5, 4.0, 1e9])
-def test_deniability_by_brute_force(gamma: float) -> None:
-    rng = np.random.default_rng(0)
-    counts = rng.multinomial(20, rng.dirichlet(np.full(6, 0.7), size=15)).reshape(1, 15, 6)
-    draws = np.array([[np.repeat(np.arange(6), row) for row in counts[0]]], dtype=np.int32)
-    transitions = counted(np.concatenate([draws, draws[:, ::-1]]), np.arange(15))
-    found = {row[:3]: row[4] for row in rows(deniability(transitions, gamma=gamma))}
-    for (epsilon, word, output), k in found.items():
-        column = counts[0, :: -1 if epsilon else 1, output]
-        assert k == ((column >= column[word] / gamma) & (column > 0)).sum()
-    assert len(found) == len(transitions.count)
-
-
-def test_bayes_risk_by_brute_force() -> None:
-    prior = np.array([9.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 3.0])
-    # Outputs 1: word 1 by 1 * 0.6; 2: word 1 by 1 * 0.4; all else word 7, 3 * 0.8.
-    seven = 3 * (1.0 - 0.2)
-    assert rows(bayes_risk(counted(), prior)) == [(0, pytest.approx((0.6 + 0.4 + seven) / 4))]
-    uniform = np.ones(8)
-    assert rows(bayes_risk(counted(), uniform)) == [(0, pytest.approx((0.6 + 1.0 + 0.8) / 3))]
-
-
-def test_bayes_risk_by_other_runs() -> None:
-    """Rejects a guesser that is judged by the runs it learned from."""
-    learned = counted(np.array([[[5, 5], [6, 6]]], np.int32), np.array([0, 1]))
-    judged = counted(np.array([[[5, 6], [6, 8]]], np.int32), np.array([0, 1]))
-    prior = np.array([1.0, 3.0])
-    assert rows(bayes_risk(learned, prior)) == [(0, 1.0)]
-    # 5 names word 0, 6 word 1, and 8, not seen before, the likelier word 1.
-    assert rows(bayes_risk(learned, prior, held_out=judged)) == [(0, pytest.approx(0.25 * 0.5 + 0.75))]
-
-
-def test_a_summary_describes_each_epsilon() -> None:
-    table = pa.table(
-        {
-            "epsilon_index": [0, 0, 0, 0, 1],
-            "word": range(5),
-            "s_w": [4.0, 1.0, 3.0, 2.0, 7.0],
-            "w": [1, 1, 1, 5, 2],
-        }
-    )
-    first, second, *_ = (
-        summary(table).filter(pa.compute.equal(summary(table)["statistic"], "s_w")).to_pylist()
-    )
-    assert (first["mean"], first["min"], first["p50"], first["max"]) == (2.5, 1.0, 2.0, 4.0)
-    assert first["sd"] == pytest.approx(math.sqrt(1.25))
-    assert (second["epsilon_index"], second["mean"], second["sd"], second["p95"]) == (1, 7.0, 0.0, 7.0)
-    weighted = summary(table, weight="w").to_pylist()[0]
-    assert weighted["mean"] == pytest.approx(18 / 8) and weighted["p50"] == 2.0 and weighted["p95"] == 4.0
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        lambda: word_statistics(counted(), eta=1.0),
-        lambda: word_statistics(counted(), confidence=0.0),
-        lambda: deniability(counted(), gamma=0.99),
-        lambda: deniability(counted(), gamma=math.nan),
-        lambda: bayes_risk(counted(), np.zeros(8)),
-        lambda: bayes_risk(counted(), -np.ones(8)),
-        lambda: bayes_risk(counted(), np.full(8, np.nan)),
-    ],
-)
-def test_impossible_parameters_are_refused(wrong: Any) -> None:
-    with pytest.raises(ConfigError):
-        wrong()
-
-
-# Estimators
 
 
 def make(world: Embedding, mechanisms: list[Mechanism], runs: int, name: str = "auto") -> Estimator:
@@ -334,8 +151,8 @@ def test_no_cut_of_the_work_changes_a_draw(
     expected = make(clustered, mechanisms, 70).draws(words, block=0)
     monkeypatch.setattr(rays, "LEADERS", leaders)
     monkeypatch.setattr(rays, "_CELLS", 7000)
-    monkeypatch.setattr(calibration.estimators, "_CELLS", 33 * clustered.releasable)
-    monkeypatch.setattr(calibration.estimators, "_WORD_CELLS", 3 * clustered.releasable)
+    monkeypatch.setattr(estimators, "_CELLS", 33 * clustered.releasable)
+    monkeypatch.setattr(estimators, "_WORD_CELLS", 3 * clustered.releasable)
     with threadpool_limits(2):
         np.testing.assert_array_equal(make(clustered, mechanisms, 70).draws(words, block=0), expected)
 
@@ -346,14 +163,14 @@ def test_draws_are_values(small: Embedding, name: str) -> None:
     mechanisms = grid("laplace", (4.0, 2.0))
     words = np.array([5, 250, 17])
     draws = make(small, mechanisms, 200, name)
-    transitions = draws(words, block=3).to_table()
-    assert make(small, mechanisms, 200, name)(words[::-1], block=3).to_table() == transitions
+    transitions = cells(draws(words, block=3))
+    assert cells(make(small, mechanisms, 200, name)(words[::-1], block=3)) == transitions
     others = [
         estimator(mechanisms, small, search=among(200), runs=200, seed=1, name=name)(words, block=3),  # type: ignore[arg-type]
         make(small, mechanisms[::-1], 200, name)(words, block=3),
     ]
     others += [draws(words, block=4)] if name == "shared-ray" else []
-    assert all(other.to_table() != transitions for other in others)
+    assert all(cells(other) != transitions for other in others)
     more = make(small, mechanisms, 1500, name)
     np.testing.assert_array_equal(
         more.draws(words, **block(name))[:, :, :200], draws.draws(words, **block(name))

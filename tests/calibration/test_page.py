@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from matplotlib.figure import Figure
 
-from dptext_spark.calibration import Transitions, estimator, output_statistics, summary, word_statistics
+from dptext_spark.calibration import Transitions, estimator, word_statistics
 from dptext_spark.calibration.page import write_report
 from dptext_spark.calibration.plots import Axis, percentile_plot
 from dptext_spark.calibration.record import FORMAT_VERSION, setting
@@ -29,6 +29,7 @@ from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.mechanisms import Mechanism, mechanism
 from dptext_spark.search.exact import ExactSearch
 from tests.helpers import worlds
+from tests.helpers.calibration_oracle import cells, output_statistics, summary
 
 EPSILONS = (1.0, 4.0, 16.0, 64.0)
 HOSTILE = ["<script>alert(1)</script>", "a&b", '"quoted"', "$x^2$", "l'été", "كلمة", "..", "{{ 7 * 7 }}"]
@@ -84,7 +85,7 @@ def parts_of(transitions: Transitions) -> dict[str, pa.Table]:
     return {
         "words": words,
         "outputs": outputs,
-        "transitions": transitions.to_table(),
+        "transitions": cells(transitions),
         "summary": pa.concat_tables([summary(words), summary(outputs)]),
     }
 

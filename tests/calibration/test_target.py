@@ -1,16 +1,14 @@
-"""Targets: what they say, which values bound them, and where the search for epsilon ends."""
+"""Targets: what they say, and which values bound them."""
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 import pytest
 from scipy import special, stats
 
-from dptext_spark.calibration import target
-from dptext_spark.calibration.target import Target, largest_epsilon, mean_interval
+from dptext_spark.calibration.target import Target
 from dptext_spark.errors import ConfigError
+from tests.helpers.calibration_oracle import grid
 
 MEDIAN_OF_NINE = 5
 
@@ -47,8 +45,11 @@ def test_a_target_without_meaning_is_refused(text: str) -> None:
         Target.parse(text)
 
 
-def rank(text: str, words: int, **options: bool) -> int:
-    return Target.parse(text).rank(words, **{"whole": False, "exact": True} | options, confidence=0.95)
+def rank(text: str, words: int, *, whole: bool = False, exact: bool = True) -> int:
+    sample = grid(words, words if whole else 2 * words, estimator="exact" if exact else "plain")
+    found = Target.parse(text).rank(sample)
+    assert found is not None
+    return found
 
 
 @pytest.mark.parametrize("words", [59, 100, 1000, 10_000])
@@ -98,53 +99,16 @@ def test_the_bound_of_p95_holds_as_often_as_it_says(capsys: pytest.CaptureFixtur
     assert max(wrong) < 1e-6
 
 
-def test_a_mean_has_students_interval() -> None:
-    batches = np.array([0.2, 0.3, 0.25, 0.4])
-    mean, low, high = mean_interval(batches, np.full(4, 7.0), 0.05)
-    expected = stats.ttest_1samp(batches, 0.0).confidence_interval(0.90)
-    assert mean == pytest.approx(0.2875)
-    assert (low, high) == pytest.approx((expected.low, expected.high))
-    uneven, *_ = mean_interval(batches, np.array([1.0, 2.0, 1.0, 1.0]), 0.05)
-    assert uneven == pytest.approx((0.2 + 2 * 0.3 + 0.25 + 0.4) / 5)
-
-
-@pytest.mark.parametrize("epsilons", [[5.0], [0.01], [900.0], [1.0, 12.0, 300.0], [11.3], [11.4]])
-def test_the_largest_epsilon_has_three_digits(epsilons: list[float]) -> None:
-    tried = []
-
-    def meets(epsilon: float) -> bool:
-        tried.append(epsilon)
-        return epsilon <= 11.37
-
-    found = largest_epsilon(meets, epsilons)
-    assert (found.met, found.missed) == (11.3, 11.4)
-    assert len(set(tried)) == len(tried) <= 22
-
-
-def test_a_search_ends_where_nothing_is_found() -> None:
-    never = largest_epsilon(lambda epsilon: False, [8.0])
-    assert never.met is None
-    assert never.missed is not None
-    assert 0.0 < never.missed < 1e-5
-    always = largest_epsilon(lambda epsilon: True, [8.0])
-    assert always.missed is None
-    assert always.met is not None
-    assert 1e5 < always.met < math.inf
-
-
-def test_epsilons_that_a_mechanism_refuses_bound_the_search() -> None:
-    def meets(epsilon: float) -> bool:
-        if epsilon <= 4.0:
-            raise ConfigError("The epsilon is too low")
-        return epsilon <= limit
-
-    limit = 4.5
-    assert largest_epsilon(meets, [9.0]).met == limit
-    limit = 4.001
-    assert largest_epsilon(meets, [9.0]).met is None
-
-
-def test_every_level_is_a_level_of_the_summary() -> None:
-    from dptext_spark.calibration.statistics import _QUANTILES
-
-    assert target.LEVELS == _QUANTILES
+def test_a_mean_is_bounded_on_the_side_that_matters() -> None:
+    """Its Student limit at one-sided confidence; itself where nothing was left to chance."""
+    means = {"n_w": np.array([0.2, 0.3, 0.25, 0.4]), "s_w": np.array([4.0, 5.0, 3.0, 6.0])}
+    means["n"] = np.full(4, 7.0)
+    limits = {name: stats.ttest_1samp(means[name], 0.0).confidence_interval(0.90) for name in ("n_w", "s_w")}
+    for text, bound in (("mean(n_w) <= 0.5", limits["n_w"].high), ("mean(s_w) >= 2", limits["s_w"].low)):
+        target = Target.parse(text)
+        assert target.rank(grid()) is None
+        assert target.bounded_mean(means, grid()) == pytest.approx((means[target.column].mean(), bound))
+        for one in ({"vocabulary": 99, "estimator": "exact"}, {"estimator": "plain"}):
+            assert target.bounded_mean(means, grid(**one))[1] == pytest.approx(bound)
+        mean, certain = target.bounded_mean(means, grid(estimator="exact"))
+        assert certain == mean

@@ -58,6 +58,27 @@ def test_euclidean_distances(mapped: bool) -> None:
     assert expected.max() <= metric.largest()
 
 
+def test_the_nearest_words_are_those_of_a_stable_sort() -> None:
+    """Rejects an order of equals by chance, ranks that leave out the word itself, and one word for all."""
+    rng = np.random.default_rng(3)
+    points = rng.integers(-2, 3, (300, 2)).astype(np.float32)  # many at one place, or equally far
+    metric = EuclideanMetric(vectors=points)
+    words, distances = metric.nearest(np.array([7, 150]), [0, 1, 10, 10, 100, 299])
+    for row, word in enumerate((7, 150)):
+        far = metric.to_all(np.array([word]))[0]
+        order = np.argsort(far, kind="stable")[[0, 1, 10, 10, 100, 299]]
+        assert words[row].tolist() == order.tolist()
+        assert distances[row].tolist() == far[order].tolist()
+
+
+@pytest.mark.parametrize(("words", "sample"), [(3, 3), (256, 256), (257, 129), (1000, 250)])
+def test_the_sample_is_spread_over_the_vocabulary(words: int, sample: int) -> None:
+    found = EuclideanMetric(vectors=np.zeros((words, 1), np.float32)).sample()
+    assert len(found) == sample
+    assert len(set(np.diff(found).tolist())) == 1
+    assert found[0] == 0 and found[-1] + np.diff(found)[0] >= words
+
+
 def test_the_metric_of_a_bundle_is_its_geometry(tmp_path: Path) -> None:
     for geometry in ("euclidean", "poincare"):
         (tmp_path / geometry).mkdir()

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from dptext_spark.calibration import target
+from dptext_spark.calibration.batches import BatchMeans
+from dptext_spark.calibration.grid import BATCHES, Grid
+from dptext_spark.calibration.statistics import LEVELS
+from dptext_spark.calibration.summary_table import NUMBERS, OF_OUTPUTS, OF_WORDS
+from dptext_spark.calibration.target import Target
 from dptext_spark.spark.measuring.blocks import CELLS
 
-BATCHES: Final = 16
-"""Groups of blocks, each evenly spread over the sample, whose means tell how sure a mean is."""
 KEYS: Final = ("setting", "epsilon")
-DENIABILITY: Final = ("deniability", "deniability_p5")
 
 
 def exploded(parts: DataFrame) -> DataFrame:
@@ -28,7 +28,11 @@ def exploded(parts: DataFrame) -> DataFrame:
 
 
 def output_statistics(parts: DataFrame) -> DataFrame:
-    """K_w of each output, and its most likely input's expected count under two priors."""
+    """K_w of each output, and its most likely input's weight times its count under two priors.
+
+    Source: Chatzikokolakis, Palamidessi and Panangaden 2008, "On the Bayes risk in information-hiding
+        protocols", section 3: the sums of the latter over outputs give its complement.
+    """
     # Integers add up alike in any order: 2^32 to one.
     seen = F.sum(F.round(F.col("seen") * 2.0**32).cast("long")) / 2.0**32
     return (
@@ -45,7 +49,10 @@ def output_statistics(parts: DataFrame) -> DataFrame:
 def with_deniability(parts: DataFrame, gamma: float, runs: int) -> DataFrame:
     """Add to each word how many words are about as likely behind its outputs: mean and p5 over its runs.
 
-    See :func:`dptext_spark.calibration.deniability`.
+    Words w', the word w itself included, with p(output | w') >= p(output | w) / gamma.
+
+    Source: Bindschaedler et al. 2017, "Plausible Deniability for Privacy-Preserving Data Synthesis",
+        definition 1, with one side of its ratio.
     """
     # A hair wider, so that rounding of the logarithms does not exclude what is as likely as that.
     reach = float(np.log(gamma)) + 2.0**-40
@@ -73,54 +80,79 @@ def _over_runs(cells: str, runs: int) -> Iterator[Column]:
             F.struct((so_far["mass"] + cell["count"]).alias("mass"), cell["k"].alias("k")),
         ).otherwise(so_far),
     )
-    yield (total / float(runs)).alias(DENIABILITY[0])
-    yield reached["k"].cast("double").alias(DENIABILITY[1])
+    yield (total / float(runs)).alias("deniability")
+    yield reached["k"].cast("double").alias("deniability_p5")
 
 
-def exact_sum(value: Column) -> Column:
+def moments(words: DataFrame, outputs: DataFrame) -> list[dict[str, Any]]:
+    """Describe the distribution of each statistic over words or outputs, as a summary needs it."""
+    # Squares of nine digits after the point fit a decimal, and leave no variance where there is none.
+    value, short = F.col("value"), F.col("value").cast("decimal(18, 9)")
+    stacked = [
+        df.unpivot(list(KEYS), list(names), "statistic", "value")
+        for df, names in ((words, OF_WORDS), (outputs, OF_OUTPUTS))
+    ]
+    found = (
+        stacked[0]
+        .unionByName(stacked[1])
+        .groupBy(*KEYS, "statistic")
+        .agg(
+            F.count(F.lit(1)).alias("n"),
+            _exact_sum(value).alias("sum"),
+            F.sum(short).alias("short_sum"),
+            F.sum(short * short).alias("squares"),
+            *(_quantile("value", level).alias(name) for name, level in LEVELS.items()),
+        )
+    )
+    return [row.asDict() for row in found.collect()]
+
+
+def guesses(outputs: DataFrame) -> list[dict[str, Any]]:
+    """Add up what the best guesser wins at each output, under each prior."""
+    sums = (_exact_sum(F.col(name)).alias(name) for name in ("uniform", "zipf"))
+    return [row.asDict() for row in outputs.groupBy(*KEYS).agg(*sums).collect()]
+
+
+def summary_frame(spark: SparkSession, rows: Iterable[Mapping[str, Any]]) -> DataFrame:
+    """Give the rows of a summary as a frame."""
+    columns = (*KEYS, "statistic", *NUMBERS)
+    kinds = ("string", "double", "string", *("double" for _ in NUMBERS))
+    schema = ", ".join(f"{name} {kind}" for name, kind in zip(columns, kinds, strict=True))
+    return spark.createDataFrame([tuple(row[name] for name in columns) for row in rows], schema).coalesce(1)
+
+
+def batch_means(words: DataFrame, columns: Sequence[str]) -> dict[tuple[str, float], BatchMeans]:
+    """Means of columns over each of the batches, for each setting and epsilon, and the batches' words, n."""
+    batch = (F.col("block") % BATCHES).alias("batch")
+    sums = [_exact_sum(F.col(name)).alias(name) for name in columns]
+    rows = words.groupBy(*KEYS, batch).agg(F.count(F.lit(1)).alias("n"), *sums).collect()
+    means: dict[tuple[str, float], BatchMeans] = {}
+    for key in sorted({(row["setting"], row["epsilon"]) for row in rows}):
+        own = sorted((r for r in rows if (r["setting"], r["epsilon"]) == key), key=lambda r: int(r["batch"]))
+        found = {c: np.array([float(Fraction(r[c]) / r["n"]) for r in own]) for c in columns}
+        means[key] = {**found, "n": np.array([float(r["n"]) for r in own])}
+    return means
+
+
+def bounded(words: DataFrame, target: Target, grid: Grid) -> tuple[float, float]:
+    """Give a target's statistic of the words of one setting and epsilon, and its bound."""
+    rank = target.rank(grid)
+    if rank is None:
+        (means,) = batch_means(words, [target.column]).values()
+        return target.bounded_mean(means, grid)
+    measured = words.agg(_quantile(target.column, LEVELS[target.statistic])).collect()[0][0]
+    ordered = words.select(target.bounded_column).orderBy(target.bounded_column)
+    bound = ordered.offset(rank - 1).limit(1).collect()[0][0]
+    return float(measured), float(bound)
+
+
+def _exact_sum(value: Column) -> Column:
     """A sum that does not depend on the order of rows."""
     return F.sum(value.cast("decimal(38, 18)"))
 
 
-def quantile(column: str, level: float) -> Column:
+def _quantile(column: str, level: float) -> Column:
     """A value that occurs, the smallest that the share ``level`` of the values does not exceed."""
     if level in (0.0, 1.0):
         return F.min(column) if level == 0.0 else F.max(column)
     return F.expr(f"percentile_disc({level}) WITHIN GROUP (ORDER BY {column})")
-
-
-# Squares of nine digits after the point fit a decimal, and leave no variance where there is none.
-_SHORT: Final = "decimal(18, 9)"
-
-
-def moments(value: Column) -> list[Column]:
-    short = value.cast(_SHORT)
-    return [
-        F.count(F.lit(1)).alias("n"),
-        exact_sum(value).alias("sum"),
-        F.sum(short).alias("short_sum"),
-        F.sum(short * short).alias("squares"),
-        *(quantile("value", level).alias(name) for name, level in target.LEVELS.items()),
-    ]
-
-
-def distribution(row: Mapping[str, Any]) -> dict[str, float]:
-    n = int(row["n"])
-    variance = Fraction(row["squares"]) / n - (Fraction(row["short_sum"]) / n) ** 2
-    numbers = {"mean": float(Fraction(row["sum"]) / n), "sd": float(max(variance, Fraction(0))) ** 0.5}
-    return numbers | {name: float(row[name]) for name in target.LEVELS}
-
-
-def batch_means(
-    words: DataFrame, columns: Sequence[str]
-) -> dict[tuple[str, float], dict[str, NDArray[np.float64]]]:
-    """Means of columns over each of the batches, for each setting and epsilon, and the batches' words, n."""
-    batch = (F.col("block") % BATCHES).alias("batch")
-    sums = [exact_sum(F.col(name)).alias(name) for name in columns]
-    rows = words.groupBy(*KEYS, batch).agg(F.count(F.lit(1)).alias("n"), *sums).collect()
-    means: dict[tuple[str, float], dict[str, NDArray[np.float64]]] = {}
-    for key in sorted({(row["setting"], row["epsilon"]) for row in rows}):
-        own = sorted((r for r in rows if (r["setting"], r["epsilon"]) == key), key=lambda r: int(r["batch"]))
-        means[key] = {c: np.array([float(Fraction(r[c]) / r["n"]) for r in own]) for c in columns}
-        means[key]["n"] = np.array([float(r["n"]) for r in own])
-    return means

@@ -20,8 +20,7 @@ import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
-from dptext_spark import calibration
-from dptext_spark.calibration import Transitions, estimator
+from dptext_spark.calibration import Transitions, estimator, word_statistics
 from dptext_spark.cli import main
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
@@ -29,7 +28,9 @@ from dptext_spark.mechanisms import Mechanism, mechanism
 from dptext_spark.options import CalibrateOptions
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.spark.jobs import calibrate
+from dptext_spark.spark.measuring.waves import Waves
 from dptext_spark.spark.table.storage import Storage
+from tests.helpers import calibration_oracle as oracle
 from tests.helpers import worlds
 from tests.helpers.tables import ROOT, run_table, spark_environment, write_table
 from tests.helpers.worlds import among
@@ -94,17 +95,6 @@ def without(found: pa.Table, *names: str) -> list[dict[str, Any]]:
     return rows
 
 
-def least_deniability(counts: np.ndarray, gamma: float) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and 5% quantile over runs of how many words are as likely, by brute force; counts (words, V)."""
-    means, lows = [], []
-    for row in counts:
-        seen = np.flatnonzero(row)
-        k = np.array([(counts[:, output] >= row[output] / gamma * (1 - 1e-12)).sum() for output in seen])
-        means.append((k * row[seen]).sum() / row.sum())
-        lows.append(np.quantile(k, 0.05, weights=row[seen], method="inverted_cdf"))
-    return np.array(means), np.array(lows)
-
-
 @pytest.fixture(scope="module")
 def laplace(spark: SparkSession, ring: Embedding, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A calibration of ``laplace`` on the ring, with transitions."""
@@ -115,39 +105,35 @@ def laplace(spark: SparkSession, ring: Embedding, tmp_path_factory: pytest.TempP
 
 def test_the_tables_are_the_packages(ring: Embedding, laplace: Path) -> None:
     expected = transitions([mechanism("laplace", epsilon=e) for e in EPSILONS], ring, 64)
-    statistics = calibration.word_statistics(expected)
+    statistics = word_statistics(expected)
     words = table(laplace, "words")
     assert words.column_names[:4] == ["mechanism", "setting", "epsilon", "word"]
     assert without(words, "deniability", "deniability_p5") == by_word(statistics, ring, EPSILONS)
-    outputs = calibration.output_statistics(expected)
+    outputs = oracle.output_statistics(expected)
     assert without(table(laplace, "outputs")) == by_word(outputs, ring, EPSILONS)
     cells = table(laplace, "transitions")
     names = ["epsilon", "word", "output", "count"]
     assert cells.column_names == ["mechanism", "setting", *names]
     listed = [
         (EPSILONS[e], f"w{w:02d}", f"w{o:02d}", c)
-        for e, w, o, c in zip(*expected.to_table().to_pydict().values(), strict=True)
+        for e, w, o, c in zip(*oracle.cells(expected).to_pydict().values(), strict=True)
     ]
     assert [tuple(row.values()) for row in without(cells)] == sorted(listed)
 
 
 def test_deniability_and_risk_are_those_of_brute_force(ring: Embedding, laplace: Path) -> None:
     expected = transitions([mechanism("laplace", epsilon=e) for e in EPSILONS], ring, 64)
-    counts = np.zeros((2, 64, 64))
-    counts[expected.epsilon_index, expected.word, expected.output] = expected.count
+    means, lows = oracle.deniability(expected, 3.0)
     found = table(laplace, "words")
     summary = table(laplace, "summary").to_pylist()
     risks = {(row["epsilon"], row["statistic"]): row["mean"] for row in summary}
     for index, epsilon in enumerate(EPSILONS):
         own = found.filter(pa.compute.equal(found["epsilon"], epsilon))
-        mean, low = least_deniability(counts[index], 3.0)
-        assert own["deniability"].to_numpy() == pytest.approx(mean, rel=1e-12)
-        assert own["deniability_p5"].to_pylist() == low.tolist()
-        for name, prior in (("uniform", np.ones(64)), ("zipf", 1.0 / np.arange(1, 65))):
-            joint = counts[index] / RUNS * (prior / prior.sum())[:, None]
-            assert risks[epsilon, f"bayes_risk_{name}"] == pytest.approx(joint.max(axis=0).sum(), rel=1e-12)
-    package = calibration.bayes_risk(expected, np.ones(64))["risk"].to_pylist()
-    assert [risks[e, "bayes_risk_uniform"] for e in EPSILONS] == pytest.approx(package, rel=1e-12)
+        assert own["deniability"].to_numpy() == pytest.approx(means[index], rel=1e-12)
+        assert own["deniability_p5"].to_pylist() == lows[index].tolist()
+    for name, prior in (("uniform", np.ones(64)), ("zipf", 1.0 / np.arange(1, 65))):
+        brute = oracle.bayes_risk(expected, prior).tolist()
+        assert [risks[e, f"bayes_risk_{name}"] for e in EPSILONS] == pytest.approx(brute, rel=1e-12)
     # At a huge epsilon every word stays: it alone is as likely, and is named.
     assert risks[40.0, "bayes_risk_uniform"] > 0.5 > risks[2.0, "bayes_risk_uniform"]
 
@@ -161,7 +147,7 @@ def test_the_summary_describes_the_tables(laplace: Path) -> None:
     for name, of in (("words", "n_w"), ("words", "s_w"), ("words", "deniability"), ("outputs", "k_w")):
         found = table(laplace, name)
         index = pa.array([EPSILONS.index(e) for e in found["epsilon"].to_pylist()], pa.int16())
-        expected = calibration.summary(pa.table({"epsilon_index": index, of: found[of]})).to_pylist()
+        expected = oracle.summary(pa.table({"epsilon_index": index, of: found[of]})).to_pylist()
         for row in expected:
             got = rows[EPSILONS[row["epsilon_index"]], of]
             assert [got[n] for n in numbers] == pytest.approx([row[n] for n in numbers], rel=1e-8, abs=1e-9)
@@ -231,7 +217,7 @@ def test_each_lambda_is_a_setting_and_gains_are_differences_of_batches(
     )
     own = table(grid, "words")
     own = own.filter(pa.compute.equal(own["setting"], "lambda=0.9"))
-    expected = by_word(calibration.word_statistics(package), plane64, EPSILONS)
+    expected = by_word(word_statistics(package), plane64, EPSILONS)
     assert without(own, "deniability", "deniability_p5") == expected
 
 
@@ -280,13 +266,13 @@ def test_a_killed_run_continues_and_ends_with_the_same_tables(
         with pytest.raises(ConfigError, match="parts of a calibration with other options"):
             run(plane64, killed, **GRID | other)
     measured = []
-    own = calibrate.Calibration._wave
+    own = Waves._wave
 
-    def counted(job: Any, plan: Any, place: str, start: int, stop: int, cells: bool) -> None:
+    def counted(waves: Any, grid: Any, place: str, start: int, stop: int, cells: bool) -> None:
         measured.append((start, stop))
-        own(job, plan, place, start, stop, cells)
+        own(waves, grid, place, start, stop, cells)
 
-    monkeypatch.setattr(calibrate.Calibration, "_wave", counted)
+    monkeypatch.setattr(Waves, "_wave", counted)
     run(plane64, killed, **GRID)
     assert sum(stop - start for start, stop in measured) < 16
     for name in ("words", "outputs", "transitions", "summary"):
@@ -319,7 +305,7 @@ def test_a_calibration_is_replaced_when_its_successor_is_measured(
         raise RuntimeError
 
     with monkeypatch.context() as patch, pytest.raises(RuntimeError):
-        patch.setattr(calibrate.Calibration, "_summary", fails)
+        patch.setattr(calibrate, "summary", fails)
         run(ring, place, overwrite=True, noise_seed=1, **small)
     assert json.loads((place / "calibration.json").read_text()) == old
     assert (place / "transitions").exists()
@@ -380,9 +366,9 @@ def test_an_exact_law_is_compared_with_a_measured_one(ring: Embedding, laplace: 
     assert facts["estimator"] == "exact"
     package = transitions([mechanism("exponential", epsilon=e) for e in epsilons], ring, 64)
     words = without(table(output, "words"), "deniability", "deniability_p5")
-    assert words == by_word(calibration.word_statistics(package), ring, epsilons)
+    assert words == by_word(word_statistics(package), ring, epsilons)
     outputs = table(output, "outputs")["k_w"].to_numpy()
-    expected = [row["k_w"] for row in by_word(calibration.output_statistics(package), ring, epsilons)]
+    expected = [row["k_w"] for row in by_word(oracle.output_statistics(package), ring, epsilons)]
     assert outputs == pytest.approx(expected, abs=1e-7)
     # Exact, and over all words: the target's bound is the value itself, and the largest epsilon is sharp.
     (found,) = facts["target"]
@@ -393,7 +379,7 @@ def test_an_exact_law_is_compared_with_a_measured_one(ring: Embedding, laplace: 
         )
         for e in (found["epsilon"], found["missed"])
     ]
-    met, missed = (calibration.word_statistics(t)["n_w"].to_numpy().mean() for t in exact)
+    met, missed = (word_statistics(t)["n_w"].to_numpy().mean() for t in exact)
     assert met <= 0.3 < missed
     assert len(facts["matches"]) == 4
     for match in facts["matches"]:

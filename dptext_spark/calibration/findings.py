@@ -1,0 +1,170 @@
+"""What a calibration found: calibration.json, and its main numbers in plain words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+import numpy as np
+
+from dptext_spark.calibration.grid import Grid
+from dptext_spark.calibration.record import FORMAT_VERSION, matches
+from dptext_spark.calibration.statistics import LEVELS
+from dptext_spark.calibration.summary_table import SINGLE
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.geometry.metric import Metric
+from dptext_spark.guarantee import Distances
+
+_NEIGHBOURS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrationReport:
+    """The findings of one calibration; what calibration.json holds."""
+
+    value: Mapping[str, Any]
+
+    @classmethod
+    def of(
+        cls,
+        grid: Grid,
+        embedding: Embedding,
+        *,
+        options: Mapping[str, Any],
+        facts: Mapping[str, Any],
+        versions: Mapping[str, str],
+        summary: Sequence[Mapping[str, Any]],
+        gains: Iterable[Mapping[str, Any]],
+        target: Iterable[Mapping[str, Any]],
+        other: Mapping[str, Any] | None,
+    ) -> Self:
+        """Put together what was measured with what is proven and what is known of the embedding.
+
+        Args:
+            grid: What was measured.
+            embedding: The embedding bundle.
+            options: The run's options as JSON-ready values.
+            facts: What reports say of the embedding.
+            versions: Of the libraries.
+            summary: Its rows.
+            gains: Their rows.
+            target: A row for each setting; none without a target.
+            other: A calibration to compare this one with.
+        """
+        metrics = {name: first.metric(embedding) for name, (first, *_) in grid.settings}
+        return cls(
+            value={
+                "format_version": FORMAT_VERSION,
+                "options": options,
+                "embedding": facts,
+                "release_words": grid.search.release_words,
+                "search": grid.search.name,
+                "estimator": grid.estimator,
+                "runs": grid.runs,
+                "sample": {"words": grid.words, "blocks": grid.blocks},
+                "distances": {name: _neighbours(metric) for name, metric in metrics.items()},
+                "guarantee": list(_guarantees(grid, embedding, metrics)),
+                "summary": summary,
+                "gains": list(gains),
+                "target": list(target),
+                "matches": list(matches(other, summary)) if other else [],
+                "versions": versions,
+            }
+        )
+
+    def to_json(self) -> str:
+        """Write the report as JSON text."""
+        return json.dumps(self.value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+    def describe(self) -> str:
+        """Say the main numbers in plain words."""
+        value = self.value
+        lines = [
+            f"{value['options']['mechanism']}: {value['sample']['words']:,} of "
+            f"{value['embedding']['words']:,} words, {value['runs']:,} runs each, "
+            f"{value['estimator']} estimator, {value['release_words']:,} words may be output",
+            "",
+            *_table_lines(value["summary"]),
+        ]
+        lines += ["", *map(_target_line, value["target"])] if value["target"] else []
+        lines += ["", *map(_gain_line, value["gains"])] if value["gains"] else []
+        lines += ["", *map(_match_line, value["matches"])] if value["matches"] else []
+        return "\n".join(lines)
+
+
+def _neighbours(metric: Metric) -> dict[str, Any]:
+    """Quantiles, over words evenly spread, of the distance to the k-th nearest other word."""
+    words = metric.sample()
+    ranks = [k for k in _NEIGHBOURS if k < metric.words]
+    _, found = metric.nearest(words, ranks)
+    quantiles = np.quantile(found, list(LEVELS.values()), axis=0, method="inverted_cdf").T.tolist()
+    neighbours = [
+        {"neighbour": k, **dict(zip(LEVELS, row, strict=True))}
+        for k, row in zip(ranks, quantiles, strict=True)
+    ]
+    return {"metric": metric.description, "words": len(words), "neighbours": neighbours}
+
+
+def _guarantees(grid: Grid, embedding: Embedding, metrics: Mapping[str, Metric]) -> Iterator[dict[str, Any]]:
+    for name, mechanisms in grid.settings:
+        distances = Distances.measure(metrics[name])
+        for configured in mechanisms:
+            yield {"setting": name, **configured.guarantee(embedding, distances).to_json()}
+
+
+_SHOWN: Final = (
+    ("n_w", "mean"),
+    ("n_w", "p95"),
+    ("n_w", "max"),
+    ("s_w", "p5"),
+    ("s_w", "mean"),
+    ("entropy", "mean"),
+    ("k_w", "p50"),
+    ("deniability", "p50"),
+    ("bayes_risk_uniform", "mean"),
+)
+
+
+def _table_lines(summary: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    groups: dict[tuple[str, float], dict[str, Mapping[str, Any]]] = {}
+    for row in summary:
+        groups.setdefault((row["setting"], row["epsilon"]), {})[row["statistic"]] = row
+    width = max(len(setting) for setting, _ in groups)
+    heads = [name if name in SINGLE else f"{number}({name})" for name, number in _SHOWN]
+    yield "  ".join([" " * width, " epsilon", *heads]).rstrip()
+    for (setting, epsilon), rows in groups.items():
+        cells = [
+            f"{rows[name][number]:{len(head)}.4g}" for (name, number), head in zip(_SHOWN, heads, strict=True)
+        ]
+        yield "  ".join([f"{setting:{width}}", f"{epsilon:8g}", *cells])
+
+
+def _target_line(found: Mapping[str, Any]) -> str:
+    said = f"Target {found['target']}, confidence {found['confidence']:g}"
+    setting = f" ({found['setting']})" if found["setting"] else ""
+    if found["epsilon"] is None:
+        return f"{said}{setting}: not met by any epsilon tried, down to {found['missed']:g}"
+    missed = (
+        f"epsilon {found['missed']:g} misses it" if found["missed"] else "no larger epsilon tried misses it"
+    )
+    numbers = f"measured {found['measured']:.4g}, at confidence {found['bound']:.4g}"
+    return f"{said}: {found['options']}  ({numbers}; {missed})"
+
+
+def _gain_line(gain: Mapping[str, Any]) -> str:
+    return (
+        f"{gain['setting']} against {gain['baseline']}, epsilon {gain['epsilon']:g}: {gain['statistic']} "
+        f"{gain['difference']:+.4g} ({gain['low']:+.4g} to {gain['high']:+.4g})"
+    )
+
+
+def _match_line(match: Mapping[str, Any]) -> str:
+    epsilon = "outside this grid" if match["epsilon"] is None else f"epsilon {match['epsilon']:.4g}"
+    there, here = match["other"], [match["mechanism"], *([match["setting"]] if match["setting"] else [])]
+    named = ", ".join([there["mechanism"], *([there["setting"]] if there["setting"] else [])])
+    return (
+        f"{match['n_w']} N_w {match['value']:.4g} of {named}, epsilon {there['epsilon']:g}: "
+        f"{', '.join(here)}, {epsilon}"
+    )

@@ -1,0 +1,110 @@
+"""The folder of a calibration: whether it is free, and what is written into it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from dptext_spark.calibration.findings import CalibrationReport
+from dptext_spark.calibration.page import PAGE, PLOTS, write_report
+from dptext_spark.calibration.record import FILE
+from dptext_spark.errors import ConfigError
+from dptext_spark.spark.measuring.blocks import name_batches
+from dptext_spark.spark.measuring.waves import Waves
+from dptext_spark.spark.table.storage import Storage
+
+PARTS: Final = ".parts"
+"""Folder, inside the calibration's, of what is done already while a run is not finished."""
+
+_TABLES: Final = ("words", "outputs", "transitions", "examples", "summary")
+_ALL: Final = (FILE, *_TABLES, PAGE, PLOTS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrationFolder:
+    """The output of a calibration.
+
+    Attributes:
+        storage: Where it lies.
+        place: Its path, without a slash at the end.
+        mechanism: Whose tables they are.
+    """
+
+    storage: Storage
+    place: str
+    mechanism: str
+
+    def claim(self, identity: str, *, overwrite: bool) -> str:
+        """See whether the folder is free or another run's to continue, and give the parts of this run.
+
+        Raises:
+            ConfigError: It is neither.
+        """
+        parts = f"{self.place}/{PARTS}"
+        own = f"{parts}/{identity}"
+        if not self.storage.exists(self.place):
+            return own
+        started = self.storage.exists(parts)
+        finished = self.storage.exists(f"{self.place}/{FILE}")
+        if not (started or finished):
+            raise ConfigError(
+                f"The output {self.place} exists and is not a calibration", do="Choose another --output"
+            )
+        if overwrite:
+            if started and not self.storage.exists(own):
+                self.storage.delete(parts)
+        elif not started:
+            raise ConfigError(
+                f"The calibration {self.place} exists",
+                do="Choose another --output, or replace it with --overwrite",
+            )
+        elif not self.storage.exists(own):
+            raise ConfigError(
+                f"The output {self.place} holds parts of a calibration with other options",
+                allowed="the options that it was started with, which continue it",
+                do="Give those, choose another --output, or start anew with --overwrite",
+            )
+        return own
+
+    def clear(self) -> None:
+        """Remove the calibration that was here before, now that this one is measured; its findings first."""
+        for name in _ALL:
+            if self.storage.exists(f"{self.place}/{name}"):
+                self.storage.delete(f"{self.place}/{name}")
+
+    def write(self, waves: Waves, name: str, df: DataFrame, *words: str) -> None:
+        """Write a table, with words for their rows in the columns ``words``."""
+        if words:
+            kinds = [
+                f"`{f.name}` {'string' if f.name in words else f.dataType.simpleString()}" for f in df.schema
+            ]
+            df = df.mapInArrow(partial(name_batches, waves.bundle, words), ", ".join(kinds))
+        named = F.lit(self.mechanism).alias("mechanism")
+        waves.write(df.select(named, *df.columns), f"{self.place}/{name}")
+
+    def finish(self, report: CalibrationReport, *, examples: Sequence[str]) -> None:
+        """Write calibration.json and the page; the parts go last."""
+        self.storage.write(f"{self.place}/{FILE}", report.to_json())
+        self._write_page(examples)
+        self.storage.delete(f"{self.place}/{PARTS}")
+
+    def _write_page(self, examples: Sequence[str]) -> None:
+        """Write report.html and its figures, from a copy of the tables where they are not on this machine."""
+        place = self.storage.real(self.place)
+        if place.startswith("file:"):
+            write_report(Path(place.removeprefix("file:")), words_of_choice=examples)
+            return
+        with TemporaryDirectory(prefix="dptext-calibration-") as folder:
+            for name in (FILE, *_TABLES):
+                if self.storage.exists(f"{self.place}/{name}"):
+                    self.storage.fetch(f"{self.place}/{name}", Path(folder, name))
+            write_report(Path(folder), words_of_choice=examples)
+            for name in (PAGE, PLOTS):
+                self.storage.put(Path(folder, name), f"{self.place}/{name}")

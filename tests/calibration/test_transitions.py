@@ -1,0 +1,43 @@
+"""Transitions: draws counted, kept apart and put together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dptext_spark.calibration import Transitions
+from dptext_spark.errors import ConfigError
+from tests.helpers.calibration_oracle import DRAWS, WORDS, cells, counted
+
+
+def rows(table: pa.Table) -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for row in table.to_pylist()]
+
+
+def test_draws_are_counted() -> None:
+    expected = [(0, 1, 1, 6), (0, 1, 2, 4), (0, 2, 2, 10)]
+    expected += [(0, 7, y, 1) for y in (0, 1, 2, 3, 4, 5, 6, 8)] + [(0, 7, 9, 2)]
+    assert rows(cells(counted())) == expected
+    assert rows(cells(counted(DRAWS[:, [2, 0, 1]], WORDS[[2, 0, 1]]))) == expected
+    assert cells(counted()).schema.types == [pa.int16(), pa.int32(), pa.int32(), pa.int32()]
+
+
+def test_counts_of_several_epsilons_are_kept_apart() -> None:
+    """Rejects runs of equal outputs that go on from one word or epsilon to the next."""
+    draws = np.array([[[3, 3], [3, 3]], [[3, 4], [4, 4]]], dtype=np.int32)
+    expected = [(0, 0, 3, 2), (0, 1, 3, 2), (1, 0, 3, 1), (1, 0, 4, 1), (1, 1, 4, 2)]
+    assert rows(cells(counted(draws, np.array([0, 1])))) == expected
+
+
+def test_parts_of_a_vocabulary_add_up() -> None:
+    whole = counted()
+    parts = [counted(DRAWS[:, [i]], WORDS[[i]]) for i in (2, 0, 1)]
+    assert cells(Transitions.concat(parts)) == cells(whole)
+    half = counted(DRAWS[:, :, :5])
+    for wrong in ([], [whole, half], [whole, replace(whole, count=whole.count.astype(np.float64))]):
+        with pytest.raises(ConfigError, match="cannot be put together"):
+            Transitions.concat(wrong)

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,9 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Mechanism
 
+Settings: TypeAlias = tuple[tuple[str, tuple[Mechanism, ...]], ...]
+"""The mechanism at each epsilon, under the name of its other parameters."""
+
 BATCHES: Final = 16
 """Groups of blocks, each evenly spread over the sample, whose means tell how sure a mean is."""
 
@@ -28,74 +31,28 @@ class Grid:
     """What is measured; with the embedding it decides every number.
 
     Attributes:
-        settings: The mechanism at each epsilon, under the name of its other parameters.
+        settings: The mechanisms, prepared for the embedding.
         estimator: How transitions are estimated.
+        block_words: Words that it does best to take at once.
         release_words: How many words may be output.
         runs: Runs of each word at each epsilon.
         seed: Public; the noise follows from it.
         vocabulary: Words of the embedding.
         words: Words of the sample, evenly spread over the vocabulary.
-        blocks: Blocks that the sample is dealt out to, word by word.
         confidence: Of each word's interval, and of what is said of all of them.
         eta: Mass that s_eta may leave out.
     """
 
-    settings: tuple[tuple[str, tuple[Mechanism, ...]], ...]
+    settings: Settings
     estimator: EstimatorName
+    block_words: int
     release_words: int
     runs: int
     seed: int
     vocabulary: int
     words: int
-    blocks: int
     confidence: float
     eta: float
-
-    @classmethod
-    def of(
-        cls,
-        settings: Mapping[str, Sequence[Mechanism]],
-        embedding: Embedding,
-        *,
-        kind: EstimatorName,
-        release_words: int,
-        words: int | None,
-        runs: int,
-        seed: int,
-        confidence: float,
-        eta: float,
-    ) -> Self:
-        """Prepare mechanisms for an embedding, and cut its words into whole batches of blocks.
-
-        Args:
-            settings: The mechanism at each epsilon, under the name of its other parameters.
-            embedding: The embedding bundle.
-            kind: Of estimator, by name; ``auto`` takes the one that fits.
-            words: At most so many; None for all.
-            release_words, runs, seed, confidence, eta: See the attributes.
-
-        Raises:
-            ConfigError: The estimator does not serve the mechanism, or the embedding does not suit it.
-        """
-        prepared = tuple((name, tuple(m.prepared(embedding) for m in own)) for name, own in settings.items())
-        fitting, *_ = [
-            type(estimator(own[:1], embedding, release_words=release_words, runs=1, name=kind))
-            for _, own in prepared
-        ]
-        vocabulary = len(embedding.words)
-        words = vocabulary if words is None else min(words, vocabulary)
-        return cls(
-            settings=prepared,
-            estimator=fitting.name,
-            release_words=release_words,
-            runs=runs,
-            seed=seed,
-            vocabulary=vocabulary,
-            words=words,
-            blocks=min(BATCHES * -(-words // (BATCHES * fitting.block_words)), words),
-            confidence=confidence,
-            eta=eta,
-        )
 
     @property
     def mechanism(self) -> str:
@@ -120,6 +77,11 @@ class Grid:
     def whole(self) -> bool:
         """Whether all words are measured, not a sample."""
         return self.words == self.vocabulary
+
+    @property
+    def blocks(self) -> int:
+        """Blocks that the sample is dealt out to, word by word: whole batches, unless words are too few."""
+        return min(BATCHES * -(-self.words // (BATCHES * self.block_words)), self.words)
 
     @property
     def rows(self) -> NDArray[np.int64]:
@@ -174,6 +136,20 @@ class Grid:
             "settings": [(m.name, m.model_dump(mode="json")) for _, own in self.settings for m in own],
         }
         return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def fitting_estimator(
+    settings: Settings, embedding: Embedding, release_words: int, name: EstimatorName
+) -> type[Estimator]:
+    """Say which estimator serves all settings.
+
+    Raises:
+        ConfigError: The one that is named does not.
+    """
+    made = [
+        estimator(own[:1], embedding, release_words=release_words, runs=1, name=name) for _, own in settings
+    ]
+    return type(made[0])
 
 
 def example_rows(embedding: Embedding, words: Sequence[str]) -> NDArray[np.int64]:

@@ -84,13 +84,13 @@ class Grid:
         return min(BATCHES * -(-self.words // (BATCHES * self.block_words)), self.words)
 
     @property
-    def rows(self) -> NDArray[np.int64]:
-        """Rows of the sample's words, int64 (words,)."""
+    def word_ids(self) -> NDArray[np.int64]:
+        """Ids of the sample's words, int64 (words,)."""
         return np.arange(self.words) * self.vocabulary // self.words
 
     def block(self, number: int) -> NDArray[np.int64]:
-        """Rows of the words of a block."""
-        return self.rows[number :: self.blocks]
+        """Ids of the words of a block."""
+        return self.word_ids[number :: self.blocks]
 
     def estimator_of(self, setting: int, embedding: Embedding) -> Estimator:
         """Make what estimates the transitions of a setting."""
@@ -103,11 +103,11 @@ class Grid:
             name=self.estimator,
         )
 
-    def examples(self, embedding: Embedding, rows: NDArray[np.int64]) -> pa.Table:
-        """Measure words in a block of their own: setting, epsilon, word and output (rows), and count."""
+    def examples(self, embedding: Embedding, words: NDArray[np.int64]) -> pa.Table:
+        """Measure words in a block of their own: setting, epsilon, word and output (word ids), and count."""
         tables = []
         for setting, name in enumerate(self.names):
-            found = self.estimator_of(setting, embedding)(rows, block=self.blocks)
+            found = self.estimator_of(setting, embedding)(words, block=self.blocks)
             columns = {
                 "setting": pa.repeat(name, len(found.word)),
                 "epsilon": np.array(self.epsilons(setting))[found.epsilon_index],
@@ -152,16 +152,16 @@ def fitting_estimator(
     return type(made[0])
 
 
-def example_rows(embedding: Embedding, words: Sequence[str]) -> NDArray[np.int64]:
-    """Find the rows of the words of ``--example``.
+def example_ids(embedding: Embedding, words: Sequence[str]) -> NDArray[np.int64]:
+    """Find the ids of the words of ``--example``, ascending.
 
     Raises:
         ConfigError: The bundle lacks some of them.
     """
-    rows = pc.index_in(pa.array(words, pa.string()), value_set=embedding.words)
-    if rows.null_count:
-        absent = [word for word, row in zip(words, rows.to_pylist(), strict=True) if row is None]
+    ids = pc.index_in(pa.array(words, pa.string()), value_set=embedding.words)
+    if ids.null_count:
+        absent = [word for word, found in zip(words, ids.to_pylist(), strict=True) if found is None]
         raise ConfigError(
             "The bundle lacks words of --example", allowed="words of the bundle", got=", ".join(absent)
         )
-    return np.unique(rows.to_numpy(zero_copy_only=False)).astype(np.int64)
+    return np.unique(ids.to_numpy(zero_copy_only=False)).astype(np.int64)

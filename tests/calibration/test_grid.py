@@ -9,11 +9,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dptext_spark.calibration.grid import BATCHES, Grid, example_rows, fitting_estimator
+from dptext_spark.calibration.grid import BATCHES, Grid, example_ids, fitting_estimator
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Exponential, Hyperbolic, Laplace, Mechanism
 from tests.helpers.calibration_oracle import grid
+from tests.helpers.tables import ROOT
 
 
 def of(embedding: Embedding, *mechanisms: Mechanism, words: int | None = None) -> Grid:
@@ -74,14 +75,14 @@ def test_examples_have_all_their_runs_at_each_epsilon(small: Embedding) -> None:
 
 
 def test_examples_are_words_of_the_bundle(line: Embedding) -> None:
-    assert example_rows(line, ["w4", "w1", "w4"]).tolist() == [1, 4]
+    assert example_ids(line, ["w4", "w1", "w4"]).tolist() == [1, 4]
     with pytest.raises(ConfigError, match=r"lacks words of --example.*Got: gone, lost"):
-        example_rows(line, ["w1", "gone", "lost"])
+        example_ids(line, ["w1", "gone", "lost"])
 
 
 @pytest.mark.parametrize("module", ["dptext_spark.calibration", "dptext_spark.spark.measuring.blocks"])
 def test_who_only_measures_loads_nothing_that_draws(module: str) -> None:
     """Workers import these at every start."""
     code = f"import sys, {module}; print({{'matplotlib', 'jinja2', 'scipy.stats'}} & {{*sys.modules}})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from dptext_spark.calibration import record
 from dptext_spark.calibration.batches import COMPARED, gains
 from dptext_spark.calibration.findings import CalibrationReport
-from dptext_spark.calibration.grid import Grid, example_rows, fitting_estimator
+from dptext_spark.calibration.grid import Grid, example_ids, fitting_estimator
 from dptext_spark.calibration.summary_table import summary
 from dptext_spark.calibration.target import Target
 from dptext_spark.calibration.tuning import tuned
@@ -52,7 +52,7 @@ def run_calibrate(options: CalibrateOptions) -> CalibrationReport:
     embedding = Embedding.open(options.embedding)
     release_words, examples, *_ = all_of(
         lambda: check_release_words(embedding, options.release_words),
-        lambda: example_rows(embedding, options.example),
+        lambda: example_ids(embedding, options.example),
         *(partial(mechanisms[0].check, embedding) for mechanisms in options.settings.values()),
     )
     settings = tuple((n, tuple(m.prepared(embedding) for m in own)) for n, own in options.settings.items())

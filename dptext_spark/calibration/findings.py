@@ -45,15 +45,12 @@ class CalibrationReport:
         Args:
             grid: What was measured.
             embedding: The embedding bundle.
-            options: The run's options as JSON-ready values.
-            facts: What reports say of the embedding.
-            versions: Of the libraries.
-            summary: Its rows.
-            gains: Their rows.
-            target: A row for each setting; none without a target.
+            options, facts, versions: Of the run, the embedding and the libraries, JSON-ready.
+            summary, gains, target: Their rows; target has one for each setting, or none.
             other: A calibration to compare this one with.
         """
         metrics = {name: first.metric(embedding) for name, (first, *_) in grid.settings}
+        distances = {name: Distances.measure(metric) for name, metric in metrics.items()}
         return cls(
             value={
                 "format_version": FORMAT_VERSION,
@@ -65,7 +62,11 @@ class CalibrationReport:
                 "runs": grid.runs,
                 "sample": {"words": grid.words, "blocks": grid.blocks},
                 "distances": {name: _neighbours(metric) for name, metric in metrics.items()},
-                "guarantee": list(_guarantees(grid, embedding, metrics)),
+                "guarantee": [
+                    {"setting": name, **configured.guarantee(embedding, distances[name]).to_json()}
+                    for name, mechanisms in grid.settings
+                    for configured in mechanisms
+                ],
                 "summary": summary,
                 "gains": list(gains),
                 "target": list(target),
@@ -105,13 +106,6 @@ def _neighbours(metric: Metric) -> dict[str, Any]:
         for k, row in zip(ranks, quantiles, strict=True)
     ]
     return {"metric": metric.description, "words": len(words), "neighbours": neighbours}
-
-
-def _guarantees(grid: Grid, embedding: Embedding, metrics: Mapping[str, Metric]) -> Iterator[dict[str, Any]]:
-    for name, mechanisms in grid.settings:
-        distances = Distances.measure(metrics[name])
-        for configured in mechanisms:
-            yield {"setting": name, **configured.guarantee(embedding, distances).to_json()}
 
 
 _SHOWN: Final = (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Final, Self
+from typing import Final, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,9 @@ from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.search.nearest import Search
 
+Settings: TypeAlias = tuple[tuple[str, tuple[Mechanism, ...]], ...]
+"""The mechanism at each epsilon, under the name of its other parameters."""
+
 BATCHES: Final = 16
 """Groups of blocks, each evenly spread over the sample, whose means tell how sure a mean is."""
 
@@ -29,72 +32,28 @@ class Grid:
     """What is measured; with the embedding it decides every number.
 
     Attributes:
-        settings: The mechanism at each epsilon, under the name of its other parameters.
+        settings: The mechanisms.
         estimator: How transitions are estimated.
+        block_words: Words that it does best to take at once.
         search: How released words are searched, and how many there are.
         runs: Runs of each word at each epsilon.
         seed: Public; the noise follows from it.
         vocabulary: Words of the embedding.
         words: Words of the sample, evenly spread over the vocabulary.
-        blocks: Blocks that the sample is dealt out to, word by word.
         confidence: Of each word's interval, and of what is said of all of them.
         eta: Mass that s_eta may leave out.
     """
 
-    settings: tuple[tuple[str, tuple[Mechanism, ...]], ...]
+    settings: Settings
     estimator: EstimatorName
+    block_words: int
     search: Search
     runs: int
     seed: int
     vocabulary: int
     words: int
-    blocks: int
     confidence: float
     eta: float
-
-    @classmethod
-    def of(
-        cls,
-        settings: Mapping[str, Sequence[Mechanism]],
-        embedding: Embedding,
-        *,
-        kind: EstimatorName,
-        search: Search,
-        words: int | None,
-        runs: int,
-        seed: int,
-        confidence: float,
-        eta: float,
-    ) -> Self:
-        """Choose the estimator for mechanisms, and cut its words into whole batches of blocks.
-
-        Args:
-            settings: The mechanism at each epsilon, under the name of its other parameters.
-            embedding: The embedding bundle.
-            kind: Of estimator, by name; ``auto`` takes the one that fits.
-            words: At most so many; None for all.
-            search, runs, seed, confidence, eta: See the attributes.
-
-        Raises:
-            ConfigError: The estimator does not serve the mechanism, or the embedding does not suit it.
-        """
-        fitting, *_ = [
-            type(estimator(own[:1], embedding, search=search, runs=1, name=kind)) for own in settings.values()
-        ]
-        vocabulary = len(embedding.words)
-        words = vocabulary if words is None else min(words, vocabulary)
-        return cls(
-            settings=tuple((name, tuple(own)) for name, own in settings.items()),
-            estimator=fitting.name,
-            search=search,
-            runs=runs,
-            seed=seed,
-            vocabulary=vocabulary,
-            words=words,
-            blocks=min(BATCHES * -(-words // (BATCHES * fitting.block_words)), words),
-            confidence=confidence,
-            eta=eta,
-        )
 
     @property
     def mechanism(self) -> str:
@@ -121,13 +80,18 @@ class Grid:
         return self.words == self.vocabulary
 
     @property
-    def rows(self) -> NDArray[np.int64]:
-        """Rows of the sample's words, int64 (words,)."""
+    def blocks(self) -> int:
+        """Blocks that the sample is dealt out to, word by word: whole batches, unless words are too few."""
+        return min(BATCHES * -(-self.words // (BATCHES * self.block_words)), self.words)
+
+    @property
+    def word_ids(self) -> NDArray[np.int64]:
+        """Ids of the sample's words, int64 (words,)."""
         return np.arange(self.words) * self.vocabulary // self.words
 
     def block(self, number: int) -> NDArray[np.int64]:
-        """Rows of the words of a block."""
-        return self.rows[number :: self.blocks]
+        """Ids of the words of a block."""
+        return self.word_ids[number :: self.blocks]
 
     def estimator_of(self, setting: int, embedding: Embedding) -> Estimator:
         """Make what estimates the transitions of a setting."""
@@ -140,11 +104,11 @@ class Grid:
             name=self.estimator,
         )
 
-    def examples(self, embedding: Embedding, rows: NDArray[np.int64]) -> pa.Table:
-        """Measure words in a block of their own: setting, epsilon, word and output (rows), and count."""
+    def examples(self, embedding: Embedding, words: NDArray[np.int64]) -> pa.Table:
+        """Measure words in a block of their own: setting, epsilon, word and output (word ids), and count."""
         tables = []
         for setting, name in enumerate(self.names):
-            found = self.estimator_of(setting, embedding)(rows, block=self.blocks)
+            found = self.estimator_of(setting, embedding)(words, block=self.blocks)
             columns = {
                 "setting": pa.repeat(name, len(found.word)),
                 "epsilon": np.array(self.epsilons(setting))[found.epsilon_index],
@@ -177,16 +141,28 @@ class Grid:
         return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def example_rows(embedding: Embedding, words: Sequence[str]) -> NDArray[np.int64]:
-    """Find the rows of the words of ``--example``.
+def fitting_estimator(
+    settings: Settings, embedding: Embedding, search: Search, name: EstimatorName
+) -> type[Estimator]:
+    """Say which estimator serves all settings.
+
+    Raises:
+        ConfigError: The one that is named does not.
+    """
+    made = [estimator(own[:1], embedding, search=search, runs=1, name=name) for _, own in settings]
+    return type(made[0])
+
+
+def example_ids(embedding: Embedding, words: Sequence[str]) -> NDArray[np.int64]:
+    """Find the ids of the words of ``--example``, ascending.
 
     Raises:
         ConfigError: The bundle lacks some of them.
     """
-    rows = pc.index_in(pa.array(words, pa.string()), value_set=embedding.words)
-    if rows.null_count:
-        absent = [word for word, row in zip(words, rows.to_pylist(), strict=True) if row is None]
+    ids = pc.index_in(pa.array(words, pa.string()), value_set=embedding.words)
+    if ids.null_count:
+        absent = [word for word, found in zip(words, ids.to_pylist(), strict=True) if found is None]
         raise ConfigError(
             "The bundle lacks words of --example", allowed="words of the bundle", got=", ".join(absent)
         )
-    return np.unique(rows.to_numpy(zero_copy_only=False)).astype(np.int64)
+    return np.unique(ids.to_numpy(zero_copy_only=False)).astype(np.int64)

@@ -43,20 +43,23 @@ def word_statistics(
 
     Source: Feyisetan et al. 2020, section 3, for N_w and S_w.
     """
-    _check_share("confidence", confidence)
-    _check_share("eta", eta)
+    for name, value in (("confidence", confidence), ("eta", eta)):
+        if not 0.0 < value < 1.0:
+            raise ConfigError(
+                f"The value of {name} is impossible", allowed="between 0 and 1", got=f"{value!r}"
+            )
     starts, probability = transitions.starts, transitions.probability
     stays = np.where(transitions.output == transitions.word, transitions.count, 0)
     n_w = np.add.reduceat(stays, starts) / transitions.runs
-    low, high = (n_w, n_w) if transitions.exact else _interval(n_w, transitions.runs, confidence)
+    hits, runs, tail = np.rint(n_w * transitions.runs), transitions.runs, (1.0 - confidence) / 2.0
     s_w = np.add.reduceat(transitions.seen, starts)
     return pa.table(
         {
             "epsilon_index": transitions.epsilon_index[starts],
             "word": transitions.word[starts],
             "n_w": n_w,
-            "n_w_low": low,
-            "n_w_high": high,
+            "n_w_low": n_w if transitions.exact else lower_limit(hits, runs, tail),
+            "n_w_high": n_w if transitions.exact else upper_limit(hits, runs, tail),
             "s_w": s_w,
             "s_eta": _smallest_sets(transitions, starts, eta),
             "entropy": np.add.reduceat(-probability * np.log2(probability), starts) + 0.0,
@@ -64,18 +67,6 @@ def word_statistics(
             "h_inf": -np.log2(np.minimum(np.maximum.reduceat(probability, starts), 1.0)) + 0.0,
         }
     )
-
-
-def _check_share(name: str, value: float) -> None:
-    if not 0.0 < value < 1.0:
-        raise ConfigError(f"The value of {name} is impossible", allowed="between 0 and 1", got=f"{value!r}")
-
-
-def _interval(
-    share: NDArray[np.float64], runs: int, confidence: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    hits, tail = np.rint(share * runs), (1.0 - confidence) / 2.0
-    return lower_limit(hits, runs, tail), upper_limit(hits, runs, tail)
 
 
 def _smallest_sets(transitions: Transitions, starts: NDArray[np.int64], eta: float) -> NDArray[np.float64]:

@@ -32,7 +32,7 @@ def summary(
             of the most likely input's weight times its count.
     """
     rows = [{**_key(row), "statistic": row["statistic"], **_spread(row)} for row in moments]
-    weights = {"uniform": grid.words, "zipf": float(np.sort(1.0 / (grid.rows + 1.0)).sum())}
+    weights = {"uniform": grid.words, "zipf": float(np.sort(1.0 / (grid.word_ids + 1.0)).sum())}
     for row in guesses:
         for prior, weight in weights.items():
             mean = float(row[prior]) / (grid.runs * weight)

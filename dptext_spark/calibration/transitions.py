@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-
-from dptext_spark.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -73,22 +70,3 @@ class Transitions:
             count=np.diff(starts, append=outputs.size).astype(np.int32),
             runs=outputs.shape[2],
         )
-
-    @classmethod
-    def concat(cls, parts: Iterable[Transitions]) -> Transitions:
-        """Put together the transitions of different words.
-
-        Raises:
-            ConfigError: There are none, or they are of different runs, or counted and computed ones.
-        """
-        parts = list(parts)
-        if len({(part.runs, part.exact) for part in parts}) != 1:
-            raise ConfigError(
-                "Transitions cannot be put together",
-                allowed="one part or more, with the same number of runs, all counted or all computed",
-                got=f"{len(parts)} parts, runs {sorted({part.runs for part in parts})}",
-            )
-        names = ("epsilon_index", "word", "output", "count")
-        columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
-        order = np.lexsort((columns["output"], columns["word"], columns["epsilon_index"]))
-        return cls(**{name: column[order] for name, column in columns.items()}, runs=parts[0].runs)

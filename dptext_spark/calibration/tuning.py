@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from dptext_spark.calibration.grid import Grid
@@ -44,18 +43,18 @@ def tuned(
         return target.met(tried[epsilon][1])
 
     setting, (first, *_) = grid.settings[number]
-    found = largest_epsilon(meets, grid.epsilons(number))
+    epsilon, missed = largest_epsilon(meets, grid.epsilons(number))
     measured, bound, options = None, None, None
-    if found.met is not None:
-        measured, bound = tried[found.met]
-        options = option_line(first.model_copy(update={"epsilon": found.met}))
+    if epsilon is not None:
+        measured, bound = tried[epsilon]
+        options = option_line(first.model_copy(update={"epsilon": epsilon}))
         options += "" if release_words is None else f" --release-words {release_words}"
     return {
         "target": str(target),
         "confidence": grid.confidence,
         "setting": setting,
-        "epsilon": found.met,
-        "missed": found.missed,
+        "epsilon": epsilon,
+        "missed": missed,
         "measured": measured,
         "bound": bound,
         "options": options,
@@ -63,20 +62,9 @@ def tuned(
     }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Bracket:
-    """Where a search ended.
-
-    Attributes:
-        met: The largest epsilon tried that met the target; None where none did.
-        missed: The smallest epsilon above it that did not; None where all did.
-    """
-
-    met: float | None
-    missed: float | None
-
-
-def largest_epsilon(meets: Callable[[float], bool], epsilons: Sequence[float]) -> Bracket:
+def largest_epsilon(
+    meets: Callable[[float], bool], epsilons: Sequence[float]
+) -> tuple[float | None, float | None]:
     """Find the largest epsilon that meets a target, to three significant digits, by doubling and bisection.
 
     Each epsilon is judged by itself. The chance that one is found that only seemed to meet the target is
@@ -85,6 +73,10 @@ def largest_epsilon(meets: Callable[[float], bool], epsilons: Sequence[float]) -
     Args:
         meets: Says whether an epsilon does; raises ConfigError where the mechanism has no such epsilon.
         epsilons: Where to begin, 1 or more.
+
+    Returns:
+        The largest epsilon tried that does, None where none did; and the smallest tried above it that does
+        not, None where all did.
     """
     low, met, high = 0.0, None, math.inf
     tried = iter(sorted(epsilons))
@@ -100,7 +92,7 @@ def largest_epsilon(meets: Callable[[float], bool], epsilons: Sequence[float]) -
             low = met = epsilon
         except ConfigError:  # too low for this mechanism
             low = epsilon
-    return Bracket(met=met, missed=None if math.isinf(high) else high)
+    return met, None if math.isinf(high) else high
 
 
 def _between(low: float, high: float) -> float:

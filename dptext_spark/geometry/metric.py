@@ -49,23 +49,23 @@ class Metric(ABC):
     def nearest(
         self, words: NDArray[np.int64], ranks: Sequence[int]
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Find words by how near they are, of equally near ones the lower rows first.
+        """Find words by how near they are, of equally near ones the lower ids first.
 
         Args:
-            words: int64 (k,), from which distances count.
+            words: int64 (k,), word ids, from which distances count.
             ranks: The r places that are looked at; 0 is a word itself, where no other is as near but for
                 the error of :meth:`to_all`, and V - 1 the farthest.
 
         Returns:
-            The words, int64 (k, r), and their distances, float64 (k, r).
+            Their word ids, int64 (k, r), and distances, float64 (k, r).
         """
         distances = self.to_all(words)
         found = np.partition(distances, ranks, axis=1)[:, ranks]
-        rows = np.empty(found.shape, dtype=np.int64)
+        ids = np.empty(found.shape, dtype=np.int64)
         for (i, j), distance in np.ndenumerate(found):
             equal = np.flatnonzero(distances[i] == distance)
-            rows[i, j] = equal[ranks[j] - np.count_nonzero(distances[i] < distance)]
-        return rows, found
+            ids[i, j] = equal[ranks[j] - np.count_nonzero(distances[i] < distance)]
+        return ids, found
 
 
 @dataclass(frozen=True, kw_only=True)

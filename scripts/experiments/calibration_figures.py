@@ -26,9 +26,10 @@ from typing import Any, Final
 
 import click
 import numpy as np
+import pyarrow as pa
 from threadpoolctl import threadpool_limits
 
-from dptext_spark.calibration import Transitions, estimator, word_statistics
+from dptext_spark.calibration import estimator, word_statistics
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import mechanism
@@ -79,7 +80,8 @@ class World:
         parts = [
             draw(self.words[start : start + BLOCK], block=start) for start in range(0, len(self.words), BLOCK)
         ]
-        table = word_statistics(Transitions.concat(parts))
+        table = pa.concat_tables(map(word_statistics, parts))
+        table = table.sort_by([("epsilon_index", "ascending"), ("word", "ascending")])
         return {
             name: scale * table[name].to_numpy().reshape(len(epsilons), -1)
             for name, scale in (("n_w", RUNS), ("s_w", 1))

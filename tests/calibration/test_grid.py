@@ -5,31 +5,33 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 
-from dptext_spark.calibration.grid import BATCHES, Grid, example_rows
+from dptext_spark.calibration.grid import BATCHES, Grid, example_ids, fitting_estimator
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Exponential, Hyperbolic, Laplace, Mechanism
 from dptext_spark.search.exact import ExactSearch
 from tests.helpers.calibration_oracle import grid
+from tests.helpers.tables import ROOT
 from tests.helpers.worlds import among
 
 
-def made(embedding: Embedding, *mechanisms: Mechanism, **changes: Any) -> Grid:
-    values = {"kind": "auto", "words": None, "search": ExactSearch.over(embedding), "runs": 10, "seed": 3}
-    return Grid.of({"": mechanisms}, embedding, **values | {"confidence": 0.9, "eta": 0.1} | changes)
+def of(embedding: Embedding, *mechanisms: Mechanism, words: int | None = None) -> Grid:
+    settings, vocabulary = (("", mechanisms),), len(embedding.words)
+    kind = fitting_estimator(settings, embedding, ExactSearch.over(embedding), "auto")
+    chosen = {"estimator": kind.name, "block_words": kind.block_words, "runs": 10}
+    return grid(words or vocabulary, vocabulary, settings=settings, **chosen)
 
 
-@pytest.mark.parametrize(("words", "blocks"), [(None, 16), (5, 5), (200, 16), (9999, 16)])
+@pytest.mark.parametrize(("words", "blocks"), [(None, 16), (5, 5), (200, 16)])
 def test_blocks_deal_out_words_that_are_evenly_spread(
     small: Embedding, words: int | None, blocks: int
 ) -> None:
-    found = made(small, Laplace(epsilon=2.0), words=words)
-    assert (found.words, found.blocks) == (min(words or 300, 300), blocks)
+    found = of(small, Laplace(epsilon=2.0), words=words)
+    assert (found.words, found.blocks) == (words or 300, blocks)
     assert found.whole == (found.words == 300)
     dealt = [found.block(number) for number in range(found.blocks)]
     np.testing.assert_array_equal(np.sort(np.concatenate(dealt)), np.arange(found.words) * 300 // found.words)
@@ -38,17 +40,17 @@ def test_blocks_deal_out_words_that_are_evenly_spread(
 
 def test_many_words_make_whole_batches_of_blocks(small: Embedding) -> None:
     """Rejects blocks that no two batches share out evenly, and blocks larger than the estimator takes."""
-    found = made(small, Exponential(epsilon=2.0))
+    found = of(small, Exponential(epsilon=2.0))
     assert (found.estimator, found.exact, found.blocks) == ("exact", True, 2 * BATCHES)
     assert found.blocks * 16 >= found.words
 
 
 def test_an_epsilon_of_its_own_leaves_all_else(small: Embedding, ball: Embedding) -> None:
-    whole = made(small, Laplace(epsilon=2.0), Laplace(epsilon=4.0))
+    whole = of(small, Laplace(epsilon=2.0), Laplace(epsilon=4.0))
     one = whole.at(0, 3.0, small)
     assert one == replace(whole, settings=(("", (Laplace(epsilon=3.0),)),))
     with pytest.raises(ConfigError):
-        made(ball, Hyperbolic(epsilon=4.0)).at(0, 0.5, ball)
+        of(ball, Hyperbolic(epsilon=4.0)).at(0, 0.5, ball)
 
 
 def test_whatever_decides_the_numbers_decides_the_name() -> None:
@@ -58,7 +60,7 @@ def test_whatever_decides_the_numbers_decides_the_name() -> None:
         "settings": (("", (Laplace(epsilon=2.0),)),),
         "estimator": "plain",
         "search": among(7),
-        **{name: 7 for name in ("runs", "seed", "vocabulary", "words", "blocks")},
+        **{name: 7 for name in ("runs", "seed", "vocabulary", "words", "block_words")},
         "confidence": 0.5,
         "eta": 0.5,
     }
@@ -68,7 +70,7 @@ def test_whatever_decides_the_numbers_decides_the_name() -> None:
 
 
 def test_examples_have_all_their_runs_at_each_epsilon(small: Embedding) -> None:
-    found = made(small, Laplace(epsilon=2.0), Laplace(epsilon=40.0)).examples(small, np.array([3, 8]))
+    found = of(small, Laplace(epsilon=2.0), Laplace(epsilon=40.0)).examples(small, np.array([3, 8]))
     counts = found.group_by(["epsilon", "word"]).aggregate([("count", "sum")])
     assert sorted(map(tuple, map(dict.values, counts.to_pylist()))) == [
         (epsilon, word, 10.0) for epsilon in (2.0, 40.0) for word in (3, 8)
@@ -76,14 +78,14 @@ def test_examples_have_all_their_runs_at_each_epsilon(small: Embedding) -> None:
 
 
 def test_examples_are_words_of_the_bundle(line: Embedding) -> None:
-    assert example_rows(line, ["w4", "w1", "w4"]).tolist() == [1, 4]
+    assert example_ids(line, ["w4", "w1", "w4"]).tolist() == [1, 4]
     with pytest.raises(ConfigError, match=r"lacks words of --example.*Got: gone, lost"):
-        example_rows(line, ["w1", "gone", "lost"])
+        example_ids(line, ["w1", "gone", "lost"])
 
 
 @pytest.mark.parametrize("module", ["dptext_spark.calibration", "dptext_spark.spark.measuring.blocks"])
 def test_who_only_measures_loads_nothing_that_draws(module: str) -> None:
     """Workers import these at every start."""
     code = f"import sys, {module}; print({{'matplotlib', 'jinja2', 'scipy.stats'}} & {{*sys.modules}})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

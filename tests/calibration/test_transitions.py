@@ -1,16 +1,12 @@
-"""Transitions: draws counted, kept apart and put together."""
+"""Transitions: draws counted, and kept apart."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pytest
 
-from dptext_spark.calibration import Transitions
-from dptext_spark.errors import ConfigError
 from tests.helpers.calibration_oracle import DRAWS, WORDS, cells, counted
 
 
@@ -31,13 +27,3 @@ def test_counts_of_several_epsilons_are_kept_apart() -> None:
     draws = np.array([[[3, 3], [3, 3]], [[3, 4], [4, 4]]], dtype=np.int32)
     expected = [(0, 0, 3, 2), (0, 1, 3, 2), (1, 0, 3, 1), (1, 0, 4, 1), (1, 1, 4, 2)]
     assert rows(cells(counted(draws, np.array([0, 1])))) == expected
-
-
-def test_parts_of_a_vocabulary_add_up() -> None:
-    whole = counted()
-    parts = [counted(DRAWS[:, [i]], WORDS[[i]]) for i in (2, 0, 1)]
-    assert cells(Transitions.concat(parts)) == cells(whole)
-    half = counted(DRAWS[:, :, :5])
-    for wrong in ([], [whole, half], [whole, replace(whole, count=whole.count.astype(np.float64))]):
-        with pytest.raises(ConfigError, match="cannot be put together"):
-            Transitions.concat(wrong)

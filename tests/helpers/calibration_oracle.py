@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import pyarrow as pa
 
@@ -25,6 +27,13 @@ def cells(transitions: Transitions) -> pa.Table:
     return pa.table(
         {name: getattr(transitions, name) for name in ("epsilon_index", "word", "output", "count")}
     )
+
+
+def concat(parts: Iterable[Transitions]) -> Transitions:
+    """Put together the transitions of different words."""
+    table = pa.concat_tables(map(cells, parts := list(parts)))
+    table = table.sort_by([(name, "ascending") for name in ("epsilon_index", "word", "output")])
+    return Transitions(**{n: table[n].to_numpy() for n in table.column_names}, runs=parts[0].runs)
 
 
 def dense(transitions: Transitions, size: int) -> np.ndarray:
@@ -95,12 +104,12 @@ def grid(words: int = 64, vocabulary: int | None = None, **changes: object) -> G
     values = {
         "settings": (("", tuple(Laplace(epsilon=e) for e in (2.0, 40.0))),),
         "estimator": "shared-ray",
+        "block_words": 512,
         "search": among(vocabulary or words),
         "runs": 60,
         "seed": 0,
         "vocabulary": vocabulary or words,
         "words": words,
-        "blocks": min(16, words),
         "confidence": 0.95,
         "eta": 0.05,
     }

@@ -5,13 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from dptext_spark.calibration import record
 from dptext_spark.calibration.batches import COMPARED, gains
 from dptext_spark.calibration.findings import CalibrationReport
-from dptext_spark.calibration.grid import Grid, example_rows
+from dptext_spark.calibration.grid import Grid, example_ids, fitting_estimator
 from dptext_spark.calibration.summary_table import summary
 from dptext_spark.calibration.target import Target
 from dptext_spark.calibration.tuning import tuned
@@ -30,7 +31,6 @@ from dptext_spark.spark.measuring.aggregates import (
     guesses,
     moments,
     output_statistics,
-    summary_frame,
     with_deniability,
 )
 from dptext_spark.spark.measuring.folder import CalibrationFolder
@@ -51,17 +51,21 @@ def run(options: CalibrateOptions) -> CalibrationReport:
     embedding = Embedding.open(options.embedding)
     search, examples, *_ = all_of(
         lambda: ExactSearch.over(embedding, options.release_words),
-        lambda: example_rows(embedding, options.example),
+        lambda: example_ids(embedding, options.example),
         *(partial(mechanisms[0].prepare, embedding) for mechanisms in options.settings.values()),
     )
-    grid = Grid.of(
-        options.settings,
-        embedding,
-        kind=options.estimator,
+    settings = tuple(options.settings.items())
+    fitting = fitting_estimator(settings, embedding, search, options.estimator)
+    vocabulary = len(embedding.words)
+    grid = Grid(
+        settings=settings,
+        estimator=fitting.name,
+        block_words=fitting.block_words,
         search=search,
-        words=None if options.words == "all" else options.words,
         runs=options.runs,
         seed=options.noise_seed,
+        vocabulary=vocabulary,
+        words=vocabulary if options.words == "all" else min(options.words, vocabulary),
         confidence=options.confidence,
         eta=options.eta,
     )
@@ -89,7 +93,8 @@ def run(options: CalibrateOptions) -> CalibrationReport:
             write("transitions", exploded(cells).drop("seen"), "word", "output")
         if options.example:
             write("examples", spark.createDataFrame(grid.examples(embedding, examples)), "word", "output")
-        write("summary", summary_frame(spark, rows))
+        table = pa.Table.from_pylist(rows).drop_columns("mechanism")
+        write("summary", spark.createDataFrame(table).coalesce(1))
         report = CalibrationReport.of(
             grid,
             embedding,

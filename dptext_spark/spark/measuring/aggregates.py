@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any, Final
 
 import numpy as np
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from dptext_spark.calibration.batches import BatchMeans
 from dptext_spark.calibration.grid import BATCHES, Grid
 from dptext_spark.calibration.statistics import LEVELS
-from dptext_spark.calibration.summary_table import NUMBERS, OF_OUTPUTS, OF_WORDS
+from dptext_spark.calibration.summary_table import OF_OUTPUTS, OF_WORDS
 from dptext_spark.calibration.target import Target
 from dptext_spark.spark.measuring.blocks import CELLS
 
@@ -111,14 +111,6 @@ def guesses(outputs: DataFrame) -> list[dict[str, Any]]:
     """Add up what the best guesser wins at each output, under each prior."""
     sums = (_exact_sum(F.col(name)).alias(name) for name in ("uniform", "zipf"))
     return [row.asDict() for row in outputs.groupBy(*KEYS).agg(*sums).collect()]
-
-
-def summary_frame(spark: SparkSession, rows: Iterable[Mapping[str, Any]]) -> DataFrame:
-    """Give the rows of a summary as a frame."""
-    columns = (*KEYS, "statistic", *NUMBERS)
-    kinds = ("string", "double", "string", *("double" for _ in NUMBERS))
-    schema = ", ".join(f"{name} {kind}" for name, kind in zip(columns, kinds, strict=True))
-    return spark.createDataFrame([tuple(row[name] for name in columns) for row in rows], schema).coalesce(1)
 
 
 def batch_means(words: DataFrame, columns: Sequence[str]) -> dict[tuple[str, float], BatchMeans]:

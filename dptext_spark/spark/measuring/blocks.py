@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
@@ -27,39 +26,27 @@ CELL_SCHEMA: Final = f"{SCHEMA}, outputs array<int>, counts array<double>, seen 
 _ROWS: Final = 256
 
 
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """What a worker needs to measure a block of words.
-
-    Attributes:
-        bundle: Where the embedding is.
-        grid: What is measured.
-    """
-
-    bundle: BundleFiles
-    grid: Grid
-
-    def measured(self, setting: int, block: int, *, cells: bool) -> pa.Table:
-        """Measure a block of words: a row for each epsilon and word, with its transitions if asked for."""
-        transitions = _estimator_of(self, setting)(self.grid.block(block), block=block)
-        table = word_statistics(transitions, confidence=self.grid.confidence, eta=self.grid.eta)
-        columns = {
-            "setting": pa.repeat(self.grid.names[setting], len(table)),
-            "block": np.full(len(table), block, dtype=np.int32),
-            "epsilon": np.array(self.grid.epsilons(setting))[table["epsilon_index"].to_numpy()],
-            **{column: table[column].combine_chunks() for column in ("word", *WORDS)},
-        }
-        return pa.table(columns | (_lists(transitions) if cells else {}))
-
-
 @lru_cache(maxsize=2)
 def _opened(bundle: BundleFiles) -> Embedding:
     return bundle.open()
 
 
 @lru_cache(maxsize=2)
-def _estimator_of(plan: Plan, setting: int) -> Estimator:
-    return plan.grid.estimator_of(setting, _opened(plan.bundle))
+def _estimator_of(bundle: BundleFiles, grid: Grid, setting: int) -> Estimator:
+    return grid.estimator_of(setting, _opened(bundle))
+
+
+def _measured(bundle: BundleFiles, grid: Grid, setting: int, block: int, cells: bool) -> pa.Table:
+    """Measure a block of words: a row for each epsilon and word, with its transitions if asked for."""
+    transitions = _estimator_of(bundle, grid, setting)(grid.block(block), block=block)
+    table = word_statistics(transitions, confidence=grid.confidence, eta=grid.eta)
+    columns = {
+        "setting": pa.repeat(grid.names[setting], len(table)),
+        "block": np.full(len(table), block, dtype=np.int32),
+        "epsilon": np.array(grid.epsilons(setting))[table["epsilon_index"].to_numpy()],
+        **{column: table[column].combine_chunks() for column in ("word", *WORDS)},
+    }
+    return pa.table(columns | (_lists(transitions) if cells else {}))
 
 
 def _lists(transitions: Transitions) -> dict[str, pa.Array]:
@@ -70,11 +57,13 @@ def _lists(transitions: Transitions) -> dict[str, pa.Array]:
     return dict(zip(CELLS, lists, strict=True))
 
 
-def measure_batches(plan: Plan, cells: bool, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def measure_batches(
+    bundle: BundleFiles, grid: Grid, cells: bool, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """Measure (setting, block) pairs; runs in Python workers."""
     for batch in batches:
         for setting, block in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            yield from plan.measured(setting, block, cells=cells).to_batches(max_chunksize=_ROWS)
+            yield from _measured(bundle, grid, setting, block, cells).to_batches(max_chunksize=_ROWS)
 
 
 def name_batches(

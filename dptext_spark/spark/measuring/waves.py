@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from dptext_spark.calibration.grid import Grid
 from dptext_spark.spark.distribution import BundleFiles
-from dptext_spark.spark.measuring.blocks import CELL_SCHEMA, SCHEMA, Plan, measure_batches
+from dptext_spark.spark.measuring.blocks import CELL_SCHEMA, SCHEMA, measure_batches
 from dptext_spark.spark.table.storage import Storage
 
 # Tasks of a wave for each core, and in all at least: enough to keep cores busy, and to lose little.
@@ -84,11 +84,12 @@ class Waves:
 
     def _wave(self, grid: Grid, place: str, start: int, stop: int, cells: bool) -> None:
         """Measure blocks, one task for each and each setting."""
-        settings, plan = len(grid.settings), Plan(bundle=self.bundle, grid=grid)
+        settings = len(grid.settings)
         tasks = (stop - start) * settings
         pairs = self.spark.range(0, tasks, 1, tasks).select(
             (F.col("id") % settings).cast("int").alias("setting"),
             (F.floor(F.col("id") / settings) + start).cast("int").alias("block"),
         )
-        measured = pairs.mapInArrow(partial(measure_batches, plan, cells), CELL_SCHEMA if cells else SCHEMA)
+        measure = partial(measure_batches, self.bundle, grid, cells)
+        measured = pairs.mapInArrow(measure, CELL_SCHEMA if cells else SCHEMA)
         self.write(measured, f"{place}/blocks-{start:07d}-{stop:07d}")

@@ -78,7 +78,7 @@ def transitions(
     """What the package itself finds for as many words, dealt out to 16 blocks."""
     estimate = estimator(mechanisms, embedding, search=ExactSearch.over(embedding), runs=runs)
     blocks = [np.arange(b, words, 16) * len(embedding.words) // words for b in range(16)]
-    return Transitions.concat(estimate(block, block=number) for number, block in enumerate(blocks))
+    return oracle.concat(estimate(block, block=number) for number, block in enumerate(blocks))
 
 
 def by_word(found: pa.Table, embedding: Embedding, epsilons: tuple[float, ...]) -> list[dict[str, Any]]:
@@ -121,36 +121,30 @@ def test_the_tables_are_the_packages(ring: Embedding, laplace: Path) -> None:
     assert [tuple(row.values()) for row in without(cells)] == sorted(listed)
 
 
-def test_deniability_and_risk_are_those_of_brute_force(ring: Embedding, laplace: Path) -> None:
+def test_the_summary_describes_the_tables(ring: Embedding, laplace: Path) -> None:
     expected = transitions([mechanism("laplace", epsilon=e) for e in EPSILONS], ring, 64)
     means, lows = oracle.deniability(expected, 3.0)
-    found = table(laplace, "words")
-    summary = table(laplace, "summary").to_pylist()
-    risks = {(row["epsilon"], row["statistic"]): row["mean"] for row in summary}
-    for index, epsilon in enumerate(EPSILONS):
-        own = found.filter(pa.compute.equal(found["epsilon"], epsilon))
-        assert own["deniability"].to_numpy() == pytest.approx(means[index], rel=1e-12)
-        assert own["deniability_p5"].to_pylist() == lows[index].tolist()
-    for name, prior in (("uniform", np.ones(64)), ("zipf", 1.0 / np.arange(1, 65))):
-        brute = oracle.bayes_risk(expected, prior).tolist()
-        assert [risks[e, f"bayes_risk_{name}"] for e in EPSILONS] == pytest.approx(brute, rel=1e-12)
-    # At a huge epsilon every word stays: it alone is as likely, and is named.
-    assert risks[40.0, "bayes_risk_uniform"] > 0.5 > risks[2.0, "bayes_risk_uniform"]
-
-
-def test_the_summary_describes_the_tables(laplace: Path) -> None:
+    of_words = word_statistics(expected).drop_columns(["n_w_low", "n_w_high"])
+    of_words = of_words.append_column("deniability", pa.array(means.ravel()))
+    of_words = of_words.append_column("deniability_p5", pa.array(lows.ravel()))
     summary = table(laplace, "summary")
     numbers = ["mean", "sd", "min", "p5", "p50", "p95", "max"]
     assert summary.column_names == ["mechanism", "setting", "epsilon", "statistic", *numbers]
     rows = {(row["epsilon"], row["statistic"]): row for row in summary.to_pylist()}
-    assert len(rows) == len(EPSILONS) * 11
-    for name, of in (("words", "n_w"), ("words", "s_w"), ("words", "deniability"), ("outputs", "k_w")):
-        found = table(laplace, name)
-        index = pa.array([EPSILONS.index(e) for e in found["epsilon"].to_pylist()], pa.int16())
-        expected = oracle.summary(pa.table({"epsilon_index": index, of: found[of]})).to_pylist()
-        for row in expected:
-            got = rows[EPSILONS[row["epsilon_index"]], of]
-            assert [got[n] for n in numbers] == pytest.approx([row[n] for n in numbers], rel=1e-8, abs=1e-9)
+    described = [
+        row
+        for found in (of_words, oracle.output_statistics(expected))
+        for row in oracle.summary(found).to_pylist()
+    ]
+    assert len(rows) == len(described) + 2 * len(EPSILONS) == len(EPSILONS) * 11
+    for row in described:
+        found = rows[EPSILONS[row["epsilon_index"]], row["statistic"]]
+        assert [found[n] for n in numbers] == pytest.approx([row[n] for n in numbers], rel=1e-8, abs=1e-9)
+    for name, prior in (("uniform", np.ones(64)), ("zipf", 1.0 / np.arange(1, 65))):
+        risks = [rows[epsilon, f"bayes_risk_{name}"]["mean"] for epsilon in EPSILONS]
+        assert risks == pytest.approx(oracle.bayes_risk(expected, prior).tolist(), rel=1e-12)
+    # At a huge epsilon every word stays: it alone is as likely, and is named.
+    assert rows[40.0, "bayes_risk_uniform"]["mean"] > 0.5 > rows[2.0, "bayes_risk_uniform"]["mean"]
     facts = json.loads((laplace / "calibration.json").read_text())
     assert sorted(facts["summary"], key=lambda r: (r["epsilon"], r["statistic"])) == summary.to_pylist()
 

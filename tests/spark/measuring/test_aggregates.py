@@ -5,18 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from dptext_spark.calibration import Transitions, word_statistics
-from dptext_spark.calibration.summary_table import OF_OUTPUTS, OF_WORDS, summary
 from dptext_spark.calibration.target import Target
 from dptext_spark.spark.measuring.aggregates import (
     batch_means,
     bounded,
     guesses,
-    moments,
     output_statistics,
     with_deniability,
 )
@@ -36,17 +33,10 @@ def parts_of(spark: SparkSession, transitions: Transitions) -> DataFrame:
     values = (transitions.output, transitions.count.astype(float), transitions.seen)
     split = (np.split(column, transitions.starts[1:]) for column in values)
     lists = [[part.tolist() for part in own] for own in zip(*split, strict=True)]
-    rows = [
-        (
-            "",
-            word["word"] % 16,
-            EPSILONS[word["epsilon_index"]],
-            word["word"],
-            *(word[n] for n in WORDS),
-            *own,
-        )
-        for word, own in zip(word_statistics(transitions).to_pylist(), lists, strict=True)
-    ]
+    rows = []
+    for word, own in zip(word_statistics(transitions).to_pylist(), lists, strict=True):
+        row = word["word"]
+        rows.append(("", row % 16, EPSILONS[word["epsilon_index"]], row, *(word[n] for n in WORDS), *own))
     return spark.createDataFrame(rows, CELL_SCHEMA).repartition(3)
 
 
@@ -87,28 +77,6 @@ def test_outputs_and_risks_of_an_example(spark: SparkSession) -> None:
     (found,) = guesses(outputs)
     assert found["uniform"] == 6 + 10 + 8
     assert float(found["zipf"]) == pytest.approx(6 / 2 + 10 / 3 + 8 / 8)
-
-
-def test_the_summary_is_that_of_brute_force(parts: DataFrame, transitions: Transitions) -> None:
-    words, outputs = with_deniability(parts, 2.0, RUNS), output_statistics(parts)
-    rows = {
-        (row["epsilon"], row["statistic"]): row
-        for row in summary(GRID, moments(words, outputs), guesses(outputs))
-    }
-    mean, low = oracle.deniability(transitions, 2.0)
-    of_words = word_statistics(transitions).drop_columns(["n_w_low", "n_w_high"])
-    of_words = of_words.append_column("deniability", pa.array(mean.ravel()))
-    of_words = of_words.append_column("deniability_p5", pa.array(low.ravel()))
-    checked = 0
-    for table in (of_words, oracle.output_statistics(transitions)):
-        for expected in oracle.summary(table).to_pylist():
-            found = rows[EPSILONS[expected.pop("epsilon_index")], expected.pop("statistic")]
-            assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-8, abs=1e-9)
-            checked += 1
-    assert checked == len(EPSILONS) * len((*OF_WORDS, *OF_OUTPUTS))
-    for name, prior in (("uniform", np.ones(SIZE)), ("zipf", 1.0 / np.arange(1, SIZE + 1))):
-        risks = [rows[epsilon, f"bayes_risk_{name}"]["mean"] for epsilon in EPSILONS]
-        assert risks == pytest.approx(oracle.bayes_risk(transitions, prior).tolist(), rel=1e-12)
 
 
 def test_batches_are_every_sixteenth_block(parts: DataFrame, transitions: Transitions) -> None:

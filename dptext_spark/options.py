@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, InstanceOf
+from pydantic import BaseModel, ConfigDict, Field, InstanceOf, field_validator
+from pydantic_core import PydanticCustomError
 
 from dptext_spark.calibration.estimators import EstimatorName
 from dptext_spark.calibration.record import setting
@@ -13,7 +14,9 @@ from dptext_spark.calibration.statistics import CONFIDENCE, ETA, GAMMA
 from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import NoiseKey
-from dptext_spark.text.policies import Oov, TextPolicy
+from dptext_spark.text.out_of_vocabulary import OovPolicy
+from dptext_spark.text.policies import TextPolicy
+from dptext_spark.text.protection import Protection
 from dptext_spark.vectors.release import VectorParameters
 
 
@@ -172,10 +175,8 @@ class PrivatizeOptions(TableOptions):
     mechanism: InstanceOf[Mechanism] = Field(description="how words are perturbed")
     text: tuple[str, ...] = Field((), description="string column to sanitize; repeatable")
     tokens: tuple[str, ...] = Field((), description="array<string> column to sanitize; repeatable")
-    oov: Oov = Field(Oov.MASK, description="words outside the vocabulary")
-    protect: str = Field(
-        "all", description="all, content (stop words pass) or slots:COLUMN (all else passes)"
-    )
+    oov: str = Field("mask", description=f"words outside the vocabulary: {OovPolicy.choices()}")
+    protect: str = Field("all", description=Protection.choices())
     release_words: int | None = Field(None, description="output only the first N releasable words")
     calibration: str | None = Field(
         None, description="folder that dptext calibrate wrote for this release, to be quoted in the report"
@@ -188,6 +189,14 @@ class PrivatizeOptions(TableOptions):
     batch_files: int | None = Field(
         None, ge=1, description="with --incremental: files added at once, at most; default: all that are new"
     )
+
+    @field_validator("oov", mode="before")
+    @classmethod
+    def _check_oov(cls, value: Any) -> str:
+        try:
+            return str(OovPolicy.of(value))
+        except ConfigError:
+            raise PydanticCustomError("oov", "{choices}", {"choices": OovPolicy.choices()}) from None
 
     @property
     def places(self) -> tuple[tuple[str, str, str], ...]:

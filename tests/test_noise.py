@@ -41,7 +41,7 @@ def words_of(positions: int = 500, width: int = 3, **changes: Any) -> np.ndarray
     at = CONTEXT | changes
     law = {"law": at["law"], "epsilon": at["epsilon"], "mixing": at["mixing"]}
     release = ReleaseNoise.of(NoiseKey(at["secret"]), salt=at["salt"], law=law, fingerprint=at["fingerprint"])
-    column = release.column(at["column"], purpose=at["purpose"], words_per_position=width)
+    column = release.column(at["column"], purpose=at["purpose"], uint64s_per_token=width)
     out = np.zeros((positions, width), dtype=np.uint64)
     column.fill(out, column.row_key(at["row_id"], at["content"]), at["position"])
     return out
@@ -147,7 +147,7 @@ def test_known_answer() -> None:
     )
 
 
-COLUMN = ColumnNoise(key=NoiseKey(SECRET), words_per_position=1)
+COLUMN = ColumnNoise(key=NoiseKey(SECRET), uint64s_per_token=1)
 ROW_KEY = COLUMN.row_key(b"1", (b"text",))
 
 
@@ -158,7 +158,7 @@ ROW_KEY = COLUMN.row_key(b"1", (b"text",))
 )
 def test_any_chunking_gives_the_same_words(width: int, first: int, cuts: list[int]) -> None:
     """Rejects a position that starts at a whole AES block only, or a counter that restarts per chunk."""
-    column = ColumnNoise(key=NoiseKey(SECRET), words_per_position=width)
+    column = ColumnNoise(key=NoiseKey(SECRET), uint64s_per_token=width)
     whole = np.zeros((60, width), dtype=np.uint64)
     column.fill(whole, ROW_KEY, first)
     parts = np.zeros_like(whole)
@@ -170,7 +170,7 @@ def test_any_chunking_gives_the_same_words(width: int, first: int, cuts: list[in
 
 def test_fills_longer_than_the_inner_buffer_are_one_stream() -> None:
     """Rejects a keystream that starts again after 65,536 words."""
-    column = ColumnNoise(key=NoiseKey(SECRET), words_per_position=3)
+    column = ColumnNoise(key=NoiseKey(SECRET), uint64s_per_token=3)
     whole = np.zeros((70_001, 3), dtype=np.uint64)
     column.fill(whole, ROW_KEY, 5)
     assert len(np.unique(whole)) == whole.size
@@ -266,7 +266,7 @@ def test_secrets_of_another_length_are_refused(length: int) -> None:
 def test_the_secret_shows_nowhere() -> None:
     """Rejects the representation that a dataclass has by itself, in whatever holds a key."""
     release = ReleaseNoise(key=NoiseKey(b"s3cr3t!!" * 4))
-    column = ColumnNoise(key=release.key, words_per_position=2)
+    column = ColumnNoise(key=release.key, uint64s_per_token=2)
     with pytest.raises((TypeError, AttributeError, pickle.PicklingError)) as caught:
         pickle.dumps((release, lambda: column))
     shown = [f"{held!r} {held!s} {held}" for held in (release.key, release, column, [column], {1: release})]

@@ -14,7 +14,7 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import NoiseKey
 from dptext_spark.privatizer import Privatizer
-from dptext_spark.text.policies import PLACEHOLDER
+from dptext_spark.text.token_columns import PLACEHOLDER
 from dptext_spark.text.tokens import match_form
 
 # The table that is perturbed has a column of this name, and its release this salt.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from typing import Final
 
@@ -17,7 +16,7 @@ from dptext_spark.counts import Counts, CountT
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.mechanisms import Mechanism
-from dptext_spark.noise import NoiseKey, ReleaseNoise, to_uniform
+from dptext_spark.noise import ColumnNoise, NoiseKey, ReleaseNoise, to_uniform
 from dptext_spark.text.out_of_vocabulary import UnknownTokens
 from dptext_spark.text.policies import TextPolicy
 from dptext_spark.text.token_columns import (
@@ -189,20 +188,8 @@ class Privatizer:
         unprotected = ~blank & ~self.policy.protect.protected(tokens, slots)
         known = (word_ids >= 0) & ~blank & ~unprotected
         unknown = (word_ids < 0) & ~blank & ~unprotected
-        released = np.where(blank | unprotected, AS_IT_IS, MASKED)
-        draws = partial(_Draws, self._noise, column, names, tokens)
-        if unknown.any():
-            chosen, purpose = np.flatnonzero(unknown), f"unknown {tokens.kind} word"
-            unknown_tokens = UnknownTokens(
-                column=column,
-                count=len(chosen),
-                release_words=self.release_words,
-                uniforms=lambda k: draws(purpose, k).uniforms(chosen),
-            )
-            released[chosen] = self.policy.oov.release(unknown_tokens)
-        per_token = self.mechanism.uniforms_per_word(self.embedding.dimension)
-        for chunk, uniforms in draws(f"{tokens.kind} word", per_token).chunks(np.flatnonzero(known)):
-            released[chunk] = self._perturb(word_ids[chunk], uniforms)
+        released = self._release(tokens, word_ids, known, unknown, names, column)
+        released[blank | unprotected] = AS_IT_IS
         counts = TokenCounts(
             tokens=np.diff(tokens.offsets),
             replaced=tokens.count(known & (released != word_ids)),
@@ -213,6 +200,37 @@ class Privatizer:
             dropped=tokens.count(released == LEFT_OUT),
         )
         return Sanitized(values=tokens.assemble(released, self.embedding.words), counts=counts)
+
+    def _release(
+        self,
+        tokens: Tokens,
+        word_ids: NDArray[np.int64],
+        known: NDArray[np.bool_],
+        unknown: NDArray[np.bool_],
+        names: list[Name],
+        column: str,
+    ) -> NDArray[np.int64]:
+        """int64 (tokens,): what is released in place of known and of unknown tokens."""
+
+        def draws(purpose: str, width: int) -> _Draws:
+            noise = self._noise.column(column, purpose=purpose, uint64s_per_token=width)
+            return _Draws(noise, names, tokens)
+
+        released = np.full(len(tokens), MASKED, dtype=np.int64)
+        if unknown.any():
+            chosen, purpose = np.flatnonzero(unknown), f"unknown {tokens.kind} word"
+            released[chosen] = self.policy.oov.release(
+                UnknownTokens(
+                    column=column,
+                    count=len(chosen),
+                    release_words=self.release_words,
+                    uniforms=lambda k: draws(purpose, k).uniforms(chosen),
+                )
+            )
+        width = self.mechanism.uniforms_per_word(self.embedding.dimension)
+        for chunk, uniforms in draws(f"{tokens.kind} word", width).chunks(np.flatnonzero(known)):
+            released[chunk] = self._perturb(word_ids[chunk], uniforms)
+        return released
 
 
 Name = tuple[bytes, ...]
@@ -226,44 +244,36 @@ def _names(ids: pa.Array, positions: NDArray[np.int64] | None) -> list[Name]:
     return [(row_id, place.tobytes()) for row_id, place in zip(id_bytes(ids), places, strict=True)]
 
 
+@dataclass(eq=False, repr=False)  # it holds keys
 class _Draws:
     """The keyed uniforms of the tokens of a slice of rows, for one purpose."""
 
-    def __init__(
-        self,
-        noise: ReleaseNoise,
-        column: str,
-        names: list[Name],
-        tokens: Tokens,
-        purpose: str,
-        per_token: int,
-    ) -> None:
-        self._noise = noise.column(column, purpose=purpose, uint64s_per_token=per_token)
-        self._names = names
-        self._tokens = tokens
-        self._last: tuple[int, bytes] | None = None
+    noise: ColumnNoise
+    names: list[Name]
+    tokens: Tokens
+    _last: tuple[int, bytes] = (-1, b"")
 
     def chunks(self, chosen: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
         """Cut chosen tokens into chunks with their uniforms: the less noise a token takes, the longer."""
-        size = max(CHUNK, _CHUNK_UNIFORMS // self._noise.uint64s_per_token)
+        size = max(CHUNK, _CHUNK_UNIFORMS // self.noise.uint64s_per_token)
         for start in range(0, len(chosen), size):
             yield (chunk := chosen[start : start + size]), self.uniforms(chunk)
 
     def uniforms(self, chosen: NDArray[np.int64]) -> NDArray[np.float64]:
         """float64 (t, uint64s_per_token): uniforms of the chosen tokens (ascending, int64 (t,), t > 0)."""
-        rows = self._tokens.rows[chosen]
-        positions = chosen - self._tokens.offsets[rows]
-        out = np.empty((len(chosen), self._noise.uint64s_per_token), dtype=np.uint64)
+        rows = self.tokens.rows[chosen]
+        positions = chosen - self.tokens.offsets[rows]
+        out = np.empty((len(chosen), self.noise.uint64s_per_token), dtype=np.uint64)
         # One cipher serves each run of neighbouring tokens of a row.
         borders = (np.diff(chosen) != 1) | (np.diff(rows) != 0)
         starts = np.concatenate([[0], np.flatnonzero(borders) + 1, [len(chosen)]])
         for start, stop in pairwise(starts.tolist()):
-            self._noise.fill(out[start:stop], self._row_key(int(rows[start])), int(positions[start]))
+            self.noise.fill(out[start:stop], self._row_key(int(rows[start])), int(positions[start]))
         return to_uniform(out)
 
     def _row_key(self, row: int) -> bytes:
         """Derive a row's key once, however many chunks a long row is cut into."""
-        if self._last is None or self._last[0] != row:
-            row_id, *place = self._names[row]
-            self._last = (row, self._noise.row_key(row_id, (*place, *self._tokens.row_content(row))))
+        if self._last[0] != row:
+            row_id, *place = self.names[row]
+            self._last = (row, self.noise.row_key(row_id, (*place, *self.tokens.row_content(row))))
         return self._last[1]

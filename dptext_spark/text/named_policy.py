@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import astuple, dataclass, fields
 from typing import Any, ClassVar, Self
 
@@ -10,7 +9,7 @@ from dptext_spark.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class NamedPolicy(ABC):
+class NamedPolicy:
     """A policy: small, picklable, comparable.
 
     A subclass with a ``name`` is a value of its kind's option, without another edit. If it has a field, the
@@ -22,6 +21,7 @@ class NamedPolicy(ABC):
         policies: The policies of this kind, by name.
         name: What the option calls the policy.
         note: What the option's help says beside it.
+        scope: What the guarantee covers under it, in a sentence; fields in braces.
     """
 
     kind: ClassVar[str]
@@ -29,6 +29,7 @@ class NamedPolicy(ABC):
     policies: ClassVar[dict[str, type[Self]]]
     name: ClassVar[str]
     note: ClassVar[str] = ""
+    scope: ClassVar[str]
 
     def __init_subclass__(cls: type[Self], **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -70,6 +71,6 @@ class NamedPolicy(ABC):
     def __str__(self) -> str:
         return ":".join([self.name, *astuple(self)])
 
-    @abstractmethod
     def describe(self) -> str:
-        """Say in a sentence what the guarantee does not cover under this policy."""
+        """Say what the guarantee covers under this policy."""
+        return self.scope.format(**vars(self))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, NoReturn
@@ -36,56 +35,43 @@ class OovPolicy(NamedPolicy):
     """A policy for tokens outside the vocabulary.
 
     Attributes:
-        fate: What becomes of them, the end of a sentence about them.
+        stand_in: What is released in place of each: ``MASKED``, ``LEFT_OUT`` or ``AS_IT_IS``.
     """
 
     kind = "out-of-vocabulary policy"
     option = "--oov"
     policies: ClassVar[dict[str, type[OovPolicy]]] = {}
-    fate: ClassVar[str]
+    stand_in: ClassVar[int] = MASKED
 
-    def describe(self) -> str:
-        """See :meth:`NamedPolicy.describe`."""
-        return f"Words outside the vocabulary {self.fate}"
-
-    @abstractmethod
     def release(self, unknown: UnknownTokens) -> NDArray[np.int64] | int:
-        """Give what is released in place of each token, int64 (t,), or of all of them.
-
-        That is a word id below ``release_words``, ``MASKED``, ``LEFT_OUT`` or ``AS_IT_IS``.
+        """Give what is released in place of each token, int64 (t,): a word id or a stand-in; or one for all.
 
         Raises:
             InputError: The policy refuses the column.
         """
+        return self.stand_in
 
 
 class Mask(OovPolicy):
     """A fixed placeholder."""
 
     name = "mask"
-    fate = f"become {PLACEHOLDER}: their positions are visible."
-
-    def release(self, unknown: UnknownTokens) -> int:
-        """See :meth:`OovPolicy.release`."""
-        return MASKED
+    scope = f"Words outside the vocabulary become {PLACEHOLDER}: their positions are visible."
 
 
 class Drop(OovPolicy):
     """Nothing."""
 
     name = "drop"
-    fate = "are left out."
-
-    def release(self, unknown: UnknownTokens) -> int:
-        """See :meth:`OovPolicy.release`."""
-        return LEFT_OUT
+    scope = "Words outside the vocabulary are left out."
+    stand_in = LEFT_OUT
 
 
 class RandomWord(OovPolicy):
     """A word drawn uniformly from the release vocabulary."""
 
     name = "random"
-    fate = "become a uniformly random word."
+    scope = "Words outside the vocabulary become a uniformly random word."
 
     def release(self, unknown: UnknownTokens) -> NDArray[np.int64]:
         """See :meth:`OovPolicy.release`."""
@@ -96,7 +82,7 @@ class Fail(OovPolicy):
     """There must be none."""
 
     name = "fail"
-    fate = "fail the run: there are none."
+    scope = "Words outside the vocabulary fail the run: there are none."
 
     def release(self, unknown: UnknownTokens) -> NoReturn:
         """See :meth:`OovPolicy.release`."""
@@ -112,8 +98,5 @@ class KeepUnprotected(OovPolicy):
     """The token itself, without any protection."""
 
     name = "keep-unprotected"
-    fate = "ARE RELEASED AS THEY ARE, WITHOUT ANY PROTECTION."
-
-    def release(self, unknown: UnknownTokens) -> int:
-        """See :meth:`OovPolicy.release`."""
-        return AS_IT_IS
+    scope = "Words outside the vocabulary ARE RELEASED AS THEY ARE, WITHOUT ANY PROTECTION."
+    stand_in = AS_IT_IS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -18,7 +18,7 @@ from dptext_spark.text.token_columns import Tokens
 from dptext_spark.text.tokens import match_form
 
 
-class Protection(NamedPolicy):
+class Protection(NamedPolicy, ABC):
     """A policy for which tokens are protected; the others are released as they are."""
 
     kind = "protection policy"
@@ -32,14 +32,10 @@ class Protection(NamedPolicy):
 
     @abstractmethod
     def protected(self, tokens: Tokens, slots: pa.Array | None) -> NDArray[np.bool_]:
-        """Mark the tokens that are protected, bool (tokens,).
-
-        Args:
-            tokens: The tokens of some rows.
-            slots: The slots of each row, if any.
+        """Mark the tokens of some rows that are protected, bool (tokens,).
 
         Raises:
-            InputError: The policy needs slots and there are none.
+            InputError: The policy needs the slots of each row and there are none.
         """
 
 
@@ -47,10 +43,7 @@ class AllWords(Protection):
     """Every token."""
 
     name = "all"
-
-    def describe(self) -> str:
-        """See :meth:`NamedPolicy.describe`."""
-        return "Every word of the sanitized columns that the vocabulary has is covered."
+    scope = "Every word of the sanitized columns that the vocabulary has is covered."
 
     def protected(self, tokens: Tokens, slots: pa.Array | None) -> NDArray[np.bool_]:
         """See :meth:`Protection.protected`."""
@@ -62,10 +55,7 @@ class ContentWords(Protection):
 
     name = "content"
     note = "stop words pass"
-
-    def describe(self) -> str:
-        """See :meth:`NamedPolicy.describe`."""
-        return "Stop words are released as they are; the other words of the vocabulary are covered."
+    scope = "Stop words are released as they are; the other words of the vocabulary are covered."
 
     def protected(self, tokens: Tokens, slots: pa.Array | None) -> NDArray[np.bool_]:
         """See :meth:`Protection.protected`."""
@@ -78,6 +68,10 @@ class Slots(Protection):
 
     name = "slots"
     note = "all else passes"
+    scope = (
+        "Only words inside the slots of column {column} that the vocabulary has are covered; "
+        "all others are released as they are."
+    )
 
     column: str
 
@@ -85,13 +79,6 @@ class Slots(Protection):
     def slots_column(self) -> str:
         """See :attr:`Protection.slots_column`."""
         return self.column
-
-    def describe(self) -> str:
-        """See :meth:`NamedPolicy.describe`."""
-        return (
-            f"Only words inside the slots of column {self.column} that the vocabulary has are covered; "
-            "all others are released as they are."
-        )
 
     def protected(self, tokens: Tokens, slots: pa.Array | None) -> NDArray[np.bool_]:
         """See :meth:`Protection.protected`."""

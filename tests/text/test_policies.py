@@ -82,7 +82,7 @@ def new_policies(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         """One of the first words, or nothing, by a coin for each token."""
 
         name = "first"
-        fate = "become one of the first words, or nothing."
+        scope = "Words outside the vocabulary become one of the first {count} words, or nothing."
 
         count: str
 
@@ -95,9 +95,7 @@ def new_policies(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
         name = "capitals"
         note = "small words pass"
-
-        def describe(self) -> str:
-            return "Words without a capital are released as they are."
+        scope = "Words without a capital are released as they are."
 
         def protected(self, tokens: Tokens, slots: pa.Array | None) -> NDArray[np.bool_]:
             return tokens.flag(lambda token: token != token.lower())
@@ -141,7 +139,7 @@ def test_a_new_policy_is_one_class(small: Embedding) -> None:
     )
     said = report.describe()
     assert "Words without a capital are released as they are." in said
-    assert "Words outside the vocabulary become one of the first words, or nothing." in said
+    assert "Words outside the vocabulary become one of the first 3 words, or nothing." in said
     assert "400 out of vocabulary (first:3)" in said
     assert '"policy": "first:3"' in report.to_json() and f'"dropped": {400 - len(middle)}' in report.to_json()
     # Nothing else of the release has changed.

@@ -5,9 +5,9 @@ or repartitioned row releases the same noise again, and so that no two contexts 
 function is BLAKE2b in keyed mode (key derivation) followed by AES-256 in counter mode (expansion):
 
     release key = BLAKE2b(key,         format version, salt, noise law with epsilon, bundle)
-    column key  = BLAKE2b(release key, column, purpose, words_per_position)
+    column key  = BLAKE2b(release key, column, purpose, uint64s_per_token)
     row key     = BLAKE2b(column key,  row id[, place in the row's arrays], content)
-    words       = AES-256-CTR(row key), word j of position i at offset i * words_per_position + j
+    uint64s     = AES-256-CTR(row key), number j of token i at offset i * uint64s_per_token + j
 
 Every field is length-prefixed, so that no two contexts serialize to the same bytes.
 """
@@ -32,9 +32,9 @@ from dptext_spark.errors import ConfigError
 
 FORMAT_VERSION: Final = 1
 KEY_BYTES: Final = 32
-_WORD_BYTES: Final = 8
-_AES_BLOCK_WORDS: Final = 2
-_FILL_WORDS: Final = 1 << 16
+_UINT64_BYTES: Final = 8
+_AES_BLOCK_UINT64S: Final = 2
+_FILL_UINT64S: Final = 1 << 16
 
 
 @dataclass(frozen=True, repr=False)
@@ -122,43 +122,42 @@ def _keyed_hash(secret: bytes, fields: tuple[bytes | memoryview, ...]) -> bytes:
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnNoise:
-    """The noise of one column of one release: rows and positions in, random words out.
+    """The noise of one column of one release: rows and token positions in, random uint64s out.
 
     Args:
         key: The column key, as :meth:`ReleaseNoise.column` derives it.
-        words_per_position: How many 64-bit words each token position owns.
+        uint64s_per_token: How many random integers each token position owns.
     """
 
     key: NoiseKey
-    words_per_position: int
+    uint64s_per_token: int
 
     def row_key(self, row_id: bytes, content: tuple[bytes | memoryview, ...]) -> bytes:
         """Derive a row's AES key from its id and its content (each part length-prefixed)."""
         return _keyed_hash(self.key.secret, (row_id, *content))
 
-    def fill(self, out: NDArray[np.uint64], row_key: bytes, first_position: int) -> None:
-        """Write the words of consecutive positions of one row.
+    def fill(self, out: NDArray[np.uint64], row_key: bytes, first_token: int) -> None:
+        """Write the random integers of consecutive tokens of one row.
 
         Args:
-            out: C-contiguous uint64 array of shape (positions, words_per_position), overwritten.
+            out: C-contiguous uint64 array of shape (tokens, uint64s_per_token), overwritten.
             row_key: From :meth:`row_key`.
-            first_position: Token position of ``out[0]`` in its row.
+            first_token: Token position of ``out[0]`` in its row.
         """
         flat = out.reshape(-1)
-        first_word = first_position * self.words_per_position
-        block, skip = divmod(first_word, _AES_BLOCK_WORDS)
+        block, skip = divmod(first_token * self.uint64s_per_token, _AES_BLOCK_UINT64S)
         counter = modes.CTR(block.to_bytes(16, "big"))
         encryptor = Cipher(algorithms.AES256(row_key), counter).encryptor()
-        if skip:  # the row starts inside an AES block: its first words belong to the position before
-            encryptor.update(bytes(skip * _WORD_BYTES))
-        for start in range(0, flat.size, _FILL_WORDS):
-            part = flat[start : start + _FILL_WORDS]
+        if skip:  # the row starts inside an AES block: its first numbers belong to the token before
+            encryptor.update(bytes(skip * _UINT64_BYTES))
+        for start in range(0, flat.size, _FILL_UINT64S):
+            part = flat[start : start + _FILL_UINT64S]
             encryptor.update_into(_zeros()[: part.nbytes], part.view(np.uint8).data)
 
 
 @cache
 def _zeros() -> memoryview:
-    return memoryview(bytes(_FILL_WORDS * _WORD_BYTES))
+    return memoryview(bytes(_FILL_UINT64S * _UINT64_BYTES))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,26 +190,26 @@ class ReleaseNoise:
         encoded = json.dumps(context, sort_keys=True, ensure_ascii=True, allow_nan=False).encode()
         return cls(key=key.derive(b"release", encoded))
 
-    def column(self, name: str, *, purpose: str, words_per_position: int) -> ColumnNoise:
+    def column(self, name: str, *, purpose: str, uint64s_per_token: int) -> ColumnNoise:
         """Derive the noise of a column.
 
         Args:
             name: The column's name.
             purpose: Keeps uses of randomness apart within one column.
-            words_per_position: 64-bit words that each token position owns.
+            uint64s_per_token: Random integers that each token position owns.
         """
-        # A stream read at two widths would hand one position's words to another one.
-        width = words_per_position.to_bytes(8, "little")
+        # A stream read at two widths would hand one token's numbers to another one.
+        width = uint64s_per_token.to_bytes(8, "little")
         key = self.key.derive(b"column", name.encode(), purpose.encode(), width)
-        return ColumnNoise(key=key, words_per_position=words_per_position)
+        return ColumnNoise(key=key, uint64s_per_token=uint64s_per_token)
 
 
-def to_uniform(words: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """Map random 64-bit words to uniforms on a 2^52-point grid strictly inside (0, 1).
+def to_uniform(uint64s: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """Map random integers to uniforms on a 2^52-point grid strictly inside (0, 1).
 
     The grid's points are (k + 1/2) / 2^52: symmetric about 1/2, never 0 or 1, exact in float64.
     """
-    uniforms = (words >> np.uint64(12)).astype(np.float64)
+    uniforms = (uint64s >> np.uint64(12)).astype(np.float64)
     uniforms += 0.5
     uniforms *= 2.0**-52
     return uniforms

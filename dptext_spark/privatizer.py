@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
@@ -12,44 +12,54 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dptext_spark.counts import Counts, CountT
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import InputError
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import ColumnNoise, NoiseKey, ReleaseNoise, to_uniform
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.nearest import Search
-from dptext_spark.text.policies import Oov, TextPolicy, protected_by_slots
-from dptext_spark.text.tokens import match_form, stop_words
-from dptext_spark.text.words import Words, check_unicode, column_kind, id_bytes, slices
+from dptext_spark.text.out_of_vocabulary import UnknownTokens
+from dptext_spark.text.policies import TextPolicy
+from dptext_spark.text.token_columns import (
+    AS_IT_IS,
+    LEFT_OUT,
+    MASKED,
+    Tokens,
+    check_unicode,
+    column_kind,
+    id_bytes,
+    slices,
+)
+from dptext_spark.text.tokens import match_form
 
-# Words perturbed at once, or more where they take little noise: enough for BLAS to run at full speed, and
+# Tokens perturbed at once, or more where they take little noise: enough for BLAS to run at full speed, and
 # 5 MB of noise.
 CHUNK: Final = 2048
 _CHUNK_UNIFORMS: Final = 300 * CHUNK
 
 
 @dataclass(frozen=True, kw_only=True)
-class Counts:
-    """What was done to the words of each row of a column, int64 (rows,) each; the parts add up.
+class TokenCounts(Counts[CountT]):
+    """What was done to the tokens of a column.
 
     Attributes:
-        tokens: Words of the row, the sum of the others.
-        replaced: Words perturbed into another word.
-        unchanged: Words perturbed into themselves.
-        unprotected: Words released as they are because the policy leaves them out.
-        out_of_vocabulary: Words outside the vocabulary, treated by the policy.
+        tokens: All tokens, the sum of the others but ``dropped``.
+        replaced: Tokens perturbed into another word.
+        unchanged: Tokens perturbed into themselves.
+        unprotected: Tokens released as they are because the policy leaves them out.
+        out_of_vocabulary: Tokens outside the vocabulary, treated by the policy.
         blank: Null or empty elements of a token column, passed as they are.
+        dropped: Tokens outside the vocabulary that the policy leaves out.
     """
 
-    tokens: NDArray[np.int64]
-    replaced: NDArray[np.int64]
-    unchanged: NDArray[np.int64]
-    unprotected: NDArray[np.int64]
-    out_of_vocabulary: NDArray[np.int64]
-    blank: NDArray[np.int64]
-
-
-COUNTERS: Final = tuple(field.name for field in fields(Counts))
+    tokens: CountT
+    replaced: CountT
+    unchanged: CountT
+    unprotected: CountT
+    out_of_vocabulary: CountT
+    blank: CountT
+    dropped: CountT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,21 +67,21 @@ class Sanitized:
     """A sanitized column: values of the input's type, and what was done to each row."""
 
     values: pa.Array
-    counts: Counts
+    counts: TokenCounts[NDArray[np.int64]]
 
 
-def look_up(words: Words, embedding: Embedding) -> NDArray[np.int64]:
-    """int64 (words,): each word's row in the bundle, as it stands or else in lower case; -1 for none."""
-    distinct = words.distinct.to_pylist()
+def look_up(tokens: Tokens, embedding: Embedding) -> NDArray[np.int64]:
+    """int64 (tokens,): each token's word id, as it stands or else in lower case; -1 for none."""
+    distinct = tokens.distinct.to_pylist()
     exact, lower = (
         pc.index_in(
-            pa.array([match_form(word, lower=lower) for word in distinct], pa.string()),
+            pa.array([match_form(token, lower=lower) for token in distinct], pa.string()),
             value_set=embedding.words,
         )
         for lower in (False, True)
     )
-    found = pc.fill_null(pc.coalesce(exact, lower), -1).to_numpy(zero_copy_only=False)
-    return np.append(found.astype(np.int64), -1)[words.codes]  # code -1, a null, picks the last
+    word_ids = pc.fill_null(pc.coalesce(exact, lower), -1).to_numpy(zero_copy_only=False)
+    return np.append(word_ids.astype(np.int64), -1)[tokens.codes]  # code -1, a null, picks the last
 
 
 class Privatizer:
@@ -84,7 +94,7 @@ class Privatizer:
         embedding: The embedding bundle.
         mechanism: The configured mechanism.
         noise: The release's noise; by default from a fresh key that is never written.
-        policy: Treatment of unknown and unprotected words; by default all words are protected and
+        policy: Treatment of unknown and unprotected tokens; by default all tokens are protected and
             unknown ones masked.
         search: How released words are searched, and how many there are; by default exactly, and all that the
             bundle allows.
@@ -131,8 +141,8 @@ class Privatizer:
                 id: the place of each in those arrays, as :class:`~dptext_spark.text.nested.Leaves` has it.
 
         Raises:
-            InputError: Types or lengths are wrong, an id is null, a text is not Unicode, or a word is
-                unknown under the policy ``fail``.
+            InputError: Types or lengths are wrong, an id is null, a text is not Unicode, or the policy
+                refuses a token.
             BundleError: The bundle was changed since it was opened.
         """
         column_kind(values.type, column)
@@ -149,83 +159,65 @@ class Privatizer:
         ]
         self.embedding.check_unchanged()
         if not parts:
-            return Sanitized(values=values, counts=Counts(**{name: _NO_ROWS for name in COUNTERS}))
-        counts = {name: np.concatenate([getattr(p.counts, name) for p in parts]) for name in COUNTERS}
-        return Sanitized(values=pa.concat_arrays([p.values for p in parts]), counts=Counts(**counts))
+            return Sanitized(values=values, counts=TokenCounts.zeros(0))
+        return Sanitized(
+            values=pa.concat_arrays([part.values for part in parts]),
+            counts=TokenCounts.concat(part.counts for part in parts),
+        )
 
     def _sanitize(
         self, values: pa.Array, names: list[Name], column: str, slots: pa.Array | None
     ) -> Sanitized:
-        words = Words.of(values)
-        found = look_up(words, self.embedding)
-        blank = (words.codes < 0) | words.flag(lambda word: not word)
-        unprotected = ~blank & ~self._protected(words, slots)
-        known = (found >= 0) & ~blank & ~unprotected
-        unknown = (found < 0) & ~blank & ~unprotected
-        if self.policy.oov == Oov.FAIL and unknown.any():
-            raise InputError(
-                f"Column {column} has words outside the vocabulary, which --oov fail forbids",
-                allowed="words of the embedding bundle",
-                got=f"{int(unknown.sum())} unknown words in one batch of rows",
-                do="Choose another --oov policy or a bundle with a larger vocabulary",
-            )
-        released = self._release(words, found, known, unknown, _Draws(names, words), column)
-        values = words.assemble(
-            released,
-            self.embedding.words,
-            raw=blank | unprotected | (unknown & (self.policy.oov == Oov.KEEP_UNPROTECTED)),
-            drop=unknown & (self.policy.oov == Oov.DROP),
+        tokens = Tokens.of(values)
+        word_ids = look_up(tokens, self.embedding)
+        blank = (tokens.codes < 0) | tokens.flag(lambda token: not token)
+        unprotected = ~blank & ~self.policy.protect.protected(tokens, slots)
+        known = (word_ids >= 0) & ~blank & ~unprotected
+        unknown = (word_ids < 0) & ~blank & ~unprotected
+        released = self._release(tokens, word_ids, known, unknown, names, column)
+        released[blank | unprotected] = AS_IT_IS
+        counts = TokenCounts(
+            tokens=np.diff(tokens.offsets),
+            replaced=tokens.count(known & (released != word_ids)),
+            unchanged=tokens.count(known & (released == word_ids)),
+            unprotected=tokens.count(unprotected),
+            out_of_vocabulary=tokens.count(unknown),
+            blank=tokens.count(blank),
+            dropped=tokens.count(released == LEFT_OUT),
         )
-        counts = Counts(
-            tokens=np.diff(words.offsets),
-            replaced=words.count(known & (released != found)),
-            unchanged=words.count(known & (released == found)),
-            unprotected=words.count(unprotected),
-            out_of_vocabulary=words.count(unknown),
-            blank=words.count(blank),
-        )
-        return Sanitized(values=values, counts=counts)
-
-    def _protected(self, words: Words, slots: pa.Array | None) -> NDArray[np.bool_]:
-        if self.policy.protect == "all":
-            return np.ones(len(words), dtype=np.bool_)
-        if self.policy.protect == "content":
-            return ~words.flag(lambda word: match_form(word, lower=True) in stop_words())
-        if slots is None:
-            raise InputError(
-                f"The policy {self.policy.protect} needs the slots of each row",
-                do=f"Give the values of column {self.policy.slots_column}",
-            )
-        rows = zip(words.row_words(), slots.to_pylist(), strict=True)
-        flags = [flag for row, row_slots in rows for flag in protected_by_slots(row, row_slots)]
-        return np.array(flags, dtype=np.bool_)
+        return Sanitized(values=tokens.assemble(released, self.embedding.words), counts=counts)
 
     def _release(
         self,
-        words: Words,
-        found: NDArray[np.int64],
+        tokens: Tokens,
+        word_ids: NDArray[np.int64],
         known: NDArray[np.bool_],
         unknown: NDArray[np.bool_],
-        draws: _Draws,
+        names: list[Name],
         column: str,
     ) -> NDArray[np.int64]:
-        """int64 (words,): the row of each released word, -1 where the policy releases none."""
-        released = np.full(len(words), -1, dtype=np.int64)
-        noise = self._noise.column(
-            column,
-            purpose=f"{words.kind} word",
-            words_per_position=self.mechanism.uniforms_per_token(self.embedding.dimension),
-        )
-        for chunk in _chunks(known, noise):
-            released[chunk] = self._perturb(found[chunk], draws.uniforms(noise, chunk))
-        if self.policy.oov == Oov.RANDOM:
-            noise = self._noise.column(column, purpose=f"unknown {words.kind} word", words_per_position=1)
-            for chunk in _chunks(unknown, noise):
-                released[chunk] = draws.uniforms(noise, chunk)[:, 0] * self.search.release_words
+        """int64 (tokens,): what is released in place of known and of unknown tokens."""
+
+        def draws(purpose: str, width: int) -> _Draws:
+            noise = self._noise.column(column, purpose=purpose, uint64s_per_token=width)
+            return _Draws(noise, names, tokens)
+
+        released = np.full(len(tokens), MASKED, dtype=np.int64)
+        if unknown.any():
+            chosen, purpose = np.flatnonzero(unknown), f"unknown {tokens.kind} word"
+            released[chosen] = self.policy.oov.release(
+                UnknownTokens(
+                    column=column,
+                    count=len(chosen),
+                    release_words=self.search.release_words,
+                    uniforms=lambda k: draws(purpose, k).uniforms(chosen),
+                )
+            )
+        width = self.mechanism.uniforms_per_token(self.embedding.dimension)
+        for chunk, uniforms in draws(f"{tokens.kind} word", width).chunks(np.flatnonzero(known)):
+            released[chunk] = self._perturb(word_ids[chunk], uniforms)
         return released
 
-
-_NO_ROWS: Final = np.zeros(0, dtype=np.int64)
 
 Name = tuple[bytes, ...]
 """What names a text: its row's id and, inside arrays, its place in them. Two lengths never collide."""
@@ -238,37 +230,36 @@ def _names(ids: pa.Array, positions: NDArray[np.int64] | None) -> list[Name]:
     return [(row_id, place.tobytes()) for row_id, place in zip(id_bytes(ids), places, strict=True)]
 
 
-def _chunks(flags: NDArray[np.bool_], noise: ColumnNoise) -> Iterator[NDArray[np.int64]]:
-    """Cut the flagged words into chunks: the less noise a word takes, the more of them."""
-    chosen, size = np.flatnonzero(flags), max(CHUNK, _CHUNK_UNIFORMS // noise.words_per_position)
-    return (chosen[start : start + size] for start in range(0, len(chosen), size))
-
-
+@dataclass(eq=False, repr=False)  # it holds keys
 class _Draws:
-    """The keyed uniforms of the words of a slice of rows."""
+    """The keyed uniforms of the tokens of a slice of rows, for one purpose."""
 
-    def __init__(self, names: list[Name], words: Words) -> None:
-        self._names = names
-        self._words = words
-        self._last: tuple[ColumnNoise, int, bytes] | None = None
+    noise: ColumnNoise
+    names: list[Name]
+    tokens: Tokens
+    _last: tuple[int, bytes] = (-1, b"")
 
-    def uniforms(self, noise: ColumnNoise, chosen: NDArray[np.int64]) -> NDArray[np.float64]:
-        """float64 (t, words_per_position): uniforms of the chosen words (ascending, int64 (t,))."""
-        rows = self._words.rows[chosen]
-        positions = chosen - self._words.offsets[rows]
-        out = np.empty((len(chosen), noise.words_per_position), dtype=np.uint64)
-        # One cipher serves each run of neighbouring words of a row.
+    def chunks(self, chosen: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
+        """Cut chosen tokens into chunks with their uniforms: the less noise a token takes, the longer."""
+        size = max(CHUNK, _CHUNK_UNIFORMS // self.noise.uint64s_per_token)
+        for start in range(0, len(chosen), size):
+            yield (chunk := chosen[start : start + size]), self.uniforms(chunk)
+
+    def uniforms(self, chosen: NDArray[np.int64]) -> NDArray[np.float64]:
+        """float64 (t, uint64s_per_token): uniforms of the chosen tokens (ascending, int64 (t,), t > 0)."""
+        rows = self.tokens.rows[chosen]
+        positions = chosen - self.tokens.offsets[rows]
+        out = np.empty((len(chosen), self.noise.uint64s_per_token), dtype=np.uint64)
+        # One cipher serves each run of neighbouring tokens of a row.
         borders = (np.diff(chosen) != 1) | (np.diff(rows) != 0)
         starts = np.concatenate([[0], np.flatnonzero(borders) + 1, [len(chosen)]])
         for start, stop in pairwise(starts.tolist()):
-            key = self._row_key(noise, int(rows[start]))
-            noise.fill(out[start:stop], key, int(positions[start]))
+            self.noise.fill(out[start:stop], self._row_key(int(rows[start])), int(positions[start]))
         return to_uniform(out)
 
-    def _row_key(self, noise: ColumnNoise, row: int) -> bytes:
+    def _row_key(self, row: int) -> bytes:
         """Derive a row's key once, however many chunks a long row is cut into."""
-        if self._last is None or self._last[:2] != (noise, row):
-            row_id, *place = self._names[row]
-            key = noise.row_key(row_id, (*place, *self._words.row_content(row)))
-            self._last = (noise, row, key)
-        return self._last[2]
+        if self._last[0] != row:
+            row_id, *place = self.names[row]
+            self._last = (row, self.noise.row_key(row_id, (*place, *self.tokens.row_content(row))))
+        return self._last[1]

@@ -37,18 +37,18 @@ CONTEXT: dict[str, Any] = {
 }
 
 
-def words_of(positions: int = 500, width: int = 3, **changes: Any) -> np.ndarray:
-    """The noise words (positions, width) of a context, through the real derivation."""
+def uint64s_of(tokens: int = 500, width: int = 3, **changes: Any) -> np.ndarray:
+    """The noise (tokens, width) of a context, through the real derivation."""
     at = CONTEXT | changes
     law = {"law": at["law"], "epsilon": at["epsilon"], "mixing": at["mixing"]}
     release = ReleaseNoise.of(NoiseKey(at["secret"]), salt=at["salt"], law=law, fingerprint=at["fingerprint"])
-    column = release.column(at["column"], purpose=at["purpose"], words_per_position=width)
-    out = np.zeros((positions, width), dtype=np.uint64)
+    column = release.column(at["column"], purpose=at["purpose"], uint64s_per_token=width)
+    out = np.zeros((tokens, width), dtype=np.uint64)
     column.fill(out, column.row_key(at["row_id"], at["content"]), at["position"])
     return out
 
 
-def reference_words(positions: int, width: int, **changes: Any) -> np.ndarray:
+def reference_uint64s(tokens: int, width: int, **changes: Any) -> np.ndarray:
     """The same by the specification alone: BLAKE2b over prefixed fields, then AES-256 of a counter."""
     at = CONTEXT | changes
 
@@ -67,15 +67,15 @@ def reference_words(positions: int, width: int, **changes: Any) -> np.ndarray:
     )
     row = keyed(column, at["row_id"], *at["content"])
     first = at["position"] * width
-    last = first + positions * width
+    last = first + tokens * width
     counters = b"".join(block.to_bytes(16, "big") for block in range(first // 2, last // 2 + 1))
     stream = Cipher(algorithms.AES256(row), modes.ECB()).encryptor().update(counters)
     skip = first % 2
-    return np.frombuffer(stream, "<u8")[skip : skip + positions * width].reshape(positions, width)
+    return np.frombuffer(stream, "<u8")[skip : skip + tokens * width].reshape(tokens, width)
 
 
 def test_the_same_context_gives_the_same_noise() -> None:
-    np.testing.assert_array_equal(words_of(), words_of())
+    np.testing.assert_array_equal(uint64s_of(), uint64s_of())
 
 
 @pytest.mark.parametrize(
@@ -98,23 +98,23 @@ def test_the_same_context_gives_the_same_noise() -> None:
 )
 def test_every_field_of_the_context_changes_all_noise(changes: dict[str, Any]) -> None:
     """Rejects a derivation that forgets the field; above all epsilon (see the linear-combination attack)."""
-    other = words_of(**changes)
-    # By chance two words agree with probability 2^-64 each.
-    assert np.intersect1d(words_of(), other).size == 0
+    other = uint64s_of(**changes)
+    # By chance two numbers agree with probability 2^-64 each.
+    assert np.intersect1d(uint64s_of(), other).size == 0
     # 96,000 fair bits differ in half of all places, standard deviation 0.0016.
-    differing = np.unpackbits((words_of() ^ other).view(np.uint8)).mean()
+    differing = np.unpackbits((uint64s_of() ^ other).view(np.uint8)).mean()
     assert differing == pytest.approx(0.5, abs=0.01)
 
 
 def test_streams_of_two_widths_share_nothing() -> None:
-    """Rejects one stream for all widths, in which a position's words would be another position's too."""
-    assert np.intersect1d(words_of(width=3), words_of(width=4)).size == 0
+    """Rejects one stream for all widths, in which a token's numbers would be another token's too."""
+    assert np.intersect1d(uint64s_of(width=3), uint64s_of(width=4)).size == 0
 
 
 def test_the_format_version_changes_all_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = words_of()
+    before = uint64s_of()
     monkeypatch.setattr(noise, "FORMAT_VERSION", noise.FORMAT_VERSION + 1)
-    assert np.intersect1d(before, words_of()).size == 0
+    assert np.intersect1d(before, uint64s_of()).size == 0
 
 
 @pytest.mark.parametrize(
@@ -130,25 +130,25 @@ def test_the_format_version_changes_all_noise(monkeypatch: pytest.MonkeyPatch) -
 )
 def test_borders_between_fields_matter(one: dict[str, Any], other: dict[str, Any]) -> None:
     """Rejects plain concatenation of the fields."""
-    assert np.intersect1d(words_of(**one), words_of(**other)).size == 0
+    assert np.intersect1d(uint64s_of(**one), uint64s_of(**other)).size == 0
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 51, 301])
 @pytest.mark.parametrize("position", [0, 1, 7, 100_001])
 def test_the_derivation_is_the_documented_one(width: int, position: int) -> None:
     """Rejects any other cipher, mode, byte order or offset, through primitives put together anew."""
-    expected = reference_words(40, width, position=position)
-    np.testing.assert_array_equal(words_of(40, width, position=position), expected)
+    expected = reference_uint64s(40, width, position=position)
+    np.testing.assert_array_equal(uint64s_of(40, width, position=position), expected)
 
 
 def test_known_answer() -> None:
     """Pins the noise: if this fails, every release under an old key changes; raise FORMAT_VERSION."""
-    assert words_of(2, 3, position=1).astype("<u8").tobytes().hex() == (
+    assert uint64s_of(2, 3, position=1).astype("<u8").tobytes().hex() == (
         "b7b7e8bbb03a7d2924714d577f7b6ac8607eacd3c9c14470f327d573ccd2e92fdcb825decd3fe2d4c288a6a33fa0d7ae"
     )
 
 
-COLUMN = ColumnNoise(key=NoiseKey(SECRET), words_per_position=1)
+COLUMN = ColumnNoise(key=NoiseKey(SECRET), uint64s_per_token=1)
 ROW_KEY = COLUMN.row_key(b"1", (b"text",))
 
 
@@ -157,9 +157,9 @@ ROW_KEY = COLUMN.row_key(b"1", (b"text",))
     first=st.one_of(st.integers(0, 9), st.integers(0, 2**40)),
     cuts=st.lists(st.integers(0, 60), max_size=6),
 )
-def test_any_chunking_gives_the_same_words(width: int, first: int, cuts: list[int]) -> None:
-    """Rejects a position that starts at a whole AES block only, or a counter that restarts per chunk."""
-    column = ColumnNoise(key=NoiseKey(SECRET), words_per_position=width)
+def test_any_chunking_gives_the_same_numbers(width: int, first: int, cuts: list[int]) -> None:
+    """Rejects a token that starts at a whole AES block only, or a counter that restarts per chunk."""
+    column = ColumnNoise(key=NoiseKey(SECRET), uint64s_per_token=width)
     whole = np.zeros((60, width), dtype=np.uint64)
     column.fill(whole, ROW_KEY, first)
     parts = np.zeros_like(whole)
@@ -170,8 +170,8 @@ def test_any_chunking_gives_the_same_words(width: int, first: int, cuts: list[in
 
 
 def test_fills_longer_than_the_inner_buffer_are_one_stream() -> None:
-    """Rejects a keystream that starts again after 65,536 words."""
-    column = ColumnNoise(key=NoiseKey(SECRET), words_per_position=3)
+    """Rejects a keystream that starts again after 65,536 numbers."""
+    column = ColumnNoise(key=NoiseKey(SECRET), uint64s_per_token=3)
     whole = np.zeros((70_001, 3), dtype=np.uint64)
     column.fill(whole, ROW_KEY, 5)
     assert len(np.unique(whole)) == whole.size
@@ -188,9 +188,9 @@ def test_uniforms_lie_strictly_inside_the_unit_interval() -> None:
 
 
 @given(st.integers(0, 2**64 - 1))
-def test_the_uniform_grid_is_symmetric_and_exact(word: int) -> None:
-    uniform, mirrored = to_uniform(np.array([word, 2**64 - 1 - word], dtype=np.uint64)).tolist()
-    assert uniform == ((word >> 12) + 0.5) / 2**52
+def test_the_uniform_grid_is_symmetric_and_exact(uint64: int) -> None:
+    uniform, mirrored = to_uniform(np.array([uint64, 2**64 - 1 - uint64], dtype=np.uint64)).tolist()
+    assert uniform == ((uint64 >> 12) + 0.5) / 2**52
     assert uniform + mirrored == 1.0
     assert uniform != 0.5  # its normal quantile, 0, has no direction in one dimension
 
@@ -267,7 +267,7 @@ def test_secrets_of_another_length_are_refused(length: int) -> None:
 def test_the_secret_shows_nowhere() -> None:
     """Rejects the representation that a dataclass has by itself, in whatever holds a key."""
     release = ReleaseNoise(key=NoiseKey(b"s3cr3t!!" * 4))
-    column = ColumnNoise(key=release.key, words_per_position=2)
+    column = ColumnNoise(key=release.key, uint64s_per_token=2)
     with pytest.raises((TypeError, AttributeError, pickle.PicklingError)) as caught:
         pickle.dumps((release, lambda: column))
     shown = [f"{held!r} {held!s} {held}" for held in (release.key, release, column, [column], {1: release})]

@@ -20,10 +20,11 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import BundleError, ConfigError, InputError
 from dptext_spark.mechanisms import Laplace, Mahalanobis, Mechanism
 from dptext_spark.noise import NoiseKey
-from dptext_spark.privatizer import COUNTERS, Privatizer, Sanitized
+from dptext_spark.privatizer import Privatizer, Sanitized, TokenCounts
 from dptext_spark.search.exact import ExactSearch
-from dptext_spark.text import words as columns
-from dptext_spark.text.policies import PLACEHOLDER, TextPolicy
+from dptext_spark.text import token_columns
+from dptext_spark.text.policies import TextPolicy
+from dptext_spark.text.token_columns import PLACEHOLDER
 from dptext_spark.text.tokens import tokenize
 from tests.helpers import worlds
 
@@ -58,7 +59,8 @@ def sanitize(
     done = privatizer.sanitize(values, ids, column="text", slots=slots)
     done.values.validate(full=True)
     assert done.values.type == values.type and len(done.values) == len(values)
-    counts = {name: getattr(done.counts, name) for name in COUNTERS}
+    counts = {name: getattr(done.counts, name) for name in TokenCounts.names()}
+    assert (counts.pop("dropped") <= counts["out_of_vocabulary"]).all()
     np.testing.assert_array_equal(counts.pop("tokens"), sum(counts.values()))
     return done
 
@@ -119,6 +121,7 @@ def test_unknown_words(small: Embedding, oov: str, expected: str | None) -> None
     done = sanitize(private(small, oov=oov), ROWS)
     assert done.values.to_pylist()[0].split() == [w for w in (*known[:2], expected, known[3]) if w]
     assert done.counts.out_of_vocabulary.tolist() == [1, 0, 0, 1, 0, 0]
+    assert done.counts.dropped.tolist() == ([1, 0, 0, 1, 0, 0] if oov == "drop" else [0] * 6)
     tokens = sanitize(private(small, oov=oov), [["w1", "Zyx"], ["Zyx"]], kind=TOKENS).values.to_pylist()
     assert tokens[1] == ([expected] if expected else [])
 
@@ -330,11 +333,11 @@ def test_the_sizes_of_inner_blocks_do_not_matter(
     texts = corpus()
     slots = pa.array([(text or "").split()[:2] or None for text in texts], TOKENS)
     expected = sanitize(private(small, **policy), texts, slots=slots)
-    monkeypatch.setattr(columns, "SLICE_BYTES", slice_bytes)
+    monkeypatch.setattr(token_columns, "SLICE_BYTES", slice_bytes)
     monkeypatch.setattr(privatizer_module, "CHUNK", chunk)
     done = sanitize(private(small, **policy), texts, slots=slots)
     assert done.values.equals(expected.values)
-    for name in COUNTERS:
+    for name in TokenCounts.names():
         np.testing.assert_array_equal(getattr(done.counts, name), getattr(expected.counts, name))
 
 

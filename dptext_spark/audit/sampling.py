@@ -15,7 +15,7 @@ from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import NoiseKey
 from dptext_spark.privatizer import Privatizer
 from dptext_spark.search.exact import ExactSearch
-from dptext_spark.text.policies import PLACEHOLDER
+from dptext_spark.text.token_columns import PLACEHOLDER
 from dptext_spark.text.tokens import match_form
 from dptext_spark.vectors.projected_vectors import ProjectedVectors
 from dptext_spark.vectors.release import VectorPrivatizer

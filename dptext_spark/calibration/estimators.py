@@ -76,7 +76,7 @@ class Estimator(ABC):
 
     def _uniforms(self, epsilon: int, row_id: str, runs: slice) -> NDArray[np.float64]:
         """Uniforms (runs, width) of an epsilon and whatever the row id names."""
-        column = self.noise[epsilon].column("calibration", purpose=self.name, words_per_position=self.width)
+        column = self.noise[epsilon].column("calibration", purpose=self.name, uint64s_per_token=self.width)
         words = np.empty((runs.stop - runs.start, self.width), dtype=np.uint64)
         column.fill(words, column.row_key(row_id.encode(), ()), runs.start)
         return to_uniform(words)

@@ -67,7 +67,7 @@ def gaussian_projection(seed: int, rows: int, columns: int) -> NDArray[np.float6
         float64 (m, n).
     """
     shape = f"{seed} {rows} {columns}".encode("ascii")
-    noise = ColumnNoise(key=_PUBLIC_KEY.derive(shape), words_per_position=columns)
+    noise = ColumnNoise(key=_PUBLIC_KEY.derive(shape), uint64s_per_token=columns)
     words = np.empty((rows, columns), dtype=np.uint64)
     noise.fill(words, noise.row_key(b"", ()), 0)
     normals: NDArray[np.float64] = np.rint(special.ndtri(to_uniform(words)) / _NORMAL_UNIT) * _NORMAL_UNIT

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 
 from pydantic import Field, InstanceOf, Strict, field_validator
+from pydantic_core import PydanticCustomError
 
 from dptext_spark.calibration.estimators import EstimatorName
 from dptext_spark.calibration.record import setting
@@ -23,7 +24,9 @@ from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import NoiseKey
 from dptext_spark.options.configured import MechanismOptions, as_json
 from dptext_spark.options.validation import Options, findings
-from dptext_spark.text.policies import Oov, TextPolicy
+from dptext_spark.text.out_of_vocabulary import OovPolicy
+from dptext_spark.text.policies import TextPolicy
+from dptext_spark.text.protection import Protection
 from dptext_spark.vectors.projected_vectors import ProjectedVectors, VectorParameters
 
 LocalPath: TypeAlias = Annotated[Path, Strict(False)]
@@ -206,10 +209,8 @@ class PrivatizeOptions(MechanismOptions, TableOptions):
     mechanism: InstanceOf[Mechanism] = Field(description="how words are perturbed")
     text: tuple[str, ...] = Field((), description="string column to sanitize; repeatable")
     tokens: tuple[str, ...] = Field((), description="array<string> column to sanitize; repeatable")
-    oov: Oov = Field(Oov.MASK, strict=False, description="words outside the vocabulary")
-    protect: str = Field(
-        "all", description="all, content (stop words pass) or slots:COLUMN (all else passes)"
-    )
+    oov: str = Field("mask", description=f"words outside the vocabulary: {OovPolicy.choices()}")
+    protect: str = Field("all", description=Protection.choices())
     release_words: int | None = Field(None, description="output only the first N releasable words")
     calibration: str | None = Field(
         None, description="folder that dptext calibrate wrote for this release, to be quoted in the report"
@@ -222,6 +223,14 @@ class PrivatizeOptions(MechanismOptions, TableOptions):
     batch_files: int | None = Field(
         None, ge=1, description="with --incremental: files added at once, at most; default: all that are new"
     )
+
+    @field_validator("oov", mode="before")
+    @classmethod
+    def _check_oov(cls, value: Any) -> str:
+        try:
+            return str(OovPolicy.of(value))
+        except ConfigError:
+            raise PydanticCustomError("oov", "{choices}", {"choices": OovPolicy.choices()}) from None
 
     @property
     def places(self) -> tuple[tuple[str, str, str], ...]:

@@ -207,7 +207,7 @@ class Trainer:
         They are public, as the pairs are: they protect nothing.
         """
         key = _PUBLIC_KEY.derive(str(self.settings.seed).encode("ascii"))
-        noise = ColumnNoise(key=key, words_per_position=1)
+        noise = ColumnNoise(key=key, uint64s_per_token=1)
         words = np.empty(shape, dtype=np.uint64)
         noise.fill(words, noise.row_key(purpose.encode("ascii"), (str(epoch).encode("ascii"),)), 0)
         return to_uniform(words)

@@ -9,37 +9,10 @@ from typing import Any
 from dptext_spark.calibration.record import Excerpt
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.guarantee import Guarantee
+from dptext_spark.privatizer import TokenCounts
 from dptext_spark.report.facts import FORMAT_VERSION, embedding_json, table_scope, versions, written
 from dptext_spark.search.nearest import Search
-from dptext_spark.text.policies import Oov, TextPolicy
-
-
-@dataclass(frozen=True, kw_only=True)
-class ColumnCounts:
-    """What was done to the words of one column.
-
-    Attributes:
-        tokens: All words, the sum of the others.
-        replaced: Perturbed into another word.
-        unchanged: Perturbed into itself.
-        unprotected: Released as they are, by ``--protect``.
-        out_of_vocabulary: Treated by ``--oov``.
-        blank: Null or empty elements of a token column.
-    """
-
-    tokens: int
-    replaced: int
-    unchanged: int
-    unprotected: int
-    out_of_vocabulary: int
-    blank: int
-
-    def to_json(self, oov: str) -> dict[str, Any]:
-        """Give the counts as JSON-ready values, unknown words under the policy that took them."""
-        counts = asdict(self)
-        counts["out_of_vocabulary"] = {"policy": str(oov), "tokens": self.out_of_vocabulary}
-        counts["dropped"] = self.out_of_vocabulary if oov == Oov.DROP else 0
-        return counts
+from dptext_spark.text.policies import TextPolicy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +44,7 @@ class Report:
     remarks: tuple[str, ...] = ()
     rows: int | None = None
     added_rows: int | None = None
-    columns: Mapping[str, ColumnCounts]
+    columns: Mapping[str, TokenCounts[int]]
     calibration: Excerpt | None = None
 
     def scope(self) -> list[str]:
@@ -91,10 +64,14 @@ class Report:
             **({"calibration": self.calibration.to_json()} if self.calibration else {}),
             "rows": self.rows,
             **({"added_rows": self.added_rows} if self.added_rows is not None else {}),
-            "columns": {name: counts.to_json(self.policy.oov) for name, counts in self.columns.items()},
+            "columns": {name: self._counts_json(counts) for name, counts in self.columns.items()},
             "versions": versions(),
         }
         return written(value)
+
+    def _counts_json(self, counts: TokenCounts[int]) -> dict[str, Any]:
+        unknown = {"policy": str(self.policy.oov), "tokens": counts.out_of_vocabulary}
+        return {**asdict(counts), "out_of_vocabulary": unknown}
 
     def describe(self) -> str:
         """Say guarantee, scope and counts in plain words."""
@@ -111,7 +88,7 @@ class Report:
         added = "" if self.added_rows is None else f", {self.added_rows:,} of them added by this run"
         return "\n".join([f"Rows: {self.rows:,}{added}", *lines])
 
-    def _count_line(self, counts: ColumnCounts) -> str:
+    def _count_line(self, counts: TokenCounts[int]) -> str:
         total = max(counts.tokens, 1)
         named = {
             "replaced": counts.replaced,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.report.facts import FORMAT_VERSION, embedding_json, table_scope, versions, written
 from dptext_spark.vectors.projected_vectors import VectorGuarantee, VectorNoise
+from dptext_spark.vectors.release import VectorCounts
 
 KeyT = TypeVar("KeyT")
 
@@ -20,12 +21,12 @@ class VectorColumn:
     Attributes:
         mechanism: For the column's vectors; None where it holds none.
         fingerprint: The bundle of a text column's words; empty for vectors.
-        counts: Sums of the counters of :class:`VectorCounts`; empty before the run.
+        counts: Sums of what was found; None before the run.
     """
 
     mechanism: VectorNoise | None
     fingerprint: str
-    counts: Mapping[str, int] = field(default_factory=dict)
+    counts: VectorCounts[int] | None = None
 
     @property
     def guarantee(self) -> VectorGuarantee | None:
@@ -34,24 +35,14 @@ class VectorColumn:
 
     def to_json(self) -> dict[str, Any]:
         """Give lengths and counts as JSON-ready values."""
+        counts = {} if self.counts is None else asdict(self.counts)
         if self.mechanism is None:
-            return dict(self.counts)
+            return counts
         lengths = {
             "input_dimension": self.mechanism.input_dimension,
             "dimension": self.mechanism.dimension,
         }
-        return {**lengths, **self.counts}
-
-    def describe_counts(self) -> str:
-        """Say what was found in the column."""
-        counts, parts = self.counts, [f"{self.counts['released']:,} vectors released"]
-        if words := counts["known"] + counts["unknown"]:
-            parts.append(
-                f"{counts['unknown']:,} of {words:,} words unknown ({counts['unknown'] / words:.1%})"
-            )
-        named = {"texts without a known word": counts["wordless"], "null rows": counts["null"]}
-        parts += [f"{count:,} {name}" for name, count in named.items() if count]
-        return ", ".join(parts)
+        return {**lengths, **counts}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,9 +109,18 @@ class VectorReport:
             parts += [f"Guarantee of {', '.join(names)}", guarantee.describe(), ""]
         parts += ["Scope", *self.scope(), self.row_id]
         if self.rows is not None:
-            counts = [f"{name}: {column.describe_counts()}" for name, column in self.columns.items()]
+            counted = [(name, column.counts) for name, column in self.columns.items() if column.counts]
+            counts = [f"{name}: {_count_line(found)}" for name, found in counted]
             parts += ["", f"Rows: {self.rows:,}", *counts]
         return "\n".join(parts)
+
+
+def _count_line(counts: VectorCounts[int]) -> str:
+    parts = [f"{counts.released:,} vectors released"]
+    if tokens := counts.known + counts.unknown:
+        parts.append(f"{counts.unknown:,} of {tokens:,} words unknown ({counts.unknown / tokens:.1%})")
+    named = {"texts without a known word": counts.wordless, "null rows": counts.null}
+    return ", ".join([*parts, *(f"{count:,} {name}" for name, count in named.items() if count)])
 
 
 def _grouped(pairs: Iterable[tuple[KeyT | None, str]]) -> dict[KeyT, list[str]]:

@@ -20,12 +20,14 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import NoiseKey, ReleaseNoise
-from dptext_spark.privatizer import COUNTERS, Privatizer
+from dptext_spark.privatizer import Privatizer, TokenCounts
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.nearest import Search
 from dptext_spark.spark.distribution import BundleFiles
 from dptext_spark.spark.table.columns import TableColumns, check_ids
-from dptext_spark.text.policies import Oov, TextPolicy
+from dptext_spark.text.out_of_vocabulary import OovPolicy
+from dptext_spark.text.policies import TextPolicy
+from dptext_spark.text.protection import Protection
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +39,7 @@ class Plan:
     noise: ReleaseNoise
     policy: TextPolicy
     search: Search
-    counters = COUNTERS
+    counters = TokenCounts.names()
 
     def open(self) -> Privatizer:
         """Open the bundle in this process and bind the mechanism to it, once per process."""
@@ -65,8 +67,8 @@ def privatize(
     text: str | Sequence[str] = (),
     tokens: str | Sequence[str] = (),
     keep: str | Sequence[str] = (),
-    oov: str | Oov = Oov.MASK,
-    protect: str = "all",
+    oov: OovPolicy | str = "mask",
+    protect: Protection | str = "all",
     release_words: int | None = None,
     key: NoiseKey | None = None,
     salt: str = "",
@@ -102,7 +104,7 @@ def privatize(
     """
     policy = TextPolicy(oov=oov, protect=protect)
     columns = TableColumns(
-        text=_names(text), tokens=_names(tokens), keep=_names(keep), id=id, slots=policy.slots_column
+        text=_names(text), tokens=_names(tokens), keep=_names(keep), id=id, slots=policy.protect.slots_column
     )
     columns.check(df)
     if not trust_id:
@@ -116,8 +118,8 @@ def privatize_udf(
     embedding: str | Path | Embedding,
     mechanism: Mechanism,
     column: str,
-    oov: str | Oov = Oov.MASK,
-    protect: str = "all",
+    oov: OovPolicy | str = "mask",
+    protect: Protection | str = "all",
     release_words: int | None = None,
     key: NoiseKey | None = None,
     salt: str = "",
@@ -140,9 +142,12 @@ def privatize_udf(
         ConfigError: ``protect`` needs slots.
     """
     policy = TextPolicy(oov=oov, protect=protect)
-    if policy.slots_column:
+    if policy.protect.slots_column:
         raise ConfigError(
-            "A UDF sees no slots", allowed="all, content", got=repr(protect), do="Use privatize(df, ...)"
+            "A UDF sees no slots",
+            allowed=", ".join(form for form in Protection.forms() if not Protection.of(form).slots_column),
+            got=repr(str(policy.protect)),
+            do="Use privatize(df, ...)",
         )
     session = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
     plan = _plan(session, embedding, mechanism, policy, release_words, key, salt)

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from dptext_spark.errors import InputError
 from dptext_spark.poincare.filtered import Step
-from dptext_spark.text.tokens import stop_words
+from dptext_spark.text.stop_words import stop_words
 
 # A column of a TSV, in its order; a table's are found by these names.
 _COLUMNS: Final = ("hyponym", "hypernym", "count")

@@ -1,1 +1,1 @@
-"""Texts and token lists as arrays of words and back, and what becomes of the words that are not perturbed."""
+"""Texts and token lists as arrays of tokens and back, and what becomes of tokens that are not perturbed."""

@@ -3,43 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from itertools import compress
-from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dptext_spark.counts import Counts, CountT
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import InputError
 from dptext_spark.noise import ColumnNoise, ReleaseNoise, to_uniform
 from dptext_spark.privatizer import CHUNK, look_up
-from dptext_spark.text.words import Words, check_unicode, id_bytes, slices
+from dptext_spark.text.token_columns import Tokens, check_unicode, id_bytes, slices
 from dptext_spark.vectors.projected_vectors import VectorNoise
 
 
 @dataclass(frozen=True, kw_only=True)
-class VectorCounts:
-    """What was done to each row of a column, int64 (rows,) each.
+class VectorCounts(Counts[CountT]):
+    """What was done to the rows of a column.
 
     Attributes:
         released: 1 for a released vector.
         null: 1 for a row that is null and stays so.
-        wordless: 1 for a text without any known word, released as the zero vector.
-        known: Words of a text that its average is over.
-        unknown: Words of a text outside the vocabulary, left out of it.
+        wordless: 1 for a text without any known token, released as the zero vector.
+        known: Tokens of a text that its average is over.
+        unknown: Tokens of a text outside the vocabulary, left out of it.
     """
 
-    released: NDArray[np.int64]
-    null: NDArray[np.int64]
-    wordless: NDArray[np.int64]
-    known: NDArray[np.int64]
-    unknown: NDArray[np.int64]
-
-
-VECTOR_COUNTERS: Final = tuple(field.name for field in fields(VectorCounts))
+    released: CountT
+    null: CountT
+    wordless: CountT
+    known: CountT
+    unknown: CountT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +44,7 @@ class ReleasedVectors:
     """A released column: lists of floats, and what was done to each row."""
 
     values: pa.Array
-    counts: VectorCounts
+    counts: VectorCounts[NDArray[np.int64]]
 
 
 class VectorPrivatizer:
@@ -91,14 +88,10 @@ class VectorPrivatizer:
             )
         _check_type(values.type, column, texts=self._embedding is not None)
         parts = [self._sanitize(values[part], row_ids[part], column) for part in _row_slices(values)]
-        counts = {
-            name: np.concatenate([_NO_ROWS, *(getattr(part.counts, name) for part in parts)])
-            for name in VECTOR_COUNTERS
-        }
         kind = self._released_type(values.type)
         return ReleasedVectors(
             values=pa.concat_arrays([part.values for part in parts] or [pa.array([], kind)]),
-            counts=VectorCounts(**counts),
+            counts=VectorCounts.concat(part.counts for part in parts),
         )
 
     def _released_type(self, kind: pa.DataType) -> pa.DataType:
@@ -108,16 +101,15 @@ class VectorPrivatizer:
         present = values.is_valid().to_numpy(zero_copy_only=False)
         inputs = self._read(values.drop_null(), column)
         _check_lengths(inputs.vectors, self.mechanism.longest, column)
-        noise = self._noise.column(column, purpose="vector", words_per_position=self.mechanism.dimension + 1)
+        noise = self._noise.column(column, purpose="vector", uint64s_per_token=self.mechanism.dimension + 1)
         uniforms = _uniforms(noise, list(compress(ids, present)), inputs.contents)
         released = self.mechanism(inputs.vectors, uniforms)
-        counts = {name: np.zeros(len(values), dtype=np.int64) for name in VECTOR_COUNTERS}
-        counts["null"][~present] = 1
-        counts["released"][present] = 1
+        counts = _nulls(~present)
+        counts.released[present] = 1
         for name, count in inputs.counts.items():
-            counts[name][present] = count
+            getattr(counts, name)[present] = count
         return ReleasedVectors(
-            values=_lists(released, present, self._released_type(values.type)), counts=VectorCounts(**counts)
+            values=_lists(released, present, self._released_type(values.type)), counts=counts
         )
 
     def _read(self, values: pa.Array, column: str) -> _Inputs:
@@ -137,11 +129,13 @@ def nothing_released(values: pa.Array, column: str) -> ReleasedVectors:
             f"Column {column} has vectors that were not there when the job began",
             do="Run the job again and leave the table alone meanwhile",
         )
-    counts = {name: np.zeros(len(values), dtype=np.int64) for name in VECTOR_COUNTERS}
-    return ReleasedVectors(values=values, counts=VectorCounts(**counts | {"null": counts["null"] + 1}))
+    return ReleasedVectors(values=values, counts=_nulls(np.ones(len(values), dtype=np.bool_)))
 
 
-_NO_ROWS: Final = np.zeros(0, dtype=np.int64)
+def _nulls(flags: NDArray[np.bool_]) -> VectorCounts[NDArray[np.int64]]:
+    counts: VectorCounts[NDArray[np.int64]] = VectorCounts.zeros(len(flags))
+    counts.null[flags] = 1
+    return counts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,14 +175,14 @@ def _read_vectors(values: pa.Array, dimension: int, column: str) -> _Inputs:
 
 
 def _read_texts(values: pa.Array, embedding: Embedding, column: str) -> _Inputs:
-    """Average the vectors of each text's known words."""
+    """Average the vectors of each text's known tokens."""
     check_unicode(values, column)
-    words = Words.of(values)
-    found = look_up(words, embedding)
-    known, unknown = words.count(found >= 0), words.count(found < 0)
+    tokens = Tokens.of(values)
+    word_ids = look_up(tokens, embedding)
+    known, unknown = tokens.count(word_ids >= 0), tokens.count(word_ids < 0)
     vectors = np.zeros((len(values), embedding.dimension))
     ends = np.cumsum(known)
-    for row, chosen in enumerate(np.split(found[found >= 0], ends[:-1])):
+    for row, chosen in enumerate(np.split(word_ids[word_ids >= 0], ends[:-1])):
         # Plain sums in the text's order, cut from its start: nothing hangs on the rows around it.
         for start in range(0, len(chosen), CHUNK):
             vectors[row] += embedding.vectors[chosen[start : start + CHUNK]].sum(axis=0, dtype=np.float64)
@@ -196,7 +190,7 @@ def _read_texts(values: pa.Array, embedding: Embedding, column: str) -> _Inputs:
     embedding.check_unchanged()
     return _Inputs(
         vectors=vectors,
-        contents=map(words.row_content, range(len(values))),
+        contents=map(tokens.row_content, range(len(values))),
         counts={"known": known, "unknown": unknown, "wordless": (known == 0).astype(np.int64)},
     )
 
@@ -235,12 +229,12 @@ def _check_lengths(vectors: NDArray[np.float64], longest: float, column: str) ->
 def _uniforms(
     noise: ColumnNoise, ids: Iterable[bytes], contents: Iterable[tuple[bytes | memoryview, ...]]
 ) -> NDArray[np.float64]:
-    """float64 (t, words_per_position): uniforms of rows by id and content."""
+    """float64 (t, uint64s_per_token): uniforms of rows by id and content; a row is one token."""
     keys = [noise.row_key(row_id, content) for row_id, content in zip(ids, contents, strict=True)]
-    words = np.empty((len(keys), noise.words_per_position), dtype=np.uint64)
+    uint64s = np.empty((len(keys), noise.uint64s_per_token), dtype=np.uint64)
     for row, key in enumerate(keys):
-        noise.fill(words[row : row + 1], key, 0)
-    return to_uniform(words)
+        noise.fill(uint64s[row : row + 1], key, 0)
+    return to_uniform(uint64s)
 
 
 def _lists(vectors: NDArray[np.float64], present: NDArray[np.bool_], kind: pa.DataType) -> pa.Array:

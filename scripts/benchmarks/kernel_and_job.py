@@ -35,7 +35,7 @@ from dptext_spark import Embedding, Laplace, NoiseKey, build_embedding
 from dptext_spark.noise import ReleaseNoise, to_uniform
 from dptext_spark.privatizer import CHUNK
 from dptext_spark.search.exact import ExactSearch
-from dptext_spark.text.words import Words
+from dptext_spark.text.token_columns import Tokens
 
 DATA = Path(os.environ.get("DPTEXT_DATA", "../shared/data"))
 CORES = len(os.sched_getaffinity(0))
@@ -48,7 +48,7 @@ def paragraphs(target: Path, words: int | None) -> int:
     texts = pc.list_flatten(pc.split_pattern_regex(novels.combine_chunks(), r"\r?\n(?:\r?\n)+"))
     texts = texts.filter(pc.greater(pc.utf8_length(texts), 0)).cast(pa.string())
     counts = np.concatenate(
-        [np.diff(Words.of(texts[i : i + 5000]).offsets) for i in range(0, len(texts), 5000)]
+        [np.diff(Tokens.of(texts[i : i + 5000]).offsets) for i in range(0, len(texts), 5000)]
     )
     rows = len(texts) if words is None else int(np.searchsorted(np.cumsum(counts), words)) + 1
     target.mkdir()
@@ -111,7 +111,7 @@ def _points(embedding: Embedding, epsilon: float) -> np.ndarray[Any, Any]:
         NoiseKey(b"b" * 32), salt="", law=mechanism.law(), fingerprint=embedding.fingerprint
     )
     per_word = mechanism.uniforms_per_token(embedding.dimension)
-    column = release.column("text", purpose="word", words_per_position=per_word)
+    column = release.column("text", purpose="word", uint64s_per_token=per_word)
     words = np.empty((CHUNK, per_word), dtype=np.uint64)
     for row in range(0, CHUNK, 64):  # rows of 64 words: about a paragraph
         column.fill(words[row : row + 64], column.row_key(str(row).encode(), (b"",)), 0)

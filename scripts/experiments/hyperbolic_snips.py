@@ -34,7 +34,9 @@ from dptext_spark.mechanisms import mechanism
 from dptext_spark.noise import NoiseKey
 from dptext_spark.privatizer import Privatizer
 from dptext_spark.search.exact import ExactSearch
-from dptext_spark.text.policies import PLACEHOLDER, TextPolicy, protected_by_slots, slot_values
+from dptext_spark.text.policies import TextPolicy
+from dptext_spark.text.slots import protected_by_slots, slot_values
+from dptext_spark.text.token_columns import PLACEHOLDER
 from dptext_spark.text.tokens import tokenize
 
 MECHANISMS: Final = ("hyperbolic", "hyperbolic-icdm", "exponential")

@@ -470,4 +470,4 @@ def test_pairs_of_words_with_colons(tmp_path: Path) -> None:
 def test_a_policy_patch_reaches_the_privatizer(line: Embedding, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the leak's test stands for what it says."""
     monkeypatch.setattr(privatizer, "TextPolicy", lambda: TextPolicy(oov="keep-unprotected"))
-    assert Privatizer(embedding=line, mechanism=Laplace(epsilon=1.0)).policy.oov == "keep-unprotected"
+    assert Privatizer(embedding=line, mechanism=Laplace(epsilon=1.0)).policy.oov.name == "keep-unprotected"

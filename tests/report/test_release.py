@@ -12,13 +12,14 @@ import pytest
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.options import PrivatizeOptions
+from dptext_spark.privatizer import TokenCounts
 from dptext_spark.report import facts
-from dptext_spark.report.release import ColumnCounts, Report
-from dptext_spark.text.policies import Oov, TextPolicy
+from dptext_spark.report.release import Report
+from dptext_spark.text.policies import TextPolicy
 from tests.helpers.worlds import among
 
-COUNTS = ColumnCounts(
-    tokens=1100, replaced=600, unchanged=300, unprotected=50, out_of_vocabulary=110, blank=40
+COUNTS = TokenCounts(
+    tokens=1100, replaced=600, unchanged=300, unprotected=50, out_of_vocabulary=110, blank=40, dropped=7
 )
 
 
@@ -82,18 +83,17 @@ def test_the_json_is_complete(report: Report, line: Embedding) -> None:
             "unprotected": 50,
             "out_of_vocabulary": {"policy": "mask", "tokens": 110},
             "blank": 40,
-            "dropped": 0,
+            "dropped": 7,
         }
     }
     assert "naïve text" in report.to_json()  # readable, not escaped
 
 
-@pytest.mark.parametrize("oov", [*Oov])
-def test_only_dropped_words_count_as_dropped(report: Report, oov: Oov) -> None:
+@pytest.mark.parametrize("oov", ["mask", "drop", "random", "fail", "keep-unprotected"])
+def test_unknown_tokens_are_counted_under_their_policy(report: Report, oov: str) -> None:
     changed = dataclasses.replace(report, policy=TextPolicy(oov=oov))
     column = json.loads(changed.to_json())["columns"]["naïve text"]
-    assert column["out_of_vocabulary"] == {"policy": oov.value, "tokens": 110}
-    assert column["dropped"] == (110 if oov == Oov.DROP else 0)
+    assert column["out_of_vocabulary"] == {"policy": oov, "tokens": 110}
 
 
 def test_the_words_say_counts_and_shares(report: Report) -> None:
@@ -114,7 +114,7 @@ def test_the_words_say_counts_and_shares(report: Report) -> None:
 
 
 def test_a_column_without_words(report: Report) -> None:
-    empty = ColumnCounts(**{field.name: 0 for field in dataclasses.fields(ColumnCounts)})
+    empty = TokenCounts(**dict.fromkeys(TokenCounts.names(), 0))
     text = dataclasses.replace(report, rows=0, columns={"text": empty}).describe()
     assert "Rows: 0" in text
     assert "text: 0 words" in text

@@ -181,7 +181,7 @@ def test_the_two_uniforms_serve_one_word_each(world: Embedding) -> None:
         return float(stats.chi2_contingency(table).pvalue)
 
     configured = Exponential(epsilon=EPSILON, truncate=0.5)
-    noise = worlds.release(configured, world).column("text", purpose="text word", words_per_position=2)
+    noise = worlds.release(configured, world).column("text", purpose="text word", uint64s_per_token=2)
     words = np.empty((2 * DRAWS, 2), dtype=np.uint64)
     noise.fill(words, noise.row_key(b"0", (b"content",)), 0)
     uniforms = (words >> np.uint64(12)) * 2.0**-52 + 2.0**-53

@@ -47,7 +47,7 @@ def elliptical(weight: float, epsilon: float = EPSILON) -> Mechanism:
 
 def uniforms_of(noise: ReleaseNoise, width: int, rows: int = ROWS, tokens: int = TOKENS) -> np.ndarray:
     """Uniforms (rows, tokens, width) of a column as the privatizer derives them."""
-    column = noise.column("text", purpose="text word", words_per_position=width)
+    column = noise.column("text", purpose="text word", uint64s_per_token=width)
     words = np.empty((rows, tokens, width), dtype=np.uint64)
     for row in range(rows):
         column.fill(words[row], column.row_key(str(row).encode(), (b"content",)), 0)

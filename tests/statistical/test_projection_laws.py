@@ -78,7 +78,7 @@ def real(large: Embedding) -> np.ndarray:
     """Noise (ROWS * TOKENS, 54) of a release: noisy points less the exact images of their words."""
     configured = Projection(epsilon=EPSILON)
     width = configured.uniforms_per_token(300)
-    noise = worlds.release(configured, large).column("text", purpose="text word", words_per_position=width)
+    noise = worlds.release(configured, large).column("text", purpose="text word", uint64s_per_token=width)
     words = np.empty((ROWS, TOKENS, width), dtype=np.uint64)
     for row in range(ROWS):
         noise.fill(words[row], noise.row_key(str(row).encode(), (b"content",)), 0)

@@ -1,140 +1,36 @@
-"""Words, policies and slots."""
+"""Policies are values that say what they do not cover; a new one is one class."""
 
 from __future__ import annotations
 
-import json
-import unicodedata
-from collections.abc import Callable
+import pickle
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
-from bm25s.stopwords import STOPWORDS_EN_PLUS
-from hypothesis import example, given
-from hypothesis import strategies as st
+from numpy.typing import NDArray
 
+from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
-from dptext_spark.text import tokens
-from dptext_spark.text.policies import Oov, TextPolicy, protected_by_slots, slot_values
-from dptext_spark.text.tokens import match_form, stop_words, tokenize
+from dptext_spark.mechanisms import Laplace
+from dptext_spark.options import PrivatizeOptions
+from dptext_spark.privatizer import Privatizer, TokenCounts
+from dptext_spark.report.release import Report
+from dptext_spark.text.out_of_vocabulary import Drop, OovPolicy, UnknownTokens
+from dptext_spark.text.policies import TextPolicy
+from dptext_spark.text.protection import AllWords, Protection, Slots
+from dptext_spark.text.token_columns import LEFT_OUT, PLACEHOLDER, Tokens
+from tests.helpers import worlds
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("", []),
-        (" \t\r\n\u00a0\u3000\u2028", []),
-        ("plain words here", ["plain", "words", "here"]),
-        ("don't Can't WON'T", ["do", "n't", "Ca", "n't", "WO", "N'T"]),
-        (
-            "it's I'm we'd they'll you're I've",
-            ["it", "'s", "I", "'m", "we", "'d", "they", "'ll", "you", "'re", "I", "'ve"],
-        ),
-        ("it\u2019s don\u02bct o\uff07clock", ["it", "'s", "do", "n't", "o'clock"]),
-        ("rock'n'roll O'Neill's 'quoted' dogs'", ["rock'n'roll", "O'Neill", "'s", "quoted", "dogs"]),
-        ("'s 'tis n't", ["s", "tis", "n't"]),
-        ("''' ' a''b", ["a", "b"]),
-        ("bob@example.com, 4111-1111-1111-1111", ["bob", "example", "com", "4111", "1111", "1111", "1111"]),
-        ("snake_case __init__ a_b", ["snake", "case", "init", "a", "b"]),
-        ("3.14 1,000 5th ½ Ⅷ", ["3", "14", "1", "000", "5th", "½", "Ⅷ"]),
-        ("hi😀there 👩‍👩‍👧 ❤️ ok", ["hi", "there", "ok"]),
-        (
-            "zero\u200bwidth soft\u00adhyphen bom\ufeffmark",
-            ["zero", "width", "soft", "hyphen", "bom", "mark"],
-        ),
-        ("cafe\u0301 na\u0308ive \u0301", ["cafe\u0301", "na\u0308ive"]),
-        ("\u0634\u0644\u0645\u060c \u202e\u0639\u0645\u202c", ["\u0634\u0644\u0645", "\u0639\u0645"]),
-        ("שָׁלוֹם", ["שָׁלוֹם"]),
-        ("東京へ行く。한국어!", ["東京へ行く", "한국어"]),
-        ("हिन्दी", ["हिन्दी"]),
-        ("a\x00b\x1fc", ["a", "b", "c"]),
-    ],
-)
-def test_words_of_a_text(text: str, words: list[str]) -> None:
-    assert tokenize(text) == words
-
-
-def is_word_character(character: str) -> bool:
-    category = unicodedata.category(character)
-    return category[0] in "LMN" or category == "Cn"  # regex knows letters newer than this Python
-
-
-APOSTROPHES = "'\u2019\u02bc\uff07"
-LIKELY = st.text(
-    st.sampled_from("nt sdlmrevoS'\u2019_-.@é\u0301😀\u200d\u200b1東") | st.characters(), max_size=30
-)
-
-
-@given(LIKELY)
-@example("n't's'd")
-@example("\u02bc\u0301a")
-def test_words_hold_nothing_but_letters_digits_marks_and_apostrophes(text: str) -> None:
-    """Rejects a tokenizer that lets punctuation, spaces or control characters of the text through."""
-    words = tokenize(text)
-    for word in words:
-        assert word
-        assert all(is_word_character(c) or c == "'" for c in word)
-        assert not word.endswith("'")
-        assert not word.startswith("'") or word.lower().replace("\u017f", "s") in {
-            "'s",
-            "'m",
-            "'d",
-            "'ll",
-            "'re",
-            "'ve",
-        }
-    # Nothing is lost, repeated or put in another order: letters and digits all come out once.
-    kept = [c for c in "".join(words) if unicodedata.category(c)[0] in "LN"]
-    expected = [c for c in text if unicodedata.category(c)[0] in "LN" and c not in APOSTROPHES]
-    assert kept == expected
-
-
-@given(LIKELY)
-def test_the_fast_pattern_finds_the_same_words(text: str) -> None:
-    for apostrophe in APOSTROPHES:
-        text = text.replace(apostrophe, "")
-    assert tokens._PLAIN_WORD.findall(text) == tokens._WORD.findall(text) == tokenize(text)
-
-
-@pytest.mark.parametrize(
-    ("word", "kept", "lower"),
-    [
-        ("Cafe\u0301", "Caf\u00e9", "caf\u00e9"),
-        ("\u212b", "\u00c5", "\u00e5"),  # the Angstrom sign is the letter in NFC
-        ("STRASSE", "STRASSE", "strasse"),
-        ("H\u0331", "H\u0331", "\u1e96"),  # only the small letter has a composed form
-        ("\u0130", "\u0130", "i\u0307"),  # lower case of the dotted I is two characters
-        ("ﬁ", "ﬁ", "ﬁ"),  # no compatibility folding: words that look alike may be different words
-        ("東京", "東京", "東京"),
-    ],
-)
-def test_match_form(word: str, kept: str, lower: str) -> None:
-    assert match_form(word, lower=False) == kept
-    assert match_form(word, lower=True) == lower
-
-
-@given(st.text(max_size=8), st.booleans())
-def test_match_form_is_settled(word: str, lower: bool) -> None:
-    """A form is its own form: rejects lower case that leaves decomposed letters behind."""
-    form = match_form(word, lower=lower)
-    assert unicodedata.is_normalized("NFC", form)
-    assert match_form(form, lower=lower) == form
-
-
-def test_the_stop_words_are_the_179_of_nltk_as_words() -> None:
-    assert len(STOPWORDS_EN_PLUS) == 179
-    words = stop_words()
-    assert {"the", "of", "you", "do", "n't", "'s", "'ve", "ain", "wouldn"} <= words
-    assert not {"don't", "paris", "", "'"} & words
-    # Every form in which a text holds a stop word is one.
-    assert all(word in words for stop in STOPWORDS_EN_PLUS for word in tokenize(f"x {stop} x")[1:-1])
-
-
-# Policies
-
-
-@pytest.mark.parametrize("oov", [*Oov, "mask", "keep-unprotected"])
+@pytest.mark.parametrize("oov", ["mask", "drop", "random", "fail", "keep-unprotected"])
 @pytest.mark.parametrize("protect", ["all", "content", "slots:entities", "slots:a:b"])
 def test_policies_say_what_is_not_covered(oov: str, protect: str) -> None:
-    described = " ".join(TextPolicy(oov=oov, protect=protect).describe())
+    policy = TextPolicy(oov=oov, protect=protect)
+    assert (str(policy.oov), str(policy.protect)) == (oov, protect)
+    described = " ".join(policy.describe())
     assert ("WITHOUT ANY PROTECTION" in described) == (oov == "keep-unprotected")
     assert ("Stop words are released as they are" in described) == (protect == "content")
     assert ("Only words inside the slots" in described) == protect.startswith("slots")
@@ -144,95 +40,113 @@ def test_policies_say_what_is_not_covered(oov: str, protect: str) -> None:
     ("protect", "column"), [("all", None), ("content", None), ("slots:x", "x"), ("slots:a:b", "a:b")]
 )
 def test_the_column_of_the_slots(protect: str, column: str | None) -> None:
-    assert TextPolicy(protect=protect).slots_column == column
+    assert TextPolicy(protect=protect).protect.slots_column == column
 
 
-@pytest.mark.parametrize("oov", ["", "MASK", "keep", "unprotected", None, 1])
-def test_unknown_oov_policies_are_refused(oov: str) -> None:
+@pytest.mark.parametrize("oov", ["", "MASK", "keep", "unprotected", "mask:", "mask:x", None, 1, AllWords()])
+def test_unknown_oov_policies_are_refused(oov: Any) -> None:
     with pytest.raises(ConfigError, match=r"--oov.*mask, drop, random, fail, keep-unprotected.*Got"):
         TextPolicy(oov=oov)
 
 
-@pytest.mark.parametrize("protect", ["", "none", "slots", "slots:", "ALL", "slot:x", " all"])
-def test_unknown_protect_policies_are_refused(protect: str) -> None:
+@pytest.mark.parametrize("protect", ["", "none", "slots", "slots:", "ALL", "all:", "slot:x", " all", None])
+def test_unknown_protect_policies_are_refused(protect: Any) -> None:
     with pytest.raises(ConfigError, match=r"--protect.*all, content, slots:COLUMN.*Got"):
         TextPolicy(protect=protect)
 
 
-# Slots
+def test_policies_are_values() -> None:
+    """Rejects equality by identity, under which each plan would be another one, and by fields alone."""
+    policy = TextPolicy(oov="drop", protect="slots:a")
+    assert policy == TextPolicy(oov=Drop(), protect=Slots("a")) == pickle.loads(pickle.dumps(policy))
+    assert hash(policy) == hash(TextPolicy(oov=Drop(), protect=Slots("a")))
+    others = [
+        TextPolicy(protect="slots:a"),
+        TextPolicy(oov="drop", protect="slots:b"),
+        TextPolicy(oov="drop"),
+    ]
+    assert len({policy, *others}) == 4
 
 
-@pytest.mark.parametrize(
-    ("slots", "values"),
-    [
-        (["Paris", "two days"], ["Paris", "two days"]),
-        ([{"text": "Paris", "kind": "city"}], ["Paris"]),
-        ([{"text": "Paris"}, "Rome"], ["Paris", "Rome"]),
-        ('["Paris"]', ["Paris"]),
-        ('[{"text": "Paris", "start": 3}]', ["Paris"]),
-        ([], []),
-        ("[]", []),
-        (None, None),
-        ("", None),
-        ("Paris", None),
-        ('"Paris"', None),
-        ('{"text": "Paris"}', None),
-        ({"text": "Paris"}, None),
-        ("[1]", None),
-        ([None], None),
-        (["Paris", None], None),
-        ([{"value": "Paris"}], None),
-        ([{"text": None}], None),
-        ([["Paris"]], None),
-        (b"Paris", None),
-        (7, None),
-    ],
-)
-def test_slots_are_read_or_not_understood(slots: object, values: list[str] | None) -> None:
-    assert slot_values(slots) == values
+# New policies
 
 
-WORDS = ["fly", "me", "To", "New", "York", None, "new", "york", "Paris", "new"]
+@pytest.fixture
+def new_policies(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Make policies known to this test alone."""
+    for kind in (OovPolicy, Protection):
+        monkeypatch.setattr(kind, "policies", dict(kind.policies))
+
+    @dataclass(frozen=True)
+    class First(OovPolicy):
+        """One of the first words, or nothing, by a coin for each token."""
+
+        name = "first"
+        scope = "Words outside the vocabulary become one of the first {count} words, or nothing."
+
+        count: str
+
+        def release(self, unknown: UnknownTokens) -> NDArray[np.int64]:
+            word, coin = unknown.uniforms(2).T
+            return np.where(coin < 0.5, (word * int(self.count)).astype(np.int64), LEFT_OUT)
+
+    class Capitals(Protection):
+        """Tokens with a capital."""
+
+        name = "capitals"
+        note = "small words pass"
+        scope = "Words without a capital are released as they are."
+
+        def protected(self, tokens: Tokens, slots: pa.Array | None) -> NDArray[np.bool_]:
+            return tokens.flag(lambda token: token != token.lower())
+
+    assert First and Capitals
+    yield
 
 
-@pytest.mark.parametrize(
-    ("slots", "protected"),
-    [
-        (["Paris"], [8]),
-        (["new york"], [3, 4, 6, 7]),
-        (["new"], [3, 6, 9]),
-        ([{"text": "NEW YORK"}, {"text": "paris"}], [3, 4, 6, 7, 8]),
-        (json.dumps([{"text": "new york"}]), [3, 4, 6, 7]),
-        (["York new"], "all"),  # a null lies between
-        (["york paris new"], [7, 8, 9]),
-        ([], []),
-    ],
-)
-def test_every_occurrence_of_a_slot_is_protected(slots: object, protected: list[int] | str) -> None:
-    expected = [protected == "all" or row in protected for row in range(len(WORDS))]
-    assert protected_by_slots(WORDS, slots) == expected
-
-
-@pytest.mark.parametrize(
-    "slots", [None, "no JSON", "[1]", [None], ["London"], ["Paris", "Londo"], ["Pari"], ["paris new york"], 5]
-)
-def test_in_doubt_the_whole_row_is_protected(slots: object) -> None:
-    """Rejects the tempting default, that a slot which is not found protects nothing."""
-    assert protected_by_slots(WORDS, slots) == [True] * len(WORDS)
-
-
-@pytest.mark.parametrize(
-    "read",
-    [
-        pytest.param(
-            lambda: protected_by_slots(["😀", "hi"], ["😀"]),
-            id="token without letters",
-        ),
-        pytest.param(
-            lambda: protected_by_slots(["a", "b"], "[" * 200_000),
-            id="deep JSON",
-        ),
-    ],
-)
-def test_slots_that_words_cannot_match_protect_the_whole_row(read: Callable[[], list[bool]]) -> None:
-    assert read() == [True, True]
+@pytest.mark.usefixtures("new_policies")
+def test_a_new_policy_is_one_class(small: Embedding) -> None:
+    """From option to report; rejects a branch on the policies that there are today."""
+    given = {
+        "input": "in",
+        "output": "out",
+        "embedding": small.path,
+        "mechanism": "laplace",
+        "epsilon": 4.0,
+        "text": ["text"],
+        "oov": "first:3",
+        "protect": "capitals",
+    }
+    options = PrivatizeOptions.of(given)
+    privatizer = Privatizer(embedding=small, mechanism=Laplace(epsilon=4.0), policy=options.policy)
+    texts = pa.array(["W1 " + "Zyx " * 400 + "zyx w2"])
+    done = privatizer.sanitize(texts, pa.array([1]), column="text")
+    (first, *middle, zyx, w2) = done.values.to_pylist()[0].split()
+    assert first in worlds.words(200) and (zyx, w2) == ("zyx", "w2")
+    assert {*middle} == {"w0", "w1", "w2"} and 130 < len(middle) < 270
+    counts = {name: int(getattr(done.counts, name).sum()) for name in TokenCounts.names()}
+    assert (counts["tokens"], counts["out_of_vocabulary"], counts["unprotected"]) == (403, 400, 2)
+    report = Report(
+        options=options.to_json(),
+        guarantee=options.mechanism.guarantee(small),
+        policy=options.policy,
+        embedding=small,
+        release_words=200,
+        row_id="",
+        kept=(),
+        rows=1,
+        columns={"text": TokenCounts(**counts)},
+    )
+    said = report.describe()
+    assert "Words without a capital are released as they are." in said
+    assert "Words outside the vocabulary become one of the first 3 words, or nothing." in said
+    assert "400 out of vocabulary (first:3)" in said
+    assert '"policy": "first:3"' in report.to_json() and f'"dropped": {400 - len(middle)}' in report.to_json()
+    # Nothing else of the release has changed.
+    masked = replace(report, policy=TextPolicy())
+    assert PLACEHOLDER in masked.describe() and "(mask)" in masked.describe()
+    with pytest.raises(ConfigError, match=r"fail, keep-unprotected or first:COUNT\. Got: 'x'"):
+        PrivatizeOptions.of({**given, "oov": "x"})
+    with pytest.raises(ConfigError, match=r"all, content, slots:COLUMN, capitals\. Got: 'x'"):
+        TextPolicy(protect="x")
+    assert Protection.choices().endswith(", slots:COLUMN (all else passes) or capitals (small words pass)")

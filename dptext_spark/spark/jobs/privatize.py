@@ -8,8 +8,8 @@ from typing import Final
 from dptext_spark.calibration import record
 from dptext_spark.calibration.record import Excerpt
 from dptext_spark.options import PrivatizeOptions
-from dptext_spark.privatizer import COUNTERS
-from dptext_spark.report.release import ColumnCounts, Report
+from dptext_spark.privatizer import TokenCounts
+from dptext_spark.report.release import Report
 from dptext_spark.spark.distribution import BundleFiles
 from dptext_spark.spark.failures import FAILED, plain_errors
 from dptext_spark.spark.frames import Plan
@@ -38,7 +38,7 @@ def run(options: PrivatizeOptions) -> Report:
         tokens=options.tokens,
         keep=options.keep,
         id=options.id,
-        slots=release.policy.slots_column,
+        slots=release.policy.protect.slots_column,
     )
     job = (Job if options.incremental is None else GrowingJob).open("dptext privatize", options, columns)
     report = Report(
@@ -68,12 +68,12 @@ def run(options: PrivatizeOptions) -> Report:
             search=release.search,
         )
         found = job.sanitize(columns, plan)
-    counts = column_counts(columns.sanitized, COUNTERS, found)
+    counts = column_counts(columns.sanitized, TokenCounts.names(), found)
     report = replace(
         report,
         rows=found["rows"],
         added_rows=found.get("added_rows"),
-        columns={name: ColumnCounts(**c) for name, c in counts.items()},
+        columns={name: TokenCounts(**c) for name, c in counts.items()},
     )
     job.write_beside("report", options.report_path, report.to_json())
     return report

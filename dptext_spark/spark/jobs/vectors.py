@@ -25,8 +25,8 @@ from dptext_spark.spark.table.fields import quoted
 from dptext_spark.spark.table.run import Job, column_counts
 from dptext_spark.vectors.projected_vectors import VectorNoise
 from dptext_spark.vectors.release import (
-    VECTOR_COUNTERS,
     ReleasedVectors,
+    VectorCounts,
     VectorPrivatizer,
     nothing_released,
 )
@@ -57,7 +57,7 @@ class VectorPlan:
     """The :class:`dptext_spark.spark.frames.WorkPlan` of vectors, by column."""
 
     columns: tuple[tuple[str, ColumnPlan], ...]  # those that hold vectors
-    counters = VECTOR_COUNTERS
+    counters = VectorCounts.names()
 
     def open(self) -> VectorWork:
         """Get ready in this process, once per process."""
@@ -125,8 +125,8 @@ def run(options: VectorsOptions) -> VectorReport:
         plan = _plan(job, key, report)
         types = {name: ArrayType(FloatType()) for name in options.text}
         found = job.sanitize(columns, plan, types)
-    counts = column_counts(columns.sanitized, VECTOR_COUNTERS, found)
-    counted = {name: replace(column, counts=counts[name]) for name, column in report.columns.items()}
+    counts = column_counts(columns.sanitized, VectorCounts.names(), found)
+    counted = {n: replace(column, counts=VectorCounts(**counts[n])) for n, column in report.columns.items()}
     report = replace(report, rows=found["rows"], columns=counted)
     job.write_beside("projection", options.projection_path, report.projections())
     job.write_beside("report", options.report_path, report.to_json())

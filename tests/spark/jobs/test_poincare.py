@@ -23,7 +23,7 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import InputError
 from dptext_spark.poincare import training
 from dptext_spark.spark.pairs import filter_pairs, read_pairs
-from dptext_spark.text.tokens import stop_words
+from dptext_spark.text.stop_words import stop_words
 from tests.helpers.tables import hashes
 
 ROOT = Path(__file__).parents[3]

@@ -1,4 +1,4 @@
-"""Arrow columns as words and back: every layout that Arrow has for the same rows gives the same words."""
+"""Arrow columns as tokens and back: every layout that Arrow has for the same rows gives the same tokens."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from dptext_spark.errors import InputError
-from dptext_spark.text import words as columns
-from dptext_spark.text.words import Words, column_kind, id_bytes, slices
+from dptext_spark.text import token_columns
+from dptext_spark.text.token_columns import AS_IT_IS, LEFT_OUT, Tokens, column_kind, id_bytes, slices
 
 TEXTS = ["to be or", None, "", "not to be", "...", "\u00e9t\u00e9 to"]
 TOKENS = [["to", "be", "or"], None, [], ["not", None, "to", ""], ["a b"], ["\u00e9t\u00e9"]]
@@ -46,38 +46,37 @@ TOKEN_COLUMNS = [
 ]
 
 
-def decoded(words: Words) -> list[list[str | None]]:
-    return [list(row) for row in words.row_words()]
+def decoded(tokens: Tokens) -> list[list[str | None]]:
+    return [list(row) for row in tokens.row_tokens()]
 
 
 @pytest.mark.parametrize("column", TEXT_COLUMNS)
-def test_texts_become_words(column: pa.Array) -> None:
-    words = Words.of(column)
+def test_texts_become_tokens(column: pa.Array) -> None:
+    tokens = Tokens.of(column)
     expected = [["to", "be", "or"], [], [], ["not", "to", "be"], [], ["\u00e9t\u00e9", "to"]]
-    assert decoded(words) == expected
-    assert (words.kind, len(words)) == ("text", 8)
-    assert words.null_rows.tolist() == [False, True, False, False, False, False]
-    assert words.rows.tolist() == [0, 0, 0, 3, 3, 3, 5, 5]
+    assert decoded(tokens) == expected
+    assert (tokens.kind, len(tokens)) == ("text", 8)
+    assert tokens.null_rows.tolist() == [False, True, False, False, False, False]
+    assert tokens.rows.tolist() == [0, 0, 0, 3, 3, 3, 5, 5]
 
 
 @pytest.mark.parametrize("column", TOKEN_COLUMNS)
-def test_token_lists_become_words(column: pa.Array) -> None:
-    words = Words.of(column)
-    assert decoded(words) == [row or [] for row in TOKENS]
-    assert (words.kind, len(words)) == ("tokens", 9)
-    assert words.flag(lambda word: word == "to").tolist() == [1, 0, 0, 0, 0, 1, 0, 0, 0]
-    assert words.count(words.codes < 0).tolist() == [0, 0, 0, 1, 0, 0]
+def test_token_lists_become_tokens(column: pa.Array) -> None:
+    tokens = Tokens.of(column)
+    assert decoded(tokens) == [row or [] for row in TOKENS]
+    assert (tokens.kind, len(tokens)) == ("tokens", 9)
+    assert tokens.flag(lambda token: token == "to").tolist() == [1, 0, 0, 0, 0, 1, 0, 0, 0]
+    assert tokens.count(tokens.codes < 0).tolist() == [0, 0, 0, 1, 0, 0]
 
 
 @pytest.mark.parametrize("column", [*TEXT_COLUMNS, *TOKEN_COLUMNS])
 def test_assembling_keeps_type_nulls_and_rows(column: pa.Array) -> None:
-    words = Words.of(column)
-    everything = np.ones(len(words), dtype=np.bool_)
-    released = np.where(words.flag(lambda word: word == "to"), 2, -1)
-    masked = words.assemble(released, VOCABULARY, raw=~everything, drop=~everything)
+    tokens = Tokens.of(column)
+    released = np.where(tokens.flag(lambda token: token == "to"), 2, -1)
+    masked = tokens.assemble(released, VOCABULARY)
     masked.validate(full=True)
     assert masked.type == column.type
-    if words.kind == "text":
+    if tokens.kind == "text":
         mask = "[MASK]"
         expected = [f"two {mask} {mask}", None, "", f"{mask} two {mask}", "", f"{mask} two"]
         assert masked.to_pylist() == expected
@@ -88,11 +87,11 @@ def test_assembling_keeps_type_nulls_and_rows(column: pa.Array) -> None:
             [],
             ["[MASK]", "[MASK]", "two", "[MASK]"],
         ]
-    nothing = words.assemble(released, VOCABULARY, raw=~everything, drop=everything)
-    empty = "" if words.kind == "text" else []
+    nothing = tokens.assemble(np.full(len(tokens), LEFT_OUT), VOCABULARY)
+    empty = "" if tokens.kind == "text" else []
     assert nothing.to_pylist() == [empty, None, *[empty] * 4]
-    raw = words.assemble(released, VOCABULARY, raw=everything, drop=~everything)
-    if words.kind == "tokens":
+    raw = tokens.assemble(np.full(len(tokens), AS_IT_IS), VOCABULARY)
+    if tokens.kind == "tokens":
         assert raw.to_pylist() == TOKENS
 
 
@@ -100,13 +99,14 @@ def test_assembling_keeps_type_nulls_and_rows(column: pa.Array) -> None:
 def test_the_content_of_a_row_does_not_depend_on_the_layout(columns_alike: list[pa.Array]) -> None:
     """Rejects content read at the wrong offset: another row's content would then key this row's noise."""
     contents = [
-        [tuple(map(bytes, Words.of(column).row_content(row))) for row in range(6)] for column in columns_alike
+        [tuple(map(bytes, Tokens.of(column).row_content(row))) for row in range(6)]
+        for column in columns_alike
     ]
     assert all(content == contents[0] for content in contents)
     # Null and empty rows of tokens hold nothing to perturb and may agree; all others differ.
     assert len(set(contents[0])) >= 5
     for row in range(6):
-        assert [tuple(map(bytes, Words.of(columns_alike[0][row : row + 1]).row_content(0)))] == [
+        assert [tuple(map(bytes, Tokens.of(columns_alike[0][row : row + 1]).row_content(0)))] == [
             contents[0][row]
         ]
 
@@ -123,7 +123,7 @@ def test_the_content_of_a_row_does_not_depend_on_the_layout(columns_alike: list[
 )
 def test_different_token_lists_have_different_content(one: list[str | None], other: list[str | None]) -> None:
     content = [
-        tuple(map(bytes, Words.of(pa.array([row], pa.list_(pa.string()))).row_content(0)))
+        tuple(map(bytes, Tokens.of(pa.array([row], pa.list_(pa.string()))).row_content(0)))
         for row in (one, other)
     ]
     assert content[0] != content[1]
@@ -132,10 +132,9 @@ def test_different_token_lists_have_different_content(one: list[str | None], oth
 @pytest.mark.parametrize("kind", [*STRINGS, *LISTS])
 def test_empty_columns(kind: pa.DataType) -> None:
     column = pa.array([], kind)
-    words = Words.of(column)
-    none = np.zeros(0, dtype=np.bool_)
-    assert len(words) == 0 and list(slices(column)) == []
-    assert words.assemble(np.zeros(0, np.int64), VOCABULARY, raw=none, drop=none).equals(column)
+    tokens = Tokens.of(column)
+    assert len(tokens) == 0 and list(slices(column)) == []
+    assert tokens.assemble(np.zeros(0, np.int64), VOCABULARY).equals(column)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +147,7 @@ def test_empty_columns(kind: pa.DataType) -> None:
 )
 @pytest.mark.parametrize("limit", [1, 5, 12, 1000])
 def test_slices_cover_each_row_once(column: pa.Array, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns, "SLICE_BYTES", limit)
+    monkeypatch.setattr(token_columns, "SLICE_BYTES", limit)
     for array in (column, sliced(column)):
         parts = list(slices(array))
         assert [row for part in parts for row in range(*part.indices(len(array)))] == list(range(len(array)))

@@ -1,4 +1,4 @@
-"""Arrow columns as arrays of words, and back."""
+"""Arrow columns as arrays of tokens, and back."""
 
 from __future__ import annotations
 
@@ -13,8 +13,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dptext_spark.errors import InputError
-from dptext_spark.text.policies import PLACEHOLDER
 from dptext_spark.text.tokens import tokenize
+
+PLACEHOLDER: Final = "[MASK]"
+
+# What is released in place of a token, where it is no word: the placeholder, the token itself, nothing.
+MASKED: Final = -1
+AS_IT_IS: Final = -2
+LEFT_OUT: Final = -3
 
 # Bytes of text held as Python strings at once; a longer row is a slice of its own.
 SLICE_BYTES: Final = 1 << 20
@@ -89,13 +95,13 @@ def list_offsets(lists: pa.ListArray) -> NDArray[np.int64]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Words:
-    """The words of some rows of a column, flattened and dictionary-encoded.
+class Tokens:
+    """The tokens of some rows of a column, flattened and dictionary-encoded.
 
     Attributes:
-        distinct: The distinct words, as they stand in the rows.
-        codes: int64 (words,), index into ``distinct``; -1 for a null element.
-        offsets: int64 (rows + 1,), where each row's words start.
+        distinct: The distinct tokens, as they stand in the rows.
+        codes: int64 (tokens,), index into ``distinct``; -1 for a null element.
+        offsets: int64 (rows + 1,), where each row's tokens start.
         null_rows: bool (rows,).
         data_type: The column's Arrow type.
         content: The column's strings, from which the rows' bytes are read.
@@ -111,7 +117,7 @@ class Words:
     content_offsets: NDArray[np.int64]
 
     @classmethod
-    def of(cls, values: pa.Array) -> Words:
+    def of(cls, values: pa.Array) -> Tokens:
         """Read a column of texts or token lists."""
         is_text = column_kind(values.type, "") == "text"
         lists = _tokenized(values) if is_text else values
@@ -137,22 +143,22 @@ class Words:
 
     @cached_property
     def rows(self) -> NDArray[np.int64]:
-        """int64 (words,), the row of each word."""
+        """int64 (tokens,), the row of each token."""
         return np.repeat(np.arange(len(self.null_rows)), np.diff(self.offsets))
 
     def flag(self, test: Callable[[str], bool]) -> NDArray[np.bool_]:
-        """bool (words,): apply a test once per distinct word; null elements give False."""
+        """bool (tokens,): apply a test once per distinct token; null elements give False."""
         flags = np.array([*map(test, self.distinct.to_pylist()), False], dtype=np.bool_)
         return flags[self.codes]  # code -1, a null element, picks the last entry
 
     def count(self, flags: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """int64 (rows,): how many words of each row are flagged."""
+        """int64 (rows,): how many tokens of each row are flagged."""
         return np.bincount(self.rows[flags], minlength=len(self.null_rows))
 
-    def row_words(self) -> Iterator[list[str | None]]:
-        """Give each row's words as Python strings, for policies that look at a row whole."""
-        words = self.distinct.take(pa.array(self.codes, mask=self.codes < 0)).to_pylist()
-        return (words[a:b] for a, b in zip(self.offsets[:-1], self.offsets[1:], strict=True))
+    def row_tokens(self) -> Iterator[list[str | None]]:
+        """Give each row's tokens as Python strings, for policies that look at a row whole."""
+        tokens = self.distinct.take(pa.array(self.codes, mask=self.codes < 0)).to_pylist()
+        return (tokens[a:b] for a, b in zip(self.offsets[:-1], self.offsets[1:], strict=True))
 
     @cached_property
     def _bytes(self) -> tuple[NDArray[np.int64], NDArray[np.int64], memoryview]:
@@ -169,32 +175,25 @@ class Words:
         start, stop = self.content_offsets[row], self.content_offsets[row + 1]
         return lengths[start:stop].astype("<i8").tobytes(), data[bounds[start] : bounds[stop]]
 
-    def assemble(
-        self,
-        released: NDArray[np.int64],
-        vocabulary: pa.StringArray,
-        *,
-        raw: NDArray[np.bool_],
-        drop: NDArray[np.bool_],
-    ) -> pa.Array:
+    def assemble(self, released: NDArray[np.int64], words: pa.StringArray) -> pa.Array:
         """Build the sanitized column, of the input's type.
 
         Args:
-            released: int64 (words,), rows of ``vocabulary``; -1 puts the placeholder.
-            vocabulary: The words that may be released.
-            raw: bool (words,), words that pass as they are.
-            drop: bool (words,), words that are left out.
+            released: int64 (tokens,), what stands in each token's place: the id of one of ``words``, or
+                ``MASKED``, ``AS_IT_IS`` or ``LEFT_OUT``.
+            words: The vocabulary.
         """
         used = np.unique(released[released >= 0])
         pool = pa.concat_arrays(
-            [vocabulary.take(pa.array(used)), pa.array([PLACEHOLDER], pa.string()), self.distinct]
+            [words.take(pa.array(used)), pa.array([PLACEHOLDER], pa.string()), self.distinct]
         )
+        raw, kept = released == AS_IT_IS, released != LEFT_OUT
         index = np.where(released >= 0, np.searchsorted(used, released), len(used))
         index[raw] = len(used) + 1 + self.codes[raw]
-        words = pool.take(pa.array(index[~drop], mask=(raw & (self.codes < 0))[~drop]))
-        offsets = np.concatenate([[0], np.cumsum(~drop)])[self.offsets]
+        tokens = pool.take(pa.array(index[kept], mask=(raw & (self.codes < 0))[kept]))
+        offsets = np.concatenate([[0], np.cumsum(kept)])[self.offsets]
         lists = pa.LargeListArray.from_arrays(
-            pa.array(offsets), words.cast(pa.large_string()), mask=pa.array(self.null_rows)
+            pa.array(offsets), tokens.cast(pa.large_string()), mask=pa.array(self.null_rows)
         )
         if self.kind == "text":
             lists = pc.binary_join(lists, pa.scalar(" ", pa.large_string()))
@@ -202,5 +201,5 @@ class Words:
 
 
 def _tokenized(texts: pa.Array) -> pa.ListArray:
-    words = [None if text is None else tokenize(text) for text in texts.to_pylist()]
-    return pa.array(words, type=pa.list_(pa.string()))
+    tokens = [None if text is None else tokenize(text) for text in texts.to_pylist()]
+    return pa.array(tokens, type=pa.list_(pa.string()))

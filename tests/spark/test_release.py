@@ -31,7 +31,7 @@ def test_a_release_binds_key_bundle_and_policy(line: Embedding, tmp_path: Path) 
     given = {**GOOD, "embedding": line.path, "key-file": key_file, "release-words": 3, "protect": "slots:s"}
     release = Release(PrivatizeOptions.of(given))
     assert release.embedding.fingerprint == line.fingerprint
-    assert (release.release_words, release.policy.slots_column) == (3, "s")
+    assert (release.search.release_words, release.policy.protect.slots_column) == (3, "s")
     assert release.guarantee.epsilon == 5.0
     again, other = (Release(PrivatizeOptions.of({**given, "salt": salt})) for salt in ("", "other"))
     assert again.noise == release.noise != other.noise

@@ -1,0 +1,56 @@
+"""Slots, the spans of a row's text that its table names: how they are read, and where they are found."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+
+from dptext_spark.text.tokens import match_form, tokenize
+
+
+def slot_values(slots: object) -> list[str] | None:
+    """Read a row's slots: strings, structs with a ``text`` field, or either of these as JSON.
+
+    Returns:
+        The slots' texts; None when they are absent or not understood.
+    """
+    if isinstance(slots, str):
+        try:
+            slots = json.loads(slots)
+        except (ValueError, RecursionError):
+            return None
+    if not isinstance(slots, Iterable) or isinstance(slots, str | bytes | dict):
+        return None
+    values = [slot.get("text") if isinstance(slot, dict) else slot for slot in slots]
+    texts = [value for value in values if isinstance(value, str)]
+    return texts if len(texts) == len(values) else None
+
+
+def protected_by_slots(tokens: Sequence[str | None], slots: object) -> list[bool]:
+    """Mark the tokens that lie inside a slot.
+
+    Every occurrence of a slot's tokens is protected. A row whose slots are null, malformed or not
+    found in its tokens is protected whole: in doubt nothing passes.
+
+    Args:
+        tokens: The row's tokens.
+        slots: The row's slots, as :func:`slot_values` reads them.
+    """
+    forms = [None if token is None else match_form(token, lower=True) for token in tokens]
+    values = slot_values(slots)
+    if values is None:
+        return [True] * len(forms)
+    protected = [False] * len(forms)
+    for value in values:
+        wanted = [match_form(token, lower=True) for token in tokenize(value)]
+        starts = _occurrences(forms, wanted) if wanted else []
+        if value.strip() and not starts:
+            return [True] * len(forms)
+        for start in starts:
+            protected[start : start + len(wanted)] = [True] * len(wanted)
+    return protected
+
+
+def _occurrences(forms: Sequence[str | None], wanted: Sequence[str]) -> list[int]:
+    size = len(wanted)
+    return [i for i in range(len(forms) - size + 1) if list(forms[i : i + size]) == list(wanted)]

@@ -1,0 +1,114 @@
+"""Tokens of a text, and the form in which they are looked up."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from dptext_spark.text import tokens
+from dptext_spark.text.tokens import match_form, tokenize
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", []),
+        (" \t\r\n\u00a0\u3000\u2028", []),
+        ("plain words here", ["plain", "words", "here"]),
+        ("don't Can't WON'T", ["do", "n't", "Ca", "n't", "WO", "N'T"]),
+        (
+            "it's I'm we'd they'll you're I've",
+            ["it", "'s", "I", "'m", "we", "'d", "they", "'ll", "you", "'re", "I", "'ve"],
+        ),
+        ("it\u2019s don\u02bct o\uff07clock", ["it", "'s", "do", "n't", "o'clock"]),
+        ("rock'n'roll O'Neill's 'quoted' dogs'", ["rock'n'roll", "O'Neill", "'s", "quoted", "dogs"]),
+        ("'s 'tis n't", ["s", "tis", "n't"]),
+        ("''' ' a''b", ["a", "b"]),
+        ("bob@example.com, 4111-1111-1111-1111", ["bob", "example", "com", "4111", "1111", "1111", "1111"]),
+        ("snake_case __init__ a_b", ["snake", "case", "init", "a", "b"]),
+        ("3.14 1,000 5th ½ Ⅷ", ["3", "14", "1", "000", "5th", "½", "Ⅷ"]),
+        ("hi😀there 👩‍👩‍👧 ❤️ ok", ["hi", "there", "ok"]),
+        (
+            "zero\u200bwidth soft\u00adhyphen bom\ufeffmark",
+            ["zero", "width", "soft", "hyphen", "bom", "mark"],
+        ),
+        ("cafe\u0301 na\u0308ive \u0301", ["cafe\u0301", "na\u0308ive"]),
+        ("\u0634\u0644\u0645\u060c \u202e\u0639\u0645\u202c", ["\u0634\u0644\u0645", "\u0639\u0645"]),
+        ("שָׁלוֹם", ["שָׁלוֹם"]),
+        ("東京へ行く。한국어!", ["東京へ行く", "한국어"]),
+        ("हिन्दी", ["हिन्दी"]),
+        ("a\x00b\x1fc", ["a", "b", "c"]),
+    ],
+)
+def test_tokens_of_a_text(text: str, expected: list[str]) -> None:
+    assert tokenize(text) == expected
+
+
+def is_word_character(character: str) -> bool:
+    category = unicodedata.category(character)
+    return category[0] in "LMN" or category == "Cn"  # regex knows letters newer than this Python
+
+
+APOSTROPHES = "'\u2019\u02bc\uff07"
+LIKELY = st.text(
+    st.sampled_from("nt sdlmrevoS'\u2019_-.@é\u0301😀\u200d\u200b1東") | st.characters(), max_size=30
+)
+
+
+@given(LIKELY)
+@example("n't's'd")
+@example("\u02bc\u0301a")
+def test_tokens_hold_nothing_but_letters_digits_marks_and_apostrophes(text: str) -> None:
+    """Rejects a tokenizer that lets punctuation, spaces or control characters of the text through."""
+    found = tokenize(text)
+    for token in found:
+        assert token
+        assert all(is_word_character(c) or c == "'" for c in token)
+        assert not token.endswith("'")
+        assert not token.startswith("'") or token.lower().replace("\u017f", "s") in {
+            "'s",
+            "'m",
+            "'d",
+            "'ll",
+            "'re",
+            "'ve",
+        }
+    # Nothing is lost, repeated or put in another order: letters and digits all come out once.
+    kept = [c for c in "".join(found) if unicodedata.category(c)[0] in "LN"]
+    expected = [c for c in text if unicodedata.category(c)[0] in "LN" and c not in APOSTROPHES]
+    assert kept == expected
+
+
+@given(LIKELY)
+def test_the_fast_pattern_finds_the_same_tokens(text: str) -> None:
+    for apostrophe in APOSTROPHES:
+        text = text.replace(apostrophe, "")
+    assert tokens._PLAIN_TOKEN.findall(text) == tokens._TOKEN.findall(text) == tokenize(text)
+
+
+@pytest.mark.parametrize(
+    ("word", "kept", "lower"),
+    [
+        ("Cafe\u0301", "Caf\u00e9", "caf\u00e9"),
+        ("\u212b", "\u00c5", "\u00e5"),  # the Angstrom sign is the letter in NFC
+        ("STRASSE", "STRASSE", "strasse"),
+        ("H\u0331", "H\u0331", "\u1e96"),  # only the small letter has a composed form
+        ("\u0130", "\u0130", "i\u0307"),  # lower case of the dotted I is two characters
+        ("ﬁ", "ﬁ", "ﬁ"),  # no compatibility folding: words that look alike may be different words
+        ("東京", "東京", "東京"),
+    ],
+)
+def test_match_form(word: str, kept: str, lower: str) -> None:
+    assert match_form(word, lower=False) == kept
+    assert match_form(word, lower=True) == lower
+
+
+@given(st.text(max_size=8), st.booleans())
+def test_match_form_is_settled(word: str, lower: bool) -> None:
+    """A form is its own form: rejects lower case that leaves decomposed letters behind."""
+    form = match_form(word, lower=lower)
+    assert unicodedata.is_normalized("NFC", form)
+    assert match_form(form, lower=lower) == form

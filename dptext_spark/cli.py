@@ -6,7 +6,7 @@ import difflib
 import inspect
 import sys
 import tomllib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import EnumType
 from importlib import import_module
 from pathlib import Path
@@ -73,7 +73,7 @@ def _spread(args: Sequence[str], several: Collection[str]) -> list[str]:
     option = None
     for part in parts:
         numbers = part.split(",")
-        if option is None or not all(map(_is_number, numbers)):
+        if option is None or any(_read(number, float) is number for number in numbers):
             option = part if part in several else None
             spread.append(part)
             continue
@@ -83,12 +83,12 @@ def _spread(args: Sequence[str], several: Collection[str]) -> list[str]:
     return spread
 
 
-def _is_number(text: str) -> bool:
+def _read(text: str, number: type[float] | None) -> Any:
+    """Turn an option's text into a number; other text stays text, for validation to refuse."""
     try:
-        float(text)
+        return text if number is None else number(text)
     except ValueError:
-        return False
-    return True
+        return text
 
 
 def _parameters(model: type[Options]) -> Iterator[click.Parameter]:
@@ -119,29 +119,19 @@ def _option(name: str, fields: Mapping[str, FieldInfo], owners: int) -> click.Op
     for mechanism, field in fields.items():
         texts.setdefault(_help(field), []).append(mechanism)
     common = len(texts) == 1 and len(fields) == owners
+    said = "; ".join(text if common else f"{', '.join(of)}: {text}" for text, of in texts.items())
+    names = [f"--{name}", name.replace("-", "_")]
+    if flag:
+        return click.Option(names, is_flag=True, default=None, help=said)
+    kinds = "|".join(dict.fromkeys(map(_metavar, fields.values())))
     return click.Option(
-        [f"--{name}", name.replace("-", "_")],
-        **({"is_flag": True, "default": None} if flag else {"multiple": several, "type": _reader(number)}),
-        metavar=None if flag else "|".join(dict.fromkeys(map(_metavar, fields.values()))),
-        help="; ".join(text if common else f"{', '.join(of)}: {text}" for text, of in texts.items()),
+        names, type=lambda text: _read(text, number), multiple=several, metavar=kinds, help=said
     )
 
 
 def _help(field: FieldInfo) -> str:
     shown = field.annotation is not bool and not field.is_required() and field.default not in (None, (), "")
     return f"{field.description}; default: {field.default}" if shown else str(field.description)
-
-
-def _reader(number: type[float] | None) -> Callable[[str], Any]:
-    """Give what turns an option's text into a number; other text stays text, for validation to refuse."""
-
-    def read(text: str) -> Any:
-        try:
-            return text if number is None else number(text)
-        except ValueError:
-            return text
-
-    return read
 
 
 def _metavar(field: FieldInfo) -> str:
@@ -181,9 +171,7 @@ def read_config(path: Path, allowed: Collection[str]) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"The configuration file {path} is not TOML", got=str(error)) from None
     if unknown := [key for key in values if key not in allowed]:
-        hints = [
-            f"{key} -> {near[0]}" for key in unknown if (near := difflib.get_close_matches(key, allowed))
-        ]
+        hints = [f"{k} -> {near[0]}" for k in unknown if (near := difflib.get_close_matches(k, allowed))]
         raise ConfigError(
             f"The configuration file {path} has unknown options",
             allowed=", ".join(sorted(allowed)),

@@ -23,6 +23,7 @@ from dptext_spark.text.policies import TextPolicy
 from dptext_spark.text.protection import AllWords, Protection, Slots
 from dptext_spark.text.token_columns import LEFT_OUT, PLACEHOLDER, Tokens
 from tests.helpers import worlds
+from tests.helpers.worlds import among
 
 
 @pytest.mark.parametrize("oov", ["mask", "drop", "random", "fail", "keep-unprotected"])
@@ -131,7 +132,7 @@ def test_a_new_policy_is_one_class(small: Embedding) -> None:
         guarantee=options.mechanism.guarantee(small),
         policy=options.policy,
         embedding=small,
-        release_words=200,
+        search=among(200),
         row_id="",
         kept=(),
         rows=1,

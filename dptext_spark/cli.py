@@ -35,6 +35,7 @@ from dptext_spark.options import (
     VectorsOptions,
     option_name,
 )
+from dptext_spark.report import drawing
 
 Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 
@@ -239,6 +240,7 @@ def audit_command(**values: Any) -> None:
 def calibrate_command(**values: Any) -> None:
     """Measure what a mechanism does to words at several epsilons, before anything is released."""
     options = calibrate_options(_given(values))
+    _warn_undrawn("report.html and plots", drawing.PAGE)
     from dptext_spark.spark import run_calibrate
 
     click.echo(run_calibrate(options).describe())
@@ -250,11 +252,22 @@ def calibrate_command(**values: Any) -> None:
 def poincare_command(**values: Any) -> None:
     """Train a Poincaré embedding of is-a pairs and make it a bundle."""
     options = poincare_options(_given(values))
+    _warn_undrawn("the picture", drawing.PICTURE)
     from dptext_spark.spark import run_poincare  # loads pyspark, which takes a while
 
     report = run_poincare(options)
     click.echo(report.describe())
     click.echo(f"\nBundle: {options.output}\nReport: {options.report_path}")
+
+
+def _warn_undrawn(what: str, module: str) -> None:
+    """Say before the work begins what will be missing at its end."""
+    if library := drawing.missing_library(module):
+        click.echo(
+            f"Warning: {what} will not be drawn, as {library} is not installed. "
+            "Run: pip install 'dptext-spark[report]'",
+            err=True,
+        )
 
 
 @main.command("demo", cls=_Command)

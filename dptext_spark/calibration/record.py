@@ -13,7 +13,11 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Mechanism
 
+# Names in the folder of a calibration.
 FILE: Final = "calibration.json"
+PAGE: Final = "report.html"
+PLOTS: Final = "plots"
+
 FORMAT_VERSION: Final = 1
 
 _MATCHED: Final = {"average": "mean", "worst case": "max"}

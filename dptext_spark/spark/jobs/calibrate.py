@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from dptext_spark.calibration import Estimator, estimator, record, target
 from dptext_spark.calibration.account import SINGLE, CalibrationReport
-from dptext_spark.calibration.page import PAGE, PLOTS, write_report
+from dptext_spark.calibration.record import PAGE, PLOTS
 from dptext_spark.calibration.target import Bracket, Target
 from dptext_spark.config import all_of
 from dptext_spark.embedding.bundle import Embedding
@@ -27,6 +27,7 @@ from dptext_spark.guarantee import Distances
 from dptext_spark.mechanisms import Mechanism, mechanism
 from dptext_spark.options import CalibrateOptions
 from dptext_spark.privatizer import check_release_words
+from dptext_spark.report import drawing
 from dptext_spark.report.facts import embedding_json, versions
 from dptext_spark.spark.distribution import BundleFiles
 from dptext_spark.spark.failures import plain_errors
@@ -235,6 +236,10 @@ class Calibration:
 
     def _write_page(self) -> None:
         """Write report.html and its figures, from a copy of the tables where they are not on this machine."""
+        if drawing.missing_library(drawing.PAGE):
+            return
+        from dptext_spark.calibration.page import write_report  # slow to load, and not everywhere
+
         place = self.storage.real(self.place)
         if place.startswith("file:"):
             write_report(Path(place.removeprefix("file:")), words_of_choice=self.options.example)

@@ -29,7 +29,7 @@ def declared(requirements: list[str]) -> set[str]:
 
 
 def imported(file: Path) -> Iterator[str]:
-    """Top-level names of what a file imports, wherever in it, but for the standard library and this package."""
+    """Top-level names of what a file imports, wherever in it; no standard library, not this package."""
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         match node:
             case ast.Import():

@@ -404,4 +404,5 @@ def test_importing_the_package_does_not_load_pyspark() -> None:
     script = "import sys, dptext_spark, dptext_spark.cli, dptext_spark.demo; print(*sys.modules)"
     loaded = run_python("-c", script).split()
     assert "dptext_spark.privatizer" in loaded
-    assert not [name for name in loaded if name.split(".")[0] in ("pyspark", "py4j", "bm25s")]
+    slow = {"pyspark", "py4j", "bm25s", "pandas", "matplotlib", "jinja2"}
+    assert not slow.intersection(loaded)

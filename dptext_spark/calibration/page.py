@@ -1,4 +1,7 @@
-"""The page itself: what the figures and tables of a calibration say, filled into a template."""
+"""The page itself: what the figures and tables of a calibration say, filled into a template.
+
+Needs the extra ``[report]``, so it is imported only where a page is drawn.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from dptext_spark.calibration.plots import Axis, Plot, histogram_plot, number, percentile_plot
+from dptext_spark.calibration.record import PAGE, PLOTS
 from dptext_spark.calibration.results import HIGH_N_W, N_W_EDGES, S_W_EDGES, Census, Line, Results, line_of
 from dptext_spark.calibration.summary_table import NUMBERS
-
-PAGE: Final = "report.html"
-PLOTS: Final = "plots"
 
 _TOP_WORDS: Final = 12
 _TOP_OUTPUTS: Final = 5

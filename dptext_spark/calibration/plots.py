@@ -1,4 +1,7 @@
-"""Figures of a calibration as PNG images, each with its finding in words for those who do not see it."""
+"""Figures of a calibration as PNG images, each with its finding in words for those who do not see it.
+
+Needs the extra ``[report]``.
+"""
 
 from __future__ import annotations
 

@@ -14,7 +14,11 @@ from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.search.nearest import Search
 
+# Names in the folder of a calibration.
 FILE: Final = "calibration.json"
+PAGE: Final = "report.html"
+PLOTS: Final = "plots"
+
 FORMAT_VERSION: Final = 1
 
 _MATCHED: Final = {"average": "mean", "worst case": "max"}

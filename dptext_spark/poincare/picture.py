@@ -1,4 +1,7 @@
-"""A picture of the Poincaré disk; needs matplotlib, an optional library."""
+"""A picture of the Poincaré disk.
+
+Needs the extra ``[report]``, so it is imported only where a picture is drawn.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,10 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+from matplotlib.patches import Circle
 from numpy.typing import NDArray
 
 from dptext_spark.poincare.objective import squared_norms
@@ -40,11 +47,6 @@ def draw(vectors: NDArray[np.float64], relations: Relations, path: Path) -> None
         relations: The pairs.
         path: The PNG to write.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # slow to load, and needed here alone
-    from matplotlib.collections import LineCollection
-    from matplotlib.figure import Figure
-    from matplotlib.patches import Circle
-
     points = disk_coordinates(vectors)
     figure = Figure(figsize=(9, 9))
     axes = FigureCanvasAgg(figure).figure.add_axes((0.02, 0.02, 0.96, 0.93))

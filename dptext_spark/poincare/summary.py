@@ -24,7 +24,7 @@ class PoincareReport:
         trained: The training.
         quality: How good the embedding is.
         fingerprint: The bundle's.
-        picture: File name of the picture.
+        picture: File name of the picture; None where matplotlib was not installed.
     """
 
     options: Mapping[str, Any]
@@ -32,7 +32,7 @@ class PoincareReport:
     trained: Trained = field(repr=False)
     quality: Quality
     fingerprint: str
-    picture: str
+    picture: str | None
 
     def to_json(self) -> str:
         """Write the report as JSON text."""

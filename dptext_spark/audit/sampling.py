@@ -18,7 +18,7 @@ from dptext_spark.search.exact import ExactSearch
 from dptext_spark.text.token_columns import PLACEHOLDER
 from dptext_spark.text.tokens import match_form
 from dptext_spark.vectors.projected_vectors import ProjectedVectors
-from dptext_spark.vectors.release import VectorPrivatizer
+from dptext_spark.vectors.vector_privatizer import VectorPrivatizer
 
 # The table that is perturbed has a column of this name, and its release this salt.
 COLUMN: Final = "tokens"

@@ -9,7 +9,7 @@ from dptext_spark.calibration import record
 from dptext_spark.calibration.record import Excerpt
 from dptext_spark.options import PrivatizeOptions
 from dptext_spark.privatizer import TokenCounts
-from dptext_spark.report.release import Report
+from dptext_spark.report.sanitized_table import Report
 from dptext_spark.spark.distribution import BundleFiles
 from dptext_spark.spark.failures import FAILED, plain_errors
 from dptext_spark.spark.frames import Plan

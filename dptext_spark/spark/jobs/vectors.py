@@ -17,14 +17,14 @@ from dptext_spark.embedding.spaces import EuclideanSpace
 from dptext_spark.errors import ConfigError, InputError, all_of
 from dptext_spark.noise import NoiseKey, ReleaseNoise
 from dptext_spark.options import VectorsOptions
-from dptext_spark.report.vector_release import VectorColumn, VectorReport
+from dptext_spark.report.released_vectors import VectorColumn, VectorReport
 from dptext_spark.spark.distribution import BundleFiles
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.table.columns import TableColumns, check_ids, measure
 from dptext_spark.spark.table.fields import quoted
 from dptext_spark.spark.table.run import Job, column_counts
 from dptext_spark.vectors.projected_vectors import VectorNoise
-from dptext_spark.vectors.release import (
+from dptext_spark.vectors.vector_privatizer import (
     ReleasedVectors,
     VectorCounts,
     VectorPrivatizer,

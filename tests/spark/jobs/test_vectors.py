@@ -25,7 +25,7 @@ from dptext_spark.options import VectorsOptions
 from dptext_spark.spark.jobs import vectors
 from dptext_spark.text.tokens import tokenize
 from dptext_spark.vectors.projected_vectors import ProjectedVectors
-from dptext_spark.vectors.release import VectorPrivatizer
+from dptext_spark.vectors.vector_privatizer import VectorPrivatizer
 from tests.helpers.tables import hashes, rows_of, spark_settings, write_table
 from tests.helpers.worlds import KEY
 

@@ -17,7 +17,7 @@ import pytest
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, InputError, JobError
-from dptext_spark.report.release import Report
+from dptext_spark.report.sanitized_table import Report
 from tests.helpers.tables import ROOT, command, hashes, run_table, texts, write_key, write_table
 
 # The shared session is the one that the jobs find.

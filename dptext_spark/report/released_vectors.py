@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.report.facts import FORMAT_VERSION, embedding_json, table_scope, versions, written
 from dptext_spark.vectors.projected_vectors import VectorGuarantee, VectorNoise
-from dptext_spark.vectors.release import VectorCounts
+from dptext_spark.vectors.vector_privatizer import VectorCounts
 
 KeyT = TypeVar("KeyT")
 

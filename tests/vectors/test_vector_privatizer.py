@@ -23,9 +23,9 @@ from dptext_spark.noise import ReleaseNoise
 from dptext_spark.options import VectorsOptions
 from dptext_spark.text.tokens import tokenize
 from dptext_spark.vectors import projected_vectors
-from dptext_spark.vectors import release as vectors
+from dptext_spark.vectors import vector_privatizer as vectors
 from dptext_spark.vectors.projected_vectors import ProjectedVectors, VectorNoise
-from dptext_spark.vectors.release import VectorPrivatizer
+from dptext_spark.vectors.vector_privatizer import VectorPrivatizer
 from tests.helpers import worlds
 from tests.helpers.worlds import KEY
 

@@ -1,4 +1,4 @@
-"""The README's commands run as they stand, in order, in an empty folder."""
+"""README.md and docs/: commands run as they stand and print what is shown; links and paths lead somewhere."""
 
 from __future__ import annotations
 
@@ -6,32 +6,129 @@ import os
 import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
+from typing import Final, NamedTuple
 
 import pytest
 
 from tests.helpers.cluster import QUICK_JAVA
 
-README = Path(__file__).parents[1] / "README.md"
-BLOCKS = re.findall(r"^```(sh|python)\n(.*?)^```$", README.read_text(encoding="utf-8"), re.M | re.S)
+ROOT: Final = Path(__file__).parents[1]
+DOCUMENTS: Final = {
+    path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+}
+BLOCK: Final = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
+LINK: Final = re.compile(r"\]\(([^)\s]+)\)")
+PATH: Final = re.compile(
+    r"(?<![\w/.$-])(?:conf|docs|dptext_spark|jobs|requirements|scripts|tests)/[\w./-]*\w"
+)
+RUN: Final = {"sh": "{}", "python": "python - <<'END OF BLOCK'\n{}END OF BLOCK\n"}
+
+document = pytest.mark.parametrize("name", DOCUMENTS)
+
+
+class Step(NamedTuple):
+    """A block that is run, as shell code, and what the ```text block after it says that it prints."""
+
+    code: str
+    shown: str
+
+
+def story(text: str) -> list[Step]:
+    """The blocks ```sh and ```python of a document, in order; others are for reading."""
+    blocks = [*BLOCK.findall(text), ("", "")]
+    return [
+        Step(RUN[kind].format(code), shown if after == "text" else "")
+        for (kind, code), (after, shown) in pairwise(blocks)
+        if kind in RUN
+    ]
+
+
+STORIES: Final = {name: steps for name, text in DOCUMENTS.items() if (steps := story(text))}
+
+
+def test_the_documents_have_stories() -> None:
+    """Rejects blocks that are no longer recognized, and output that belongs to no command."""
+    assert STORIES.keys() >= {"README.md", "docs/guide/first-release.md"}
+    outputs = sum(kind == "text" for text in DOCUMENTS.values() for kind, _ in BLOCK.findall(text))
+    assert outputs == sum(bool(step.shown) for steps in STORIES.values() for step in steps)
+
+
+@pytest.fixture
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A machine without Java, on which every new key is the same one, so that outputs can be compared."""
+    programs = tmp_path_factory.mktemp("bin")
+    for name, code in {"java": "exit 127", "openssl": "printf '%064d\\n' 0"}.items():
+        (programs / name).write_text(f"#!/bin/sh\n{code}\n")
+        (programs / name).chmod(0o755)
+    path = f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    variables = os.environ | {"PATH": path, "JAVA_TOOL_OPTIONS": QUICK_JAVA}
+    variables.pop("JAVA_HOME", None)  # the tests' own Spark leaves one behind
+    return variables
 
 
 @pytest.mark.e2e
 @pytest.mark.spark
-def test_commands_run(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """On a machine without Java; rejects a notebook that does not call ensure_java()."""
-    shell = "\n".join(code for kind, code in BLOCKS if kind == "sh")
-    python = [code for kind, code in BLOCKS if kind == "python"]
-    no_java = tmp_path_factory.mktemp("bin") / "java"
-    no_java.write_text("#!/bin/sh\nexit 127\n")
-    no_java.chmod(0o755)
-    environment = os.environ | {
-        "PATH": f"{no_java.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "JAVA_TOOL_OPTIONS": QUICK_JAVA,
-    }
-    environment.pop("JAVA_HOME", None)  # the tests' own Spark leaves one behind
-    for command in (["bash", "-euo", "pipefail", "-c", shell], *([sys.executable, "-c", c] for c in python)):
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, f"{command[-1]}\n{done.stdout}\n{done.stderr}"
-    assert shell and python
-    assert (tmp_path / "sanitized" / "_SUCCESS").exists()
+@pytest.mark.parametrize("name", STORIES)
+def test_commands_run_and_print_what_is_shown(
+    name: str, environment: dict[str, str], tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """In an empty folder; rejects a renamed option, a notebook without ensure_java(), a number of old."""
+    outputs = tmp_path_factory.mktemp("outputs")
+    code = "".join(f"exec >{outputs}/{i}\n{step.code}" for i, step in enumerate(STORIES[name]))
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", code],
+        cwd=tmp_path,
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    for i, step in enumerate(STORIES[name]):
+        printed = (outputs / str(i)).read_text(encoding="utf-8")
+        assert not step.shown or re.fullmatch(pattern_of(step.shown), printed), f"{step.code}\n{printed}"
+
+
+def pattern_of(shown: str) -> str:
+    """What matches output that is shown: ``...`` is any text of a line, or any lines by itself."""
+    lines = [".*?".join(map(re.escape, line.split("..."))) + "\n" for line in shown.splitlines()]
+    return "".join(r"(?:.*\n)*?" if line == ".*?\n" else line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("printed", "matches"),
+    [("a 1\nb\nc 3\n", True), ("a 1\nc 3\n", True), ("a 2\nc 3\n", False), ("a 1\n", False)],
+)
+def test_shown_output_may_be_shortened(printed: str, matches: bool) -> None:
+    assert bool(re.fullmatch(pattern_of("a 1\n...\nc ...\n"), printed)) is matches
+
+
+def anchors(text: str) -> set[str]:
+    """The anchors that GitHub gives headings."""
+    headings = re.findall(r"^#+ (.+)$", BLOCK.sub("", text), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@document
+def test_links_lead_somewhere(name: str) -> None:
+    """Rejects a moved file and a renamed heading."""
+    for link in LINK.findall(BLOCK.sub("", DOCUMENTS[name])):
+        if re.match(r"https?:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (ROOT / name).parent.joinpath(path).resolve() if path else ROOT / name
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(DOCUMENTS[target.relative_to(ROOT).as_posix()]), link
+
+
+@document
+def test_paths_exist(name: str) -> None:
+    """Rejects the old place of a script that was moved; COMMAND and NAME stand for any."""
+    paths = [path for path in PATH.findall(DOCUMENTS[name]) if not re.search("COMMAND|NAME", path)]
+    assert not [path for path in paths if not (ROOT / path).exists()]
+
+
+def test_the_readme_is_read_in_ten_minutes() -> None:
+    assert len(DOCUMENTS["README.md"].splitlines()) < 200

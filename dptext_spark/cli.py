@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 from dptext_spark import __version__
 from dptext_spark.errors import ConfigError, DptextError, JobError
 from dptext_spark.options import COMMANDS, MechanismOptions, Options
-from dptext_spark.options.validation import repeatable
+from dptext_spark.options.validation import OneOf, repeatable
 
 _METAVARS: Final = {float: "NUMBER", int: "INTEGER", Path: "PATH", str: "TEXT"}
 
@@ -139,6 +139,8 @@ def _metavar(field: FieldInfo) -> str:
     leaves = _leaves(field.annotation)
     kinds = [_METAVARS[leaf] for leaf in leaves if isinstance(leaf, type) and leaf in _METAVARS]
     choices = [leaf for leaf in leaves if isinstance(leaf, str)]
+    if registered := [name for item in field.metadata if isinstance(item, OneOf) for name in item.names()]:
+        kinds, choices = [], registered
     return f"[{'|'.join([*kinds, *choices])}]" if choices else "|".join(kinds)
 
 

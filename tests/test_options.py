@@ -14,6 +14,8 @@ from click.testing import CliRunner
 from pydantic import Field, create_model
 
 from dptext_spark.cli import Job
+from dptext_spark.embedding import readers
+from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import MECHANISMS, Laplace, Mahalanobis
 from dptext_spark.options import (
@@ -26,6 +28,8 @@ from dptext_spark.options import (
     VectorsOptions,
     validation,
 )
+from dptext_spark.search import nearest
+from dptext_spark.search.exact import ExactSearch
 
 GOOD: dict[str, Any] = {
     "input": "in",
@@ -335,3 +339,41 @@ def test_a_new_command_is_its_options_and_its_job(monkeypatch: pytest.MonkeyPatc
         2,
         "dptext count: Options of count are wrong:",
     )
+
+
+def test_a_new_search_is_one_class(line: Embedding, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rejects a release that is searched in another way than its report says."""
+    monkeypatch.setattr(nearest, "SEARCHES", dict(nearest.SEARCHES))
+    monkeypatch.setattr("dptext_spark.options.configured.SEARCHES", nearest.SEARCHES)
+
+    class Slow(ExactSearch):
+        name = "slow"
+
+    given = {**GOOD, "search": "slow", "embedding": str(line.path), "release-words": 3}
+    options = PrivatizeOptions.of(given)
+    assert options.search_over(line, options.release_words) == Slow(release_words=3)
+    assert "--search [exact|slow]" in help_of("privatize")
+    assert "search" not in options.to_json()  # it has a place of its own in the report
+    with pytest.raises(ConfigError, match=r"--search has a wrong value. Allowed: exact or slow. Got: 'fast'"):
+        PrivatizeOptions.of({**given, "search": "fast"})
+
+
+def test_a_new_reader_is_one_class(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Rejects a list of formats beside the readers."""
+    monkeypatch.setattr(readers, "READERS", dict(readers.READERS))
+
+    class Spaced(readers._TextSource):
+        format = "spaced"
+
+        @classmethod
+        def takes(cls, source: Path) -> bool:
+            return source.suffix == ".spaced"
+
+    (tmp_path / "v.spaced").write_text("a 1 2\nb 2 1\n")
+    assert isinstance(readers.open_source(tmp_path / "v.spaced"), Spaced)
+    given = {"source": "v", "output": "b"}
+    assert EmbeddingOptions.of({**given, "format": "spaced"}).format == "spaced"
+    with pytest.raises(
+        ConfigError, match=r"--format .* auto, text, word2vec-binary, npy or spaced. Got: 'x'"
+    ):
+        EmbeddingOptions.of({**given, "format": "x"})

@@ -14,7 +14,7 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import NoiseKey
 from dptext_spark.privatizer import Privatizer
-from dptext_spark.search.exact import ExactSearch
+from dptext_spark.search.nearest import Search
 from dptext_spark.text.token_columns import PLACEHOLDER
 from dptext_spark.text.tokens import match_form
 from dptext_spark.vectors.projected_vectors import ProjectedVectors
@@ -68,6 +68,7 @@ class Sampler(Protocol):
         words: NDArray[np.int64],
         runs: int,
         key: NoiseKey,
+        search: Search,
     ) -> Samples:
         """Perturb each of the words (k,), ascending rows of the bundle, ``runs`` times under a key."""
 
@@ -100,11 +101,16 @@ def unknown_word(embedding: Embedding) -> str:
 
 
 def sampled(
-    embedding: Embedding, mechanism: Mechanism, words: NDArray[np.int64], runs: int, key: NoiseKey
+    embedding: Embedding,
+    mechanism: Mechanism,
+    words: NDArray[np.int64],
+    runs: int,
+    key: NoiseKey,
+    search: Search,
 ) -> Samples:
     """Sample in this process; see :class:`Sampler`."""
     rows = rows_of(embedding, words, runs)
-    tokens = released(embedding, mechanism, rows, key).flatten()
+    tokens = released(embedding, mechanism, rows, key, search).flatten()
     lengths = rows["times"].to_numpy() + 1
     unknown = np.zeros(int(lengths.sum()), dtype=np.bool_)
     unknown[np.cumsum(lengths) - 1] = True
@@ -114,26 +120,27 @@ def sampled(
     return Samples.of(embedding, words, tally.rename_columns({"count_all": "count"}))
 
 
-def released(embedding: Embedding, mechanism: Mechanism, rows: pa.Table, key: NoiseKey) -> pa.Array:
+def released(
+    embedding: Embedding, mechanism: Mechanism, rows: pa.Table, key: NoiseKey, search: Search
+) -> pa.Array:
     """Sanitize rows: each one's text so many times, and an unknown word at its end."""
     if isinstance(mechanism, ProjectedVectors):
-        return _released_vectors(embedding, mechanism, rows, key)
+        return _released_vectors(embedding, mechanism, rows, key, search)
     unknown = unknown_word(embedding)
     repeated = zip(rows["text"].to_pylist(), rows["times"].to_pylist(), strict=True)
     tokens = pa.array([[text] * times + [unknown] for text, times in repeated], pa.list_(pa.string()))
-    noise = mechanism.release_noise(key, salt=SALT, embedding=embedding, search=ExactSearch.over(embedding))
-    privatizer = Privatizer(embedding=embedding, mechanism=mechanism, noise=noise)
+    noise = mechanism.release_noise(key, salt=SALT, embedding=embedding, search=search)
+    privatizer = Privatizer(embedding=embedding, mechanism=mechanism, noise=noise, search=search)
     return privatizer.sanitize(tokens, rows["id"].combine_chunks(), column=COLUMN).values
 
 
 def _released_vectors(
-    embedding: Embedding, mechanism: ProjectedVectors, rows: pa.Table, key: NoiseKey
+    embedding: Embedding, mechanism: ProjectedVectors, rows: pa.Table, key: NoiseKey, search: Search
 ) -> pa.Array:
     """Release the vector of each row's word so many times, and name the words of the nearest images.
 
     An unknown word has no vector: the placeholder stands for it.
     """
-    search = ExactSearch.over(embedding)
     noise = mechanism.release_noise(key, salt=SALT, embedding=embedding, search=search)
     release = VectorPrivatizer(mechanism=mechanism.of_length(embedding.dimension), noise=noise)
     nearest = mechanism.bind(embedding, search).search

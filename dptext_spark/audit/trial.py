@@ -6,6 +6,7 @@ import hashlib
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
@@ -21,6 +22,7 @@ from dptext_spark.mechanisms.mechanism import KnownLaw
 from dptext_spark.noise import KEY_BYTES, NoiseKey
 from dptext_spark.options import BUNDLE_WORLD, AuditOptions
 from dptext_spark.search.exact import ExactSearch
+from dptext_spark.search.nearest import Search
 from dptext_spark.text.token_columns import PLACEHOLDER
 
 FACTORS: Final = (4.0, 2.0, 1.3, 1.1)
@@ -157,15 +159,26 @@ class Trial:
             witnesses=tuple(found),
         )
 
+    @cached_property
+    def _search(self) -> Search:
+        return self.options.search_over(self.world.embedding)
+
     def _probabilities(self, mechanism: Mechanism) -> NDArray[np.float64] | None:
-        bound = mechanism.bind(self.world.embedding, ExactSearch.over(self.world.embedding))
+        bound = mechanism.bind(self.world.embedding, self._search)
         return bound.probabilities(self.world.words) if isinstance(bound, KnownLaw) else None
 
     def _samples(self, mechanism: Mechanism) -> list[Samples]:
         """Draw two independent halves: one to choose events, one to test them."""
         key = noise_key(self.options.noise_seed)
         return [
-            self.sampler(self.world.embedding, mechanism, self.world.words, self.runs // 2, key.derive(half))
+            self.sampler(
+                self.world.embedding,
+                mechanism,
+                self.world.words,
+                self.runs // 2,
+                key.derive(half),
+                self._search,
+            )
             for half in (b"choose", b"test")
         ]
 
@@ -294,7 +307,9 @@ class Trial:
         words = self.world.words[self.world.pairs[0]]
         rows = rows_of(embedding, words, _REPEAT_ROWS * _REPEAT_WORDS, _REPEAT_WORDS)
         key = noise_key(self.options.noise_seed).derive(b"repeat")
-        outputs = pc.index_in(released(embedding, mechanism, rows, key).flatten(), value_set=embedding.words)
+        outputs = pc.index_in(
+            released(embedding, mechanism, rows, key, self._search).flatten(), value_set=embedding.words
+        )
         codes: NDArray[np.int64] = pc.fill_null(outputs, -1).to_numpy().astype(np.int64)
         return np.split(codes.reshape(2, _REPEAT_ROWS, _REPEAT_WORDS + 1)[:, :, :-1], 2, axis=1)
 
@@ -371,6 +386,7 @@ def _command(options: AuditOptions, world: str, pair: tuple[str, str], runs: int
         **({"embedding": options.embedding} if world == BUNDLE_WORLD else {}),
         "mechanism": options.mechanism.name,
         **parameters,
+        **({} if options.search == ExactSearch.name else {"search": options.search}),
         "world": world,
         "pair": ":".join(pair),
         "runs": runs,

@@ -69,7 +69,7 @@ def build_embedding(
         release_words: Words that may be output: the first N of the source for an integer, the words of a file
             with one word a line for a path, all words if left out.
         geometry: ``euclidean``, or ``poincare`` for points inside the unit ball, kept as float64.
-        format: One of ``readers.FORMATS``.
+        format: One of ``readers.formats()``.
         vocabulary: The words of an ``.npy`` source, one a line.
         overwrite: Replace an existing bundle, once the new one is complete.
         progress: Show the progress bar even where stderr is no terminal.

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, TypeAlias, get_args
+from typing import Any, BinaryIO, ClassVar, Final, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -27,8 +27,9 @@ from tqdm import tqdm  # type: ignore[import-untyped, unused-ignore]
 
 from dptext_spark.errors import BundleError
 
-Format: TypeAlias = Literal["auto", "text", "word2vec-binary", "npy"]
-FORMATS = get_args(Format)
+READERS: Final[dict[str, type[Source]]] = {}
+"""By the name of the format."""
+
 Block: TypeAlias = tuple[list[str], NDArray[np.floating[Any]]]
 
 _BLOCK_ROWS = 4096
@@ -60,7 +61,7 @@ def open_source(
     Args:
         source: GloVe, word2vec or fastText text (``.gz`` too), word2vec binary (``.bin``, ``.bin.gz``), an
             ``.npy`` matrix (V, n) of float16/32/64, or a folder that holds ``vectors.npy`` and ``vocab.txt``.
-        format: One of ``FORMATS``; ``auto`` goes by the name.
+        format: One of :func:`formats`; ``auto`` goes by the name.
         vocabulary: One word a line, only for ``npy``; ``vocab.txt`` beside the matrix if left out.
         limit: Read at most this many rows.
         progress: Show the progress bar even where stderr is no terminal.
@@ -72,35 +73,21 @@ def open_source(
     Raises:
         BundleError: An option is wrong or a file is missing; faults of rows are raised while iterating.
     """
-    source = Path(source)
-    if format not in FORMATS:
+    if format not in formats():
         raise BundleError(
-            "The format of the embedding source is unknown", allowed=", ".join(FORMATS), got=format
+            "The format of the embedding source is unknown", allowed=", ".join(formats()), got=format
         )
     if limit is not None and limit < 1:
         raise BundleError("The limit of rows is wrong", allowed="an integer >= 1", got=str(limit))
-    kind = _kind(source) if format == "auto" else format
-    if vocabulary is not None and kind != "npy":
-        raise BundleError(
-            "A vocabulary file was given for a source that holds its own words",
-            allowed="a vocabulary only with an .npy source",
-            got=f"format {kind}",
-            do="Leave the vocabulary out",
-        )
-    wanted = np.dtype(dtype)
-    if kind == "npy":
-        matrix = source / "vectors.npy" if source.is_dir() else source
-        words = matrix.with_name("vocab.txt") if vocabulary is None else Path(vocabulary)
-        return _ArraySource(_existing(matrix), _existing(words), limit, progress, wanted)
-    reader = _BinarySource if kind == "word2vec-binary" else _TextSource
-    return reader(_existing(source), limit, progress, wanted)
+    source = Path(source)
+    fitting = [name for name, reader in READERS.items() if reader.takes(source)] or [_TextSource.format]
+    reader = READERS[fitting[0] if format == "auto" else format]
+    return reader.of(source, vocabulary, limit, progress, np.dtype(dtype))
 
 
-def _kind(source: Path) -> str:
-    name = source.name.lower().removesuffix(".gz")
-    if source.is_dir() or source.name.lower().endswith(".npy"):
-        return "npy"
-    return "word2vec-binary" if name.endswith(".bin") else "text"
+def formats() -> list[str]:
+    """Name the formats that can be asked for."""
+    return ["auto", *READERS]
 
 
 def _existing(path: Path) -> Path:
@@ -117,11 +104,43 @@ def _existing(path: Path) -> Path:
 class Source(ABC):
     """One pass over an embedding source: iterate for blocks, then ask for ``sha256``.
 
+    A subclass is a format, without another edit.
+
     Attributes:
+        format: Its name.
         unit: What the rows are counted in, ``line`` or ``row``.
     """
 
+    format: ClassVar[str]
     unit = "row"
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        READERS[cls.format] = cls
+
+    @classmethod
+    def takes(cls, source: Path) -> bool:
+        """Say whether the name of a file or folder is one of this format."""
+        return False
+
+    @classmethod
+    def of(
+        cls,
+        source: Path,
+        vocabulary: Path | None,
+        limit: int | None,
+        progress: bool,
+        dtype: np.dtype[Any],
+    ) -> Self:
+        """Open a source; see :func:`open_source`."""
+        if vocabulary is not None:
+            raise BundleError(
+                "A vocabulary file was given for a source that holds its own words",
+                allowed="a vocabulary only with an .npy source",
+                got=f"format {cls.format}",
+                do="Leave the vocabulary out",
+            )
+        return cls(_existing(source), limit, progress, dtype)
 
     def __init__(self, path: Path, limit: int | None, progress: bool, dtype: np.dtype[Any]) -> None:
         self._path = path
@@ -288,6 +307,7 @@ class _Meter:
 class _TextSource(Source):
     """One line a word: the word, a space, n numbers; optionally a first line ``N n``."""
 
+    format = "text"
     unit = "line"
     _dimension: int
     _promised: int | None = None
@@ -427,6 +447,12 @@ def _is_parsed(text: bytes) -> bool:
 class _BinarySource(Source):
     """A line ``N n``, then for each word: it, a space, n little-endian float32, perhaps a line break."""
 
+    format = "word2vec-binary"
+
+    @classmethod
+    def takes(cls, source: Path) -> bool:
+        return source.name.lower().removesuffix(".gz").endswith(".bin")
+
     def _blocks(self) -> Iterator[tuple[list[bytes], NDArray[np.floating[Any]]]]:
         row = 0
         with self._opened() as (stream, meter):
@@ -496,6 +522,25 @@ class _BinarySource(Source):
 
 class _ArraySource(Source):
     """A matrix (V, n) in an ``.npy`` file and a vocabulary with one word a line."""
+
+    format = "npy"
+
+    @classmethod
+    def takes(cls, source: Path) -> bool:
+        return source.is_dir() or source.name.lower().endswith(".npy")
+
+    @classmethod
+    def of(
+        cls,
+        source: Path,
+        vocabulary: Path | None,
+        limit: int | None,
+        progress: bool,
+        dtype: np.dtype[Any],
+    ) -> Self:
+        matrix = source / "vectors.npy" if source.is_dir() else source
+        words = vocabulary or matrix.with_name("vocab.txt")
+        return cls(_existing(matrix), _existing(words), limit, progress, dtype)
 
     def __init__(
         self, path: Path, vocabulary: Path, limit: int | None, progress: bool, dtype: np.dtype[Any]

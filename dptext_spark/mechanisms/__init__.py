@@ -4,6 +4,9 @@ A mechanism is a class with a ``name`` and validated parameters. Its subclasses 
 the command line, configuration, report, audit and contract tests find a new mechanism without another edit.
 """
 
+from importlib import import_module
+from pkgutil import iter_modules
+
 from dptext_spark.mechanisms.euclidean import Laplace, Mahalanobis
 from dptext_spark.mechanisms.exponential import Exponential
 from dptext_spark.mechanisms.hyperbolic import Hyperbolic, HyperbolicIcdm
@@ -23,3 +26,7 @@ __all__ = [
     "Projection",
     "mechanism",
 ]
+
+# What a module defines registers itself: a new one needs no other edit.
+for _module in iter_modules(__path__):
+    import_module(f"{__name__}.{_module.name}")

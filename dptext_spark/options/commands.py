@@ -17,13 +17,13 @@ from dptext_spark.calibration.estimators import EstimatorName
 from dptext_spark.calibration.record import setting
 from dptext_spark.calibration.statistics import CONFIDENCE, ETA, GAMMA
 from dptext_spark.calibration.target import Target
-from dptext_spark.embedding.readers import Format
+from dptext_spark.embedding.readers import formats
 from dptext_spark.embedding.spaces import GeometryName, Normalization
 from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import NoiseKey
 from dptext_spark.options.configured import MechanismOptions, as_json
-from dptext_spark.options.validation import Options, findings
+from dptext_spark.options.validation import OneOf, Options, findings
 from dptext_spark.text.out_of_vocabulary import OovPolicy
 from dptext_spark.text.policies import TextPolicy
 from dptext_spark.text.protection import Protection
@@ -41,7 +41,7 @@ class EmbeddingOptions(Options):
 
     source: LocalPath = Field(description="GloVe or word2vec text, word2vec binary, fastText .vec, or .npy")
     output: LocalPath = Field(description="folder of the bundle to make")
-    format: Format = Field("auto", description="of the source")
+    format: Annotated[str, OneOf(formats)] = Field("auto", description="of the source")
     vocabulary: LocalPath | None = Field(
         None, description="words of an .npy source, one a line; default: vocab.txt beside it"
     )
@@ -195,7 +195,9 @@ class TableOptions(Options):
 
     def to_json(self) -> dict[str, Any]:
         """Give the options as JSON-ready values, without the key file's place and the filter's text."""
-        values = self.model_dump(mode="json", by_alias=True, exclude={"mechanism", "key_file", "where"})
+        values = self.model_dump(
+            mode="json", by_alias=True, exclude={"mechanism", "search", "key_file", "where"}
+        )
         where = "given, not kept" if self.where else None
         return {**values, "where": where, "key": "file" if self.key_file else "fresh, not kept"}
 
@@ -446,5 +448,5 @@ class CalibrateOptions(MechanismOptions):
 
     def to_json(self) -> dict[str, Any]:
         """Give the options as JSON-ready values; the mechanism with one epsilon's and lambda's parameters."""
-        values = self.model_dump(mode="json", by_alias=True, exclude={"mechanism"})
+        values = self.model_dump(mode="json", by_alias=True, exclude={"mechanism", "search"})
         return {**as_json(self.mechanism[0]), **values}

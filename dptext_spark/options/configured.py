@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import field_validator
+from pydantic import Field, field_validator
 from pydantic.fields import FieldInfo
 
+from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import MECHANISMS, Mechanism
-from dptext_spark.options.validation import Options, findings
+from dptext_spark.options.validation import OneOf, Options, findings
+from dptext_spark.search.exact import ExactSearch
+from dptext_spark.search.nearest import SEARCHES, Search
 
 
 def as_json(mechanism: Mechanism) -> dict[str, Any]:
@@ -50,6 +53,18 @@ class MechanismOptions(Options):
             if str(name) not in known:
                 raise ConfigError("The mechanism is unknown", allowed=", ".join(known), got=repr(name))
             return known[str(name)](**parameters)
+
+    search: Annotated[str, OneOf(lambda: sorted(SEARCHES))] = Field(
+        ExactSearch.name, description="how the released word nearest to a noisy point is found"
+    )
+
+    def search_over(self, embedding: Embedding, release_words: int | None = None) -> Search:
+        """Set up the search among the words of a bundle that may be output.
+
+        Raises:
+            ConfigError: More words than the bundle allows, or fewer than two.
+        """
+        return Search.named(self.search).over(embedding, release_words)
 
     @field_validator("mechanism", mode="before", check_fields=False)
     @classmethod

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, ClassVar, Final, Self, get_origin
 
-from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
-from pydantic_core import ErrorDetails
+from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
 
 from dptext_spark.errors import ConfigError
 
@@ -23,6 +31,26 @@ def findings() -> Iterator[None]:
         yield
     except ConfigError as error:
         raise ValueError(str(error)) from None
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """The values that a text option takes: the names of a registry, which may grow.
+
+    Attributes:
+        names: Gives them.
+    """
+
+    names: Callable[[], Iterable[str]]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self._check, handler(source))
+
+    def _check(self, value: str) -> str:
+        *others, last = self.names()
+        if value not in (*others, last):
+            raise PydanticCustomError("one_of", "{names}", {"names": " or ".join([", ".join(others), last])})
+        return value
 
 
 def repeatable(field: FieldInfo) -> bool:

@@ -62,6 +62,17 @@ class Search(ABC):
         super().__init_subclass__()
         SEARCHES[cls.name] = cls
 
+    @staticmethod
+    def named(name: str) -> type[Search]:
+        """Give the search of a name.
+
+        Raises:
+            ConfigError: There is none.
+        """
+        if name not in SEARCHES:
+            raise ConfigError("The search is unknown", allowed=", ".join(sorted(SEARCHES)), got=repr(name))
+        return SEARCHES[name]
+
     @classmethod
     def over(cls, embedding: Embedding, release_words: int | None = None, **parameters: Any) -> Self:
         """Search the first so many words of a bundle; by default all that may be released.

@@ -68,6 +68,7 @@ def privatize(
     oov: OovPolicy | str = "mask",
     protect: Protection | str = "all",
     release_words: int | None = None,
+    search: str = ExactSearch.name,
     key: NoiseKey | None = None,
     salt: str = "",
     trust_id: bool = False,
@@ -89,6 +90,7 @@ def privatize(
         oov: Treatment of words outside the vocabulary: mask, drop, random, fail, keep-unprotected.
         protect: ``all``, ``content`` or ``slots:COLUMN``.
         release_words: Output only the first that many releasable words.
+        search: How the nearest word is found, by name.
         key: For a repeatable release; by default a fresh one that is never written.
         salt: Keeps tables apart that share a key and ids.
         trust_id: Skip the check of the ids.
@@ -107,7 +109,7 @@ def privatize(
     columns.check(df)
     if not trust_id:
         check_ids(df, id)
-    plan = _plan(df.sparkSession, embedding, mechanism, policy, release_words, key, salt)
+    plan = _plan(df.sparkSession, embedding, mechanism, policy, search, release_words, key, salt)
     return columns.sanitize(df, plan)
 
 
@@ -119,6 +121,7 @@ def privatize_udf(
     oov: OovPolicy | str = "mask",
     protect: Protection | str = "all",
     release_words: int | None = None,
+    search: str = ExactSearch.name,
     key: NoiseKey | None = None,
     salt: str = "",
 ) -> Callable[..., Column]:
@@ -133,6 +136,7 @@ def privatize_udf(
         oov: See :func:`privatize`.
         protect: ``all`` or ``content``.
         release_words: See :func:`privatize`.
+        search: See :func:`privatize`.
         key: See :func:`privatize`.
         salt: See :func:`privatize`.
 
@@ -151,7 +155,7 @@ def privatize_udf(
     from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]
 
     session = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
-    plan = _plan(session, embedding, mechanism, policy, release_words, key, salt)
+    plan = _plan(session, embedding, mechanism, policy, search, release_words, key, salt)
 
     def sanitize(batches: Iterator[tuple[pa.Array, pa.Array]]) -> Iterator[pa.Array]:
         privatizer = plan.open()
@@ -171,20 +175,21 @@ def _plan(
     embedding: str | Path | Embedding,
     mechanism: Mechanism,
     policy: TextPolicy,
+    search: str,
     release_words: int | None,
     key: NoiseKey | None,
     salt: str,
 ) -> Plan:
     if not isinstance(embedding, Embedding):
         embedding = Embedding.open(Path(embedding))
-    search = ExactSearch.over(embedding, release_words)
+    chosen = Search.named(search).over(embedding, release_words)
     mechanism.prepare(embedding)
     return Plan(
         bundle=BundleFiles.send(spark, embedding),
         mechanism=mechanism,
         noise=mechanism.release_noise(
-            key or NoiseKey.generate(), salt=salt, embedding=embedding, search=search
+            key or NoiseKey.generate(), salt=salt, embedding=embedding, search=chosen
         ),
         policy=policy,
-        search=search,
+        search=chosen,
     )

@@ -7,7 +7,6 @@ from dptext_spark.errors import all_of
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import NoiseKey
 from dptext_spark.options import PrivatizeOptions
-from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.nearest import Search
 from dptext_spark.text.policies import TextPolicy
 
@@ -31,7 +30,7 @@ class Release:
         self.mechanism: Mechanism = options.mechanism
         self.search: Search
         self.search, _ = all_of(
-            lambda: ExactSearch.over(embedding, options.release_words),
+            lambda: options.search_over(embedding, options.release_words),
             lambda: self.mechanism.prepare(embedding),
         )
         self.guarantee = self.mechanism.guarantee(embedding)

@@ -12,7 +12,6 @@ import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -26,16 +25,18 @@ from dptext_spark.audit.verdict import run_audit
 from dptext_spark.cli import main
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import PoincareBall
+from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import MECHANISMS, Exponential, Hyperbolic, Laplace, Mahalanobis
 from dptext_spark.mechanisms.euclidean import EuclideanNoise
 from dptext_spark.mechanisms.exponential import ExponentialChoice
 from dptext_spark.mechanisms.hyperbolic import HyperbolicNoise
 from dptext_spark.noise import ColumnNoise
-from dptext_spark.options import WORLDS, AuditOptions
+from dptext_spark.options import WORLDS, AuditOptions, PrivatizeOptions
 from dptext_spark.privatizer import Privatizer
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.nearest import Search
 from dptext_spark.text.policies import TextPolicy
+from dptext_spark.vectors.projected_vectors import VectorNoise
 from tests.helpers import worlds
 
 pytestmark = pytest.mark.statistical
@@ -65,6 +66,7 @@ REAL: dict[str, list[list[Any]]] = {
     "hyperbolic-icdm": [["--epsilon", 0.5]],
     "projection": [["--dimension", 1], ["--dimension", 2, "--sensitivity", "spectral"]],
     "exponential": [[], ["--truncate", 1.0]],
+    "vectors": [["--dimension", 1]],
 }
 
 
@@ -87,6 +89,7 @@ def test_a_real_mechanism_passes(name: str, parameters: list[Any]) -> None:
         ("mahalanobis", ["--lambda", 0.5], 1.3),
         ("hyperbolic", [], 1.3),
         ("projection", ["--dimension", 1], 1.3),
+        ("vectors", ["--dimension", 1], 1.3),
         ("exponential", [], 2.0),
     ],
 )
@@ -314,6 +317,32 @@ def test_a_wrong_mechanism_is_caught(
             assert witness["nats"] > witness["claim"]
 
 
+def half_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    scale = VectorNoise.scale.fget  # type: ignore[attr-defined]
+    monkeypatch.setattr(VectorNoise, "scale", property(lambda self: scale(self) / 2))
+
+
+def one_noise_for_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ColumnNoise, "row_key", lambda self, row_id, content: bytes(32))
+
+
+@pytest.mark.parametrize("fault", [half_the_noise, one_noise_for_all_rows], ids=lambda f: f.__name__)
+def test_a_wrong_release_of_vectors_is_caught(
+    fault: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the way that ``dptext vectors`` goes: rejects an audit of a mechanism that no release uses."""
+    fault(monkeypatch)
+    given = {"mechanism": "vectors", "dimension": 1, "epsilon": 2.0, "world": ("line",), "runs": 8000}
+    found = run_audit(AuditOptions.of(given)).witnesses
+    assert "loss" in {witness.kind for witness in found}
+
+
+def test_a_release_of_vectors_is_no_mechanism_for_words() -> None:
+    given = {"input": "in", "output": "out", "embedding": "b", "epsilon": 2.0, "text": "text"}
+    with pytest.raises(ConfigError, match=r"mechanism is unknown. Allowed: [^.]*projection. Got: 'vectors'"):
+        PrivatizeOptions.of({**given, "mechanism": "vectors"})
+
+
 def test_the_command_of_a_witness_repeats_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(MECHANISMS, "laplace", mutant(Laplace, doubled))
     options = {"mechanism": "laplace", "epsilon": 2.0, "world": ("line",), "runs": 5000, "noise-seed": 3}
@@ -336,13 +365,13 @@ def test_an_unknown_word_that_passes_is_a_leak(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_word_that_may_not_be_released_is_a_leak(small: Embedding, monkeypatch: pytest.MonkeyPatch) -> None:
-    def all_words(embedding: Embedding) -> ExactSearch:
-        return ExactSearch(release_words=len(embedding.words))
+    def all_words(cls: type[ExactSearch], embedding: Embedding, release_words: object = None) -> ExactSearch:
+        return cls(release_words=len(embedding.words))
 
     arguments = ("--embedding", small.path, "--runs", 1000)
     options = {"mechanism": "laplace", "epsilon": 2.0, "world": ("bundle",), "runs": 1000}
     assert not run_audit(AuditOptions.of({**options, "embedding": small.path})).witnesses
-    monkeypatch.setattr(privatizer, "ExactSearch", SimpleNamespace(over=all_words))
+    monkeypatch.setattr(ExactSearch, "over", classmethod(all_words))
     (witness,) = run_audit(AuditOptions.of({**options, "embedding": small.path})).witnesses
     assert witness.kind == "leak"
     assert shlex.join(map(str, arguments[:2])) in witness.command

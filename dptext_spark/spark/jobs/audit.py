@@ -12,6 +12,7 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import NoiseKey
 from dptext_spark.options import AuditOptions
+from dptext_spark.search.nearest import Search
 
 
 def run(options: AuditOptions) -> AuditReport:
@@ -24,9 +25,16 @@ def run(options: AuditOptions) -> AuditReport:
 
 
 def sampled(
-    embedding: Embedding, mechanism: Mechanism, words: NDArray[np.int64], runs: int, key: NoiseKey
+    embedding: Embedding,
+    mechanism: Mechanism,
+    words: NDArray[np.int64],
+    runs: int,
+    key: NoiseKey,
+    search: Search,
 ) -> Samples:
     """Sample by Spark; see :class:`sampling.Sampler`. The counts are those of :func:`sampling.sampled`."""
+    if mechanism.releases != "words":
+        return sampling.sampled(embedding, mechanism, words, runs, key, search)
     # Small worlds do without pyspark, which takes a while to load.
     from pyspark.sql import functions as F
 
@@ -49,6 +57,7 @@ def sampled(
             keep="word",
             key=key,
             salt=sampling.SALT,
+            search=search.name,
             trust_id=True,
         )
         last = F.size(sampling.COLUMN) - 1

@@ -21,7 +21,6 @@ from dptext_spark.errors import all_of
 from dptext_spark.options import CalibrateOptions
 from dptext_spark.report import drawing
 from dptext_spark.report.facts import embedding_json, versions
-from dptext_spark.search.exact import ExactSearch
 from dptext_spark.spark.distribution import BundleFiles
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.measuring.aggregates import (
@@ -51,7 +50,7 @@ def run(options: CalibrateOptions) -> CalibrationReport:
     """
     embedding = Embedding.open(options.embedding)
     search, examples, *_ = all_of(
-        lambda: ExactSearch.over(embedding, options.release_words),
+        lambda: options.search_over(embedding, options.release_words),
         lambda: example_ids(embedding, options.example),
         *(partial(mechanisms[0].prepare, embedding) for mechanisms in options.settings.values()),
     )

@@ -20,6 +20,7 @@ from pyspark.sql.types import DataType
 
 from dptext_spark.errors import ConfigError
 from dptext_spark.options import PrivatizeOptions
+from dptext_spark.search.exact import ExactSearch
 from dptext_spark.spark.release import Release
 from dptext_spark.spark.table.columns import NO_TYPES, TableColumns, WorkPlan
 from dptext_spark.spark.table.run import Job
@@ -157,6 +158,7 @@ class GrowingJob(Job):
             "where": release.key.seal(self.options.where or ""),
             "bundle": release.embedding.fingerprint,
             "release-words": release.search.release_words,
+            **({} if release.search.name == ExactSearch.name else {"search": release.search.name}),
             "columns": columns.schema(self.source.df.schema).jsonValue(),
         }
         self.source.stream(None)

@@ -18,6 +18,7 @@ from dptext_spark.guarantee import Guarantee
 from dptext_spark.mechanisms import Exponential, Laplace, Mechanism
 from dptext_spark.spark.jobs import audit as job
 from tests.helpers.tables import spark_settings
+from tests.helpers.worlds import among
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -27,7 +28,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 )
 def test_spark_counts_what_the_local_sampler_counts(ring: Embedding, mechanism: Mechanism) -> None:
     words, key = np.array([3, 10, 11]), noise_key(5)
-    here, there = (sampled(ring, mechanism, words, 1030, key) for sampled in (sampling.sampled, job.sampled))
+    here, there = (
+        sampled(ring, mechanism, words, 1030, key, among(64)) for sampled in (sampling.sampled, job.sampled)
+    )
     np.testing.assert_array_equal(here.counts, there.counts)
     assert there.counts.sum(axis=1).tolist() == [1030] * 3
     assert not here.strays.any()
@@ -36,9 +39,9 @@ def test_spark_counts_what_the_local_sampler_counts(ring: Embedding, mechanism: 
 
 def test_the_counts_do_not_depend_on_partitions(ring: Embedding, spark: SparkSession) -> None:
     words, key = np.array([0, 63]), noise_key(0)
-    one = job.sampled(ring, Laplace(epsilon=5.0), words, 600, key)
+    one = job.sampled(ring, Laplace(epsilon=5.0), words, 600, key, among(64))
     with spark_settings(spark, execution_arrow_maxRecordsPerBatch=2):
-        other = job.sampled(ring, Laplace(epsilon=5.0), words, 600, key)
+        other = job.sampled(ring, Laplace(epsilon=5.0), words, 600, key, among(64))
     np.testing.assert_array_equal(one.counts, other.counts)
 
 

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from dptext_spark.cli import main, read_config
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, JobError
-from dptext_spark.options import CalibrateOptions, PrivatizeOptions
+from dptext_spark.options import COMMANDS, CalibrateOptions, PrivatizeOptions
 from dptext_spark.spark.table import run as tables
 from tests.helpers.worlds import KEY
 
@@ -370,8 +371,12 @@ def test_a_job_takes_the_options_of_its_command(job: Path) -> None:
     assert len(names[0]) >= 8
 
 
-def test_there_is_a_job_for_each_command_that_a_cluster_runs() -> None:
-    assert {job.stem for job in JOBS} == set(main.commands) - {"demo"}
+def test_each_command_has_its_job_its_module_and_its_file_of_options() -> None:
+    assert {job.stem for job in JOBS} == set(COMMANDS) == set(main.commands) - {"demo"}
+    for name in COMMANDS:
+        assert callable(import_module(f"dptext_spark.spark.jobs.{name}").run)
+        known = [p.opts[0].removeprefix("--") for p in main.commands[name].params]
+        assert read_config(ROOT / "conf" / f"{name}.toml", known)
 
 
 WITHOUT_PYSPARK = """

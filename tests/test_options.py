@@ -151,7 +151,7 @@ def test_embedding_options() -> None:
         ({"salt": 5}, "a valid string"),
         ({"dry-run": 1}, "a valid boolean"),
         ({"keep": ["a", 5]}, "a valid string"),
-        ({"embedding": 5}, "a valid path"),
+        ({"embedding": 5}, "a path. Got: 5"),
         ({"compression": "zip"}, "snappy, zstd, gzip, lz4_raw or none"),
     ],
 )

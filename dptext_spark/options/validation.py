@@ -170,6 +170,7 @@ def _allowed(error: ErrorDetails) -> str:
         "less_than": f"a number below {bounds.get('lt', 0):g}",
         "less_than_equal": f"a number, {bounds.get('le', 0):g} or less",
         "finite_number": "a finite number",
+        "path_type": "a path",
         "enum": choices,
         "literal_error": choices,
     }.get(error["type"], error["msg"].removeprefix("Input should be "))

@@ -54,7 +54,7 @@ class ColumnPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class VectorPlan:
-    """The :class:`dptext_spark.spark.frames.WorkPlan` of vectors, by column."""
+    """The :class:`dptext_spark.spark.table.columns.WorkPlan` of vectors, by column."""
 
     columns: tuple[tuple[str, ColumnPlan], ...]  # those that hold vectors
     counters = VectorCounts.names()

@@ -170,7 +170,7 @@ class VectorNoise:
             "grid": self.grid,
             "derivation": "released = round((matrix @ input + noise) / grid) * grid, noise of density "
             "proportional to exp(-epsilon |noise| / Delta); matrix = "
-            "dptext_spark.geometry.sphere.projection.gaussian_projection(seed, dimension, input_dimension)",
+            "dptext_spark.geometry.projection.gaussian_projection(seed, dimension, input_dimension)",
             "matrix": self.projection.matrix.tolist(),
         }
 

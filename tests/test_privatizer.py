@@ -519,3 +519,13 @@ def test_words_that_may_not_be_released_never_come_out(small: Embedding) -> None
     noiseless = private(small, mechanism=Laplace(epsilon=1e6))
     outputs = sanitize(noiseless, texts).values.to_pylist()
     assert set(outputs) <= set(worlds.words(200))
+
+
+def test_a_mechanism_that_gives_no_word_releases_no_token(
+    small: Embedding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rejects numbers of a faulty mechanism that are taken for "as it is"."""
+    release = private(small)
+    for number in (-1, -2, -3):
+        monkeypatch.setattr(release, "_perturb", lambda ids, uniforms, n=number: np.full(len(ids), n))
+        assert sanitize(release, ["w1 w2"]).values.to_pylist() == [f"{PLACEHOLDER} {PLACEHOLDER}"]

@@ -215,7 +215,7 @@ class Privatizer:
             )
         width = self.mechanism.uniforms_per_token(self.embedding.dimension)
         for chunk, uniforms in draws(f"{tokens.kind} word", width).chunks(np.flatnonzero(known)):
-            # Whatever a mechanism gives that is no word, the placeholder stands for it, never the token itself.
+            # Where a mechanism gives no word the placeholder stands, never the token itself.
             released[chunk] = np.maximum(self._perturb(word_ids[chunk], uniforms), MASKED)
         return released
 

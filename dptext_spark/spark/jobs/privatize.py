@@ -56,8 +56,7 @@ def run(options: PrivatizeOptions) -> Report:
     with plain_errors(FAILED if options.incremental is None else _CUT_OFF):
         if isinstance(job, GrowingJob):
             job.claim(columns, release)
-        if job.checked_id is not None:
-            check_ids(job.df, job.checked_id)
+        check_ids(job.df, job.checked_id)
         if options.dry_run:
             return report
         plan = Plan(
@@ -68,13 +67,8 @@ def run(options: PrivatizeOptions) -> Report:
             search=release.search,
         )
         found = job.sanitize(columns, plan)
-    counts = column_counts(columns.sanitized, TokenCounts.names(), found)
-    report = replace(
-        report,
-        rows=found["rows"],
-        added_rows=found.get("added_rows"),
-        columns={name: TokenCounts(**c) for name, c in counts.items()},
-    )
+    counts = column_counts(columns.sanitized, TokenCounts[int], found)
+    report = replace(report, rows=found["rows"], added_rows=found.get("added_rows"), columns=counts)
     job.write_beside("report", options.report_path, report.to_json())
     return report
 

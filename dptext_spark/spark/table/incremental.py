@@ -11,17 +11,15 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, Observation
-from pyspark.sql.types import DataType
 
 from dptext_spark.errors import ConfigError
 from dptext_spark.options import PrivatizeOptions
 from dptext_spark.spark.release import Release
-from dptext_spark.spark.table.columns import NO_TYPES, TableColumns, WorkPlan
+from dptext_spark.spark.table.columns import TableColumns, WorkPlan
 from dptext_spark.spark.table.run import Job
 from dptext_spark.spark.table.storage import Storage, literal
 
@@ -44,10 +42,6 @@ class Checkpoint:
 
     It holds ``dptext.json``, what the release is made of; ``batches/N.json``, the counts of batch N, which
     say that the batch is in the output; and ``stream/``, Spark's own account of files and batches.
-
-    Attributes:
-        path: The folder.
-        storage: Where it lies.
     """
 
     path: str
@@ -57,11 +51,6 @@ class Checkpoint:
     def of(cls, storage: Storage, options: PrivatizeOptions) -> Checkpoint:
         """The checkpoint that the options name."""
         return cls(path=str(options.incremental).rstrip("/"), storage=storage)
-
-    @property
-    def stream(self) -> str:
-        """Where Spark keeps its account."""
-        return f"{self.path}/stream"
 
     @property
     def _record(self) -> str:
@@ -111,14 +100,6 @@ class Checkpoint:
         self.storage.write(f"{path}.part", json.dumps(value, indent=2) + "\n")
         self.storage.rename(f"{path}.part", path)
 
-    def alone(self) -> AbstractContextManager[None]:
-        """Keep another run out while this one works.
-
-        Raises:
-            JobError: Another run is at work.
-        """
-        return self.storage.locked(f"{self.path}/lock", "Another run works with this checkpoint")
-
 
 class GrowingJob(Job):
     """One run that adds the files that are new."""
@@ -162,9 +143,7 @@ class GrowingJob(Job):
         self.source.stream(None)
         Checkpoint.of(self.storage, self.options).claim(identity, write=not self.options.dry_run)
 
-    def sanitize(
-        self, columns: TableColumns, plan: WorkPlan, types: Mapping[str, DataType] = NO_TYPES
-    ) -> Mapping[str, Any]:
+    def sanitize(self, columns: TableColumns, plan: WorkPlan) -> Mapping[str, Any]:
         """Sanitize the files that are new, batch by batch.
 
         Returns:
@@ -179,15 +158,15 @@ class GrowingJob(Job):
             if checkpoint.has(number):  # the run before was cut off just after
                 return
             observation = Observation("dptext")
-            result = columns.sanitize_selected(batch, table, plan, types=types, observation=observation)
-            self._append(result, f"batch-{number:06d}")
+            self._append(columns.sanitize(batch, table, plan, observation), f"batch-{number:06d}")
             checkpoint.add(number, {name: count or 0 for name, count in observation.get.items()})
 
-        with checkpoint.alone():
+        with self.storage.locked(f"{checkpoint.path}/lock", "Another run works with this checkpoint"):
             before = checkpoint.counts()
             stream = replace(self, source=self.source.stream(self.options.batch_files))
             selected = columns.select(stream.df, stream.row_id)
-            query = selected.writeStream.foreachBatch(add).option("checkpointLocation", checkpoint.stream)
+            query = selected.writeStream.foreachBatch(add)
+            query.option("checkpointLocation", f"{checkpoint.path}/stream")
             query.trigger(availableNow=True).start().awaitTermination()
             after = checkpoint.counts()
         sums = Counter({"rows": 0, "added_rows": 0})

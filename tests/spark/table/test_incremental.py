@@ -115,7 +115,7 @@ KILLED = """
 import signal, sys
 import psutil
 from dptext_spark.cli import main
-from dptext_spark.spark.incremental import Checkpoint
+from dptext_spark.spark.table.incremental import Checkpoint
 
 def die_in_second_batch(self, batch, counts):
     if batch == 0:

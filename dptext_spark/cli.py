@@ -155,11 +155,7 @@ def _leaves(kind: Any) -> list[Any]:
 
 
 def read_config(path: Path, allowed: Collection[str]) -> dict[str, Any]:
-    """Read a TOML file of options.
-
-    Args:
-        path: The file; its keys are option names.
-        allowed: Option names of the command.
+    """Read a TOML file whose keys are option names, ``allowed`` those of the command.
 
     Raises:
         ConfigError: The file cannot be read, is not TOML, or has an unknown key.

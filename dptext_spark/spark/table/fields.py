@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 from pyspark.sql import Column
@@ -44,10 +45,7 @@ class Field:
     def column(self) -> Column:
         """The field as a column expression; there is none through an array."""
         first, *rest = [step for step in self.path if step is not None]
-        column = quoted(first)
-        for step in rest:
-            column = column.getField(step)
-        return column
+        return reduce(Column.getField, rest, quoted(first))
 
     def holds(self, other: Field) -> bool:
         """Say whether the other one is this one, or lies inside."""
@@ -127,18 +125,14 @@ def quoted(name: str) -> Column:
 
 def names_a_map(schema: StructType, name: str) -> bool:
     """Say whether a name begins with that of a map, whose entries have no names."""
-    begins = (name[:end] for end in range(1, len(name)))
-    return any(
-        isinstance(field.data_type, MapType) for begin in begins for field in Field.find(schema, begin)
-    )
+    begun = (field for end in range(1, len(name)) for field in Field.find(schema, name[:end]))
+    return any(isinstance(field.data_type, MapType) for field in begun)
 
 
 def is_repeated(schema: StructType, field: Field, exact: bool) -> bool:
     """Say whether a struct on the way has another field of the same name; without ``exact`` in any case."""
-    for depth, step in enumerate(field.path):
-        if step is not None:
-            names = _type_at(schema, field.path[:depth]).fieldNames()
-            forms = names if exact else [name.lower() for name in names]
-            if forms.count(step if exact else step.lower()) > 1:
-                return True
-    return False
+    form = str if exact else str.lower
+    steps = ((_type_at(schema, field.path[:depth]), step) for depth, step in enumerate(field.path))
+    return any(
+        step is not None and [*map(form, around.fieldNames())].count(form(step)) > 1 for around, step in steps
+    )

@@ -26,13 +26,8 @@ _ENDING: Final = ".part"
 def check_unfinished(storage: Storage, output: str, *, but: str = "") -> None:
     """Refuse an output that another run is writing, or was killed over.
 
-    Args:
-        storage: Where it lies.
-        output: The table's path.
-        but: The folder of this run.
-
     Raises:
-        ConfigError: There is such a run's folder.
+        ConfigError: There is the folder of such a run, and it is not ``but``.
     """
     if others := _unfinished(storage, output, but):
         raise ConfigError(
@@ -48,8 +43,7 @@ def write_whole(
     """Write a table under a hidden name and rename it.
 
     Args:
-        storage: Where it goes.
-        output: The table's path.
+        storage, output: Where it goes.
         write: Writes the table to the path that it is given.
         run: Names the run; without a dot.
         overwrite: Replace a table of that name, and take over from other runs with this output.

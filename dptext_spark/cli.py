@@ -43,12 +43,8 @@ class Job(_Command):
             type=click.Path(path_type=Path),
             help="TOML file of these options; an option given here wins over the file",
         )
-        super().__init__(
-            model.command,
-            params=[config, *_parameters(model)],
-            help=inspect.getdoc(model),
-            callback=self._run,
-        )
+        params = [config, *_parameters(model)]
+        super().__init__(model.command, params=params, help=inspect.getdoc(model), callback=self._run)
         self.model = model
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

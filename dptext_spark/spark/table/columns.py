@@ -30,7 +30,6 @@ from dptext_spark.errors import InputError
 from dptext_spark.spark.table.fields import (
     Field,
     field_names,
-    is_repeated,
     names_a_map,
     prune,
     pruned,
@@ -150,7 +149,7 @@ class TableColumns:
 
     def _check_capitals(self, df: DataFrame, fields: Mapping[str, Field]) -> None:
         exact = df.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
-        if ambiguous := [name for name, field in fields.items() if is_repeated(df.schema, field, exact)]:
+        if ambiguous := [name for name, field in fields.items() if field.is_repeated(df.schema, exact)]:
             raise InputError(
                 "Several columns of the input table have the same name",
                 allowed="names that differ" if exact else "names that differ in more than capitals",
@@ -208,10 +207,7 @@ class TableColumns:
 
 
 def _sanitize_batches(
-    plan: WorkPlan,
-    sanitized: tuple[tuple[str, Route], ...],
-    width: int,
-    batches: Iterable[pa.RecordBatch],
+    plan: WorkPlan, sanitized: tuple[tuple[str, Route], ...], width: int, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Sanitize fields of Arrow batches: ``width`` columns, row ids, slots if any; runs in Python workers."""
     sanitize = opened(plan)

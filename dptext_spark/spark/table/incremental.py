@@ -128,9 +128,8 @@ class GrowingJob(Job):
         Raises:
             ConfigError: It is of another release, or the input is no folder.
         """
-        values = {name: value for name, value in self.options.to_json().items() if name not in _FREE}
         identity = {
-            **values,
+            **{name: value for name, value in self.options.to_json().items() if name not in _FREE},
             "input": self.storage.real(self.options.input),
             "output": self.storage.real(self.options.output),
             # Keyed hashes: they tell nothing without the key.
@@ -177,7 +176,7 @@ class GrowingJob(Job):
 
     def _append(self, result: DataFrame, name: str) -> None:
         """Add rows to the output in files whose names begin with ``name``; those that bear it go."""
-        folders = "".join("/*" for _ in self.partitions)
+        folders = "/*" * len(self.partitions)
         for path in self.storage.matches(f"{literal(self.options.output)}{folders}/{name}-*"):
             self.storage.delete(path)
         # Hadoop's committer adds whatever finished tasks left there, those of a killed run too.

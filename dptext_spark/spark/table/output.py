@@ -52,7 +52,7 @@ def write_whole(
         ConfigError: Another run is writing the output.
         JobError: Another run took over, or the file system refused.
     """
-    parent, name = _parent_and_name(storage, output)
+    parent, _, name = storage.qualified(output).rpartition("/")
     mine = f"{parent}/.{name}.{run}-{uuid4().hex[:8]}{_ENDING}"
     claim, table, old = f"{mine}/claim", f"{mine}/table", f"{mine}/old"
     try:
@@ -73,14 +73,9 @@ def write_whole(
         storage.delete(mine)
 
 
-def _parent_and_name(storage: Storage, output: str) -> tuple[str, str]:
-    parent, _, name = storage.qualified(output).rpartition("/")
-    return parent, name
-
-
 def _unfinished(storage: Storage, output: str, but: str) -> list[str]:
     """The folders of other runs with this output."""
-    parent, name = _parent_and_name(storage, output)
+    parent, _, name = storage.qualified(output).rpartition("/")
     found = storage.matches(f"{literal(parent)}/.{literal(name)}.*{_ENDING}")
     # No dots in the run's name: NAME.v2 is another output.
     own = re.compile(rf"\.{re.escape(name)}\.[^./]+{re.escape(_ENDING)}")

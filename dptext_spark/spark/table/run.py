@@ -23,13 +23,7 @@ from dptext_spark.spark.table.storage import Storage
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """One run over a table: what is read, what names its rows, and where it goes.
-
-    Attributes:
-        options: The run's options.
-        storage: Where its paths lie.
-        source: The input.
-    """
+    """One run over a table: what is read, what names its rows, and where it goes."""
 
     options: TableOptions
     storage: Storage

@@ -409,9 +409,10 @@ class CalibrateOptions(MechanismOptions):
         """Build the mechanism at each lambda, and there at each epsilon."""
         if not isinstance(value, dict):
             return value
+        build = super()._build
         points = product(*(value.get(name, (None,)) for name in cls.spread))
         chosen = [{n: v for n, v in zip(cls.spread, point, strict=True) if v is not None} for point in points]
-        grid = {tuple(point.values()): cls.configured({**value, **point}) for point in chosen}
+        grid = {tuple(point.values()): build({**value, **point}) for point in chosen}
         return tuple(grid[point] for point in sorted(grid))
 
     @field_validator("epsilon", "lambda_")

@@ -32,8 +32,9 @@ class MechanismOptions(Options):
         """Give the mechanisms that this command takes, by name."""
         return {name: kind for name, kind in sorted(MECHANISMS.items()) if kind.releases in cls.releases}
 
+    @field_validator("mechanism", mode="before", check_fields=False)
     @classmethod
-    def configured(cls, value: Any) -> Any:
+    def _build(cls, value: Any) -> Any:
         """Build the mechanism that options choose: its name under ``mechanism``, and its own options.
 
         Raises:
@@ -50,11 +51,6 @@ class MechanismOptions(Options):
             if str(name) not in known:
                 raise ConfigError("The mechanism is unknown", allowed=", ".join(known), got=repr(name))
             return known[str(name)](**parameters)
-
-    @field_validator("mechanism", mode="before", check_fields=False)
-    @classmethod
-    def _build(cls, value: Any) -> Any:
-        return cls.configured(value)
 
     @classmethod
     def mechanism_options(cls) -> dict[str, dict[str, FieldInfo]]:

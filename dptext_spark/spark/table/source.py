@@ -23,7 +23,6 @@ class Source:
     """A Parquet table as it lies in its files.
 
     Attributes:
-        path: Where it lies.
         df: All its rows.
         partitions: Columns that are named by folders ``COLUMN=VALUE``, the outermost first; strings, so
             that ``007`` stays ``007``.

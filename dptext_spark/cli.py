@@ -43,12 +43,8 @@ class Job(_Command):
             type=click.Path(path_type=Path),
             help="TOML file of these options; an option given here wins over the file",
         )
-        super().__init__(
-            model.command,
-            params=[config, *_parameters(model)],
-            help=inspect.getdoc(model),
-            callback=self._run,
-        )
+        params = [config, *_parameters(model)]
+        super().__init__(model.command, params=params, help=inspect.getdoc(model), callback=self._run)
         self.model = model
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -157,11 +153,7 @@ def _leaves(kind: Any) -> list[Any]:
 
 
 def read_config(path: Path, allowed: Collection[str]) -> dict[str, Any]:
-    """Read a TOML file of options.
-
-    Args:
-        path: The file; its keys are option names.
-        allowed: Option names of the command.
+    """Read a TOML file whose keys are option names, ``allowed`` those of the command.
 
     Raises:
         ConfigError: The file cannot be read, is not TOML, or has an unknown key.

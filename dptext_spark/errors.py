@@ -20,11 +20,8 @@ class DptextError(Exception):
     """
 
     def __init__(self, what: str, *, allowed: str = "", got: str = "", do: str = "") -> None:
-        super().__init__(what, allowed, got, do)
+        super().__init__(what)  # what unpickling gives back; the rest comes with the attributes
         self.what, self.allowed, self.got, self.do = what, allowed, got, do
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (type(self), self.what, self.allowed, self.got, self.do)
 
     def __str__(self) -> str:
         parts = [f"{self.what}."]
@@ -32,10 +29,6 @@ class DptextError(Exception):
         parts += [f"Got: {self.got}."] if self.got else []
         parts += [f"{self.do}."] if self.do else []
         return " ".join(parts)
-
-
-def _rebuild(kind: type[DptextError], what: str, allowed: str, got: str, do: str) -> DptextError:
-    return kind(what, allowed=allowed, got=got, do=do)
 
 
 class ConfigError(DptextError):

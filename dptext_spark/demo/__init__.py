@@ -6,6 +6,7 @@ The licences of the data files are in DATA_LICENSES.md beside them.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -26,7 +27,7 @@ GLOVE: Final = Path(__file__).with_name("glove.6B.50d.subset.txt.gz")
 MAMMALS: Final = Path(__file__).with_name("mammals.tsv.gz")
 """1,171 is-a pairs of WordNet's mammals, tab-separated with a header: the direct links of a tree."""
 
-EPSILONS: Final = (5.0, 10.0, 20.0)
+EPSILONS: Final = (5, 10, 20)
 SHOWN_ROWS: Final = 10
 
 
@@ -48,7 +49,7 @@ def run(folder: Path) -> None:
     queries = pq.read_table(table, columns=["id", "text"])
     rows = queries.to_pylist()[:: len(queries) // SHOWN_ROWS][:SHOWN_ROWS]
     for epsilon in EPSILONS:
-        output = folder / f"sanitized-epsilon-{epsilon:g}"
+        output = folder / f"sanitized-epsilon-{epsilon}"
         command = {
             "input": str(table),
             "output": str(output),
@@ -61,7 +62,7 @@ def run(folder: Path) -> None:
             "overwrite": True,
         }
         options = PrivatizeOptions.of(command)
-        click.secho(f"\n== Epsilon {epsilon:g}", bold=True)
+        click.secho(f"\n== Epsilon {epsilon}", bold=True)
         click.echo("$ dptext privatize " + _command_line(command))
         report = privatize.run(options)
         sanitized = pq.read_table(output, columns=["id", "text"]).to_pylist()
@@ -81,14 +82,8 @@ def _build(bundle: Path) -> None:
         build_embedding(GLOVE, bundle, overwrite=bundle.exists())
 
 
-def _command_line(options: dict[str, object]) -> str:
-    parts = []
-    for name, value in options.items():
-        if value is True:
-            parts.append(f"--{name}")
-        else:
-            values = value if isinstance(value, list) else [value]
-            parts += [
-                f"--{name} {item:g}" if isinstance(item, float) else f"--{name} {item}" for item in values
-            ]
-    return " ".join(parts)
+def _command_line(options: Mapping[str, object]) -> str:
+    given = [
+        (n, v) for n, values in options.items() for v in (values if isinstance(values, list) else [values])
+    ]
+    return " ".join(f"--{name}" if value is True else f"--{name} {value}" for name, value in given)

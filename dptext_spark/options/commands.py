@@ -104,7 +104,6 @@ class PoincareOptions(Options):
         return self.report or self.beside("report.json")
 
     def finish(self, report: Any) -> str:
-        """See :meth:`Options.finish`."""
         return f"Bundle: {self.output}\nReport: {self.report_path}"
 
     def beside(self, suffix: str) -> Path:
@@ -161,7 +160,6 @@ class TableOptions(Options):
         return (("Input", "--input", self.input), ("Output", "--output", self.output), *self.files)
 
     def finish(self, report: Any) -> str:
-        """See :meth:`Options.finish`."""
         if self.dry_run:
             return "Dry run: all options are right, nothing was written."
         written = [("Output", self.output), *((what, path) for what, _, path in self.files)]
@@ -236,12 +234,10 @@ class PrivatizeOptions(MechanismOptions, TableOptions):
 
     @property
     def places(self) -> tuple[tuple[str, str, str], ...]:
-        """See :attr:`TableOptions.places`; the checkpoint too."""
         checkpoint = [("Checkpoint", "--incremental", self.incremental)] if self.incremental else []
         return (*super().places, *checkpoint)
 
     def conflicts(self) -> Iterator[ConfigError]:
-        """See :meth:`Options.conflicts`."""
         yield from self.column_conflicts(text=self.text, tokens=self.tokens)
         if self.incremental is None:
             if self.batch_files is not None:
@@ -271,7 +267,6 @@ class PrivatizeOptions(MechanismOptions, TableOptions):
         return TextPolicy(oov=self.oov, protect=self.protect)
 
     def to_json(self) -> dict[str, Any]:
-        """See :meth:`TableOptions.to_json`; with the mechanism's parameters."""
         return {**super().to_json(), **as_json(self.mechanism)}
 
 
@@ -287,7 +282,6 @@ class VectorsOptions(VectorParameters, TableOptions):
     embedding: LocalPath | None = Field(None, description="with --text: embedding bundle of the words")
 
     def conflicts(self) -> Iterator[ConfigError]:
-        """See :meth:`Options.conflicts`."""
         yield from self.column_conflicts(vector=self.vector, text=self.text)
         if bool(self.text) != (self.embedding is not None):
             yield ConfigError(
@@ -307,7 +301,6 @@ class VectorsOptions(VectorParameters, TableOptions):
 
     @property
     def files(self) -> tuple[tuple[str, str, str], ...]:
-        """See :attr:`TableOptions.files`."""
         return (("Projection", "--output", self.projection_path), *super().files)
 
 
@@ -351,7 +344,6 @@ class AuditOptions(MechanismOptions):
         return tuple(dict.fromkeys(self.world)) or WORLDS
 
     def conflicts(self) -> Iterator[ConfigError]:
-        """See :meth:`Options.conflicts`."""
         if BUNDLE_WORLD in (self.world or WORLDS) and self.embedding is None:
             yield ConfigError("Option --embedding is missing", do="Or name small worlds only, with --world")
 
@@ -419,9 +411,10 @@ class CalibrateOptions(MechanismOptions):
         """Build the mechanism at each lambda, and there at each epsilon."""
         if not isinstance(value, dict):
             return value
+        build = super()._build
         points = product(*(value.get(name, (None,)) for name in cls.spread))
         chosen = [{n: v for n, v in zip(cls.spread, point, strict=True) if v is not None} for point in points]
-        grid = {tuple(point.values()): cls.configured({**value, **point}) for point in chosen}
+        grid = {tuple(point.values()): build({**value, **point}) for point in chosen}
         return tuple(grid[point] for point in sorted(grid))
 
     @field_validator("epsilon", "lambda_")
@@ -437,7 +430,6 @@ class CalibrateOptions(MechanismOptions):
         return value
 
     def finish(self, report: Any) -> str:
-        """See :meth:`Options.finish`."""
         return f"Output: {self.output}"
 
     @property

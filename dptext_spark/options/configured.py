@@ -35,8 +35,9 @@ class MechanismOptions(Options):
         """Give the mechanisms that this command takes, by name."""
         return {name: kind for name, kind in sorted(MECHANISMS.items()) if kind.releases in cls.releases}
 
+    @field_validator("mechanism", mode="before", check_fields=False)
     @classmethod
-    def configured(cls, value: Any) -> Any:
+    def _build(cls, value: Any) -> Any:
         """Build the mechanism that options choose: its name under ``mechanism``, and its own options.
 
         Raises:
@@ -65,11 +66,6 @@ class MechanismOptions(Options):
             ConfigError: More words than the bundle allows, or fewer than two.
         """
         return Search.named(self.search).over(embedding, release_words)
-
-    @field_validator("mechanism", mode="before", check_fields=False)
-    @classmethod
-    def _build(cls, value: Any) -> Any:
-        return cls.configured(value)
 
     @classmethod
     def mechanism_options(cls) -> dict[str, dict[str, FieldInfo]]:

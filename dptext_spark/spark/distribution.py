@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -44,26 +43,25 @@ class BundleFiles:
         """
         embedding.check_unchanged()
         path, fingerprint, parts = embedding.path.resolve(), embedding.fingerprint, embedding.parts
-        files = tuple(
-            sorted([MANIFEST, *embedding.manifest.files, *(f for part in parts for f in part.files)])
-        )
+        files = [MANIFEST, *embedding.manifest.files, *(file for part in parts for file in part.files)]
+        bundle = cls(path=str(path), fingerprint=fingerprint, files=tuple(sorted(files)), parts=parts)
         if not hasattr(spark, "sparkContext"):  # Spark Connect: the driver is at the server
-            _send_to_server(spark, path, fingerprint, files)
-            return cls(path=str(path), fingerprint=fingerprint, files=files, parts=parts)
+            _send_to_server(spark, bundle)
+            return bundle
         context = spark.sparkContext
         if (context.master or "").split("[")[0] == "local":
-            return cls(path=str(path), fingerprint=fingerprint, parts=parts)
+            return replace(bundle, files=())
         sent = {file.rpartition("/")[2] for file in context.listFiles}
         # Spark names a sent file by its last path part alone: links give each bundle names of its own; and
         # new executors get what the links stand for even where the bundle was removed or replaced meanwhile.
         links = Path(pyspark.SparkFiles.getRootDirectory(), "dptext-spark", fingerprint)
         links.mkdir(parents=True, exist_ok=True)
-        for name in files:
+        for name in bundle.files:
             link = links / _sent_name(fingerprint, name)
             if link.name not in sent:
                 _link_or_copy(path / name, link)
                 context.addFile(link.as_uri())
-        return cls(path=str(path), fingerprint=fingerprint, files=files, parts=parts)
+        return bundle
 
     def open(self) -> Embedding:
         """Open the bundle on this machine.
@@ -72,12 +70,10 @@ class BundleFiles:
             BundleError: Its files are missing or altered.
         """
         if not self.files:
-            return self._expect(Embedding.open(Path(self.path))).adopt(self.parts)
+            return self._open_at(Path(self.path))
         place = self._place()
         try:
-            embedding = self._expect(Embedding.open(place)).adopt(self.parts)
-            self._check_parts(place)
-            return embedding
+            return self._open_at(place)
         except BundleError as error:
             raise BundleError(
                 f"This host's copy of the embedding bundle, {place}, is damaged",
@@ -88,8 +84,7 @@ class BundleFiles:
     def _check_sent(self, making: Path) -> None:
         """Keep what was altered on its way from becoming this host's copy, which later runs would find."""
         try:
-            self._expect(Embedding.open(making))
-            self._check_parts(making)
+            self._open_at(making)
         except BundleError as error:
             raise BundleError(
                 "The embedding bundle that Spark sent is not the one that the job was given",
@@ -97,11 +92,8 @@ class BundleFiles:
                 do="Run the job again and leave the bundle alone meanwhile",
             ) from None
 
-    def _check_parts(self, folder: Path) -> None:
-        if damaged := [part.name for part in self.parts if not part.is_whole(folder)]:
-            raise BundleError(f"Parts of the bundle are damaged: {', '.join(damaged)}")
-
-    def _expect(self, embedding: Embedding) -> Embedding:
+    def _open_at(self, folder: Path) -> Embedding:
+        embedding = Embedding.open(folder)
         if embedding.fingerprint != self.fingerprint:
             raise BundleError(
                 "The embedding bundle changed while the job ran",
@@ -109,7 +101,9 @@ class BundleFiles:
                 got=f"fingerprint {embedding.fingerprint}",
                 do="Run the job again and leave the bundle alone meanwhile",
             )
-        return embedding
+        if self.files and (damaged := [part.name for part in self.parts if not part.is_whole(folder)]):
+            raise BundleError(f"Parts of the bundle are damaged: {', '.join(damaged)}")
+        return embedding.adopt(self.parts)
 
     def _place(self) -> Path:
         """Put the sent files into one folder per host, so that all executors there map one copy.
@@ -150,15 +144,15 @@ class BundleFiles:
 _AT_SERVERS: Final[set[tuple[str, str]]] = set()
 
 
-def _send_to_server(spark: Any, path: Path, fingerprint: str, files: Collection[str]) -> None:
-    if (spark.session_id, fingerprint) in _AT_SERVERS:
+def _send_to_server(spark: Any, bundle: BundleFiles) -> None:
+    if (spark.session_id, bundle.fingerprint) in _AT_SERVERS:
         return
     with tempfile.TemporaryDirectory(prefix="dptext-spark-") as folder:
-        links = [Path(folder, _sent_name(fingerprint, name)) for name in files]
-        for link, name in zip(links, files, strict=True):
-            link.symlink_to(path / name)
-        spark.addArtifacts(*(link.as_uri() for link in links), file=True)
-    _AT_SERVERS.add((spark.session_id, fingerprint))
+        links = {name: Path(folder, _sent_name(bundle.fingerprint, name)) for name in bundle.files}
+        for name, link in links.items():
+            link.symlink_to(Path(bundle.path, name))
+        spark.addArtifacts(*(link.as_uri() for link in links.values()), file=True)
+    _AT_SERVERS.add((spark.session_id, bundle.fingerprint))
 
 
 def _sent_name(fingerprint: str, name: str) -> str:

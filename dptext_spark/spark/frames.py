@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,11 +17,11 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import NoiseKey, ReleaseNoise
-from dptext_spark.privatizer import Privatizer, TokenCounts
+from dptext_spark.privatizer import Privatizer, Sanitized, TokenCounts
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.nearest import Search
 from dptext_spark.spark.distribution import BundleFiles
-from dptext_spark.spark.table.columns import TableColumns, check_ids
+from dptext_spark.spark.table.columns import TableColumns, check_ids, opened
 from dptext_spark.text.out_of_vocabulary import OovPolicy
 from dptext_spark.text.policies import TextPolicy
 from dptext_spark.text.protection import Protection
@@ -38,22 +37,17 @@ class Plan:
     policy: TextPolicy
     search: Search
     counters = TokenCounts.names()
+    text_type = None
 
-    def open(self) -> Privatizer:
-        """Open the bundle in this process and bind the mechanism to it, once per process."""
-        return _open(self)
-
-
-@lru_cache(maxsize=2)  # a reused worker sees a new plan for every release, and must not keep them all
-def _open(plan: Plan) -> Privatizer:
-    # In the worker, after its fork: maps and BLAS threads must not be inherited.
-    return Privatizer(
-        embedding=plan.bundle.open(),
-        mechanism=plan.mechanism,
-        noise=plan.noise,
-        policy=plan.policy,
-        search=plan.search,
-    )
+    def open(self) -> Callable[..., Sanitized]:
+        """Open the bundle and bind the mechanism to it."""
+        return Privatizer(
+            embedding=self.bundle.open(),
+            mechanism=self.mechanism,
+            noise=self.noise,
+            policy=self.policy,
+            search=self.search,
+        ).sanitize
 
 
 def privatize(
@@ -107,10 +101,9 @@ def privatize(
         text=_names(text), tokens=_names(tokens), keep=_names(keep), id=id, slots=policy.protect.slots_column
     )
     columns.check(df)
-    if not trust_id:
-        check_ids(df, id)
+    check_ids(df, None if trust_id else id)
     plan = _plan(df.sparkSession, embedding, mechanism, policy, search, release_words, key, salt)
-    return columns.sanitize(df, plan)
+    return columns.sanitize(columns.select(df), df.schema, plan)
 
 
 def privatize_udf(
@@ -130,15 +123,9 @@ def privatize_udf(
     It gives the words that :func:`privatize` gives under the same key. The ids are not checked.
 
     Args:
-        embedding: A bundle or its folder.
-        mechanism: For example ``Laplace(epsilon=15)``.
         column: The text column's name, which the noise depends on.
-        oov: See :func:`privatize`.
         protect: ``all`` or ``content``.
-        release_words: See :func:`privatize`.
-        search: See :func:`privatize`.
-        key: See :func:`privatize`.
-        salt: See :func:`privatize`.
+        embedding, mechanism, oov, release_words, search, key, salt: As for :func:`privatize`.
 
     Raises:
         ConfigError: ``protect`` needs slots.
@@ -158,9 +145,9 @@ def privatize_udf(
     plan = _plan(session, embedding, mechanism, policy, search, release_words, key, salt)
 
     def sanitize(batches: Iterator[tuple[pa.Array, pa.Array]]) -> Iterator[pa.Array]:
-        privatizer = plan.open()
+        release = opened(plan)
         for ids, texts in batches:
-            yield privatizer.sanitize(texts, ids, column=column).values
+            yield release(texts, ids, column=column).values
 
     udf: Callable[..., Column] = arrow_udf(sanitize, "string")
     return udf
@@ -184,12 +171,6 @@ def _plan(
         embedding = Embedding.open(Path(embedding))
     chosen = Search.named(search).over(embedding, release_words)
     mechanism.prepare(embedding)
-    return Plan(
-        bundle=BundleFiles.send(spark, embedding),
-        mechanism=mechanism,
-        noise=mechanism.release_noise(
-            key or NoiseKey.generate(), salt=salt, embedding=embedding, search=chosen
-        ),
-        policy=policy,
-        search=chosen,
-    )
+    bundle, key = BundleFiles.send(spark, embedding), key or NoiseKey.generate()
+    noise = mechanism.release_noise(key, salt=salt, embedding=embedding, search=chosen)
+    return Plan(bundle=bundle, mechanism=mechanism, noise=noise, policy=policy, search=chosen)

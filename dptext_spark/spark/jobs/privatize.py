@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
 
 from dptext_spark.calibration import record
 from dptext_spark.calibration.record import Excerpt
@@ -53,11 +52,11 @@ def run(options: PrivatizeOptions) -> Report:
         remarks=tuple(job.remarks),
         columns={},
     )
-    with plain_errors(FAILED if options.incremental is None else _CUT_OFF):
+    cut_off = "The Spark job failed; the output has the batches before, and the same command goes on"
+    with plain_errors(FAILED if options.incremental is None else cut_off):
         if isinstance(job, GrowingJob):
             job.claim(columns, release)
-        if job.checked_id is not None:
-            check_ids(job.df, job.checked_id)
+        check_ids(job.df, job.checked_id)
         if options.dry_run:
             return report
         plan = Plan(
@@ -68,18 +67,10 @@ def run(options: PrivatizeOptions) -> Report:
             search=release.search,
         )
         found = job.sanitize(columns, plan)
-    counts = column_counts(columns.sanitized, TokenCounts.names(), found)
-    report = replace(
-        report,
-        rows=found["rows"],
-        added_rows=found.get("added_rows"),
-        columns={name: TokenCounts(**c) for name, c in counts.items()},
-    )
+    counts = column_counts(columns.sanitized, TokenCounts[int], found)
+    report = replace(report, rows=found["rows"], added_rows=found.get("added_rows"), columns=counts)
     job.write_beside("report", options.report_path, report.to_json())
     return report
-
-
-_CUT_OFF: Final = "The Spark job failed; the output has the batches before, and the same command goes on"
 
 
 def _calibration(storage: Storage, options: PrivatizeOptions, release: Release) -> Excerpt | None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from typing import Any
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, FloatType
 
@@ -20,7 +18,7 @@ from dptext_spark.options import VectorsOptions
 from dptext_spark.report.released_vectors import VectorColumn, VectorReport
 from dptext_spark.spark.distribution import BundleFiles
 from dptext_spark.spark.failures import plain_errors
-from dptext_spark.spark.table.columns import TableColumns, check_ids, measure
+from dptext_spark.spark.table.columns import TableColumns, check_ids
 from dptext_spark.spark.table.fields import quoted
 from dptext_spark.spark.table.run import Job, column_counts
 from dptext_spark.vectors.projected_vectors import VectorNoise
@@ -33,61 +31,31 @@ from dptext_spark.vectors.vector_privatizer import (
 
 
 @dataclass(frozen=True, kw_only=True)
-class ColumnPlan:
-    """How workers release one column.
+class VectorPlan:
+    """The :class:`dptext_spark.spark.table.columns.WorkPlan` of vectors.
 
     Attributes:
-        mechanism: For the column's vectors.
-        noise: The release's noise under the mechanism's law.
-        bundle: The words' vectors, for texts.
+        columns: Of each column that holds vectors its name, mechanism, the noise under the mechanism's law,
+            and for texts the bundle of their words' vectors.
     """
 
-    mechanism: VectorNoise
-    noise: ReleaseNoise
-    bundle: BundleFiles | None
-
-    def open(self) -> VectorPrivatizer:
-        """Derive the projection in this process and open the bundle."""
-        embedding = None if self.bundle is None else self.bundle.open()
-        return VectorPrivatizer(mechanism=self.mechanism, noise=self.noise, embedding=embedding)
-
-
-@dataclass(frozen=True, kw_only=True)
-class VectorPlan:
-    """The :class:`dptext_spark.spark.table.columns.WorkPlan` of vectors, by column."""
-
-    columns: tuple[tuple[str, ColumnPlan], ...]  # those that hold vectors
+    columns: tuple[tuple[str, VectorNoise, ReleaseNoise, BundleFiles | None], ...]
     counters = VectorCounts.names()
+    text_type = ArrayType(FloatType())
 
-    def open(self) -> VectorWork:
-        """Get ready in this process, once per process."""
-        return _open(self)
+    def open(self) -> Callable[..., ReleasedVectors]:
+        """Derive the projections and open the bundle."""
+        privatizers = {}
+        for name, mechanism, noise, bundle in self.columns:
+            embedding = bundle.open() if bundle else None
+            privatizers[name] = VectorPrivatizer(mechanism=mechanism, noise=noise, embedding=embedding)
 
+        def release(values: pa.Array, ids: pa.Array, *, column: str, **_: Any) -> ReleasedVectors:
+            if column not in privatizers:
+                return nothing_released(values, column)
+            return privatizers[column].sanitize(values, ids, column=column)
 
-@dataclass(frozen=True, kw_only=True)
-class VectorWork:
-    """A worker's releases, by column."""
-
-    columns: Mapping[str, VectorPrivatizer]
-
-    def sanitize(
-        self,
-        values: pa.Array,
-        ids: pa.Array,
-        *,
-        column: str,
-        slots: pa.Array | None = None,
-        positions: NDArray[np.int64] | None = None,
-    ) -> ReleasedVectors:
-        """Release rows of one column; there are neither slots nor positions."""
-        if column not in self.columns:
-            return nothing_released(values, column)
-        return self.columns[column].sanitize(values, ids, column=column)
-
-
-@lru_cache(maxsize=8)
-def _open(plan: VectorPlan) -> VectorWork:
-    return VectorWork(columns={name: column.open() for name, column in plan.columns})
+        return release
 
 
 def run(options: VectorsOptions) -> VectorReport:
@@ -122,11 +90,9 @@ def run(options: VectorsOptions) -> VectorReport:
         )
         if options.dry_run:
             return report
-        plan = _plan(job, key, report)
-        types = {name: ArrayType(FloatType()) for name in options.text}
-        found = job.sanitize(columns, plan, types)
-    counts = column_counts(columns.sanitized, VectorCounts.names(), found)
-    counted = {n: replace(column, counts=VectorCounts(**counts[n])) for n, column in report.columns.items()}
+        found = job.sanitize(columns, _plan(job, key, report))
+    counts = column_counts(columns.sanitized, VectorCounts[int], found)
+    counted = {name: replace(column, counts=counts[name]) for name, column in report.columns.items()}
     report = replace(report, rows=found["rows"], columns=counted)
     job.write_beside("projection", options.projection_path, report.projections())
     job.write_beside("report", options.report_path, report.to_json())
@@ -168,10 +134,7 @@ def _lengths(job: Job, names: Sequence[str]) -> dict[str, int | None]:
         InputError: A column has vectors of different lengths or of length 0, or the ids are wrong.
     """
     measures = [bound(F.array_size(quoted(name))) for name in names for bound in (F.min, F.max)]
-    if job.checked_id is not None:
-        found = check_ids(job.df, job.checked_id, *measures)
-    else:
-        found = measure(job.df, *measures) if measures else []
+    found = check_ids(job.df, job.checked_id, *measures)
     bounds = dict(zip(names, zip(found[::2], found[1::2], strict=True), strict=True))
     wrong = [f"{name}: {low} to {high}" for name, (low, high) in bounds.items() if low != high or low == 0]
     if wrong:
@@ -185,18 +148,10 @@ def _lengths(job: Job, names: Sequence[str]) -> dict[str, int | None]:
 
 def _plan(job: Job, key: NoiseKey, report: VectorReport) -> VectorPlan:
     bundle = BundleFiles.send(job.df.sparkSession, report.embedding) if report.embedding else None
-    plans = {
-        name: ColumnPlan(
-            mechanism=column.mechanism,
-            noise=ReleaseNoise.of(
-                key,
-                salt=job.options.salt,
-                law=column.mechanism.law(),
-                fingerprint=column.fingerprint,
-            ),
-            bundle=bundle if column.fingerprint else None,
-        )
-        for name, column in report.columns.items()
-        if column.mechanism is not None
-    }
-    return VectorPlan(columns=tuple(plans.items()))
+    columns = []
+    for name, column in report.columns.items():
+        if (mechanism := column.mechanism) is not None:
+            law, fingerprint = mechanism.law(), column.fingerprint
+            noise = ReleaseNoise.of(key, salt=job.options.salt, law=law, fingerprint=fingerprint)
+            columns.append((name, mechanism, noise, bundle if fingerprint else None))
+    return VectorPlan(columns=tuple(columns))

@@ -5,16 +5,13 @@ The output has the fields that were named, in the structs and arrays around them
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from itertools import combinations
-from types import MappingProxyType
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
@@ -33,7 +30,6 @@ from dptext_spark.errors import InputError
 from dptext_spark.spark.table.fields import (
     Field,
     field_names,
-    is_repeated,
     names_a_map,
     prune,
     pruned,
@@ -42,33 +38,25 @@ from dptext_spark.spark.table.fields import (
 from dptext_spark.text.nested import Leaves, Route, put
 
 
-class ColumnWork(Protocol):
-    """What a worker does to columns; the result has ``values`` and ``counts``, an array per counter."""
-
-    def sanitize(
-        self,
-        values: pa.Array,
-        ids: pa.Array,
-        *,
-        column: str,
-        slots: pa.Array | None = None,
-        positions: NDArray[np.int64] | None = None,
-    ) -> Any:
-        """Sanitize values of one column or field."""
-
-
-class WorkPlan(Protocol):
+class WorkPlan(Hashable, Protocol):
     """All that workers need, small and hashable; holds derived noise keys, never the user's."""
 
     @property
     def counters(self) -> Sequence[str]:
         """Names of what is counted in each row."""
 
-    def open(self) -> ColumnWork:
-        """Get ready in this process, once per process."""
+    @property
+    def text_type(self) -> DataType | None:
+        """What texts become; None where they stay texts."""
+
+    def open(self) -> Callable[..., Any]:
+        """Get ready; what comes back is called as :meth:`dptext_spark.privatizer.Privatizer.sanitize` is."""
 
 
-NO_TYPES: Final[Mapping[str, DataType]] = MappingProxyType({})
+@lru_cache(maxsize=2)  # a reused worker sees a new plan for every release, and must not keep them all
+def opened(plan: WorkPlan) -> Callable[..., Any]:
+    """Get ready once per process: after a worker's fork, as it must not inherit maps and BLAS threads."""
+    return plan.open()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +100,8 @@ class TableColumns:
         if twice := sorted({name for name in self.sanitized if self.sanitized.count(name) > 1}):
             raise InputError("Columns are named twice", got=", ".join(twice))
         sanitized, kept = ([fields[name] for name in names] for names in (self.sanitized, self.keep))
-        if within := [f"{b.name} in {a.name}" for a, b in _nests(combinations(sanitized, 2))]:
+        pairs = (sorted(pair, key=lambda field: len(field.path)) for pair in combinations(sanitized, 2))
+        if within := [f"{inner.name} in {outer.name}" for outer, inner in pairs if outer.holds(inner)]:
             raise InputError("Columns to sanitize lie inside one another", got=", ".join(within))
         if clash := {s.name: k.name for s in sanitized for k in kept if s.holds(k) or k.holds(s)}:
             raise InputError(
@@ -142,16 +131,17 @@ class TableColumns:
         return {name: field for name, (field,) in found.items()}
 
     def _check_types(self, fields: Mapping[str, Field]) -> None:
+        ids = () if self.id is None else (self.id,)
         wrong = [
             f"{name} ({fields[name].data_type.simpleString()}), not {wanted}"
-            for names, fits, wanted in (
-                (self.text, _is_text, "string"),
-                (self.tokens, _is_tokens, "array<string>"),
-                (self.vector, _is_vector, "array<float> or array<double>"),
-                ((self.id,) if self.id is not None else (), _is_id, "an integer or string id"),
+            for names, kinds, wanted in (
+                (self.text, [StringType], "string"),
+                (self.tokens, [ArrayType, StringType], "array<string>"),
+                (self.vector, [ArrayType, FloatType | DoubleType], "array<float> or array<double>"),
+                (ids, [IntegralType | StringType], "an integer or string id"),
             )
             for name in names
-            if not fits(fields[name].data_type)
+            if not _is_of(fields[name].data_type, *kinds)
         ]
         wrong += [f"{name}, which is in an array" for name in self._beside if None in fields[name].path]
         if wrong:
@@ -159,34 +149,13 @@ class TableColumns:
 
     def _check_capitals(self, df: DataFrame, fields: Mapping[str, Field]) -> None:
         exact = df.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
-        if ambiguous := [name for name, field in fields.items() if is_repeated(df.schema, field, exact)]:
+        if ambiguous := [name for name, field in fields.items() if field.is_repeated(df.schema, exact)]:
             raise InputError(
                 "Several columns of the input table have the same name",
                 allowed="names that differ" if exact else "names that differ in more than capitals",
                 got=", ".join(ambiguous),
                 do="Rename them" if exact else "Rename them, or set spark.sql.caseSensitive to true",
             )
-
-    def sanitize(
-        self,
-        df: DataFrame,
-        plan: WorkPlan,
-        row_id: Column | None = None,
-        *,
-        types: Mapping[str, DataType] = NO_TYPES,
-        observation: Observation | None = None,
-    ) -> DataFrame:
-        """Sanitize the columns of a frame, lazily.
-
-        Args:
-            df: The frame, checked.
-            plan: What workers need.
-            row_id: Column expression that names the rows; by default the column ``id``.
-            types: Types of sanitized columns that differ from the frame's.
-            observation: Receives ``rows`` and the counters of each column once the result is written.
-        """
-        selected = self.select(df, row_id)
-        return self.sanitize_selected(selected, df.schema, plan, types=types, observation=observation)
 
     def schema(self, table: StructType) -> StructType:
         """Leave in the table's schema what is sanitized or kept."""
@@ -195,7 +164,12 @@ class TableColumns:
         return schema
 
     def select(self, df: DataFrame, row_id: Column | None = None) -> DataFrame:
-        """Leave in a frame what workers read: the output's columns, row ids, slots if any."""
+        """Leave in a checked frame what workers read: the output's columns, row ids, slots if any.
+
+        Args:
+            df: The frame.
+            row_id: Column expression that names the rows; by default the column ``id``.
+        """
         fields = self._fields(df.schema)
         columns = [
             pruned(quoted(field.name), df.schema[field.name].dataType, field.dataType)
@@ -205,38 +179,38 @@ class TableColumns:
         columns += [fields[self.slots].column] if self.slots else []
         return df.select(*[c.alias(n) for c, n in zip(columns, _positional(len(columns)), strict=True)])
 
-    def sanitize_selected(
-        self,
-        selected: DataFrame,
-        table: StructType,
-        plan: WorkPlan,
-        *,
-        types: Mapping[str, DataType] = NO_TYPES,
-        observation: Observation | None = None,
+    def sanitize(
+        self, selected: DataFrame, table: StructType, plan: WorkPlan, observation: Observation | None = None
     ) -> DataFrame:
-        """Sanitize what :meth:`select` left of a table of this schema; see :meth:`sanitize`."""
+        """Sanitize, lazily, what :meth:`select` left of a table of this schema.
+
+        The observation receives ``rows`` and the counters of each column once the result is written.
+        """
         fields, schema = self._fields(table), self.schema(table)
         routes = tuple((name, fields[name].route(schema)) for name in self.sanitized)
         batches = partial(_sanitize_batches, plan, routes, len(schema))
         counters = [counter(name, c) for name in self.sanitized for c in plan.counters]
-        outputs = [_retyped(field, types.get(field.name)) for field in schema.fields]
-        outputs += [StructField(name, LongType()) for name in counters]
+        outputs = [*schema.fields, *(StructField(name, LongType()) for name in counters)]
         inner = _positional(len(outputs))
-        result = selected.mapInArrow(batches, _renamed(outputs, inner))
+        renamed = [self._retyped(n, field, plan.text_type) for n, field in zip(inner, outputs, strict=True)]
+        result = selected.mapInArrow(batches, StructType(renamed))
         if observation is not None:
             sums = [F.sum(n).alias(c) for n, c in zip(inner[len(schema) :], counters, strict=True)]
             result = result.observe(observation, F.count(F.lit(1)).alias("rows"), *sums)
         return result.select(*[F.col(n).alias(f.name) for n, f in zip(inner, schema.fields, strict=False)])
 
+    def _retyped(self, name: str, field: StructField, text_type: DataType | None) -> StructField:
+        if text_type is None or field.name not in self.text:
+            return StructField(name, field.dataType, field.nullable, field.metadata)
+        # A text without words has no vector, so a column of another type has nulls of its own.
+        return StructField(name, text_type, True, field.metadata)
+
 
 def _sanitize_batches(
-    plan: WorkPlan,
-    sanitized: tuple[tuple[str, Route], ...],
-    width: int,
-    batches: Iterable[pa.RecordBatch],
+    plan: WorkPlan, sanitized: tuple[tuple[str, Route], ...], width: int, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Sanitize fields of Arrow batches: ``width`` columns, row ids, slots if any; runs in Python workers."""
-    work = plan.open()
+    sanitize = opened(plan)
     for batch in batches:
         columns = batch.columns[:width]
         ids, *slots = batch.columns[width:]
@@ -244,7 +218,7 @@ def _sanitize_batches(
         for name, (column, *inside) in sanitized:
             leaves = Leaves.of(columns[column], tuple(inside))
             rows = pa.array(leaves.rows)
-            result = work.sanitize(
+            result = sanitize(
                 leaves.values,
                 ids.take(rows),
                 column=name,
@@ -263,38 +237,21 @@ def _positional(count: int) -> list[str]:
     return [f"c{i}" for i in range(count)]
 
 
-def _renamed(fields: Iterable[StructField], names: Iterable[str]) -> StructType:
-    renamed = zip(names, fields, strict=True)
-    return StructType([StructField(name, f.dataType, f.nullable, f.metadata) for name, f in renamed])
-
-
-def _retyped(field: StructField, data_type: DataType | None) -> StructField:
-    # A text without words has no vector, so a column of another type has nulls of its own.
-    return field if data_type is None else StructField(field.name, data_type, True, field.metadata)
-
-
 def counter(column: str, counter: str) -> str:
     return f"__dptext_{counter}_{column}"
 
 
-def check_ids(df: DataFrame, name: str, *measures: Column) -> list[Any]:
-    """Check in one narrow pass that a column names every row once.
-
-    Args:
-        df: The frame.
-        name: The column, or the path of a field outside arrays.
-        measures: Aggregates of other columns, for the same pass.
-
-    Returns:
-        The values of the measures.
+def check_ids(df: DataFrame, name: str | None, *measures: Column) -> list[Any]:
+    """Compute aggregates in one narrow pass, and check in it that a column, if any, names every row once.
 
     Raises:
-        InputError: The column has nulls or duplicates.
+        InputError: The column, or field outside arrays, has nulls or duplicates.
     """
+    if name is None:
+        return list(df.agg(*measures).collect()[0]) if measures else []
     column = Field.find(df.schema, name)[0].column
-    rows, present, distinct, *measured = measure(
-        df, F.count(F.lit(1)), F.count(column), F.count_distinct(column), *measures
-    )
+    counts = (F.count(F.lit(1)), F.count(column), F.count_distinct(column))
+    rows, present, distinct, *measured = df.agg(*counts, *measures).collect()[0]
     if rows != present or present != distinct:
         raise InputError(
             f"Column {name} does not name the rows",
@@ -305,28 +262,6 @@ def check_ids(df: DataFrame, name: str, *measures: Column) -> list[Any]:
     return measured
 
 
-def measure(df: DataFrame, *measures: Column) -> list[Any]:
-    """Compute aggregates, one at least, in one pass."""
-    return list(df.agg(*measures).collect()[0])
-
-
-def _nests(pairs: Iterable[tuple[Field, Field]]) -> Iterator[tuple[Field, Field]]:
-    for a, b in pairs:
-        if a.name != b.name and (a.holds(b) or b.holds(a)):
-            yield (a, b) if a.holds(b) else (b, a)
-
-
-def _is_id(data_type: DataType) -> bool:
-    return isinstance(data_type, IntegralType | StringType)
-
-
-def _is_text(data_type: DataType) -> bool:
-    return isinstance(data_type, StringType)
-
-
-def _is_tokens(data_type: DataType) -> bool:
-    return isinstance(data_type, ArrayType) and _is_text(data_type.elementType)
-
-
-def _is_vector(data_type: DataType) -> bool:
-    return isinstance(data_type, ArrayType) and isinstance(data_type.elementType, FloatType | DoubleType)
+def _is_of(data_type: Any, kind: Any, *inner: Any) -> bool:
+    """Say whether a type is of a kind, and what its elements are of the next."""
+    return isinstance(data_type, kind) and (not inner or _is_of(data_type.elementType, *inner))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 from pyspark.sql import Column
@@ -22,13 +23,7 @@ Step = str | None
 
 @dataclass(frozen=True, kw_only=True)
 class Field:
-    """A column, or a field inside one.
-
-    Attributes:
-        name: As the user writes it.
-        path: The steps from the row to it; the first is its column.
-        data_type: What it holds.
-    """
+    """A column, or a field inside one, as the user names it; the first step of its path is the column."""
 
     name: str
     path: tuple[Step, ...]
@@ -44,10 +39,7 @@ class Field:
     def column(self) -> Column:
         """The field as a column expression; there is none through an array."""
         first, *rest = [step for step in self.path if step is not None]
-        column = quoted(first)
-        for step in rest:
-            column = column.getField(step)
-        return column
+        return reduce(Column.getField, rest, quoted(first))
 
     def holds(self, other: Field) -> bool:
         """Say whether the other one is this one, or lies inside."""
@@ -55,11 +47,22 @@ class Field:
 
     def route(self, schema: StructType) -> Route:
         """Number the steps by the fields of ``schema``, which has this field."""
-        around = [_type_at(schema, self.path[:depth]) for depth in range(len(self.path))]
         return tuple(
-            ELEMENTS if step is None else data_type.fieldNames().index(step)
-            for step, data_type in zip(self.path, around, strict=True)
+            ELEMENTS if step is None else around.fieldNames().index(step)
+            for around, step in self._steps(schema)
         )
+
+    def is_repeated(self, schema: StructType, exact: bool) -> bool:
+        """Say whether a struct on the way has another field of that name; in any case unless ``exact``."""
+        form = str if exact else str.lower
+        return any(
+            step is not None and [*map(form, around.fieldNames())].count(form(step)) > 1
+            for around, step in self._steps(schema)
+        )
+
+    def _steps(self, schema: StructType) -> Iterator[tuple[Any, Step]]:
+        """Give each step with the type that it starts from."""
+        return ((_type_at(schema, self.path[:depth]), step) for depth, step in enumerate(self.path))
 
 
 def _paths(data_type: DataType, name: str) -> Iterator[tuple[Step, ...]]:
@@ -127,18 +130,5 @@ def quoted(name: str) -> Column:
 
 def names_a_map(schema: StructType, name: str) -> bool:
     """Say whether a name begins with that of a map, whose entries have no names."""
-    begins = (name[:end] for end in range(1, len(name)))
-    return any(
-        isinstance(field.data_type, MapType) for begin in begins for field in Field.find(schema, begin)
-    )
-
-
-def is_repeated(schema: StructType, field: Field, exact: bool) -> bool:
-    """Say whether a struct on the way has another field of the same name; without ``exact`` in any case."""
-    for depth, step in enumerate(field.path):
-        if step is not None:
-            names = _type_at(schema, field.path[:depth]).fieldNames()
-            forms = names if exact else [name.lower() for name in names]
-            if forms.count(step if exact else step.lower()) > 1:
-                return True
-    return False
+    begun = (field for end in range(1, len(name)) for field in Field.find(schema, name[:end]))
+    return any(isinstance(field.data_type, MapType) for field in begun)

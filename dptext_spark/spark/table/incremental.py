@@ -11,18 +11,16 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, Observation
-from pyspark.sql.types import DataType
 
 from dptext_spark.errors import ConfigError
 from dptext_spark.options import PrivatizeOptions
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.spark.release import Release
-from dptext_spark.spark.table.columns import NO_TYPES, TableColumns, WorkPlan
+from dptext_spark.spark.table.columns import TableColumns, WorkPlan
 from dptext_spark.spark.table.run import Job
 from dptext_spark.spark.table.storage import Storage, literal
 
@@ -45,10 +43,6 @@ class Checkpoint:
 
     It holds ``dptext.json``, what the release is made of; ``batches/N.json``, the counts of batch N, which
     say that the batch is in the output; and ``stream/``, Spark's own account of files and batches.
-
-    Attributes:
-        path: The folder.
-        storage: Where it lies.
     """
 
     path: str
@@ -58,11 +52,6 @@ class Checkpoint:
     def of(cls, storage: Storage, options: PrivatizeOptions) -> Checkpoint:
         """The checkpoint that the options name."""
         return cls(path=str(options.incremental).rstrip("/"), storage=storage)
-
-    @property
-    def stream(self) -> str:
-        """Where Spark keeps its account."""
-        return f"{self.path}/stream"
 
     @property
     def _record(self) -> str:
@@ -112,14 +101,6 @@ class Checkpoint:
         self.storage.write(f"{path}.part", json.dumps(value, indent=2) + "\n")
         self.storage.rename(f"{path}.part", path)
 
-    def alone(self) -> AbstractContextManager[None]:
-        """Keep another run out while this one works.
-
-        Raises:
-            JobError: Another run is at work.
-        """
-        return self.storage.locked(f"{self.path}/lock", "Another run works with this checkpoint")
-
 
 class GrowingJob(Job):
     """One run that adds the files that are new."""
@@ -148,9 +129,8 @@ class GrowingJob(Job):
         Raises:
             ConfigError: It is of another release, or the input is no folder.
         """
-        values = {name: value for name, value in self.options.to_json().items() if name not in _FREE}
         identity = {
-            **values,
+            **{name: value for name, value in self.options.to_json().items() if name not in _FREE},
             "input": self.storage.real(self.options.input),
             "output": self.storage.real(self.options.output),
             # Keyed hashes: they tell nothing without the key.
@@ -164,9 +144,7 @@ class GrowingJob(Job):
         self.source.stream(None)
         Checkpoint.of(self.storage, self.options).claim(identity, write=not self.options.dry_run)
 
-    def sanitize(
-        self, columns: TableColumns, plan: WorkPlan, types: Mapping[str, DataType] = NO_TYPES
-    ) -> Mapping[str, Any]:
+    def sanitize(self, columns: TableColumns, plan: WorkPlan) -> Mapping[str, Any]:
         """Sanitize the files that are new, batch by batch.
 
         Returns:
@@ -181,15 +159,15 @@ class GrowingJob(Job):
             if checkpoint.has(number):  # the run before was cut off just after
                 return
             observation = Observation("dptext")
-            result = columns.sanitize_selected(batch, table, plan, types=types, observation=observation)
-            self._append(result, f"batch-{number:06d}")
+            self._append(columns.sanitize(batch, table, plan, observation), f"batch-{number:06d}")
             checkpoint.add(number, {name: count or 0 for name, count in observation.get.items()})
 
-        with checkpoint.alone():
+        with self.storage.locked(f"{checkpoint.path}/lock", "Another run works with this checkpoint"):
             before = checkpoint.counts()
             stream = replace(self, source=self.source.stream(self.options.batch_files))
             selected = columns.select(stream.df, stream.row_id)
-            query = selected.writeStream.foreachBatch(add).option("checkpointLocation", checkpoint.stream)
+            query = selected.writeStream.foreachBatch(add)
+            query.option("checkpointLocation", f"{checkpoint.path}/stream")
             query.trigger(availableNow=True).start().awaitTermination()
             after = checkpoint.counts()
         sums = Counter({"rows": 0, "added_rows": 0})
@@ -200,7 +178,7 @@ class GrowingJob(Job):
 
     def _append(self, result: DataFrame, name: str) -> None:
         """Add rows to the output in files whose names begin with ``name``; those that bear it go."""
-        folders = "".join("/*" for _ in self.partitions)
+        folders = "/*" * len(self.partitions)
         for path in self.storage.matches(f"{literal(self.options.output)}{folders}/{name}-*"):
             self.storage.delete(path)
         # Hadoop's committer adds whatever finished tasks left there, those of a killed run too.

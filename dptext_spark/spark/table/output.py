@@ -26,13 +26,8 @@ _ENDING: Final = ".part"
 def check_unfinished(storage: Storage, output: str, *, but: str = "") -> None:
     """Refuse an output that another run is writing, or was killed over.
 
-    Args:
-        storage: Where it lies.
-        output: The table's path.
-        but: The folder of this run.
-
     Raises:
-        ConfigError: There is such a run's folder.
+        ConfigError: There is the folder of such a run, and it is not ``but``.
     """
     if others := _unfinished(storage, output, but):
         raise ConfigError(
@@ -48,8 +43,7 @@ def write_whole(
     """Write a table under a hidden name and rename it.
 
     Args:
-        storage: Where it goes.
-        output: The table's path.
+        storage, output: Where it goes.
         write: Writes the table to the path that it is given.
         run: Names the run; without a dot.
         overwrite: Replace a table of that name, and take over from other runs with this output.
@@ -58,7 +52,7 @@ def write_whole(
         ConfigError: Another run is writing the output.
         JobError: Another run took over, or the file system refused.
     """
-    parent, name = _parent_and_name(storage, output)
+    parent, _, name = storage.qualified(output).rpartition("/")
     mine = f"{parent}/.{name}.{run}-{uuid4().hex[:8]}{_ENDING}"
     claim, table, old = f"{mine}/claim", f"{mine}/table", f"{mine}/old"
     try:
@@ -79,14 +73,9 @@ def write_whole(
         storage.delete(mine)
 
 
-def _parent_and_name(storage: Storage, output: str) -> tuple[str, str]:
-    parent, _, name = storage.qualified(output).rpartition("/")
-    return parent, name
-
-
 def _unfinished(storage: Storage, output: str, but: str) -> list[str]:
     """The folders of other runs with this output."""
-    parent, name = _parent_and_name(storage, output)
+    parent, _, name = storage.qualified(output).rpartition("/")
     found = storage.matches(f"{literal(parent)}/.{literal(name)}.*{_ENDING}")
     # No dots in the run's name: NAME.v2 is another output.
     own = re.compile(rf"\.{re.escape(name)}\.[^./]+{re.escape(_ENDING)}")

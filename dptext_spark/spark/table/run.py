@@ -6,16 +6,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from pyspark.sql import Column, DataFrame, DataFrameWriter, Observation
-from pyspark.sql.types import DataType
 
+from dptext_spark.counts import Counts
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.options import TableOptions
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.session import session
-from dptext_spark.spark.table.columns import NO_TYPES, TableColumns, WorkPlan, counter
+from dptext_spark.spark.table.columns import TableColumns, WorkPlan, counter
 from dptext_spark.spark.table.output import check_unfinished, write_whole
 from dptext_spark.spark.table.source import Source, where
 from dptext_spark.spark.table.storage import Storage
@@ -23,13 +23,7 @@ from dptext_spark.spark.table.storage import Storage
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """One run over a table: what is read, what names its rows, and where it goes.
-
-    Attributes:
-        options: The run's options.
-        storage: Where its paths lie.
-        source: The input.
-    """
+    """One run over a table: what is read, what names its rows, and where it goes."""
 
     options: TableOptions
     storage: Storage
@@ -132,15 +126,8 @@ class Job:
         """The id column that is to be checked, if any."""
         return None if self.options.trust_id else self.options.id
 
-    def sanitize(
-        self, columns: TableColumns, plan: WorkPlan, types: Mapping[str, DataType] = NO_TYPES
-    ) -> Mapping[str, Any]:
-        """Sanitize the table and write the output.
-
-        Args:
-            columns: What is sanitized and kept.
-            plan: What workers need.
-            types: Types of sanitized columns that differ from the input's.
+    def sanitize(self, columns: TableColumns, plan: WorkPlan) -> Mapping[str, Any]:
+        """Sanitize the table and write the output; what is under its name is always whole.
 
         Returns:
             The number of ``rows`` and the sums of the counters.
@@ -149,15 +136,8 @@ class Job:
             JobError: Spark or the file system failed.
         """
         observation = Observation("dptext")
-        self.write(columns.sanitize(self.df, plan, self.row_id, types=types, observation=observation))
-        return observation.get
-
-    def write(self, result: DataFrame) -> None:
-        """Write the output; what is under its name is always whole.
-
-        Raises:
-            JobError: Spark or the file system failed.
-        """
+        selected = columns.select(self.df, self.row_id)
+        result = columns.sanitize(selected, self.df.schema, plan, observation)
         write_whole(
             self.storage,
             self.options.output,
@@ -165,6 +145,7 @@ class Job:
             run=str(result.sparkSession.sparkContext.applicationId),
             overwrite=self.options.overwrite,
         )
+        return observation.get
 
     def writer(self, result: DataFrame) -> DataFrameWriter:
         """Get ready to write in the input's partitions."""
@@ -180,23 +161,22 @@ class Job:
             self.storage.write(path, text)
 
 
-def column_counts(
-    columns: Iterable[str], counters: Iterable[str], found: Mapping[str, Any]
-) -> dict[str, dict[str, int]]:
+KindT = TypeVar("KindT", bound=Counts[int])
+
+
+def column_counts(columns: Iterable[str], kind: type[KindT], found: Mapping[str, Any]) -> dict[str, KindT]:
     """Sort the observed sums by column and counter."""
     # The sum over no rows is null.
-    return {name: {c: found[counter(name, c)] or 0 for c in counters} for name in columns}
+    return {name: kind(**{c: found[counter(name, c)] or 0 for c in kind.names()}) for name in columns}
 
 
 def _check_places(storage: Storage, options: TableOptions) -> None:
     for (other, _, source), (what, option, target) in combinations(options.places, 2):
-        _check_apart(storage, f"{what} and {other.lower()}", option, source, target)
-
-
-def _check_apart(storage: Storage, what: str, option: str, source: str, target: str) -> None:
-    goal = storage.real(target)
-    for place in map(storage.real, storage.matches(source) or [source]):
-        if f"{place}/".startswith(f"{goal}/") or f"{goal}/".startswith(f"{place}/"):
-            raise ConfigError(
-                f"{what} lie inside one another", got=f"{place} and {goal}", do=f"Choose another {option}"
-            )
+        goal = storage.real(target)
+        for place in map(storage.real, storage.matches(source) or [source]):
+            if f"{place}/".startswith(f"{goal}/") or f"{goal}/".startswith(f"{place}/"):
+                raise ConfigError(
+                    f"{what} and {other.lower()} lie inside one another",
+                    got=f"{place} and {goal}",
+                    do=f"Choose another {option}",
+                )

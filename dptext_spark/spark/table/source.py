@@ -23,7 +23,6 @@ class Source:
     """A Parquet table as it lies in its files.
 
     Attributes:
-        path: Where it lies.
         df: All its rows.
         partitions: Columns that are named by folders ``COLUMN=VALUE``, the outermost first; strings, so
             that ``007`` stays ``007``.
@@ -49,15 +48,11 @@ class Source:
             with _setting(spark, "spark.sql.sources.partitionColumnTypeInference.enabled", "false"):
                 df = spark.read.parquet(path)
             _check_complete(df, path)
-        except AnalysisException as error:
-            raise InputError(
-                f"The input {path} cannot be read as a table",
-                allowed="a Parquet file, or a folder of Parquet files",
-                got=str(error.getCondition()),
-            ) from None
         except (PySparkException, Py4JJavaError) as error:
+            analyzed = not isinstance(error, AnalysisException)
+            what = "is not Parquet, or is damaged" if analyzed else "cannot be read as a table"
             raise InputError(
-                f"The input {path} is not Parquet, or is damaged",
+                f"The input {path} {what}",
                 allowed="a Parquet file, or a folder of Parquet files",
                 got=condition(error),
             ) from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -108,11 +108,8 @@ class Storage:
         """
         system, place = self._at(path)
         try:
-            stream = system.open(place)
-            try:
+            with closing(system.open(place)) as stream:
                 return bytes(stream.readAllBytes()).decode()
-            finally:
-                stream.close()
         except (Py4JJavaError, PySparkException, UnicodeDecodeError) as error:
             raise ConfigError(f"The file {path} cannot be read", got=condition(error)) from None
 

@@ -61,7 +61,7 @@ class Report:
             "row_id": self.row_id,
             "embedding": {**embedding_json(self.embedding), "release_words": self.search.release_words},
             "search": self.search.name,
-            **({"calibration": self.calibration.to_json()} if self.calibration else {}),
+            **({"calibration": asdict(self.calibration)} if self.calibration else {}),
             "rows": self.rows,
             **({"added_rows": self.added_rows} if self.added_rows is not None else {}),
             "columns": {name: self._counts_json(counts) for name, counts in self.columns.items()},

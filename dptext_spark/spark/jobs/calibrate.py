@@ -10,12 +10,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from dptext_spark.calibration import record
-from dptext_spark.calibration.batches import COMPARED, gains
 from dptext_spark.calibration.findings import CalibrationReport
 from dptext_spark.calibration.grid import Grid, example_ids, fitting_estimator
-from dptext_spark.calibration.summary_table import summary
-from dptext_spark.calibration.target import Target
-from dptext_spark.calibration.tuning import tuned
+from dptext_spark.calibration.summary_table import COMPARED, KEYS, gains, summary
+from dptext_spark.calibration.target import Target, tuned
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import all_of
 from dptext_spark.options import CalibrateOptions
@@ -25,7 +23,6 @@ from dptext_spark.search.exact import ExactSearch
 from dptext_spark.spark.distribution import BundleFiles
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.measuring.aggregates import (
-    KEYS,
     batch_means,
     bounded,
     exploded,

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from dptext_spark.calibration.batches import BatchMeans
 from dptext_spark.calibration.grid import BATCHES, Grid
 from dptext_spark.calibration.statistics import LEVELS
-from dptext_spark.calibration.summary_table import OF_OUTPUTS, OF_WORDS
+from dptext_spark.calibration.summary_table import KEYS, OF_OUTPUTS, OF_WORDS, BatchMeans
 from dptext_spark.calibration.target import Target
 from dptext_spark.spark.measuring.blocks import CELLS
-
-KEYS: Final = ("setting", "epsilon")
 
 
 def exploded(parts: DataFrame) -> DataFrame:

@@ -10,7 +10,7 @@ from dptext_spark.calibration.record import Excerpt
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.guarantee import Guarantee
 from dptext_spark.privatizer import TokenCounts
-from dptext_spark.report.facts import FORMAT_VERSION, embedding_json, table_scope, versions, written
+from dptext_spark.report.facts import embedding_json, table_scope, written
 from dptext_spark.search.nearest import Search
 from dptext_spark.text.policies import TextPolicy
 
@@ -54,7 +54,6 @@ class Report:
     def to_json(self) -> str:
         """Write the report as JSON text."""
         value = {
-            "format_version": FORMAT_VERSION,
             "guarantee": self.guarantee.to_json(),
             "scope": self.scope(),
             "options": dict(self.options),
@@ -65,7 +64,6 @@ class Report:
             "rows": self.rows,
             **({"added_rows": self.added_rows} if self.added_rows is not None else {}),
             "columns": {name: self._counts_json(counts) for name, counts in self.columns.items()},
-            "versions": versions(),
         }
         return written(value)
 

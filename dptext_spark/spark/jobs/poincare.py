@@ -14,8 +14,7 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, InputError, all_of
 from dptext_spark.options import PoincareOptions
 from dptext_spark.poincare import Relations, Settings, Trainer, measure
-from dptext_spark.poincare.filtered import Filtered, Step
-from dptext_spark.poincare.summary import PoincareReport
+from dptext_spark.poincare.summary import Filtered, PoincareReport, Step
 from dptext_spark.report import drawing
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.pairs import filter_pairs, read_pairs

@@ -43,8 +43,7 @@ class Estimator(ABC):
     """Estimates transitions of words at a grid of epsilons.
 
     Attributes:
-        bound: The mechanism at each epsilon, bound to the embedding.
-        noise: A noise for each of them.
+        bound, noise: The mechanism at each epsilon, bound to the embedding, and its noise.
         width: Uniforms that a word takes.
         release_words: How many words, the first rows, may be output.
         runs: Runs of each word at each epsilon.
@@ -176,11 +175,7 @@ class EuclideanRayEstimator(SharedRayEstimator):
         vickrey = self.bound[0].vickrey
         for part in _slices(len(words), max(1, _WORD_CELLS // self.release_words)):
             centres = self.bound[0].centres(words[part])
-            if vickrey is None:
-                found = search.nearest(centres)
-            else:
-                found = search.first_or_second(centres, vickrey, uniforms[:, -1])
-            outputs[:, part] = found.swapaxes(0, 1)
+            outputs[:, part] = search.chosen(centres, vickrey, uniforms[:, -1]).swapaxes(0, 1)
 
 
 @dataclass(frozen=True, kw_only=True)

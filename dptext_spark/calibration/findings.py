@@ -134,8 +134,8 @@ def _table_lines(summary: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def _target_line(found: Mapping[str, Any]) -> str:
     said = f"Target {found['target']}, confidence {found['confidence']:g}"
-    setting = f" ({found['setting']})" if found["setting"] else ""
     if found["epsilon"] is None:
+        setting = f" ({found['setting']})" if found["setting"] else ""
         return f"{said}{setting}: not met by any epsilon tried, down to {found['missed']:g}"
     missed = f"epsilon {found['missed']:g}" if found["missed"] else "no larger epsilon tried"
     numbers = f"measured {found['measured']:.4g}, at confidence {found['bound']:.4g}"

@@ -63,7 +63,7 @@ def write_report(folder: Path, *, words_of_choice: Sequence[str] = ()) -> Path:
 
     Raises:
         ConfigError: ``calibration.json`` is not one, or of another format.
-        InputError: The folder has no ``calibration.json``.
+        InputError: The folder has none.
     """
     results = Results.open(folder)
     view = _view(results, words_of_choice)
@@ -170,9 +170,9 @@ def _substitutions(results: Results, words_of_choice: Sequence[str]) -> dict[str
     rows = results.substitutions(words, top=_TOP_OUTPUTS)
     if rows is None:
         return None
-    order = {line: place for place, line in enumerate(results.grid)}
-    rows = [row for row in rows if line_of(row) in order]
-    rows.sort(key=lambda row: (words.index(row["word"]), order[line_of(row)], row["epsilon"]))
+    lines = list(results.grid)
+    rows = [row for row in rows if line_of(row) in lines]
+    rows.sort(key=lambda row: (words.index(row["word"]), lines.index(line_of(row)), row["epsilon"]))
     examples = []
     for word, of_word in groupby(rows, itemgetter("word")):
         settings = [
@@ -181,8 +181,5 @@ def _substitutions(results: Results, words_of_choice: Sequence[str]) -> dict[str
         ]
         examples.append({"word": word, "settings": settings})
     found = {example["word"] for example in examples}
-    return {
-        "chosen": bool(words_of_choice),
-        "examples": examples,
-        "missing": [word for word in words if word not in found],
-    }
+    missing = [word for word in words if word not in found]
+    return {"chosen": bool(words_of_choice), "examples": examples, "missing": missing}

@@ -58,8 +58,7 @@ class Axis:
     """A quantity that a figure shows.
 
     Attributes:
-        name: As findings call it.
-        label: As the figure calls it, with its unit.
+        name, label: As findings call it, and as the figure does, with its unit.
         log: Whether the axis is logarithmic.
         limits: Where the axis ends; None lets the figure decide.
         digits: Digits after the point in findings; None writes three significant ones.
@@ -152,10 +151,10 @@ def histogram_plot(
         axis: What is counted.
     """
     labels = list(dict.fromkeys(chain.from_iterable(counts.values())))
-    used = np.flatnonzero(np.sum([c for by_label in counts.values() for c in by_label.values()], axis=0))
+    bars = np.array([c for by_label in counts.values() for c in by_label.values()])
+    used = np.flatnonzero(bars.sum(axis=0))
     shown = slice(used[0], used[-1] + 1) if axis.limits is None else slice(len(edges) - 1)
     ends = edges[shown.start : shown.stop + 1]
-    tallest = max(int(c.max()) for by_label in counts.values() for c in by_label.values())
     with _drawing(1.1 + 1.6 * len(counts)) as figure:
         all_axes = figure.subplots(len(counts), sharex=True, sharey=True, squeeze=False)[:, 0]
         for axes, (epsilon, by_label) in zip(all_axes, counts.items(), strict=True):
@@ -164,7 +163,7 @@ def histogram_plot(
                 look = {"fill": len(labels) == 1, "baseline": 0.5, "lw": 1.6, **_look(labels.index(label))}
                 axes.stairs(np.maximum(values[shown], 0.5), ends, label=_text(label), **look)
             axes.set_title(f"Words (log scale) at epsilon {epsilon:g}")
-        all_axes[0].set_ylim(0.5, 2.0 * tallest)
+        all_axes[0].set_ylim(0.5, 2.0 * int(bars.max()))
         _y_axis(all_axes[0], _WORDS)
         _x_axis(all_axes[-1], axis, ends)
         if len(labels) > 1:

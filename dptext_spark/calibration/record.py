@@ -112,10 +112,9 @@ def _epsilon_at(points: Curve, value: float) -> float | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Excerpt:
-    """What a calibration says about a release.
+    """What a calibration, at a path, says about a release.
 
     Attributes:
-        path: Where the calibration lies.
         summary: Its numbers at the release's mechanism and epsilon; empty where it has none.
         sample: What they rest on, in words.
         warnings: Why they may not be those of the release.
@@ -143,14 +142,10 @@ class Excerpt:
         rows = [row for row, key in zip(calibration["summary"], keys, strict=True) if key == wanted]
         warnings = []
         if bundle != embedding.fingerprint:
-            warnings.append(
-                f"it is of another embedding bundle ({bundle[:16]}, not {embedding.fingerprint[:16]})"
-            )
-        if calibration["release_words"] != search.release_words:
-            warnings.append(
-                f"it is of a search among {calibration['release_words']:,} words, "
-                f"not {search.release_words:,}"
-            )
+            differ = f"({bundle[:16]}, not {embedding.fingerprint[:16]})"
+            warnings.append(f"it is of another embedding bundle {differ}")
+        if (among := calibration["release_words"]) != search.release_words:
+            warnings.append(f"it is of a search among {among:,} words, not {search.release_words:,}")
         if (theirs := calibration.get("search", search.name)) != search.name:
             warnings.append(f"it is of the search {theirs}, not {search.name}")
         if not rows:

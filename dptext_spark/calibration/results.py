@@ -72,12 +72,7 @@ class Census:
 
 @dataclass(frozen=True, kw_only=True)
 class Results:
-    """An open calibration folder; every part of it but ``calibration.json`` may be absent.
-
-    Attributes:
-        folder: Where it is.
-        facts: What ``calibration.json`` says.
-    """
+    """An open calibration folder; ``facts`` is its ``calibration.json``, every other part may be absent."""
 
     folder: Path
     facts: Mapping[str, Any]
@@ -114,11 +109,9 @@ class Results:
 
     def curves(self, statistic: str) -> dict[str, Curve]:
         """Give the percentiles of a statistic over epsilon, by the labels of lines."""
-        rows: dict[Line, list[Mapping[str, Any]]] = {}
-        for row in self.facts["summary"]:
-            if row["statistic"] == statistic:
-                rows.setdefault(line_of(row), []).append(row)
-        return {self.label(line): Curve.of(own, "epsilon") for line, own in rows.items()}
+        rows = [row for row in self.facts["summary"] if row["statistic"] == statistic]
+        lines = {line_of(row): [own for own in rows if line_of(own) == line_of(row)] for row in rows}
+        return {self.label(line): Curve.of(own, "epsilon") for line, own in lines.items()}
 
     def neighbours(self) -> dict[str, Curve]:
         """Give the percentiles of the distance to the k-th neighbour over k, by the labels of lines."""

@@ -36,10 +36,9 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Filtered:
-    """The pairs that the filters left.
+    """The pairs that the filters left of the rows read.
 
     Attributes:
-        rows: Rows read.
         steps: The filters in their order; the last one leaves the pairs.
         cycles: What lies on cycles among the filtered pairs.
         relations: The pairs, closure included.
@@ -66,8 +65,7 @@ class PoincareReport:
     Attributes:
         options: The run's options as JSON-ready values.
         found: What was trained on, and how it came about.
-        trained: The training.
-        quality: How good the embedding is.
+        trained, quality: The training, and how good the embedding is.
         fingerprint: The bundle's.
         picture: File name of the picture; None where matplotlib was not installed.
     """

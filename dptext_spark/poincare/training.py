@@ -98,8 +98,6 @@ class Trainer:
     """Trains an embedding of pairs; a run that is killed and started again ends with the same bits.
 
     Attributes:
-        relations: The pairs.
-        settings: How to train.
         checkpoint: Folder for the state, written after every evaluation; None keeps none.
         progress: Show the progress bar even where stderr is no terminal.
 

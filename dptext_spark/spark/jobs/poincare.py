@@ -37,8 +37,7 @@ def run(options: PoincareOptions) -> PoincareReport:
     )
     drawing.announce("the picture", drawing.PICTURE)
     found = filtered_relations(options, vocabulary, excluded)
-    names = Settings.__dataclass_fields__
-    settings = Settings(**{name: getattr(options, name) for name in names})
+    settings = Settings(**{name: getattr(options, name) for name in Settings.__dataclass_fields__})
     trained = Trainer(relations=found.relations, settings=settings, checkpoint=options.checkpoint).run()
     fingerprint, picture = _write(options, found.relations, trained.vectors)
     report = PoincareReport(
@@ -56,12 +55,7 @@ def run(options: PoincareOptions) -> PoincareReport:
 def filtered_relations(
     options: PoincareOptions, vocabulary: Sequence[str] | None, excluded: Sequence[str]
 ) -> Filtered:
-    """Read and filter the pairs of a run.
-
-    Args:
-        options: The run's.
-        vocabulary: Words of its vocabulary; None allows all.
-        excluded: Words to remove.
+    """Read and filter the pairs of a run to those of a vocabulary, None for all, less the excluded words.
 
     Raises:
         InputError: The pairs cannot be read, or none is left.
@@ -75,7 +69,9 @@ def filtered_relations(
             min_count=options.min_count,
             min_links=options.min_links,
         )
-    _check_left(steps)
+    if steps[-1].left == 0:
+        listed = "; ".join(f"{step.left:,} {step.describe()}" for step in steps)
+        raise InputError("The filters leave no pair", got=listed, do="Loosen the filter that removes most")
     relations = Relations.of(
         table["hyponym"].to_pylist(), table["hypernym"].to_pylist(), order=vocabulary or ()
     )
@@ -121,34 +117,18 @@ def _check_outputs(options: PoincareOptions) -> None:
         raise ConfigError("The report's folder does not exist", got=str(options.report_path))
 
 
-# Filtering
-
-
-def _check_left(steps: Sequence[Step]) -> None:
-    if steps[-1].left == 0:
-        listed = "; ".join(f"{step.left:,} {step.describe()}" for step in steps)
-        raise InputError("The filters leave no pair", got=listed, do="Loosen the filter that removes most")
-
-
-# Writing
-
-
 def _write(
     options: PoincareOptions, relations: Relations, vectors: NDArray[np.float64]
 ) -> tuple[str, str | None]:
     """Write text form, bundle and, if it can be drawn, picture; return fingerprint and picture's name."""
     text, picture = options.beside("vec"), options.beside("png")
-    with tempfile.TemporaryDirectory(
-        prefix=".dptext-poincare-", dir=options.output.absolute().parent
-    ) as made:
+    beside = options.output.absolute().parent
+    with tempfile.TemporaryDirectory(prefix=".dptext-poincare-", dir=beside) as made:
         folder = Path(made)
         write_vectors(folder / text.name, relations.words, vectors)
+        made_of, overwrite = folder / text.name, options.overwrite
         bundle = build_embedding(
-            folder / text.name,
-            options.output,
-            geometry="poincare",
-            format="text",
-            overwrite=options.overwrite,
+            made_of, options.output, geometry="poincare", format="text", overwrite=overwrite
         )
         (folder / text.name).replace(text)
         if drawing.missing_library(drawing.PICTURE):

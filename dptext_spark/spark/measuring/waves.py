@@ -38,10 +38,7 @@ class Waves:
     def measured(self, grid: Grid, name: str, *, cells: bool) -> DataFrame:
         """Measure what is not yet measured under a name, wave by wave, and read all of it.
 
-        Args:
-            grid: What is measured.
-            name: No two grids of one run may share it.
-            cells: Whether transitions are kept.
+        No two grids of one run may share a name; ``cells`` keeps the transitions.
         """
         place = f"{self.folder}/{name}"
         schema = CELL_SCHEMA if cells else SCHEMA

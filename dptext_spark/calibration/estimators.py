@@ -50,8 +50,7 @@ class Estimator(ABC):
     """
 
     name: ClassVar[EstimatorName]
-    block_words: ClassVar[int]
-    """Words that one call does best to take."""
+    block_words: ClassVar[int]  # that one call does best to take
 
     bound: tuple[Any, ...]
     noise: tuple[ReleaseNoise, ...]

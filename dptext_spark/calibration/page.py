@@ -157,9 +157,8 @@ def _least_protected(results: Results, censuses: Mapping[tuple[Line, float], Cen
     """A table for each line: the words of highest N_w, a column for each epsilon shown."""
     tables = []
     for line, epsilons in results.grid.items():
-        columns = [(e, censuses[line, e]) for e in _some(epsilons) if (line, e) in censuses]
-        rows = list(zip_longest(*(census.top for _, census in columns)))
-        if columns:
+        if columns := [(e, censuses[line, e]) for e in _some(epsilons) if (line, e) in censuses]:
+            rows = list(zip_longest(*(census.top for _, census in columns)))
             tables.append({"label": results.label(line), "columns": columns, "rows": rows})
     return tables
 

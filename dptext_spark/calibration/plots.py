@@ -146,8 +146,7 @@ def histogram_plot(
 
     Args:
         name: Of the file.
-        counts: For each epsilon, int64 (b,) by label.
-        edges: float64 (b + 1,), where the bars end.
+        counts, edges: For each epsilon, int64 (b,) by label; and float64 (b + 1,), where the bars end.
         axis: What is counted.
     """
     labels = list(dict.fromkeys(chain.from_iterable(counts.values())))

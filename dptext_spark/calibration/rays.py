@@ -50,12 +50,11 @@ class NearestOnRays:
 
     Attributes:
         search: Exact nearest words of any point.
-        directions: float64 (r, n), of any length.
+        directions, norms: float64 (r, n), of any length, and (r,), their lengths.
         lengths: float64 (e, r), lengths along the rays, for e epsilons.
         along: float32 (V, r), product of each word with each direction.
-        leaders: int32 (e, r, k), the words that lead in the part of the score that the ray has.
-        reaches: float32 (e, r, k), that part.
-        norms: float64 (r,), lengths of the directions.
+        leaders, reaches: int32 and float32 (e, r, k), the words that lead in the part of the score that the
+            ray has, and that part.
     """
 
     search: EuclideanNearest
@@ -300,13 +299,11 @@ def _settle(
 
 def _largest(near: NDArray[np.float32], far: NDArray[np.float32], k: int) -> NDArray[np.float32]:
     """The k-th largest score of each row of both, k 1 or 2."""
-    peaks = np.stack([near.max(axis=1), far.max(axis=1)])
-    if k == 1:
-        largest: NDArray[np.float32] = peaks.max(axis=0)
-        return largest
-    seconds = np.stack([_second(near), _second(far)])
-    second: NDArray[np.float32] = np.maximum(peaks.min(axis=0), seconds.max(axis=0))
-    return second
+    near_peak, far_peak = near.max(axis=1), far.max(axis=1)
+    largest: NDArray[np.float32] = np.maximum(near_peak, far_peak)
+    if k == 2:
+        largest = np.maximum(np.minimum(near_peak, far_peak), np.maximum(_second(near), _second(far)))
+    return largest
 
 
 def _second(scores: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -66,8 +66,7 @@ def mean_interval(
     """Give the mean over all words and its Student limits from batches that are alike and independent.
 
     Args:
-        batches: float64 (b,), the batches' means, 2 or more.
-        sizes: float64 (b,), their words.
+        batches, sizes: float64 (b,), the means and the words of 2 batches or more.
         tail: The chance of error on either side.
 
     Source: batch means; the words of a batch may share their rays, those of two batches do not.
@@ -96,10 +95,5 @@ def gains(means: Mapping[tuple[str, float], BatchMeans], grid: Grid) -> Iterator
             own, first = means[setting, epsilon], means[baseline, epsilon]
             for name in COMPARED:
                 found = mean_interval(own[name] - first[name], own["n"], (1.0 - grid.confidence) / 2.0)
-                yield {
-                    "setting": setting,
-                    "baseline": baseline,
-                    "epsilon": epsilon,
-                    "statistic": name,
-                    **dict(zip(("difference", "low", "high"), found, strict=True)),
-                }
+                key = {"setting": setting, "baseline": baseline, "epsilon": epsilon, "statistic": name}
+                yield key | dict(zip(("difference", "low", "high"), found, strict=True))

@@ -30,8 +30,7 @@ class Target:
     """A limit for a statistic of the words, such as ``p95(n_w) <= 0.5``.
 
     Attributes:
-        statistic: One of ``STATISTICS``: of the distribution over words.
-        column: One of ``COLUMNS``.
+        statistic, column: One of ``STATISTICS``, of the distribution over words of one of ``COLUMNS``.
         limit: For n_w the most that is allowed, for the others the least.
     """
 
@@ -111,19 +110,15 @@ class Target:
         elif self.upper:
             rank = 1 + int(stats.binom.isf(alpha, words, level + (1.0 - level) * missed))
         else:
-            rank = _largest_below(alpha, words, level)
+            # The largest rank such that, with chance alpha at most, fewer words are at or below the quantile.
+            rank = int(stats.binom.ppf(alpha, words, level))
+            rank += int(stats.binom.cdf(rank, words, level) <= alpha)
         if not 1 <= rank <= words:
             raise ConfigError(
                 f"The --target {self} cannot be told from {words} words with confidence {grid.confidence:g}",
                 do="Give --words all, or more of them",
             )
         return rank
-
-
-def _largest_below(alpha: float, words: int, level: float) -> int:
-    """Largest k such that, with chance alpha at most, fewer than k words are at or below the quantile."""
-    k = int(stats.binom.ppf(alpha, words, level))
-    return k + 1 if stats.binom.cdf(k, words, level) <= alpha else k
 
 
 def tuned(
@@ -138,8 +133,7 @@ def tuned(
 
     Args:
         target: What is wanted.
-        grid: The settings, with the epsilons to begin with.
-        number: Of the setting.
+        grid, number: The settings, with the epsilons to begin with, and which of them.
         measure: Gives the target's statistic at an epsilon, and its bound on the side that matters; raises
             ConfigError where the mechanism has no such epsilon.
         release_words: As a release is to be given it; None for all.

@@ -153,8 +153,7 @@ def _nearest_distances(vectors: NDArray[np.float64]) -> tuple[float, float, floa
 def _neighbours(vectors: NDArray[np.float64], relations: Relations, examples: int) -> dict[str, list[str]]:
     rows = np.argsort(-relations.links, kind="stable")[_spread(len(relations.words), examples)]
     nearest = np.argsort(_closeness(vectors, rows), axis=1, kind="stable")[:, :_NEIGHBOURS]
-    names = relations.words
     return {
-        names[row]: [names[near] for near in found if near != row]
+        relations.words[row]: [relations.words[near] for near in found if near != row]
         for row, found in zip(rows, nearest, strict=True)
     }

@@ -20,8 +20,7 @@ class Step:
 
     Attributes:
         name: What was removed, in words.
-        removed: How many rows or pairs; below 0 where some were added.
-        left: How many were left.
+        removed, left: How many rows or pairs; ``removed`` is below 0 where some were added.
     """
 
     name: str

@@ -80,8 +80,7 @@ class Trained:
 
     Attributes:
         vectors: float64 (V, n), the points with the best mean rank so far.
-        best_epoch: Number of epochs after which they were reached.
-        epoch: Number of epochs so far.
+        best_epoch, epoch: Number of epochs after which they were reached, and so far.
         history: For each evaluation ``epoch``, ``loss`` (hyperbolic length a pair) and ``mean_rank``.
         current: float64 (V, n), the points now.
     """

@@ -48,10 +48,9 @@ class VectorReport:
         options: The run's options as JSON-ready values.
         embedding: The bundle of the words; None where there are no texts.
         row_id: Where row ids come from, in words.
-        kept: Columns that pass raw.
+        kept, columns: The columns that pass raw, and the released ones.
         remarks: What else the output tells or lacks, in sentences.
         rows: Rows read and written; None before the run.
-        columns: The released columns.
     """
 
     options: Mapping[str, Any]

@@ -23,7 +23,6 @@ class Report:
         options: The run's options as JSON-ready values.
         guarantee: What is proven.
         policy: What happens to unknown and unprotected words.
-        embedding: The bundle.
         search: How the release vocabulary is searched, and its size.
         row_id: Where row ids come from, in words.
         kept: Columns that pass raw.
@@ -95,5 +94,5 @@ class Report:
             "unprotected": counts.unprotected,
             "blank": counts.blank,
         }
-        shares = [f"{count:,} {name} ({count / total:.1%})" for name, count in named.items() if count]
+        shares = (f"{count:,} {name} ({count / total:.1%})" for name, count in named.items() if count)
         return f"{counts.tokens:,} words: " + (", ".join(shares) or "none")

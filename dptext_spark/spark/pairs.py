@@ -104,9 +104,8 @@ def filter_pairs(
         linked = _linked(kept, min_links).toArrow()
     finally:
         judged.unpersist()
-    name = f"pairs with a word of {min_links} links or fewer"
-    few = Step(name=name, removed=steps[-1].left - linked.num_rows, left=linked.num_rows)
-    return [*steps, few], linked
+    name, left = f"pairs with a word of {min_links} links or fewer", linked.num_rows
+    return [*steps, Step(name=name, removed=steps[-1].left - left, left=left)], linked
 
 
 _UNUSABLE, _SELF, _UNKNOWN, _RARE, _STOP, _EXCLUDED, _KEPT = range(7)
@@ -121,11 +120,8 @@ def _merged(rows: DataFrame) -> DataFrame:
     usable &= F.coalesce(F.col("count") >= 0, F.lit(True))
     ends = [F.when(usable, F.col(end)).alias(end) for end in _ENDS]
     count = F.when(usable, F.col("count")).alias("count")
-    return (
-        rows.select(*ends, count)
-        .groupBy(*_ENDS)
-        .agg(F.sum("count").alias("count"), F.count("*").alias("rows"))
-    )
+    sums = F.sum("count").alias("count"), F.count("*").alias("rows")
+    return rows.select(*ends, count).groupBy(*_ENDS).agg(*sums)
 
 
 def _facts(spark: SparkSession, vocabulary: Sequence[str] | None, excluded: Sequence[str]) -> DataFrame:

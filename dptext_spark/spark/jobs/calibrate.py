@@ -22,15 +22,7 @@ from dptext_spark.report.facts import embedding_json, versions
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.spark.distribution import BundleFiles
 from dptext_spark.spark.failures import plain_errors
-from dptext_spark.spark.measuring.aggregates import (
-    batch_means,
-    bounded,
-    exploded,
-    guesses,
-    moments,
-    output_statistics,
-    with_deniability,
-)
+from dptext_spark.spark.measuring import aggregates
 from dptext_spark.spark.measuring.folder import CalibrationFolder
 from dptext_spark.spark.measuring.waves import Waves
 from dptext_spark.spark.session import session
@@ -80,16 +72,16 @@ def run(options: CalibrateOptions) -> CalibrationReport:
         parts = folder.claim(grid.identity(embedding.fingerprint), overwrite=options.overwrite)
         waves = Waves(spark=spark, storage=storage, folder=parts, bundle=bundle)
         cells = waves.measured(grid, "grid", cells=True)
-        words = waves.kept(with_deniability(cells, options.gamma, grid.runs), "words")
-        outputs = waves.kept(output_statistics(cells), "outputs")
+        words = waves.kept(aggregates.with_deniability(cells, options.gamma, grid.runs), "words")
+        outputs = waves.kept(aggregates.output_statistics(cells), "outputs")
         found = [] if target is None else _tuned(target, options, grid, embedding, waves, words)
-        rows = summary(grid, moments(words, outputs), guesses(outputs))
+        rows = summary(grid, aggregates.moments(words, outputs), aggregates.guesses(outputs))
         folder.clear()
         write = partial(folder.write, waves)
         write("words", words.drop("block").orderBy(*KEYS, "word"), "word")
         write("outputs", outputs.select(*KEYS, "word", "k_w").orderBy(*KEYS, "word"), "word")
         if options.transitions:
-            write("transitions", exploded(cells).drop("seen"), "word", "output")
+            write("transitions", aggregates.exploded(cells).drop("seen"), "word", "output")
         if options.example:
             write("examples", spark.createDataFrame(grid.examples(embedding, examples)), "word", "output")
         table = pa.Table.from_pylist(rows).drop_columns("mechanism")
@@ -101,7 +93,7 @@ def run(options: CalibrateOptions) -> CalibrationReport:
             facts=embedding_json(embedding),
             versions=versions(),
             summary=rows,
-            gains=gains(batch_means(words, COMPARED) if len(grid.settings) > 1 else {}, grid),
+            gains=gains(aggregates.batch_means(words, COMPARED) if len(grid.settings) > 1 else {}, grid),
             target=found,
             other=other,
         )
@@ -122,9 +114,11 @@ def _tuned(
     def measure(number: int, epsilon: float) -> tuple[float, float]:
         if epsilon in grid.epsilons(number):
             own = (F.col("setting") == grid.names[number]) & (F.col("epsilon") == epsilon)
-            return bounded(words.where(own), target, grid)
-        alone = grid.at(number, epsilon, embedding)
-        return bounded(waves.measured(alone, f"target-{number}-{epsilon!r}", cells=False), target, grid)
+            measured = words.where(own)
+        else:
+            alone = grid.at(number, epsilon, embedding)
+            measured = waves.measured(alone, f"target-{number}-{epsilon!r}", cells=False)
+        return aggregates.bounded(measured, target, grid)
 
     return [
         tuned(target, grid, number, partial(measure, number), release_words=options.release_words)

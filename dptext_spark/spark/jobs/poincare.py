@@ -124,20 +124,19 @@ def _write(
     text, picture = options.beside("vec"), options.beside("png")
     beside = options.output.absolute().parent
     with tempfile.TemporaryDirectory(prefix=".dptext-poincare-", dir=beside) as made:
-        folder = Path(made)
-        write_vectors(folder / text.name, relations.words, vectors)
-        made_of, overwrite = folder / text.name, options.overwrite
+        source, drawn = Path(made, text.name), Path(made, picture.name)
+        write_vectors(source, relations.words, vectors)
         bundle = build_embedding(
-            made_of, options.output, geometry="poincare", format="text", overwrite=overwrite
+            source, options.output, geometry="poincare", format="text", overwrite=options.overwrite
         )
-        (folder / text.name).replace(text)
+        source.replace(text)
         if drawing.missing_library(drawing.PICTURE):
             picture.unlink(missing_ok=True)  # the one of the bundle that was here before
             return bundle.fingerprint, None
         from dptext_spark.poincare.picture import draw  # slow to load, and not everywhere
 
-        draw(vectors, relations, folder / picture.name)
-        (folder / picture.name).replace(picture)
+        draw(vectors, relations, drawn)
+        drawn.replace(picture)
     return bundle.fingerprint, picture.name
 
 

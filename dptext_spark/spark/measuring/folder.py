@@ -29,13 +29,7 @@ _ALL: Final = (FILE, *_TABLES, PAGE, PLOTS)
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationFolder:
-    """The output of a calibration.
-
-    Attributes:
-        storage: Where it lies.
-        place: Its path, without a slash at the end.
-        mechanism: Whose tables they are.
-    """
+    """The output of a calibration of a mechanism, at a place without a slash at the end."""
 
     storage: Storage
     place: str
@@ -52,8 +46,7 @@ class CalibrationFolder:
         if not self.storage.exists(self.place):
             return own
         started = self.storage.exists(parts)
-        finished = self.storage.exists(f"{self.place}/{FILE}")
-        if not (started or finished):
+        if not (started or self.storage.exists(f"{self.place}/{FILE}")):
             raise ConfigError(
                 f"The output {self.place} exists and is not a calibration", do="Choose another --output"
             )

@@ -6,7 +6,7 @@ The noise of all runs follows from a public seed: calibration reads no private t
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal, TypeAlias, cast
 
@@ -43,16 +43,14 @@ class Estimator(ABC):
     """Estimates transitions of words at a grid of epsilons.
 
     Attributes:
-        bound: The mechanism at each epsilon, bound to the embedding.
-        noise: A noise for each of them.
+        bound, noise: The mechanism at each epsilon, bound to the embedding, and its noise.
         width: Uniforms that a word takes.
         release_words: How many words, the first rows, may be output.
         runs: Runs of each word at each epsilon.
     """
 
     name: ClassVar[EstimatorName]
-    block_words: ClassVar[int]
-    """Words that one call does best to take."""
+    block_words: ClassVar[int]  # that one call does best to take
 
     bound: tuple[Any, ...]
     noise: tuple[ReleaseNoise, ...]
@@ -82,8 +80,19 @@ class Estimator(ABC):
         return to_uniform(words)
 
 
+class DrawingEstimator(Estimator):
+    """Counts outputs that it draws."""
+
+    def __call__(self, words: NDArray[np.int64], *, block: int) -> Transitions:
+        return Transitions.of_draws(words, self.draws(words, block=block))
+
+    @abstractmethod
+    def draws(self, words: NDArray[np.int64], *, block: int) -> NDArray[np.int32]:
+        """Draw the outputs of words (k,), int32 (epsilons, k, runs)."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class PlainEstimator(Estimator):
+class PlainEstimator(DrawingEstimator):
     """Runs the mechanism as a release would: every word, epsilon and run has noise of its own."""
 
     name: ClassVar[EstimatorName] = "plain"
@@ -93,15 +102,9 @@ class PlainEstimator(Estimator):
 
     @classmethod
     def serves(cls, bound: Perturbation) -> bool:
-        """Every mechanism can be run."""
         return True
 
-    def __call__(self, words: NDArray[np.int64], *, block: int) -> Transitions:
-        """See :meth:`Estimator.__call__`; the block makes no difference."""
-        return Transitions.of_draws(words, self.draws(words))
-
-    def draws(self, words: NDArray[np.int64]) -> NDArray[np.int32]:
-        """Draw the outputs of words (k,), int32 (epsilons, k, runs)."""
+    def draws(self, words: NDArray[np.int64], *, block: int) -> NDArray[np.int32]:
         outputs = np.empty((len(self.bound), len(words), self.runs), dtype=np.int32)
         size = max(1, _DRAWS // self.runs)
         for start in range(0, len(words), size):
@@ -116,7 +119,7 @@ class PlainEstimator(Estimator):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SharedRayEstimator(Estimator):
+class SharedRayEstimator(DrawingEstimator):
     """Lets the words of a block, and all epsilons, share the rays along which noise goes.
 
     Each word's runs are independent of each other and follow the mechanism's law. Errors of words of one
@@ -127,12 +130,7 @@ class SharedRayEstimator(Estimator):
     name: ClassVar[EstimatorName] = "shared-ray"
     block_words: ClassVar[int] = 512
 
-    def __call__(self, words: NDArray[np.int64], *, block: int) -> Transitions:
-        """See :meth:`Estimator.__call__`."""
-        return Transitions.of_draws(words, self.draws(words, block=block))
-
     def draws(self, words: NDArray[np.int64], *, block: int) -> NDArray[np.int32]:
-        """Draw the outputs of words (k,), int32 (epsilons, k, runs)."""
         outputs = np.empty((len(self.bound), len(words), self.runs), dtype=np.int32)
         for runs in _slices(self.runs, max(1, min(_DRAWS, _CELLS // self._cells))):
             self._run(words, self._uniforms(0, str(block), runs), outputs[:, :, runs])
@@ -158,7 +156,7 @@ class EuclideanRayEstimator(SharedRayEstimator):
 
     @classmethod
     def serves(cls, bound: Perturbation) -> bool:
-        """Additive noise, and exact search: an approximate one is part of what is measured."""
+        # With exact search: an approximate one is part of what is measured.
         return isinstance(bound, AdditiveNoise) and isinstance(bound.search, EuclideanNearest)
 
     @property
@@ -176,11 +174,7 @@ class EuclideanRayEstimator(SharedRayEstimator):
         vickrey = self.bound[0].vickrey
         for part in _slices(len(words), max(1, _WORD_CELLS // self.release_words)):
             centres = self.bound[0].centres(words[part])
-            if vickrey is None:
-                found = search.nearest(centres)
-            else:
-                found = search.first_or_second(centres, vickrey, uniforms[:, -1])
-            outputs[:, part] = found.swapaxes(0, 1)
+            outputs[:, part] = search.chosen(centres, vickrey, uniforms[:, -1]).swapaxes(0, 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,7 +189,6 @@ class HyperbolicRayEstimator(SharedRayEstimator):
 
     @classmethod
     def serves(cls, bound: Perturbation) -> bool:
-        """Noise in the ball."""
         return isinstance(bound, HyperbolicNoise)
 
     @property
@@ -224,40 +217,28 @@ class ExactEstimator(Estimator):
 
     @classmethod
     def serves(cls, bound: Perturbation) -> bool:
-        """Mechanisms that can compute their probabilities."""
         return isinstance(bound, KnownLaw)
 
     def __call__(self, words: NDArray[np.int64], *, block: int) -> Transitions:
-        """See :meth:`Estimator.__call__`; the block makes no difference."""
         words = np.sort(words)
         parts = [
             self._expected(epsilon, words[part])
             for epsilon in range(len(self.bound))
             for part in _slices(len(words), max(1, _WORD_CELLS // self.release_words))
         ]
-        names = ("epsilon_index", "word", "output", "count")
-        columns = {name: np.concatenate([part[name] for part in parts]) for name in names}
-        return Transitions(**columns, runs=self.runs)
+        epsilon_index, word, output, count = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+        return Transitions(epsilon_index=epsilon_index, word=word, output=output, count=count, runs=self.runs)
 
-    def _expected(self, epsilon: int, words: NDArray[np.int64]) -> Mapping[str, NDArray[Any]]:
+    def _expected(self, epsilon: int, words: NDArray[np.int64]) -> tuple[NDArray[Any], ...]:
         with np.errstate(under="ignore"):
             counts = self.bound[epsilon].probabilities(words) * self.runs
         rows, outputs = np.nonzero(counts >= _LEAST_COUNT)
-        return {
-            "epsilon_index": np.full(len(rows), epsilon, dtype=np.int16),
-            "word": words[rows].astype(np.int32),
-            "output": outputs.astype(np.int32),
-            "count": counts[rows, outputs],
-        }
+        index = np.full(len(rows), epsilon, dtype=np.int16)
+        return index, words[rows].astype(np.int32), outputs.astype(np.int32), counts[rows, outputs]
 
 
-ESTIMATORS: Final[tuple[type[Estimator], ...]] = (
-    PlainEstimator,
-    EuclideanRayEstimator,
-    HyperbolicRayEstimator,
-    ExactEstimator,
-)
-"""Where several serve, the later ones say more in less time."""
+# Where several serve, the later ones say more in less time.
+_ESTIMATORS: Final = (PlainEstimator, EuclideanRayEstimator, HyperbolicRayEstimator, ExactEstimator)
 
 
 def estimator(
@@ -285,7 +266,7 @@ def estimator(
     """
     _check(mechanisms, runs, seed)
     bound = tuple(configured.bind(embedding, search) for configured in mechanisms)
-    fitting = {kind.name: kind for kind in ESTIMATORS if kind.serves(bound[0])}
+    fitting: dict[str, type[Estimator]] = {kind.name: kind for kind in _ESTIMATORS if kind.serves(bound[0])}
     if name not in ("auto", *fitting):
         raise ConfigError(
             f"The estimator does not serve mechanism {mechanisms[0].name}",
@@ -294,11 +275,10 @@ def estimator(
         )
     kind = [*fitting.values()][-1] if name == "auto" else fitting[name]
     key = NoiseKey(seed.to_bytes(KEY_BYTES, "little"))
+    noise = (m.release_noise(key, salt="calibration", embedding=embedding, search=search) for m in mechanisms)
     return kind(
         bound=bound,
-        noise=tuple(
-            m.release_noise(key, salt="calibration", embedding=embedding, search=search) for m in mechanisms
-        ),
+        noise=tuple(noise),
         width=mechanisms[0].uniforms_per_token(embedding.dimension),
         release_words=search.release_words,
         runs=runs,

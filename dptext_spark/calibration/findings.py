@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 import numpy as np
 
 from dptext_spark.calibration.grid import Grid
-from dptext_spark.calibration.record import FORMAT_VERSION, matches
+from dptext_spark.calibration.record import FORMAT_VERSION, matches, named
 from dptext_spark.calibration.statistics import LEVELS
 from dptext_spark.calibration.summary_table import SINGLE
 from dptext_spark.embedding.bundle import Embedding
@@ -101,10 +101,8 @@ def _neighbours(metric: Metric) -> dict[str, Any]:
     ranks = [k for k in _NEIGHBOURS if k < metric.words]
     _, found = metric.nearest(words, ranks)
     quantiles = np.quantile(found, list(LEVELS.values()), axis=0, method="inverted_cdf").T.tolist()
-    neighbours = [
-        {"neighbour": k, **dict(zip(LEVELS, row, strict=True))}
-        for k, row in zip(ranks, quantiles, strict=True)
-    ]
+    rows = ((k, *row) for k, row in zip(ranks, quantiles, strict=True))
+    neighbours = [dict(zip(("neighbour", *LEVELS), row, strict=True)) for row in rows]
     return {"metric": metric.description, "words": len(words), "neighbours": neighbours}
 
 
@@ -129,22 +127,19 @@ def _table_lines(summary: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     heads = [name if name in SINGLE else f"{number}({name})" for name, number in _SHOWN]
     yield "  ".join([" " * width, " epsilon", *heads]).rstrip()
     for (setting, epsilon), rows in groups.items():
-        cells = [
-            f"{rows[name][number]:{len(head)}.4g}" for (name, number), head in zip(_SHOWN, heads, strict=True)
-        ]
+        shown = zip(_SHOWN, heads, strict=True)
+        cells = [f"{rows[name][number]:{len(head)}.4g}" for (name, number), head in shown]
         yield "  ".join([f"{setting:{width}}", f"{epsilon:8g}", *cells])
 
 
 def _target_line(found: Mapping[str, Any]) -> str:
     said = f"Target {found['target']}, confidence {found['confidence']:g}"
-    setting = f" ({found['setting']})" if found["setting"] else ""
     if found["epsilon"] is None:
+        setting = f" ({found['setting']})" if found["setting"] else ""
         return f"{said}{setting}: not met by any epsilon tried, down to {found['missed']:g}"
-    missed = (
-        f"epsilon {found['missed']:g} misses it" if found["missed"] else "no larger epsilon tried misses it"
-    )
+    missed = f"epsilon {found['missed']:g}" if found["missed"] else "no larger epsilon tried"
     numbers = f"measured {found['measured']:.4g}, at confidence {found['bound']:.4g}"
-    return f"{said}: {found['options']}  ({numbers}; {missed})"
+    return f"{said}: {found['options']}  ({numbers}; {missed} misses it)"
 
 
 def _gain_line(gain: Mapping[str, Any]) -> str:
@@ -156,9 +151,5 @@ def _gain_line(gain: Mapping[str, Any]) -> str:
 
 def _match_line(match: Mapping[str, Any]) -> str:
     epsilon = "outside this grid" if match["epsilon"] is None else f"epsilon {match['epsilon']:.4g}"
-    there, here = match["other"], [match["mechanism"], *([match["setting"]] if match["setting"] else [])]
-    named = ", ".join([there["mechanism"], *([there["setting"]] if there["setting"] else [])])
-    return (
-        f"{match['n_w']} N_w {match['value']:.4g} of {named}, epsilon {there['epsilon']:g}: "
-        f"{', '.join(here)}, {epsilon}"
-    )
+    here = ", ".join(filter(None, (match["mechanism"], match["setting"], epsilon)))
+    return f"{match['n_w']} N_w {match['value']:.4g} of {named(**match['other'])}: {here}"

@@ -33,13 +33,11 @@ class Grid:
 
     Attributes:
         settings: The mechanisms.
-        estimator: How transitions are estimated.
-        block_words: Words that it does best to take at once.
+        estimator, block_words: How transitions are estimated, and of how many words best at once.
         search: How released words are searched, and how many there are.
         runs: Runs of each word at each epsilon.
         seed: Public; the noise follows from it.
-        vocabulary: Words of the embedding.
-        words: Words of the sample, evenly spread over the vocabulary.
+        vocabulary, words: Words of the embedding, and of the sample, evenly spread over them.
         confidence: Of each word's interval, and of what is said of all of them.
         eta: Mass that s_eta may leave out.
     """
@@ -109,14 +107,9 @@ class Grid:
         tables = []
         for setting, name in enumerate(self.names):
             found = self.estimator_of(setting, embedding)(words, block=self.blocks)
-            columns = {
-                "setting": pa.repeat(name, len(found.word)),
-                "epsilon": np.array(self.epsilons(setting))[found.epsilon_index],
-                "word": found.word,
-                "output": found.output,
-                "count": found.count.astype(np.float64),
-            }
-            tables.append(pa.table(columns))
+            names, epsilons = pa.repeat(name, len(found.word)), np.array(self.epsilons(setting))
+            keys = {"setting": names, "epsilon": epsilons[found.epsilon_index], "word": found.word}
+            tables.append(pa.table({**keys, "output": found.output, "count": found.count.astype(np.float64)}))
         return pa.concat_tables(tables)
 
     def at(self, setting: int, epsilon: float, embedding: Embedding) -> Self:

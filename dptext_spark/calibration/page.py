@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Mapping, Sequence
-from itertools import groupby
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby, zip_longest
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -62,7 +63,7 @@ def write_report(folder: Path, *, words_of_choice: Sequence[str] = ()) -> Path:
 
     Raises:
         ConfigError: ``calibration.json`` is not one, or of another format.
-        InputError: The folder has no ``calibration.json``.
+        InputError: The folder has none.
     """
     results = Results.open(folder)
     view = _view(results, words_of_choice)
@@ -82,21 +83,17 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"number": _number, "data_uri": _data_uri, "subscripts": _subscripts}
+    environment.filters |= {"number": number, "data_uri": _data_uri, "subscripts": _subscripts}
     return environment
 
 
-def _number(value: float | None) -> str:
-    return "–" if value is None else number(value)
+def _data_uri(png: bytes) -> str:
+    return "data:image/png;base64," + base64.b64encode(png).decode("ascii")
 
 
 def _subscripts(text: str) -> Markup:
     """Write N_w as it is printed."""
     return Markup(re.sub(r"\b([A-Z])_([a-z])", r"\1<sub>\2</sub>", str(escape(text))))
-
-
-def _data_uri(png: bytes) -> str:
-    return "data:image/png;base64," + base64.b64encode(png).decode("ascii")
 
 
 def _view(results: Results, words_of_choice: Sequence[str]) -> dict[str, Any]:
@@ -109,6 +106,7 @@ def _view(results: Results, words_of_choice: Sequence[str]) -> dict[str, Any]:
     }
     plots = {plot.name: plot for plot in (*_percentiles(results), *_histograms(results, censuses))}
     facts = results.facts
+    labels = {line.setting: results.label(line) for line in results.grid}
     return {
         "facts": facts,
         "mechanism": ", ".join(dict.fromkeys(line.mechanism for line in results.grid)),
@@ -117,23 +115,16 @@ def _view(results: Results, words_of_choice: Sequence[str]) -> dict[str, Any]:
         "plots": plots,
         "exact": facts["estimator"] == "exact",
         "confidence": facts["options"].get("confidence", 0.95),
-        "metrics": _metrics(results),
         "high": HIGH_N_W,
         "least_protected": _least_protected(results, censuses),
         "substitutions": _substitutions(results, words_of_choice),
-        "statistics": _statistics(results),
+        "statistics": _STATISTICS,
         "columns": NUMBERS,
-        "label": lambda setting: _label(results, setting),
+        "label": lambda setting: labels.get(setting, setting),
+        "label_of": lambda row: results.label(line_of(row)),
+        "distances": facts.get("distances") or {},
         **{name: facts.get(name) or () for name in ("guarantee", "gains", "target", "matches")},
     }
-
-
-def _label(results: Results, setting: str) -> str:
-    """Name the line of a setting."""
-    (line,) = [line for line in results.grid if line.setting == setting] or [
-        Line(mechanism="", setting=setting)
-    ]
-    return results.label(line)
 
 
 def _some(epsilons: Sequence[float]) -> tuple[float, ...]:
@@ -151,38 +142,23 @@ def _percentiles(results: Results) -> list[Plot]:
     return [percentile_plot(name, curves, x, y) for name, (curves, x, y) in drawn.items() if curves]
 
 
-def _histograms(results: Results, censuses: Mapping[tuple[Line, float], Census]) -> list[Plot]:
+def _histograms(results: Results, censuses: Mapping[tuple[Line, float], Census]) -> Iterator[Plot]:
     found = {
         epsilon: {results.label(line): census for (line, at), census in censuses.items() if at == epsilon}
         for epsilon in _some(results.epsilons)
     }
-    found = {epsilon: by_label for epsilon, by_label in found.items() if by_label}
-    if not found:
-        return []
-    n_w = {epsilon: {label: c.n_w for label, c in own.items()} for epsilon, own in found.items()}
-    s_w = {epsilon: {label: c.s_w for label, c in own.items()} for epsilon, own in found.items()}
-    return [
-        histogram_plot("n_w_histogram", n_w, N_W_EDGES, _N_W),
-        histogram_plot("s_w_histogram", s_w, S_W_EDGES, _S_W),
-    ]
-
-
-def _metrics(results: Results) -> list[str]:
-    """What distance means, and over how many words its quantiles are."""
-    return [
-        f"{_label(results, setting)}: {own['metric']}, measured from {own['words']:,} words"
-        for setting, own in (results.facts.get("distances") or {}).items()
-    ]
+    for name, edges, axis in (("n_w", N_W_EDGES, _N_W), ("s_w", S_W_EDGES, _S_W)):
+        counts = {e: {label: getattr(c, name) for label, c in own.items()} for e, own in found.items() if own}
+        if counts:
+            yield histogram_plot(f"{name}_histogram", counts, edges, axis)
 
 
 def _least_protected(results: Results, censuses: Mapping[tuple[Line, float], Census]) -> list[dict[str, Any]]:
     """A table for each line: the words of highest N_w, a column for each epsilon shown."""
     tables = []
     for line, epsilons in results.grid.items():
-        columns = [(e, censuses[line, e]) for e in _some(epsilons) if (line, e) in censuses]
-        ranks = range(max((len(census.top) for _, census in columns), default=0))
-        rows = [[census.top[r] if r < len(census.top) else None for _, census in columns] for r in ranks]
-        if columns:
+        if columns := [(e, censuses[line, e]) for e in _some(epsilons) if (line, e) in censuses]:
+            rows = list(zip_longest(*(census.top for _, census in columns)))
             tables.append({"label": results.label(line), "columns": columns, "rows": rows})
     return tables
 
@@ -193,38 +169,16 @@ def _substitutions(results: Results, words_of_choice: Sequence[str]) -> dict[str
     rows = results.substitutions(words, top=_TOP_OUTPUTS)
     if rows is None:
         return None
-    order = {line: place for place, line in enumerate(results.grid)}
-    rows = [row for row in rows if line_of(row) in order]
-    rows.sort(key=lambda row: (words.index(row["word"]), order[line_of(row)], row["epsilon"]))
+    lines = list(results.grid)
+    rows = [row for row in rows if line_of(row) in lines]
+    rows.sort(key=lambda row: (words.index(row["word"]), lines.index(line_of(row)), row["epsilon"]))
     examples = []
-    for word, of_word in groupby(rows, key=lambda row: row["word"]):
+    for word, of_word in groupby(rows, itemgetter("word")):
         settings = [
-            (
-                results.label(line),
-                [
-                    {"epsilon": e, "outputs": list(own)}
-                    for e, own in groupby(of_line, lambda row: row["epsilon"])
-                ],
-            )
+            (results.label(line), [(e, list(own)) for e, own in groupby(of_line, itemgetter("epsilon"))])
             for line, of_line in groupby(of_word, line_of)
         ]
         examples.append({"word": word, "settings": settings})
     found = {example["word"] for example in examples}
-    return {
-        "chosen": bool(words_of_choice),
-        "examples": examples,
-        "missing": [word for word in words if word not in found],
-    }
-
-
-def _statistics(results: Results) -> list[dict[str, Any]]:
-    """The summary's rows with plain names."""
-    return [
-        {
-            "label": results.label(line_of(row)),
-            "epsilon": row["epsilon"],
-            "name": _STATISTICS.get(row["statistic"], row["statistic"]),
-            "numbers": [row.get(name) for name in NUMBERS],
-        }
-        for row in results.facts["summary"]
-    ]
+    missing = [word for word in words if word not in found]
+    return {"chosen": bool(words_of_choice), "examples": examples, "missing": missing}

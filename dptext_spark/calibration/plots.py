@@ -58,8 +58,7 @@ class Axis:
     """A quantity that a figure shows.
 
     Attributes:
-        name: As findings call it.
-        label: As the figure calls it, with its unit.
+        name, label: As findings call it, and as the figure does, with its unit.
         log: Whether the axis is logarithmic.
         limits: Where the axis ends; None lets the figure decide.
         digits: Digits after the point in findings; None writes three significant ones.
@@ -86,8 +85,7 @@ class Plot:
     Attributes:
         name: Of its file, without ending.
         png: The image.
-        width: In pixels.
-        height: In pixels.
+        width, height: In pixels.
         findings: What it shows, in words and numbers.
     """
 
@@ -103,8 +101,10 @@ class Plot:
         return " ".join(self.findings)
 
 
-def number(value: float) -> str:
-    """Write a number of three significant digits; from 1,000 on, a whole one."""
+def number(value: float | None) -> str:
+    """Write a number of three significant digits, from 1,000 on a whole one; a dash for None."""
+    if value is None:
+        return "–"
     return f"{value:,.0f}" if abs(value) >= 1000.0 else f"{value:.3g}"
 
 
@@ -116,15 +116,16 @@ def percentile_plot(name: str, curves: Mapping[str, Curve], x: Axis, y: Axis) ->
     Args:
         name: Of the file.
         curves: One or more, by label.
-        x: What the curves' x is.
-        y: What their percentiles are.
+        x, y: What the curves' x and their percentiles are.
     """
     panels = list(_PANELS) if len(curves) > 1 else ["p50"]
     with _drawing(1.1 + (1.9 if len(curves) > 1 else 2.4) * len(panels)) as figure:
         all_axes = figure.subplots(len(panels), sharex=True, sharey=True, squeeze=False)[:, 0]
         for axes, panel in zip(all_axes, panels, strict=True):
             for i, (label, curve) in enumerate(curves.items()):
-                _line(axes, i, label if len(curves) > 1 else "Median", curve.x, getattr(curve, panel))
+                look = {"marker": _MARKERS[i % len(_MARKERS)], **_look(i)}
+                named = _text(label) if len(curves) > 1 else "Median"
+                axes.plot(curve.x, getattr(curve, panel), label=named, **look)
             title = f"{_PANELS[panel]} of {y.label}" if len(curves) > 1 else y.label
             axes.set_title(title[0].upper() + title[1:])
         if len(curves) == 1:
@@ -139,24 +140,20 @@ def percentile_plot(name: str, curves: Mapping[str, Curve], x: Axis, y: Axis) ->
 
 
 def histogram_plot(
-    name: str,
-    counts: Mapping[float, Mapping[str, NDArray[np.int64]]],
-    edges: NDArray[np.float64],
-    axis: Axis,
+    name: str, counts: Mapping[float, Mapping[str, NDArray[np.int64]]], edges: NDArray[np.float64], axis: Axis
 ) -> Plot:
     """Draw how many words have which value, on a logarithmic scale, a panel for each epsilon.
 
     Args:
         name: Of the file.
-        counts: For each epsilon, int64 (b,) by label.
-        edges: float64 (b + 1,), where the bars end.
+        counts, edges: For each epsilon, int64 (b,) by label; and float64 (b + 1,), where the bars end.
         axis: What is counted.
     """
     labels = list(dict.fromkeys(chain.from_iterable(counts.values())))
-    used = np.flatnonzero(np.sum([c for by_label in counts.values() for c in by_label.values()], axis=0))
+    bars = np.array([c for by_label in counts.values() for c in by_label.values()])
+    used = np.flatnonzero(bars.sum(axis=0))
     shown = slice(used[0], used[-1] + 1) if axis.limits is None else slice(len(edges) - 1)
     ends = edges[shown.start : shown.stop + 1]
-    tallest = max(int(c.max()) for by_label in counts.values() for c in by_label.values())
     with _drawing(1.1 + 1.6 * len(counts)) as figure:
         all_axes = figure.subplots(len(counts), sharex=True, sharey=True, squeeze=False)[:, 0]
         for axes, (epsilon, by_label) in zip(all_axes, counts.items(), strict=True):
@@ -165,7 +162,7 @@ def histogram_plot(
                 look = {"fill": len(labels) == 1, "baseline": 0.5, "lw": 1.6, **_look(labels.index(label))}
                 axes.stairs(np.maximum(values[shown], 0.5), ends, label=_text(label), **look)
             axes.set_title(f"Words (log scale) at epsilon {epsilon:g}")
-        all_axes[0].set_ylim(0.5, 2.0 * tallest)
+        all_axes[0].set_ylim(0.5, 2.0 * int(bars.max()))
         _y_axis(all_axes[0], _WORDS)
         _x_axis(all_axes[-1], axis, ends)
         if len(labels) > 1:
@@ -190,10 +187,6 @@ def _finished(figure: Figure, name: str, findings: Iterable[str]) -> Plot:
 def _look(i: int) -> dict[str, Any]:
     """Colours and dashes repeat after different numbers of lines: 35 lines differ."""
     return {"color": _COLOURS[i % len(_COLOURS)], "ls": _DASHES[i % len(_DASHES)]}
-
-
-def _line(axes: Axes, i: int, label: str, x: NDArray[np.float64], y: NDArray[np.float64]) -> None:
-    axes.plot(x, y, label=_text(label), marker=_MARKERS[i % len(_MARKERS)], **_look(i))
 
 
 def _text(label: str) -> str:
@@ -227,8 +220,7 @@ def _x_axis(axes: Axes, x: Axis, values: NDArray[np.float64]) -> None:
 
 def _legend(figure: Figure) -> None:
     handles, labels = figure.axes[0].get_legend_handles_labels()
-    fitting = _CHARACTERS // (max(map(len, labels)) + 8)
-    columns = max(1, min(len(labels), fitting))
+    columns = max(1, min(len(labels), _CHARACTERS // (max(map(len, labels)) + 8)))
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, handlelength=2.8)
 
 
@@ -237,20 +229,16 @@ def _trends(curves: Mapping[str, Curve], x: Axis, y: Axis) -> Iterator[str]:
     for label, curve in curves.items():
         lead = f"{label}: median" if len(curves) > 1 else "Median"
         first, last = y.write(curve.p50[0]), y.write(curve.p50[-1])
+        start, end = (f"{x.name} {place:g}" for place in curve.x[[0, -1]])
+        moves = "rises" if curve.p50[-1] > curve.p50[0] else "falls"
         if len(curve.x) == 1:
-            yield f"{lead} {y.name} is {first} at {x.name} {curve.x[0]:g}{_middle(curve, y)}."
-            continue
-        moves = "stays" if first == last else "rises from" if curve.p50[-1] > curve.p50[0] else "falls from"
-        ends = f"{first} from" if first == last else f"{first} at"
-        to = "to" if first == last else f"to {last} at"
-        yield (
-            f"{lead} {y.name} {moves} {ends} {x.name} {curve.x[0]:g} {to} {x.name} {curve.x[-1]:g}"
-            f"{_middle(curve, y)}."
-        )
-
-
-def _middle(curve: Curve, y: Axis) -> str:
-    return f", where the middle 90% of words lie from {y.write(curve.p5[-1])} to {y.write(curve.p95[-1])}"
+            way = f"is {first} at {start}"
+        elif first == last:
+            way = f"stays {first} from {start} to {end}"
+        else:
+            way = f"{moves} from {first} at {start} to {last} at {end}"
+        middle = f"from {y.write(curve.p5[-1])} to {y.write(curve.p95[-1])}"
+        yield f"{lead} {y.name} {way}, where the middle 90% of words lie {middle}."
 
 
 def _peaks(
@@ -261,14 +249,9 @@ def _peaks(
         for label, values in by_label.items():
             named = f", {label}" if len(by_label) > 1 else ""
             i = int(values.argmax())
-            yield (
-                f"At epsilon {epsilon:g}{named}, the highest bar is {axis.name} {_bar(edges, i, axis)}: "
-                f"{values[i]:,} of {values.sum():,} words."
-            )
-
-
-def _bar(edges: NDArray[np.float64], i: int, axis: Axis) -> str:
-    low, high = edges[i], edges[i + 1]
-    if axis.digits is None:  # whole numbers, with edges between them
-        low, high = low + 0.5, high - 0.5
-    return axis.write(low) if low == high else f"{axis.write(low)} to {axis.write(high)}"
+            low, high = edges[i], edges[i + 1]
+            if axis.digits is None:  # whole numbers, with edges between them
+                low, high = low + 0.5, high - 0.5
+            bar = axis.write(low) if low == high else f"{axis.write(low)} to {axis.write(high)}"
+            words = f"{values[i]:,} of {values.sum():,} words"
+            yield f"At epsilon {epsilon:g}{named}, the highest bar is {axis.name} {bar}: {words}."

@@ -11,7 +11,7 @@ one part without a chance in the sum: with all of it in one, lists must be three
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -41,9 +41,7 @@ class _Found(NamedTuple):
     scores: NDArray[np.float32]
 
 
-_NOTHING: Final = _Found(
-    np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32)
-)
+_NOTHING: Final = _Found(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -52,12 +50,11 @@ class NearestOnRays:
 
     Attributes:
         search: Exact nearest words of any point.
-        directions: float64 (r, n), of any length.
+        directions, norms: float64 (r, n), of any length, and (r,), their lengths.
         lengths: float64 (e, r), lengths along the rays, for e epsilons.
         along: float32 (V, r), product of each word with each direction.
-        leaders: int32 (e, r, k), the words that lead in the part of the score that the ray has.
-        reaches: float32 (e, r, k), that part.
-        norms: float64 (r,), lengths of the directions.
+        leaders, reaches: int32 and float32 (e, r, k), the words that lead in the part of the score that the
+            ray has, and that part.
     """
 
     search: EuclideanNearest
@@ -101,29 +98,14 @@ class NearestOnRays:
         """Numbers that a ray takes room for."""
         return words + 2 * epsilons * max(_steps(words), default=0)
 
-    def nearest(self, centres: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Find the nearest word of each point: centres (k, n) to int64 (k, e, r)."""
-        nearest = np.empty((len(centres), self.lengths.size), dtype=np.int64)
-        left = []
-        for row, (centre, starts) in enumerate(zip(centres, self._starts(centres), strict=True)):
-            found, rest = self._candidates(starts, self._slack(centre), 1)
-            nearest[row, found.points] = found.words
-            contested = np.bincount(found.points, minlength=nearest.shape[1]) > 1
-            _, settled, _ = self._settled(centre, found, contested, 1)
-            nearest[row, contested] = settled[:, 0]
-            left.append(rest)
-        rows, columns, points = self._left(centres, left)
-        nearest[rows, columns] = self.search(points)
-        return nearest.reshape(len(centres), *self.lengths.shape)
-
-    def first_or_second(
-        self, centres: NDArray[np.float64], t: float, coins: NDArray[np.float64]
+    def chosen(
+        self, centres: NDArray[np.float64], t: float | None, coins: NDArray[np.float64]
     ) -> NDArray[np.int64]:
-        """Find the nearest or the second nearest word of each point by Vickrey's coin.
+        """Find the nearest word of each point, or by Vickrey's coin the nearest or the second nearest.
 
         Args:
             centres: float64 (k, n).
-            t: See :func:`vickrey_probability`.
+            t: See :func:`vickrey_probability`; None for the nearest.
             coins: float64 (r,), one for each ray.
 
         Returns:
@@ -134,11 +116,21 @@ class NearestOnRays:
         left = []
         for row, (centre, starts) in enumerate(zip(centres, self._starts(centres), strict=True)):
             slack = self._slack(centre)
-            found, rest = self._candidates(starts, slack, 2)
-            self._toss(centre, found, slack.ravel(), t, coins, chosen[row])
+            found, rest = self._candidates(starts, slack, 1 if t is None else 2)
+            if t is None:
+                chosen[row, found.points] = found.words
+                contested = np.bincount(found.points, minlength=coins.size) > 1
+                chosen[row, contested] = self._settled(centre, found, contested, 1)[1][:, 0]
+            else:
+                self._toss(centre, found, slack.ravel(), t, coins, chosen[row])
             left.append(rest)
-        rows, columns, points = self._left(centres, left)
-        chosen[rows, columns] = _tossed(t, coins[columns], *self.search.nearest_two(points))
+        rows = np.repeat(np.arange(len(left)), [len(points) for points in left])
+        columns = np.concatenate(left)
+        points = np.concatenate([self._points(*one) for one in zip(centres, left, strict=True)])
+        if t is None:
+            chosen[rows, columns] = self.search(points)
+        else:
+            chosen[rows, columns] = _tossed(t, coins[columns], *self.search.nearest_two(points))
         return chosen.reshape(len(centres), *self.lengths.shape)
 
     def _toss(
@@ -170,14 +162,6 @@ class NearestOnRays:
         starts: NDArray[np.float32] = centres.astype(np.float32) @ self.search.vectors.T
         starts -= np.float32(0.5) * self.search.half_norms
         return starts
-
-    def _left(
-        self, centres: NDArray[np.float64], left: Sequence[NDArray[np.int64]]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-        """Gather the points left of all centres, for one search: rows, numbers (c,), and they (c, n)."""
-        rows = np.repeat(np.arange(len(left)), [len(points) for points in left])
-        points = [self._points(centre, rest) for centre, rest in zip(centres, left, strict=True)]
-        return rows, np.concatenate(left), np.concatenate(points)
 
     def _points(self, centre: NDArray[np.float64], chosen: NDArray[np.int64]) -> NDArray[np.float64]:
         """Points (c, n) by their numbers: the mechanism's own operations, in its order, for its bits."""
@@ -218,13 +202,9 @@ class NearestOnRays:
         squares += 2.0 * self.lengths * (self.directions @ centre)
         distances = squares.ravel()[chosen, None] - 2.0 * scores
         near, far = distances.T
-        least = np.maximum(near - error, 0.0) / (far + error)
-        most = np.ones(len(far))
-        np.divide(near + error, far - error, out=most, where=far - error > near + error)
-        ones = np.ones(len(far))
-        low, high = (
-            vickrey_probability(t, np.stack([np.sqrt(ratio), ones], axis=1)) for ratio in (most, least)
-        )
+        least, ones = np.maximum(near - error, 0.0) / (far + error), np.ones(len(far))
+        most = np.divide(near + error, far - error, out=ones.copy(), where=far - error > near + error)
+        low, high = (vickrey_probability(t, np.stack([np.sqrt(x), ones], axis=1)) for x in (most, least))
         return low, high
 
     def _candidates(
@@ -295,10 +275,8 @@ def _settle(
     """See which points no word comes near that is not among those looked at.
 
     Args:
-        near: float32 (c, w), scores of words that lead where the points' rays start.
-        far: float32 (c, w), scores of words that lead along them.
-        here: int32 (w,), the first words.
-        there: int32 (c, w), the others.
+        near, far: float32 (c, w), scores of words that lead where the points' rays start, and along them.
+        here, there: int32 (w,) and (c, w), those words.
         others: float32 (c,), what all other words score at most.
         slack: float32 (c,), how far two scores can stray.
         k: How many words are wanted, 1 or 2.
@@ -321,13 +299,11 @@ def _settle(
 
 def _largest(near: NDArray[np.float32], far: NDArray[np.float32], k: int) -> NDArray[np.float32]:
     """The k-th largest score of each row of both, k 1 or 2."""
-    peaks = np.stack([near.max(axis=1), far.max(axis=1)])
-    if k == 1:
-        largest: NDArray[np.float32] = peaks.max(axis=0)
-        return largest
-    seconds = np.stack([_second(near), _second(far)])
-    second: NDArray[np.float32] = np.maximum(peaks.min(axis=0), seconds.max(axis=0))
-    return second
+    near_peak, far_peak = near.max(axis=1), far.max(axis=1)
+    largest: NDArray[np.float32] = np.maximum(near_peak, far_peak)
+    if k == 2:
+        largest = np.maximum(np.minimum(near_peak, far_peak), np.maximum(_second(near), _second(far)))
+    return largest
 
 
 def _second(scores: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final, Self
 
 import numpy as np
@@ -29,10 +30,7 @@ def setting(mechanism: Mechanism) -> str:
     fields = type(mechanism).model_fields
     values = mechanism.model_dump(exclude={"epsilon"})
     chosen = {fields[name].alias or name: v for name, v in values.items() if v != fields[name].default}
-    return ", ".join(
-        f"{name}={value:.15g}" if isinstance(value, float) else f"{name}={value}"
-        for name, value in chosen.items()
-    )
+    return ", ".join(f"{n}={v:.15g}" if isinstance(v, float) else f"{n}={v}" for n, v in chosen.items())
 
 
 def option_line(mechanism: Mechanism) -> str:
@@ -72,13 +70,9 @@ def matches(other: Mapping[str, Any], summary: Sequence[Mapping[str, Any]]) -> I
 
     Between this grid's epsilons N_w counts as linear in their logarithm.
 
-    Args:
-        other: The other calibration.
-        summary: Rows of this one's summary.
-
     Yields:
-        For each of the other's epsilons and settings, and each setting of this one: both, the value of
-        N_w, and the epsilon; None outside this grid's range.
+        For each of the other's epsilons and settings, and each setting of this one, by its rows of the
+        summary: both, the value of N_w, and the epsilon; None outside this grid's range.
     """
     for kind, statistic in _MATCHED.items():
         mine = _curves(summary, statistic)
@@ -100,11 +94,10 @@ Curve = list[tuple[float, float]]
 
 def _curves(summary: Sequence[Mapping[str, Any]], statistic: str) -> dict[tuple[str, str], Curve]:
     """N_w at each epsilon, ascending, of each mechanism and setting."""
-    curves: dict[tuple[str, str], Curve] = {}
+    curves: dict[tuple[str, str], Curve] = defaultdict(list)
     for row in sorted(summary, key=lambda row: float(row["epsilon"])):
         if row["statistic"] == "n_w":
-            points = curves.setdefault((row["mechanism"], row["setting"]), [])
-            points.append((row["epsilon"], row[statistic]))
+            curves[row["mechanism"], row["setting"]].append((row["epsilon"], row[statistic]))
     return curves
 
 
@@ -119,10 +112,9 @@ def _epsilon_at(points: Curve, value: float) -> float | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Excerpt:
-    """What a calibration says about a release.
+    """What a calibration, at a path, says about a release.
 
     Attributes:
-        path: Where the calibration lies.
         summary: Its numbers at the release's mechanism and epsilon; empty where it has none.
         sample: What they rest on, in words.
         warnings: Why they may not be those of the release.
@@ -150,37 +142,29 @@ class Excerpt:
         rows = [row for row, key in zip(calibration["summary"], keys, strict=True) if key == wanted]
         warnings = []
         if bundle != embedding.fingerprint:
-            warnings.append(
-                f"it is of another embedding bundle ({bundle[:16]}, not {embedding.fingerprint[:16]})"
-            )
-        if calibration["release_words"] != search.release_words:
-            warnings.append(
-                f"it is of a search among {calibration['release_words']:,} words, "
-                f"not {search.release_words:,}"
-            )
+            differ = f"({bundle[:16]}, not {embedding.fingerprint[:16]})"
+            warnings.append(f"it is of another embedding bundle {differ}")
+        if (among := calibration["release_words"]) != search.release_words:
+            warnings.append(f"it is of a search among {among:,} words, not {search.release_words:,}")
         if (theirs := calibration.get("search", search.name)) != search.name:
             warnings.append(f"it is of the search {theirs}, not {search.name}")
         if not rows:
-            listed = "; ".join(_named(*key) for key in sorted(set(keys)))
-            warnings.append(f"it has no numbers for {_named(*wanted)}, but for {listed}")
+            listed = "; ".join(named(*key) for key in sorted(set(keys)))
+            warnings.append(f"it has no numbers for {named(*wanted)}, but for {listed}")
         sample = f"{calibration['sample']['words']:,} words, {calibration['runs']:,} runs each"
         return cls(path=path, summary=tuple(rows), sample=sample, warnings=tuple(warnings))
 
-    def to_json(self) -> dict[str, Any]:
-        """Give the excerpt as JSON-ready values."""
-        return asdict(self)
-
     def describe(self) -> str:
         """Say the numbers in plain words, warnings first."""
-        lines = [
-            f"Warning: the calibration {self.path} may not be of this release: {w}." for w in self.warnings
-        ]
+        doubt = f"Warning: the calibration {self.path} may not be of this release"
+        lines = [f"{doubt}: {warning}." for warning in self.warnings]
         lines += [f"Measured over {self.sample}:"] if self.summary else []
         return "\n".join([*lines, *(f"  {described(row)}" for row in self.summary)])
 
 
-def _named(mechanism: str, setting: str, epsilon: float) -> str:
-    return ", ".join([mechanism, *([setting] if setting else []), f"epsilon {epsilon:g}"])
+def named(mechanism: str, setting: str, epsilon: float) -> str:
+    """Name what one row of a summary is about."""
+    return ", ".join(filter(None, (mechanism, setting, f"epsilon {epsilon:g}")))
 
 
 def described(row: Mapping[str, Any]) -> str:

@@ -48,8 +48,8 @@ class Curve:
     def of(cls, rows: Sequence[Mapping[str, Any]], x: str) -> Curve:
         """Read rows that have the column ``x`` and the percentiles."""
         ordered = sorted(rows, key=lambda row: float(row[x]))
-        names = {"x": x, "p5": "p5", "p50": "p50", "p95": "p95"}
-        return cls(**{name: np.array([row[key] for row in ordered], float) for name, key in names.items()})
+        columns = np.array([[row[name] for name in (x, "p5", "p50", "p95")] for row in ordered], float).T
+        return cls(x=columns[0], p5=columns[1], p50=columns[2], p95=columns[3])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -59,8 +59,7 @@ class Census:
     Attributes:
         words: How many there are.
         high: How many have an N_w of ``HIGH_N_W`` or more.
-        n_w: int64 (20,), words by N_w in the bins of ``N_W_EDGES``.
-        s_w: int64 (len(S_W_EDGES) - 1,), words by S_w in the bins of ``S_W_EDGES``.
+        n_w, s_w: int64, words by N_w and by S_w in the bins of ``N_W_EDGES`` and ``S_W_EDGES``.
         top: The words of highest N_w, in that order, with n_w, n_w_low and n_w_high.
     """
 
@@ -73,24 +72,14 @@ class Census:
 
 @dataclass(frozen=True, kw_only=True)
 class Results:
-    """An open calibration folder; every part of it but ``calibration.json`` may be absent.
-
-    Attributes:
-        folder: Where it is.
-        facts: What ``calibration.json`` says.
-    """
+    """An open calibration folder; ``facts`` is its ``calibration.json``, every other part may be absent."""
 
     folder: Path
     facts: Mapping[str, Any]
 
     @classmethod
     def open(cls, folder: Path) -> Results:
-        """Open a folder.
-
-        Raises:
-            ConfigError: Its ``calibration.json`` is not one, or of another format.
-            InputError: It has none.
-        """
+        """Open a folder; refuse one whose ``calibration.json`` is missing or of another format."""
         file = folder / record.FILE
         if not file.is_file():
             raise InputError(
@@ -120,11 +109,9 @@ class Results:
 
     def curves(self, statistic: str) -> dict[str, Curve]:
         """Give the percentiles of a statistic over epsilon, by the labels of lines."""
-        rows: dict[Line, list[Mapping[str, Any]]] = {}
-        for row in self.facts["summary"]:
-            if row["statistic"] == statistic:
-                rows.setdefault(line_of(row), []).append(row)
-        return {self.label(line): Curve.of(own, "epsilon") for line, own in rows.items()}
+        rows = [row for row in self.facts["summary"] if row["statistic"] == statistic]
+        lines = {line_of(row): [own for own in rows if line_of(own) == line_of(row)] for row in rows}
+        return {self.label(line): Curve.of(own, "epsilon") for line, own in lines.items()}
 
     def neighbours(self) -> dict[str, Curve]:
         """Give the percentiles of the distance to the k-th neighbour over k, by the labels of lines."""
@@ -177,9 +164,12 @@ class Results:
             return None
         order = [*((key, "ascending") for key in keys), ("count", "descending"), ("output", "ascending")]
         table = found.to_table(columns=[*keys, "output", "count"], filter=wanted).sort_by(order)
-        starts = _group_starts(table, keys)
-        rank = np.arange(len(table)) - np.repeat(starts, np.diff(starts, append=len(table)))
-        rows: list[dict[str, Any]] = table.filter(pa.array(rank < top)).to_pylist()
+        # The first rows of a group differ in some key from the row that is ``top`` places above.
+        first = np.arange(len(table)) < top
+        for key in keys:
+            column = table[key].combine_chunks()
+            first[top:] |= pc.not_equal(column[top:], column[:-top]).to_numpy(zero_copy_only=False)
+        rows: list[dict[str, Any]] = table.filter(pa.array(first)).to_pylist()
         return rows
 
     def _dataset(self, name: str, columns: Sequence[str]) -> Any:
@@ -207,13 +197,3 @@ def _highest(best: pa.Table, batch: pa.RecordBatch, top: int) -> pa.Table:
     table = pa.Table.from_batches([batch])
     table = pa.concat_tables([best.cast(table.schema), table])
     return table.take(pc.select_k_unstable(table, top, [("n_w", "descending"), ("word", "ascending")]))
-
-
-def _group_starts(table: pa.Table, keys: Sequence[str]) -> NDArray[np.int64]:
-    """Where the groups of equal keys begin in a sorted table."""
-    new = np.zeros(len(table), dtype=np.bool_)
-    new[:1] = True
-    for key in keys:
-        column = table[key].combine_chunks()
-        new[1:] |= pc.not_equal(column[1:], column[:-1]).to_numpy(zero_copy_only=False)
-    return np.flatnonzero(new)

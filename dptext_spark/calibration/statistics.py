@@ -45,9 +45,8 @@ def word_statistics(
     """
     for name, value in (("confidence", confidence), ("eta", eta)):
         if not 0.0 < value < 1.0:
-            raise ConfigError(
-                f"The value of {name} is impossible", allowed="between 0 and 1", got=f"{value!r}"
-            )
+            what = f"The value of {name} is impossible"
+            raise ConfigError(what, allowed="between 0 and 1", got=f"{value!r}")
     starts, probability = transitions.starts, transitions.probability
     stays = np.where(transitions.output == transitions.word, transitions.count, 0)
     n_w = np.add.reduceat(stays, starts) / transitions.runs
@@ -72,8 +71,8 @@ def word_statistics(
 def _smallest_sets(transitions: Transitions, starts: NDArray[np.int64], eta: float) -> NDArray[np.float64]:
     """Size of the smallest set of outputs that holds 1 - eta of each group's mass."""
     count = transitions.count.astype(np.float64)
-    order = np.lexsort((-count, transitions.word, transitions.epsilon_index))
-    count = count[order]  # groups stay where they are
+    # Groups stay where they are.
+    count = count[np.lexsort((-count, transitions.word, transitions.epsilon_index))]
     before = np.cumsum(count) - count
     before -= np.repeat(before[starts], np.diff(starts, append=len(count)))
     needed = before < (1.0 - eta) * transitions.runs * (1.0 - 1e-9)

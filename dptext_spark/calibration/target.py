@@ -1,17 +1,19 @@
-"""A target for a privacy statistic, and the bound by which it is judged."""
+"""A target for a privacy statistic, its bound, and the search for the largest epsilon that meets it."""
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from scipy import stats
 
-from dptext_spark.calibration.batches import BatchMeans, mean_interval
 from dptext_spark.calibration.grid import Grid
+from dptext_spark.calibration.record import option_line
 from dptext_spark.calibration.statistics import LEVELS
+from dptext_spark.calibration.summary_table import BatchMeans, mean_interval
 from dptext_spark.errors import ConfigError
 
 STATISTICS: Final = ("mean", *LEVELS)
@@ -19,14 +21,16 @@ STATISTICS: Final = ("mean", *LEVELS)
 # The sign of a meaningful target: n_w grows with epsilon, the others fall.
 COLUMNS: Final = {"n_w": "<=", "s_w": ">=", "s_eta": ">=", "entropy": ">=", "h_0": ">=", "h_inf": ">="}
 
+# Half the epsilons that are tried at most, beside those to begin with.
+_STEPS: Final = 12
+
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
     """A limit for a statistic of the words, such as ``p95(n_w) <= 0.5``.
 
     Attributes:
-        statistic: One of ``STATISTICS``: of the distribution over words.
-        column: One of ``COLUMNS``.
+        statistic, column: One of ``STATISTICS``, of the distribution over words of one of ``COLUMNS``.
         limit: For n_w the most that is allowed, for the others the least.
     """
 
@@ -46,9 +50,12 @@ class Target:
         """
         found = re.fullmatch(r"\s*(\w+)\s*\(\s*(\w+)\s*\)\s*(<=|>=)\s*(\S+)\s*", text)
         statistic, column, sign, number = found.groups() if found else ("", "", "", "")
-        limit = _number(number)
-        possible = statistic in STATISTICS and COLUMNS.get(column) == sign and math.isfinite(limit)
-        if not possible or limit <= 0.0 or (column == "n_w" and limit >= 1.0):
+        try:
+            limit = float(number)
+        except ValueError:
+            limit = math.nan
+        possible = statistic in STATISTICS and COLUMNS.get(column) == sign
+        if not possible or not 0.0 < limit < (1.0 if column == "n_w" else math.inf):
             least = [name for name, sign in COLUMNS.items() if sign == ">="]
             raise ConfigError(
                 "The --target has a wrong value",
@@ -65,7 +72,7 @@ class Target:
 
     @property
     def bounded_column(self) -> str:
-        """The column whose order statistic bounds a quantile: each word's upper limit of n_w, else itself."""
+        """The column whose order statistic bounds a quantile: of n_w each word's upper limit, else itself."""
         return "n_w_high" if self.column == "n_w" else self.column
 
     def met(self, bound: float) -> bool:
@@ -103,7 +110,9 @@ class Target:
         elif self.upper:
             rank = 1 + int(stats.binom.isf(alpha, words, level + (1.0 - level) * missed))
         else:
-            rank = _largest_below(alpha, words, level)
+            # The largest rank such that, with chance alpha at most, fewer words are at or below the quantile.
+            rank = int(stats.binom.ppf(alpha, words, level))
+            rank += int(stats.binom.cdf(rank, words, level) <= alpha)
         if not 1 <= rank <= words:
             raise ConfigError(
                 f"The --target {self} cannot be told from {words} words with confidence {grid.confidence:g}",
@@ -112,14 +121,84 @@ class Target:
         return rank
 
 
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
+def tuned(
+    target: Target,
+    grid: Grid,
+    number: int,
+    measure: Callable[[float], tuple[float, float]],
+    *,
+    release_words: int | None,
+) -> dict[str, Any]:
+    """Find the largest epsilon at which a setting meets a target, and tell all that was seen on the way.
+
+    Args:
+        target: What is wanted.
+        grid, number: The settings, with the epsilons to begin with, and which of them.
+        measure: Gives the target's statistic at an epsilon, and its bound on the side that matters; raises
+            ConfigError where the mechanism has no such epsilon.
+        release_words: As a release is to be given it; None for all.
+
+    Returns:
+        A row of calibration.json's ``target``.
+    """
+    tried: dict[float, tuple[float, float]] = {}
+
+    def meets(epsilon: float) -> bool:
+        tried[epsilon] = measure(epsilon)
+        return target.met(tried[epsilon][1])
+
+    setting, (first, *_) = grid.settings[number]
+    epsilon, missed = largest_epsilon(meets, grid.epsilons(number))
+    found = dict.fromkeys(("measured", "bound", "options"))
+    if epsilon is not None:
+        options = option_line(first.model_copy(update={"epsilon": epsilon}))
+        options += "" if release_words is None else f" --release-words {release_words}"
+        found = dict(zip(found, (*tried[epsilon], options), strict=True))
+    return {
+        "target": str(target),
+        "confidence": grid.confidence,
+        "setting": setting,
+        "epsilon": epsilon,
+        "missed": missed,
+        **found,
+        "tried": [{"epsilon": e, "measured": m, "bound": b} for e, (m, b) in sorted(tried.items())],
+    }
 
 
-def _largest_below(alpha: float, words: int, level: float) -> int:
-    """Largest k such that, with chance alpha at most, fewer than k words are at or below the quantile."""
-    k = int(stats.binom.ppf(alpha, words, level))
-    return k + 1 if stats.binom.cdf(k, words, level) <= alpha else k
+def largest_epsilon(
+    meets: Callable[[float], bool], epsilons: Sequence[float]
+) -> tuple[float | None, float | None]:
+    """Find the largest epsilon that meets a target, to three significant digits, by doubling and bisection.
+
+    Each epsilon is judged by itself: the chance that one is found that only seemed to meet the target is
+    that of the few judged near the border, not of one.
+
+    Args:
+        meets: Says whether an epsilon does; raises ConfigError where the mechanism has no such epsilon.
+        epsilons: Where to begin, 1 or more.
+
+    Returns:
+        The largest epsilon tried that does, None where none did; and the smallest tried above it that does
+        not, None where all did.
+    """
+    low, met, high = 0.0, None, math.inf
+    tried = iter(sorted(epsilons))
+    for _ in range(len(epsilons) + 2 * _STEPS):
+        epsilon = next(tried, None) if math.isinf(high) else None
+        epsilon = epsilon or _between(low, high)
+        if not low < epsilon < high:
+            break
+        try:
+            if not meets(epsilon):
+                high = epsilon
+                continue
+            low = met = epsilon
+        except ConfigError:  # too low for this mechanism
+            low = epsilon
+    return met, None if math.isinf(high) else high
+
+
+def _between(low: float, high: float) -> float:
+    """The next epsilon to try, of three digits."""
+    epsilon = 2.0 * low if math.isinf(high) else math.sqrt(low * high) if low else high / 2.0
+    return float(f"{epsilon:.3g}")

@@ -32,8 +32,7 @@ class Objective:
 
     Attributes:
         losses: float64 (b,), hyperbolic lengths.
-        hyponyms: float64 (b, n), gradients of the losses' sum in the coordinates of the ball.
-        hypernyms: float64 (b, n), the same.
+        hyponyms, hypernyms: float64 (b, n), gradients of the losses' sum in the coordinates of the ball.
         negatives: float64 (k, n), the same.
 
     Source: Nickel and Kiela 2017, sections 3 (distance, gradient) and 4.1 (loss).
@@ -57,8 +56,7 @@ class Objective:
         """Evaluate the objective.
 
         Args:
-            hyponyms: float64 (b, n), points within ``LARGEST_RADIUS``.
-            hypernyms: float64 (b, n), the same.
+            hyponyms, hypernyms: float64 (b, n), points within ``LARGEST_RADIUS``.
             negatives: float64 (k, n), the same; all pairs of the batch share them.
             excluded: bool (b, k), true where a negative is none for this hyponym.
             sharpness: Above 0; 1 for the paper's objective.

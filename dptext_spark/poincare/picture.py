@@ -31,8 +31,7 @@ def disk_coordinates(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
     """
     if vectors.shape[1] == 2:
         return vectors
-    axes = np.linalg.eigh(vectors.T @ vectors)[1][:, -2:]
-    flat = vectors @ axes
+    flat = vectors @ np.linalg.eigh(vectors.T @ vectors)[1][:, -2:]
     lengths = np.sqrt(squared_norms(flat))
     scale = np.sqrt(squared_norms(vectors)) / np.maximum(lengths, np.finfo(np.float64).tiny)
     found: NDArray[np.float64] = flat * scale[:, None]
@@ -56,8 +55,7 @@ def draw(vectors: NDArray[np.float64], relations: Relations, path: Path) -> None
     shown = points[:: 1 + len(points) // _SHOWN_POINTS]
     axes.scatter(shown[:, 0], shown[:, 1], s=3, c="tab:blue", linewidths=0)
     for row in np.argsort(-relations.links, kind="stable")[:_NAMED]:
-        # The $ would start a formula.
-        name = relations.words[row].replace("$", r"\$")
+        name = relations.words[row].replace("$", r"\$")  # which would start a formula
         axes.annotate(name, points[row], fontsize=8, color="tab:red")
     kind = "the disk" if vectors.shape[1] == 2 else "true norms, angles of the two principal axes"
     counts = f"{len(points):,} words, {len(relations.pairs):,} pairs, {vectors.shape[1]} dimensions"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, Final
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +27,7 @@ class Reconstruction:
         mean_rank: Mean over pairs; 1 is perfect. Other hypernyms of the word do not count, equal distances
             count against it.
         mean_average_precision: Mean over words of the average precision; 1 is perfect.
-        words: Hyponyms that were looked at.
-        all_words: Hyponyms that there are.
+        words, all_words: Hyponyms that were looked at, and that there are.
     """
 
     mean_rank: float
@@ -43,8 +44,7 @@ class Quality:
         reconstruction: How well the pairs can be read off the distances.
         norm_depth_correlation: Spearman's rank correlation of norm and depth; None where all are equal.
         largest_norm: Euclidean norm of the outermost point.
-        nearest_distances: The 5th, 50th and 95th percentile of words' hyperbolic distances to their nearest
-            words.
+        nearest_distances: The 5th, 50th and 95th percentile of words' hyperbolic distances to the nearest.
         neighbours: Nearest words of examples, nearest first.
     """
 
@@ -53,10 +53,6 @@ class Quality:
     largest_norm: float
     nearest_distances: tuple[float, float, float]
     neighbours: dict[str, list[str]]
-
-    def to_json(self) -> dict[str, Any]:
-        """Give the figures as JSON-ready values."""
-        return asdict(self)
 
 
 def measure(
@@ -82,21 +78,18 @@ def measure(
 def reconstruction(vectors: NDArray[np.float64], relations: Relations, *, words: int) -> Reconstruction:
     """Rank the true hypernyms of hyponyms among all words.
 
-    Args:
-        vectors: float64 (V, n), points inside the ball in the order of ``relations.words``.
-        relations: The pairs.
-        words: Look at no more than this many hyponyms, evenly spread.
+    Args as for :func:`measure`.
 
     Source: Nickel and Kiela 2017, section 4.1.
     """
-    hyponyms = np.flatnonzero(np.diff(relations.starts))
+    starts = relations.starts
+    hyponyms = np.flatnonzero(np.diff(starts))
     chosen = hyponyms[_spread(len(hyponyms), words)]
-    ranks: list[NDArray[np.int64]] = []
-    step = max(1, _BLOCK_FLOATS // len(vectors))
-    for start in range(0, len(chosen), step):
-        block = chosen[start : start + step]
-        for word, row in zip(block, _closeness(vectors, block), strict=True):
-            ranks.append(_ranks(row, relations.pairs[relations.starts[word] : relations.starts[word + 1], 1]))
+    closeness = chain.from_iterable(_closeness(vectors, block) for block in _blocks(chosen, len(vectors)))
+    ranks = [
+        _ranks(row, relations.pairs[starts[word] : starts[word + 1], 1])
+        for word, row in zip(chosen, closeness, strict=True)
+    ]
     return Reconstruction(
         mean_rank=float(np.concatenate(ranks).mean()),
         mean_average_precision=float(np.mean([_average_precision(rank) for rank in ranks])),
@@ -108,6 +101,12 @@ def reconstruction(vectors: NDArray[np.float64], relations: Relations, *, words:
 def _spread(count: int, wanted: int) -> NDArray[np.int64]:
     """Choose positions, evenly spread, all of them where there are few."""
     return np.unique(np.linspace(0, count - 1, min(count, wanted)).astype(np.int64))
+
+
+def _blocks(rows: NDArray[np.int64], words: int) -> Iterator[NDArray[np.int64]]:
+    """Cut rows such that a block's distances to all words fit in memory."""
+    step = max(1, _BLOCK_FLOATS // words)
+    return (rows[start : start + step] for start in range(0, len(rows), step))
 
 
 def _closeness(vectors: NDArray[np.float64], rows: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -143,8 +142,7 @@ def _norm_depth_correlation(vectors: NDArray[np.float64], relations: Relations) 
 
 def _nearest_distances(vectors: NDArray[np.float64]) -> tuple[float, float, float]:
     rows = _spread(len(vectors), _MEASURED_DISTANCES)
-    step = max(1, _BLOCK_FLOATS // len(vectors))
-    blocks = [rows[start : start + step] for start in range(0, len(rows), step)]
+    blocks = _blocks(rows, len(vectors))
     nearest = np.concatenate([_closeness(vectors, block).min(axis=1) for block in blocks])
     # Rounding can make what is nearly 0 negative.
     gaps = np.maximum(nearest, 0) / (1 - squared_norms(vectors[rows]))
@@ -155,8 +153,7 @@ def _nearest_distances(vectors: NDArray[np.float64]) -> tuple[float, float, floa
 def _neighbours(vectors: NDArray[np.float64], relations: Relations, examples: int) -> dict[str, list[str]]:
     rows = np.argsort(-relations.links, kind="stable")[_spread(len(relations.words), examples)]
     nearest = np.argsort(_closeness(vectors, rows), axis=1, kind="stable")[:, :_NEIGHBOURS]
-    names = relations.words
     return {
-        names[row]: [names[near] for near in found if near != row]
+        relations.words[row]: [relations.words[near] for near in found if near != row]
         for row, found in zip(rows, nearest, strict=True)
     }

@@ -25,8 +25,7 @@ class Cycles:
     """What lies on a cycle, where each word is, by way of others, a hyponym of itself.
 
     Attributes:
-        groups: Groups of words that are all hyponyms of one another.
-        words: Words in these groups.
+        groups, words: Groups of words that are all hyponyms of one another, and their words.
         pairs: Pairs with both ends in one group.
     """
 
@@ -52,8 +51,7 @@ class Relations:
         """Number the words of pairs and drop repeated ones and those of a word with itself.
 
         Args:
-            hyponyms: One word a pair.
-            hypernyms: One word a pair.
+            hyponyms, hypernyms: One word a pair.
             order: Words in the order that they shall have, before all others; the others go by their number
                 of pairs, most first, then by themselves.
 
@@ -84,15 +82,12 @@ class Relations:
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 in hex over words and pairs."""
-        digest = hashlib.sha256("\n".join(self.words).encode())
-        digest.update(self.pairs.tobytes())
-        return digest.hexdigest()
+        return hashlib.sha256("\n".join(self.words).encode() + self.pairs.tobytes()).hexdigest()
 
     @property
     def _matrix(self) -> sparse.csr_array:
-        ones = np.ones(len(self.pairs), dtype=np.bool_)
-        size = len(self.words)
-        return sparse.csr_array((ones, (self.pairs[:, 0], self.pairs[:, 1])), shape=(size, size))
+        ones, size = np.ones(len(self.pairs), dtype=np.bool_), len(self.words)
+        return sparse.csr_array((ones, tuple(self.pairs.T)), shape=(size, size))
 
     @cached_property
     def _groups(self) -> NDArray[np.int64]:
@@ -127,10 +122,9 @@ class Relations:
     def cycles(self) -> Cycles:
         """Count what lies on a cycle."""
         sizes = np.bincount(self._groups)
+        sizes = sizes[sizes > 1]
         low, high = self._groups[self.pairs].T
-        return Cycles(
-            groups=int((sizes > 1).sum()), words=int(sizes[sizes > 1].sum()), pairs=int((low == high).sum())
-        )
+        return Cycles(groups=len(sizes), words=int(sizes.sum()), pairs=int((low == high).sum()))
 
     def depths(self) -> NDArray[np.int64]:
         """Count, for each word, the steps of the longest way up to a word without hypernyms: int64 (V,).

@@ -1,17 +1,60 @@
-"""The account of one run of ``dptext poincare``."""
+"""The account of one run of ``dptext poincare``: what filters left, training and quality."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from dptext_spark.poincare.filtered import Filtered
 from dptext_spark.poincare.quality import Quality
+from dptext_spark.poincare.relations import Cycles, Relations
 from dptext_spark.poincare.training import Trained
 
 FORMAT_VERSION: Final = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """What one filter did.
+
+    Attributes:
+        name: What was removed, in words.
+        removed, left: How many rows or pairs; ``removed`` is below 0 where some were added.
+    """
+
+    name: str
+    removed: int
+    left: int
+
+    def describe(self) -> str:
+        """Say what was done, after the number that was left."""
+        how = "after" if self.removed >= 0 else "with"
+        return f"{how} {abs(self.removed):,} {self.name}"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Filtered:
+    """The pairs that the filters left of the rows read.
+
+    Attributes:
+        steps: The filters in their order; the last one leaves the pairs.
+        cycles: What lies on cycles among the filtered pairs.
+        relations: The pairs, closure included.
+    """
+
+    rows: int
+    steps: Sequence[Step]
+    cycles: Cycles
+    relations: Relations = field(repr=False)
+
+    def describe(self) -> str:
+        """Say what each filter did."""
+        steps = (f"{step.left:>12,} {step.describe()}" for step in self.steps)
+        found, on = self.relations, self.cycles
+        counts = f"{len(found.words):,} words, {len(found.pairs):,} pairs; on cycles: "
+        counts += f"{on.pairs:,} pairs of {on.words:,} words in {on.groups:,} groups"
+        return "\n".join([f"{self.rows:>12,} rows", *steps, "", counts])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -21,8 +64,7 @@ class PoincareReport:
     Attributes:
         options: The run's options as JSON-ready values.
         found: What was trained on, and how it came about.
-        trained: The training.
-        quality: How good the embedding is.
+        trained, quality: The training, and how good the embedding is.
         fingerprint: The bundle's.
         picture: File name of the picture; None where matplotlib was not installed.
     """
@@ -49,7 +91,7 @@ class PoincareReport:
                 "best_epoch": self.trained.best_epoch,
                 "history": [dict(entry) for entry in self.trained.history],
             },
-            "quality": self.quality.to_json(),
+            "quality": asdict(self.quality),
             "fingerprint": self.fingerprint,
             "picture": self.picture,
         }
@@ -69,6 +111,5 @@ class PoincareReport:
         ]
         if correlation is not None:
             lines.append(f"Rank correlation of norm and depth {correlation:.3f}.")
-        lines += ["Nearest words:"]
-        lines += [f"  {word}: {', '.join(near)}" for word, near in self.quality.neighbours.items()]
-        return "\n".join(lines)
+        neighbours = (f"  {word}: {', '.join(near)}" for word, near in self.quality.neighbours.items())
+        return "\n".join([*lines, "Nearest words:", *neighbours])

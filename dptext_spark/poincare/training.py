@@ -11,7 +11,7 @@ import json
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -80,8 +80,7 @@ class Trained:
 
     Attributes:
         vectors: float64 (V, n), the points with the best mean rank so far.
-        best_epoch: Number of epochs after which they were reached.
-        epoch: Number of epochs so far.
+        best_epoch, epoch: Number of epochs after which they were reached, and so far.
         history: For each evaluation ``epoch``, ``loss`` (hyperbolic length a pair) and ``mean_rank``.
         current: float64 (V, n), the points now.
     """
@@ -92,19 +91,12 @@ class Trained:
     history: tuple[Mapping[str, float], ...] = ()
     current: NDArray[np.float64] = field(repr=False)
 
-    @property
-    def best_rank(self) -> float:
-        """The smallest mean rank so far."""
-        return min((entry["mean_rank"] for entry in self.history), default=np.inf)
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Trainer:
     """Trains an embedding of pairs; a run that is killed and started again ends with the same bits.
 
     Attributes:
-        relations: The pairs.
-        settings: How to train.
         checkpoint: Folder for the state, written after every evaluation; None keeps none.
         progress: Show the progress bar even where stderr is no terminal.
 
@@ -124,13 +116,8 @@ class Trainer:
             ConfigError: The checkpoint is of other pairs or settings, or no checkpoint.
         """
         state = self._load() or self._start()
-        bar = tqdm(
-            total=self.settings.epochs,
-            initial=state.epoch,
-            desc="poincare",
-            unit="epoch",
-            disable=False if self.progress else None,
-        )
+        epochs, hidden = self.settings.epochs, False if self.progress else None
+        bar = tqdm(total=epochs, initial=state.epoch, desc="poincare", unit="epoch", disable=hidden)
         # One thread: with more, BLAS splits its sums differently and the last bits follow their number.
         with threadpool_limits(limits=1, user_api="blas"), bar:
             while not self._finished(state):
@@ -156,14 +143,10 @@ class Trainer:
             loss = self._epoch(points, epoch)
             bar.update()
         found = reconstruction(points, self.relations, words=_EVALUATED_WORDS)
-        better = found.mean_rank < state.best_rank
-        return Trained(
-            vectors=points if better else state.vectors,
-            best_epoch=last if better else state.best_epoch,
-            epoch=last,
-            history=(*state.history, {"epoch": last, "loss": loss, "mean_rank": found.mean_rank}),
-            current=points,
-        )
+        better = found.mean_rank < min((entry["mean_rank"] for entry in state.history), default=np.inf)
+        best: dict[str, Any] = {"vectors": points, "best_epoch": last} if better else {}
+        history = (*state.history, {"epoch": last, "loss": loss, "mean_rank": found.mean_rank})
+        return replace(state, epoch=last, history=history, current=points, **best)
 
     def _epoch(self, points: NDArray[np.float64], epoch: int) -> float:
         """Update the points by one pass over the pairs; return the mean loss."""
@@ -173,17 +156,36 @@ class Trainer:
         negatives = self._negatives(epoch, len(starts))
         loss = 0.0
         for start, drawn in zip(starts, negatives, strict=True):
-            batch, others = pairs[order[start : start + size]], np.unique(drawn)
-            excluded = self._excluded(batch[:, 0], others)
-            loss += update(
-                points,
-                batch,
-                others,
-                excluded,
-                rate=self._rate(epoch),
-                max_radius=self.settings.radius,
-            )
+            batch = pairs[order[start : start + size]]
+            loss += self._update(points, batch, np.unique(drawn), self._rate(epoch))
         return loss / len(pairs)
+
+    def _update(
+        self, points: NDArray[np.float64], pairs: NDArray[np.int64], negatives: NDArray[np.int64], rate: float
+    ) -> float:
+        """Move the points of a batch down the Riemannian gradient, in place; return the sum of losses before.
+
+        Args:
+            points: float64 (V, n), within ``LARGEST_RADIUS``.
+            pairs: int64 (b, 2), rows of hyponyms and hypernyms.
+            negatives: int64 (k,), rows of the words to tell them apart from.
+            rate: Hyperbolic length of a step for a gradient of length 1.
+        """
+        touched = np.concatenate([pairs[:, 0], pairs[:, 1], negatives])
+        # The farthest points of any ball are then told apart alike.
+        sharpness = LARGEST_RADIUS / self.settings.radius
+        low, high = points[pairs.T]
+        excluded = self._excluded(pairs[:, 0], negatives)
+        found = Objective.of(low, high, points[negatives], excluded, sharpness=sharpness)
+        rows, inverse, counts = np.unique(touched, return_inverse=True, return_counts=True)
+        # The mean for each word: its gradients in a batch say nearly the same, and their sum would overshoot.
+        places, shape = (inverse, np.arange(len(touched))), (len(rows), len(touched))
+        averaging = sparse.csr_array(((1 / counts)[inverse], places), shape=shape)
+        steps = averaging @ np.concatenate([found.hyponyms, found.hypernyms, found.negatives])
+        points[rows] = exponential_map(
+            points[rows], -rate * steps, longest=_LONGEST_STEP, max_radius=self.settings.radius
+        )
+        return float(found.losses.sum())
 
     def _rate(self, epoch: int) -> float:
         if epoch < BURN_IN:
@@ -213,19 +215,17 @@ class Trainer:
         return to_uniform(words)
 
     @cached_property
-    def _burn_in_weights(self) -> NDArray[np.float64]:
-        weights: NDArray[np.float64] = np.cumsum(self.relations.links**_DAMPENING)
-        return weights
+    def _burn_in_weights(self) -> Any:
+        return np.cumsum(self.relations.links**_DAMPENING)
 
     def _excluded(self, hyponyms: NDArray[np.int64], negatives: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Mark, bool (b, k), which words are a hyponym itself or its hypernym."""
-        starts = self.relations.starts
+        starts, batch = self.relations.starts, np.arange(len(hyponyms))
         counts = starts[hyponyms + 1] - starts[hyponyms]
-        rows = np.repeat(np.arange(len(hyponyms)), counts)
+        rows = np.repeat(batch, counts)
         within = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
         hypernyms = self.relations.pairs[starts[hyponyms][rows] + within, 1]
-        rows = np.concatenate([rows, np.arange(len(hyponyms))])
-        words = np.concatenate([hypernyms, hyponyms])
+        rows, words = np.concatenate([rows, batch]), np.concatenate([hypernyms, hyponyms])
         columns = np.minimum(np.searchsorted(negatives, words), len(negatives) - 1)
         hit = negatives[columns] == words
         excluded = np.zeros((len(hyponyms), len(negatives)), dtype=np.bool_)
@@ -236,11 +236,8 @@ class Trainer:
 
     @property
     def _identity(self) -> dict[str, Any]:
-        return {
-            "format_version": _FORMAT_VERSION,
-            "relations": self.relations.fingerprint,
-            "settings": asdict(self.settings),
-        }
+        identity = {"format_version": _FORMAT_VERSION, "relations": self.relations.fingerprint}
+        return identity | {"settings": asdict(self.settings)}
 
     def _save(self, state: Trained) -> None:
         """Write the state such that a reader finds the old one or the new one, whole."""
@@ -272,53 +269,7 @@ class Trainer:
                 allowed="the same pairs, filters and training options",
                 do="Choose another --checkpoint, or remove it",
             )
-        history = tuple(about["history"])
+        best, history = about["best_epoch"], tuple(about["history"])
         return Trained(
-            vectors=vectors,
-            current=current,
-            best_epoch=about["best_epoch"],
-            epoch=about["epoch"],
-            history=history,
+            vectors=vectors, current=current, best_epoch=best, epoch=about["epoch"], history=history
         )
-
-
-def update(
-    points: NDArray[np.float64],
-    pairs: NDArray[np.int64],
-    negatives: NDArray[np.int64],
-    excluded: NDArray[np.bool_],
-    *,
-    rate: float,
-    max_radius: float,
-) -> float:
-    """Move the points of one batch down the Riemannian gradient, in place.
-
-    Args:
-        points: float64 (V, n), within ``LARGEST_RADIUS``.
-        pairs: int64 (b, 2), rows of hyponyms and hypernyms.
-        negatives: int64 (k,), rows of the words to tell them apart from.
-        excluded: bool (b, k), true where a negative is none for this pair.
-        rate: Hyperbolic length of a step for a gradient of length 1.
-        max_radius: Hyperbolic radius that no point leaves.
-
-    Returns:
-        The sum of the pairs' losses before the step, hyperbolic lengths.
-    """
-    found = Objective.of(
-        points[pairs[:, 0]],
-        points[pairs[:, 1]],
-        points[negatives],
-        excluded,
-        # The farthest points of any ball are then told apart alike.
-        sharpness=LARGEST_RADIUS / max_radius,
-    )
-    touched = np.concatenate([pairs[:, 0], pairs[:, 1], negatives])
-    rows, inverse, counts = np.unique(touched, return_inverse=True, return_counts=True)
-    # The mean for each word: its gradients in a batch say nearly the same, and their sum would overshoot.
-    share = (1 / counts)[inverse]
-    averaging = sparse.csr_array((share, (inverse, np.arange(len(touched)))), shape=(len(rows), len(touched)))
-    gradients = averaging @ np.concatenate([found.hyponyms, found.hypernyms, found.negatives])
-    points[rows] = exponential_map(
-        points[rows], -rate * gradients, longest=_LONGEST_STEP, max_radius=max_radius
-    )
-    return float(found.losses.sum())

@@ -7,11 +7,9 @@ from typing import Final
 
 import click
 
+# The modules that draw a calibration's page and a Poincaré disk.
 PAGE: Final = "dptext_spark.calibration.page"
-"""The module that draws a calibration's page."""
-
 PICTURE: Final = "dptext_spark.poincare.picture"
-"""The module that draws a Poincaré disk."""
 
 
 def missing_library(drawing: str) -> str:

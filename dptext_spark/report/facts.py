@@ -33,7 +33,8 @@ def embedding_json(embedding: Embedding) -> dict[str, Any]:
 
 
 def written(value: Mapping[str, Any]) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    whole = {"format_version": FORMAT_VERSION, **value, "versions": versions()}
+    return json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def versions() -> dict[str, str]:

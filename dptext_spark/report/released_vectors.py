@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.report.facts import FORMAT_VERSION, embedding_json, table_scope, versions, written
+from dptext_spark.report.facts import embedding_json, table_scope, written
 from dptext_spark.vectors.projected_vectors import VectorGuarantee, VectorNoise
 from dptext_spark.vectors.vector_privatizer import VectorCounts
 
@@ -35,14 +35,9 @@ class VectorColumn:
 
     def to_json(self) -> dict[str, Any]:
         """Give lengths and counts as JSON-ready values."""
+        lengths = ("input_dimension", "dimension") if self.mechanism else ()
         counts = {} if self.counts is None else asdict(self.counts)
-        if self.mechanism is None:
-            return counts
-        lengths = {
-            "input_dimension": self.mechanism.input_dimension,
-            "dimension": self.mechanism.dimension,
-        }
-        return {**lengths, **counts}
+        return {**{name: getattr(self.mechanism, name) for name in lengths}, **counts}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,10 +48,9 @@ class VectorReport:
         options: The run's options as JSON-ready values.
         embedding: The bundle of the words; None where there are no texts.
         row_id: Where row ids come from, in words.
-        kept: Columns that pass raw.
+        kept, columns: The columns that pass raw, and the released ones.
         remarks: What else the output tells or lacks, in sentences.
         rows: Rows read and written; None before the run.
-        columns: The released columns.
     """
 
     options: Mapping[str, Any]
@@ -80,7 +74,6 @@ class VectorReport:
     def to_json(self) -> str:
         """Write the report as JSON text."""
         value = {
-            "format_version": FORMAT_VERSION,
             "guarantees": [{"columns": n, **g.to_json()} for g, n in self.guarantees().items()],
             "scope": self.scope(),
             "options": dict(self.options),
@@ -88,19 +81,13 @@ class VectorReport:
             "embedding": self.embedding and embedding_json(self.embedding),
             "rows": self.rows,
             "columns": {name: column.to_json() for name, column in self.columns.items()},
-            "versions": versions(),
         }
         return written(value)
 
     def projections(self) -> str:
         """Write the public projections, which belong to the release, as JSON text."""
         found = _grouped((column.mechanism, name) for name, column in self.columns.items())
-        value = {
-            "format_version": FORMAT_VERSION,
-            "projections": [{"columns": names, **m.to_json()} for m, names in found.items()],
-            "versions": versions(),
-        }
-        return written(value)
+        return written({"projections": [{"columns": names, **m.to_json()} for m, names in found.items()]})
 
     def describe(self) -> str:
         """Say guarantee, scope and counts in plain words."""
@@ -109,9 +96,8 @@ class VectorReport:
             parts += [f"Guarantee of {', '.join(names)}", guarantee.describe(), ""]
         parts += ["Scope", *self.scope(), self.row_id]
         if self.rows is not None:
-            counted = [(name, column.counts) for name, column in self.columns.items() if column.counts]
-            counts = [f"{name}: {_count_line(found)}" for name, found in counted]
-            parts += ["", f"Rows: {self.rows:,}", *counts]
+            parts += ["", f"Rows: {self.rows:,}"]
+            parts += [f"{name}: {_count_line(c.counts)}" for name, c in self.columns.items() if c.counts]
         return "\n".join(parts)
 
 

@@ -10,7 +10,7 @@ from dptext_spark.calibration.record import Excerpt
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.guarantee import Guarantee
 from dptext_spark.privatizer import TokenCounts
-from dptext_spark.report.facts import FORMAT_VERSION, embedding_json, table_scope, versions, written
+from dptext_spark.report.facts import embedding_json, table_scope, written
 from dptext_spark.search.nearest import Search
 from dptext_spark.text.policies import TextPolicy
 
@@ -23,7 +23,6 @@ class Report:
         options: The run's options as JSON-ready values.
         guarantee: What is proven.
         policy: What happens to unknown and unprotected words.
-        embedding: The bundle.
         search: How the release vocabulary is searched, and its size.
         row_id: Where row ids come from, in words.
         kept: Columns that pass raw.
@@ -54,18 +53,16 @@ class Report:
     def to_json(self) -> str:
         """Write the report as JSON text."""
         value = {
-            "format_version": FORMAT_VERSION,
             "guarantee": self.guarantee.to_json(),
             "scope": self.scope(),
             "options": dict(self.options),
             "row_id": self.row_id,
             "embedding": {**embedding_json(self.embedding), "release_words": self.search.release_words},
             "search": self.search.name,
-            **({"calibration": self.calibration.to_json()} if self.calibration else {}),
+            **({"calibration": asdict(self.calibration)} if self.calibration else {}),
             "rows": self.rows,
             **({"added_rows": self.added_rows} if self.added_rows is not None else {}),
             "columns": {name: self._counts_json(counts) for name, counts in self.columns.items()},
-            "versions": versions(),
         }
         return written(value)
 
@@ -97,5 +94,5 @@ class Report:
             "unprotected": counts.unprotected,
             "blank": counts.blank,
         }
-        shares = [f"{count:,} {name} ({count / total:.1%})" for name, count in named.items() if count]
+        shares = (f"{count:,} {name} ({count / total:.1%})" for name, count in named.items() if count)
         return f"{counts.tokens:,} words: " + (", ".join(shares) or "none")

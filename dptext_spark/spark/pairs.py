@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Final
 
 import pyarrow as pa
@@ -12,11 +13,11 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from dptext_spark.errors import InputError
-from dptext_spark.poincare.filtered import Step
+from dptext_spark.poincare.summary import Step
 from dptext_spark.text.stop_words import stop_words
 
-# A column of a TSV, in its order; a table's are found by these names.
-_COLUMNS: Final = ("hyponym", "hypernym", "count")
+# Columns of a TSV, in its order, before the count; a table's are found by these names.
+_ENDS: Final = ("hyponym", "hypernym")
 # What is known of a word.
 _FLAGS: Final = ("known", "stop", "excluded")
 
@@ -43,7 +44,7 @@ def read_pairs(spark: SparkSession, path: str) -> DataFrame:
 
 def _read_table(spark: SparkSession, path: str) -> DataFrame:
     table = spark.read.parquet(path)
-    if missing := [name for name in _COLUMNS[:2] if name not in table.columns]:
+    if missing := [name for name in _ENDS if name not in table.columns]:
         raise InputError(
             f"The pairs {path} lack columns",
             allowed="columns hyponym, hypernym and, if there is one, count",
@@ -58,19 +59,18 @@ def _read_text(spark: SparkSession, path: str) -> DataFrame:
     first = lines.head()
     header = first["value"] if first else ""
     names = header.rstrip("\r").split("\t")
-    headed = names[1:2] == ["hypernym"]
-    if headed:
+    if names[1:2] == ["hypernym"]:
         lines = lines.filter(F.col("value") != header)
-    position = names.index("count") if headed and "count" in names else 2
-    counted = len(names) > position if not headed else "count" in names
+        position = names.index("count") if "count" in names else None
+    else:
+        position = 2 if len(names) > 2 else None
     fields = F.split(F.regexp_replace("value", "\r$", ""), "\t")
-    # A count that is none makes the row unusable: -1 marks it.
-    number = F.coalesce(F.get(fields, F.lit(position)).try_cast("bigint"), F.lit(-1))
-    return lines.select(
-        F.get(fields, F.lit(0)).alias("hyponym"),
-        F.get(fields, F.lit(1)).alias("hypernym"),
-        (number if counted else F.lit(None).cast("bigint")).alias("count"),
-    )
+    count = F.lit(None).cast("bigint")
+    if position is not None:
+        # A count that is none makes the row unusable: -1 marks it.
+        count = F.coalesce(F.get(fields, F.lit(position)).try_cast("bigint"), F.lit(-1))
+    ends = [F.get(fields, F.lit(place)).alias(end) for place, end in enumerate(_ENDS)]
+    return lines.select(*ends, count.alias("count"))
 
 
 def filter_pairs(
@@ -104,8 +104,8 @@ def filter_pairs(
         linked = _linked(kept, min_links).toArrow()
     finally:
         judged.unpersist()
-    name = f"pairs with a word of {min_links} links or fewer"
-    return [*steps, _step(name, steps[-1].left, linked.num_rows)], linked
+    name, left = f"pairs with a word of {min_links} links or fewer", linked.num_rows
+    return [*steps, Step(name=name, removed=steps[-1].left - left, left=left)], linked
 
 
 _UNUSABLE, _SELF, _UNKNOWN, _RARE, _STOP, _EXCLUDED, _KEPT = range(7)
@@ -114,17 +114,14 @@ _UNUSABLE, _SELF, _UNKNOWN, _RARE, _STOP, _EXCLUDED, _KEPT = range(7)
 def _merged(rows: DataFrame) -> DataFrame:
     """Add up the rows of each pair; all unusable ones become a single pair of nulls."""
     usable = F.lit(True)
-    for end in _COLUMNS[:2]:
+    for end in _ENDS:
         # \s does not know all separators of Unicode, and a bundle takes no control characters.
         usable &= F.coalesce(F.col(end).rlike(r"^[^\s\p{Z}\p{Cc}]+$"), F.lit(False))
     usable &= F.coalesce(F.col("count") >= 0, F.lit(True))
-    ends = [F.when(usable, F.col(end)).alias(end) for end in _COLUMNS[:2]]
+    ends = [F.when(usable, F.col(end)).alias(end) for end in _ENDS]
     count = F.when(usable, F.col("count")).alias("count")
-    return (
-        rows.select(*ends, count)
-        .groupBy(*_COLUMNS[:2])
-        .agg(F.sum("count").alias("count"), F.count("*").alias("rows"))
-    )
+    sums = F.sum("count").alias("count"), F.count("*").alias("rows")
+    return rows.select(*ends, count).groupBy(*_ENDS).agg(*sums)
 
 
 def _facts(spark: SparkSession, vocabulary: Sequence[str] | None, excluded: Sequence[str]) -> DataFrame:
@@ -138,21 +135,21 @@ def _facts(spark: SparkSession, vocabulary: Sequence[str] | None, excluded: Sequ
 
 def _judged(pairs: DataFrame, facts: DataFrame, *, open_vocabulary: bool, min_count: int) -> DataFrame:
     """Add to each pair the ``verdict``: the first filter that removes it, or that it is kept."""
-    for end in _COLUMNS[:2]:
+    for end in _ENDS:
         renamed = facts.select(*(F.col(name).alias(f"{end}_{name}") for name in ("word", *_FLAGS)))
         pairs = pairs.join(F.broadcast(renamed), F.col(end) == F.col(f"{end}_word"), "left")
 
-    def of_either(flag: str, absent: bool, wanted: bool) -> Column:
-        ends = [F.coalesce(F.col(f"{end}_{flag}"), F.lit(absent)) == wanted for end in _COLUMNS[:2]]
-        return ends[0] | ends[1]
+    def both(flag: str) -> list[Column]:
+        return [F.coalesce(F.col(f"{end}_{flag}"), F.lit(False)) for end in _ENDS]
 
+    known, stop, excluded = (both(flag) for flag in _FLAGS)
     verdict = (
         F.when(F.col("hyponym").isNull(), _UNUSABLE)
         .when(F.col("hyponym") == F.col("hypernym"), _SELF)
-        .when(F.lit(not open_vocabulary) & of_either("known", absent=False, wanted=False), _UNKNOWN)
+        .when(F.lit(not open_vocabulary) & ~(known[0] & known[1]), _UNKNOWN)
         .when(F.col("count") < min_count, _RARE)
-        .when(of_either("stop", absent=False, wanted=True), _STOP)
-        .when(of_either("excluded", absent=False, wanted=True), _EXCLUDED)
+        .when(stop[0] | stop[1], _STOP)
+        .when(excluded[0] | excluded[1], _EXCLUDED)
         .otherwise(_KEPT)
     )
     return pairs.select("hyponym", "hypernym", "rows", verdict.alias("verdict"))
@@ -161,31 +158,23 @@ def _judged(pairs: DataFrame, facts: DataFrame, *, open_vocabulary: bool, min_co
 def _steps(found: Mapping[int, Row], min_count: int) -> list[Step]:
     """Write the steps down: rows up to the merging of repeated pairs, pairs after it."""
     rows, pairs = ({verdict: row[unit] for verdict, row in found.items()} for unit in ("rows", "pairs"))
-    steps = []
-    left = sum(rows.values())
-    for verdict, name in ((_UNUSABLE, "rows that are not two words"), (_SELF, "rows of a word with itself")):
-        steps.append(_step(name, left, left - rows.get(verdict, 0)))
-        left = steps[-1].left
-    distinct = sum(count for verdict, count in pairs.items() if verdict > _SELF)
-    steps.append(_step("rows of a pair that was there before", left, distinct))
-    for verdict, name in (
-        (_UNKNOWN, "pairs with a word outside the vocabulary"),
-        (_RARE, f"pairs seen fewer than {min_count} times"),
-        (_STOP, "pairs with a stop word"),
-        (_EXCLUDED, "pairs with an excluded word"),
-    ):
-        steps.append(_step(name, steps[-1].left, steps[-1].left - pairs.get(verdict, 0)))
-    return steps
-
-
-def _step(name: str, before: int, left: int) -> Step:
-    return Step(name=name, removed=before - left, left=left)
+    removed = {
+        "rows that are not two words": rows.get(_UNUSABLE, 0),
+        "rows of a word with itself": rows.get(_SELF, 0),
+        "rows of a pair that was there before": sum(rows[v] - pairs[v] for v in found if v > _SELF),
+        "pairs with a word outside the vocabulary": pairs.get(_UNKNOWN, 0),
+        f"pairs seen fewer than {min_count} times": pairs.get(_RARE, 0),
+        "pairs with a stop word": pairs.get(_STOP, 0),
+        "pairs with an excluded word": pairs.get(_EXCLUDED, 0),
+    }
+    left = [sum(rows.values()) - gone for gone in accumulate(removed.values())]
+    return [Step(name=name, removed=removed[name], left=n) for name, n in zip(removed, left, strict=True)]
 
 
 def _linked(pairs: DataFrame, min_links: int) -> DataFrame:
     """Remove the pairs of words with few links, once: what this leaves with few links stays."""
     ends = pairs.select(F.explode(F.array("hyponym", "hypernym")).alias("word"))
     few = ends.groupBy("word").count().filter(F.col("count") <= min_links)
-    for end in _COLUMNS[:2]:
+    for end in _ENDS:
         pairs = pairs.join(few.select(F.col("word").alias(end)), end, "left_anti")
     return pairs.select("hyponym", "hypernym")

@@ -37,10 +37,7 @@ def drawn(
     embedding: Embedding, grid: list[Mechanism], words: NDArray[np.int64], runs: int, name: str
 ) -> NDArray[np.int32]:
     """Outputs (epsilons, words, runs)."""
-    draw = made(embedding, grid, runs, name)
-    outputs: NDArray[np.int32] = (
-        draw.draws(words, block=0) if name == "shared-ray" else draw.draws(words)  # type: ignore[attr-defined]
-    )
+    outputs: NDArray[np.int32] = made(embedding, grid, runs, name).draws(words, block=0)  # type: ignore[attr-defined]
     return outputs
 
 

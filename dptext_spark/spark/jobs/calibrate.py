@@ -10,12 +10,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from dptext_spark.calibration import record
-from dptext_spark.calibration.batches import COMPARED, gains
 from dptext_spark.calibration.findings import CalibrationReport
 from dptext_spark.calibration.grid import Grid, example_ids, fitting_estimator
-from dptext_spark.calibration.summary_table import summary
-from dptext_spark.calibration.target import Target
-from dptext_spark.calibration.tuning import tuned
+from dptext_spark.calibration.summary_table import COMPARED, KEYS, gains, summary
+from dptext_spark.calibration.target import Target, tuned
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import all_of
 from dptext_spark.options import CalibrateOptions
@@ -23,16 +21,7 @@ from dptext_spark.report import drawing
 from dptext_spark.report.facts import embedding_json, versions
 from dptext_spark.spark.distribution import BundleFiles
 from dptext_spark.spark.failures import plain_errors
-from dptext_spark.spark.measuring.aggregates import (
-    KEYS,
-    batch_means,
-    bounded,
-    exploded,
-    guesses,
-    moments,
-    output_statistics,
-    with_deniability,
-)
+from dptext_spark.spark.measuring import aggregates
 from dptext_spark.spark.measuring.folder import CalibrationFolder
 from dptext_spark.spark.measuring.waves import Waves
 from dptext_spark.spark.session import session
@@ -82,16 +71,16 @@ def run(options: CalibrateOptions) -> CalibrationReport:
         parts = folder.claim(grid.identity(embedding.fingerprint), overwrite=options.overwrite)
         waves = Waves(spark=spark, storage=storage, folder=parts, bundle=bundle)
         cells = waves.measured(grid, "grid", cells=True)
-        words = waves.kept(with_deniability(cells, options.gamma, grid.runs), "words")
-        outputs = waves.kept(output_statistics(cells), "outputs")
+        words = waves.kept(aggregates.with_deniability(cells, options.gamma, grid.runs), "words")
+        outputs = waves.kept(aggregates.output_statistics(cells), "outputs")
         found = [] if target is None else _tuned(target, options, grid, embedding, waves, words)
-        rows = summary(grid, moments(words, outputs), guesses(outputs))
+        rows = summary(grid, aggregates.moments(words, outputs), aggregates.guesses(outputs))
         folder.clear()
         write = partial(folder.write, waves)
         write("words", words.drop("block").orderBy(*KEYS, "word"), "word")
         write("outputs", outputs.select(*KEYS, "word", "k_w").orderBy(*KEYS, "word"), "word")
         if options.transitions:
-            write("transitions", exploded(cells).drop("seen"), "word", "output")
+            write("transitions", aggregates.exploded(cells).drop("seen"), "word", "output")
         if options.example:
             write("examples", spark.createDataFrame(grid.examples(embedding, examples)), "word", "output")
         table = pa.Table.from_pylist(rows).drop_columns("mechanism")
@@ -103,7 +92,7 @@ def run(options: CalibrateOptions) -> CalibrationReport:
             facts=embedding_json(embedding),
             versions=versions(),
             summary=rows,
-            gains=gains(batch_means(words, COMPARED) if len(grid.settings) > 1 else {}, grid),
+            gains=gains(aggregates.batch_means(words, COMPARED) if len(grid.settings) > 1 else {}, grid),
             target=found,
             other=other,
         )
@@ -124,9 +113,11 @@ def _tuned(
     def measure(number: int, epsilon: float) -> tuple[float, float]:
         if epsilon in grid.epsilons(number):
             own = (F.col("setting") == grid.names[number]) & (F.col("epsilon") == epsilon)
-            return bounded(words.where(own), target, grid)
-        alone = grid.at(number, epsilon, embedding)
-        return bounded(waves.measured(alone, f"target-{number}-{epsilon!r}", cells=False), target, grid)
+            measured = words.where(own)
+        else:
+            alone = grid.at(number, epsilon, embedding)
+            measured = waves.measured(alone, f"target-{number}-{epsilon!r}", cells=False)
+        return aggregates.bounded(measured, target, grid)
 
     return [
         tuned(target, grid, number, partial(measure, number), release_words=options.release_words)

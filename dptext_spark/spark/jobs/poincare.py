@@ -14,8 +14,7 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, InputError, all_of
 from dptext_spark.options import PoincareOptions
 from dptext_spark.poincare import Relations, Settings, Trainer, measure
-from dptext_spark.poincare.filtered import Filtered, Step
-from dptext_spark.poincare.summary import PoincareReport
+from dptext_spark.poincare.summary import Filtered, PoincareReport, Step
 from dptext_spark.report import drawing
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.pairs import filter_pairs, read_pairs
@@ -38,8 +37,7 @@ def run(options: PoincareOptions) -> PoincareReport:
     )
     drawing.announce("the picture", drawing.PICTURE)
     found = filtered_relations(options, vocabulary, excluded)
-    names = Settings.__dataclass_fields__
-    settings = Settings(**{name: getattr(options, name) for name in names})
+    settings = Settings(**{name: getattr(options, name) for name in Settings.__dataclass_fields__})
     trained = Trainer(relations=found.relations, settings=settings, checkpoint=options.checkpoint).run()
     fingerprint, picture = _write(options, found.relations, trained.vectors)
     report = PoincareReport(
@@ -57,12 +55,7 @@ def run(options: PoincareOptions) -> PoincareReport:
 def filtered_relations(
     options: PoincareOptions, vocabulary: Sequence[str] | None, excluded: Sequence[str]
 ) -> Filtered:
-    """Read and filter the pairs of a run.
-
-    Args:
-        options: The run's.
-        vocabulary: Words of its vocabulary; None allows all.
-        excluded: Words to remove.
+    """Read and filter the pairs of a run to those of a vocabulary, None for all, less the excluded words.
 
     Raises:
         InputError: The pairs cannot be read, or none is left.
@@ -76,7 +69,9 @@ def filtered_relations(
             min_count=options.min_count,
             min_links=options.min_links,
         )
-    _check_left(steps)
+    if steps[-1].left == 0:
+        listed = "; ".join(f"{step.left:,} {step.describe()}" for step in steps)
+        raise InputError("The filters leave no pair", got=listed, do="Loosen the filter that removes most")
     relations = Relations.of(
         table["hyponym"].to_pylist(), table["hypernym"].to_pylist(), order=vocabulary or ()
     )
@@ -122,43 +117,26 @@ def _check_outputs(options: PoincareOptions) -> None:
         raise ConfigError("The report's folder does not exist", got=str(options.report_path))
 
 
-# Filtering
-
-
-def _check_left(steps: Sequence[Step]) -> None:
-    if steps[-1].left == 0:
-        listed = "; ".join(f"{step.left:,} {step.describe()}" for step in steps)
-        raise InputError("The filters leave no pair", got=listed, do="Loosen the filter that removes most")
-
-
-# Writing
-
-
 def _write(
     options: PoincareOptions, relations: Relations, vectors: NDArray[np.float64]
 ) -> tuple[str, str | None]:
     """Write text form, bundle and, if it can be drawn, picture; return fingerprint and picture's name."""
     text, picture = options.beside("vec"), options.beside("png")
-    with tempfile.TemporaryDirectory(
-        prefix=".dptext-poincare-", dir=options.output.absolute().parent
-    ) as made:
-        folder = Path(made)
-        write_vectors(folder / text.name, relations.words, vectors)
+    beside = options.output.absolute().parent
+    with tempfile.TemporaryDirectory(prefix=".dptext-poincare-", dir=beside) as made:
+        source, drawn = Path(made, text.name), Path(made, picture.name)
+        write_vectors(source, relations.words, vectors)
         bundle = build_embedding(
-            folder / text.name,
-            options.output,
-            geometry="poincare",
-            format="text",
-            overwrite=options.overwrite,
+            source, options.output, geometry="poincare", format="text", overwrite=options.overwrite
         )
-        (folder / text.name).replace(text)
+        source.replace(text)
         if drawing.missing_library(drawing.PICTURE):
             picture.unlink(missing_ok=True)  # the one of the bundle that was here before
             return bundle.fingerprint, None
         from dptext_spark.poincare.picture import draw  # slow to load, and not everywhere
 
-        draw(vectors, relations, folder / picture.name)
-        (folder / picture.name).replace(picture)
+        draw(vectors, relations, drawn)
+        drawn.replace(picture)
     return bundle.fingerprint, picture.name
 
 

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from typing import Any, Final
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
 
 import numpy as np
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from dptext_spark.calibration.batches import BatchMeans
 from dptext_spark.calibration.grid import BATCHES, Grid
 from dptext_spark.calibration.statistics import LEVELS
-from dptext_spark.calibration.summary_table import OF_OUTPUTS, OF_WORDS
+from dptext_spark.calibration.summary_table import KEYS, OF_OUTPUTS, OF_WORDS, BatchMeans
 from dptext_spark.calibration.target import Target
 from dptext_spark.spark.measuring.blocks import CELLS
-
-KEYS: Final = ("setting", "epsilon")
 
 
 def exploded(parts: DataFrame) -> DataFrame:
@@ -35,15 +34,9 @@ def output_statistics(parts: DataFrame) -> DataFrame:
     """
     # Integers add up alike in any order: 2^32 to one.
     seen = F.sum(F.round(F.col("seen") * 2.0**32).cast("long")) / 2.0**32
-    return (
-        exploded(parts)
-        .groupBy(*KEYS, F.col("output").alias("word"))
-        .agg(
-            seen.alias("k_w"),
-            F.max("count").alias("uniform"),
-            F.max(F.col("count") / (F.col("word") + 1.0)).alias("zipf"),
-        )
-    )
+    zipf = F.max(F.col("count") / (F.col("word") + 1.0))
+    outputs = exploded(parts).groupBy(*KEYS, F.col("output").alias("word"))
+    return outputs.agg(seen.alias("k_w"), F.max("count").alias("uniform"), zipf.alias("zipf"))
 
 
 def with_deniability(parts: DataFrame, gamma: float, runs: int) -> DataFrame:
@@ -61,10 +54,8 @@ def with_deniability(parts: DataFrame, gamma: float, runs: int) -> DataFrame:
         f"RANGE BETWEEN UNBOUNDED PRECEDING AND {reach!r}D FOLLOWING)"
     )
     cells = exploded(parts).select(*KEYS, "word", "count", as_likely.alias("k"))
-    lists = cells.groupBy(*KEYS, "word").agg(
-        F.array_sort(F.collect_list(F.struct("k", "count"))).alias("cells")
-    )
-    words = lists.select(*KEYS, "word", *_over_runs("cells", runs))
+    lists = F.array_sort(F.collect_list(F.struct("k", "count"))).alias("cells")
+    words = cells.groupBy(*KEYS, "word").agg(lists).select(*KEYS, "word", *_over_runs("cells", runs))
     return parts.drop(*CELLS).join(words, [*KEYS, "word"])
 
 
@@ -88,22 +79,19 @@ def moments(words: DataFrame, outputs: DataFrame) -> list[dict[str, Any]]:
     """Describe the distribution of each statistic over words or outputs, as a summary needs it."""
     # Squares of nine digits after the point fit a decimal, and leave no variance where there is none.
     value, short = F.col("value"), F.col("value").cast("decimal(18, 9)")
-    stacked = [
+    of_words, of_outputs = (
         df.unpivot(list(KEYS), list(names), "statistic", "value")
         for df, names in ((words, OF_WORDS), (outputs, OF_OUTPUTS))
-    ]
-    found = (
-        stacked[0]
-        .unionByName(stacked[1])
-        .groupBy(*KEYS, "statistic")
-        .agg(
-            F.count(F.lit(1)).alias("n"),
-            _exact_sum(value).alias("sum"),
-            F.sum(short).alias("short_sum"),
-            F.sum(short * short).alias("squares"),
-            *(_quantile("value", level).alias(name) for name, level in LEVELS.items()),
-        )
     )
+    numbers = {
+        "n": F.count(F.lit(1)),
+        "sum": _exact_sum(value),
+        "short_sum": F.sum(short),
+        "squares": F.sum(short * short),
+        **{name: _quantile("value", level) for name, level in LEVELS.items()},
+    }
+    groups = of_words.unionByName(of_outputs).groupBy(*KEYS, "statistic")
+    found = groups.agg(*(number.alias(name) for name, number in numbers.items()))
     return [row.asDict() for row in found.collect()]
 
 
@@ -119,8 +107,8 @@ def batch_means(words: DataFrame, columns: Sequence[str]) -> dict[tuple[str, flo
     sums = [_exact_sum(F.col(name)).alias(name) for name in columns]
     rows = words.groupBy(*KEYS, batch).agg(F.count(F.lit(1)).alias("n"), *sums).collect()
     means: dict[tuple[str, float], BatchMeans] = {}
-    for key in sorted({(row["setting"], row["epsilon"]) for row in rows}):
-        own = sorted((r for r in rows if (r["setting"], r["epsilon"]) == key), key=lambda r: int(r["batch"]))
+    for key, group in groupby(sorted(rows, key=itemgetter(*KEYS, "batch")), itemgetter(*KEYS)):
+        own = list(group)
         found = {c: np.array([float(Fraction(r[c]) / r["n"]) for r in own]) for c in columns}
         means[key] = {**found, "n": np.array([float(r["n"]) for r in own])}
     return means

@@ -29,13 +29,7 @@ _ALL: Final = (FILE, *_TABLES, PAGE, PLOTS)
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationFolder:
-    """The output of a calibration.
-
-    Attributes:
-        storage: Where it lies.
-        place: Its path, without a slash at the end.
-        mechanism: Whose tables they are.
-    """
+    """The output of a calibration of a mechanism, at a place without a slash at the end."""
 
     storage: Storage
     place: str
@@ -52,8 +46,7 @@ class CalibrationFolder:
         if not self.storage.exists(self.place):
             return own
         started = self.storage.exists(parts)
-        finished = self.storage.exists(f"{self.place}/{FILE}")
-        if not (started or finished):
+        if not (started or self.storage.exists(f"{self.place}/{FILE}")):
             raise ConfigError(
                 f"The output {self.place} exists and is not a calibration", do="Choose another --output"
             )
@@ -75,30 +68,28 @@ class CalibrationFolder:
 
     def clear(self) -> None:
         """Remove the calibration that was here before, now that this one is measured; its findings first."""
-        for name in _ALL:
-            if self.storage.exists(f"{self.place}/{name}"):
-                self.storage.delete(f"{self.place}/{name}")
+        for path in (f"{self.place}/{name}" for name in _ALL):
+            if self.storage.exists(path):
+                self.storage.delete(path)
 
     def write(self, waves: Waves, name: str, df: DataFrame, *words: str) -> None:
         """Write a table, with words for their rows in the columns ``words``."""
         if words:
-            kinds = [
-                f"`{f.name}` {'string' if f.name in words else f.dataType.simpleString()}" for f in df.schema
-            ]
-            df = df.mapInArrow(partial(name_batches, waves.bundle, words), ", ".join(kinds))
+            kinds = {f.name: "string" if f.name in words else f.dataType.simpleString() for f in df.schema}
+            schema = ", ".join(f"`{column}` {kind}" for column, kind in kinds.items())
+            df = df.mapInArrow(partial(name_batches, waves.bundle, words), schema)
         named = F.lit(self.mechanism).alias("mechanism")
         waves.write(df.select(named, *df.columns), f"{self.place}/{name}")
 
     def finish(self, report: CalibrationReport, *, examples: Sequence[str]) -> None:
         """Write calibration.json and the page; the parts go last."""
         self.storage.write(f"{self.place}/{FILE}", report.to_json())
-        self._write_page(examples)
+        if not drawing.missing_library(drawing.PAGE):
+            self._write_page(examples)
         self.storage.delete(f"{self.place}/{PARTS}")
 
     def _write_page(self, examples: Sequence[str]) -> None:
         """Write report.html and its figures, from a copy of the tables where they are not on this machine."""
-        if drawing.missing_library(drawing.PAGE):
-            return
         from dptext_spark.calibration.page import write_report  # slow to load, and not everywhere
 
         place = self.storage.real(self.place)

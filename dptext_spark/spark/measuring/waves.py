@@ -21,14 +21,7 @@ _LEAST_TASKS: Final = 16
 
 @dataclass(frozen=True, kw_only=True)
 class Waves:
-    """What is done already of a run that may be killed, and what does the rest.
-
-    Attributes:
-        spark: The session.
-        storage: Where the folder lies.
-        folder: Of this run alone.
-        bundle: Where the embedding is.
-    """
+    """What is done already, in a folder of its own, of a run that may be killed, and what does the rest."""
 
     spark: SparkSession
     storage: Storage
@@ -38,10 +31,7 @@ class Waves:
     def measured(self, grid: Grid, name: str, *, cells: bool) -> DataFrame:
         """Measure what is not yet measured under a name, wave by wave, and read all of it.
 
-        Args:
-            grid: What is measured.
-            name: No two grids of one run may share it.
-            cells: Whether transitions are kept.
+        No two grids of one run may share a name; ``cells`` keeps the transitions.
         """
         place = f"{self.folder}/{name}"
         schema = CELL_SCHEMA if cells else SCHEMA
@@ -51,9 +41,8 @@ class Waves:
         while start < grid.blocks:
             if start not in done:
                 end = start + -(-size // len(grid.settings))
-                stop = min([end, grid.blocks, *(first for first in done if first > start)])
-                self._wave(grid, place, start, stop, cells)
-                done[start] = stop
+                done[start] = min([end, grid.blocks, *(first for first in done if first > start)])
+                self._wave(grid, place, start, done[start], cells)
             start = done[start]
         return self.spark.read.schema(schema).parquet(*(path for _, _, path in self._finished(place)))
 

@@ -19,8 +19,7 @@ from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import ColumnNoise, NoiseKey, ReleaseNoise, to_uniform
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.nearest import Search
-from dptext_spark.text.out_of_vocabulary import UnknownTokens
-from dptext_spark.text.policies import TextPolicy
+from dptext_spark.text.policies import TextPolicy, UnknownTokens
 from dptext_spark.text.token_columns import (
     AS_IT_IS,
     LEFT_OUT,

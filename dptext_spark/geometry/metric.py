@@ -84,15 +84,12 @@ class EuclideanMetric(Metric):
 
     @property
     def words(self) -> int:
-        """See :class:`Metric`."""
         return len(self.vectors)
 
     def between(self, words: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.float64]:
-        """See :class:`Metric`."""
         return _lengths(self._mapped(self._rows(words) - self._rows(others)))
 
     def to_all(self, words: NDArray[np.int64]) -> NDArray[np.float64]:
-        """See :class:`Metric`."""
         points = self._mapped(self._rows(words))
         squares = np.empty((len(points), self.words))
         for block in self._blocks():
@@ -131,11 +128,9 @@ class HyperbolicMetric(Metric):
 
     @property
     def words(self) -> int:
-        """See :class:`Metric`."""
         return len(self.points)
 
     def between(self, words: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.float64]:
-        """See :class:`Metric`."""
         points, targets = self.points[words], self.points[others]
         gaps = _lengths(points - targets) / np.sqrt(rims(points) * rims(targets))
         distances: NDArray[np.float64] = 2.0 * np.arcsinh(gaps)

@@ -40,7 +40,6 @@ class EuclideanNoise(AdditiveNoise):
     root: ExactProduct | None
 
     def centres(self, words: NDArray[np.int64]) -> NDArray[np.float64]:
-        """See :meth:`AdditiveNoise.centres`."""
         return self.vectors[words].astype(np.float64)
 
     def lengths(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -68,11 +67,9 @@ class EllipticalLaplace(NoiseMechanism):
         """Weight of the embedding's covariance in the noise's shape, 0 to 1."""
 
     def law(self, dimension: int) -> Law:
-        """See :meth:`Mechanism.law`."""
         return {"law": "elliptical-laplace", "epsilon": self.epsilon, "mixing": self.mixing}
 
     def bind(self, embedding: Embedding, search: Search) -> EuclideanNoise:
-        """See :meth:`Mechanism.bind`."""
         self.check(embedding)
         return EuclideanNoise(
             vectors=embedding.vectors,

@@ -60,7 +60,6 @@ class Exponential(Mechanism):
     )
 
     def law(self, dimension: int) -> Law:
-        """See :meth:`Mechanism.law`."""
         truncate = "none" if self.truncate is None else self.truncate
         return {"law": "exponential", "epsilon": self.epsilon, "truncate": truncate}
 
@@ -185,7 +184,6 @@ class NearByDifferences(NearWords):
     """Near words in any metric."""
 
     def __call__(self, words: NDArray[np.int64]) -> Near:
-        """See :meth:`NearWords.__call__`."""
         rows = np.arange(self.release_words)
         if self.radius is None:
             return Near.of_all(np.stack([self.distances(word, rows) for word in words.tolist()]))
@@ -206,7 +204,6 @@ class NearByScreening(NearWords):
     half_norms: NDArray[np.float32]
 
     def __call__(self, words: NDArray[np.int64]) -> Near:
-        """See :meth:`NearWords.__call__`."""
         candidates = zip(words.tolist(), self._candidates(words), strict=True)
         return Near.of([self.within(word, np.flatnonzero(row)) for word, row in candidates])
 
@@ -251,7 +248,6 @@ class AllByProducts(NearWords):
     metric: EuclideanMetric
 
     def __call__(self, words: NDArray[np.int64]) -> Near:
-        """See :meth:`NearWords.__call__`."""
         distances = np.empty((len(words), self.release_words))
         for start in range(0, self.release_words, _ROWS):
             part = distances[:, start : start + _ROWS]

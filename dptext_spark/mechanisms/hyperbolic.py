@@ -56,11 +56,9 @@ class BallNoise(NoiseMechanism):
         """Give the quantile of the noise's hyperbolic radius."""
 
     def law(self, dimension: int) -> Law:
-        """See :meth:`Mechanism.law`."""
         return {"law": self.name, "epsilon": self.epsilon}
 
     def bind(self, embedding: Embedding, search: Search) -> HyperbolicNoise:
-        """See :meth:`Mechanism.bind`."""
         self.check(embedding)
         return HyperbolicNoise(
             vectors=embedding.vectors,
@@ -99,7 +97,6 @@ class Hyperbolic(BallNoise):
             )
 
     def quantile(self, dimension: int) -> Callable[[NDArray[np.float64]], NDArray[np.float64]]:
-        """See :meth:`BallNoise.quantile`."""
         return partial(volume_radii, dimension=dimension, epsilon=self.epsilon)
 
     def claim(self, embedding: Embedding) -> Claim:
@@ -122,7 +119,6 @@ class HyperbolicIcdm(BallNoise):
     name: ClassVar[str] = "hyperbolic-icdm"
 
     def quantile(self, dimension: int) -> Callable[[NDArray[np.float64]], NDArray[np.float64]]:
-        """See :meth:`BallNoise.quantile`."""
         return LebesgueRadii.of(dimension=dimension, epsilon=self.epsilon)
 
     def claim(self, embedding: Embedding) -> Claim:

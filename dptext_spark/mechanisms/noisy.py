@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms.mechanism import Mechanism
-from dptext_spark.search.nearest import NearestWords, Search
+from dptext_spark.search.nearest import NearestWords
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +70,6 @@ class AdditiveNoise(NoisyNearest):
         return noise
 
     def points(self, words: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
-        """See :meth:`NoisyNearest.points`."""
         points = self.noise(uniforms)
         points += self.centres(words)
         return points
@@ -124,7 +122,3 @@ class NoiseMechanism(Mechanism):
         releases that differ in the choice alone spend epsilon once.
         """
         return dimension + 2
-
-    @abstractmethod
-    def bind(self, embedding: Embedding, search: Search) -> NoisyNearest:
-        """See :meth:`Mechanism.bind`."""

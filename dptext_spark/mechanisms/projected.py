@@ -52,11 +52,9 @@ class ProjectedNoise(AdditiveNoise):
         return self.image.projection.times(self.vectors[words].astype(np.float64))
 
     def lengths(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
-        """See :meth:`AdditiveNoise.lengths`."""
         return self.image.lengths(uniforms)
 
     def directions(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
-        """See :meth:`AdditiveNoise.directions`."""
         return self.image.directions(uniforms)
 
 
@@ -151,7 +149,6 @@ class Projection(ProjectionParameters, NoiseMechanism):
         return super().uniforms_per_token(self.rows(dimension))
 
     def law(self, dimension: int) -> Law:
-        """See :meth:`Mechanism.law`."""
         return {
             "law": "projection",
             "epsilon": self.epsilon,
@@ -187,7 +184,6 @@ class Projection(ProjectionParameters, NoiseMechanism):
         return stretch_constant(embedding, self.projection(embedding.dimension), self.sensitivity)
 
     def bind(self, embedding: Embedding, search: Search) -> ProjectedNoise:
-        """See :meth:`Mechanism.bind`."""
         self.check(embedding)
         projection = self.projection(embedding.dimension)
         return ProjectedNoise(

@@ -104,7 +104,6 @@ class _ExactNearest(NearestWords):
     """Scan in single precision, then settle in double precision; the geometry is the subclass's."""
 
     def __call__(self, points: NDArray[np.float64]) -> NDArray[np.int64]:
-        """See :meth:`NearestWords.__call__`."""
         nearest = np.empty(len(points), dtype=np.int64)
         for start in range(0, len(points), POINT_BLOCK):
             block = slice(start, start + POINT_BLOCK)
@@ -112,7 +111,6 @@ class _ExactNearest(NearestWords):
         return nearest
 
     def nearest_two(self, points: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """See :meth:`NearestWords.nearest_two`."""
         nearest = np.empty((len(points), 2), dtype=np.int64)
         distances = np.empty((len(points), 2))
         for start in range(0, len(points), POINT_BLOCK):

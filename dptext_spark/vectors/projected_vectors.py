@@ -258,7 +258,6 @@ class ProjectedVectors(VectorParameters, Mechanism):
         return VectorNoise.of(self, input_dimension)
 
     def law(self, dimension: int) -> Law:
-        """See :meth:`Mechanism.law`."""
         return self.of_length(dimension).law()
 
     def uniforms_per_token(self, dimension: int) -> int:
@@ -271,7 +270,6 @@ class ProjectedVectors(VectorParameters, Mechanism):
         self.of_length(embedding.dimension)
 
     def bind(self, embedding: Embedding, search: Search) -> NearestReleased:
-        """See :meth:`Mechanism.bind`."""
         self.check(embedding)
         release = self.of_length(embedding.dimension)
         images = nearest_images(embedding, release.projection, search)

@@ -157,10 +157,8 @@ class Privatizer:
             for part in slices(values)
         ]
         self.embedding.check_unchanged()
-        if not parts:
-            return Sanitized(values=values, counts=TokenCounts.zeros(0))
         return Sanitized(
-            values=pa.concat_arrays([part.values for part in parts]),
+            values=pa.concat_arrays([part.values for part in parts] or [values]),
             counts=TokenCounts.concat(part.counts for part in parts),
         )
 

@@ -75,7 +75,6 @@ class EuclideanMetric(Metric):
     Attributes:
         vectors: float32 (V, n).
         map: B transposed, float64 (n, n), by which rows are multiplied; None for the identity.
-        description: See :class:`Metric`.
     """
 
     vectors: NDArray[np.float32]
@@ -96,8 +95,7 @@ class EuclideanMetric(Metric):
             others = self._mapped(self._rows(block))
             squares[:, block] = np.square(others).sum(axis=1) - 2.0 * points @ others.T
         squares += np.square(points).sum(axis=1)[:, None]
-        distances: NDArray[np.float64] = np.sqrt(np.maximum(squares, 0.0))
-        return distances
+        return np.sqrt(np.maximum(squares, 0.0))
 
     def largest(self) -> float:
         """Sum of the two largest distances from the centre; at most twice the true diameter."""
@@ -133,8 +131,7 @@ class HyperbolicMetric(Metric):
     def between(self, words: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.float64]:
         points, targets = self.points[words], self.points[others]
         gaps = _lengths(points - targets) / np.sqrt(rims(points) * rims(targets))
-        distances: NDArray[np.float64] = 2.0 * np.arcsinh(gaps)
-        return distances
+        return 2.0 * np.arcsinh(gaps)
 
     def to_all(self, words: NDArray[np.int64]) -> NDArray[np.float64]:
         """See :class:`Metric`; by differences, for near the rim products would cancel."""
@@ -142,11 +139,9 @@ class HyperbolicMetric(Metric):
         return np.stack([self.between(np.full(self.words, word), everything) for word in words])
 
     def largest(self) -> float:
-        """Sum of the two largest distances from the origin."""
-        # cosh d = (2 - rim) / rim.
+        """Sum of the two largest distances d from the origin, cosh d = (2 - rim) / rim."""
         rim = rims(self.points)
-        radii = np.arccosh((2.0 - rim) / rim)
-        return float(np.sort(radii)[-2:].sum())
+        return float(np.sort(np.arccosh((2.0 - rim) / rim))[-2:].sum())
 
 
 def _lengths(vectors: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -15,7 +14,7 @@ from dptext_spark.embedding.spaces import EuclideanSpace, Space
 from dptext_spark.errors import ConfigError
 from dptext_spark.geometry.metric import EuclideanMetric
 from dptext_spark.geometry.products import ExactProduct
-from dptext_spark.geometry.sphere import gamma_quantile, uniform_directions
+from dptext_spark.geometry.sphere import gamma_quantile
 from dptext_spark.guarantee import Claim
 from dptext_spark.mechanisms.mechanism import Law
 from dptext_spark.mechanisms.noisy import AdditiveNoise, NoiseMechanism
@@ -44,12 +43,11 @@ class EuclideanNoise(AdditiveNoise):
 
     def lengths(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
         """Turn uniforms (t,) into the noise's radii g / epsilon, g ~ Gamma(n, 1)."""
-        radii: NDArray[np.float64] = gamma_quantile(self.vectors.shape[1], uniforms) / self.epsilon
-        return radii
+        return gamma_quantile(self.vectors.shape[1], uniforms) / self.epsilon
 
     def directions(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
         """Turn uniforms (t, n), overwritten, into directions A^(1/2) u, which epsilon has no part in."""
-        directions = uniform_directions(uniforms)
+        directions = super().directions(uniforms)
         return directions if self.root is None else self.root.times(directions)
 
 
@@ -62,9 +60,9 @@ class EllipticalLaplace(NoiseMechanism):
     spaces: ClassVar[tuple[type[Space], ...]] = (EuclideanSpace,)
 
     @property
-    @abstractmethod
     def mixing(self) -> float:
-        """Weight of the embedding's covariance in the noise's shape, 0 to 1."""
+        """Weight of the embedding's covariance in the noise's shape, 0 (none, spherical noise) to 1."""
+        return 0.0
 
     def law(self, dimension: int) -> Law:
         return {"law": "elliptical-laplace", "epsilon": self.epsilon, "mixing": self.mixing}
@@ -74,13 +72,13 @@ class EllipticalLaplace(NoiseMechanism):
         return EuclideanNoise(
             vectors=embedding.vectors,
             epsilon=self.epsilon,
-            root=self._root(embedding),
+            root=None if self.mixing == 0.0 else ExactProduct.of(self._power(embedding, 0.5)),
             search=search.of_words(embedding),
             vickrey=self.t,
         )
 
     def check(self, embedding: Embedding) -> None:
-        """See :meth:`Mechanism.check`; refuses a singular A as well."""
+        """Refuse a singular A as well."""
         super().check(embedding)
         self.least_eigenvalue(embedding)
 
@@ -112,16 +110,12 @@ class EllipticalLaplace(NoiseMechanism):
             description=f"regularized Mahalanobis norm (lambda {self.mixing:g}) of their vectors' difference",
         )
 
-    def _root(self, embedding: Embedding) -> ExactProduct | None:
-        return None if self.mixing == 0.0 else ExactProduct.of(self._power(embedding, 0.5))
-
     def _power(self, embedding: Embedding, exponent: float) -> NDArray[np.float64]:
         """A power of A, by the eigendecomposition of Sigma."""
         space = self.space(embedding, EuclideanSpace)
         values, axes = np.maximum(space.covariance_values, 0.0), space.covariance_vectors
         scales = (self.mixing * values + 1.0 - self.mixing) ** exponent
-        power: NDArray[np.float64] = (axes * scales) @ axes.T
-        return power
+        return (axes * scales) @ axes.T
 
 
 class Laplace(EllipticalLaplace):
@@ -131,11 +125,6 @@ class Laplace(EllipticalLaplace):
     """
 
     name: ClassVar[str] = "laplace"
-
-    @property
-    def mixing(self) -> float:
-        """No covariance: spherical noise."""
-        return 0.0
 
     def claim(self, embedding: Embedding) -> Claim:
         """Epsilon in Euclidean distance."""

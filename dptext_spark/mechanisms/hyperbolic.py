@@ -16,7 +16,6 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import PoincareBall, Space
 from dptext_spark.errors import ConfigError
 from dptext_spark.geometry.ball import LebesgueRadii, translated, volume_radii
-from dptext_spark.geometry.metric import HyperbolicMetric
 from dptext_spark.geometry.sphere import uniform_directions
 from dptext_spark.guarantee import Claim
 from dptext_spark.mechanisms.mechanism import Law
@@ -42,7 +41,7 @@ class HyperbolicNoise(NoisyNearest):
         return radii, uniform_directions(uniforms[:, 1:])
 
     def points(self, words: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
-        """See :meth:`NoisyNearest.points`; float64 (t, n + 1) as :func:`hyperbolic.translated` gives."""
+        """Give noisy points, float64 (t, n + 1), as :func:`translated` does."""
         return translated(np.asarray(self.vectors[words]), *self.noise(uniforms))
 
 
@@ -67,11 +66,6 @@ class BallNoise(NoiseMechanism):
             vickrey=self.t,
         )
 
-    def metric(self, embedding: Embedding) -> HyperbolicMetric:
-        """Hyperbolic distance."""
-        self.check(embedding)
-        return self.space(embedding, PoincareBall).metric()
-
 
 class Hyperbolic(BallNoise):
     """Noise whose density by hyperbolic volume is proportional to exp(-epsilon d(z, word)).
@@ -85,7 +79,7 @@ class Hyperbolic(BallNoise):
     name: ClassVar[str] = "hyperbolic"
 
     def check(self, embedding: Embedding) -> None:
-        """See :meth:`Mechanism.check`; refuses an epsilon too small for the dimension as well."""
+        """Refuse an epsilon too small for the dimension as well."""
         super().check(embedding)
         if self.epsilon <= embedding.dimension - 1:
             raise ConfigError(

@@ -36,14 +36,9 @@ class Perturbation(Protocol):
     """A mechanism bound to an embedding: a pure function of words and uniforms."""
 
     def __call__(self, words: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Perturb words.
+        """Turn word ids (t,) into ids (t,) of words that may be output, by uniforms (t, k), overwritten.
 
-        Args:
-            words: int64 (t,), word ids.
-            uniforms: float64 (t, k) in (0, 1), k as ``Mechanism.uniforms_per_token``; overwritten.
-
-        Returns:
-            int64 (t,), ids of words that may be output.
+        k is as ``Mechanism.uniforms_per_token`` says.
         """
 
 
@@ -121,25 +116,21 @@ class Mechanism(Parameters, ABC):
             ConfigError: The parameters and the embedding do not go together.
         """
 
-    @abstractmethod
     def metric(self, embedding: Embedding) -> Metric:
-        """Give the distance between words in which the guarantee counts.
+        """Give the distance between words in which the guarantee counts, untruncated: the geometry's own.
 
         Raises:
             ConfigError: The parameters and the embedding do not go together.
         """
+        self.check(embedding)
+        return embedding.space.metric()
 
     @abstractmethod
     def claim(self, embedding: Embedding) -> Claim:
         """Say what is proven for this mechanism on this embedding, in the distance of :meth:`metric`."""
 
     def guarantee(self, embedding: Embedding, distances: Distances | None = None) -> Guarantee:
-        """State the guarantee with all that it rests on.
-
-        Args:
-            embedding: The embedding.
-            distances: How far apart its words lie in this mechanism's metric, where that is known already.
-        """
+        """State the guarantee with all that it rests on; ``distances`` are measured if not known already."""
         metric = self.metric(embedding)
         return Guarantee(
             mechanism=self.title,
@@ -186,11 +177,7 @@ class Mechanism(Parameters, ABC):
 
 
 def mechanism(name: str, **parameters: Any) -> Mechanism:
-    """Configure a mechanism by name.
-
-    Args:
-        name: One of ``MECHANISMS``.
-        **parameters: The mechanism's parameters by option name, ``epsilon`` among them.
+    """Configure one of ``MECHANISMS`` by its name and its parameters' option names, ``epsilon`` among them.
 
     Raises:
         ConfigError: The name is unknown.

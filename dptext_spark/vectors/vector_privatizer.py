@@ -83,8 +83,7 @@ class VectorPrivatizer:
         row_ids = id_bytes(ids)
         if len(row_ids) != len(values):
             raise InputError(
-                f"Column {column} has other rows than its ids",
-                got=f"{len(values)} rows, {len(row_ids)} ids",
+                f"Column {column} has other rows than its ids", got=f"{len(values)} rows, {len(row_ids)} ids"
             )
         _check_type(values.type, column, texts=self._embedding is not None)
         parts = [self._sanitize(values[part], row_ids[part], column) for part in _row_slices(values)]
@@ -99,7 +98,10 @@ class VectorPrivatizer:
 
     def _sanitize(self, values: pa.Array, ids: list[bytes], column: str) -> ReleasedVectors:
         present = values.is_valid().to_numpy(zero_copy_only=False)
-        inputs = self._read(values.drop_null(), column)
+        if self._embedding is None:
+            inputs = _read_vectors(values.drop_null(), self.mechanism.input_dimension, column)
+        else:
+            inputs = _read_texts(values.drop_null(), self._embedding, column)
         _check_lengths(inputs.vectors, self.mechanism.longest, column)
         noise = self._noise.column(column, purpose="vector", uint64s_per_token=self.mechanism.dimension + 1)
         uniforms = _uniforms(noise, list(compress(ids, present)), inputs.contents)
@@ -108,14 +110,8 @@ class VectorPrivatizer:
         counts.released[present] = 1
         for name, count in inputs.counts.items():
             getattr(counts, name)[present] = count
-        return ReleasedVectors(
-            values=_lists(released, present, self._released_type(values.type)), counts=counts
-        )
-
-    def _read(self, values: pa.Array, column: str) -> _Inputs:
-        if self._embedding is None:
-            return _read_vectors(values, self.mechanism.input_dimension, column)
-        return _read_texts(values, self._embedding, column)
+        lists = _lists(released, present, self._released_type(values.type))
+        return ReleasedVectors(values=lists, counts=counts)
 
 
 def nothing_released(values: pa.Array, column: str) -> ReleasedVectors:

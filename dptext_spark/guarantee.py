@@ -61,7 +61,6 @@ class Guarantee:
     """A metric differential privacy guarantee, P[M(w)=y] <= exp(loss(d(w, w'))) P[M(w')=y] + delta.
 
     Attributes:
-        mechanism: Name of the mechanism.
         configured_epsilon: The mechanism's parameter, which need not be what is proven.
         metric: The distance in which epsilon counts, in words.
         epsilon: Proven nats per unit of that distance.

@@ -115,15 +115,10 @@ def _keyed_hash(secret: bytes, fields: tuple[bytes | memoryview, ...]) -> bytes:
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnNoise:
-    """The noise of one column of one release: rows and token positions in, random uint64s out.
-
-    Args:
-        key: The column key, as :meth:`ReleaseNoise.column` derives it.
-        uint64s_per_token: How many random integers each token position owns.
-    """
+    """The noise of one column of one release: rows and token positions in, random uint64s out."""
 
     key: NoiseKey
-    uint64s_per_token: int
+    uint64s_per_token: int  # that each token position owns
 
     def row_key(self, row_id: bytes, content: tuple[bytes | memoryview, ...]) -> bytes:
         """Derive a row's AES key from its id and its content (each part length-prefixed)."""

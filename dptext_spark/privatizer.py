@@ -86,12 +86,9 @@ def look_up(tokens: Tokens, embedding: Embedding) -> NDArray[np.int64]:
 class Privatizer:
     """Sanitizes columns under one release's mechanism, policy and noise.
 
-    What a row becomes is a pure function of the key, the row's id and its content; batches, their
-    order and their sizes do not matter.
+    What a row becomes is a pure function of the key, the row's id and its content, whatever its batch.
 
     Args:
-        embedding: The embedding bundle.
-        mechanism: The configured mechanism.
         noise: The release's noise; by default from a fresh key that is never written.
         policy: Treatment of unknown and unprotected tokens; by default all tokens are protected and
             unknown ones masked.

@@ -39,7 +39,6 @@ class Witness:
     """What was found against a mechanism, and how to find it again.
 
     Attributes:
-        world: Where.
         kind: ``loss`` (more than claimed), ``probabilities`` (outputs do not follow those stated), ``leak``
             (an output that no release may have) or ``repeat`` (noise that is not independent).
         pair: Two input words; the first is favoured.
@@ -72,7 +71,6 @@ class Outcome:
 
     Attributes:
         world: Its name.
-        geometry: Its geometry.
         dimension: Dimension of its vectors.
         words: Words in its vocabulary.
         pairs: Pairs that were compared, both ways.
@@ -115,8 +113,6 @@ class Trial:
     """The audit of one world.
 
     Attributes:
-        world: The world.
-        options: The audit's options.
         runs: Outputs of each word, an even number; half of them choose events.
         alpha: Probability with which something may be found in this world although there is nothing.
         sampler: What perturbs the words.

@@ -28,9 +28,6 @@ class World:
 
     Attributes:
         name: As option ``--world`` has it.
-        embedding: Its bundle.
-        mechanism: What perturbs the words.
-        guarantee: The claim.
         words: int64 (k,), rows of the words that are perturbed.
         pairs: int64 (p, 2), places in ``words``: the first is favoured over the second.
         claims: float64 (p,), the most nats by which it may be.
@@ -101,7 +98,7 @@ _EDGE_NORM: Final = 1.0 - 1e-6
 # Bundles refuse vectors that are shorter or longer; points of the ball run together farther out.
 _UNITS: Final[dict[type[Space], tuple[float, float]]] = {
     EuclideanSpace: (1e-8, 1e10),
-    PoincareBall: (1e-8, 2),
+    PoincareBall: (1e-8, 2.0),
 }
 
 

@@ -56,20 +56,14 @@ def build_embedding(
     """Convert a public embedding to a bundle, with one block of rows in memory at a time.
 
     Args:
-        source: The embedding; see ``readers.open_source`` for the formats.
+        source: The embedding; it, ``format``, ``vocabulary``, ``limit`` and ``progress`` are as
+            :func:`open_source` has them.
         output: Folder to write; its parent must exist.
-        limit: Keep at most the first ``limit`` rows.
         normalize: ``none``, or ``unit`` to scale every vector to length 1 (in float64, then rounded).
         release_words: Words that may be output: the first N of the source for an integer, the words of a file
             with one word a line for a path, all words if left out.
         geometry: ``euclidean``, or ``poincare`` for points inside the unit ball, kept as float64.
-        format: One of ``readers.FORMATS``.
-        vocabulary: The words of an ``.npy`` source, one a line.
         overwrite: Replace an existing bundle, once the new one is complete.
-        progress: Show the progress bar even where stderr is no terminal.
-
-    Returns:
-        The bundle, open.
 
     Raises:
         BundleError: An option or a row of the source is wrong; nothing is written then and an existing bundle

@@ -42,8 +42,6 @@ class Manifest:
         format_version: Version of the bundle's layout.
         words: Number of words V.
         releasable: Number of words that may be output; they are the first rows.
-        dimension: Dimension n of the vectors.
-        geometry: ``euclidean`` or ``poincare``.
         normalization: ``none``, or ``unit`` where every vector was scaled to length 1.
         row_order: How the rows are ordered, in words.
         release_words_absent: Words of the release file that the source does not have.
@@ -72,8 +70,6 @@ class Embedding:
     """An open bundle; its matrices are read-only views of the files, shared between processes.
 
     Attributes:
-        path: Folder of the bundle.
-        manifest: What the bundle says about itself.
         words: V words as an Arrow string array, releasable words first.
         space: Where the words lie.
     """
@@ -109,9 +105,7 @@ class Embedding:
     def open(cls, path: Path | str, *, verify: bool = True) -> Embedding:
         """Open a bundle and map its matrices; nothing is copied.
 
-        Args:
-            path: Folder of the bundle.
-            verify: Hash every file again; without it only the manifest and the shapes are checked.
+        With ``verify`` every file is hashed again; without it only the manifest and the shapes are checked.
 
         Raises:
             BundleError: This is no bundle, or a file of it is missing, changed or of another layout.

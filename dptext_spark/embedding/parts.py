@@ -33,12 +33,9 @@ class Part:
     def of(
         cls, name: str, fingerprint: str, values: Mapping[str, Any], files: Mapping[str, str] | None = None
     ) -> Part:
-        """Seal a part of the bundle of a fingerprint.
+        """Seal a part of the bundle of a fingerprint: JSON-ready values, and the SHA-256 in hex of its files.
 
-        Args:
-            name: Names the part and all that it was computed by, fit for a file's name.
-            values: JSON-ready values.
-            files: SHA-256 in hex of its files, by name.
+        Its name tells all that it was computed by, and is fit for a file's.
         """
         bound = {"name": name, "fingerprint": fingerprint}
         return cls(sealed({**bound, "values": {**values}, "files": {**(files or {})}}))

@@ -113,13 +113,9 @@ def _existing(path: Path) -> Path:
 
 
 class Source(ABC):
-    """One pass over an embedding source: iterate for blocks, then ask for ``sha256``.
+    """One pass over an embedding source: iterate for blocks, then ask for ``sha256``."""
 
-    Attributes:
-        unit: What the rows are counted in, ``line`` or ``row``.
-    """
-
-    unit = "row"
+    unit = "row"  # or "line", what the rows are counted in
 
     def __init__(self, path: Path, limit: int | None, progress: bool, dtype: np.dtype[Any]) -> None:
         self._path = path

@@ -48,9 +48,7 @@ class Space(ABC):
     """Where an embedding's words lie; its arrays are read-only views of the bundle's files.
 
     Attributes:
-        geometry: The name that the manifest has.
         derived: Names of the files beside ``vectors.npy``, all computed from it.
-        dtype: Of the vectors.
         normalizations: What may be done to the vectors when a bundle is built.
         vectors: (V, n), C order, the words' points.
     """

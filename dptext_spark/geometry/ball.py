@@ -91,8 +91,6 @@ class LebesgueRadii:
     and the quantile has the same relative accuracy at both ends.
 
     Attributes:
-        dimension: Dimension n of the ball.
-        epsilon: Nats per unit of hyperbolic distance.
         log_mass: ln of the integral that makes the density one of probability.
         edges: float64 (cells + 1,), values of x, ascending.
         below: float64 (cells + 1,), probability below each edge.
@@ -209,8 +207,7 @@ def translated(
 
     Args:
         points: float64 (t, n), inside the unit ball; or (1, n), the same one for all noise.
-        radii: float64 (t,), hyperbolic distances, 0 or more.
-        directions: float64 (t, n), unit vectors.
+        radii: float64 (t,), hyperbolic distances, 0 or more; directions are unit vectors (t, n).
 
     Returns:
         float64 (t, n + 1): ln q0, then w, the point's Klein coordinates.

@@ -17,13 +17,9 @@ _SAMPLE: Final = 256
 
 
 class Metric(ABC):
-    """A distance between the words of an embedding.
+    """A distance between the words of an embedding."""
 
-    Attributes:
-        description: The distance in words, after "the distance is the".
-    """
-
-    description: str
+    description: str  # in words, after "the distance is the"
 
     @property
     @abstractmethod
@@ -115,13 +111,9 @@ class EuclideanMetric(Metric):
 
 @dataclass(frozen=True, kw_only=True)
 class HyperbolicMetric(Metric):
-    """The Poincaré ball's distance, 2 arcsinh(|p - q| / sqrt((1 - |p|²)(1 - |q|²))).
+    """The Poincaré ball's distance, 2 arcsinh(|p - q| / sqrt((1 - |p|²)(1 - |q|²)))."""
 
-    Attributes:
-        points: float64 (V, n), inside the unit ball.
-    """
-
-    points: NDArray[np.float64]
+    points: NDArray[np.float64]  # (V, n), inside the unit ball
     description: str = "hyperbolic distance of their points"
 
     @property

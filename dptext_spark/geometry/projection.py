@@ -65,13 +65,9 @@ def gaussian_projection(seed: int, rows: int, columns: int) -> NDArray[np.float6
 
 @dataclass(frozen=True, eq=False)
 class RandomProjection:
-    """A matrix that projects vectors, to the same bits whatever the batch and the thread count.
+    """A matrix that projects vectors, to the same bits whatever the batch and the thread count."""
 
-    Attributes:
-        matrix: float64 (m, n), not all zero.
-    """
-
-    matrix: NDArray[np.float64]
+    matrix: NDArray[np.float64]  # (m, n), not all zero
 
     def times(self, vectors: NDArray[np.float64]) -> NDArray[np.float64]:
         """Project vectors, float64 (t, n), finite, to a fresh array (t, m)."""
@@ -103,15 +99,11 @@ class RandomProjection:
 class NoisyProjection:
     """Projects vectors and adds noise of density proportional to exp(-|z| / scale) in m dimensions.
 
-    Attributes:
-        projection: From n to m dimensions.
-        scale: Sensitivity over epsilon.
-
     Source: Feyisetan and Kasiviswanathan 2021, Claim 3; Wu et al. 2017.
     """
 
-    projection: RandomProjection
-    scale: float
+    projection: RandomProjection  # from n to m dimensions
+    scale: float  # sensitivity over epsilon
 
     def __call__(self, vectors: NDArray[np.float64], uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
         """Turn vectors (t, n) and uniforms (t, m + 1), overwritten, into noisy images (t, m)."""

@@ -26,17 +26,11 @@ LEAST_EIGENVALUE: Final = 1e-9
 
 @dataclass(frozen=True, kw_only=True)
 class EuclideanNoise(AdditiveNoise):
-    """Additive noise (g / epsilon) A^(1/2) u, then nearest words in Euclidean distance.
+    """Additive noise (g / epsilon) A^(1/2) u, then nearest words in Euclidean distance."""
 
-    Attributes:
-        vectors: float32 (V, n), the input words' vectors.
-        epsilon: Nats per unit of distance.
-        root: A^(1/2); None stands for the identity.
-    """
-
-    vectors: NDArray[np.float32]
+    vectors: NDArray[np.float32]  # (V, n), the input words'
     epsilon: float
-    root: ExactProduct | None
+    root: ExactProduct | None  # A^(1/2); None stands for the identity
 
     def centres(self, words: NDArray[np.int64]) -> NDArray[np.float64]:
         return self.vectors[words].astype(np.float64)

@@ -138,17 +138,11 @@ class Near:
 
 @dataclass(frozen=True, kw_only=True)
 class NearWords(ABC):
-    """Finds near released words; a word's list does not depend on what else is asked, to the last bit.
-
-    Attributes:
-        metric: The distance.
-        release_words: How many words, the first rows, may be output.
-        radius: Words nearer than this are near; infinity takes all.
-    """
+    """Finds near released words; a word's list does not depend on what else is asked, to the last bit."""
 
     metric: Metric
-    release_words: int
-    radius: float = math.inf
+    release_words: int  # how many words, the first rows, may be output
+    radius: float = math.inf  # words nearer than this are near
 
     @abstractmethod
     def __call__(self, words: NDArray[np.int64]) -> Near:
@@ -179,14 +173,10 @@ class NearByDifferences(NearWords):
 
 @dataclass(frozen=True, kw_only=True)
 class NearByScreening(NearWords):
-    """Near words in Euclidean distance: a single-precision product rules out the far ones.
-
-    Attributes:
-        half_norms: float32 (release_words,), half the squared length of each released row.
-    """
+    """Near words in Euclidean distance: a single-precision product rules out the far ones."""
 
     metric: EuclideanMetric  # without a map
-    half_norms: NDArray[np.float32]
+    half_norms: NDArray[np.float32]  # (release_words,), half the squared length of each released row
 
     def __call__(self, words: NDArray[np.int64]) -> Near:
         candidates = zip(words.tolist(), self._candidates(words), strict=True)
@@ -420,21 +410,17 @@ class ExponentialChoice:
             starts = np.cumsum(near.lengths) - near.lengths
             shares = near.distances  # overwritten list by list
             for start, length in zip(starts.tolist(), near.lengths.tolist(), strict=True):
-                self._to_shares(shares[start : start + length])
+                part, radius = shares[start : start + length], self.near.radius
+                # Weights relative to the greatest one, which is 1 whatever epsilon.
+                least = part.min(initial=radius)
+                far_words = self.near.release_words - length
+                far = far_words * np.exp(self.epsilon * (least - radius) / 2.0) if far_words else 0.0
+                part -= least
+                part *= -self.epsilon / 2.0
+                np.exp(part, out=part)
+                np.cumsum(part, out=part)
+                part /= part[-1:] + far
         return Lists(shares=shares, skips=near.skips, starts=starts, lengths=near.lengths)
-
-    def _to_shares(self, distances: NDArray[np.float64]) -> None:
-        """Turn the distances of one list into its shares."""
-        radius = self.near.radius
-        # Weights relative to the greatest one, which is 1 whatever epsilon.
-        least = distances.min(initial=radius)
-        far_words = self.near.release_words - len(distances)
-        far = far_words * np.exp(self.epsilon * (least - radius) / 2.0) if far_words else 0.0
-        distances -= least
-        distances *= -self.epsilon / 2.0
-        np.exp(distances, out=distances)
-        np.cumsum(distances, out=distances)
-        distances /= distances[-1:] + far
 
     def probabilities(self, words: NDArray[np.int64]) -> NDArray[np.float64]:
         """Exact output probabilities of words (k,), float64 (k, release_words).

@@ -27,12 +27,10 @@ from dptext_spark.search.nearest import Search
 class HyperbolicNoise(NoisyNearest):
     """Noise of a radius law around the origin, moved to the word's point, then nearest words.
 
-    Attributes:
-        vectors: float64 (V, n), the input words' points in the ball.
-        quantile: The radius law, uniforms (t,) to hyperbolic radii (t,).
+    The radius law's quantile turns uniforms (t,) into hyperbolic radii (t,).
     """
 
-    vectors: NDArray[np.float64]
+    vectors: NDArray[np.float64]  # (V, n), the input words' points in the ball
     quantile: Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
     def noise(self, uniforms: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

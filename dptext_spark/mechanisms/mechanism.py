@@ -110,18 +110,10 @@ class Mechanism(Parameters, ABC):
 
     @abstractmethod
     def bind(self, embedding: Embedding, search: Search) -> Perturbation:
-        """Get the mechanism ready for an embedding, and for a search among the words that may be output.
-
-        Raises:
-            ConfigError: The parameters and the embedding do not go together.
-        """
+        """Get the mechanism ready for an embedding that passes :meth:`check`, and for a search in it."""
 
     def metric(self, embedding: Embedding) -> Metric:
-        """Give the distance between words in which the guarantee counts, untruncated: the geometry's own.
-
-        Raises:
-            ConfigError: The parameters and the embedding do not go together.
-        """
+        """Give the distance between words in which the guarantee counts, untruncated: the geometry's own."""
         self.check(embedding)
         return embedding.space.metric()
 
@@ -143,11 +135,7 @@ class Mechanism(Parameters, ABC):
         )
 
     def prepare(self, embedding: Embedding) -> None:
-        """Compute, once and on the driver, the optional parts of a bundle that all workers need.
-
-        Raises:
-            ConfigError: The parameters and the embedding do not go together.
-        """
+        """Compute, once and on the driver, the optional parts of a bundle that all workers need; check it."""
         self.check(embedding)
 
     def check(self, embedding: Embedding) -> None:

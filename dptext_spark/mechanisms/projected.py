@@ -37,13 +37,9 @@ class ProjectedNoise(AdditiveNoise):
 
     The search's matrix is made when the mechanism is bound and belongs to one worker process alone: m / n
     of the size of the bundle's matrix, which all processes share.
-
-    Attributes:
-        vectors: float32 (V, n), the input words' vectors.
-        image: Projects them and makes the noise.
     """
 
-    vectors: NDArray[np.float32]
+    vectors: NDArray[np.float32]  # (V, n), the input words'
     image: NoisyProjection
 
     def centres(self, words: NDArray[np.int64]) -> NDArray[np.float64]:

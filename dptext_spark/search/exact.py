@@ -8,7 +8,6 @@ reduction of its own. The answer therefore depends on the point alone, not on ho
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -56,12 +55,17 @@ class _Scan:
         best = np.full((len(self.queries), k), -np.inf, dtype=np.float32)
         floor = np.full(len(self.queries), -np.inf, dtype=np.float32)
         found: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]] = []
-        for start, scores in self._blocks():
+        buffer = np.empty((len(self.queries), min(WORD_BLOCK, len(self.matrix))), dtype=np.float32)
+        for start in range(0, len(self.matrix), WORD_BLOCK):
+            block = slice(start, start + WORD_BLOCK)
+            scores = buffer[:, : len(self.offsets[block])]
+            np.matmul(self.queries, self.matrix[block].T, out=scores)
+            scores -= self.offsets[block]
             hot = np.flatnonzero(scores.max(axis=1) >= floor)
             if not len(hot):
                 continue
             scores, width = scores[hot], scores.shape[1]
-            certain = scores if self.widths is None else scores - self.widths[start : start + width]
+            certain = scores if self.widths is None else scores - self.widths[block]
             best[hot] = _largest(best[hot], certain)
             floor[hot] = best[hot].min(axis=1) - self.slack[hot]
             # Flat, for NumPy finds the nonzeros of one dimension several times as fast as of two.
@@ -71,16 +75,6 @@ class _Scan:
         rows, words, reached = (np.concatenate(parts) for parts in zip(*found, strict=True))
         keep = reached >= floor[rows]
         return rows[keep], words[keep]
-
-    def _blocks(self) -> Iterator[tuple[int, NDArray[np.float32]]]:
-        """Score all words, block by block in one buffer: the first word's row and scores (t, b)."""
-        buffer = np.empty((len(self.queries), min(WORD_BLOCK, len(self.matrix))), dtype=np.float32)
-        for start in range(0, len(self.matrix), WORD_BLOCK):
-            words = slice(start, start + WORD_BLOCK)
-            scores = buffer[:, : len(self.offsets[words])]
-            np.matmul(self.queries, self.matrix[words].T, out=scores)
-            scores -= self.offsets[words]
-            yield start, scores
 
 
 def _largest(best: NDArray[np.float32], scores: NDArray[np.float32]) -> NDArray[np.float32]:

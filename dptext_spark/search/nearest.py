@@ -41,15 +41,10 @@ class Search(ABC):
 
     What a search finds must be a function of the point alone, whatever the batch and the number of threads:
     then it is post-processing of the noisy point, and leaves every guarantee as it is.
-
-    Attributes:
-        name: As reports have it.
-        release_words: How many words, the first ones, may be output.
     """
 
-    name: ClassVar[str]
-
-    release_words: int
+    name: ClassVar[str]  # as reports have it
+    release_words: int  # how many words, the first ones, may be output
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

@@ -90,7 +90,6 @@ class UnknownTokens:
     """The protected tokens of a batch of rows that the vocabulary lacks.
 
     Attributes:
-        column: The column's name.
         count: How many there are, t > 0.
         release_words: Size of the release vocabulary.
         uniforms: Gives float64 (t, k) in (0, 1), uniforms of their own, for k uniforms per token.
@@ -103,11 +102,7 @@ class UnknownTokens:
 
 
 class OovPolicy(NamedPolicy):
-    """A policy for tokens outside the vocabulary.
-
-    Attributes:
-        stand_in: What is released in place of each: ``MASKED``, ``LEFT_OUT`` or ``AS_IT_IS``.
-    """
+    """A policy for tokens outside the vocabulary: a stand-in for each, unless it says otherwise."""
 
     kind = "out-of-vocabulary policy"
     option = "--oov"
@@ -249,14 +244,10 @@ class Slots(Protection):
 
 @dataclass(frozen=True, init=False)
 class TextPolicy:
-    """Which tokens are perturbed and what becomes of unknown ones.
-
-    Args:
-        oov: Treatment of tokens outside the vocabulary: a policy or its name.
-        protect: ``all``, ``content`` (stop words pass), ``slots:COLUMN`` (all but slots passes), or a policy.
+    """Which tokens are perturbed and what becomes of unknown ones: policies, or options' values for them.
 
     Raises:
-        ConfigError: ``oov`` or ``protect`` is none of these.
+        ConfigError: ``oov`` or ``protect`` is neither.
     """
 
     oov: OovPolicy

@@ -181,10 +181,8 @@ class Tokens:
     def assemble(self, released: NDArray[np.int64], words: pa.StringArray) -> pa.Array:
         """Build the sanitized column, of the input's type.
 
-        Args:
-            released: int64 (tokens,), what stands in each token's place: the id of one of ``words``, or
-                ``MASKED``, ``AS_IT_IS`` or ``LEFT_OUT``.
-            words: The vocabulary.
+        In each token's place, int64 (tokens,), stands the id of one of ``words``, the vocabulary, or
+        ``MASKED``, ``AS_IT_IS`` or ``LEFT_OUT``.
         """
         used, placeholder = np.unique(released[released >= 0]), pa.array([PLACEHOLDER], pa.string())
         pool = pa.concat_arrays([words.take(pa.array(used)), placeholder, self.distinct])

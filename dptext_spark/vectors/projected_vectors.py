@@ -106,7 +106,6 @@ class VectorNoise:
     sum would carry low-order bits that betray x (Mironov 2012).
 
     Attributes:
-        parameters: What the user chose.
         input_dimension: n.
         dimension: m.
         stretch: Bound of |Phi z| / |z| over all z.
@@ -289,15 +288,9 @@ class ProjectedVectors(VectorParameters, Mechanism):
 
 @dataclass(frozen=True, kw_only=True)
 class NearestReleased:
-    """Words by way of released vectors; see :class:`Perturbation`.
+    """Words by way of released vectors; see :class:`Perturbation`."""
 
-    Attributes:
-        vectors: float32 (V, n), the input words' vectors.
-        release: Their release.
-        search: Nearest images of released words.
-    """
-
-    vectors: NDArray[np.float32]
+    vectors: NDArray[np.float32]  # (V, n), the input words'
     release: VectorNoise
     search: NearestWords
 

@@ -50,8 +50,7 @@ class ReleasedVectors:
 class VectorPrivatizer:
     """Releases columns of vectors, or of texts as averages of their words' vectors.
 
-    What a row becomes is a pure function of the key, the row's id and its content; batches, their
-    order and their sizes do not matter.
+    What a row becomes is a pure function of the key, the row's id and its content, whatever its batch.
 
     Args:
         mechanism: For the columns' vectors.
@@ -67,15 +66,11 @@ class VectorPrivatizer:
         self._embedding = embedding
 
     def sanitize(self, values: pa.Array, ids: pa.Array, *, column: str) -> ReleasedVectors:
-        """Release rows of one column.
+        """Release rows of one column; for ids and column see :meth:`Privatizer.sanitize`.
 
         Args:
-            values: Lists of floats, or texts where there is an embedding; null stays null.
-            ids: Row ids, integers or strings, unique in the whole table, without nulls.
-            column: The column's name, which keeps its noise apart from other columns'.
-
-        Returns:
-            Lists of the input's type, or of float32 for texts.
+            values: Lists of floats, or texts where there is an embedding; null stays null. They become lists
+                of the input's type, or of float32 for texts.
 
         Raises:
             InputError: Types, lengths or numbers are wrong, a vector is too long, or an id is null.
@@ -192,13 +187,12 @@ def _read_texts(values: pa.Array, embedding: Embedding, column: str) -> _Inputs:
 
 
 def _check_type(kind: pa.DataType, column: str, *, texts: bool) -> None:
-    lists = pa.types.is_list(kind) or pa.types.is_large_list(kind)
-    fits = {
-        True: pa.types.is_string(kind) or pa.types.is_large_string(kind),
-        False: lists and (pa.types.is_float32(kind.value_type) or pa.types.is_float64(kind.value_type)),
-    }
-    if not fits[texts]:
-        allowed = "string" if texts else "list of float32 or float64"
+    if texts:
+        fits, allowed = pa.types.is_string(kind) or pa.types.is_large_string(kind), "string"
+    else:
+        fits = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+        fits, allowed = fits and kind.value_type in (pa.float32(), pa.float64()), "list of float32 or float64"
+    if not fits:
         raise InputError(f"Column {column} cannot be released as vectors", allowed=allowed, got=str(kind))
 
 

@@ -10,12 +10,7 @@ Counts = NDArray[np.int64] | NDArray[np.float64] | int
 
 
 def lower_limit(hits: Counts, runs: int, tail: float) -> NDArray[np.float64]:
-    """Bound a probability from below.
-
-    Args:
-        hits: Whole numbers of any shape, how many of ``runs`` trials succeeded.
-        runs: Trials.
-        tail: Probability with which the bound may fail.
+    """Bound a probability from below, by hits of any shape in so many trials; it may fail with ``tail``.
 
     Source: Clopper and Pearson 1934.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -61,7 +61,6 @@ class Guarantee:
     """A metric differential privacy guarantee, P[M(w)=y] <= exp(loss(d(w, w'))) P[M(w')=y] + delta.
 
     Attributes:
-        mechanism: Name of the mechanism.
         configured_epsilon: The mechanism's parameter, which need not be what is proven.
         metric: The distance in which epsilon counts, in words.
         epsilon: Proven nats per unit of that distance.
@@ -75,6 +74,8 @@ class Guarantee:
         assumptions: What must be true for the guarantee to hold.
         remarks: What else a person must know about this mechanism's bound, in sentences.
     """
+
+    _compared: ClassVar[str] = "an output word can favour one input word"
 
     mechanism: str
     configured_epsilon: float
@@ -99,26 +100,22 @@ class Guarantee:
 
     def to_json(self) -> dict[str, Any]:
         """Give the guarantee as JSON-ready values."""
-        return {
-            **asdict(self),
-            "assumptions": list(self.assumptions),
-            "remarks": list(self.remarks),
-            "words": self.describe(),
-        }
+        lists = {"assumptions": list(self.assumptions), "remarks": list(self.remarks)}
+        return {**asdict(self), **lists, "words": self.describe()}
 
     def describe(self) -> str:
         """Say the guarantee in plain words."""
         pure = "" if self.delta == 0 else f", up to an additional probability of {self.delta:g}"
         capped = "" if self.truncation is None else f", counted up to {self.truncation:g}"
         lines = [
-            f"{self.mechanism}, epsilon {self.configured_epsilon:g}: whoever sees an output word can favour "
-            f"one input word over another by a factor of at most exp({self.epsilon:g} x distance){pure}, "
-            f"where the distance is the {self.metric}{capped}.",
+            f"{self.mechanism}, epsilon {self.configured_epsilon:g}: whoever sees {self._compared} over "
+            f"another by a factor of at most exp({self.epsilon:g} x distance){pure}, where the distance is "
+            f"the {self.metric}{capped}.",
             *self.remarks,
-            *([self._describe_distances(self.distances)] if self.distances else []),
-            *([self._describe_texts(self.distances)] if self.distances else []),
         ]
-        if self.euclidean_epsilon is not None and self.euclidean_epsilon != self.epsilon:
+        if far := self.distances:
+            lines += [self._describe_distances(far), self._describe_texts(far)]
+        if self.euclidean_epsilon not in (None, self.epsilon):
             lines.append(
                 f"In the embedding's Euclidean distance the proven epsilon is {self.euclidean_epsilon:g}."
             )
@@ -126,11 +123,7 @@ class Guarantee:
         return "\n".join(lines)
 
     def _describe_distances(self, far: Distances) -> str:
-        named = {
-            "nearest": far.nearest,
-            "10th nearest": far.tenth,
-            "100th nearest": far.hundredth,
-        }
+        named = {"nearest": far.nearest, "10th nearest": far.tenth, "100th nearest": far.hundredth}
         bounds = [
             f"its {name} word is {d:.3g} away: factor {_factor(self.loss(d))}" for name, d in named.items()
         ]

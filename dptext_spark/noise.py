@@ -32,6 +32,7 @@ from dptext_spark.errors import ConfigError
 
 FORMAT_VERSION: Final = 1
 KEY_BYTES: Final = 32
+_MAKE_KEY: Final = "Make one with: (umask 077; openssl rand -hex 32 > KEYFILE)"
 _UINT64_BYTES: Final = 8
 _AES_BLOCK_UINT64S: Final = 2
 _FILL_UINT64S: Final = 1 << 16
@@ -49,12 +50,8 @@ class NoiseKey:
 
     def __post_init__(self) -> None:
         if len(self.secret) != KEY_BYTES:
-            raise ConfigError(
-                "The noise key has the wrong length",
-                allowed=f"{KEY_BYTES} bytes",
-                got=f"{len(self.secret)} bytes",
-                do="Make one with: (umask 077; openssl rand -hex 32 > KEYFILE)",
-            )
+            what, got = "The noise key has the wrong length", f"{len(self.secret)} bytes"
+            raise ConfigError(what, allowed=f"{KEY_BYTES} bytes", got=got, do=_MAKE_KEY)
 
     def __repr__(self) -> str:
         return "NoiseKey(<secret>)"
@@ -78,7 +75,7 @@ class NoiseKey:
             raise ConfigError(
                 f"The key file {path} cannot be read",
                 got=error.strerror or type(error).__name__,
-                do="Make one with: (umask 077; openssl rand -hex 32 > KEYFILE)",
+                do=_MAKE_KEY,
             ) from None
         if mode & (stat.S_IRWXG | stat.S_IRWXO):
             raise ConfigError(
@@ -87,7 +84,17 @@ class NoiseKey:
                 got=f"mode {stat.S_IMODE(mode):04o}",
                 do=f"Run chmod 600 {path}, and replace the key if others may have read it",
             )
-        return cls(_decode(content, path))
+        if len(content) == KEY_BYTES:
+            return cls(content)
+        try:
+            return cls(bytes.fromhex(content.decode("ascii").strip()))
+        except ValueError:  # UnicodeDecodeError is one as well
+            raise ConfigError(
+                f"The key file {path} holds no key",
+                allowed=f"{KEY_BYTES} raw bytes or {2 * KEY_BYTES} hexadecimal digits",
+                got=f"{len(content)} bytes of something else",
+                do=_MAKE_KEY,
+            ) from None
 
     def derive(self, *fields: bytes) -> NoiseKey:
         """Derive the key of a context; ``fields`` are length-prefixed, so their borders matter."""
@@ -96,20 +103,6 @@ class NoiseKey:
     def seal(self, text: str) -> str:
         """Give a keyed hash by which equal texts are known again; it tells nothing without the key."""
         return self.derive(b"seal", text.encode()).secret.hex()
-
-
-def _decode(content: bytes, path: Path) -> bytes:
-    if len(content) == KEY_BYTES:
-        return content
-    try:
-        return bytes.fromhex(content.decode("ascii").strip())
-    except ValueError:  # UnicodeDecodeError is one as well
-        raise ConfigError(
-            f"The key file {path} holds no key",
-            allowed=f"{KEY_BYTES} raw bytes or {2 * KEY_BYTES} hexadecimal digits",
-            got=f"{len(content)} bytes of something else",
-            do="Make one with: (umask 077; openssl rand -hex 32 > KEYFILE)",
-        ) from None
 
 
 def _keyed_hash(secret: bytes, fields: tuple[bytes | memoryview, ...]) -> bytes:
@@ -122,27 +115,19 @@ def _keyed_hash(secret: bytes, fields: tuple[bytes | memoryview, ...]) -> bytes:
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnNoise:
-    """The noise of one column of one release: rows and token positions in, random uint64s out.
-
-    Args:
-        key: The column key, as :meth:`ReleaseNoise.column` derives it.
-        uint64s_per_token: How many random integers each token position owns.
-    """
+    """The noise of one column of one release: rows and token positions in, random uint64s out."""
 
     key: NoiseKey
-    uint64s_per_token: int
+    uint64s_per_token: int  # that each token position owns
 
     def row_key(self, row_id: bytes, content: tuple[bytes | memoryview, ...]) -> bytes:
         """Derive a row's AES key from its id and its content (each part length-prefixed)."""
         return _keyed_hash(self.key.secret, (row_id, *content))
 
     def fill(self, out: NDArray[np.uint64], row_key: bytes, first_token: int) -> None:
-        """Write the random integers of consecutive tokens of one row.
+        """Write the random integers of consecutive tokens of one row, of a key from :meth:`row_key`.
 
-        Args:
-            out: C-contiguous uint64 array of shape (tokens, uint64s_per_token), overwritten.
-            row_key: From :meth:`row_key`.
-            first_token: Token position of ``out[0]`` in its row.
+        They fill ``out``, C-contiguous uint64 (tokens, uint64s_per_token), from the row's ``first_token`` on.
         """
         flat = out.reshape(-1)
         block, skip = divmod(first_token * self.uint64s_per_token, _AES_BLOCK_UINT64S)
@@ -170,34 +155,22 @@ class ReleaseNoise:
     def of(
         cls, key: NoiseKey, *, salt: str, law: Mapping[str, str | float | int], fingerprint: str
     ) -> ReleaseNoise:
-        """Derive a release's noise.
+        """Derive a release's noise from the user's key.
 
         Args:
-            key: The user's key.
             salt: Keeps tables apart that share a key and row ids.
             law: Name and every parameter of the noise law, epsilon among them. If epsilon were left
                 out, releases at two epsilons would share the noise's direction and quantile, and
                 their linear combination would give the input back exactly.
             fingerprint: The embedding bundle's fingerprint.
         """
-        context = {
-            "version": FORMAT_VERSION,
-            "salt": salt,
-            "law": dict(law),
-            "fingerprint": fingerprint,
-        }
+        context = {"version": FORMAT_VERSION, "salt": salt, "law": dict(law), "fingerprint": fingerprint}
         # JSON with sorted keys is injective here: str, int and float (by shortest repr) only.
         encoded = json.dumps(context, sort_keys=True, ensure_ascii=True, allow_nan=False).encode()
         return cls(key=key.derive(b"release", encoded))
 
     def column(self, name: str, *, purpose: str, uint64s_per_token: int) -> ColumnNoise:
-        """Derive the noise of a column.
-
-        Args:
-            name: The column's name.
-            purpose: Keeps uses of randomness apart within one column.
-            uint64s_per_token: Random integers that each token position owns.
-        """
+        """Derive the noise of a column; ``purpose`` keeps uses of randomness apart within it."""
         # A stream read at two widths would hand one token's numbers to another one.
         width = uint64s_per_token.to_bytes(8, "little")
         key = self.key.derive(b"column", name.encode(), purpose.encode(), width)

@@ -19,8 +19,7 @@ from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import ColumnNoise, NoiseKey, ReleaseNoise, to_uniform
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.nearest import Search
-from dptext_spark.text.out_of_vocabulary import UnknownTokens
-from dptext_spark.text.policies import TextPolicy
+from dptext_spark.text.policies import TextPolicy, UnknownTokens
 from dptext_spark.text.token_columns import (
     AS_IT_IS,
     LEFT_OUT,
@@ -87,12 +86,9 @@ def look_up(tokens: Tokens, embedding: Embedding) -> NDArray[np.int64]:
 class Privatizer:
     """Sanitizes columns under one release's mechanism, policy and noise.
 
-    What a row becomes is a pure function of the key, the row's id and its content; batches, their
-    order and their sizes do not matter.
+    What a row becomes is a pure function of the key, the row's id and its content, whatever its batch.
 
     Args:
-        embedding: The embedding bundle.
-        mechanism: The configured mechanism.
         noise: The release's noise; by default from a fresh key that is never written.
         policy: Treatment of unknown and unprotected tokens; by default all tokens are protected and
             unknown ones masked.
@@ -158,10 +154,8 @@ class Privatizer:
             for part in slices(values)
         ]
         self.embedding.check_unchanged()
-        if not parts:
-            return Sanitized(values=values, counts=TokenCounts.zeros(0))
         return Sanitized(
-            values=pa.concat_arrays([part.values for part in parts]),
+            values=pa.concat_arrays([part.values for part in parts] or [values]),
             counts=TokenCounts.concat(part.counts for part in parts),
         )
 

@@ -17,11 +17,7 @@ _LEAST_PROBABILITY: Final = 1e-300
 
 
 def loss_bound(
-    hits: NDArray[np.int64],
-    others: NDArray[np.int64],
-    runs: int,
-    level: float,
-    delta: float = 0.0,
+    hits: NDArray[np.int64], others: NDArray[np.int64], runs: int, level: float, delta: float = 0.0
 ) -> NDArray[np.float64]:
     """Bound ln((p - delta) / q) from below, in nats; 0 where no more is known.
 
@@ -33,8 +29,7 @@ def loss_bound(
         delta: The claim's.
     """
     gained = np.maximum(lower_limit(hits, runs, level) - delta, 0.0)
-    losses: NDArray[np.float64] = np.log(np.maximum(gained / upper_limit(others, runs, level), 1.0))
-    return losses
+    return np.log(np.maximum(gained / upper_limit(others, runs, level), 1.0))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,15 +55,12 @@ def sampled_losses(
     level: float,
     delta: float,
 ) -> Losses:
-    """Bound losses by two independent samples.
+    """Bound losses by two independent samples; see :func:`loss_bound`.
 
     Args:
         pairs: int64 (p, 2), rows of the counts.
-        chosen: int64 (k, V), counts of ``runs`` outputs, from which events are chosen.
+        chosen: int64 (k, V), counts of ``runs`` outputs of each word, from which events are chosen.
         tested: int64 (k, V), those that bound the events' probabilities.
-        runs: Outputs of each word in each sample.
-        level: See :func:`loss_bound`.
-        delta: See :func:`loss_bound`.
     """
     events = tuple(_event(chosen[one], chosen[other], runs, delta) for one, other in pairs)
     hits = np.array([tested[pair][:, event].sum(axis=1) for pair, event in zip(pairs, events, strict=True)])
@@ -84,10 +76,7 @@ def code_losses(
 ) -> Losses:
     """Bound how well the laws of two kinds of outcomes are told apart, both ways; alike, they lose nothing.
 
-    Args:
-        chosen: Codes of outcomes (m,) of each kind, from which events are chosen.
-        tested: Others, independent of those, that bound the events' probabilities.
-        level: See :func:`loss_bound`.
+    Of each kind there are codes of outcomes (m,) for both samples of :func:`sampled_losses`.
     """
     runs = min(map(len, [*chosen, *tested]))
     outcomes = np.stack([codes[:runs] for codes in [*chosen, *tested]])

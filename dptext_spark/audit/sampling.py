@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -58,19 +59,8 @@ class Samples:
         return samples
 
 
-class Sampler(Protocol):
-    """Perturbs words many times, as a table's words are."""
-
-    def __call__(
-        self,
-        embedding: Embedding,
-        mechanism: Mechanism,
-        words: NDArray[np.int64],
-        runs: int,
-        key: NoiseKey,
-        search: Search,
-    ) -> Samples:
-        """Perturb each of the words (k,), ascending rows of the bundle, ``runs`` times under a key."""
+Sampler: TypeAlias = Callable[[Embedding, Mechanism, NDArray[np.int64], int, NoiseKey, Search], Samples]
+"""Perturbs words (k,), ascending rows of the bundle, so many times each under a key, as a table's are."""
 
 
 def rows_of(embedding: Embedding, words: NDArray[np.int64], runs: int, length: int = _ROW_WORDS) -> pa.Table:

@@ -41,7 +41,6 @@ class Witness:
     """What was found against a mechanism, and how to find it again.
 
     Attributes:
-        world: Where.
         kind: ``loss`` (more than claimed), ``probabilities`` (outputs do not follow those stated), ``leak``
             (an output that no release may have) or ``repeat`` (noise that is not independent).
         pair: Two input words; the first is favoured.
@@ -74,7 +73,6 @@ class Outcome:
 
     Attributes:
         world: Its name.
-        geometry: Its geometry.
         dimension: Dimension of its vectors.
         words: Words in its vocabulary.
         pairs: Pairs that were compared, both ways.
@@ -101,17 +99,15 @@ class Outcome:
 
     def describe(self) -> str:
         """Say it in plain words."""
-        power = (
-            f"would have caught epsilon x {self.caught:g}"
-            if self.caught
-            else f"could not have caught even epsilon x {max(FACTORS):g}"
-        )
+        power = f"could not have caught even epsilon x {max(FACTORS):g}"
+        if self.caught:
+            power = f"would have caught epsilon x {self.caught:g}"
         one, other = self.closest
-        where = (
-            f"{self.world} ({self.geometry}, {self.words:,} words, n={self.dimension}, {self.runs:,} runs)"
+        return (
+            f"{self.world} ({self.geometry}, {self.words:,} words, n={self.dimension}, {self.runs:,} runs): "
+            f"{one} against {other} loses {self.nats:.3g} nats or more, at most {self.claim:.3g} claimed; "
+            f"{'VIOLATION' if self.witnesses else power}"
         )
-        lost = f"{one} against {other} loses {self.nats:.3g} nats or more, at most {self.claim:.3g} claimed"
-        return f"{where}: {lost}; " + (power if not self.witnesses else "VIOLATION")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,8 +115,6 @@ class Trial:
     """The audit of one world.
 
     Attributes:
-        world: The world.
-        options: The audit's options.
         runs: Outputs of each word, an even number; half of them choose events.
         alpha: Probability with which something may be found in this world although there is nothing.
         sampler: What perturbs the words.
@@ -204,8 +198,7 @@ class Trial:
         return caught
 
     def _exceeded(self, losses: Losses) -> NDArray[np.bool_]:
-        exceeded: NDArray[np.bool_] = losses.nats > self.world.claims + _TOLERANCE
-        return exceeded
+        return losses.nats > self.world.claims + _TOLERANCE
 
     def _worst(self, losses: Losses) -> int:
         """Give the pair that goes farthest beyond its claim, or else comes nearest to it."""
@@ -265,11 +258,8 @@ class Trial:
         chance, share = float(chances[place, output]), float(probabilities[place, output])
         if chance >= self.alpha / 4.0 / (2 * chances.size):
             return
-        pair, word, count = (
-            self._pair_of(place),
-            str(self.world.embedding.words[output]),
-            counts[place, output],
-        )
+        pair, count = self._pair_of(place), counts[place, output]
+        word = str(self.world.embedding.words[output])
         yield self._witness(
             "probabilities",
             pair,
@@ -285,17 +275,17 @@ class Trial:
         """Hold pairs of outputs where noise could be shared against pairs where it could not be."""
         sequences = self._sequences()
         bounds = 2 * 2 * 2 * len(_JOINED)  # two looks at each, two ways, two bounds
-        for joined in _JOINED:
+        for name, near, far in _JOINED:
             nats = 0.0
             for look in (_agreement, _both):
-                chosen, tested = ([look(joined.near(half)), look(joined.far(half))] for half in sequences)
+                chosen, tested = ([look(near(half)), look(far(half))] for half in sequences)
                 losses = code_losses(chosen, tested, self.alpha / 4.0 / bounds)
                 nats = max(nats, float(losses.nats.max()))
             if nats > _TOLERANCE:
                 yield self._witness(
                     "repeat",
                     self._names(0),
-                    f"outputs of {joined.name} are not independent: a loss of {nats:.4g} nats or more tells "
+                    f"outputs of {name} are not independent: a loss of {nats:.4g} nats or more tells "
                     "them from outputs that nothing joins",
                     nats=nats,
                     claim=0.0,
@@ -346,31 +336,17 @@ def _both(pairs: Pairs) -> NDArray[np.int64]:
     return codes
 
 
-@dataclass(frozen=True)
-class Joined:
-    """Pairs of outputs that a fault could join, beside pairs that it could not.
-
-    No output is in two pairs of one kind.
-
-    Attributes:
-        name: What may be joined.
-        near: Outputs (2, rows, positions) to such pairs.
-        far: Outputs to pairs of other rows and positions.
-    """
-
-    name: str
-    near: Callable[[NDArray[np.int64]], Pairs]
-    far: Callable[[NDArray[np.int64]], Pairs]
-
-
 def _aside(outputs: NDArray[np.int64]) -> Pairs:
     return outputs[0, ::2, ::2], outputs[0, 1::2, 1::2]
 
 
-_JOINED: Final = (
-    Joined("words of one row", lambda o: (o[0, :, ::2], o[0, :, 1::2]), _aside),
-    Joined("words at one place in two rows", lambda o: (o[0, ::2], o[0, 1::2]), _aside),
-    Joined("two words at one place", lambda o: (o[0], o[1]), lambda o: (o[0, :-1, :-1], o[1, 1:, 1:])),
+# What a fault could join: outputs (2, rows, positions) to such pairs, none in two of them, and to pairs of
+# other rows and positions.
+_Look: TypeAlias = Callable[[NDArray[np.int64]], Pairs]
+_JOINED: Final[tuple[tuple[str, _Look, _Look], ...]] = (
+    ("words of one row", lambda o: (o[0, :, ::2], o[0, :, 1::2]), _aside),
+    ("words at one place in two rows", lambda o: (o[0, ::2], o[0, 1::2]), _aside),
+    ("two words at one place", lambda o: (o[0], o[1]), lambda o: (o[0, :-1, :-1], o[1, 1:, 1:])),
 )
 
 

@@ -27,10 +27,7 @@ _FLOPS: Final = 1e12  # of the search, for all words of the bundle together
 class AuditReport:
     """The account of one run of ``dptext audit``.
 
-    Attributes:
-        options: The run's options as JSON-ready values.
-        metric: The distance of the claim, in words.
-        outcomes: What each world showed.
+    Its options are JSON-ready values, its metric is the distance of the claim, in words.
     """
 
     options: dict[str, Any]

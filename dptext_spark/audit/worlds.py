@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 from pathlib import Path
@@ -28,9 +28,6 @@ class World:
 
     Attributes:
         name: As option ``--world`` has it.
-        embedding: Its bundle.
-        mechanism: What perturbs the words.
-        guarantee: The claim.
         words: int64 (k,), rows of the words that are perturbed.
         pairs: int64 (p, 2), places in ``words``: the first is favoured over the second.
         claims: float64 (p,), the most nats by which it may be.
@@ -91,16 +88,11 @@ def _clusters(n: int) -> NDArray[np.float64]:
         crowd = 0.05 * np.arange(-4.0, 5.0)[:, None]
     else:
         crowd = 0.05 * np.array(list(product((-1.0, 0.0, 1.0), repeat=2))) @ np.eye(2, n)
-    world: NDArray[np.float64] = np.concatenate([crowd, 4.0 * np.eye(1, n)])
-    return world
+    return np.concatenate([crowd, 4.0 * np.eye(1, n)])
 
 
 # Points by dimension, the claimed loss between them as their distance.
-_LAYOUTS: Final[dict[str, Callable[[int], NDArray[np.float64]]]] = {
-    "line": _line,
-    "star": _star,
-    "clusters": _clusters,
-}
+_LAYOUTS: Final = {"line": _line, "star": _star, "clusters": _clusters}
 _EDGE: Final = "edge"
 _EDGE_NORM: Final = 1.0 - 1e-6
 # Bundles refuse vectors that are shorter or longer; points of the ball run together farther out.
@@ -118,8 +110,7 @@ def _points(name: str, space: type[Space], n: int, unit: float) -> NDArray[np.fl
         return _edge(n, unit)
     if space is EuclideanSpace:
         # Away from the origin, for bundles refuse vectors of length 0.
-        away: NDArray[np.float64] = unit * (_LAYOUTS[name](n) + 16.0 * np.eye(1, n))
-        return away
+        return unit * (_LAYOUTS[name](n) + 16.0 * np.eye(1, n))
     offsets = unit * _LAYOUTS[name](n)
     lengths = np.sqrt(np.square(offsets).sum(axis=1, keepdims=True))
     points: NDArray[np.float64] = np.tanh(lengths / 2.0) * offsets / np.where(lengths > 0.0, lengths, 1.0)
@@ -134,8 +125,7 @@ def _edge(n: int, unit: float) -> NDArray[np.float64]:
         return radial
     angles = 2.0 * np.arcsin(np.sinh(unit * np.array([-2.0, -1.0, 1.0, 2.0]) / 2.0) / np.sinh(radius))
     beside = _EDGE_NORM * np.stack([np.cos(angles), np.sin(angles)], axis=1) @ np.eye(2, n)
-    points: NDArray[np.float64] = np.concatenate([radial, beside])
-    return points
+    return np.concatenate([radial, beside])
 
 
 def _small_world(
@@ -189,15 +179,11 @@ def _neighbours(embedding: Embedding, mechanism: Mechanism) -> list[tuple[int, i
         (order,), _ = mechanism.metric(embedding).nearest(np.array([row]), range(min(11, words)))
         others = order[order != row]
         pairs += [(row, int(others[rank - 1])) for rank in sorted({1, min(10, words - 1)})]
-    found = [pair for pair in pairs if all(_can_occur(embedding, row) for row in pair)]
+    # Both must be words that looking up the words of a table can find.
+    found = [pair for pair in pairs if all(row_of(embedding, str(embedding.words[r])) == r for r in pair)]
     if not found:
         raise ConfigError("This bundle's words cannot be paired by themselves", do="Name pairs with --pair")
     return found
-
-
-def _can_occur(embedding: Embedding, row: int) -> bool:
-    """Say whether the word is one that looking up the words of a table can find."""
-    return row_of(embedding, str(embedding.words[row])) == row
 
 
 def _named_pair(embedding: Embedding, pair: str) -> tuple[int, int]:

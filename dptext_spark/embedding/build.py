@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from itertools import compress
 from pathlib import Path
 from typing import get_args
 
@@ -33,14 +34,7 @@ from dptext_spark.embedding.bundle import (
 from dptext_spark.embedding.parts import FOLDER as PARTS
 from dptext_spark.embedding.readers import Source, open_source
 from dptext_spark.embedding.sealing import file_sha256, sealed
-from dptext_spark.embedding.spaces import (
-    SPACES,
-    VECTORS,
-    GeometryName,
-    Normalization,
-    Space,
-    write_header,
-)
+from dptext_spark.embedding.spaces import SPACES, VECTORS, GeometryName, Normalization, Space, write_header
 from dptext_spark.errors import BundleError
 
 _ROW_ORDER = "releasable first, then source order"
@@ -62,20 +56,14 @@ def build_embedding(
     """Convert a public embedding to a bundle, with one block of rows in memory at a time.
 
     Args:
-        source: The embedding; see ``readers.open_source`` for the formats.
+        source: The embedding; it, ``format``, ``vocabulary``, ``limit`` and ``progress`` are as
+            :func:`open_source` has them.
         output: Folder to write; its parent must exist.
-        limit: Keep at most the first ``limit`` rows.
         normalize: ``none``, or ``unit`` to scale every vector to length 1 (in float64, then rounded).
         release_words: Words that may be output: the first N of the source for an integer, the words of a file
             with one word a line for a path, all words if left out.
         geometry: ``euclidean``, or ``poincare`` for points inside the unit ball, kept as float64.
-        format: One of ``readers.formats()``.
-        vocabulary: The words of an ``.npy`` source, one a line.
         overwrite: Replace an existing bundle, once the new one is complete.
-        progress: Show the progress bar even where stderr is no terminal.
-
-    Returns:
-        The bundle, open.
 
     Raises:
         BundleError: An option or a row of the source is wrong; nothing is written then and an existing bundle
@@ -95,7 +83,9 @@ def build_embedding(
     )
     with _complete_or_absent(output, overwrite) as folder:
         words, releasable, dimension = _write_rows(rows, folder, release, space, normalize)
-        _write_words(folder / WORDS, words, releasable)
+        columns = [pa.array(words, pa.string()), pa.array(np.arange(len(words)) < releasable)]
+        table = pa.Table.from_arrays(columns, schema=words_schema())
+        pq.write_table(table, folder / WORDS, compression="zstd")
         space.derive(folder)
         manifest = Manifest(
             format_version=FORMAT_VERSION,
@@ -119,10 +109,9 @@ def build_embedding(
 def _space(geometry: str, normalize: str) -> type[Space]:
     if geometry not in SPACES:
         raise BundleError("The geometry is unknown", allowed=", ".join(SPACES), got=geometry)
-    if normalize not in get_args(Normalization):
-        raise BundleError(
-            "The normalization is unknown", allowed=", ".join(get_args(Normalization)), got=normalize
-        )
+    known = get_args(Normalization)
+    if normalize not in known:
+        raise BundleError("The normalization is unknown", allowed=", ".join(known), got=normalize)
     space = SPACES[geometry]
     if normalize not in space.normalizations:
         raise BundleError(
@@ -147,10 +136,8 @@ class _Release:
         if isinstance(release_words, str) and release_words.isdecimal():
             release_words = int(release_words)
         if isinstance(release_words, int):
-            if release_words < 2:
-                raise BundleError(
-                    "Too few words may be released", allowed="at least 2 words", got=str(release_words)
-                )
+            if (got := release_words) < 2:
+                raise BundleError("Too few words may be released", allowed="at least 2 words", got=str(got))
             return cls(first=release_words)
         return cls(chosen=_read_release_file(Path(release_words)))
 
@@ -158,8 +145,7 @@ class _Release:
         """Say for a block of words, the first of them in row ``start``, which may be released: (b,) bool."""
         if self.chosen is not None:
             return np.fromiter((word in self.chosen for word in words), np.bool_, len(words))
-        rows = np.arange(start, start + len(words))
-        return np.ones(len(words), np.bool_) if self.first is None else rows < self.first
+        return np.arange(start, start + len(words)) < (np.inf if self.first is None else self.first)
 
     def absent(self, released: list[str]) -> int:
         """Count the chosen words that the source does not have."""
@@ -168,11 +154,8 @@ class _Release:
     def check(self, released: int, words: int) -> None:
         """Refuse fewer words than were asked for, or too few to hide among."""
         if self.first is not None and words < self.first:
-            raise BundleError(
-                "More words shall be released than the source has",
-                allowed=f"at most {words}",
-                got=str(self.first),
-            )
+            what = "More words shall be released than the source has"
+            raise BundleError(what, allowed=f"at most {words}", got=str(self.first))
         if self.chosen is not None and released == 0:
             raise BundleError(
                 "No word of the release file is in the source",
@@ -181,11 +164,8 @@ class _Release:
                 do="Check the file's spelling, case and encoding",
             )
         if released < 2:
-            raise BundleError(
-                "The embedding has too few words",
-                allowed="at least 2 that may be released",
-                got=str(released),
-            )
+            what = "The embedding has too few words"
+            raise BundleError(what, allowed="at least 2 that may be released", got=str(released))
 
 
 def _read_release_file(path: Path) -> frozenset[str]:
@@ -206,9 +186,6 @@ def _read_release_file(path: Path) -> frozenset[str]:
     return frozenset(words - {""})
 
 
-# Writing
-
-
 def _write_rows(
     rows: Source, folder: Path, release: _Release, space: type[Space], normalize: Normalization
 ) -> tuple[list[str], int, int]:
@@ -224,8 +201,8 @@ def _write_rows(
             flags = release.flags(words, start)
             first_file.write(vectors[flags].data)
             rest_file.write(vectors[~flags].data)
-            released += [word for word, flag in zip(words, flags, strict=True) if flag]
-            others += [word for word, flag in zip(words, flags, strict=True) if not flag]
+            released += compress(words, flags)
+            others += compress(words, ~flags)
             dimension, dtype = vectors.shape[1], vectors.dtype
     total = len(released) + len(others)
     release.check(len(released), total)
@@ -236,12 +213,6 @@ def _write_rows(
                 shutil.copyfileobj(part_file, file, 2**20)
             part.unlink()
     return released + others, len(released), dimension
-
-
-def _write_words(path: Path, words: list[str], releasable: int) -> None:
-    flags = np.arange(len(words)) < releasable
-    table = pa.Table.from_arrays([pa.array(words, pa.string()), pa.array(flags)], schema=words_schema())
-    pq.write_table(table, path, compression="zstd")
 
 
 def check_output(output: Path, overwrite: bool) -> None:
@@ -270,10 +241,8 @@ def check_output(output: Path, overwrite: bool) -> None:
 
 
 def _is_bundle(path: Path) -> bool:
-    if path.is_symlink() or not path.is_dir():
-        return False
     known = {MANIFEST, PARTS}.union(*map(file_names, SPACES))
-    if not {entry.name for entry in path.iterdir()} <= known:
+    if path.is_symlink() or not path.is_dir() or not {entry.name for entry in path.iterdir()} <= known:
         return False
     entries = manifest_entries(path)
     return entries is not None and {"format_version", "fingerprint"} <= set(entries)

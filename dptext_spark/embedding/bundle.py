@@ -42,8 +42,6 @@ class Manifest:
         format_version: Version of the bundle's layout.
         words: Number of words V.
         releasable: Number of words that may be output; they are the first rows.
-        dimension: Dimension n of the vectors.
-        geometry: ``euclidean`` or ``poincare``.
         normalization: ``none``, or ``unit`` where every vector was scaled to length 1.
         row_order: How the rows are ordered, in words.
         release_words_absent: Words of the release file that the source does not have.
@@ -72,8 +70,6 @@ class Embedding:
     """An open bundle; its matrices are read-only views of the files, shared between processes.
 
     Attributes:
-        path: Folder of the bundle.
-        manifest: What the bundle says about itself.
         words: V words as an Arrow string array, releasable words first.
         space: Where the words lie.
     """
@@ -109,9 +105,7 @@ class Embedding:
     def open(cls, path: Path | str, *, verify: bool = True) -> Embedding:
         """Open a bundle and map its matrices; nothing is copied.
 
-        Args:
-            path: Folder of the bundle.
-            verify: Hash every file again; without it only the manifest and the shapes are checked.
+        With ``verify`` every file is hashed again; without it only the manifest and the shapes are checked.
 
         Raises:
             BundleError: This is no bundle, or a file of it is missing, changed or of another layout.
@@ -119,13 +113,15 @@ class Embedding:
         path = Path(path)
         manifest = _read_manifest(path)
         stamps = {name: _stamp(path / name) for name in manifest.files}
-        for name in manifest.files:
-            _check_file(path / name, manifest.files[name] if verify else None)
+        for name, expected in manifest.files.items():
+            if not (path / name).is_file():
+                raise BundleError(f"The bundle lacks {name}", got=str(path), do=_REBUILD)
+            if verify and file_sha256(path / name) != expected:
+                raise _damaged(name, "its content does not fit the hash in the manifest")
         words = _read_words(path, manifest)
         if verify and fingerprint(manifest, words.to_pylist()) != manifest.fingerprint:
             raise _damaged(MANIFEST, "the fingerprint does not belong to the words and vectors")
-        read = partial(_map, path)
-        space = SPACES[manifest.geometry].open(read, manifest.words, manifest.dimension)
+        space = SPACES[manifest.geometry].open(partial(_map, path), manifest.words, manifest.dimension)
         return cls(path=path, manifest=manifest, words=words, space=space, _stamps=stamps)
 
     def check_unchanged(self) -> None:
@@ -155,9 +151,7 @@ class Embedding:
     def keep(self, part: Part, files: Mapping[str, Path] | None = None) -> None:
         """Add an optional part, in this process and, where the folder can be written to, for later ones.
 
-        Args:
-            part: The part.
-            files: Its finished files by name, which are moved into the bundle.
+        Its finished files, by name, are moved into the bundle.
 
         Raises:
             BundleError: It has files and the folder cannot be written to.
@@ -190,28 +184,20 @@ def _reopen(path: Path, fingerprint: str, parts: tuple[Part, ...]) -> Embedding:
 
 def fingerprint(manifest: Manifest, words: list[str]) -> str:
     """Hash what a guarantee depends on; not the source's name and not what is derived from the vectors."""
-    return json_sha256(
-        {
-            "format_version": manifest.format_version,
-            "geometry": manifest.geometry,
-            "normalization": manifest.normalization,
-            "words": manifest.words,
-            "releasable": manifest.releasable,
-            "dimension": manifest.dimension,
-            "words_sha256": _words_sha256(words, manifest.releasable),
-            "vectors_sha256": manifest.files[VECTORS],
-        }
-    )
-
-
-def _words_sha256(words: list[str], releasable: int) -> str:
-    """Hash each word as its length (8 bytes, little-endian), its UTF-8 and a byte 1 if it is releasable."""
-    # The content and not the Parquet bytes: those change with the version of Arrow.
+    # Not the Parquet bytes, which change with the version of Arrow, but for each word its length (8 bytes,
+    # little-endian), its UTF-8 and a byte 1 if it is releasable.
     digest = hashlib.sha256()
     for row, word in enumerate(words):
         encoded = word.encode("utf-8")
-        digest.update(struct.pack("<Q", len(encoded)) + encoded + (b"\1" if row < releasable else b"\0"))
-    return digest.hexdigest()
+        digest.update(struct.pack("<Q", len(encoded)) + encoded + bytes([row < manifest.releasable]))
+    names = ("format_version", "geometry", "normalization", "words", "releasable", "dimension")
+    return json_sha256(
+        {
+            **{name: getattr(manifest, name) for name in names},
+            "words_sha256": digest.hexdigest(),
+            "vectors_sha256": manifest.files[VECTORS],
+        }
+    )
 
 
 # Reading
@@ -271,13 +257,6 @@ def _stamp(path: Path) -> Stamp | None:
     except OSError:
         return None
     return found.st_ino, found.st_size, found.st_mtime_ns
-
-
-def _check_file(path: Path, expected: str | None) -> None:
-    if not path.is_file():
-        raise BundleError(f"The bundle lacks {path.name}", got=str(path.parent), do=_REBUILD)
-    if expected is not None and file_sha256(path) != expected:
-        raise _damaged(path.name, "its content does not fit the hash in the manifest")
 
 
 def _damaged(name: str, why: str) -> BundleError:

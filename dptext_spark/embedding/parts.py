@@ -25,11 +25,7 @@ FOLDER: Final = "parts"
 
 @dataclass(frozen=True)
 class Part:
-    """One part; equal content, equal part.
-
-    Attributes:
-        record: What ``parts/NAME.json`` holds.
-    """
+    """One part: what ``parts/NAME.json`` holds; equal content, equal part."""
 
     record: bytes
 
@@ -37,19 +33,12 @@ class Part:
     def of(
         cls, name: str, fingerprint: str, values: Mapping[str, Any], files: Mapping[str, str] | None = None
     ) -> Part:
-        """Seal a part.
+        """Seal a part of the bundle of a fingerprint: JSON-ready values, and the SHA-256 in hex of its files.
 
-        Args:
-            name: Names the part and all that it was computed by, fit for a file's name.
-            fingerprint: The bundle's.
-            values: JSON-ready values.
-            files: SHA-256 in hex of its files, by name.
+        Its name tells all that it was computed by, and is fit for a file's.
         """
-        return cls(
-            sealed(
-                {"name": name, "fingerprint": fingerprint, "values": {**values}, "files": {**(files or {})}}
-            )
-        )
+        bound = {"name": name, "fingerprint": fingerprint}
+        return cls(sealed({**bound, "values": {**values}, "files": {**(files or {})}}))
 
     @classmethod
     def read(cls, bundle: Path, name: str, fingerprint: str) -> Part | None:
@@ -98,9 +87,7 @@ class Part:
     def write(self, bundle: Path, files: Mapping[str, Path]) -> None:
         """Put the part into a bundle's folder, the record last: it is there whole or not at all.
 
-        Args:
-            bundle: The folder.
-            files: Finished files by name, which are moved.
+        Its finished files, by name, are moved.
 
         Raises:
             OSError: The folder cannot be written to.
@@ -113,7 +100,6 @@ class Part:
         try:
             unfinished.write_bytes(self.record)
             os.replace(unfinished, folder / f"{self.name}.json")
-        except OSError:
+        finally:
             with suppress(OSError):
                 unfinished.unlink(missing_ok=True)
-            raise

@@ -24,6 +24,8 @@ SpaceT = TypeVar("SpaceT", bound="Space")
 Reader: TypeAlias = Callable[[str, str, tuple[int, ...]], NDArray[Any]]
 """Maps a file of the bundle, by its name, dtype and shape."""
 
+Points: TypeAlias = NDArray[np.floating[Any]]
+
 Place: TypeAlias = Callable[[int], str]
 """Says where in the source a row of a block stands."""
 
@@ -46,9 +48,7 @@ class Space(ABC):
     """Where an embedding's words lie; its arrays are read-only views of the bundle's files.
 
     Attributes:
-        geometry: The name that the manifest has.
         derived: Names of the files beside ``vectors.npy``, all computed from it.
-        dtype: Of the vectors.
         normalizations: What may be done to the vectors when a bundle is built.
         vectors: (V, n), C order, the words' points.
     """
@@ -66,9 +66,7 @@ class Space(ABC):
 
     @classmethod
     @abstractmethod
-    def prepared(
-        cls, vectors: NDArray[np.floating[Any]], normalize: Normalization, place: Place
-    ) -> NDArray[np.floating[Any]]:
+    def prepared(cls, vectors: Points, normalize: Normalization, place: Place) -> Points:
         """Check the points (b, n) of a block, and scale them if they are to be.
 
         Raises:
@@ -119,9 +117,7 @@ class EuclideanSpace(Space):
         )
 
     @classmethod
-    def prepared(
-        cls, vectors: NDArray[np.floating[Any]], normalize: Normalization, place: Place
-    ) -> NDArray[np.floating[Any]]:
+    def prepared(cls, vectors: Points, normalize: Normalization, place: Place) -> Points:
         squares = _squared_norms(vectors)
         _refuse(squares == 0, place, "the vector is zero", allowed="vectors with a length")
         if normalize == "unit":
@@ -176,9 +172,7 @@ class PoincareBall(Space):
         )
 
     @classmethod
-    def prepared(
-        cls, vectors: NDArray[np.floating[Any]], normalize: Normalization, place: Place
-    ) -> NDArray[np.floating[Any]]:
+    def prepared(cls, vectors: Points, normalize: Normalization, place: Place) -> Points:
         squares = _squared_norms(vectors)
         _refuse(
             squares >= 1, place, "the point is not inside the Poincaré ball", allowed="points of norm < 1"
@@ -232,7 +226,7 @@ def _refuse(
         raise BundleError(f"{place(row)}: {what}", allowed=allowed, got=got(row), do=do)
 
 
-def _squared_norms(vectors: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+def _squared_norms(vectors: Points) -> NDArray[np.float64]:
     wide = vectors.astype(np.float64, copy=False)
     # einsum and not BLAS: the order of the sums is then the same for every number of threads.
     squares: NDArray[np.float64] = np.einsum("ij,ij->i", wide, wide)

@@ -31,14 +31,9 @@ _LEAST_RIM: Final = 2.0**-53
 
 
 def lorentz(points: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Give the Lorentz coordinates u0 (1, v) of points p of the Poincaré ball.
+    """Give the Lorentz coordinates u0 (1, v) of points p of the Poincaré ball, float64 (t, n), |p| < 1.
 
-    Args:
-        points: float64 (t, n), of norm below 1.
-
-    Returns:
-        float64 (t, n), the space part u0 v = 2 p / (1 - |p|²), and (t,), the time part u0 =
-        (1 + |p|²) / (1 - |p|²).
+    The space part u0 v = 2 p / (1 - |p|²) is (t, n), the time part u0 = (1 + |p|²) / (1 - |p|²) is (t,).
     """
     rim = rims(points)
     return 2.0 * points / rim[:, None], (2.0 - rim) / rim
@@ -63,13 +58,8 @@ def volume_radii(uniforms: NDArray[np.float64], *, dimension: int, epsilon: floa
     The radius has density proportional to sinh(r)^(n-1) exp(-epsilon r), so U = exp(-2 r) is
     Beta((epsilon - n + 1) / 2, n). The law exists only for epsilon > n - 1.
 
-    Args:
-        uniforms: float64 (t,) in (0, 1).
-        dimension: Dimension n of the ball.
-        epsilon: Nats per unit of hyperbolic distance, above n - 1.
-
     Returns:
-        float64 (t,), hyperbolic radii, to about 13 digits at both ends.
+        float64 (t,), hyperbolic radii of the uniforms (t,), to about 13 digits at both ends.
     """
     shape = (min(epsilon, SHARPEST_EPSILON) - (dimension - 1)) / 2.0
     # P[U < x] -> x^a / (a B(a, n)) as x -> 0; for whole n, a B(a, n) is a product without cancellation.
@@ -101,8 +91,6 @@ class LebesgueRadii:
     and the quantile has the same relative accuracy at both ends.
 
     Attributes:
-        dimension: Dimension n of the ball.
-        epsilon: Nats per unit of hyperbolic distance.
         log_mass: ln of the integral that makes the density one of probability.
         edges: float64 (cells + 1,), values of x, ascending.
         below: float64 (cells + 1,), probability below each edge.
@@ -160,8 +148,7 @@ class LebesgueRadii:
             slope = np.abs(width) * np.exp(_log_density(start + reach, *law))
             # The density hardly changes within a cell, so that no step leads astray.
             share = np.clip(share + missing / slope, 0.0, 1.0)
-        radii: NDArray[np.float64] = np.exp(start + share * width)
-        return radii
+        return np.exp(start + share * width)
 
 
 def _log_density(
@@ -181,11 +168,7 @@ def _log_density(
 
 
 def _mean_density(
-    start: NDArray[np.float64],
-    reach: NDArray[np.float64],
-    dimension: int,
-    epsilon: float,
-    log_scale: float,
+    start: NDArray[np.float64], reach: NDArray[np.float64], dimension: int, epsilon: float, log_scale: float
 ) -> NDArray[np.float64]:
     """Mean of the density between ``start`` and ``start + reach``, (t,) each, by Gauss and Legendre."""
     places = start[:, None] + reach[:, None] * ((1.0 + _NODES) / 2.0)
@@ -224,8 +207,7 @@ def translated(
 
     Args:
         points: float64 (t, n), inside the unit ball; or (1, n), the same one for all noise.
-        radii: float64 (t,), hyperbolic distances, 0 or more.
-        directions: float64 (t, n), unit vectors.
+        radii: float64 (t,), hyperbolic distances, 0 or more; directions are unit vectors (t, n).
 
     Returns:
         float64 (t, n + 1): ln q0, then w, the point's Klein coordinates.

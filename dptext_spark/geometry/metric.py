@@ -17,13 +17,9 @@ _SAMPLE: Final = 256
 
 
 class Metric(ABC):
-    """A distance between the words of an embedding.
+    """A distance between the words of an embedding."""
 
-    Attributes:
-        description: The distance in words, after "the distance is the".
-    """
-
-    description: str
+    description: str  # in words, after "the distance is the"
 
     @property
     @abstractmethod
@@ -75,7 +71,6 @@ class EuclideanMetric(Metric):
     Attributes:
         vectors: float32 (V, n).
         map: B transposed, float64 (n, n), by which rows are multiplied; None for the identity.
-        description: See :class:`Metric`.
     """
 
     vectors: NDArray[np.float32]
@@ -84,23 +79,19 @@ class EuclideanMetric(Metric):
 
     @property
     def words(self) -> int:
-        """See :class:`Metric`."""
         return len(self.vectors)
 
     def between(self, words: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.float64]:
-        """See :class:`Metric`."""
         return _lengths(self._mapped(self._rows(words) - self._rows(others)))
 
     def to_all(self, words: NDArray[np.int64]) -> NDArray[np.float64]:
-        """See :class:`Metric`."""
         points = self._mapped(self._rows(words))
         squares = np.empty((len(points), self.words))
         for block in self._blocks():
             others = self._mapped(self._rows(block))
             squares[:, block] = np.square(others).sum(axis=1) - 2.0 * points @ others.T
         squares += np.square(points).sum(axis=1)[:, None]
-        distances: NDArray[np.float64] = np.sqrt(np.maximum(squares, 0.0))
-        return distances
+        return np.sqrt(np.maximum(squares, 0.0))
 
     def largest(self) -> float:
         """Sum of the two largest distances from the centre; at most twice the true diameter."""
@@ -120,26 +111,19 @@ class EuclideanMetric(Metric):
 
 @dataclass(frozen=True, kw_only=True)
 class HyperbolicMetric(Metric):
-    """The Poincaré ball's distance, 2 arcsinh(|p - q| / sqrt((1 - |p|²)(1 - |q|²))).
+    """The Poincaré ball's distance, 2 arcsinh(|p - q| / sqrt((1 - |p|²)(1 - |q|²)))."""
 
-    Attributes:
-        points: float64 (V, n), inside the unit ball.
-    """
-
-    points: NDArray[np.float64]
+    points: NDArray[np.float64]  # (V, n), inside the unit ball
     description: str = "hyperbolic distance of their points"
 
     @property
     def words(self) -> int:
-        """See :class:`Metric`."""
         return len(self.points)
 
     def between(self, words: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.float64]:
-        """See :class:`Metric`."""
         points, targets = self.points[words], self.points[others]
         gaps = _lengths(points - targets) / np.sqrt(rims(points) * rims(targets))
-        distances: NDArray[np.float64] = 2.0 * np.arcsinh(gaps)
-        return distances
+        return 2.0 * np.arcsinh(gaps)
 
     def to_all(self, words: NDArray[np.int64]) -> NDArray[np.float64]:
         """See :class:`Metric`; by differences, for near the rim products would cancel."""
@@ -147,11 +131,9 @@ class HyperbolicMetric(Metric):
         return np.stack([self.between(np.full(self.words, word), everything) for word in words])
 
     def largest(self) -> float:
-        """Sum of the two largest distances from the origin."""
-        # cosh d = (2 - rim) / rim.
+        """Sum of the two largest distances d from the origin, cosh d = (2 - rim) / rim."""
         rim = rims(self.points)
-        radii = np.arccosh((2.0 - rim) / rim)
-        return float(np.sort(radii)[-2:].sum())
+        return float(np.sort(np.arccosh((2.0 - rim) / rim))[-2:].sum())
 
 
 def _lengths(vectors: NDArray[np.float64]) -> NDArray[np.float64]:

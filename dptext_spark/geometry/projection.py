@@ -32,14 +32,10 @@ _CONSTANT_UNIT: Final = 2.0**-30
 
 
 def least_dimension(dimension: int, beta: float, delta: float) -> int:
-    """Give the dimension m that the paper projects to, (sqrt(log2 n) + sqrt(ln(1 / delta)))² / beta².
+    """Give the dimension m that the paper projects n to, (sqrt(log2 n) + sqrt(ln(1 / delta)))² / beta².
 
-    The paper leaves the constants of its bound open; these reproduce the dimensions of its experiments.
-
-    Args:
-        dimension: Dimension n of the vectors.
-        beta: By how much, relatively, lengths may be distorted, 0 to 1.
-        delta: With which probability they may be distorted more.
+    Lengths are distorted by more than beta, relatively, with probability delta. The paper leaves the
+    constants of its bound open; these reproduce the dimensions of its experiments.
 
     Source: Feyisetan and Kasiviswanathan 2021, Lemma 4, and section 5 for the Gaussian width.
     """
@@ -53,18 +49,10 @@ def distortion_probability(rows: int, columns: int, beta: float) -> float:
 
 
 def gaussian_projection(seed: int, rows: int, columns: int) -> NDArray[np.float64]:
-    """Draw the projection of a seed, entries N(0, 1 / rows).
+    """Draw the projection of a seed from ``columns`` to ``rows`` dimensions: float64 (m, n), N(0, 1 / m).
 
     It is public by design: a pure function of its arguments, without any secret. Privacy comes from the
     noise that is added to projected vectors, and holds for whoever knows the matrix.
-
-    Args:
-        seed: 0 or more.
-        rows: Dimension m after the projection.
-        columns: Dimension n of the vectors.
-
-    Returns:
-        float64 (m, n).
     """
     shape = f"{seed} {rows} {columns}".encode("ascii")
     noise = ColumnNoise(key=_PUBLIC_KEY.derive(shape), uint64s_per_token=columns)
@@ -77,13 +65,9 @@ def gaussian_projection(seed: int, rows: int, columns: int) -> NDArray[np.float6
 
 @dataclass(frozen=True, eq=False)
 class RandomProjection:
-    """A matrix that projects vectors, to the same bits whatever the batch and the thread count.
+    """A matrix that projects vectors, to the same bits whatever the batch and the thread count."""
 
-    Attributes:
-        matrix: float64 (m, n), not all zero.
-    """
-
-    matrix: NDArray[np.float64]
+    matrix: NDArray[np.float64]  # (m, n), not all zero
 
     def times(self, vectors: NDArray[np.float64]) -> NDArray[np.float64]:
         """Project vectors, float64 (t, n), finite, to a fresh array (t, m)."""
@@ -104,8 +88,7 @@ class RandomProjection:
         """
         rows, columns = self.matrix.shape
         unit = math.ldexp(self._product.scale, -2 * self._product.bits)
-        bound: float = 4.0 * columns * math.sqrt(rows) * unit
-        return bound
+        return float(4.0 * columns * math.sqrt(rows) * unit)
 
     @cached_property
     def _product(self) -> ExactProduct:
@@ -116,15 +99,11 @@ class RandomProjection:
 class NoisyProjection:
     """Projects vectors and adds noise of density proportional to exp(-|z| / scale) in m dimensions.
 
-    Attributes:
-        projection: From n to m dimensions.
-        scale: Sensitivity over epsilon.
-
     Source: Feyisetan and Kasiviswanathan 2021, Claim 3; Wu et al. 2017.
     """
 
-    projection: RandomProjection
-    scale: float
+    projection: RandomProjection  # from n to m dimensions
+    scale: float  # sensitivity over epsilon
 
     def __call__(self, vectors: NDArray[np.float64], uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
         """Turn vectors (t, n) and uniforms (t, m + 1), overwritten, into noisy images (t, m)."""
@@ -134,17 +113,13 @@ class NoisyProjection:
 
     def noise(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
         """Turn uniforms (t, m + 1), overwritten, into noise (t, m); the first of a row gives its length."""
-        noise = self.directions(uniforms[:, 1:])
+        noise = uniform_directions(uniforms[:, 1:])
         noise *= self.lengths(uniforms[:, 0])[:, None]
         return noise
 
     def lengths(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
         """Turn uniforms (t,) into lengths of the noise (t,)."""
         return gamma_quantile(len(self.projection.matrix), uniforms) * self.scale
-
-    def directions(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Turn uniforms (t, m), overwritten, into directions (t, m)."""
-        return uniform_directions(uniforms)
 
 
 def spectral_constant(matrix: NDArray[np.float64]) -> float:
@@ -167,15 +142,12 @@ def vocabulary_constant(
 
     All pairs are scored by a single-precision product; those that may exceed the largest ratio so far,
     given a proven bound on that product's rounding error, are computed in double precision from their
-    difference. The result is the same whatever the thread count.
+    difference. The result, an upper bound about 10^-8 above it, is the same whatever the thread count.
 
     Args:
         vectors: float32 (V, n), V of 2 or more, best memory-mapped: it is read block by block.
         projection: With a matrix (m, n).
         progress: Show the progress bar even where stderr is no terminal.
-
-    Returns:
-        An upper bound, about 10^-8 above the largest ratio.
     """
     stretch, words = _LargestStretch(vectors, projection), len(vectors)
     # tqdm takes None for "only on a terminal".

@@ -14,8 +14,7 @@ UNIT_ROUNDOFF: Final = 2.0**-24
 def gamma(terms: float) -> float:
     """Give gamma_n = n u / (1 - n u): a sum of n products in any order strays by gamma_n sum |x_i y_i|.
 
-    Args:
-        terms: n, and one more for each further rounding that the bound shall pay for.
+    ``terms`` is n, and one more for each further rounding that the bound shall pay for.
 
     Source: Higham 2002, "Accuracy and Stability of Numerical Algorithms", eq. 3.5.
     """
@@ -32,14 +31,10 @@ def score_slack(terms: int, lengths: NDArray[np.float64], longest: float) -> NDA
 
     Args:
         terms: See :func:`gamma`.
-        lengths: float64, lengths |q| of the points.
+        lengths: float64, lengths |q| of the points; the bound has their shape and is rounded up.
         longest: The longest |y|.
-
-    Returns:
-        float32, of the shape of ``lengths``, rounded up.
     """
     # Twice, for two scores.
     bound = 2.0 * gamma(terms) * longest * (lengths + longest)
     # The bound itself is rounded up on its way to float32, as are the thresholds made with it.
-    slack: NDArray[np.float32] = (bound * (1.0 + 8 * UNIT_ROUNDOFF)).astype(np.float32)
-    return slack
+    return (bound * (1.0 + 8 * UNIT_ROUNDOFF)).astype(np.float32)

@@ -8,13 +8,9 @@ from scipy import special
 
 
 def uniform_directions(uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Turn uniforms into points uniform on the unit sphere, by normalised Gaussians (Muller 1959).
+    """Turn uniforms (t, n) in (0, 1) into points (t, n) uniform on the unit sphere, in the same memory.
 
-    Args:
-        uniforms: float64 (t, n) in (0, 1); overwritten, its memory becomes the result's.
-
-    Returns:
-        float64 (t, n), each row of Euclidean norm 1.
+    Source: Muller 1959, by normalised Gaussians.
     """
     normals: NDArray[np.float64] = special.ndtri(uniforms, out=uniforms)
     # A plain row-wise reduction, not BLAS: its bits do not depend on the batch around the row.
@@ -24,10 +20,5 @@ def uniform_directions(uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def gamma_quantile(shape: float, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Quantile of the Gamma law with unit scale, for radii of multivariate Laplace noise.
-
-    Args:
-        shape: The law's shape, above 0.
-        uniforms: float64 (t,) in (0, 1).
-    """
+    """Quantile (t,) of the Gamma law of a shape and unit scale, for radii of multivariate Laplace noise."""
     return np.asarray(special.gammaincinv(shape, uniforms), dtype=np.float64)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -15,7 +14,7 @@ from dptext_spark.embedding.spaces import EuclideanSpace, Space
 from dptext_spark.errors import ConfigError
 from dptext_spark.geometry.metric import EuclideanMetric
 from dptext_spark.geometry.products import ExactProduct
-from dptext_spark.geometry.sphere import gamma_quantile, uniform_directions
+from dptext_spark.geometry.sphere import gamma_quantile
 from dptext_spark.guarantee import Claim
 from dptext_spark.mechanisms.mechanism import Law
 from dptext_spark.mechanisms.noisy import AdditiveNoise, NoiseMechanism
@@ -27,30 +26,22 @@ LEAST_EIGENVALUE: Final = 1e-9
 
 @dataclass(frozen=True, kw_only=True)
 class EuclideanNoise(AdditiveNoise):
-    """Additive noise (g / epsilon) A^(1/2) u, then nearest words in Euclidean distance.
+    """Additive noise (g / epsilon) A^(1/2) u, then nearest words in Euclidean distance."""
 
-    Attributes:
-        vectors: float32 (V, n), the input words' vectors.
-        epsilon: Nats per unit of distance.
-        root: A^(1/2); None stands for the identity.
-    """
-
-    vectors: NDArray[np.float32]
+    vectors: NDArray[np.float32]  # (V, n), the input words'
     epsilon: float
-    root: ExactProduct | None
+    root: ExactProduct | None  # A^(1/2); None stands for the identity
 
     def centres(self, words: NDArray[np.int64]) -> NDArray[np.float64]:
-        """See :meth:`AdditiveNoise.centres`."""
         return self.vectors[words].astype(np.float64)
 
     def lengths(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
         """Turn uniforms (t,) into the noise's radii g / epsilon, g ~ Gamma(n, 1)."""
-        radii: NDArray[np.float64] = gamma_quantile(self.vectors.shape[1], uniforms) / self.epsilon
-        return radii
+        return gamma_quantile(self.vectors.shape[1], uniforms) / self.epsilon
 
     def directions(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
         """Turn uniforms (t, n), overwritten, into directions A^(1/2) u, which epsilon has no part in."""
-        directions = uniform_directions(uniforms)
+        directions = super().directions(uniforms)
         return directions if self.root is None else self.root.times(directions)
 
 
@@ -63,27 +54,25 @@ class EllipticalLaplace(NoiseMechanism):
     spaces: ClassVar[tuple[type[Space], ...]] = (EuclideanSpace,)
 
     @property
-    @abstractmethod
     def mixing(self) -> float:
-        """Weight of the embedding's covariance in the noise's shape, 0 to 1."""
+        """Weight of the embedding's covariance in the noise's shape, 0 (none, spherical noise) to 1."""
+        return 0.0
 
     def law(self, dimension: int) -> Law:
-        """See :meth:`Mechanism.law`."""
         return {"law": "elliptical-laplace", "epsilon": self.epsilon, "mixing": self.mixing}
 
     def bind(self, embedding: Embedding, search: Search) -> EuclideanNoise:
-        """See :meth:`Mechanism.bind`."""
         self.check(embedding)
         return EuclideanNoise(
             vectors=embedding.vectors,
             epsilon=self.epsilon,
-            root=self._root(embedding),
+            root=None if self.mixing == 0.0 else ExactProduct.of(self._power(embedding, 0.5)),
             search=search.of_words(embedding),
             vickrey=self.t,
         )
 
     def check(self, embedding: Embedding) -> None:
-        """See :meth:`Mechanism.check`; refuses a singular A as well."""
+        """Refuse a singular A as well."""
         super().check(embedding)
         self.least_eigenvalue(embedding)
 
@@ -115,16 +104,12 @@ class EllipticalLaplace(NoiseMechanism):
             description=f"regularized Mahalanobis norm (lambda {self.mixing:g}) of their vectors' difference",
         )
 
-    def _root(self, embedding: Embedding) -> ExactProduct | None:
-        return None if self.mixing == 0.0 else ExactProduct.of(self._power(embedding, 0.5))
-
     def _power(self, embedding: Embedding, exponent: float) -> NDArray[np.float64]:
         """A power of A, by the eigendecomposition of Sigma."""
         space = self.space(embedding, EuclideanSpace)
         values, axes = np.maximum(space.covariance_values, 0.0), space.covariance_vectors
         scales = (self.mixing * values + 1.0 - self.mixing) ** exponent
-        power: NDArray[np.float64] = (axes * scales) @ axes.T
-        return power
+        return (axes * scales) @ axes.T
 
 
 class Laplace(EllipticalLaplace):
@@ -134,11 +119,6 @@ class Laplace(EllipticalLaplace):
     """
 
     name: ClassVar[str] = "laplace"
-
-    @property
-    def mixing(self) -> float:
-        """No covariance: spherical noise."""
-        return 0.0
 
     def claim(self, embedding: Embedding) -> Claim:
         """Epsilon in Euclidean distance."""

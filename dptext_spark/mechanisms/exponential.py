@@ -6,6 +6,7 @@ a binary search in it. Far words share one probability, so that a list need not 
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -60,7 +61,6 @@ class Exponential(Mechanism):
     )
 
     def law(self, dimension: int) -> Law:
-        """See :meth:`Mechanism.law`."""
         truncate = "none" if self.truncate is None else self.truncate
         return {"law": "exponential", "epsilon": self.epsilon, "truncate": truncate}
 
@@ -69,34 +69,24 @@ class Exponential(Mechanism):
         return 2
 
     def bind(self, embedding: Embedding, search: Search) -> ExponentialChoice:
-        """See :meth:`Mechanism.bind`; of the search only the number of released words matters."""
-        release_words = search.release_words
-        near = self._near_words(embedding, release_words)
-        return ExponentialChoice(
-            near=near,
-            epsilon=self.epsilon,
-            cache=ListCache.empty(
-                words=near.metric.words, release_words=release_words, whole=self.truncate is None
-            ),
-        )
+        """Get ready to draw; of the search only the number of released words matters."""
+        near, words = self._near_words(embedding, search.release_words), len(embedding.words)
+        cache = ListCache.empty(words=words, release_words=near.release_words, whole=self.truncate is None)
+        return ExponentialChoice(near=near, epsilon=self.epsilon, cache=cache)
 
     def _near_words(self, embedding: Embedding, release_words: int) -> NearWords:
         metric, space = self.metric(embedding), embedding.space
+        radius = math.inf if self.truncate is None else self.truncate
         if not isinstance(space, EuclideanSpace):
-            return NearByDifferences(metric=metric, release_words=release_words, radius=self.truncate)
+            return NearByDifferences(metric=metric, release_words=release_words, radius=radius)
         if self.truncate is None:
             return AllByProducts(metric=space.metric(), release_words=release_words)
         return NearByScreening(
             metric=space.metric(),
             release_words=release_words,
-            radius=self.truncate,
+            radius=radius,
             half_norms=space.half_norms[:release_words],
         )
-
-    def metric(self, embedding: Embedding) -> Metric:
-        """The distance of the embedding's own geometry, not yet truncated."""
-        self.check(embedding)
-        return embedding.space.metric()
 
     def claim(self, embedding: Embedding) -> Claim:
         """Epsilon in the truncated distance, itself a metric.
@@ -143,23 +133,16 @@ class Near:
     @classmethod
     def of_all(cls, distances: NDArray[np.float64]) -> Near:
         """Make lists that hold all released words, from distances (k, release_words)."""
-        lengths = np.full(len(distances), distances.shape[1])
-        return cls(lengths=lengths, distances=distances.ravel(), skips=None)
+        return cls(lengths=np.full(*distances.shape), distances=distances.ravel(), skips=None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class NearWords(ABC):
-    """Finds near released words; a word's list does not depend on what else is asked, to the last bit.
-
-    Attributes:
-        metric: The distance.
-        release_words: How many words, the first rows, may be output.
-        radius: Words nearer than this are near; None takes all.
-    """
+    """Finds near released words; a word's list does not depend on what else is asked, to the last bit."""
 
     metric: Metric
-    release_words: int
-    radius: float | None = None
+    release_words: int  # how many words, the first rows, may be output
+    radius: float = math.inf  # words nearer than this are near
 
     @abstractmethod
     def __call__(self, words: NDArray[np.int64]) -> Near:
@@ -167,16 +150,13 @@ class NearWords(ABC):
 
     def distances(self, word: int, rows: NDArray[np.int64]) -> NDArray[np.float64]:
         """Distances of one word to rows (r,), by differences."""
-        distances = np.empty(len(rows))
-        for start in range(0, len(rows), _PAIRS):
-            part = rows[start : start + _PAIRS]
-            distances[start : start + _PAIRS] = self.metric.between(np.full(len(part), word), part)
-        return distances
+        parts = (rows[start : start + _PAIRS] for start in range(0, max(len(rows), 1), _PAIRS))
+        return np.concatenate([self.metric.between(np.full(len(part), word), part) for part in parts])
 
     def within(self, word: int, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Those of the rows that are near to a word, and their distances."""
         distances = self.distances(word, rows)
-        near = np.flatnonzero(distances < (np.inf if self.radius is None else self.radius))
+        near = np.flatnonzero(distances < self.radius)
         return rows[near], distances[near]
 
 
@@ -185,28 +165,20 @@ class NearByDifferences(NearWords):
     """Near words in any metric."""
 
     def __call__(self, words: NDArray[np.int64]) -> Near:
-        """See :meth:`NearWords.__call__`."""
         rows = np.arange(self.release_words)
-        if self.radius is None:
+        if self.radius == math.inf:
             return Near.of_all(np.stack([self.distances(word, rows) for word in words.tolist()]))
         return Near.of([self.within(word, rows) for word in words.tolist()])
 
 
 @dataclass(frozen=True, kw_only=True)
 class NearByScreening(NearWords):
-    """Near words in Euclidean distance: a single-precision product rules out the far ones.
+    """Near words in Euclidean distance: a single-precision product rules out the far ones."""
 
-    Attributes:
-        metric: Euclidean, without a map.
-        half_norms: float32 (release_words,), half the squared length of each released row.
-    """
-
-    metric: EuclideanMetric
-    radius: float
-    half_norms: NDArray[np.float32]
+    metric: EuclideanMetric  # without a map
+    half_norms: NDArray[np.float32]  # (release_words,), half the squared length of each released row
 
     def __call__(self, words: NDArray[np.int64]) -> Near:
-        """See :meth:`NearWords.__call__`."""
         candidates = zip(words.tolist(), self._candidates(words), strict=True)
         return Near.of([self.within(word, np.flatnonzero(row)) for word, row in candidates])
 
@@ -242,16 +214,11 @@ class NearByScreening(NearWords):
 
 @dataclass(frozen=True, kw_only=True)
 class AllByProducts(NearWords):
-    """All released words with their Euclidean distances, by products that no order of summation changes.
+    """All released words with their Euclidean distances, by products that no order of summation changes."""
 
-    Attributes:
-        metric: Euclidean, without a map.
-    """
-
-    metric: EuclideanMetric
+    metric: EuclideanMetric  # without a map
 
     def __call__(self, words: NDArray[np.int64]) -> Near:
-        """See :meth:`NearWords.__call__`."""
         distances = np.empty((len(words), self.release_words))
         for start in range(0, self.release_words, _ROWS):
             part = distances[:, start : start + _ROWS]
@@ -340,8 +307,8 @@ class ListCache:
 
     Attributes:
         lists: The lists by word; a start of -1 says that a word has none.
-        end: How much of the memory is taken.
         uses: int64 (V,), how often each word was asked for, halved whenever lists are dropped.
+        end: How much of the memory is taken.
         lock: Held by whoever reads or changes the cache.
     """
 
@@ -354,11 +321,7 @@ class ListCache:
     def empty(cls, *, words: int, release_words: int, whole: bool, size: int = CACHE_BYTES) -> ListCache:
         """Make a cache of ``size`` bytes, beside 24 bytes a word, that takes memory as it fills.
 
-        Args:
-            words: Number of words V that may have a list.
-            release_words: Words on the longest list.
-            whole: All lists hold all released words.
-            size: Bytes for lists.
+        V ``words`` may have a list, of ``release_words`` at most; all lists hold all of these if ``whole``.
         """
         capacity = min(size // (8 if whole else 12), words * release_words)
         lists = Lists(
@@ -409,11 +372,6 @@ class ExponentialChoice:
     """The exponential mechanism bound to an embedding; see :class:`Perturbation`.
 
     The cache saves time and changes nothing: a word's list is the same whenever it is made.
-
-    Attributes:
-        near: Finds the near words of a word.
-        epsilon: Nats per unit of distance.
-        cache: Lists of words seen before.
     """
 
     near: NearWords
@@ -438,15 +396,10 @@ class ExponentialChoice:
         for start in range(0, len(distinct), size):
             chosen = np.flatnonzero((places >= start) & (places < start + size))
             group = distinct[start : start + size]
-            drawn[chosen] = self._draw_group(group, places[chosen] - start, uniforms[chosen])
+            lists = self.lists(group)
+            self.cache.add(group, lists)
+            drawn[chosen] = lists.draw(places[chosen] - start, uniforms[chosen], self.near.release_words)
         return drawn
-
-    def _draw_group(
-        self, group: NDArray[np.int64], places: NDArray[np.int64], uniforms: NDArray[np.float64]
-    ) -> NDArray[np.int64]:
-        lists = self.lists(group)
-        self.cache.add(group, lists)
-        return lists.draw(places, uniforms, self.near.release_words)
 
     def lists(self, words: NDArray[np.int64]) -> Lists:
         """Make the lists of distinct words (k,)."""
@@ -457,21 +410,17 @@ class ExponentialChoice:
             starts = np.cumsum(near.lengths) - near.lengths
             shares = near.distances  # overwritten list by list
             for start, length in zip(starts.tolist(), near.lengths.tolist(), strict=True):
-                self._to_shares(shares[start : start + length])
+                part, radius = shares[start : start + length], self.near.radius
+                # Weights relative to the greatest one, which is 1 whatever epsilon.
+                least = part.min(initial=radius)
+                far_words = self.near.release_words - length
+                far = far_words * np.exp(self.epsilon * (least - radius) / 2.0) if far_words else 0.0
+                part -= least
+                part *= -self.epsilon / 2.0
+                np.exp(part, out=part)
+                np.cumsum(part, out=part)
+                part /= part[-1:] + far
         return Lists(shares=shares, skips=near.skips, starts=starts, lengths=near.lengths)
-
-    def _to_shares(self, distances: NDArray[np.float64]) -> None:
-        """Turn the distances of one list into its shares."""
-        radius = np.inf if self.near.radius is None else self.near.radius
-        # Weights relative to the greatest one, which is 1 whatever epsilon.
-        least = distances.min(initial=radius)
-        far_words = self.near.release_words - len(distances)
-        far = far_words * np.exp(self.epsilon * (least - radius) / 2.0) if far_words else 0.0
-        distances -= least
-        distances *= -self.epsilon / 2.0
-        np.exp(distances, out=distances)
-        np.cumsum(distances, out=distances)
-        distances /= distances[-1:] + far
 
     def probabilities(self, words: NDArray[np.int64]) -> NDArray[np.float64]:
         """Exact output probabilities of words (k,), float64 (k, release_words).
@@ -479,9 +428,9 @@ class ExponentialChoice:
         By the defining formula, from distances by differences: it shares no lists, screening or cache with
         the draws, so that these can be checked against it. Slow for a large vocabulary.
         """
-        radius = np.inf if self.near.radius is None else self.near.radius
         rows = np.arange(self.near.release_words)
-        distances = np.stack([np.minimum(self.near.distances(word, rows), radius) for word in words.tolist()])
+        distances = np.stack([self.near.distances(word, rows) for word in words.tolist()])
+        np.minimum(distances, self.near.radius, out=distances)
         with np.errstate(over="ignore", under="ignore"):
             weights = np.exp(-self.epsilon / 2.0 * (distances - distances.min(axis=1, keepdims=True)))
             probabilities: NDArray[np.float64] = weights / weights.sum(axis=1, keepdims=True)

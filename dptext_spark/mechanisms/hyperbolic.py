@@ -16,7 +16,6 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import PoincareBall, Space
 from dptext_spark.errors import ConfigError
 from dptext_spark.geometry.ball import LebesgueRadii, translated, volume_radii
-from dptext_spark.geometry.metric import HyperbolicMetric
 from dptext_spark.geometry.sphere import uniform_directions
 from dptext_spark.guarantee import Claim
 from dptext_spark.mechanisms.mechanism import Law
@@ -28,12 +27,10 @@ from dptext_spark.search.nearest import Search
 class HyperbolicNoise(NoisyNearest):
     """Noise of a radius law around the origin, moved to the word's point, then nearest words.
 
-    Attributes:
-        vectors: float64 (V, n), the input words' points in the ball.
-        quantile: The radius law, uniforms (t,) to hyperbolic radii (t,).
+    The radius law's quantile turns uniforms (t,) into hyperbolic radii (t,).
     """
 
-    vectors: NDArray[np.float64]
+    vectors: NDArray[np.float64]  # (V, n), the input words' points in the ball
     quantile: Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
     def noise(self, uniforms: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -42,7 +39,7 @@ class HyperbolicNoise(NoisyNearest):
         return radii, uniform_directions(uniforms[:, 1:])
 
     def points(self, words: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
-        """See :meth:`NoisyNearest.points`; float64 (t, n + 1) as :func:`hyperbolic.translated` gives."""
+        """Give noisy points, float64 (t, n + 1), as :func:`translated` does."""
         return translated(np.asarray(self.vectors[words]), *self.noise(uniforms))
 
 
@@ -56,11 +53,9 @@ class BallNoise(NoiseMechanism):
         """Give the quantile of the noise's hyperbolic radius."""
 
     def law(self, dimension: int) -> Law:
-        """See :meth:`Mechanism.law`."""
         return {"law": self.name, "epsilon": self.epsilon}
 
     def bind(self, embedding: Embedding, search: Search) -> HyperbolicNoise:
-        """See :meth:`Mechanism.bind`."""
         self.check(embedding)
         return HyperbolicNoise(
             vectors=embedding.vectors,
@@ -68,11 +63,6 @@ class BallNoise(NoiseMechanism):
             search=search.of_words(embedding),
             vickrey=self.t,
         )
-
-    def metric(self, embedding: Embedding) -> HyperbolicMetric:
-        """Hyperbolic distance."""
-        self.check(embedding)
-        return self.space(embedding, PoincareBall).metric()
 
 
 class Hyperbolic(BallNoise):
@@ -87,7 +77,7 @@ class Hyperbolic(BallNoise):
     name: ClassVar[str] = "hyperbolic"
 
     def check(self, embedding: Embedding) -> None:
-        """See :meth:`Mechanism.check`; refuses an epsilon too small for the dimension as well."""
+        """Refuse an epsilon too small for the dimension as well."""
         super().check(embedding)
         if self.epsilon <= embedding.dimension - 1:
             raise ConfigError(
@@ -99,7 +89,6 @@ class Hyperbolic(BallNoise):
             )
 
     def quantile(self, dimension: int) -> Callable[[NDArray[np.float64]], NDArray[np.float64]]:
-        """See :meth:`BallNoise.quantile`."""
         return partial(volume_radii, dimension=dimension, epsilon=self.epsilon)
 
     def claim(self, embedding: Embedding) -> Claim:
@@ -122,7 +111,6 @@ class HyperbolicIcdm(BallNoise):
     name: ClassVar[str] = "hyperbolic-icdm"
 
     def quantile(self, dimension: int) -> Callable[[NDArray[np.float64]], NDArray[np.float64]]:
-        """See :meth:`BallNoise.quantile`."""
         return LebesgueRadii.of(dimension=dimension, epsilon=self.epsilon)
 
     def claim(self, embedding: Embedding) -> Claim:

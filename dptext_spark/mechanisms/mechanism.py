@@ -36,14 +36,9 @@ class Perturbation(Protocol):
     """A mechanism bound to an embedding: a pure function of words and uniforms."""
 
     def __call__(self, words: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Perturb words.
+        """Turn word ids (t,) into ids (t,) of words that may be output, by uniforms (t, k), overwritten.
 
-        Args:
-            words: int64 (t,), word ids.
-            uniforms: float64 (t, k) in (0, 1), k as ``Mechanism.uniforms_per_token``; overwritten.
-
-        Returns:
-            int64 (t,), ids of words that may be output.
+        k is as ``Mechanism.uniforms_per_token`` says.
         """
 
 
@@ -115,31 +110,19 @@ class Mechanism(Parameters, ABC):
 
     @abstractmethod
     def bind(self, embedding: Embedding, search: Search) -> Perturbation:
-        """Get the mechanism ready for an embedding, and for a search among the words that may be output.
+        """Get the mechanism ready for an embedding that passes :meth:`check`, and for a search in it."""
 
-        Raises:
-            ConfigError: The parameters and the embedding do not go together.
-        """
-
-    @abstractmethod
     def metric(self, embedding: Embedding) -> Metric:
-        """Give the distance between words in which the guarantee counts.
-
-        Raises:
-            ConfigError: The parameters and the embedding do not go together.
-        """
+        """Give the distance between words in which the guarantee counts, untruncated: the geometry's own."""
+        self.check(embedding)
+        return embedding.space.metric()
 
     @abstractmethod
     def claim(self, embedding: Embedding) -> Claim:
         """Say what is proven for this mechanism on this embedding, in the distance of :meth:`metric`."""
 
     def guarantee(self, embedding: Embedding, distances: Distances | None = None) -> Guarantee:
-        """State the guarantee with all that it rests on.
-
-        Args:
-            embedding: The embedding.
-            distances: How far apart its words lie in this mechanism's metric, where that is known already.
-        """
+        """State the guarantee with all that it rests on; ``distances`` are measured if not known already."""
         metric = self.metric(embedding)
         return Guarantee(
             mechanism=self.title,
@@ -152,11 +135,7 @@ class Mechanism(Parameters, ABC):
         )
 
     def prepare(self, embedding: Embedding) -> None:
-        """Compute, once and on the driver, the optional parts of a bundle that all workers need.
-
-        Raises:
-            ConfigError: The parameters and the embedding do not go together.
-        """
+        """Compute, once and on the driver, the optional parts of a bundle that all workers need; check it."""
         self.check(embedding)
 
     def check(self, embedding: Embedding) -> None:
@@ -186,11 +165,7 @@ class Mechanism(Parameters, ABC):
 
 
 def mechanism(name: str, **parameters: Any) -> Mechanism:
-    """Configure a mechanism by name.
-
-    Args:
-        name: One of ``MECHANISMS``.
-        **parameters: The mechanism's parameters by option name, ``epsilon`` among them.
+    """Configure one of ``MECHANISMS`` by its name and its parameters' option names, ``epsilon`` among them.
 
     Raises:
         ConfigError: The name is unknown.

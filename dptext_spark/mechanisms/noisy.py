@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.geometry.sphere import uniform_directions
 from dptext_spark.mechanisms.mechanism import Mechanism
-from dptext_spark.search.nearest import NearestWords, Search
+from dptext_spark.search.nearest import NearestWords
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,9 +60,9 @@ class AdditiveNoise(NoisyNearest):
     def lengths(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
         """Turn uniforms (t,) into lengths (t,)."""
 
-    @abstractmethod
     def directions(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
         """Turn uniforms (t, d), overwritten, into directions (t, d)."""
+        return uniform_directions(uniforms)
 
     def noise(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
         """Turn uniforms (t, d + 1) into noise (t, d); the first uniform gives the length."""
@@ -71,18 +71,15 @@ class AdditiveNoise(NoisyNearest):
         return noise
 
     def points(self, words: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
-        """See :meth:`NoisyNearest.points`."""
         points = self.noise(uniforms)
         points += self.centres(words)
         return points
 
 
 def vickrey_probability(t: float, distances: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Probability of the nearest of two words: (1 - t) d2 / (t d1 + (1 - t) d2).
+    """Probability of the nearer of words at distances d1 <= d2, (c, 2): (1 - t) d2 / (t d1 + (1 - t) d2).
 
-    Args:
-        t: From 0 (the nearest always) to 1 (the second always, unless the nearest is at distance 0).
-        distances: float64 (c, 2), d1 <= d2.
+    t is from 0 (the nearest always) to 1 (the second always, unless the nearest is at distance 0).
 
     Source: Xu et al. 2021, "On a Utilitarian Approach to Privacy Preserving Text Generation", section 3.
     """
@@ -124,7 +121,3 @@ class NoiseMechanism(Mechanism):
         releases that differ in the choice alone spend epsilon once.
         """
         return dimension + 2
-
-    @abstractmethod
-    def bind(self, embedding: Embedding, search: Search) -> NoisyNearest:
-        """See :meth:`Mechanism.bind`."""

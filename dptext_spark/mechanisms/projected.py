@@ -14,7 +14,6 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.parts import Part
 from dptext_spark.embedding.spaces import EuclideanSpace, Space
 from dptext_spark.errors import ConfigError
-from dptext_spark.geometry.metric import EuclideanMetric
 from dptext_spark.geometry.projection import (
     NoisyProjection,
     RandomProjection,
@@ -38,26 +37,17 @@ class ProjectedNoise(AdditiveNoise):
 
     The search's matrix is made when the mechanism is bound and belongs to one worker process alone: m / n
     of the size of the bundle's matrix, which all processes share.
-
-    Attributes:
-        vectors: float32 (V, n), the input words' vectors.
-        image: Projects them and makes the noise.
     """
 
-    vectors: NDArray[np.float32]
+    vectors: NDArray[np.float32]  # (V, n), the input words'
     image: NoisyProjection
 
     def centres(self, words: NDArray[np.int64]) -> NDArray[np.float64]:
-        """See :meth:`AdditiveNoise.centres`; the words' projections, float64 (t, m)."""
+        """Give the words' projections, float64 (t, m)."""
         return self.image.projection.times(self.vectors[words].astype(np.float64))
 
     def lengths(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
-        """See :meth:`AdditiveNoise.lengths`."""
         return self.image.lengths(uniforms)
-
-    def directions(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
-        """See :meth:`AdditiveNoise.directions`."""
-        return self.image.directions(uniforms)
 
 
 def nearest_images(embedding: Embedding, projection: RandomProjection, search: Search) -> NearestWords:
@@ -147,11 +137,10 @@ class Projection(ProjectionParameters, NoiseMechanism):
     spaces: ClassVar[tuple[type[Space], ...]] = (EuclideanSpace,)
 
     def uniforms_per_token(self, dimension: int) -> int:
-        """See :meth:`NoiseMechanism.uniforms_per_token`; the noise has m dimensions."""
+        """Count uniforms by m, the dimension of the noise."""
         return super().uniforms_per_token(self.rows(dimension))
 
     def law(self, dimension: int) -> Law:
-        """See :meth:`Mechanism.law`."""
         return {
             "law": "projection",
             "epsilon": self.epsilon,
@@ -163,7 +152,7 @@ class Projection(ProjectionParameters, NoiseMechanism):
         }
 
     def check(self, embedding: Embedding) -> None:
-        """See :meth:`Mechanism.check`; refuses to project to more dimensions than there are as well."""
+        """Refuse to project to more dimensions than there are as well."""
         super().check(embedding)
         rows, columns = self.rows(embedding.dimension), embedding.dimension
         if rows > columns:
@@ -176,7 +165,7 @@ class Projection(ProjectionParameters, NoiseMechanism):
             )
 
     def prepare(self, embedding: Embedding) -> None:
-        """See :meth:`Mechanism.prepare`; Delta is a part of the bundle from then on."""
+        """Make Delta a part of the bundle."""
         super().prepare(embedding)
         self.constant(embedding)
 
@@ -187,7 +176,6 @@ class Projection(ProjectionParameters, NoiseMechanism):
         return stretch_constant(embedding, self.projection(embedding.dimension), self.sensitivity)
 
     def bind(self, embedding: Embedding, search: Search) -> ProjectedNoise:
-        """See :meth:`Mechanism.bind`."""
         self.check(embedding)
         projection = self.projection(embedding.dimension)
         return ProjectedNoise(
@@ -197,15 +185,17 @@ class Projection(ProjectionParameters, NoiseMechanism):
             vickrey=self.t,
         )
 
-    def metric(self, embedding: Embedding) -> EuclideanMetric:
-        """Euclidean distance of the vectors, before the projection."""
-        self.check(embedding)
-        return self.space(embedding, EuclideanSpace).metric()
-
     def claim(self, embedding: Embedding) -> Claim:
         """Epsilon in Euclidean distance; with the paper's Delta epsilon or more, and its delta."""
         paper = self.sensitivity == "paper"
-        pure = self._pure_epsilon(embedding) if paper else self.epsilon
+        pure, delta, columns = self.epsilon, 0.0, embedding.dimension
+        if paper:
+            # What the noise achieves without a delta, by the exact stretch of the vocabulary.
+            stretch = stretch_constant(embedding, self.projection(columns), "vocabulary")
+            pure = self.epsilon * stretch / (1.0 + self.beta)
+            # The delta that the paper's formula has for m.
+            wanted = self.dimension
+            delta = distortion_probability(wanted, columns, self.beta) if wanted else self.delta
         epsilon = max(self.epsilon, pure)
         claim = {
             "paper": "Proposition 5",
@@ -214,22 +204,10 @@ class Projection(ProjectionParameters, NoiseMechanism):
         }[self.sensitivity]
         return Claim(
             epsilon=epsilon,
-            delta=self._failure(embedding.dimension) if paper else 0.0,
+            delta=delta,
             euclidean_epsilon=epsilon,
             source=f"Feyisetan and Kasiviswanathan 2021, {claim}",
             remarks=(self._remark(embedding), *([self._remark_on_the_claim(pure)] if paper else [])),
-        )
-
-    def _failure(self, dimension: int) -> float:
-        """Give the delta that the paper's formula has for m."""
-        return distortion_probability(self.dimension, dimension, self.beta) if self.dimension else self.delta
-
-    def _pure_epsilon(self, embedding: Embedding) -> float:
-        """What the paper's noise achieves without a delta, by the exact stretch of the vocabulary."""
-        return (
-            self.epsilon
-            * stretch_constant(embedding, self.projection(embedding.dimension), "vocabulary")
-            / (1.0 + self.beta)
         )
 
     def _remark(self, embedding: Embedding) -> str:

@@ -24,9 +24,7 @@ from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import NoiseKey
 from dptext_spark.options.configured import MechanismOptions, as_json
 from dptext_spark.options.validation import OneOf, Options, findings
-from dptext_spark.text.out_of_vocabulary import OovPolicy
-from dptext_spark.text.policies import TextPolicy
-from dptext_spark.text.protection import Protection
+from dptext_spark.text.policies import OovPolicy, Protection, TextPolicy
 from dptext_spark.vectors.projected_vectors import ProjectedVectors, VectorParameters
 
 LocalPath: TypeAlias = Annotated[Path, Strict(False)]

@@ -8,7 +8,6 @@ reduction of its own. The answer therefore depends on the point alone, not on ho
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -52,20 +51,21 @@ class _Scan:
 
     @np.errstate(under="ignore")
     def candidates(self, k: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Find all words that may be among the k nearest.
-
-        Returns:
-            int64 (c,) and (c,), rows of points and of words; k or more for each point.
-        """
+        """Find all words that may be among the k nearest: rows of points and of words, int64 (c,) each."""
         best = np.full((len(self.queries), k), -np.inf, dtype=np.float32)
         floor = np.full(len(self.queries), -np.inf, dtype=np.float32)
         found: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]] = []
-        for start, scores in self._blocks():
+        buffer = np.empty((len(self.queries), min(WORD_BLOCK, len(self.matrix))), dtype=np.float32)
+        for start in range(0, len(self.matrix), WORD_BLOCK):
+            block = slice(start, start + WORD_BLOCK)
+            scores = buffer[:, : len(self.offsets[block])]
+            np.matmul(self.queries, self.matrix[block].T, out=scores)
+            scores -= self.offsets[block]
             hot = np.flatnonzero(scores.max(axis=1) >= floor)
             if not len(hot):
                 continue
             scores, width = scores[hot], scores.shape[1]
-            certain = scores if self.widths is None else scores - self.widths[start : start + width]
+            certain = scores if self.widths is None else scores - self.widths[block]
             best[hot] = _largest(best[hot], certain)
             floor[hot] = best[hot].min(axis=1) - self.slack[hot]
             # Flat, for NumPy finds the nonzeros of one dimension several times as fast as of two.
@@ -75,16 +75,6 @@ class _Scan:
         rows, words, reached = (np.concatenate(parts) for parts in zip(*found, strict=True))
         keep = reached >= floor[rows]
         return rows[keep], words[keep]
-
-    def _blocks(self) -> Iterator[tuple[int, NDArray[np.float32]]]:
-        """Score all words, block by block in one buffer: the first word's row and scores (t, b)."""
-        buffer = np.empty((len(self.queries), min(WORD_BLOCK, len(self.matrix))), dtype=np.float32)
-        for start in range(0, len(self.matrix), WORD_BLOCK):
-            words = slice(start, start + WORD_BLOCK)
-            scores = buffer[:, : len(self.offsets[words])]
-            np.matmul(self.queries, self.matrix[words].T, out=scores)
-            scores -= self.offsets[words]
-            yield start, scores
 
 
 def _largest(best: NDArray[np.float32], scores: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -104,15 +94,18 @@ class _ExactNearest(NearestWords):
     """Scan in single precision, then settle in double precision; the geometry is the subclass's."""
 
     def __call__(self, points: NDArray[np.float64]) -> NDArray[np.int64]:
-        """See :meth:`NearestWords.__call__`."""
         nearest = np.empty(len(points), dtype=np.int64)
         for start in range(0, len(points), POINT_BLOCK):
             block = slice(start, start + POINT_BLOCK)
-            nearest[block] = self._nearest(self._located(points[block]))
+            located = self._located(points[block])
+            rows, words = self._scan(located).candidates(1)
+            nearest[block][rows] = words
+            contested = np.bincount(rows)[rows] > 1
+            owners, winners, _ = self.settled(located, rows[contested], words[contested], 1)
+            nearest[block][owners] = winners[:, 0]
         return nearest
 
     def nearest_two(self, points: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """See :meth:`NearestWords.nearest_two`."""
         nearest = np.empty((len(points), 2), dtype=np.int64)
         distances = np.empty((len(points), 2))
         for start in range(0, len(points), POINT_BLOCK):
@@ -122,21 +115,8 @@ class _ExactNearest(NearestWords):
             distances[block] = self.distances(located, nearest[block], scores)
         return nearest, distances
 
-    def _nearest(self, points: NDArray[np.float64]) -> NDArray[np.int64]:
-        rows, words = self._scan(points).candidates(1)
-        contested = np.bincount(rows, minlength=len(points))[rows] > 1
-        nearest = np.empty(len(points), dtype=np.int64)
-        nearest[rows[~contested]] = words[~contested]
-        owners, winners, _ = self.settled(points, rows[contested], words[contested], 1)
-        nearest[owners] = winners[:, 0]
-        return nearest
-
     def settled(
-        self,
-        points: NDArray[np.float64],
-        rows: NDArray[np.int64],
-        words: NDArray[np.int64],
-        k: int,
+        self, points: NDArray[np.float64], rows: NDArray[np.int64], words: NDArray[np.int64], k: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
         """Choose the k nearest of each point's candidates in float64.
 
@@ -185,9 +165,8 @@ class EuclideanNearest(_ExactNearest):
 
     def _scan(self, points: NDArray[np.float64]) -> _Scan:
         queries = points.astype(np.float32)
-        return _Scan(
-            queries=queries, matrix=self.vectors, offsets=self.half_norms, slack=self._slack(queries)
-        )
+        slack = self._slack(queries)
+        return _Scan(queries=queries, matrix=self.vectors, offsets=self.half_norms, slack=slack)
 
     def _slack(self, queries: NDArray[np.float32]) -> NDArray[np.float32]:
         """Bound how far two scores of one point can stray from their exact difference.
@@ -205,10 +184,8 @@ class EuclideanNearest(_ExactNearest):
     def distances(
         self, points: NDArray[np.float64], words: NDArray[np.int64], scores: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        gaps = [points - self.vectors[column] for column in words.T]
-        distances: NDArray[np.float64] = np.sqrt(
-            np.stack([np.square(gap).sum(axis=1) for gap in gaps], axis=1)
-        )
+        squares = [np.square(points - self.vectors[column]).sum(axis=1) for column in words.T]
+        distances: NDArray[np.float64] = np.sqrt(np.stack(squares, axis=1))
         # Words that are equally near but for rounding may come out in the other order here.
         distances.sort(axis=1)
         return distances
@@ -246,11 +223,11 @@ class HyperbolicNearest(_ExactNearest):
     def _scan(self, points: NDArray[np.float64]) -> _Scan:
         """Score words by their Lorentz product over q0, u0 (v·w - 1), each as high as it can be.
 
-        A product of n terms strays by gamma_(n + 2) u0 at most, for |v|, |w| <= 1 and both are rounded (see
-        :meth:`EuclideanNearest._slack`); in units of u0 roundoffs, the offset strays by 2.5, the subtraction
-        by 2 and the threshold, score - width, by 2. That is below bound * u0 with bound = gamma_(n + 10),
-        which leaves half a unit for w's length and the rounding of :meth:`_scores`; hence score >= exact >=
-        score - 2 bound u0. Near the edge u0 is large: one slack for all words would keep them all.
+        A product of n terms strays by gamma_(n + 2) u0 at most, for |v|, |w| <= 1 and both are rounded; in
+        units of u0 roundoffs, the offset strays by 2.5, the subtraction by 2 and the threshold, score -
+        width, by 2. That is below bound * u0 with bound = gamma_(n + 10), which leaves half a unit for w's
+        length and the rounding of :meth:`_scores`; hence score >= exact >= score - 2 bound u0. Near the edge
+        u0 is large: one slack for all words would keep them all.
         """
         with np.errstate(under="ignore"):
             queries = points[:, 1:].astype(np.float32)

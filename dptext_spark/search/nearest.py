@@ -18,21 +18,14 @@ class NearestWords(ABC):
 
     @abstractmethod
     def __call__(self, points: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Find the nearest word of each point; among words equally near, the lowest word id wins.
+        """Find the nearest word of each point, float64 (t, n), finite: int64 (t,), word ids.
 
-        Args:
-            points: float64 (t, n), finite.
-
-        Returns:
-            int64 (t,), word ids.
+        Among words equally near, the lowest word id wins.
         """
 
     @abstractmethod
     def nearest_two(self, points: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Find the two nearest words of each point; among words equally near, the lowest word ids win.
-
-        Args:
-            points: float64 (t, n), finite.
+        """Find the two nearest words of each point likewise.
 
         Returns:
             int64 (t, 2), word ids, the nearest first, and float64 (t, 2), their distances, ascending.
@@ -48,15 +41,10 @@ class Search(ABC):
 
     What a search finds must be a function of the point alone, whatever the batch and the number of threads:
     then it is post-processing of the noisy point, and leaves every guarantee as it is.
-
-    Attributes:
-        name: As reports have it.
-        release_words: How many words, the first ones, may be output.
     """
 
-    name: ClassVar[str]
-
-    release_words: int
+    name: ClassVar[str]  # as reports have it
+    release_words: int  # how many words, the first ones, may be output
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -97,7 +85,5 @@ class Search(ABC):
     def of_images(self, vectors: NDArray[np.float32], half_norms: NDArray[np.float32]) -> NearestWords:
         """Get ready to find images of the released words by Euclidean distance, in a space of their own.
 
-        Args:
-            vectors: float32 (release_words, m), C order.
-            half_norms: float32 (release_words,), half the squared length of each.
+        They are float32 (release_words, m), C order; ``half_norms`` is half the squared length of each.
         """

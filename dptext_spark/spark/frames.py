@@ -22,9 +22,7 @@ from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.nearest import Search
 from dptext_spark.spark.distribution import BundleFiles
 from dptext_spark.spark.table.columns import TableColumns, check_ids, opened
-from dptext_spark.text.out_of_vocabulary import OovPolicy
-from dptext_spark.text.policies import TextPolicy
-from dptext_spark.text.protection import Protection
+from dptext_spark.text.policies import OovPolicy, Protection, TextPolicy
 
 
 @dataclass(frozen=True, kw_only=True)

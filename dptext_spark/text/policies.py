@@ -1,23 +1,253 @@
-"""The policies of a release: which tokens are protected, and what becomes of unknown ones."""
+"""The policies of a release: which tokens are protected, and what becomes of unknown ones.
+
+A policy is one class, which its name makes a value of its kind's option.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import astuple, dataclass, fields
+from typing import Any, ClassVar, NoReturn, Self
 
-from dptext_spark.text.out_of_vocabulary import OovPolicy
-from dptext_spark.text.protection import Protection
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dptext_spark.errors import ConfigError, InputError
+from dptext_spark.text.slots import protected_by_slots
+from dptext_spark.text.stop_words import stop_words
+from dptext_spark.text.token_columns import AS_IT_IS, LEFT_OUT, MASKED, PLACEHOLDER, Tokens
+from dptext_spark.text.tokens import match_form
+
+
+@dataclass(frozen=True)
+class NamedPolicy:
+    """A policy: small, picklable, comparable; if it has a field, the option takes it behind the name.
+
+    Attributes:
+        kind: What the policies of one option are, in words.
+        option: The option that chooses among them.
+        policies: The policies of this kind, by name.
+        name: What the option calls the policy.
+        note: What the option's help says beside it.
+        scope: What the guarantee covers under it, in a sentence; fields in braces.
+    """
+
+    kind: ClassVar[str]
+    option: ClassVar[str]
+    policies: ClassVar[dict[str, type[Self]]]
+    name: ClassVar[str]
+    note: ClassVar[str] = ""
+    scope: ClassVar[str]
+
+    def __init_subclass__(cls: type[Self], **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "name" in cls.__dict__:
+            cls.policies[cls.name] = cls
+
+    @classmethod
+    def of(cls, value: Self | str) -> Self:
+        """Give the policy of this kind that an option's value names; a ConfigError where there is none."""
+        if isinstance(value, cls):
+            return value
+        name, *arguments = str(value).split(":", 1)
+        policy = cls.policies.get(name)
+        if policy is None or len(arguments) != len(fields(policy)) or not all(arguments):
+            raise ConfigError(
+                f"The {cls.kind} ({cls.option}) is unknown", allowed=", ".join(cls.forms()), got=repr(value)
+            )
+        return policy(*arguments)
+
+    @classmethod
+    def forms(cls) -> list[str]:
+        """Give the option's values, what may follow a name in capitals."""
+        return [
+            ":".join([name, *(field.name.upper() for field in fields(policy))])
+            for name, policy in cls.policies.items()
+        ]
+
+    @classmethod
+    def choices(cls) -> str:
+        """Say for the option's help which policies there are."""
+        notes = [f" ({policy.note})" if policy.note else "" for policy in cls.policies.values()]
+        *others, last = map("".join, zip(cls.forms(), notes, strict=True))
+        return f"{', '.join(others)} or {last}"
+
+    def __str__(self) -> str:
+        return ":".join([self.name, *astuple(self)])
+
+    def describe(self) -> str:
+        """Say what the guarantee covers under this policy."""
+        return self.scope.format(**vars(self))
+
+
+# Tokens outside the vocabulary
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnknownTokens:
+    """The protected tokens of a batch of rows that the vocabulary lacks.
+
+    Attributes:
+        count: How many there are, t > 0.
+        release_words: Size of the release vocabulary.
+        uniforms: Gives float64 (t, k) in (0, 1), uniforms of their own, for k uniforms per token.
+    """
+
+    column: str
+    count: int
+    release_words: int
+    uniforms: Callable[[int], NDArray[np.float64]]
+
+
+class OovPolicy(NamedPolicy):
+    """A policy for tokens outside the vocabulary: a stand-in for each, unless it says otherwise."""
+
+    kind = "out-of-vocabulary policy"
+    option = "--oov"
+    policies: ClassVar[dict[str, type[OovPolicy]]] = {}
+    stand_in: ClassVar[int] = MASKED
+
+    def release(self, unknown: UnknownTokens) -> NDArray[np.int64] | int:
+        """Give what is released in place of each token, int64 (t,): a word id or a stand-in; or one for all.
+
+        Raises:
+            InputError: The policy refuses the column.
+        """
+        return self.stand_in
+
+
+class Mask(OovPolicy):
+    """A fixed placeholder."""
+
+    name = "mask"
+    scope = f"Words outside the vocabulary become {PLACEHOLDER}: their positions are visible."
+
+
+class Drop(OovPolicy):
+    """Nothing."""
+
+    name = "drop"
+    scope = "Words outside the vocabulary are left out."
+    stand_in = LEFT_OUT
+
+
+class RandomWord(OovPolicy):
+    """A word drawn uniformly from the release vocabulary."""
+
+    name = "random"
+    scope = "Words outside the vocabulary become a uniformly random word."
+
+    def release(self, unknown: UnknownTokens) -> NDArray[np.int64]:
+        return (unknown.uniforms(1)[:, 0] * unknown.release_words).astype(np.int64)
+
+
+class Fail(OovPolicy):
+    """There must be none."""
+
+    name = "fail"
+    scope = "Words outside the vocabulary fail the run: there are none."
+
+    def release(self, unknown: UnknownTokens) -> NoReturn:
+        raise InputError(
+            f"Column {unknown.column} has words outside the vocabulary, which --oov fail forbids",
+            allowed="words of the embedding bundle",
+            got=f"{unknown.count} unknown words in one batch of rows",
+            do="Choose another --oov policy or a bundle with a larger vocabulary",
+        )
+
+
+class KeepUnprotected(OovPolicy):
+    """The token itself, without any protection."""
+
+    name = "keep-unprotected"
+    scope = "Words outside the vocabulary ARE RELEASED AS THEY ARE, WITHOUT ANY PROTECTION."
+    stand_in = AS_IT_IS
+
+
+# Protected tokens
+
+
+class Protection(NamedPolicy, ABC):
+    """A policy for which tokens are protected; the others are released as they are."""
+
+    kind = "protection policy"
+    option = "--protect"
+    policies: ClassVar[dict[str, type[Protection]]] = {}
+
+    @property
+    def slots_column(self) -> str | None:
+        """The column that names each row's slots, where the policy needs them."""
+        return None
+
+    @abstractmethod
+    def protected(self, tokens: Tokens, slots: pa.Array | None) -> NDArray[np.bool_]:
+        """Mark the tokens of some rows that are protected, bool (tokens,).
+
+        Raises:
+            InputError: The policy needs the slots of each row and there are none.
+        """
+
+
+class AllWords(Protection):
+    """Every token."""
+
+    name = "all"
+    scope = "Every word of the sanitized columns that the vocabulary has is covered."
+
+    def protected(self, tokens: Tokens, slots: pa.Array | None) -> NDArray[np.bool_]:
+        return np.ones(len(tokens), dtype=np.bool_)
+
+
+class ContentWords(Protection):
+    """All but stop words."""
+
+    name = "content"
+    note = "stop words pass"
+    scope = "Stop words are released as they are; the other words of the vocabulary are covered."
+
+    def protected(self, tokens: Tokens, slots: pa.Array | None) -> NDArray[np.bool_]:
+        return ~tokens.flag(lambda token: match_form(token, lower=True) in stop_words())
+
+
+@dataclass(frozen=True)
+class Slots(Protection):
+    """The tokens inside the slots that a column names; see :func:`protected_by_slots`."""
+
+    name = "slots"
+    note = "all else passes"
+    scope = (
+        "Only words inside the slots of column {column} that the vocabulary has are covered; "
+        "all others are released as they are."
+    )
+
+    column: str
+
+    @property
+    def slots_column(self) -> str:
+        return self.column
+
+    def protected(self, tokens: Tokens, slots: pa.Array | None) -> NDArray[np.bool_]:
+        if slots is None:
+            raise InputError(
+                f"The policy {self} needs the slots of each row",
+                do=f"Give the values of column {self.column}",
+            )
+        rows = zip(tokens.row_tokens(), slots.to_pylist(), strict=True)
+        flags = [flag for row, row_slots in rows for flag in protected_by_slots(row, row_slots)]
+        return np.array(flags, dtype=np.bool_)
+
+
+# Both
 
 
 @dataclass(frozen=True, init=False)
 class TextPolicy:
-    """Which tokens are perturbed and what becomes of unknown ones.
-
-    Args:
-        oov: Treatment of tokens outside the vocabulary: a policy or its name.
-        protect: ``all``, ``content`` (stop words pass), ``slots:COLUMN`` (all but slots passes), or a policy.
+    """Which tokens are perturbed and what becomes of unknown ones: policies, or options' values for them.
 
     Raises:
-        ConfigError: ``oov`` or ``protect`` is none of these.
+        ConfigError: ``oov`` or ``protect`` is neither.
     """
 
     oov: OovPolicy

@@ -27,14 +27,10 @@ def slot_values(slots: object) -> list[str] | None:
 
 
 def protected_by_slots(tokens: Sequence[str | None], slots: object) -> list[bool]:
-    """Mark the tokens that lie inside a slot.
+    """Mark the tokens of a row that lie inside one of its slots, which :func:`slot_values` reads.
 
     Every occurrence of a slot's tokens is protected. A row whose slots are null, malformed or not
     found in its tokens is protected whole: in doubt nothing passes.
-
-    Args:
-        tokens: The row's tokens.
-        slots: The row's slots, as :func:`slot_values` reads them.
     """
     forms = [None if token is None else match_form(token, lower=True) for token in tokens]
     values = slot_values(slots)
@@ -43,14 +39,10 @@ def protected_by_slots(tokens: Sequence[str | None], slots: object) -> list[bool
     protected = [False] * len(forms)
     for value in values:
         wanted = [match_form(token, lower=True) for token in tokenize(value)]
-        starts = _occurrences(forms, wanted) if wanted else []
+        size = len(wanted)
+        starts = [i for i in range(len(forms) - size + 1) if size and forms[i : i + size] == wanted]
         if value.strip() and not starts:
             return [True] * len(forms)
         for start in starts:
-            protected[start : start + len(wanted)] = [True] * len(wanted)
+            protected[start : start + size] = [True] * size
     return protected
-
-
-def _occurrences(forms: Sequence[str | None], wanted: Sequence[str]) -> list[int]:
-    size = len(wanted)
-    return [i for i in range(len(forms) - size + 1) if list(forms[i : i + size]) == list(wanted)]

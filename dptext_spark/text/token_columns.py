@@ -119,9 +119,12 @@ class Tokens:
     @classmethod
     def of(cls, values: pa.Array) -> Tokens:
         """Read a column of texts or token lists."""
-        is_text = column_kind(values.type, "") == "text"
-        lists = _tokenized(values) if is_text else values
-        strings = values if is_text else values.flatten()
+        lists, strings = values, values
+        if is_text := column_kind(values.type, "") == "text":
+            tokens = [None if text is None else tokenize(text) for text in values.to_pylist()]
+            lists = pa.array(tokens, type=pa.list_(pa.string()))
+        else:
+            strings = values.flatten()
         encoded = lists.flatten().cast(pa.string()).dictionary_encode()
         return cls(
             distinct=encoded.dictionary,
@@ -178,15 +181,11 @@ class Tokens:
     def assemble(self, released: NDArray[np.int64], words: pa.StringArray) -> pa.Array:
         """Build the sanitized column, of the input's type.
 
-        Args:
-            released: int64 (tokens,), what stands in each token's place: the id of one of ``words``, or
-                ``MASKED``, ``AS_IT_IS`` or ``LEFT_OUT``.
-            words: The vocabulary.
+        In each token's place, int64 (tokens,), stands the id of one of ``words``, the vocabulary, or
+        ``MASKED``, ``AS_IT_IS`` or ``LEFT_OUT``.
         """
-        used = np.unique(released[released >= 0])
-        pool = pa.concat_arrays(
-            [words.take(pa.array(used)), pa.array([PLACEHOLDER], pa.string()), self.distinct]
-        )
+        used, placeholder = np.unique(released[released >= 0]), pa.array([PLACEHOLDER], pa.string())
+        pool = pa.concat_arrays([words.take(pa.array(used)), placeholder, self.distinct])
         raw, kept = released == AS_IT_IS, released != LEFT_OUT
         index = np.where(released >= 0, np.searchsorted(used, released), len(used))
         index[raw] = len(used) + 1 + self.codes[raw]
@@ -198,8 +197,3 @@ class Tokens:
         if self.kind == "text":
             lists = pc.binary_join(lists, pa.scalar(" ", pa.large_string()))
         return lists.cast(self.data_type)
-
-
-def _tokenized(texts: pa.Array) -> pa.ListArray:
-    tokens = [None if text is None else tokenize(text) for text in texts.to_pylist()]
-    return pa.array(tokens, type=pa.list_(pa.string()))

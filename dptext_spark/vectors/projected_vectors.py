@@ -17,11 +17,9 @@ from scipy import special
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import EuclideanSpace, Space
 from dptext_spark.errors import ConfigError
-from dptext_spark.geometry.metric import EuclideanMetric
 from dptext_spark.geometry.projection import (
     NoisyProjection,
     RandomProjection,
-    gaussian_projection,
     least_dimension,
     spectral_constant,
 )
@@ -71,23 +69,32 @@ class VectorParameters(ProjectionParameters):
             )
         return value
 
+    def rows(self, dimension: int) -> int:
+        """Give the length of released vectors, for input vectors of length ``dimension``.
+
+        Raises:
+            ConfigError: The wanted one does not suit them.
+        """
+        least = _least_dimension(self, dimension)
+        wanted = self.dimension or min(least, dimension)
+        low = least if self.sensitivity == "paper" else 1
+        # More numbers than the input has would add noise and nothing else.
+        if not low <= wanted <= dimension:
+            raise ConfigError(
+                f"The dimension of released vectors does not suit vectors of length {dimension}",
+                allowed=f"at least {low} with --sensitivity {self.sensitivity}, at most {dimension}",
+                got=str(wanted),
+                do="Change --dimension or leave it out; "
+                "with --sensitivity paper, --beta and --delta count too",
+            )
+        return wanted
+
 
 @dataclass(frozen=True, kw_only=True)
 class VectorGuarantee(Guarantee):
     """A guarantee for whole vectors in place of words; see :class:`Guarantee`."""
 
-    def describe(self) -> str:
-        """Say the guarantee in plain words."""
-        pure = "" if self.delta == 0 else f", up to an additional probability of {self.delta:g}"
-        return "\n".join(
-            [
-                f"{self.mechanism}, epsilon {self.configured_epsilon:g}: whoever sees a released vector can "
-                f"favour one input over another by a factor of at most exp({self.epsilon:g} x distance)"
-                f"{pure}, where the distance is the {self.metric}.",
-                *self.remarks,
-                f"Proof: {self.source}. It assumes: {'; '.join(self.assumptions)}.",
-            ]
-        )
+    _compared: ClassVar[str] = "a released vector can favour one input"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +106,6 @@ class VectorNoise:
     sum would carry low-order bits that betray x (Mironov 2012).
 
     Attributes:
-        parameters: What the user chose.
         input_dimension: n.
         dimension: m.
         stretch: Bound of |Phi z| / |z| over all z.
@@ -121,12 +127,12 @@ class VectorNoise:
         Raises:
             ConfigError: The wanted dimension does not suit them.
         """
-        dimension = _dimension(parameters, input_dimension)
-        stretch = spectral_constant(gaussian_projection(parameters.seed, dimension, input_dimension))
+        projection = parameters.projection(input_dimension)
+        stretch = spectral_constant(projection.matrix)
         return cls(
             parameters=parameters,
             input_dimension=input_dimension,
-            dimension=dimension,
+            dimension=len(projection.matrix),
             stretch=stretch,
             sensitivity=stretch if parameters.sensitivity == "spectral" else 1.0 + parameters.beta,
         )
@@ -152,9 +158,7 @@ class VectorNoise:
     @cached_property
     def projection(self) -> RandomProjection:
         """Phi, (m, n)."""
-        return RandomProjection(
-            gaussian_projection(self.parameters.seed, self.dimension, self.input_dimension)
-        )
+        return self.parameters.projection(self.input_dimension)
 
     def __call__(self, vectors: NDArray[np.float64], uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
         """Release vectors (t, n) by uniforms (t, m + 1), overwritten: float64 (t, m) on the grid."""
@@ -250,37 +254,26 @@ class ProjectedVectors(VectorParameters, Mechanism):
     releases: ClassVar[Literal["words", "vectors"]] = "vectors"
 
     def of_length(self, input_dimension: int) -> VectorNoise:
-        """Bind the mechanism to vectors of one length.
-
-        Raises:
-            ConfigError: The wanted dimension does not suit them.
-        """
+        """Bind the mechanism to vectors of one length; see :meth:`VectorNoise.of`."""
         return VectorNoise.of(self, input_dimension)
 
     def law(self, dimension: int) -> Law:
-        """See :meth:`Mechanism.law`."""
         return self.of_length(dimension).law()
 
     def uniforms_per_token(self, dimension: int) -> int:
-        """See :meth:`Mechanism.uniforms_per_token`; one for the length, and the direction's."""
-        return self.of_length(dimension).dimension + 1
+        """Count one uniform for the length, and the direction's."""
+        return self.rows(dimension) + 1
 
     def check(self, embedding: Embedding) -> None:
-        """See :meth:`Mechanism.check`; refuses a dimension that does not suit the vectors as well."""
+        """Refuse a dimension that does not suit the vectors as well."""
         super().check(embedding)
-        self.of_length(embedding.dimension)
+        self.rows(embedding.dimension)
 
     def bind(self, embedding: Embedding, search: Search) -> NearestReleased:
-        """See :meth:`Mechanism.bind`."""
         self.check(embedding)
         release = self.of_length(embedding.dimension)
         images = nearest_images(embedding, release.projection, search)
         return NearestReleased(vectors=embedding.vectors, release=release, search=images)
-
-    def metric(self, embedding: Embedding) -> EuclideanMetric:
-        """Euclidean distance of the vectors, before the projection."""
-        self.check(embedding)
-        return self.space(embedding, EuclideanSpace).metric()
 
     def claim(self, embedding: Embedding) -> Claim:
         """Epsilon in Euclidean distance; with the paper's Delta up to its delta."""
@@ -288,22 +281,16 @@ class ProjectedVectors(VectorParameters, Mechanism):
         return Claim(epsilon=stated.epsilon, delta=stated.delta, source=stated.source, remarks=stated.remarks)
 
     def guarantee(self, embedding: Embedding, distances: Distances | None = None) -> Guarantee:
-        """See :meth:`Mechanism.guarantee`; of vectors, which no distances of words describe."""
+        """State the guarantee of vectors, which no distances of words describe."""
         self.check(embedding)
         return self.of_length(embedding.dimension).guarantee(embedding.fingerprint)
 
 
 @dataclass(frozen=True, kw_only=True)
 class NearestReleased:
-    """Words by way of released vectors; see :class:`Perturbation`.
+    """Words by way of released vectors; see :class:`Perturbation`."""
 
-    Attributes:
-        vectors: float32 (V, n), the input words' vectors.
-        release: Their release.
-        search: Nearest images of released words.
-    """
-
-    vectors: NDArray[np.float32]
+    vectors: NDArray[np.float32]  # (V, n), the input words'
     release: VectorNoise
     search: NearestWords
 
@@ -312,36 +299,17 @@ class NearestReleased:
         return self.search(self.release(self.vectors[words].astype(np.float64), uniforms))
 
 
-def _dimension(parameters: VectorParameters, input_dimension: int) -> int:
-    """Check the wanted number of dimensions, or give the default one."""
-    least = _least_dimension(parameters, input_dimension)
-    wanted = parameters.dimension or min(least, input_dimension)
-    low = least if parameters.sensitivity == "paper" else 1
-    # More numbers than the input has would add noise and nothing else.
-    if not low <= wanted <= input_dimension:
-        raise ConfigError(
-            f"The dimension of released vectors does not suit vectors of length {input_dimension}",
-            allowed=f"at least {low} with --sensitivity {parameters.sensitivity}, at most {input_dimension}",
-            got=str(wanted),
-            do="Change --dimension or leave it out; with --sensitivity paper, --beta and --delta count too",
-        )
-    return wanted
-
-
 def _least_dimension(parameters: VectorParameters, input_dimension: int) -> int:
     """The paper's m, or the next one at which |Phi z| > (1 + beta) |z| has chance delta at most for any z.
 
     Where n is tiny the paper's m can be too small for it.
     """
-    least = least_dimension(input_dimension, parameters.beta, parameters.delta)
-    while least <= input_dimension and _stretch_chance(least, parameters.beta) > parameters.delta:
+    beta, delta = parameters.beta, parameters.delta
+    least, stretch = least_dimension(input_dimension, beta, delta), (1.0 + beta) ** 2
+    # m |Phi z|^2 / |z|^2 is chi-square of m degrees of freedom.
+    while least <= input_dimension and special.gammaincc(least / 2.0, least * stretch / 2.0) > delta:
         least += 1
     return least
-
-
-def _stretch_chance(dimension: int, beta: float) -> float:
-    """P[|Phi z| > (1 + beta) |z|] over Phi: m |Phi z|^2 / |z|^2 is chi-square of m degrees of freedom."""
-    return float(special.gammaincc(dimension / 2.0, dimension * (1.0 + beta) ** 2 / 2.0))
 
 
 def on_grid(values: NDArray[np.float64], grid: float) -> NDArray[np.float64]:

@@ -50,8 +50,7 @@ class ReleasedVectors:
 class VectorPrivatizer:
     """Releases columns of vectors, or of texts as averages of their words' vectors.
 
-    What a row becomes is a pure function of the key, the row's id and its content; batches, their
-    order and their sizes do not matter.
+    What a row becomes is a pure function of the key, the row's id and its content, whatever its batch.
 
     Args:
         mechanism: For the columns' vectors.
@@ -67,15 +66,11 @@ class VectorPrivatizer:
         self._embedding = embedding
 
     def sanitize(self, values: pa.Array, ids: pa.Array, *, column: str) -> ReleasedVectors:
-        """Release rows of one column.
+        """Release rows of one column; for ids and column see :meth:`Privatizer.sanitize`.
 
         Args:
-            values: Lists of floats, or texts where there is an embedding; null stays null.
-            ids: Row ids, integers or strings, unique in the whole table, without nulls.
-            column: The column's name, which keeps its noise apart from other columns'.
-
-        Returns:
-            Lists of the input's type, or of float32 for texts.
+            values: Lists of floats, or texts where there is an embedding; null stays null. They become lists
+                of the input's type, or of float32 for texts.
 
         Raises:
             InputError: Types, lengths or numbers are wrong, a vector is too long, or an id is null.
@@ -83,8 +78,7 @@ class VectorPrivatizer:
         row_ids = id_bytes(ids)
         if len(row_ids) != len(values):
             raise InputError(
-                f"Column {column} has other rows than its ids",
-                got=f"{len(values)} rows, {len(row_ids)} ids",
+                f"Column {column} has other rows than its ids", got=f"{len(values)} rows, {len(row_ids)} ids"
             )
         _check_type(values.type, column, texts=self._embedding is not None)
         parts = [self._sanitize(values[part], row_ids[part], column) for part in _row_slices(values)]
@@ -99,7 +93,10 @@ class VectorPrivatizer:
 
     def _sanitize(self, values: pa.Array, ids: list[bytes], column: str) -> ReleasedVectors:
         present = values.is_valid().to_numpy(zero_copy_only=False)
-        inputs = self._read(values.drop_null(), column)
+        if self._embedding is None:
+            inputs = _read_vectors(values.drop_null(), self.mechanism.input_dimension, column)
+        else:
+            inputs = _read_texts(values.drop_null(), self._embedding, column)
         _check_lengths(inputs.vectors, self.mechanism.longest, column)
         noise = self._noise.column(column, purpose="vector", uint64s_per_token=self.mechanism.dimension + 1)
         uniforms = _uniforms(noise, list(compress(ids, present)), inputs.contents)
@@ -108,14 +105,8 @@ class VectorPrivatizer:
         counts.released[present] = 1
         for name, count in inputs.counts.items():
             getattr(counts, name)[present] = count
-        return ReleasedVectors(
-            values=_lists(released, present, self._released_type(values.type)), counts=counts
-        )
-
-    def _read(self, values: pa.Array, column: str) -> _Inputs:
-        if self._embedding is None:
-            return _read_vectors(values, self.mechanism.input_dimension, column)
-        return _read_texts(values, self._embedding, column)
+        lists = _lists(released, present, self._released_type(values.type))
+        return ReleasedVectors(values=lists, counts=counts)
 
 
 def nothing_released(values: pa.Array, column: str) -> ReleasedVectors:
@@ -196,13 +187,12 @@ def _read_texts(values: pa.Array, embedding: Embedding, column: str) -> _Inputs:
 
 
 def _check_type(kind: pa.DataType, column: str, *, texts: bool) -> None:
-    lists = pa.types.is_list(kind) or pa.types.is_large_list(kind)
-    fits = {
-        True: pa.types.is_string(kind) or pa.types.is_large_string(kind),
-        False: lists and (pa.types.is_float32(kind.value_type) or pa.types.is_float64(kind.value_type)),
-    }
-    if not fits[texts]:
-        allowed = "string" if texts else "list of float32 or float64"
+    if texts:
+        fits, allowed = pa.types.is_string(kind) or pa.types.is_large_string(kind), "string"
+    else:
+        fits = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+        fits, allowed = fits and kind.value_type in (pa.float32(), pa.float64()), "list of float32 or float64"
+    if not fits:
         raise InputError(f"Column {column} cannot be released as vectors", allowed=allowed, got=str(kind))
 
 

@@ -364,7 +364,7 @@ def test_an_interruption_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monk
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("dptext_spark.embedding.build._write_words", interrupt)
+    monkeypatch.setattr("dptext_spark.embedding.build.words_schema", interrupt)
     with pytest.raises(KeyboardInterrupt):
         build_embedding(source, tmp_path / "b")
     assert below(tmp_path) == {source}

@@ -123,7 +123,9 @@ def test_the_promise_is_not_larger_than_it_must_be(truncate: float | None) -> No
     """An outlier beside a crowd: weights and their sums both change by all that they may."""
     points = np.zeros((2000, 1), dtype=np.float32)
     points[0] = 2.0
-    every = AllByProducts(metric=EuclideanMetric(vectors=points), release_words=2000, radius=truncate)
+    every = AllByProducts(
+        metric=EuclideanMetric(vectors=points), release_words=2000, radius=truncate or np.inf
+    )
     cache = ListCache.empty(words=2000, release_words=2000, whole=True)
     choice = ExponentialChoice(near=every, epsilon=2.0, cache=cache)
     assert 0.998 * 4.0 < losses(choice.probabilities(np.array([0, 1])))[0, 1] <= 4.0

@@ -18,9 +18,7 @@ from dptext_spark.mechanisms import Laplace
 from dptext_spark.options import PrivatizeOptions
 from dptext_spark.privatizer import Privatizer, TokenCounts
 from dptext_spark.report.sanitized_table import Report
-from dptext_spark.text.out_of_vocabulary import Drop, OovPolicy, UnknownTokens
-from dptext_spark.text.policies import TextPolicy
-from dptext_spark.text.protection import AllWords, Protection, Slots
+from dptext_spark.text.policies import AllWords, Drop, OovPolicy, Protection, Slots, TextPolicy, UnknownTokens
 from dptext_spark.text.token_columns import LEFT_OUT, PLACEHOLDER, Tokens
 from tests.helpers import worlds
 from tests.helpers.worlds import among

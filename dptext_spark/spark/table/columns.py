@@ -274,6 +274,7 @@ def _retyped(field: StructField, data_type: DataType | None) -> StructField:
 
 
 def counter(column: str, counter: str) -> str:
+    """Name the column that counts something in each row of another."""
     return f"__dptext_{counter}_{column}"
 
 

@@ -19,14 +19,7 @@ from pyspark.sql import SparkSession
 from dptext_spark import Embedding, Laplace, privatize
 from dptext_spark.cli import main
 from tests.helpers.cluster import PATIENCE, QUICK_JAVA, Cluster, wait_for
-from tests.helpers.tables import (
-    ROOT,
-    by_id,
-    rows_of,
-    spark_settings,
-    texts,
-    write_table,
-)
+from tests.helpers.tables import ROOT, by_id, rows_of, spark_settings, texts, write_table
 from tests.helpers.worlds import KEY
 
 pytestmark = pytest.mark.spark

@@ -6,10 +6,7 @@ import itertools
 
 import numpy as np
 
-from dptext_spark.poincare import (
-    Relations,
-    objective,
-)
+from dptext_spark.poincare import Relations, objective
 
 EDGE = float(np.tanh(objective.LARGEST_RADIUS / 2))
 

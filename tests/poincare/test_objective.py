@@ -7,10 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from dptext_spark.poincare import (
-    Objective,
-    exponential_map,
-)
+from dptext_spark.poincare import Objective, exponential_map
 from tests.helpers.poincare import EDGE, distance, points
 
 

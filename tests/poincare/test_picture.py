@@ -6,10 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dptext_spark.poincare import (
-    Relations,
-    picture,
-)
+from dptext_spark.poincare import Relations, picture
 from tests.helpers.poincare import points
 
 

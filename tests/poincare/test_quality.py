@@ -5,10 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dptext_spark.poincare import (
-    measure,
-    reconstruction,
-)
+from dptext_spark.poincare import measure, reconstruction
 from tests.helpers.poincare import distance, points, tree
 
 

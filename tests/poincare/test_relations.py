@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 
 from dptext_spark.errors import InputError
-from dptext_spark.poincare import (
-    Relations,
-)
+from dptext_spark.poincare import Relations
 from tests.helpers.poincare import tree
 
 

@@ -21,9 +21,7 @@ from dptext_spark.spark import distribution
 from dptext_spark.spark.distribution import BundleFiles
 from tests.helpers import worlds
 from tests.helpers.cluster import PATIENCE
-from tests.helpers.tables import (
-    ROOT,
-)
+from tests.helpers.tables import ROOT
 
 pytestmark = pytest.mark.spark
 

@@ -17,11 +17,10 @@ from dptext_spark.noise import NoiseKey
 from dptext_spark.privatizer import Privatizer
 from dptext_spark.spark.java import ensure_java
 from dptext_spark.text.policies import TextPolicy
+from dptext_spark.version import __version__
 
 if TYPE_CHECKING:
     from dptext_spark.spark import privatize, privatize_udf
-
-__version__ = "0.1.0"
 
 __all__ = [
     "DptextError",
@@ -36,6 +35,7 @@ __all__ = [
     "Privatizer",
     "Projection",
     "TextPolicy",
+    "__version__",
     "build_embedding",
     "ensure_java",
     "privatize",

@@ -15,10 +15,10 @@ from typing import Any, Final, get_args
 import click
 from pydantic.fields import FieldInfo
 
-from dptext_spark import __version__
 from dptext_spark.errors import ConfigError, DptextError, JobError
 from dptext_spark.options import COMMANDS, MechanismOptions, Options
 from dptext_spark.options.validation import OneOf, repeatable
+from dptext_spark.version import __version__
 
 _METAVARS: Final = {float: "NUMBER", int: "INTEGER", Path: "PATH", str: "TEXT"}
 

@@ -59,7 +59,7 @@ def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None
 
 
 @pytest.mark.parametrize(
-    "libraries, places",
+    ("libraries", "places"),
     [(EXTRAS["report"], DRAWING), (EXTRAS["local"] - EXTRAS["report"], "spark/")],
     ids=["report", "local"],
 )
@@ -79,7 +79,7 @@ def test_an_extra_has_the_lines_of_those_inside_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "lock, needed",
+    ("lock", "needed"),
     [
         ("cluster", ALWAYS),
         ("local", ALWAYS | EXTRAS["local"]),

@@ -19,7 +19,7 @@ DOCUMENTS: Final = {
     path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 }
-BLOCK: Final = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
+BLOCK: Final = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK: Final = re.compile(r"\]\(([^)\s]+)\)")
 PATH: Final = re.compile(
     r"(?<![\w/.$-])(?:conf|docs|dptext_spark|jobs|requirements|scripts|tests)/[\w./-]*\w"
@@ -84,6 +84,7 @@ def test_commands_run_and_print_what_is_shown(
         env=environment,
         stderr=subprocess.PIPE,
         text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     for i, step in enumerate(STORIES[name]):
@@ -107,7 +108,7 @@ def test_shown_output_may_be_shortened(printed: str, matches: bool) -> None:
 
 def anchors(text: str) -> set[str]:
     """The anchors that GitHub gives headings."""
-    headings = re.findall(r"^#+ (.+)$", BLOCK.sub("", text), re.M)
+    headings = re.findall(r"^#+ (.+)$", BLOCK.sub("", text), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 

@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dptext_spark import __version__
 from dptext_spark.calibration.estimators import Estimator, EstimatorName, estimator
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.search.nearest import Search
+from dptext_spark.version import __version__
 
 Settings: TypeAlias = tuple[tuple[str, tuple[Mechanism, ...]], ...]
 """The mechanism at each epsilon, under the name of its other parameters."""

@@ -287,6 +287,7 @@ def _map(folder: Path, name: str, dtype: str, shape: tuple[int, ...]) -> NDArray
 
 
 def words_schema() -> pa.Schema:
+    """Give the schema of a bundle's table of words."""
     return pa.schema(
         [pa.field("word", pa.string(), nullable=False), pa.field("releasable", pa.bool_(), nullable=False)]
     )

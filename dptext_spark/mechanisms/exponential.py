@@ -53,7 +53,7 @@ class Exponential(Mechanism):
     release_words_shape_law: ClassVar[bool] = True
 
     truncate: float | None = Field(
-        None,
+        default=None,
         gt=0.0,
         allow_inf_nan=False,
         strict=True,

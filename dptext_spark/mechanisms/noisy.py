@@ -97,10 +97,11 @@ class NoiseMechanism(Mechanism):
     """A mechanism that moves a word's point by noise and looks at the noisy point alone from there on."""
 
     select: Literal["nearest", "vickrey"] = Field(
-        "nearest", description="nearest word of the noisy point, or vickrey: the first or second nearest"
+        default="nearest",
+        description="nearest word of the noisy point, or vickrey: the first or second nearest",
     )
     t: float | None = Field(
-        None,
+        default=None,
         ge=0.0,
         le=1.0,
         allow_inf_nan=False,

@@ -67,7 +67,7 @@ class ProjectionParameters(Parameters):
     """What a user chooses about a random projection and its noise."""
 
     beta: float = Field(
-        0.9,
+        default=0.9,
         gt=0.0,
         lt=1.0,
         allow_inf_nan=False,
@@ -75,7 +75,7 @@ class ProjectionParameters(Parameters):
         description="distortion of lengths that the dimension is chosen for, 0 to 1; more makes it smaller",
     )
     delta: float = Field(
-        1e-6,
+        default=1e-6,
         gt=0.0,
         lt=1.0,
         allow_inf_nan=False,
@@ -83,14 +83,14 @@ class ProjectionParameters(Parameters):
         description="probability of more distortion that the dimension is chosen for",
     )
     dimension: int | None = Field(
-        None, ge=1, strict=True, description="dimension to project to; default: by beta and delta"
+        default=None, ge=1, strict=True, description="dimension to project to; default: by beta and delta"
     )
     sensitivity: Literal["paper", "vocabulary", "spectral"] = Field(
-        "vocabulary",
+        default="vocabulary",
         description="what the noise is scaled by: vocabulary, the largest stretch of all pairs of words, "
         "spectral, of all vectors, or paper, 1 + beta",
     )
-    seed: int = Field(0, ge=0, lt=2**63, strict=True, description="public seed of the projection")
+    seed: int = Field(default=0, ge=0, lt=2**63, strict=True, description="public seed of the projection")
 
     def rows(self, dimension: int) -> int:
         """Give the dimension m that vectors of ``dimension`` are projected to."""

@@ -16,11 +16,13 @@ _LIBRARIES: Final = ("dptext-spark", "pyspark", "numpy", "scipy", "pyarrow", "cr
 
 
 def table_scope(kept: tuple[str, ...]) -> list[str]:
+    """Say what a table's guarantee leaves out, a sentence each."""
     raw = [f"Columns released as they are, without protection: {', '.join(kept)}."] if kept else []
     return [*raw, "The counts are exact facts about the private table: they are for those who run the job."]
 
 
 def embedding_json(embedding: Embedding) -> dict[str, Any]:
+    """Give what a report says of the embedding."""
     manifest = embedding.manifest
     return {
         "fingerprint": manifest.fingerprint,
@@ -33,11 +35,13 @@ def embedding_json(embedding: Embedding) -> dict[str, Any]:
 
 
 def written(value: Mapping[str, Any]) -> str:
+    """Write a report as JSON, one line for each value, with its format and the versions."""
     whole = {"format_version": FORMAT_VERSION, **value, "versions": versions()}
     return json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def versions() -> dict[str, str]:
+    """Give the versions of Python and of the libraries that outputs may depend on, by name."""
     return {"python": platform.python_version()} | {name: _version(name) for name in _LIBRARIES}
 
 

@@ -25,7 +25,7 @@ def plain_errors(what: str = FAILED) -> Iterator[None]:
         with quiet():
             yield
     except (PySparkException, Py4JJavaError) as error:
-        if found := re.search(r"^dptext_spark\.errors\.(\w+): (.+)", str(error), re.M):
+        if found := re.search(r"^dptext_spark\.errors\.(\w+): (.+)", str(error), re.MULTILINE):
             raise getattr(errors, found[1], JobError)(found[2].rstrip(".")) from None
         raise JobError(what, got=condition(error), do="See Spark's log") from None
 

@@ -49,13 +49,14 @@ class VectorParameters(ProjectionParameters):
         description="privacy parameter, in nats per unit of Euclidean distance of the input vectors",
     )
     dimension: int | None = Field(
-        None,
+        default=None,
         ge=1,
         strict=True,
         description="length of released vectors; default: by beta, delta and the input's length",
     )
     sensitivity: Literal["spectral", "paper"] = Field(
-        "spectral", description="spectral (pure epsilon for any vectors) or paper (1 + beta, up to delta)"
+        default="spectral",
+        description="spectral (pure epsilon for any vectors) or paper (1 + beta, up to delta)",
     )
 
     @field_validator("sensitivity", mode="before")

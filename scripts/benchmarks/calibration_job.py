@@ -1,6 +1,6 @@
 """The calibration job against plain runs through the search kernel, in one run, on all cores.
 
-    python scripts/benchmarks/calibration_job.py BUNDLE [--words 10000] [--runs 1000]
+    python -m scripts.benchmarks.calibration_job BUNDLE [--words 10000] [--runs 1000]
 
 Runs ``dptext calibrate`` on six epsilons at which words stay with probability 0.95 to 0.05, from its start to
 its last table. Plain runs, one single-threaded process a core, are measured before and after. Prints JSON:
@@ -17,12 +17,12 @@ from pathlib import Path
 
 import click
 import numpy as np
-from benchmark import CORES, on_all_cores, run_job
-from estimator_speed import epsilons, made
 from threadpoolctl import threadpool_limits
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import mechanism
+from scripts.benchmarks.estimator_speed import epsilons, made
+from scripts.benchmarks.kernel_and_job import CORES, on_all_cores, run_job
 
 
 def plain_draws(bundle: Path, name: str, grid: list[float], seconds: float) -> float:

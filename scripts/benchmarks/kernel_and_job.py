@@ -107,9 +107,8 @@ def noise_tokens(bundle: Path, epsilon: float, seconds: float) -> float:
 
 def _points(embedding: Embedding, epsilon: float) -> np.ndarray[Any, Any]:
     mechanism = Laplace(epsilon=epsilon)
-    release = ReleaseNoise.of(
-        NoiseKey(b"b" * 32), salt="", law=mechanism.law(), fingerprint=embedding.fingerprint
-    )
+    law = mechanism.law(embedding.dimension)
+    release = ReleaseNoise.of(NoiseKey(b"b" * 32), salt="", law=law, fingerprint=embedding.fingerprint)
     per_word = mechanism.uniforms_per_token(embedding.dimension)
     column = release.column("text", purpose="word", uint64s_per_token=per_word)
     words = np.empty((CHUNK, per_word), dtype=np.uint64)

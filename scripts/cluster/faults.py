@@ -94,7 +94,6 @@ class Run:
 
     def at_work(self) -> None:
         """Wait until a task's rows are written, and others' are not."""
-
         self.wait_for(lambda: [p for d in self.hidden() for p in d.glob("table/_temporary/0/task_*")])
 
     def started(self) -> None:
@@ -124,7 +123,7 @@ class Run:
     @cached_property
     def message(self) -> str:
         """The error in one line."""
-        found = re.findall(r"^dptext privatize: (.+)$", self.log(), re.M)
+        found = re.findall(r"^dptext privatize: (.+)$", self.log(), re.MULTILINE)
         expect(len(found) == 1, f"no error in one line, but:\n{self.log()}")
         return str(found[0])
 

@@ -1,6 +1,6 @@
 """Shared rays against plain runs: do words stay equally often, and become the same words?
 
-    python scripts/experiments/estimator_agreement.py BUNDLE [BUNDLE ...]
+    python -m scripts.experiments.estimator_agreement BUNDLE [BUNDLE ...]
 
 For each bundle, mechanism, epsilon and word, both estimators run the word equally often, and two numbers of
 runs are compared that are binomial with one and the same p if the estimators agree: how often the word stays
@@ -19,12 +19,12 @@ from typing import Any
 
 import click
 import numpy as np
-from estimator_speed import epsilons, made
 from numpy.typing import NDArray
 from scipy import stats
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import Mechanism, mechanism
+from scripts.benchmarks.estimator_speed import epsilons, made
 
 STAYS = (0.9, 0.7, 0.5, 0.3, 0.1)
 CASES: tuple[tuple[str, dict[str, Any]], ...] = (("laplace", {}), ("mahalanobis", {"lambda": 0.5}))
@@ -57,9 +57,8 @@ def compared(
     """Corrected p-values of staying and of all outputs, and the share of staying beyond 1.96 errors."""
     runs = one.shape[-1]
     here, there = ((sample == words[:, None]).sum(axis=-1).ravel() for sample in (one, other))
-    staying = [
-        stats.fisher_exact([[a, runs - a], [b, runs - b]]).pvalue for a, b in zip(here, there, strict=True)
-    ]
+    tables = (np.array([[a, runs - a], [b, runs - b]]) for a, b in zip(here, there, strict=True))
+    staying = [stats.fisher_exact(table).pvalue for table in tables]
     pairs = zip(one.reshape(-1, runs), other.reshape(-1, runs), strict=True)
     outputs = [same_outputs(*pair) for pair in pairs]
     p = (here + there) / (2 * runs)

@@ -203,9 +203,7 @@ def main(
         click.echo(f"\n| ε | query | {' | '.join(f'`{name}`' for name in MECHANISMS)} |")
         click.echo("|---|---|" + "---|" * len(MECHANISMS))
         for turn, epsilon in enumerate(epsilons):
-            for row in spread(queries, runs[epsilon, MECHANISMS[0]], SHOWN * len(epsilons))[
-                turn :: len(epsilons)
-            ]:
+            for row in spread(runs[epsilon, MECHANISMS[0]], SHOWN * len(epsilons))[turn :: len(epsilons)]:
                 cells = [runs[epsilon, name][row] for name in MECHANISMS]
                 click.echo(f"| {epsilon:g} | {queries.texts[row].strip()} | {' | '.join(cells)} |")
         if examples:
@@ -218,7 +216,7 @@ def main(
                 click.echo(f"| {epsilon:g} | {word} | {' | '.join(cells)} |")
 
 
-def spread(queries: Queries, outputs: list[str], count: int) -> list[int]:
+def spread(outputs: list[str], count: int) -> list[int]:
     """Rows, evenly spread, of queries whose slots the vocabulary knows."""
     rows = [row for row, output in enumerate(outputs) if PLACEHOLDER not in output]
     return rows[:: max(1, len(rows) // count)][:count]

@@ -30,7 +30,8 @@ from threadpoolctl import threadpool_limits
 
 from dptext_spark.calibration import estimator, word_statistics
 from dptext_spark.embedding.build import build_embedding
-from dptext_spark.embedding.bundle import Embedding, Geometry
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.embedding.spaces import GeometryName
 from dptext_spark.guarantee import Distances, Guarantee
 from dptext_spark.mechanisms import mechanism
 from dptext_spark.search.exact import ExactSearch
@@ -218,7 +219,7 @@ def cell(epsilon: float, value: tuple[float, float] | None) -> str:
     return "not reached" if value is None else f"{value[1]:.4g} (ε = {epsilon:.3g}, {value[0]:.4g})"
 
 
-def opened(source: Path, folder: Path, geometry: Geometry) -> Embedding:
+def opened(source: Path, folder: Path, geometry: GeometryName) -> Embedding:
     """Open a bundle, or build one of anything that ``dptext embedding`` reads."""
     if source.is_dir():
         return Embedding.open(source)

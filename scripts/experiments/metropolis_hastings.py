@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """What the Metropolis-Hastings sampler of Feyisetan et al. 2019 (Algorithm 2) samples: an experiment.
 
 The algorithm proposes x' ~ N(x_t, Sigma), lifts x' to the hyperboloid, projects it into the Poincaré ball

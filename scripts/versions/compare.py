@@ -45,10 +45,9 @@ def shown(before: Path, after: Path) -> list[str]:
     """The first lines in which two texts differ."""
     if before.suffix not in (".txt", ".json", ".html"):
         return []
-    texts = (path.read_text(encoding="utf-8", errors="replace").splitlines() for path in (before, after))
-    lines = [
-        line for line in difflib.unified_diff(*texts, n=0, lineterm="") if line[:2] not in ("--", "++", "@@")
-    ]
+    one, other = (path.read_text(encoding="utf-8", errors="replace").splitlines() for path in (before, after))
+    changes = difflib.unified_diff(one, other, n=0, lineterm="")
+    lines = [line for line in changes if line[:2] not in ("--", "++", "@@")]
     return [line[:200] for line in lines[:_SHOWN_LINES]]
 
 

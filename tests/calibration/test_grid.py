@@ -60,7 +60,7 @@ def test_whatever_decides_the_numbers_decides_the_name() -> None:
         "settings": (("", (Laplace(epsilon=2.0),)),),
         "estimator": "plain",
         "search": among(7),
-        **{name: 7 for name in ("runs", "seed", "vocabulary", "words", "block_words")},
+        **dict.fromkeys(("runs", "seed", "vocabulary", "words", "block_words"), 7),
         "confidence": 0.5,
         "eta": 0.5,
     }

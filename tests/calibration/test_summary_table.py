@@ -57,7 +57,7 @@ def test_a_risk_is_the_share_of_runs_and_prior_that_the_guesser_wins() -> None:
     """Zipf's weights are those of the sample's words, not of the first words."""
     sample = grid(3, 30)
     zipf = sum(1.0 / (row + 1) for row in (0, 10, 20))
-    guesses = [{"setting": "", "epsilon": 2.0, "uniform": Decimal(90), "zipf": Decimal("30")}]
+    guesses = [{"setting": "", "epsilon": 2.0, "uniform": Decimal(90), "zipf": Decimal(30)}]
     uniform, ranked = summary(sample, [], guesses)
     assert (uniform["statistic"], ranked["statistic"]) == ("bayes_risk_uniform", "bayes_risk_zipf")
     assert uniform["mean"] == 90 / (60 * 3)

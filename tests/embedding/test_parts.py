@@ -32,7 +32,7 @@ def index_of(embedding: Embedding, folder: Path) -> Part:
 
 
 def test_a_part_is_found_again(opened: Embedding, tmp_path: Path) -> None:
-    before = {name: data for name, data in content_of(opened.path).items()}
+    before = content_of(opened.path)
     part = index_of(opened, tmp_path)
     again = Embedding.open(opened.path)
     assert again.part("index-4") == part == opened.part("index-4")

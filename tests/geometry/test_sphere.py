@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from dptext_spark.geometry.products import ExactProduct
 from dptext_spark.geometry.sphere import gamma_quantile, uniform_directions
 
 EDGES = np.array([2.0**-53, 1e-12, 1e-3, 0.25, 0.5, 0.75, 1 - 1e-12, 1 - 2.0**-53])
@@ -60,25 +59,3 @@ def test_radii_are_gamma_quantiles(shape: float) -> None:
 
 def test_radii_of_shape_one_are_exponential() -> None:
     np.testing.assert_allclose(gamma_quantile(1.0, EDGES), -np.log1p(-EDGES), rtol=1e-12)
-
-
-@pytest.mark.parametrize("size", [1, 7, 50, 300])
-def test_exact_product_is_the_product(size: int) -> None:
-    """Rejects a cut that loses more bits than it says, and a forgotten part."""
-    rng = np.random.default_rng(size)
-    rows, matrix = rng.uniform(-1, 1, (200, size)), rng.normal(size=(size, size)) * 37.0
-    exact = rows.astype(np.longdouble) @ matrix.astype(np.longdouble)
-    product = ExactProduct.of(matrix).times(rows)
-    assert np.abs(product - exact).max() < size * np.abs(matrix).max() * 2.0**-39
-
-
-def test_exact_product_depends_on_the_row_alone() -> None:
-    """Rejects a plain BLAS product, whose last bits follow the rows beside it."""
-    rng = np.random.default_rng(0)
-    rows, matrix = rng.uniform(-1, 1, (257, 300)), rng.normal(size=(300, 300))
-    product = ExactProduct.of(matrix)
-    whole = product.times(rows)
-    single = np.concatenate([product.times(rows[i : i + 1]) for i in range(len(rows))])
-    assert whole.tobytes() == single.tobytes()
-    plain = np.concatenate([rows[i : i + 1] @ matrix for i in range(len(rows))])
-    assert (rows @ matrix).tobytes() != plain.tobytes()

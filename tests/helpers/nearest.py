@@ -20,7 +20,8 @@ Search = Callable[[np.ndarray], np.ndarray]
 
 
 def half_norms(vectors: np.ndarray) -> np.ndarray:
-    return (np.square(vectors.astype(np.float64)).sum(axis=1) / 2).astype(np.float32)
+    halves: np.ndarray = np.square(vectors.astype(np.float64)).sum(axis=1) / 2
+    return halves.astype(np.float32)
 
 
 def search_of(vectors: np.ndarray, kind: type[EuclideanNearest] = EuclideanNearest) -> EuclideanNearest:
@@ -53,7 +54,7 @@ def faults(search: Search, vectors: np.ndarray, points: np.ndarray) -> int:
         rows = np.flatnonzero(scores >= np.sort(scores)[-len(answer)] - rounding)
         best = sorted((exact_score(point, vectors[row]) for row in rows), reverse=True)[: len(answer)]
         found = [exact_score(point, vectors[row]) for row in answer]
-        wrong = any(b - f > Fraction(2.0 * rounding) for b, f in zip(best, found, strict=True))
+        wrong = any(b - f > Fraction(float(2.0 * rounding)) for b, f in zip(best, found, strict=True))
         count += wrong or passes_over_a_twin(vectors, answer)
     return count
 
@@ -104,7 +105,7 @@ def ball_search(points: np.ndarray, kind: type[HyperbolicNearest] = HyperbolicNe
 
 def inside(directions: np.ndarray, gaps: np.ndarray) -> np.ndarray:
     """Points at a distance ``gaps`` from the edge."""
-    lengths = np.sqrt(np.square(directions).sum(axis=1))
+    lengths: np.ndarray = np.sqrt(np.square(directions).sum(axis=1))
     return directions / lengths[:, None] * (1.0 - gaps)[:, None]
 
 
@@ -151,7 +152,7 @@ def hard_ball_points(words: np.ndarray, count: int, *, seed: int = 0) -> np.ndar
 
 @cache
 def exact_rim(word: tuple[float, ...]) -> Fraction:
-    return 1 - sum(Fraction(x) ** 2 for x in word)
+    return 1 - sum((Fraction(x) ** 2 for x in word), Fraction())
 
 
 def exact_distance(point: np.ndarray, word: np.ndarray) -> Decimal:
@@ -182,7 +183,7 @@ def ball_faults(search: Search, words: np.ndarray, points: np.ndarray) -> int:
         rows = np.flatnonzero(rough <= np.sort(rough)[len(answer) - 1] * (1 + 1e-7) + 1e-300)
         best = sorted(exact_distance(point, words[row]) for row in rows)[: len(answer)]
         found = [exact_distance(point, words[row]) for row in answer]
-        wrong = any(f - b > Decimal("1e-14") * max(1, b) for b, f in zip(best, found, strict=True))
+        wrong = any(f - b > Decimal("1e-14") * max(Decimal(1), b) for b, f in zip(best, found, strict=True))
         count += wrong or passes_over_a_twin(words, answer)
     return count
 

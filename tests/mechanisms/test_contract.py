@@ -272,7 +272,7 @@ def test_the_batch_does_not_change_a_bit_of_the_noise(large: Embedding, weight: 
     bound = Mahalanobis(epsilon=3.0, **{"lambda": weight}).bind(large, ExactSearch.over(large))
     uniforms = np.random.default_rng(0).random((512, 301))
     whole = bound.noise(uniforms.copy())
-    single = np.concatenate([bound.noise(uniforms[i : i + 1].copy()) for i in range(0, 512)])
+    single = np.concatenate([bound.noise(uniforms[i : i + 1].copy()) for i in range(512)])
     assert single.tobytes() == whole.tobytes()
 
 

@@ -1,4 +1,4 @@
-"""Random projection: its largest stretch against brute force, its cache, and the mechanism's guarantee."""
+"""Random projection: the cache of its largest stretch, and the mechanism's guarantee."""
 
 from __future__ import annotations
 
@@ -19,13 +19,10 @@ from scipy.spatial import distance
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
-from dptext_spark.geometry import projection
 from dptext_spark.geometry.projection import (
-    NoisyProjection,
     RandomProjection,
     distortion_probability,
     gaussian_projection,
-    least_dimension,
     spectral_constant,
     vocabulary_constant,
 )
@@ -34,217 +31,12 @@ from dptext_spark.mechanisms.projected import stretch_constant
 from dptext_spark.privatizer import Privatizer
 from dptext_spark.search.exact import ExactSearch
 from tests.helpers import worlds
+from tests.helpers.stretches import stretches
 from tests.helpers.worlds import among
 
 
 def rng(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
-
-
-# The dimension and the matrix
-
-
-@pytest.mark.parametrize(("beta", "dimension"), [(0.93, 50), (0.66, 100), (0.468, 200)])
-def test_the_paper_s_dimensions(beta: float, dimension: int) -> None:
-    """Rejects log(1/delta) without its root, and the natural logarithm of n."""
-    assert least_dimension(300, beta, 1e-6) == pytest.approx(dimension, abs=1)
-
-
-def test_the_dimension_of_the_defaults() -> None:
-    assert least_dimension(300, 0.9, 1e-6) == 54
-    assert least_dimension(1, 0.9, 1e-6) == math.ceil(math.log(1e6) / 0.81)
-
-
-@pytest.mark.parametrize(("columns", "beta", "delta"), [(300, 0.9, 1e-6), (50, 0.5, 1e-3), (4096, 0.3, 0.1)])
-def test_the_probability_of_a_dimension(columns: int, beta: float, delta: float) -> None:
-    rows = least_dimension(columns, beta, delta)
-    assert (
-        distortion_probability(rows, columns, beta) <= delta < distortion_probability(rows - 1, columns, beta)
-    )
-    assert distortion_probability(1, columns, beta) == 1.0
-
-
-def test_the_matrix_is_public_and_never_changes() -> None:
-    """A release is described by its seed: another matrix for it would make old vectors meaningless."""
-    matrix = gaussian_projection(0, 2, 3)
-    expected = [
-        [0.24094114176331896, -1.472692946884688, 1.194771275154092],
-        [0.3293855868670054, -0.478184150450898, 0.2554340521202146],
-    ]
-    np.testing.assert_array_equal(matrix, expected)
-    np.testing.assert_array_equal(gaussian_projection(0, 2, 3), matrix)
-
-
-@pytest.mark.parametrize("other", [(1, 54, 300), (0, 53, 300), (0, 54, 299), (2**63, 54, 300)])
-def test_every_argument_counts(other: tuple[int, int, int]) -> None:
-    one, two = gaussian_projection(0, 54, 300)[:50, :50], gaussian_projection(*other)[:50, :50]
-    assert np.abs(np.corrcoef(one.ravel(), two.ravel())[0, 1]) < 0.1
-
-
-def test_images_are_exact_and_do_not_hang_on_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rejects `vectors @ matrix.T` by BLAS, and one scale for all rows, which small rows would vanish in."""
-    project = RandomProjection(gaussian_projection(3, 54, 300))
-    vectors = rng().standard_normal((501, 300)) * np.geomspace(1e-30, 1e30, 501)[:, None]
-    vectors[7] = 0.0
-    with np.errstate(all="raise"):
-        images = project.times(vectors)
-    for size in (1, 64):
-        parts = [project.times(vectors[i : i + size]) for i in range(0, len(vectors), size)]
-        assert np.concatenate(parts).tobytes() == images.tobytes()
-    exact = vectors.astype(np.longdouble) @ project.matrix.T.astype(np.longdouble)
-    errors = np.linalg.norm((images - exact).astype(np.float64), axis=1)
-    assert (errors <= project.error * np.linalg.norm(vectors, axis=1)).all() and project.error < 1e-8
-    assert not images[7].any()
-    assert project.times(vectors[:0]).shape == (0, 54)
-
-
-def test_noise_at_extreme_uniforms() -> None:
-    uniforms = np.full((3, 55), 0.3)
-    uniforms[:2] = [[2.0**-53], [1 - 2.0**-53]]
-    with np.errstate(all="raise"):
-        noise = NoisyProjection(RandomProjection(gaussian_projection(0, 54, 300)), 2.0).noise(uniforms)
-    assert noise.shape == (3, 54) and np.isfinite(noise).all()
-
-
-# The largest stretch of a vocabulary
-
-
-def stretches(vectors: np.ndarray, matrix: np.ndarray) -> np.ndarray:
-    """All ratios |matrix (x - y)| / |x - y| of distinct vectors, from the differences."""
-    first, second = np.triu_indices(len(vectors), 1)
-    gaps = vectors[first].astype(np.float64) - vectors[second]
-    lengths = np.sqrt((gaps**2).sum(axis=1))
-    images = np.sqrt(((gaps @ matrix.T) ** 2).sum(axis=1))
-    ratios: np.ndarray = images[lengths > 0] / lengths[lengths > 0]
-    return ratios
-
-
-def spread(count: int, columns: int) -> np.ndarray:
-    return rng(count).standard_normal((count, columns)).astype(np.float32)
-
-
-def twins(count: int, columns: int) -> np.ndarray:
-    return np.repeat(spread(count // 3, columns), 3, axis=0)
-
-
-def near_twins(count: int, columns: int, gap: float = 1e-3) -> np.ndarray:
-    """Each vector has one at a small distance, so that their score drowns in single precision."""
-    half = spread(count // 2, columns) * 10
-    return np.concatenate([half, half + gap * spread(count // 2, columns)[::-1]]).astype(np.float32)
-
-
-def far_from_the_origin(count: int, columns: int) -> np.ndarray:
-    return spread(count, columns) + np.float32(1e4)
-
-
-def one_long(count: int, columns: int) -> np.ndarray:
-    vectors = spread(count, columns)
-    vectors[0] *= 1e12
-    vectors[1:3] *= 1e-9
-    return vectors
-
-
-def tiny(count: int, columns: int) -> np.ndarray:
-    return spread(count, columns) * np.float32(1e-37)
-
-
-VOCABULARIES: list[Callable[[int, int], np.ndarray]] = [
-    spread,
-    twins,
-    near_twins,
-    far_from_the_origin,
-    one_long,
-    tiny,
-]
-
-
-@pytest.fixture(params=[None, (7, 3), (8, 8), (4, 16)], ids=str)
-def blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param:
-        left, right = request.param
-        monkeypatch.setattr(projection, "_LEFT_BLOCK", left)
-        monkeypatch.setattr(projection, "_RIGHT_BLOCK", right)
-        monkeypatch.setattr(projection, "_SAMPLED_PAIRS", 1)
-
-
-def assert_exact(vectors: np.ndarray, matrix: np.ndarray) -> None:
-    project = RandomProjection(matrix)
-    largest = float(stretches(vectors, matrix).max())
-    with np.errstate(all="raise"):
-        found = vocabulary_constant(vectors, project)
-    assert largest <= found <= largest + project.error + 2.0**-29
-
-
-@pytest.mark.usefixtures("blocks")
-@pytest.mark.parametrize("vocabulary", VOCABULARIES)
-@pytest.mark.parametrize(("count", "columns", "rows"), [(60, 20, 5), (45, 3, 1), (30, 4, 4)])
-def test_the_largest_stretch_is_that_of_brute_force(
-    vocabulary: Callable[[int, int], np.ndarray], count: int, columns: int, rows: int
-) -> None:
-    assert_exact(vocabulary(count, columns), gaussian_projection(1, rows, columns))
-
-
-@pytest.mark.usefixtures("blocks")
-@pytest.mark.parametrize("pair", [(0, 1), (0, 39), (6, 7), (7, 8), (38, 39), (15, 16), (3, 33)])
-def test_the_largest_stretch_is_found_wherever_it_is(pair: tuple[int, int]) -> None:
-    """Rejects blocks that do not meet, and a diagonal that is cut off by one."""
-    matrix = gaussian_projection(2, 3, 30)
-    vectors = spread(40, 30)
-    vectors[pair[1]] = vectors[pair[0]] + 0.3 * np.linalg.svd(matrix)[2][0]
-    assert_exact(vectors, matrix)
-
-
-@pytest.mark.parametrize("count", [2, 3])
-def test_the_fewest_words(count: int) -> None:
-    assert_exact(spread(count, 10), gaussian_projection(0, 2, 10))
-
-
-def test_a_pair_that_is_not_stretched_at_all_gets_a_small_bound() -> None:
-    matrix = gaussian_projection(0, 2, 3)
-    vectors = np.stack([np.zeros(3), np.cross(*matrix)]).astype(np.float32)
-    found = vocabulary_constant(vectors, RandomProjection(matrix))
-    assert stretches(vectors, matrix).max() < 1e-6 < found < 0.01 * spectral_constant(matrix)
-
-
-def twins_in_the_kernel(seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Vectors that are not stretched at all but for near twins: the largest stretch is one of theirs."""
-    matrix = gaussian_projection(seed, 8, 40)
-    flat = spread(60 + seed, 40) @ np.linalg.svd(matrix)[2][8:].T @ np.linalg.svd(matrix)[2][8:]
-    return np.concatenate([10 * flat, 10 * flat + 2e-3 * spread(80 + seed, 40)[: len(flat)]]).astype(
-        "f4"
-    ), matrix
-
-
-def test_single_precision_without_its_slack_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    cases = [twins_in_the_kernel(seed) for seed in range(20)]
-    # Small blocks: the first twins raise the ratio, and the score of the last ones drowns.
-    monkeypatch.setattr(projection, "_LEFT_BLOCK", 8)
-    monkeypatch.setattr(projection, "_RIGHT_BLOCK", 8)
-    monkeypatch.setattr(projection, "_SAMPLED_PAIRS", 64)
-    for vectors, matrix in cases:
-        assert_exact(vectors, matrix)
-    real = projection._LargestStretch.__init__
-
-    def without_slack(self: Any, *args: Any) -> None:
-        real(self, *args)
-        self.slack = self.underflow = 0.0
-
-    monkeypatch.setattr(projection._LargestStretch, "__init__", without_slack)
-    missed = [
-        vocabulary_constant(vectors, RandomProjection(matrix)) < stretches(vectors, matrix).max()
-        for vectors, matrix in cases
-    ]
-    print(f"slack 0 misses the largest stretch of {sum(missed)} of {len(cases)} worlds")
-    assert any(missed)
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_no_vocabulary_is_stretched_more_than_the_spectral_constant(seed: int, small: Embedding) -> None:
-    matrix = gaussian_projection(seed, 20, 50)
-    spectral = spectral_constant(matrix)
-    exact = float(np.linalg.svd(matrix.astype(np.longdouble).astype(np.float64))[1][0])
-    assert exact < spectral < exact + 1e-8
-    assert vocabulary_constant(small.vectors, RandomProjection(matrix)) < spectral
 
 
 # The cache

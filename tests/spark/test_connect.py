@@ -21,7 +21,7 @@ import pyarrow as pa
 import pytest
 
 from dptext_spark import Embedding, Laplace, Privatizer
-from dptext_spark.spark.java import java_home
+from dptext_spark.spark.java import ensure_java
 from tests.helpers.cluster import spark_home
 from tests.helpers.tables import (
     ROOT,
@@ -109,7 +109,8 @@ def server(tmp_path: Path) -> Iterator[Server]:
     line = [str(spark_home() / "bin" / "spark-submit"), "--master", "local[2]"]
     line += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
     line += [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
-    environment = spark_environment() | {"JAVA_HOME": str(java_home()), "TMPDIR": str(folder / "host")}
+    ensure_java()
+    environment = spark_environment() | {"JAVA_HOME": os.environ["JAVA_HOME"], "TMPDIR": str(folder / "host")}
     environment["PYTHONPATH"] = str(ROOT)  # the server's workers import the package
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(

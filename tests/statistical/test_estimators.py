@@ -111,7 +111,6 @@ def test_shared_rays_agree_with_plain_runs(world: Embedding, case: str) -> None:
 
 def stop_without_threshold(patch: pytest.MonkeyPatch, made: EuclideanRayEstimator) -> EuclideanRayEstimator:
     """Takes the best of the words that lead where the ray starts, whatever else there is."""
-
     real = rays._settle
 
     def few(near: np.ndarray, far: np.ndarray, *words: np.ndarray, others: np.ndarray, **rest: Any) -> Any:

@@ -98,8 +98,10 @@ def noise_check(noise: np.ndarray, world: Embedding) -> float:
     neighbours = (unit[::2] * unit[1::2]).sum(axis=1)
     cosine = stats.beta(53 / 2, 53 / 2)
     values = [stats.kstest(lengths, stats.gamma(54, scale=delta / EPSILON).cdf).pvalue]
-    for cosines in (unit[:, 0], unit.sum(axis=1) / np.sqrt(54), neighbours):
-        values.append(stats.kstest(cosine.cdf((1 + cosines) / 2), "uniform").pvalue)
+    values += [
+        stats.kstest(cosine.cdf((1 + cosines) / 2), "uniform").pvalue
+        for cosines in (unit[:, 0], unit.sum(axis=1) / np.sqrt(54), neighbours)
+    ]
     scores = stats.rankdata(lengths), stats.rankdata(np.abs(unit[:, 0]))
     values.append(stats.pearsonr(*scores).pvalue)
     return len(values) * float(min(values))

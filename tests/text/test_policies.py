@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -71,7 +70,7 @@ def test_policies_are_values() -> None:
 
 
 @pytest.fixture
-def new_policies(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def new_policies(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make policies known to this test alone."""
     for kind in (OovPolicy, Protection):
         monkeypatch.setattr(kind, "policies", dict(kind.policies))
@@ -100,7 +99,6 @@ def new_policies(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             return tokens.flag(lambda token: token != token.lower())
 
     assert First and Capitals
-    yield
 
 
 @pytest.mark.usefixtures("new_policies")

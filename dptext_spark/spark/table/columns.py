@@ -238,6 +238,7 @@ def _positional(count: int) -> list[str]:
 
 
 def counter(column: str, counter: str) -> str:
+    """Name the column that counts something in each row of another."""
     return f"__dptext_{counter}_{column}"
 
 

@@ -125,6 +125,7 @@ def pruned(column: Column, data_type: Any, wanted: Any) -> Column:
 
 
 def quoted(name: str) -> Column:
+    """Give the column of exactly this name, which may have points and backticks."""
     return F.col("`" + name.replace("`", "``") + "`")
 
 

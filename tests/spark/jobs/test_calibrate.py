@@ -298,9 +298,10 @@ def test_a_calibration_is_replaced_when_its_successor_is_measured(
     def fails(*_: Any) -> None:
         raise RuntimeError
 
-    with monkeypatch.context() as patch, pytest.raises(RuntimeError):
+    with monkeypatch.context() as patch:
         patch.setattr(calibrate, "summary", fails)
-        run(ring, place, overwrite=True, noise_seed=1, **small)
+        with pytest.raises(RuntimeError):
+            run(ring, place, overwrite=True, noise_seed=1, **small)
     assert json.loads((place / "calibration.json").read_text()) == old
     assert (place / "transitions").exists()
     new = run(ring, place, overwrite=True, noise_seed=2, **small)

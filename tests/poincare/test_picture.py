@@ -1,0 +1,26 @@
+"""The picture of a ball."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from dptext_spark.poincare import Relations, picture
+from tests.helpers.poincare import points
+
+
+def test_the_pictures_points_keep_their_norms() -> None:
+    flat, ball = points(20, 2), points(20, 6)
+    assert picture.disk_coordinates(flat) is flat
+    np.testing.assert_allclose(
+        np.linalg.norm(picture.disk_coordinates(ball), axis=1), np.linalg.norm(ball, axis=1)
+    )
+
+
+def test_a_picture_is_drawn(tmp_path: Path) -> None:
+    relations = Relations.of(["$a", "b_{", "é"], ["b_{", "c", "c"])
+    for dimension in (2, 3):
+        path = tmp_path / f"{dimension}.png"
+        picture.draw(points(4, dimension), relations, path)
+        assert path.read_bytes().startswith(b"\x89PNG") and path.stat().st_size > 5_000

@@ -1,0 +1,149 @@
+"""The package as a whole: names that are one module's own, docstrings, nothing that nobody uses."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+from collections import Counter
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Final
+
+import pytest
+
+import dptext_spark
+
+PACKAGE: Final = Path(dptext_spark.__file__).parent
+ROOT: Final = PACKAGE.parent
+TREES: Final = {
+    path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
+    for folder in ("dptext_spark", "jobs", "tests")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+}
+MODULES: Final = [name for name in TREES if name.startswith("dptext_spark/")]
+
+UNUSED: Final = {
+    "demo_command": "click calls it",
+    "MAMMALS": "data of a recipe in the documents, which name the file; for tests and scripts",
+}
+"""Public names that the package itself need not mention."""
+
+Definition = ast.FunctionDef | ast.ClassDef | ast.Assign | ast.AnnAssign
+
+
+def test_no_two_modules_share_a_name() -> None:
+    """Rejects two modules that a traceback, a search or a reader takes for each other."""
+    names = Counter(
+        path.parent.name if path.name == "__init__.py" else path.stem
+        for path in map(Path, MODULES)
+        if not path.match("spark/jobs/[!_]*.py")  # named after the commands
+    )
+    assert [name for name, times in names.items() if times > 1] == []
+
+
+def loaded(name: str) -> ModuleType:
+    return importlib.import_module(name.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
+
+
+def is_inherited(kind: type, name: str) -> bool:
+    """Whether a method overrides one of a library, which says what it does."""
+    bases = (base for base in kind.__mro__ if not base.__module__.startswith("dptext_spark"))
+    return any(name in vars(base) for base in bases)
+
+
+def undocumented(module: ModuleType) -> Iterator[str]:
+    """Public classes, functions and methods without a docstring, their own or that of what they override."""
+    if not module.__doc__:
+        yield module.__name__
+    for name, member in vars(module).items():
+        if name.startswith("_") or getattr(member, "__module__", "") != module.__name__:
+            continue
+        if inspect.isclass(member) or inspect.isfunction(member):
+            # A dataclass without a docstring gets one: its signature.
+            yield from [name] * (not member.__doc__ or member.__doc__.startswith(f"{name}("))
+        if inspect.isclass(member):
+            yield from (
+                f"{name}.{method}"
+                for method, own in vars(member).items()
+                if not method.startswith("_") and not is_inherited(member, method)
+                if isinstance(own, FunctionType | classmethod | staticmethod | property | cached_property)
+                if own.__doc__ is None and not inspect.getdoc(getattr(member, method))
+            )
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_what_is_public_has_a_docstring(name: str) -> None:
+    assert list(undocumented(loaded(name))) == []
+
+
+def defined(body: list[ast.stmt]) -> Iterator[tuple[str, Definition]]:
+    """Names that a module or a class defines, but for the fields of a class."""
+    for node in body:
+        match node:
+            case ast.FunctionDef(name=name):
+                yield name, node
+            case ast.ClassDef(name=name):
+                yield name, node
+                methods = [inner for inner in node.body if isinstance(inner, ast.FunctionDef)]
+                yield from ((f"{name}.{inner.name}", inner) for inner in methods)
+            case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+                yield name, node
+
+
+def mentioned(tree: ast.AST) -> Counter[str]:
+    """How often each name is loaded, or looked up as an attribute."""
+    return Counter(
+        node.attr if isinstance(node, ast.Attribute) else node.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute | ast.Name) and isinstance(node.ctx, ast.Load)
+    )
+
+
+def registers_itself(node: Definition) -> bool:
+    """Whether it is a class with a ``name``, by which options find mechanisms, policies and searches."""
+    return isinstance(node, ast.ClassDef) and "name" in dict(defined(node.body))
+
+
+def test_nothing_public_is_unused() -> None:
+    """Rejects code that only tests or scripts use, or its own recursion."""
+    trees = {name: tree for name, tree in TREES.items() if not name.startswith("tests/")}
+    uses = sum((mentioned(tree) for tree in trees.values()), Counter[str]())
+    for template in PACKAGE.rglob("*.html"):
+        uses.update(re.findall(r"\w+", template.read_text(encoding="utf-8")))
+    overrides = {
+        f"{name}.{method}"
+        for file in MODULES
+        for name, kind in vars(loaded(file)).items()
+        if inspect.isclass(kind)
+        for method in vars(kind)
+        if is_inherited(kind, method)
+    }
+    unused = {
+        name
+        for tree in trees.values()
+        for name, node in defined(tree.body)
+        if not name.rpartition(".")[2].startswith("_")
+        and name not in {*dptext_spark.__all__, *overrides}
+        and not registers_itself(node)
+        and uses[name.rpartition(".")[2]] == mentioned(node)[name.rpartition(".")[2]]
+    }
+    assert unused == UNUSED.keys()
+
+
+def imports(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+
+
+def test_no_test_imports_a_script() -> None:
+    """Rejects tests that need an experiment's insides; what both need is in tests/helpers."""
+    tests = {name: list(imports(tree)) for name, tree in TREES.items() if name.startswith("tests/")}
+    wrong = {name for name, modules in tests.items() if any(re.match(r"scripts\b", m) for m in modules)}
+    assert "tests/test_house.py" in tests and not wrong

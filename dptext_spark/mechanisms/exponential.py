@@ -150,8 +150,11 @@ class NearWords(ABC):
 
     def distances(self, word: int, rows: NDArray[np.int64]) -> NDArray[np.float64]:
         """Distances of one word to rows (r,), by differences."""
-        parts = (rows[start : start + _PAIRS] for start in range(0, max(len(rows), 1), _PAIRS))
-        return np.concatenate([self.metric.between(np.full(len(part), word), part) for part in parts])
+        distances = np.empty(len(rows))
+        for start in range(0, len(rows), _PAIRS):
+            part = rows[start : start + _PAIRS]
+            distances[start : start + _PAIRS] = self.metric.between(np.full(len(part), word), part)
+        return distances
 
     def within(self, word: int, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Those of the rows that are near to a word, and their distances."""
@@ -399,6 +402,7 @@ class ExponentialChoice:
             lists = self.lists(group)
             self.cache.add(group, lists)
             drawn[chosen] = lists.draw(places[chosen] - start, uniforms[chosen], self.near.release_words)
+            del lists  # before the next are made
         return drawn
 
     def lists(self, words: NDArray[np.int64]) -> Lists:

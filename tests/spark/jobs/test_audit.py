@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
-from dptext_spark import audit
+from dptext_spark.audit import sampling
 from dptext_spark.audit.trial import noise_key
 from dptext_spark.cli import main
 from dptext_spark.embedding.bundle import Embedding
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 )
 def test_spark_counts_what_the_local_sampler_counts(ring: Embedding, mechanism: Mechanism) -> None:
     words, key = np.array([3, 10, 11]), noise_key(5)
-    here, there = (sampled(ring, mechanism, words, 1030, key) for sampled in (audit.sampled, job.sampled))
+    here, there = (sampled(ring, mechanism, words, 1030, key) for sampled in (sampling.sampled, job.sampled))
     np.testing.assert_array_equal(here.counts, there.counts)
     assert there.counts.sum(axis=1).tolist() == [1030] * 3
     assert not here.strays.any()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,15 +11,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from pydantic import ValidationError
 from scipy import stats
 from threadpoolctl import threadpool_limits
 
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.errors import BundleError, ConfigError, InputError
+from dptext_spark.errors import BundleError, InputError
 from dptext_spark.geometry.projection import NoisyProjection
 from dptext_spark.noise import ReleaseNoise
-from dptext_spark.options import VectorsOptions
 from dptext_spark.text.tokens import tokenize
 from dptext_spark.vectors import projected_vectors
 from dptext_spark.vectors import vector_privatizer as vectors
@@ -57,180 +54,6 @@ def lists(rows: Any, kind: Any = None) -> pa.Array:
 def run(private: VectorPrivatizer, values: pa.Array, ids: Any = None, column: str = "v") -> list[Any]:
     ids = range(len(values)) if ids is None else ids
     return private.sanitize(values, pa.array(ids), column=column).values.to_pylist()
-
-
-# Mechanism
-
-
-def test_the_default_dimension_is_the_papers_and_never_above_the_inputs() -> None:
-    assert mechanism(300).dimension == 54
-    assert mechanism(10).dimension == 10
-    assert mechanism(300, dimension=7).dimension == 7
-    assert mechanism(300, sensitivity="paper").dimension == 54
-
-
-@pytest.mark.parametrize(
-    ("length", "parameters"),
-    [
-        (300, {"dimension": 301}),
-        (300, {"dimension": 53, "sensitivity": "paper"}),
-        (10, {"sensitivity": "paper"}),
-        (300, {"sensitivity": "paper", "beta": 0.01}),
-    ],
-)
-def test_a_dimension_that_does_not_suit_the_vectors(length: int, parameters: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=f"does not suit vectors of length {length}.* at most {length}"):
-        mechanism(length, **parameters)
-
-
-@pytest.mark.parametrize("delta", [1e-3, 1e-6, 1e-30])
-@pytest.mark.parametrize("beta", [0.3, 0.9, 0.99])
-def test_the_papers_constant_holds_for_a_fixed_pair_but_for_delta(beta: float, delta: float) -> None:
-    """The tail of m |Phi z|^2, chi-square of m degrees, by scipy.stats; Proposition 5 alone is vague."""
-    length = 3000
-    least = projected_vectors._least_dimension(ProjectedVectors(epsilon=1.0, beta=beta, delta=delta), length)
-    assert stats.chi2(least).sf(least * (1 + beta) ** 2) <= delta
-
-
-def test_the_guarantee_holds_for_the_worst_pair_and_not_with_the_papers_constant() -> None:
-    """Log-ratios of the noise densities along the direction that Phi stretches most."""
-    for sensitivity, holds in (("spectral", True), ("paper", False)):
-        used = mechanism(300, sensitivity=sensitivity)
-        worst = np.linalg.svd(used.projection.matrix)[2][0]
-        points = np.linspace(-3, 3, 61)[:, None] * (used.projection.matrix @ worst)
-        ratios = np.linalg.norm(points - used.projection.matrix @ worst, axis=1) - np.linalg.norm(
-            points, axis=1
-        )
-        loss = np.abs(ratios).max() / used.scale
-        allowed = used.guarantee().loss(1.0)
-        assert (loss <= allowed) == holds
-        if holds:
-            assert loss > 0.9999 * allowed  # not by giving away more than is needed
-        else:
-            strongest = re.search(
-                r"no additional probability at epsilon ([\d.]+)\.", used.guarantee().describe()
-            )
-            assert strongest and loss <= float(strongest[1]) <= 1.001 * loss
-
-
-def test_the_words_of_the_guarantee() -> None:
-    pure, paper, texts = (
-        mechanism().guarantee(),
-        mechanism(sensitivity="paper").guarantee(),
-        mechanism().guarantee("f" * 64),
-    )
-    assert (pure.epsilon, pure.delta, pure.fingerprint, pure.distances) == (10.0, 0.0, "", None)
-    assert (paper.epsilon, paper.delta) == (10.0, 1e-6)
-    assert (
-        "exp(10 x distance), where the distance is the Euclidean distance of input vectors" in pure.describe()
-    )
-    assert "up to an additional probability of 1e-06" in paper.describe()
-    assert "moves the text by d / l" in texts.describe()
-    assert "d / l" not in pure.describe()
-    assert "input word" not in pure.describe() + texts.describe()
-    for said in ("Vectors of 300 numbers become 54", "seed 0", "multiple of 2^-", "null"):
-        assert said in pure.describe()
-    assert pure.to_json()["words"] == pure.describe()
-
-
-def test_every_parameter_of_the_noise_is_in_its_law() -> None:
-    changes: list[dict[str, Any]] = [
-        {},
-        {"epsilon": 9.0},
-        {"sensitivity": "paper"},
-        {"sensitivity": "paper", "beta": 0.95},
-        {"seed": 1},
-        {"dimension": 55},
-        {"length": 299},
-    ]
-    laws = [str(sorted(mechanism(**change).law().items())) for change in changes]
-    assert len(set(laws)) == len(changes)
-    assert mechanism(delta=1.1e-6).law() == mechanism().law()  # changes nothing about the noise here
-
-
-@pytest.mark.parametrize("epsilon", [1e-12, 1e-3, 1.0, 777.0, 1e24])
-def test_the_grid_is_fine_against_the_noise_and_exact_in_float32(epsilon: float) -> None:
-    used = mechanism(epsilon=epsilon)
-    size = used.scale * math.sqrt(used.dimension)
-    assert size / 512 < used.grid <= size / 256
-    assert math.log2(used.grid).is_integer()
-    for steps in (1.0, 2.0**23 - 1):
-        assert float(np.float32(steps * used.grid)) == steps * used.grid
-    # The noise at the largest uniform, and the longest vector where Phi stretches most.
-    tail = stats.gamma(used.dimension, scale=used.scale).isf(2.0**-53)
-    assert tail + used.longest * used.stretch < 2.0**23 * used.grid
-
-
-def test_rounding_to_the_grid() -> None:
-    values = np.array([-0.1, -0.0, 0.3, 0.375, -7.99])
-    np.testing.assert_array_equal(projected_vectors.on_grid(values, 0.25), [0.0, 0.0, 0.25, 0.5, -8.0])
-    assert not np.signbit(projected_vectors.on_grid(np.array([-0.1, -0.0]), 0.25)).any()
-
-
-# Options
-
-
-GOOD: dict[str, Any] = {"input": "in", "output": "out/", "epsilon": 5.0, "vector": ("v",)}
-
-
-def test_good_options() -> None:
-    options = VectorsOptions.of(GOOD | {"seed": 3, "salt": None})
-    assert isinstance(options, VectorsOptions)
-    assert options.mechanism == ProjectedVectors(epsilon=5.0, seed=3)
-    assert (options.projection_path, options.report_path) == ("out.projection.json", "out.report.json")
-    kept = VectorsOptions.of(GOOD | {"key-file": "/secret/place"}).to_json()
-    assert (kept["epsilon"], kept["sensitivity"], kept["key"]) == (5.0, "spectral", "file")
-    assert "/secret/place" not in str(kept)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"vector": ()}, "No column is to be sanitized. Name at least one with --vector or --text"),
-        ({"vector": ("v", "v")}, "named twice in --vector and --text. Got: v"),
-        ({"text": ("v",), "embedding": "b"}, "named twice"),
-        ({"text": ("t",)}, "--text and --embedding go together"),
-        ({"embedding": "b"}, "--text and --embedding go together"),
-        ({"keep": ("v",)}, "both sanitized and passed raw"),
-        ({"id": "v"}, "--id column cannot be sanitized"),
-        ({"epsilon": 0.0}, "--epsilon .*1e-12 or more. Got: 0.0"),
-        ({"epsilon": 1e25}, r"--epsilon .*1e\+24 or less"),
-        ({"epsilon": math.nan}, "--epsilon .* Got: nan"),
-        ({"epsilon": True}, "--epsilon .* Got: True"),
-        ({"beta": 1.0}, "--beta .*below 1. Got: 1.0"),
-        ({"delta": 0.0}, "--delta .*above 0. Got: 0.0"),
-        ({"delta": math.nan}, "--delta .*Got: nan"),
-        ({"dimension": 0}, "--dimension .*1 or more. Got: 0"),
-        ({"seed": -1}, "--seed .*0 or more. Got: -1"),
-        ({"sensitivity": "big"}, "--sensitivity .*spectral.*paper.* Got: 'big'"),
-        ({"sensitivity": "vocabulary"}, "--sensitivity .*bounds neither differences of averages of words"),
-        ({"bogus": 1}, "--bogus is not an option"),
-    ],
-)
-def test_wrong_options(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        VectorsOptions.of(GOOD | change)
-
-
-def test_all_faults_of_the_options_come_at_once() -> None:
-    with pytest.raises(ConfigError) as caught:
-        VectorsOptions.of({"epsilon": -1.0, "beta": 2.0, "sensitivity": "vocabulary", "text": ("a",)})
-    lines = str(caught.value).splitlines()
-    assert lines[0] == "Options of vectors are wrong:"
-    for fault in (
-        "--epsilon",
-        "--beta",
-        "--sensitivity",
-        "--input is missing",
-        "--output is missing",
-        "--text",
-    ):
-        assert len([line for line in lines if fault in line]) == 1, fault
-
-
-def test_parameters_cannot_be_made_wrong_in_python_either() -> None:
-    with pytest.raises(ValidationError, match="bounds neither"):
-        ProjectedVectors(epsilon=1.0, sensitivity="vocabulary")  # type: ignore[arg-type]
 
 
 # Vectors: what a row becomes

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pyarrow.parquet as pq
 
-_RANDOM_NAME: Final = re.compile(r"(part-\d+)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_RANDOM_NAME: Final = re.compile(r"(part-\d+|batch-\d+-\d+)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def settled(folder: Path) -> dict[str, Path]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import secrets
 import stat
 from collections.abc import Mapping
@@ -72,6 +73,12 @@ class NoiseKey:
             mode = path.stat().st_mode
             content = path.read_bytes()
         except OSError as error:
+            if re.fullmatch(f"[0-9a-fA-F]{{{2 * KEY_BYTES}}}", path.name):
+                raise ConfigError(
+                    "The key file cannot be read: what was given in its place looks like a key itself",
+                    allowed="the path of a file that holds the key",
+                    do=f"Take another key, for others may have seen this one. {_MAKE_KEY}",
+                ) from None
             raise ConfigError(
                 f"The key file {path} cannot be read",
                 got=error.strerror or type(error).__name__,

@@ -254,6 +254,15 @@ def test_key_files_that_cannot_be_read_are_named(tmp_path: Path, kind: str) -> N
         NoiseKey.read(path)
 
 
+@pytest.mark.parametrize("given", [HEX.decode(), HEX.decode().upper()])
+def test_a_key_in_place_of_its_file_is_not_quoted(given: str) -> None:
+    """Rejects an error that names the file that it could not read."""
+    with pytest.raises(ConfigError, match="looks like a key itself") as caught:
+        NoiseKey.read(Path(given))
+    shown = "".join(traceback.format_exception(caught.value))
+    assert given[:16] not in shown.replace(__file__, "")
+
+
 def test_keys_are_drawn_afresh() -> None:
     assert NoiseKey.generate() != NoiseKey.generate()
 

@@ -153,12 +153,23 @@ def test_embedding_options() -> None:
         ({"keep": ["a", 5]}, "a valid string"),
         ({"embedding": 5}, "a path. Got: 5"),
         ({"compression": "zip"}, "snappy, zstd, gzip, lz4_raw or none"),
+        ({"search": "fast"}, "exact\\. Got: 'fast'"),
     ],
 )
 def test_a_value_of_another_kind(change: dict[str, Any], allowed: str) -> None:
     (name,) = change
-    with pytest.raises(ConfigError, match=rf"(?s)^[^\n]*\n  Option --{name} has .*Allowed: .*{allowed}"):
+    with pytest.raises(ConfigError, match=rf"(?s)^[^\n]*\n  Option --{name} has .*Allowed: (?! ).*{allowed}"):
         PrivatizeOptions.of({**GOOD, **change})
+
+
+@pytest.mark.parametrize("name", ["key-file", "where"])
+def test_what_may_be_private_is_not_quoted(name: str) -> None:
+    """Rejects an error that quotes a key which TOML reads as a number, or a condition in a list."""
+    for given in (5550100, ["5550100"], b"\xff5550100\x00"):
+        with pytest.raises(ConfigError, match=f"--{name} has a wrong value.*that is not shown") as caught:
+            PrivatizeOptions.of({**GOOD, name: given})
+        assert "5550100" not in str(caught.value)
+    assert "5550100" not in repr(PrivatizeOptions.of({**GOOD, name: "5550100"}))
 
 
 def test_one_value_will_do_for_a_list_and_nothing_is_not_given() -> None:

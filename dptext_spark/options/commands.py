@@ -124,11 +124,14 @@ class TableOptions(Options):
     )
     keep: tuple[str, ...] = Field((), description="column to pass through AS IT IS; repeatable")
     key_file: LocalPath | None = Field(
-        None, description="32-byte key, mode 0600, for a repeatable release; default: a fresh key, never kept"
+        None,
+        repr=False,
+        description="32-byte key, mode 0600, for a repeatable release; default: a fresh key, never kept",
     )
     where: str | None = Field(
         None,
         min_length=1,
+        repr=False,
         description="SQL condition that rows must meet; left out of the report, but Spark's own logs show it",
     )
     salt: str = Field("", description="keeps tables apart that share a key and ids")

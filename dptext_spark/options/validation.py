@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
@@ -47,9 +47,10 @@ class OneOf:
         return core_schema.no_info_after_validator_function(self._check, handler(source))
 
     def _check(self, value: str) -> str:
-        *others, last = self.names()
-        if value not in (*others, last):
-            raise PydanticCustomError("one_of", "{names}", {"names": " or ".join([", ".join(others), last])})
+        *others, last = names = [*self.names()]
+        if value not in names:
+            allowed = f"{', '.join(others)} or {last}" if others else last
+            raise PydanticCustomError("one_of", "{names}", {"names": allowed})
         return value
 
 
@@ -63,7 +64,8 @@ class Options(BaseModel):
 
     A subclass with a ``command`` is that command, its docstring the help, and the module of that name in
     ``dptext_spark.spark.jobs`` runs it. However they are made, None and empty lists count as not given, one
-    value will do for a repeatable option, and all that is wrong is said at once.
+    value will do for a repeatable option, and all that is wrong is said at once. No error quotes a field with
+    ``repr=False``: what it holds may be private.
 
     Raises:
         ConfigError: Lists every option that is wrong.
@@ -128,7 +130,7 @@ class Options(BaseModel):
         try:
             options = handler(given)
         except ValidationError as error:
-            problems = _problems(error)
+            problems = _problems(error, secret={name for name, f in cls.fields().items() if not f.repr})
             options = cls.model_construct(**given)
         problems += map(str, options.conflicts())
         if problems:
@@ -137,10 +139,16 @@ class Options(BaseModel):
         return options
 
 
-def _problems(error: ValidationError) -> list[str]:
-    """Write pydantic's findings in this package's form; the kinds of value that one option allows as one."""
+def _problems(error: ValidationError, secret: Collection[str]) -> list[str]:
+    """Write pydantic's findings in this package's form; the kinds of value that one option allows as one.
+
+    Values of secret options are not quoted.
+    """
     found = groupby(error.errors(), key=lambda e: (_option(e), repr(e["input"])))
-    return [_problem(f"Option --{option}", list(group)) for (option, _), group in found]
+    return [
+        _problem(f"Option --{option}", list(group), "a value that is not shown" if option in secret else got)
+        for (option, got), group in found
+    ]
 
 
 def _option(error: ErrorDetails) -> object:
@@ -149,7 +157,7 @@ def _option(error: ErrorDetails) -> object:
     return inner[0] if first == "mechanism" and inner and isinstance(inner[0], str) else first
 
 
-def _problem(option: str, group: list[ErrorDetails]) -> str:
+def _problem(option: str, group: list[ErrorDetails], got: str) -> str:
     error = group[0]
     if error["type"] == "value_error":  # said in this form already
         return error["msg"].removeprefix("Value error, ").rstrip(".") + "."
@@ -158,7 +166,7 @@ def _problem(option: str, group: list[ErrorDetails]) -> str:
     if error["type"] == "extra_forbidden":
         return f"{option} is not an option of this command or mechanism."
     allowed = ", or ".join(dict.fromkeys(map(_allowed, group)))
-    return str(ConfigError(f"{option} has a wrong value", allowed=allowed, got=repr(error["input"])))
+    return str(ConfigError(f"{option} has a wrong value", allowed=allowed, got=got))
 
 
 def _allowed(error: ErrorDetails) -> str:

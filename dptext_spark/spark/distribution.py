@@ -140,19 +140,21 @@ class BundleFiles:
         _link_or_copy(sent, folder / name)
 
 
-# Bundles that servers have, by session and fingerprint: a second upload would be ignored, but take its time.
+# Files that servers have, by session and name: a second upload would be ignored, but take its time.
 _AT_SERVERS: Final[set[tuple[str, str]]] = set()
 
 
 def _send_to_server(spark: Any, bundle: BundleFiles) -> None:
-    if (spark.session_id, bundle.fingerprint) in _AT_SERVERS:
+    names = {_sent_name(bundle.fingerprint, name): name for name in bundle.files}
+    missing = [sent for sent in names if (spark.session_id, sent) not in _AT_SERVERS]
+    if not missing:
         return
     with tempfile.TemporaryDirectory(prefix="dptext-spark-") as folder:
-        links = {name: Path(folder, _sent_name(bundle.fingerprint, name)) for name in bundle.files}
-        for name, link in links.items():
-            link.symlink_to(Path(bundle.path, name))
-        spark.addArtifacts(*(link.as_uri() for link in links.values()), file=True)
-    _AT_SERVERS.add((spark.session_id, bundle.fingerprint))
+        links = [Path(folder, sent) for sent in missing]
+        for link in links:
+            link.symlink_to(Path(bundle.path, names[link.name]))
+        spark.addArtifacts(*(link.as_uri() for link in links), file=True)
+    _AT_SERVERS.update((spark.session_id, sent) for sent in missing)
 
 
 def _sent_name(fingerprint: str, name: str) -> str:

@@ -200,3 +200,24 @@ def test_one_machine_reads_the_bundle_where_it_lies(spark: SparkSession, ring: E
     sent = BundleFiles.send(spark, ring)
     assert (sent.path, sent.files) == (str(ring.path), ())
     assert sent.open().fingerprint == ring.fingerprint
+
+
+def test_a_server_gets_each_file_once_and_parts_that_were_made_later(
+    ring: Embedding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rejects a client of Spark Connect that sends a bundle once, and an index that was made later never."""
+    monkeypatch.setattr(distribution, "_AT_SERVERS", set())
+    uploads: list[list[str]] = []
+
+    class Session:
+        session_id = "a session"
+
+        def addArtifacts(self, *paths: str, file: bool) -> None:
+            uploads.append([path.rpartition("/")[2] for path in paths])
+
+    bundle = BundleFiles(path=str(ring.path), fingerprint=ring.fingerprint, files=("manifest.json",))
+    with_part = dataclasses.replace(bundle, files=("manifest.json", "parts/index.lists.npy"))
+    for files in (bundle, bundle, with_part, with_part):
+        distribution._send_to_server(Session(), files)
+    expected = [distribution._sent_name(ring.fingerprint, name) for name in with_part.files]
+    assert uploads == [[name] for name in expected]

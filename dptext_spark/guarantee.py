@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from decimal import ROUND_CEILING, Decimal
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -105,19 +106,20 @@ class Guarantee:
 
     def describe(self) -> str:
         """Say the guarantee in plain words."""
-        pure = "" if self.delta == 0 else f", up to an additional probability of {self.delta:g}"
-        capped = "" if self.truncation is None else f", counted up to {self.truncation:g}"
+        slack = "" if self.delta == 0 else f", up to an additional probability of {rounded_up(self.delta)}"
+        capped = "" if self.truncation is None else f", counted up to {rounded_up(self.truncation, 6)}"
         lines = [
             f"{self.mechanism}, epsilon {self.configured_epsilon:g}: whoever sees {self._compared} over "
-            f"another by a factor of at most exp({self.epsilon:g} x distance){pure}, where the distance is "
-            f"the {self.metric}{capped}.",
+            f"another by a factor of at most exp({rounded_up(self.epsilon, 6)} x distance){slack}, where the "
+            f"distance is the {self.metric}{capped}.",
             *self.remarks,
         ]
         if far := self.distances:
             lines += [self._describe_distances(far), self._describe_texts(far)]
-        if self.euclidean_epsilon not in (None, self.epsilon):
+        if self.euclidean_epsilon is not None and self.euclidean_epsilon != self.epsilon:
             lines.append(
-                f"In the embedding's Euclidean distance the proven epsilon is {self.euclidean_epsilon:g}."
+                "In the embedding's Euclidean distance the proven epsilon is "
+                f"{rounded_up(self.euclidean_epsilon, 6)}."
             )
         lines.append(f"Proof: {self.source}. It assumes: " + "; ".join(self.assumptions) + ".")
         return "\n".join(lines)
@@ -125,12 +127,12 @@ class Guarantee:
     def _describe_distances(self, far: Distances) -> str:
         named = {"nearest": far.nearest, "10th nearest": far.tenth, "100th nearest": far.hundredth}
         bounds = [
-            f"its {name} word is {d:.3g} away: factor {_factor(self.loss(d))}" for name, d in named.items()
+            f"its {name} word is {d:.3g} away: factor {factor(self.loss(d))}" for name, d in named.items()
         ]
-        largest = _rounded_up(far.largest)
+        largest = float(rounded_up(far.largest))
         text = (
             f"For a typical word of this embedding (medians over {far.sample}), {'; '.join(bounds)}. "
-            f"No two words are more than {largest:.3g} apart: factor {_factor(self.loss(largest))}."
+            f"No two words are more than {largest:.3g} apart: factor {factor(self.loss(largest))}."
         )
         if self.loss(far.nearest) > WEAK_LOSS:
             text += (
@@ -147,20 +149,30 @@ class Guarantee:
         return (
             "In a text each word is perturbed independently and the distances of all positions add up: two "
             "texts that differ in one word keep that word's bound; for two that differ in ten words, each "
-            f"against a nearest one, the factor is {_factor(self.text_loss([far.nearest] * 10))}."
+            f"against a nearest one, the factor is {factor(self.text_loss([far.nearest] * 10))}."
         )
 
 
-def _rounded_up(value: float) -> float:
-    """Round a bound to the three digits that are printed, never below itself."""
-    if value <= 0.0:
-        return 0.0
-    unit = 10.0 ** (math.floor(math.log10(value)) - 2)
-    return math.ceil(value / unit) * unit
+def rounded_up(value: float, digits: int = 3) -> str:
+    """Write a bound, 0 or more and finite, with that many significant digits, never below itself."""
+    exact = Decimal(repr(value))  # the name of the float, by which people mean it: 0.1 is 0.1
+    if not exact:
+        return "0"
+    unit = Decimal(1).scaleb(exact.adjusted() - digits + 1)
+    shown = exact.quantize(unit, ROUND_CEILING)
+    return f"{shown.normalize():f}" if -5 <= exact.adjusted() < 6 else f"{shown.normalize():e}"
 
 
-def _factor(loss: float) -> str:
-    """Write exp(loss) so that a person can feel it, without overflow."""
+def factor(loss: float) -> str:
+    """Write exp(loss), a bound, so that a person can feel it, without overflow and never below itself."""
     if loss < WEAK_LOSS:
-        return f"{math.exp(loss):,.4g}"
-    return f"10^{loss / math.log(10):,.3g}"
+        return _grouped(rounded_up(1.0 + math.expm1(loss) * _SLACK, 4))
+    return f"10^{_grouped(rounded_up(loss / math.log(10) * _SLACK))}"
+
+
+def _grouped(number: str) -> str:
+    return number if "e" in number else f"{Decimal(number):,f}"
+
+
+# More than the roundings of exp and of one division.
+_SLACK: Final = 1.0 + 2.0**-50

@@ -23,7 +23,7 @@ from dptext_spark.geometry.projection import (
     spectral_constant,
     vocabulary_constant,
 )
-from dptext_spark.guarantee import Claim
+from dptext_spark.guarantee import Claim, rounded_up
 from dptext_spark.mechanisms.mechanism import Law, Parameters
 from dptext_spark.mechanisms.noisy import AdditiveNoise, NoiseMechanism
 from dptext_spark.search.nearest import NearestWords, Search
@@ -186,16 +186,13 @@ class Projection(ProjectionParameters, NoiseMechanism):
         )
 
     def claim(self, embedding: Embedding) -> Claim:
-        """Epsilon in Euclidean distance; with the paper's Delta epsilon or more, and its delta."""
+        """Epsilon in Euclidean distance; with the paper's Delta epsilon or more."""
         paper = self.sensitivity == "paper"
-        pure, delta, columns = self.epsilon, 0.0, embedding.dimension
+        pure = self.epsilon
         if paper:
-            # What the noise achieves without a delta, by the exact stretch of the vocabulary.
-            stretch = stretch_constant(embedding, self.projection(columns), "vocabulary")
+            # What the noise achieves with the matrix at hand, by the exact stretch of the vocabulary.
+            stretch = stretch_constant(embedding, self.projection(embedding.dimension), "vocabulary")
             pure = self.epsilon * stretch / (1.0 + self.beta)
-            # The delta that the paper's formula has for m.
-            wanted = self.dimension
-            delta = distortion_probability(wanted, columns, self.beta) if wanted else self.delta
         epsilon = max(self.epsilon, pure)
         claim = {
             "paper": "Proposition 5",
@@ -204,10 +201,12 @@ class Projection(ProjectionParameters, NoiseMechanism):
         }[self.sensitivity]
         return Claim(
             epsilon=epsilon,
-            delta=delta,
             euclidean_epsilon=epsilon,
             source=f"Feyisetan and Kasiviswanathan 2021, {claim}",
-            remarks=(self._remark(embedding), *([self._remark_on_the_claim(pure)] if paper else [])),
+            remarks=(
+                self._remark(embedding),
+                *([self._remark_on_the_claim(pure, embedding.dimension)] if paper else []),
+            ),
         )
 
     def _remark(self, embedding: Embedding) -> str:
@@ -222,17 +221,20 @@ class Projection(ProjectionParameters, NoiseMechanism):
             f"{self.seed}; the noise is scaled by {self.constant(embedding):.4g}, {reason}."
         )
 
-    def _remark_on_the_claim(self, pure: float) -> str:
+    def _remark_on_the_claim(self, pure: float, columns: int) -> str:
+        wanted = self.dimension
+        delta = distortion_probability(wanted, columns, self.beta) if wanted else self.delta
         claim = (
-            "The additional probability is the paper's: over the draw of the matrix, while it is not yet "
-            "known, with the constants that the paper leaves open taken as 1. With the matrix at hand "
+            f"The paper states epsilon {self.epsilon:g} up to a probability of {delta:.2g} over the draw of "
+            "the matrix, while it is not yet known. It is public, and with the matrix at hand "
         )
         if pure > self.epsilon:
             return claim + (
                 "the paper's bound does not hold: two words are stretched "
-                f"{pure / self.epsilon * (1.0 + self.beta):.4g} times, so that epsilon {pure:.4g} is proven."
+                f"{rounded_up(pure / self.epsilon * (1.0 + self.beta), 4)} times, so that epsilon "
+                f"{rounded_up(pure, 4)} is proven."
             )
         return claim + (
-            f"epsilon {pure:.4g} holds without it: for epsilon {self.epsilon:g} the noise is "
+            f"epsilon {rounded_up(pure, 4)} holds: for epsilon {self.epsilon:g} the noise is "
             f"{self.epsilon / pure - 1.0:.0%} larger than sensitivity vocabulary would make it."
         )

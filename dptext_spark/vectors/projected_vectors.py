@@ -23,7 +23,7 @@ from dptext_spark.geometry.projection import (
     least_dimension,
     spectral_constant,
 )
-from dptext_spark.guarantee import Claim, Distances, Guarantee
+from dptext_spark.guarantee import Claim, Distances, Guarantee, rounded_up
 from dptext_spark.mechanisms.mechanism import COMMON_ASSUMPTIONS, LEAST_EPSILON, Law, Mechanism
 from dptext_spark.mechanisms.projected import ProjectionParameters, nearest_images
 from dptext_spark.search.nearest import NearestWords, Search
@@ -56,7 +56,7 @@ class VectorParameters(ProjectionParameters):
     )
     sensitivity: Literal["spectral", "paper"] = Field(
         default="spectral",
-        description="spectral (pure epsilon for any vectors) or paper (1 + beta, up to delta)",
+        description="spectral (epsilon for any vectors) or paper (1 + beta: less noise, more proven epsilon)",
     )
 
     @field_validator("sensitivity", mode="before")
@@ -194,21 +194,25 @@ class VectorNoise:
     def guarantee(self, fingerprint: str = "") -> VectorGuarantee:
         """State what is proven for bare vectors, or for texts over the bundle of a fingerprint."""
         parameters, of_texts = self.parameters, bool(fingerprint)
-        pure = parameters.sensitivity == "spectral"
         assumed = COMMON_ASSUMPTIONS if of_texts else COMMON_ASSUMPTIONS[1:]
         return VectorGuarantee(
             mechanism="projected vectors",
             configured_epsilon=parameters.epsilon,
             metric=f"Euclidean distance of {'averages of word vectors' if of_texts else 'input vectors'}",
-            epsilon=parameters.epsilon,
-            delta=0.0 if pure else parameters.delta,
+            epsilon=self.pure_epsilon,
             distances=None,
-            source="Feyisetan and Kasiviswanathan 2021, Claim 3, with "
-            + ("the projection's largest singular value" if pure else "the chi-square law of |Phi z|^2"),
+            source="Feyisetan and Kasiviswanathan 2021, Claim 3, with the matrix's largest singular value",
             fingerprint=fingerprint,
             assumptions=("parameters and seed were not chosen by the private table", *assumed),
             remarks=tuple(self._remarks(of_texts)),
         )
+
+    @property
+    def pure_epsilon(self) -> float:
+        """The proven epsilon, of this projection and all pairs of inputs."""
+        exceeds = max(1.0, self.stretch / self.sensitivity)
+        # The quotient and the product are rounded.
+        return self.parameters.epsilon * (exceeds if exceeds == 1.0 else exceeds * (1.0 + 2.0**-50))
 
     def _remarks(self, of_texts: bool) -> Iterator[str]:
         length = self.dimension * self.scale
@@ -219,12 +223,12 @@ class VectorNoise:
             f"multiple of 2^{math.log2(self.grid):.0f} so that its low-order bits say nothing."
         )
         if self.parameters.sensitivity == "paper":
-            # Printed to four digits a bound must not round down.
-            pure = 1.0005 * self.parameters.epsilon * max(1.0, self.stretch / self.sensitivity)
             yield (
-                "The additional probability is over the draw of the projection, for any pair of inputs that "
-                "was fixed before it. For all pairs at once this projection has no additional probability at "
-                f"epsilon {pure:.4g}."
+                f"The paper states epsilon {self.parameters.epsilon:g} up to a probability of "
+                f"{self.parameters.delta:g} over the draw of the projection, for a pair of inputs that was "
+                "fixed before it. This projection is public, and inputs may follow it: it stretches some "
+                f"difference {rounded_up(self.stretch, 4)} times, so that what is proven is epsilon "
+                f"{rounded_up(self.pure_epsilon, 4)}."
             )
         if of_texts:
             yield (

@@ -1,0 +1,259 @@
+"""Privacy loss of one word: the law of ln P[q | w] / P[q | w'] when w was perturbed, for words a distance apart.
+
+A law is given by atoms, losses with their probabilities, that bound the true one from above: the mass of a
+small cell of noise lies at the largest loss in it. So whatever is computed from them bounds delta(t) =
+E[(1 - exp(t - loss))+] from above, but for roundings of double precision.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from dptext_spark.geometry.ball import LebesgueRadii, volume_radii
+from dptext_spark.geometry.sphere import gamma_quantile
+
+Atoms = tuple[NDArray[np.float64], NDArray[np.float64]]
+"""Losses and their probabilities, float64 (a,) each."""
+
+# Cells of the noise's length, and of its cosine with the difference of the words.
+_CELLS: Final = 1200
+# Normal quantiles of the outermost cells: they hold 1e-16 each.
+_OUTERMOST: Final = 8.2
+# Radii beyond which no loss changes by what a float can hold.
+_FAR: Final = 300.0
+
+
+class LossLaw(ABC):
+    """The privacy loss of a word, as a function of how far away the word is that it is told apart from.
+
+    Sources: the loss of spherical noise as in Joseph, Kulesza and Yu 2025 (arXiv 2502.15929); atoms at the end
+    of their cells as in Koskela et al. 2020 and Doroshenko et al. 2022.
+    """
+
+    @abstractmethod
+    def bound(self, distance: float) -> float:
+        """The largest loss of two words at a distance: what is proven without any delta."""
+
+    @abstractmethod
+    def atoms(self, distance: float) -> Atoms:
+        """Give the law for two words at a distance above 0; it bounds that of words less far apart as well."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RadialLaw(LossLaw):
+    """Noise of a random length in a direction of the sphere in n dimensions, independent of each other.
+
+    Attributes:
+        dimension: n, that of the noise.
+        epsilon: The mechanism's parameter.
+    """
+
+    dimension: int
+    epsilon: float
+
+    @abstractmethod
+    def radii(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Quantile of the noise's length: uniforms (k,) in [0, 1) to lengths (k,)."""
+
+    @abstractmethod
+    def losses(
+        self, distance: float, radii: NDArray[np.float64], cosines: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Bound the loss in cells of noise.
+
+        Args:
+            distance: Of the two words.
+            radii: float64 (r + 1,), ascending, edges of the cells' lengths; the last one is infinite.
+            cosines: float64 (c,), the least cosine in a cell between noise and the way to the other word: there
+                the loss is the largest.
+
+        Returns:
+            float64 (r, c).
+        """
+
+    def atoms(self, distance: float) -> Atoms:
+        shares = _shares()
+        radii = np.append(self.radii(shares[:-1]), np.inf)
+        if self.dimension == 1:
+            cosines, weights = np.array([-1.0, 1.0]), np.array([0.5, 0.5])
+        else:
+            half = (self.dimension - 1) / 2.0
+            cosines, weights = 2.0 * special.betaincinv(half, half, shares[:-1]) - 1.0, np.diff(shares)
+        losses = self.losses(distance, radii, cosines)
+        return losses.ravel(), np.outer(np.diff(shares), weights).ravel()
+
+
+def _shares() -> NDArray[np.float64]:
+    """float64 (cells + 1,): edges of cells as shares of their law, finer and finer towards both ends."""
+    inner = special.ndtr(np.linspace(-_OUTERMOST, _OUTERMOST, _CELLS - 1))
+    return np.concatenate([[0.0], inner, [1.0]])
+
+
+@dataclass(frozen=True, kw_only=True)
+class SphericalLaplace(RadialLaw):
+    """Density proportional to exp(-epsilon |z|), in the norm in which distances count.
+
+    With g = epsilon |z| ~ Gamma(n), s = epsilon * distance and the cosine c, the loss is
+    sqrt(g² + s² - 2 g s c) - g. It falls in g as well as in c.
+    """
+
+    def bound(self, distance: float) -> float:
+        return self.epsilon * distance
+
+    def radii(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
+        return gamma_quantile(self.dimension, uniforms)
+
+    def losses(
+        self, distance: float, radii: NDArray[np.float64], cosines: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        g, s, c = radii[:-1, None], self.epsilon * distance, cosines[None]
+        other = np.sqrt(np.square(g - s) + 2.0 * g * s * (1.0 - c))
+        # The difference of the lengths, without cancellation.
+        return np.asarray(s * (s - 2.0 * g * c) / (other + g))
+
+
+@dataclass(frozen=True, kw_only=True)
+class BallLaw(RadialLaw):
+    """Noise in the Poincaré ball whose density by volume is a function of the hyperbolic distance alone."""
+
+    @abstractmethod
+    def fall(self, radii: NDArray[np.float64]) -> NDArray[np.float64]:
+        """By how much the log-density is less at these hyperbolic distances than at 0."""
+
+    @abstractmethod
+    def excess(
+        self, start: NDArray[np.float64], stop: NDArray[np.float64], other: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Bound by how much the loss can grow from the start to the end of a cell.
+
+        ``other`` is the largest distance in it from the other word.
+        """
+
+    def losses(
+        self, distance: float, radii: NDArray[np.float64], cosines: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        bounded = np.minimum(radii, _FAR)[:, None]
+        start, stop = bounded[:-1], bounded[1:]
+        other = _third_side(start, distance, cosines)
+        farthest = np.maximum(
+            other, _third_side(stop, distance, cosines)
+        )  # a distance is convex on a geodesic
+        grown = self.fall(other) - self.fall(start) + self.excess(start, stop, farthest)
+        return np.clip(grown, -self.bound(distance), self.bound(distance))
+
+
+def _third_side(
+    side: NDArray[np.float64], distance: float, cosines: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """The side opposite to an angle between two sides of a hyperbolic triangle."""
+    square = np.square(np.sinh((side - distance) / 2.0))
+    square = square + np.sinh(side) * math.sinh(distance) * (1.0 - cosines[None]) / 2.0
+    return 2.0 * np.arcsinh(np.sqrt(square))
+
+
+@dataclass(frozen=True, kw_only=True)
+class VolumeLaw(BallLaw):
+    """Density by volume proportional to exp(-epsilon r): the loss falls in r, by the triangle inequality."""
+
+    def bound(self, distance: float) -> float:
+        return self.epsilon * distance
+
+    def radii(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
+        radii = np.zeros_like(uniforms)
+        inner = uniforms > 0.0
+        radii[inner] = volume_radii(uniforms[inner], dimension=self.dimension, epsilon=self.epsilon)
+        return radii
+
+    def fall(self, radii: NDArray[np.float64]) -> NDArray[np.float64]:
+        return self.epsilon * radii
+
+    def excess(
+        self, start: NDArray[np.float64], stop: NDArray[np.float64], other: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        return np.zeros_like(other)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LebesgueLaw(BallLaw):
+    """Density by volume proportional to exp(-epsilon r) sech(r / 2)^(2n).
+
+    Its log-density falls by epsilon + n tanh(r / 2) per unit, so that the loss grows where the other word is
+    farther away than this one, by n (tanh(other / 2) - tanh(r / 2)) at most.
+    """
+
+    def bound(self, distance: float) -> float:
+        return (self.epsilon + self.dimension) * distance
+
+    def radii(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
+        radii = np.zeros_like(uniforms)
+        inner = uniforms > 0.0
+        radii[inner] = LebesgueRadii.of(dimension=self.dimension, epsilon=self.epsilon)(uniforms[inner])
+        return radii
+
+    def fall(self, radii: NDArray[np.float64]) -> NDArray[np.float64]:
+        log_cosh = radii / 2.0 + np.log1p(np.exp(-radii)) - math.log(2.0)
+        return np.asarray(self.epsilon * radii + 2.0 * self.dimension * log_cosh)
+
+    def excess(
+        self, start: NDArray[np.float64], stop: NDArray[np.float64], other: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        slope = self.dimension * np.maximum(np.tanh(other / 2.0) - np.tanh(start / 2.0), 0.0)
+        return np.asarray((stop - start) * slope)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoundedRange(LossLaw):
+    """Losses of all outputs lie in some interval that is epsilon * distance long, as for exponential mechanisms.
+
+    Of all such pairs of laws, those with two outputs lose the most; the largest delta(t) among them, with
+    R = epsilon * distance, is (exp(R/2) - exp(t/2))² / (exp(R) - 1) for -R <= t <= R, which is itself the delta
+    of a pair of laws.
+
+    Attributes:
+        epsilon: Of the mechanism.
+        truncation: Distances count up to here; None counts them whole.
+
+    Source: Dong, Durfee and Rogers 2020 for bounded range; the largest delta by differentiation.
+    """
+
+    epsilon: float
+    truncation: float | None = None
+
+    def bound(self, distance: float) -> float:
+        return self.epsilon * (distance if self.truncation is None else min(distance, self.truncation))
+
+    def atoms(self, distance: float) -> Atoms:
+        most = self.bound(distance)
+        edges = np.linspace(-most, most, 2 * _CELLS + 1)
+        deltas = np.square(-np.expm1((edges - most) / 2.0)) / -math.expm1(-most)
+        return _connected(edges, deltas)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PureLoss(LossLaw):
+    """Nothing is known of the law but the largest loss: the worst is a coin that says so, or the opposite."""
+
+    epsilon: float
+
+    def bound(self, distance: float) -> float:
+        return self.epsilon * distance
+
+    def atoms(self, distance: float) -> Atoms:
+        most = self.bound(distance)
+        likely = special.expit(most)
+        return np.array([-most, most]), np.array([1.0 - likely, likely])
+
+
+def _connected(edges: NDArray[np.float64], deltas: NDArray[np.float64]) -> Atoms:
+    """Atoms at the edges whose delta(t) is given there and nowhere smaller (Doroshenko et al. 2022)."""
+    steps, falls = np.diff(edges), -np.diff(deltas)
+    below = np.concatenate([[1.0 - deltas[0]], falls / -np.expm1(-steps)])
+    above = np.append(falls / np.expm1(steps), 0.0)
+    return edges, np.maximum(below - above, 0.0)

@@ -1,0 +1,211 @@
+"""Losses of one word against laws that were computed in other ways; bounds must lie above, and near."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import integrate, special, stats
+
+from dptext_spark.accounting import laws
+from dptext_spark.accounting.laws import (
+    Atoms,
+    BoundedRange,
+    LebesgueLaw,
+    LossLaw,
+    PureLoss,
+    SphericalLaplace,
+    VolumeLaw,
+)
+from dptext_spark.geometry.ball import translated
+from dptext_spark.geometry.sphere import uniform_directions
+
+ALL = [
+    SphericalLaplace(dimension=1, epsilon=2.0),
+    SphericalLaplace(dimension=2, epsilon=2.0),
+    SphericalLaplace(dimension=50, epsilon=14.4),
+    SphericalLaplace(dimension=300, epsilon=30.0),
+    VolumeLaw(dimension=2, epsilon=1.5),
+    VolumeLaw(dimension=10, epsilon=12.0),
+    LebesgueLaw(dimension=2, epsilon=1.0),
+    LebesgueLaw(dimension=10, epsilon=5.0),
+    BoundedRange(epsilon=3.0),
+    BoundedRange(epsilon=3.0, truncation=0.5),
+    PureLoss(epsilon=3.0),
+]
+
+
+def delta(atoms: Atoms, t: float) -> float:
+    losses, masses = atoms
+    return float((masses * -np.expm1(np.minimum(t - losses, 0.0))).sum())
+
+
+@pytest.mark.parametrize("law", ALL, ids=repr)
+@pytest.mark.parametrize("distance", [1e-9, 0.1, 1.0, 5.0])
+def test_atoms_are_a_law_of_losses(law: LossLaw, distance: float) -> None:
+    losses, masses = law.atoms(distance)
+    bound = law.bound(distance)
+    assert masses.min() >= 0.0 and masses.sum() == pytest.approx(1.0, abs=1e-12)
+    assert np.abs(losses).max() <= bound * (1 + 1e-9)
+    assert losses.max() == pytest.approx(bound, rel=1e-9)  # an output of the pure bound always exists
+    # The mean of exp(-loss) is the mass of the other word's law that this one's outputs have.
+    assert (masses * np.exp(-losses)).sum() <= 1.0 + 1e-9
+
+
+@pytest.mark.parametrize("law", ALL, ids=repr)
+def test_farther_words_lose_more(law: LossLaw) -> None:
+    """What lets one distance stand for all that are less."""
+    near, far = law.atoms(0.4), law.atoms(0.5)
+    for t in np.linspace(0.0, law.bound(0.5), 7):
+        assert delta(near, t) <= delta(far, t) + 1e-9
+
+
+# Spherical noise by quadrature
+
+
+def exact_delta(n: int, s: float, t: float) -> float:
+    """E[(1 - exp(t - L))+] over the noise's length and, inside, its cosine."""
+
+    def given_length(g: float) -> float:
+        last = min((s * s - t * t - 2.0 * t * g) / (2.0 * g * s), 1.0)
+        if last <= -1.0:
+            return 0.0
+
+        def gain(c: float) -> float:
+            loss = math.sqrt(g * g + s * s - 2.0 * g * s * c) - g
+            return -math.expm1(t - loss) * stats.beta.pdf((1.0 + c) / 2.0, half, half) / 2.0
+
+        half = (n - 1) / 2.0
+        return float(integrate.quad(gain, -1.0, last, limit=200)[0]) * stats.gamma.pdf(g, n)
+
+    ends = stats.gamma.ppf([1e-15, 1 - 1e-13], n)
+    return float(integrate.quad(given_length, *ends, points=[n - math.sqrt(n), n], limit=400)[0])
+
+
+CASES = [(3, 2.0, 1.0), (50, 14.4, 5.0), (50, 14.4, 9.5), (300, 30.0, 9.0), (300, 30.0, 3.0)]
+
+
+@pytest.mark.parametrize(("n", "s", "t"), CASES)
+def test_spherical_noise(n: int, s: float, t: float) -> None:
+    exact = exact_delta(n, s, t)
+    assert exact <= delta(SphericalLaplace(dimension=n, epsilon=s).atoms(1.0), t) <= 1.06 * exact
+
+
+def optimistic(law: SphericalLaplace) -> Atoms:
+    """Mass at the smallest loss of its cell."""
+    shares = laws._shares()
+    inner = shares[1:-1]
+    radii, half = law.radii(inner), (law.dimension - 1) / 2.0
+    cosines = 2.0 * special.betaincinv(half, half, inner) - 1.0
+    losses = law.losses(1.0, np.append(radii, np.inf), cosines)
+    weights = np.diff(shares)[:-1]
+    return losses.ravel(), np.outer(weights, weights).ravel()
+
+
+@pytest.mark.parametrize(("n", "s", "t"), CASES)
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        optimistic,
+        lambda law: replace(law, dimension=law.dimension + 2).atoms(1.0),
+        lambda law: law.atoms(0.97),
+    ],
+    ids=["rounded-the-wrong-way", "cosine-of-another-dimension", "a-distance-without-the-norm"],
+)
+def test_wrong_laws_of_spherical_noise_are_told(
+    n: int, s: float, t: float, wrong: Callable[[SphericalLaplace], Atoms]
+) -> None:
+    assert delta(wrong(SphericalLaplace(dimension=n, epsilon=s)), t) < exact_delta(n, s, t)
+
+
+# Noise in the ball by sampling
+
+
+def sampled_losses(law: VolumeLaw | LebesgueLaw, distance: float, count: int) -> NDArray[np.float64]:
+    """Losses of noise as the mechanisms draw it, the other word's distance by Lorentz coordinates."""
+    rng = np.random.default_rng(7)
+    radii = law.radii(rng.random(count))
+    directions = uniform_directions(rng.random((count, law.dimension)))
+    origin, other = np.zeros((1, law.dimension)), np.zeros((1, law.dimension))
+    other[0, 0] = math.tanh(distance / 2.0)
+    noisy = translated(origin, radii, directions)
+    height, place = np.exp(noisy[:, 0]), noisy[:, 1:]
+    product = height * (math.cosh(distance) - math.sinh(distance) * place[:, 0])
+    away = np.arccosh(np.maximum(product, 1.0))
+    # The density by volume, written down anew.
+    log_density = (
+        (lambda r: -law.epsilon * r)
+        if isinstance(law, VolumeLaw)
+        else (lambda r: -law.epsilon * r - 2.0 * law.dimension * np.log(np.cosh(r / 2.0)))
+    )
+    return np.asarray(log_density(radii) - log_density(away))
+
+
+@pytest.mark.parametrize(
+    ("law", "distance"),
+    [
+        (VolumeLaw(dimension=2, epsilon=3.0), 1.0),
+        (VolumeLaw(dimension=10, epsilon=20.0), 0.5),
+        (LebesgueLaw(dimension=2, epsilon=1.0), 1.0),
+        (LebesgueLaw(dimension=10, epsilon=10.0), 0.5),
+    ],
+)
+def test_noise_in_the_ball(law: VolumeLaw | LebesgueLaw, distance: float) -> None:
+    """Within five standard errors of 200,000 draws: false alarms below 10^-6. Rejects the loss of a
+    dimension less, and the other law's.
+    """
+    losses, atoms = sampled_losses(law, distance, 200_000), law.atoms(distance)
+    wrong = [replace(law, dimension=law.dimension - 1 or 1).atoms(distance)]
+    kind = LebesgueLaw if isinstance(law, VolumeLaw) else VolumeLaw
+    wrong.append(kind(dimension=law.dimension, epsilon=law.epsilon + 0.01 * law.dimension).atoms(distance))
+    told = [False] * len(wrong)
+    for t in np.array([0.0, 0.3, 0.6]) * law.bound(distance):
+        gains = -np.expm1(np.minimum(t - losses, 0.0))
+        error = 5.0 * gains.std() / math.sqrt(len(gains)) + 1e-6
+        assert gains.mean() - error <= delta(atoms, t) <= 1.02 * gains.mean() + error
+        told = [
+            was or abs(delta(other, t) - gains.mean()) > error + 0.02 * gains.mean()
+            for was, other in zip(told, wrong, strict=True)
+        ]
+    assert all(told)
+
+
+# Exponential mechanisms by enumeration
+
+
+@pytest.mark.parametrize("truncation", [None, 0.8])
+def test_exponential_mechanisms(truncation: float | None) -> None:
+    """Rejects half the range, which the mechanism's weights alone would suggest."""
+    rng = np.random.default_rng(3)
+    points, epsilon = rng.normal(size=(9, 2)), 4.0
+    apart = np.linalg.norm(points[:, None] - points[None], axis=2)
+    weights = np.exp(-epsilon * np.minimum(apart, truncation or math.inf) / 2.0)
+    rows = weights / weights.sum(axis=1, keepdims=True)
+    law, half = BoundedRange(epsilon=epsilon, truncation=truncation), BoundedRange(epsilon=epsilon / 2)
+    told = False
+    for one in range(9):
+        for other in range(9):
+            if one == other:
+                continue
+            atoms, too_few = law.atoms(apart[one, other]), half.atoms(apart[one, other])
+            for t in np.linspace(0.0, law.bound(apart[one, other]), 5):
+                exact = float(np.maximum(rows[one] - math.exp(t) * rows[other], 0.0).sum())
+                assert exact <= delta(atoms, t) + 1e-12
+                told = told or exact > delta(too_few, t) + 1e-9
+    assert told
+
+
+@pytest.mark.parametrize("t", [-2.5, 0.0, 1.0, 2.9])
+def test_the_worst_laws_of_a_bounded_range(t: float) -> None:
+    """The largest delta over all laws with two outputs, by search."""
+    most = 3.0
+    best = 0.0
+    for high in np.linspace(0.0, most, 30001)[1:]:
+        mass = -math.expm1(high - most) / -math.expm1(-most)
+        gains = mass * -math.expm1(min(t - high, 0.0)) + (1 - mass) * -math.expm1(min(t - high + most, 0.0))
+        best = max(best, gains)
+    assert best - 1e-12 <= delta(BoundedRange(epsilon=most).atoms(1.0), t) <= best + 1e-5

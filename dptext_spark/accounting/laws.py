@@ -1,4 +1,4 @@
-"""Privacy loss of one word: the law of ln P[q | w] / P[q | w'] when w was perturbed, for words a distance apart.
+"""Privacy loss of one word: the law of ln P[q | w] / P[q | w'] when w was perturbed.
 
 A law is given by atoms, losses with their probabilities, that bound the true one from above: the mass of a
 small cell of noise lies at the largest loss in it. So whatever is computed from them bounds delta(t) =
@@ -33,8 +33,8 @@ _FAR: Final = 300.0
 class LossLaw(ABC):
     """The privacy loss of a word, as a function of how far away the word is that it is told apart from.
 
-    Sources: the loss of spherical noise as in Joseph, Kulesza and Yu 2025 (arXiv 2502.15929); atoms at the end
-    of their cells as in Koskela et al. 2020 and Doroshenko et al. 2022.
+    Sources: the loss of spherical noise as in Joseph, Kulesza and Yu 2025 (arXiv 2502.15929); atoms at the
+    end of their cells as in Koskela et al. 2020 and Doroshenko et al. 2022.
     """
 
     @abstractmethod
@@ -43,7 +43,7 @@ class LossLaw(ABC):
 
     @abstractmethod
     def atoms(self, distance: float) -> Atoms:
-        """Give the law for two words at a distance above 0; it bounds that of words less far apart as well."""
+        """Give the law for words at a distance above 0; it bounds that of words less far apart as well."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,8 +71,8 @@ class RadialLaw(LossLaw):
         Args:
             distance: Of the two words.
             radii: float64 (r + 1,), ascending, edges of the cells' lengths; the last one is infinite.
-            cosines: float64 (c,), the least cosine in a cell between noise and the way to the other word: there
-                the loss is the largest.
+            cosines: float64 (c,), the least cosine in a cell between noise and the way to the other word:
+                there the loss is the largest.
 
         Returns:
             float64 (r, c).
@@ -210,11 +210,11 @@ class LebesgueLaw(BallLaw):
 
 @dataclass(frozen=True, kw_only=True)
 class BoundedRange(LossLaw):
-    """Losses of all outputs lie in some interval that is epsilon * distance long, as for exponential mechanisms.
+    """All losses lie in some interval that is epsilon * distance long, as for exponential mechanisms.
 
     Of all such pairs of laws, those with two outputs lose the most; the largest delta(t) among them, with
-    R = epsilon * distance, is (exp(R/2) - exp(t/2))² / (exp(R) - 1) for -R <= t <= R, which is itself the delta
-    of a pair of laws.
+    R = epsilon * distance, is (exp(R/2) - exp(t/2))² / (exp(R) - 1) for -R <= t <= R, which is itself the
+    delta of a pair of laws.
 
     Attributes:
         epsilon: Of the mechanism.

@@ -155,8 +155,9 @@ def sampled_losses(law: VolumeLaw | LebesgueLaw, distance: float, count: int) ->
     ],
 )
 def test_noise_in_the_ball(law: VolumeLaw | LebesgueLaw, distance: float) -> None:
-    """Within five standard errors of 200,000 draws: false alarms below 10^-6. Rejects the loss of a
-    dimension less, and the other law's.
+    """Within five standard errors of 200,000 draws, false alarms below 10^-6.
+
+    Rejects the loss of a dimension less, and the other law's.
     """
     losses, atoms = sampled_losses(law, distance, 200_000), law.atoms(distance)
     wrong = [replace(law, dimension=law.dimension - 1 or 1).atoms(distance)]

@@ -70,6 +70,7 @@ def on_grid(atoms: Atoms, interval: float) -> tuple[int, NDArray[np.float64]]:
     first = int(below.min())
     index = (below - first).astype(np.int64)
     size = int(index.max()) + 2
-    on: NDArray[np.float64] = np.bincount(index, weights=masses - upper, minlength=size)
+    on = np.zeros(size)
+    on += np.bincount(index, weights=masses - upper, minlength=size)
     on += np.bincount(index + 1, weights=upper, minlength=size)
     return first, on

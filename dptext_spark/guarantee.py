@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from decimal import ROUND_CEILING, Decimal
 from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from dptext_spark.accounting.composition import loss_beyond
+from dptext_spark.accounting.laws import LossLaw
 from dptext_spark.geometry.metric import Metric
 
 WEAK_LOSS: Final = math.log(1e6)
 """A likelihood ratio of a million: beyond it a bound says nothing that a person could rely on."""
+
+DELTAS: Final = (1e-6, 1e-9)
+"""Additional probabilities for which losses are stated."""
+
+FARTHEST: Final = "any other word"
+
+ROWS: Final = (10, 100)
+"""Words of a row for which losses are stated."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +60,7 @@ class Claim:
     """The part of a guarantee that each mechanism has its own proof of; see :class:`Guarantee`."""
 
     epsilon: float
+    law: LossLaw
     source: str
     delta: float = 0.0
     truncation: float | None = None
@@ -65,6 +76,7 @@ class Guarantee:
         configured_epsilon: The mechanism's parameter, which need not be what is proven.
         metric: The distance in which epsilon counts, in words.
         epsilon: Proven nats per unit of that distance.
+        law: The law of the loss, by which far less is lost but for a small additional probability.
         delta: Additive slack; 0 is a pure guarantee.
         truncation: Distances count up to here; None counts them whole.
         euclidean_epsilon: An epsilon that also holds in the embedding's Euclidean distance, where
@@ -86,6 +98,7 @@ class Guarantee:
     truncation: float | None = None
     euclidean_epsilon: float | None = None
     distances: Distances | None
+    law: LossLaw = field(repr=False)
     source: str
     fingerprint: str
     assumptions: tuple[str, ...] = ()
@@ -99,10 +112,42 @@ class Guarantee:
         """Bound the log-likelihood ratio of two texts, from the distances of their words by position."""
         return sum(map(self.loss, distances))
 
+    def loss_beyond(self, delta: float, distance: float, words: int = 1) -> float:
+        """Bound the loss but for an additional probability, of several words that are so far apart each.
+
+        Whatever the outputs, P[M(w) in outputs] <= exp(this) P[M(w') in outputs] + delta.
+        """
+        return loss_beyond(self.law, distance, words=words, delta=delta)
+
     def to_json(self) -> dict[str, Any]:
         """Give the guarantee as JSON-ready values."""
+        plain = {name: value for name, value in asdict(self).items() if name != "law"}
         lists = {"assumptions": list(self.assumptions), "remarks": list(self.remarks)}
-        return {**asdict(self), **lists, "words": self.describe()}
+        return {**plain, **lists, "losses": list(self.losses()), "words": self.describe()}
+
+    def losses(self) -> Iterator[dict[str, Any]]:
+        """Give what is lost in nats: at the worst output, and but for each of ``DELTAS``.
+
+        Yields:
+            What is told apart, its distance, the number of words, ``pure``, and a loss for each delta.
+        """
+        for name, distance, words in self._told_apart():
+            beyond = {f"{delta:g}": self.loss_beyond(delta, distance, words) for delta in DELTAS}
+            pure = words * self.loss(distance)
+            yield {"from": name, "distance": distance, "words": words, "pure": pure, **beyond}
+
+    def _told_apart(self) -> Iterator[tuple[str, float, int]]:
+        """What losses are stated for: names, distances, and how many words are that far apart."""
+        if (far := self.distances) is None:
+            yield "an input 1 away", 1.0, 1
+            return
+        yield from (
+            ("its nearest word", far.nearest, 1),
+            ("its 10th nearest word", far.tenth, 1),
+            ("its 100th nearest word", far.hundredth, 1),
+            (FARTHEST, far.largest, 1),
+        )
+        yield from ((f"{words} words, each from a nearest one", far.nearest, words) for words in ROWS)
 
     def describe(self) -> str:
         """Say the guarantee in plain words."""
@@ -114,8 +159,7 @@ class Guarantee:
             f"distance is the {self.metric}{capped}.",
             *self.remarks,
         ]
-        if far := self.distances:
-            lines += [self._describe_distances(far), self._describe_texts(far)]
+        lines += self._describe_losses()
         if self.euclidean_epsilon is not None and self.euclidean_epsilon != self.epsilon:
             lines.append(
                 "In the embedding's Euclidean distance the proven epsilon is "
@@ -124,33 +168,36 @@ class Guarantee:
         lines.append(f"Proof: {self.source}. It assumes: " + "; ".join(self.assumptions) + ".")
         return "\n".join(lines)
 
-    def _describe_distances(self, far: Distances) -> str:
-        named = {"nearest": far.nearest, "10th nearest": far.tenth, "100th nearest": far.hundredth}
-        bounds = [
-            f"its {name} word is {d:.3g} away: factor {factor(self.loss(d))}" for name, d in named.items()
-        ]
-        largest = float(rounded_up(far.largest))
-        text = (
-            f"For a typical word of this embedding (medians over {far.sample}), {'; '.join(bounds)}. "
-            f"No two words are more than {largest:.3g} apart: factor {factor(self.loss(largest))}."
+    def _describe_losses(self) -> Iterator[str]:
+        losses = list(self.losses())
+        named = " or ".join(f"{delta:g}" for delta in DELTAS)
+        typical = f" (a typical word: medians over {self.distances.sample})" if self.distances else ""
+        yield (
+            f"Up to an additional probability of {named} the factor is far smaller than at the worst of all "
+            f"outputs. At most it is, to tell an input{typical}"
         )
-        if self.loss(far.nearest) > WEAK_LOSS:
-            text += (
-                " By itself this bound is too weak to hide even a word among its nearest neighbours; what "
+        yield from (f"  {self._describe_loss(loss)}" for loss in losses)
+        if self.distances is None:
+            return
+        nearest, hundredth = (losses[i][f"{DELTAS[0]:g}"] for i in (0, 2))
+        if nearest > WEAK_LOSS:
+            yield (
+                "By itself this bound is too weak to hide even a word among its nearest neighbours; what "
                 "protects then is how often words are replaced, which must be measured, not proven."
             )
-        elif self.loss(far.hundredth) > WEAK_LOSS:
-            text += (
-                " The bound hides a word among its nearest neighbours, but hardly among its hundred nearest."
-            )
-        return text
-
-    def _describe_texts(self, far: Distances) -> str:
-        return (
-            "In a text each word is perturbed independently and the distances of all positions add up: two "
-            "texts that differ in one word keep that word's bound; for two that differ in ten words, each "
-            f"against a nearest one, the factor is {factor(self.text_loss([far.nearest] * 10))}."
+        elif hundredth > WEAK_LOSS:
+            yield "The bound hides a word among its nearest neighbours, but hardly among its hundred nearest."
+        yield (
+            "In a text each word is perturbed independently, and the losses of all positions add up: two "
+            "texts that differ in one word keep that word's bound."
         )
+
+    @staticmethod
+    def _describe_loss(loss: Mapping[str, Any]) -> str:
+        beyond = " or ".join(factor(loss[f"{delta:g}"]) for delta in DELTAS)
+        far = rounded_up(loss["distance"]) if loss["from"] == FARTHEST else f"{loss['distance']:.3g}"
+        away = "" if loss["words"] > 1 else f", {far} away"
+        return f"from {loss['from']}{away}: {beyond}, at worst {factor(loss['pure'])}"
 
 
 def rounded_up(value: float, digits: int = 3) -> str:

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dptext_spark.accounting.composition import loss_beyond
+from dptext_spark.accounting.laws import SphericalLaplace
+from dptext_spark.audit import bounds
+from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.guarantee import WEAK_LOSS, factor, rounded_up
+from dptext_spark.mechanisms import Laplace, Mahalanobis, Mechanism
+from dptext_spark.search.exact import ExactSearch
+from tests.helpers import worlds
 
 BOUNDS = st.floats(min_value=0.0, allow_infinity=False, allow_nan=False)
 
@@ -56,3 +65,77 @@ def test_a_printed_factor_is_never_below_itself(loss: float) -> None:
 )
 def test_a_factor_is_printed_so_that_a_person_can_feel_it(loss: float, printed: str) -> None:
     assert factor(loss) == printed
+
+
+# Losses but for a small probability
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Embedding:
+    points = np.random.default_rng(4).normal(size=(120, 20))
+    return worlds.build(tmp_path_factory.mktemp("guarantee"), points)
+
+
+def test_losses_are_stated_for_words_and_rows(world: Embedding) -> None:
+    guarantee = Laplace(epsilon=4.0).guarantee(world)
+    far = guarantee.distances
+    assert far is not None
+    losses = {loss["from"]: loss for loss in guarantee.losses()}
+    assert [loss["distance"] for loss in losses.values()] == [
+        far.nearest,
+        far.tenth,
+        far.hundredth,
+        far.largest,
+        far.nearest,
+        far.nearest,
+    ]
+    assert [loss["words"] for loss in losses.values()] == [1, 1, 1, 1, 10, 100]
+    law = SphericalLaplace(dimension=20, epsilon=4.0)
+    for loss in losses.values():
+        assert loss["pure"] == pytest.approx(4.0 * loss["distance"] * loss["words"])
+        for delta in (1e-6, 1e-9):
+            expected = loss_beyond(law, loss["distance"], words=loss["words"], delta=delta)
+            assert loss[f"{delta:g}"] == expected < loss["pure"]
+    assert guarantee.to_json()["losses"] == list(losses.values())
+    described = guarantee.describe()
+    nearest = losses["its nearest word"]
+    shown = [factor(nearest[name]) for name in ("1e-06", "1e-09", "pure")]
+    assert f"away: {shown[0]} or {shown[1]}, at worst {shown[2]}" in described
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "said", "unsaid"),
+    [(1000.0, "too weak", "hardly"), (3.6, "hardly", "too weak"), (1.0, "factor", "too weak")],
+)
+def test_a_weak_bound_is_called_weak(world: Embedding, epsilon: float, said: str, unsaid: str) -> None:
+    described = Laplace(epsilon=epsilon).guarantee(world).describe()
+    assert said in described and unsaid not in described
+
+
+@pytest.mark.parametrize(
+    "mechanism", [Laplace(epsilon=3.0), Mahalanobis(epsilon=3.0, **{"lambda": 0.5})], ids=repr
+)
+def test_the_stated_loss_holds_for_outputs(tmp_path: Path, mechanism: Mechanism) -> None:
+    """Of 200,000 outputs each of two words of a grid, half choose the event, half test it.
+
+    False alarms below 10^-6. A loss that is stated 40 % too low is told.
+    """
+    points = np.stack(np.meshgrid(np.arange(15.0) + 1, np.arange(9.0)), axis=-1).reshape(-1, 2)
+    world, delta = worlds.build(tmp_path, points), 0.01
+    one, other = 66, 68  # in the middle row
+    apart = float(mechanism.metric(world).between(np.array([one]), np.array([other]))[0])
+    stated = mechanism.guarantee(world).loss_beyond(delta, apart)
+    bound, runs = mechanism.bind(world, ExactSearch.over(world)), 100_000
+    uniforms = np.random.default_rng(8).random((4, runs, mechanism.uniforms_per_token(2)))
+    chosen, against, tested, misses = (
+        np.bincount(bound(np.full(runs, word), u), minlength=len(points))
+        for word, u in zip((one, other, one, other), uniforms, strict=True)
+    )
+
+    def shown(loss: float) -> bool:
+        event = chosen > math.exp(loss) * against
+        counts = (np.array([counted[event].sum()]) for counted in (tested, misses))
+        return bool(bounds.loss_bound(*counts, runs, 1e-6, delta)[0] > loss)
+
+    assert not shown(stated)
+    assert shown(0.6 * stated)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from dptext_spark.accounting.laws import SphericalLaplace
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import EuclideanSpace, Space
 from dptext_spark.errors import ConfigError
@@ -104,6 +105,10 @@ class EllipticalLaplace(NoiseMechanism):
             description=f"regularized Mahalanobis norm (lambda {self.mixing:g}) of their vectors' difference",
         )
 
+    def loss_law(self, embedding: Embedding) -> SphericalLaplace:
+        """The loss of spherical noise, in the norm of :meth:`metric`: A^(-1/2) makes the noise spherical."""
+        return SphericalLaplace(dimension=embedding.dimension, epsilon=self.epsilon)
+
     def _power(self, embedding: Embedding, exponent: float) -> NDArray[np.float64]:
         """A power of A, by the eigendecomposition of Sigma."""
         space = self.space(embedding, EuclideanSpace)
@@ -124,6 +129,7 @@ class Laplace(EllipticalLaplace):
         """Epsilon in Euclidean distance."""
         return Claim(
             epsilon=self.epsilon,
+            law=self.loss_law(embedding),
             euclidean_epsilon=self.epsilon,
             source="Feyisetan et al. 2020, section 2.4, by the triangle inequality and post-processing",
         )
@@ -155,6 +161,7 @@ class Mahalanobis(EllipticalLaplace):
         """Epsilon in the regularized Mahalanobis norm, weaker in Euclidean distance."""
         return Claim(
             epsilon=self.epsilon,
+            law=self.loss_law(embedding),
             euclidean_epsilon=self.epsilon / float(np.sqrt(self.least_eigenvalue(embedding))),
             source="Xu et al. 2020, Theorem 1; Euclidean equivalent by Lemma 2",
         )

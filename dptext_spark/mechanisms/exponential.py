@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from dptext_spark.accounting.laws import BoundedRange
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import EuclideanSpace, PoincareBall, Space
 from dptext_spark.geometry.metric import EuclideanMetric, Metric
@@ -96,6 +97,7 @@ class Exponential(Mechanism):
         """
         return Claim(
             epsilon=self.epsilon,
+            law=BoundedRange(epsilon=self.epsilon, truncation=self.truncate),
             truncation=self.truncate,
             euclidean_epsilon=self.epsilon if isinstance(embedding.space, EuclideanSpace) else None,
             source="McSherry and Talwar 2007, Theorem 6, for a metric as in Yue et al. 2021 (SanText) and "

@@ -12,6 +12,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dptext_spark.accounting.laws import LebesgueLaw, VolumeLaw
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import PoincareBall, Space
 from dptext_spark.errors import ConfigError
@@ -95,6 +96,7 @@ class Hyperbolic(BallNoise):
         """Epsilon in hyperbolic distance."""
         return Claim(
             epsilon=self.epsilon,
+            law=VolumeLaw(dimension=embedding.dimension, epsilon=self.epsilon),
             source="Feyisetan et al. 2019, section V-A, for the density by hyperbolic volume",
         )
 
@@ -117,6 +119,7 @@ class HyperbolicIcdm(BallNoise):
         """Epsilon + n in hyperbolic distance."""
         return Claim(
             epsilon=self.epsilon + embedding.dimension,
+            law=LebesgueLaw(dimension=embedding.dimension, epsilon=self.epsilon),
             source="Feyisetan et al. 2019, section V-A, with the slope of the density by hyperbolic volume",
             remarks=(
                 "The paper claims epsilon itself, but counts its density by Lebesgue measure, which changes "

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from dptext_spark.accounting.laws import SphericalLaplace
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.parts import Part
 from dptext_spark.embedding.spaces import EuclideanSpace, Space
@@ -201,6 +202,8 @@ class Projection(ProjectionParameters, NoiseMechanism):
         }[self.sensitivity]
         return Claim(
             epsilon=epsilon,
+            # The image of a difference is that long at most, in units of the noise.
+            law=SphericalLaplace(dimension=self.rows(embedding.dimension), epsilon=epsilon),
             euclidean_epsilon=epsilon,
             source=f"Feyisetan and Kasiviswanathan 2021, {claim}",
             remarks=(

@@ -14,6 +14,7 @@ from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 from scipy import special
 
+from dptext_spark.accounting.laws import SphericalLaplace
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import EuclideanSpace, Space
 from dptext_spark.errors import ConfigError
@@ -201,6 +202,7 @@ class VectorNoise:
             metric=f"Euclidean distance of {'averages of word vectors' if of_texts else 'input vectors'}",
             epsilon=self.pure_epsilon,
             distances=None,
+            law=SphericalLaplace(dimension=self.dimension, epsilon=self.pure_epsilon),
             source="Feyisetan and Kasiviswanathan 2021, Claim 3, with the matrix's largest singular value",
             fingerprint=fingerprint,
             assumptions=("parameters and seed were not chosen by the private table", *assumed),
@@ -283,7 +285,7 @@ class ProjectedVectors(VectorParameters, Mechanism):
     def claim(self, embedding: Embedding) -> Claim:
         """Epsilon in Euclidean distance; with the paper's Delta up to its delta."""
         stated = self.guarantee(embedding)
-        return Claim(epsilon=stated.epsilon, delta=stated.delta, source=stated.source, remarks=stated.remarks)
+        return Claim(epsilon=stated.epsilon, law=stated.law, source=stated.source, remarks=stated.remarks)
 
     def guarantee(self, embedding: Embedding, distances: Distances | None = None) -> Guarantee:
         """State the guarantee of vectors, which no distances of words describe."""

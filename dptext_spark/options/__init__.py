@@ -9,6 +9,7 @@ from dptext_spark.options.commands import (
     PoincareOptions,
     PrivatizeOptions,
     TableOptions,
+    TryOptions,
     VectorsOptions,
 )
 from dptext_spark.options.configured import MechanismOptions
@@ -26,5 +27,6 @@ __all__ = [
     "PoincareOptions",
     "PrivatizeOptions",
     "TableOptions",
+    "TryOptions",
     "VectorsOptions",
 ]

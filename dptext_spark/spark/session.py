@@ -4,30 +4,68 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from pyspark.sql import SparkSession
 
+from dptext_spark.errors import ConfigError
 from dptext_spark.spark.java import ensure_java
+from dptext_spark.spark.settings import WANTED
 
 
-def session(app: str) -> SparkSession:
+def session(app: str, *, bar: bool = True) -> SparkSession:
     """Get the session of spark-submit, or start one on this machine's cores.
 
+    Args:
+        app: Its name, if it is started.
+        bar: Whether it shows Spark's own progress then.
+
     Raises:
-        ConfigError: There is no Java runtime.
+        ConfigError: There is no Java runtime, or the session cannot take what the command line wants of it.
     """
-    builder = SparkSession.builder.appName(app)
-    if "PYSPARK_GATEWAY_PORT" not in os.environ and SparkSession.getActiveSession() is None:
-        ensure_java()
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        for name, value in _LOCAL_SETTINGS.items():
-            builder = builder.config(name, value)
-    return builder.getOrCreate()
+    wanted, builder = WANTED.get(), SparkSession.builder.appName(app)
+    if SparkSession.getActiveSession() is not None:
+        return _changed(builder.getOrCreate(), wanted.given)
+    start = {**({} if bar else {_BAR: "false"}), **wanted.at_start}
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        return _changed(_configured(builder, start).getOrCreate(), wanted.given)
+    ensure_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    settings = {**_LOCAL_SETTINGS, **start, **wanted.given}
+    if _JAVA_OPTIONS in wanted.given:
+        settings[_JAVA_OPTIONS] = f"{_LOCAL_SETTINGS[_JAVA_OPTIONS]} {wanted.given[_JAVA_OPTIONS]}"
+    return _configured(builder, settings).getOrCreate()
 
 
+def _configured(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSession.Builder:
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder
+
+
+def _changed(spark: SparkSession, settings: Mapping[str, str]) -> SparkSession:
+    """Change the settings of a session that runs.
+
+    Raises:
+        ConfigError: Some can only be given to a session before it starts.
+    """
+    if fixed := [name for name in settings if not spark.conf.isModifiable(name)]:
+        raise ConfigError(
+            "A Spark session that runs already cannot take settings",
+            allowed="with --spark-conf, settings of Spark SQL that can change while it runs",
+            got=", ".join(fixed),
+            do="Give them to spark-submit, with --conf",
+        )
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    return spark
+
+
+_BAR: Final = "spark.ui.showConsoleProgress"
+_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 _LOCAL_SETTINGS: Final = {
     # Four attempts for each task: with fewer, a worker process that dies takes the job with it.
@@ -39,8 +77,8 @@ _LOCAL_SETTINGS: Final = {
     # Spark's 200 suit a cluster; cached tables keep that many partitions however small they are.
     "spark.sql.shuffle.partitions": str(4 * (os.cpu_count() or 1)),
     "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "true",
-    "spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={_LOGGING}"',
+    _BAR: "true",
+    _JAVA_OPTIONS: f'"-Dlog4j2.configurationFile={_LOGGING}"',
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }

@@ -44,9 +44,9 @@ class GroupedOption(click.Option):
 class GroupedArgument(click.Argument):
     """An argument that the help explains as it does options."""
 
-    def __init__(self, name: str, *, heading: str, help: str) -> None:
-        super().__init__([name], required=False)
-        self.heading, self.description = heading, help
+    def __init__(self, name: str, field: FieldInfo, heading: str) -> None:
+        super().__init__([name], required=False, metavar=name.upper() if field.is_required() else None)
+        self.heading, self.description = heading, help_of(field)
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
         return self.make_metavar(ctx), self.description
@@ -57,34 +57,45 @@ class GroupedArgument(click.Argument):
 
 def parameters(model: type[Options]) -> Iterator[click.Parameter]:
     """Make one parameter for each field, those that must be given first; mechanisms' own come last."""
-    fields, headings = model.fields(), model.headings()
-    for name, field in sorted(fields.items(), key=lambda item: not item[1].is_required()):
+    fields, owned = model.fields(), _of_mechanisms(model)
+    for name, heading in model.headings().items():
+        field = fields[name]
         if name in model.positional:
-            yield GroupedArgument(name, heading=headings[name], help=help_of(field))
+            yield GroupedArgument(name, field, heading)
         elif name == "mechanism" and issubclass(model, MechanismOptions):
-            known = tuple(model.mechanisms())
-            yield GroupedOption(
-                ["--mechanism"],
-                heading=headings[name],
-                values=known,
-                multiple=model.several,
-                metavar=f"[{'|'.join(known)}]",
-                help=help_of(field),
-            )
-        else:
-            yield _option(name, {"": field}, headings[name])
-    if issubclass(model, MechanismOptions):
-        known = tuple(model.mechanisms())
-        own = {name: of for name, of in model.mechanism_options().items() if name not in fields}
-        for name, of in sorted(
-            own.items(), key=lambda item: [known.index(mechanism) for mechanism in item[1]]
-        ):
-            yield _option(name, of, _heading(of, known))
+            yield _mechanism(model, field, heading)
+        elif heading == REQUIRED or name not in owned:
+            yield _option(name, {"": field}, heading)
+    for name, of in owned.items():
+        if name not in fields:
+            yield _option(name, of, _heading(of, model))
+        elif not fields[name].is_required():
+            yield _option(name, {"": fields[name]}, _heading(of, model))
 
 
-def _heading(fields: Mapping[str, FieldInfo], known: Sequence[str]) -> str:
+def _of_mechanisms(model: type[Options]) -> dict[str, dict[str, FieldInfo]]:
+    """Give the options of mechanisms, those of the same ones together."""
+    if not issubclass(model, MechanismOptions):
+        return {}
+    return dict(sorted(model.mechanism_options().items(), key=lambda item: [*item[1]]))
+
+
+def _mechanism(model: type[MechanismOptions], field: FieldInfo, heading: str) -> click.Option:
+    known = tuple(model.mechanisms())
+    return GroupedOption(
+        ["--mechanism"],
+        heading=heading,
+        values=known,
+        multiple=model.several,
+        metavar=_metavar(known),
+        help=help_of(field),
+    )
+
+
+def _heading(fields: Mapping[str, FieldInfo], model: type[Options]) -> str:
     """Say of which mechanisms an option is."""
-    if len(fields) == len(known) and all(field.is_required() for field in fields.values()):
+    every = issubclass(model, MechanismOptions) and len(fields) == len(model.mechanisms())
+    if every and all(field.is_required() for field in fields.values()):
         return REQUIRED
     return f"Mechanism{'s' if len(fields) > 1 else ''} {', '.join(fields)}"
 

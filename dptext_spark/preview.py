@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -132,8 +133,7 @@ def _sentence(options: TryOptions) -> str:
     """
     sentence = options.sentence
     if sentence in (None, "-"):
-        stdin = click.get_text_stream("stdin")
-        sentence = click.prompt("Sentence", err=True) if stdin.isatty() else stdin.read()
+        sentence = click.prompt("Sentence", err=True) if sys.stdin.isatty() else sys.stdin.read()
     if not str(sentence).strip():
         raise ConfigError(
             "There is no sentence to try", do="Give one as the first argument, or on standard input"

@@ -1,6 +1,7 @@
 """Options of the commands, validated once, whether they come from a command line, a TOML file or Python."""
 
 from dptext_spark.options.commands import (
+    ALL,
     BUNDLE_WORLD,
     WORLDS,
     AuditOptions,
@@ -16,6 +17,7 @@ from dptext_spark.options.configured import MechanismOptions
 from dptext_spark.options.validation import COMMANDS, Options
 
 __all__ = [
+    "ALL",
     "BUNDLE_WORLD",
     "COMMANDS",
     "WORLDS",

@@ -42,6 +42,9 @@ SOURCE: Final = Under("Source")
 NOISE: Final = Under("Noise and key")
 OUTPUT: Final = Under("Output")
 PAIRS: Final = Under("Pairs")
+ALL: Final = "*"
+"""Among the columns that are kept: all others."""
+
 INCREMENTAL: Final = Under("A table that grows")
 TARGET: Final = Under("Target")
 """Headings of the help that several commands have."""
@@ -153,7 +156,14 @@ class TableOptions(Options):
         None,
         description="column that names each row, unique and without nulls; default: file and row position",
     )
-    keep: tuple[Column, ...] = Field((), description="column to pass through AS IT IS; repeatable")
+    keep: tuple[Column, ...] = Field(
+        (),
+        description="column to pass through AS IT IS; repeatable; '*': all that are not sanitized, but for "
+        "those of --except and that of slots",
+    )
+    except_: tuple[Column, ...] = Field(
+        (), alias="except", description="with --keep '*': column to leave out; repeatable"
+    )
     key_file: Annotated[LocalPath | None, NOISE] = Field(
         None,
         repr=False,
@@ -226,6 +236,8 @@ class TableOptions(Options):
             yield ConfigError(f"Columns are named twice in {' and '.join(options)}", got=repeated)
         if raw := _listed(name for name in sanitized if name in self.keep):
             yield ConfigError("Columns are both sanitized and passed raw with --keep", got=raw)
+        if self.except_ and ALL not in self.keep:
+            yield ConfigError("Option --except is for --keep '*'", got=_listed(self.except_))
         if self.id in sanitized:
             yield ConfigError("The --id column cannot be sanitized itself", got=str(self.id))
 
@@ -432,8 +444,10 @@ class GridOptions(MechanismOptions):
         description="what is measured: the mechanism at each lambda and epsilon"
     )
     epsilon: tuple[float, ...] = Field(description="privacy parameters; several may follow")
-    lambda_: Annotated[tuple[float, ...], Under("Mechanism mahalanobis")] = Field(
-        (), alias="lambda", description="weights of the covariance in the noise; several may follow"
+    lambda_: tuple[float, ...] = Field(
+        (),
+        alias="lambda",
+        description="weights of the covariance in the noise, which must be given; several may follow",
     )
 
     @field_validator("mechanism", mode="before")
@@ -459,7 +473,7 @@ class TryOptions(PolicyOptions, GridOptions):
 
     command = "try"
     positional = ("sentence",)
-    heading = "Draws"
+    heading = "Sentence"
     usage = (
         '"play some jazz in boston" --embedding glove-50d \\\n'
         "      --mechanism laplace --mechanism exponential --epsilon 5 10 20"
@@ -468,7 +482,7 @@ class TryOptions(PolicyOptions, GridOptions):
     on_spark = False
     several = True
 
-    sentence: Annotated[str | None, SOURCE] = Field(
+    sentence: str | None = Field(
         None, repr=False, description="what to sanitize; from standard input where it is - or left out"
     )
     mechanism: tuple[InstanceOf[Mechanism], ...] = Field(description="how words are perturbed; repeatable")

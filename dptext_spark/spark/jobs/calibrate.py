@@ -59,7 +59,7 @@ def run(options: CalibrateOptions) -> CalibrationReport:
         eta=options.eta,
     )
     drawing.announce("report.html and plots", drawing.PAGE)
-    spark = session("dptext calibrate")
+    spark = session("dptext calibrate", bar=False)  # it has one of words
     storage = Storage(spark)
     other = record.read(options.compare, storage.read) if options.compare else None
     target = None if options.target is None else Target.parse(options.target)

@@ -15,11 +15,11 @@ from typing import Any, Final
 
 import click
 
+from dptext_spark.bars import hidden_progress
 from dptext_spark.errors import ConfigError, DptextError, JobError
 from dptext_spark.options import COMMANDS, Options
 from dptext_spark.options.validation import repeatable
 from dptext_spark.parameters import GroupedOption, number_of, parameters, read_number
-from dptext_spark.progress import hidden_progress
 from dptext_spark.spark.settings import session_settings
 from dptext_spark.version import __version__
 

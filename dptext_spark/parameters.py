@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from enum import EnumType
-from math import inf
 from pathlib import Path
 from typing import Any, Final, get_args
 
@@ -17,10 +16,8 @@ from dptext_spark.options import MechanismOptions, Options
 from dptext_spark.options.validation import REQUIRED, Shown, repeatable
 
 _METAVARS: Final = {float: "NUMBER", int: "INTEGER", Path: "PATH", str: "TEXT"}
-_PATHS: Final = ("PATH", "FOLDER")
 # Beyond it a bound is no more than what a machine's integers hold.
 _LARGEST_BOUND: Final = 2.0**53
-_SIGNS: Final = {"ge": "<=", "gt": "<", "le": "<=", "lt": "<"}
 
 
 class GroupedOption(click.Option):
@@ -34,11 +31,7 @@ class GroupedOption(click.Option):
         self.values = values
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        if any(value in _PATHS for value in self.values):
-            return [CompletionItem(incomplete, type="file")]
-        # What the user writes in place of capitals cannot be known.
-        known = filter(None, (re.sub("[A-Z]+$", "", value) for value in self.values))
-        return [CompletionItem(value) for value in known if value.startswith(incomplete)]
+        return _completed(self.values, incomplete)
 
 
 class GroupedArgument(click.Argument):
@@ -46,13 +39,22 @@ class GroupedArgument(click.Argument):
 
     def __init__(self, name: str, field: FieldInfo, heading: str) -> None:
         super().__init__([name], required=False, metavar=name.upper() if field.is_required() else None)
-        self.heading, self.description = heading, help_of(field)
+        self.heading, self.description, self.values = heading, help_of(field), _values(field)
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
         return self.make_metavar(ctx), self.description
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        return _completed(self.values, incomplete)
+
+
+def _completed(values: Sequence[str], incomplete: str) -> list[CompletionItem]:
+    """Complete one of an option's values, or a path."""
+    if "PATH" in values:
         return [CompletionItem(incomplete, type="file")]
+    # What the user writes in place of capitals cannot be known.
+    known = filter(None, (re.sub("[A-Z]+$", "", value) for value in values))
+    return [CompletionItem(value) for value in known if value.startswith(incomplete)]
 
 
 def parameters(model: type[Options]) -> Iterator[click.Parameter]:
@@ -142,17 +144,16 @@ def _bounds(field: FieldInfo) -> str:
     """Write the numbers that an option takes: ``x>=1``, ``0<=x<=1``."""
     inside = [leaf.metadata for leaf in _leaves(field.annotation) if isinstance(leaf, FieldInfo)]
     marks = [mark for metadata in (field.metadata, *inside) for mark in metadata]
-    found = {
-        name: bound for mark in marks for name in _SIGNS if (bound := getattr(mark, name, None)) is not None
-    }
-    low, high = (
-        [(f"{found[name]:g}", _SIGNS[name]) for name in names if abs(found.get(name, inf)) < _LARGEST_BOUND]
-        for names in (("ge", "gt"), ("le", "lt"))
-    )
+
+    def found(signs: Mapping[str, str]) -> list[tuple[str, str]]:
+        bounds = ((getattr(mark, name, None), sign) for mark in marks for name, sign in signs.items())
+        return [(f"{b:g}", sign) for b, sign in bounds if b is not None and abs(b) < _LARGEST_BOUND]
+
+    low, high = found({"ge": "<=", "gt": "<"}), found({"le": "<=", "lt": "<"})
     if low and not high:
-        ((bound, sign),) = low
-        return f"x{sign.replace('<', '>')}{bound}"
-    return "".join(["".join(*low), "x", *(f"{sign}{bound}" for bound, sign in high)]) if high else ""
+        return "".join(f"x{sign.replace('<', '>')}{bound}" for bound, sign in low)
+    parts = [*(bound + sign for bound, sign in low), "x", *(sign + bound for bound, sign in high)]
+    return "".join(parts) if high else ""
 
 
 def _values(field: FieldInfo) -> list[str]:

@@ -11,9 +11,9 @@ from typing import Any, Final
 from dptext_spark.audit.sampling import Sampler, sampled
 from dptext_spark.audit.trial import Outcome, Trial, Witness
 from dptext_spark.audit.worlds import World, worlds
+from dptext_spark.bars import progress_bar
 from dptext_spark.errors import ConfigError, JobError
 from dptext_spark.options import BUNDLE_WORLD, AuditOptions
-from dptext_spark.progress import progress_bar
 
 FORMAT_VERSION: Final = 1
 RUNS: Final = 40_000

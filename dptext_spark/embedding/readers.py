@@ -24,8 +24,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import DTypeLike, NDArray
 
+from dptext_spark.bars import progress_bar
 from dptext_spark.errors import BundleError
-from dptext_spark.progress import progress_bar
 
 READERS: Final[dict[str, type[Source]]] = {}
 """By the name of the format."""

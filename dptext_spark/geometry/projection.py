@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from scipy import special
 from threadpoolctl import threadpool_limits
 
+from dptext_spark.bars import progress_bar
 from dptext_spark.geometry.products import ExactProduct
 from dptext_spark.geometry.rounding import gamma
 from dptext_spark.geometry.sphere import gamma_quantile, uniform_directions
 from dptext_spark.noise import ColumnNoise, NoiseKey, to_uniform
-from dptext_spark.progress import progress_bar
 
 _PUBLIC_KEY: Final = NoiseKey(hashlib.sha256(b"dptext-spark public projection").digest())
 # So many of them make sgemm run at full speed; their scores take 16 MiB.

@@ -22,12 +22,12 @@ from scipy import sparse
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm  # type: ignore[import-untyped, unused-ignore]
 
+from dptext_spark.bars import progress_bar
 from dptext_spark.errors import ConfigError
 from dptext_spark.noise import ColumnNoise, NoiseKey, to_uniform
 from dptext_spark.poincare.objective import LARGEST_RADIUS, Objective, exponential_map
 from dptext_spark.poincare.quality import reconstruction
 from dptext_spark.poincare.relations import Relations
-from dptext_spark.progress import progress_bar
 
 CHECKPOINT: Final = "poincare-checkpoint.npz"
 BURN_IN: Final = 10

@@ -10,8 +10,8 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from dptext_spark.bars import progress_bar
 from dptext_spark.calibration.grid import Grid
-from dptext_spark.progress import progress_bar
 from dptext_spark.spark.distribution import BundleFiles
 from dptext_spark.spark.measuring.blocks import CELL_SCHEMA, SCHEMA, measure_batches
 from dptext_spark.spark.measuring.words_done import counted

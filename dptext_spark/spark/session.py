@@ -28,16 +28,26 @@ def session(app: str, *, bar: bool = True) -> SparkSession:
     wanted, builder = WANTED.get(), SparkSession.builder.appName(app)
     if SparkSession.getActiveSession() is not None:
         return _changed(builder.getOrCreate(), wanted.given)
-    start = {**({} if bar else {_BAR: "false"}), **wanted.at_start}
     if "PYSPARK_GATEWAY_PORT" in os.environ:
-        return _changed(_configured(builder, start).getOrCreate(), wanted.given)
+        return _changed(_configured(builder, _at_start(bar)).getOrCreate(), wanted.given)
     ensure_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    settings = {**_LOCAL_SETTINGS, **start, **wanted.given}
-    if _JAVA_OPTIONS in wanted.given:
-        settings[_JAVA_OPTIONS] = f"{_LOCAL_SETTINGS[_JAVA_OPTIONS]} {wanted.given[_JAVA_OPTIONS]}"
-    return _configured(builder, settings).getOrCreate()
+    return _configured(builder, _settings(bar)).getOrCreate()
+
+
+def _at_start(bar: bool) -> dict[str, str]:
+    """Give what is wanted of any session that starts: its progress and its log."""
+    return {**({} if bar else {_BAR: "false"}), **WANTED.get().at_start}
+
+
+def _settings(bar: bool) -> dict[str, str]:
+    """Give the settings of a session on this machine's cores; the user's win."""
+    given = WANTED.get().given
+    settings = {**_LOCAL_SETTINGS, **_at_start(bar), **given}
+    if _JAVA_OPTIONS in given:
+        settings[_JAVA_OPTIONS] = f"{_LOCAL_SETTINGS[_JAVA_OPTIONS]} {given[_JAVA_OPTIONS]}"
+    return settings
 
 
 def _configured(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSession.Builder:

@@ -148,3 +148,5 @@ def on_interrupt(stop: Callable[[], None]) -> None:
     """Call a function in a thread of its own, at once, when a signal comes."""
     if stop not in _signals.stops:
         _signals.stops.append(stop)
+        if _signals.received:
+            threading.Thread(target=stop, daemon=True).start()

@@ -24,7 +24,6 @@ from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.measuring import aggregates
 from dptext_spark.spark.measuring.folder import CalibrationFolder
 from dptext_spark.spark.measuring.waves import Waves
-from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session
 from dptext_spark.spark.table.storage import Storage
 
@@ -69,7 +68,7 @@ def run(options: CalibrateOptions) -> CalibrationReport:
     bundle = BundleFiles.send(spark, embedding)
     folder = CalibrationFolder(storage=storage, place=options.output.rstrip("/"), mechanism=grid.mechanism)
     failed = "The Spark job of the calibration failed; the same command continues it"
-    with plain_errors(failed), progress(spark, "Measuring"):
+    with plain_errors(failed):
         parts = folder.claim(grid.identity(embedding.fingerprint), overwrite=options.overwrite)
         waves = Waves(spark=spark, storage=storage, folder=parts, bundle=bundle)
         cells = waves.measured(grid, "grid", cells=True)

@@ -37,6 +37,7 @@ def run(options: PrivatizeOptions) -> Report:
         text=options.text,
         tokens=options.tokens,
         keep=options.keep,
+        left_out=options.except_,
         id=options.id,
         slots=release.policy.protect.slots_column,
     )
@@ -49,14 +50,14 @@ def run(options: PrivatizeOptions) -> Report:
         embedding=release.embedding,
         search=release.search,
         row_id=job.row_id_words,
-        kept=options.keep,
+        kept=job.columns.keep,
         remarks=tuple(job.remarks),
         columns={},
     )
     cut_off = "The Spark job failed; the output has the batches before, and the same command goes on"
     with plain_errors(FAILED if options.incremental is None else cut_off):
         if isinstance(job, GrowingJob):
-            job.claim(columns, release)
+            job.claim(release)
         with progress(job.df.sparkSession, "Checking ids"):
             check_ids(job.df, job.checked_id)
         if options.dry_run:
@@ -68,7 +69,7 @@ def run(options: PrivatizeOptions) -> Report:
             policy=release.policy,
             search=release.search,
         )
-        found = job.sanitize(columns, plan)
+        found = job.sanitize(plan)
     counts = column_counts(columns.sanitized, TokenCounts[int], found)
     report = replace(report, rows=found["rows"], added_rows=found.get("added_rows"), columns=counts)
     job.write_beside("report", options.report_path, report.to_json())

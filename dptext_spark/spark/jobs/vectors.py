@@ -71,7 +71,13 @@ def run(options: VectorsOptions) -> VectorReport:
         DptextError: Options or input are wrong (before any row is released), or the job failed.
     """
     key, embedding = all_of(options.noise_key, lambda: _embedding(options))
-    columns = TableColumns(text=options.text, vector=options.vector, keep=options.keep, id=options.id)
+    columns = TableColumns(
+        text=options.text,
+        vector=options.vector,
+        keep=options.keep,
+        left_out=options.except_,
+        id=options.id,
+    )
     job = Job.open("dptext vectors", options, columns)
     if inside := [name for name in columns.sanitized if name not in job.source.df.columns]:
         raise InputError(
@@ -85,13 +91,13 @@ def run(options: VectorsOptions) -> VectorReport:
             options=options.to_json(),
             embedding=embedding,
             row_id=job.row_id_words,
-            kept=options.keep,
+            kept=job.columns.keep,
             remarks=tuple(job.remarks),
             columns=_columns(job, options, embedding),
         )
         if options.dry_run:
             return report
-        found = job.sanitize(columns, _plan(job, key, report))
+        found = job.sanitize(_plan(job, key, report))
     counts = column_counts(columns.sanitized, VectorCounts[int], found)
     counted = {name: replace(column, counts=counts[name]) for name, column in report.columns.items()}
     report = replace(report, rows=found["rows"], columns=counted)

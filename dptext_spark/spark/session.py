@@ -106,8 +106,8 @@ def _launch(conf: SparkConf, output: int) -> Any:
             started.append(subprocess.Popen(*arguments, **options))
         return started[0]
 
-    # In a session of its own: what a terminal or a scheduler sends to all of this job's processes must not reach
-    # the JVM, which removes what was written. It ends with its standard input.
+    # In a session of its own: what a terminal or a scheduler sends to all of this job's processes must not
+    # reach the JVM, which removes what was written. It ends with its standard input.
     options = {"stdout": output, "stderr": output, "start_new_session": True}
     gateway: Any = java_gateway
     before, gateway.Popen = gateway.Popen, start

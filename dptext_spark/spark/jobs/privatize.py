@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from dptext_spark.calibration import record
 from dptext_spark.calibration.record import Excerpt
+from dptext_spark.errors import all_of
 from dptext_spark.options import PrivatizeOptions
 from dptext_spark.privatizer import TokenCounts
 from dptext_spark.report.sanitized_table import Report
@@ -13,6 +15,7 @@ from dptext_spark.spark.distribution import BundleFiles
 from dptext_spark.spark.failures import FAILED, plain_errors
 from dptext_spark.spark.frames import Plan
 from dptext_spark.spark.release import Release
+from dptext_spark.spark.table.beforehand import check_beforehand, check_record
 from dptext_spark.spark.table.columns import TableColumns, check_ids
 from dptext_spark.spark.table.incremental import GrowingJob
 from dptext_spark.spark.table.run import Job, column_counts
@@ -31,15 +34,20 @@ def run(options: PrivatizeOptions) -> Report:
     Raises:
         DptextError: Options or input are wrong (before any data is read), or the job failed.
     """
-    release = Release(options)
     columns = TableColumns(
         text=options.text,
         tokens=options.tokens,
         keep=options.keep,
         id=options.id,
-        slots=release.policy.protect.slots_column,
+        slots=options.policy.protect.slots_column,
     )
-    job = (Job if options.incremental is None else GrowingJob).open("dptext privatize", options, columns)
+    kind = Job if options.incremental is None else GrowingJob
+    all_of(
+        partial(check_beforehand, kind, options, columns),
+        partial(check_record, options.calibration),
+    )
+    release = Release(options)
+    job = kind.open("dptext privatize", options, columns)
     report = Report(
         calibration=_calibration(job.storage, options, release),
         options=options.to_json(),

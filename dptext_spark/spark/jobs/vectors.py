@@ -18,6 +18,7 @@ from dptext_spark.options import VectorsOptions
 from dptext_spark.report.released_vectors import VectorColumn, VectorReport
 from dptext_spark.spark.distribution import BundleFiles
 from dptext_spark.spark.failures import plain_errors
+from dptext_spark.spark.table.beforehand import check_beforehand
 from dptext_spark.spark.table.columns import TableColumns, check_ids
 from dptext_spark.spark.table.fields import quoted
 from dptext_spark.spark.table.run import Job, column_counts
@@ -69,16 +70,12 @@ def run(options: VectorsOptions) -> VectorReport:
     Raises:
         DptextError: Options or input are wrong (before any row is released), or the job failed.
     """
+    columns = TableColumns(
+        text=options.text, vector=options.vector, keep=options.keep, id=options.id, flat=True
+    )
+    check_beforehand(Job, options, columns)
     key, embedding = all_of(options.noise_key, lambda: _embedding(options))
-    columns = TableColumns(text=options.text, vector=options.vector, keep=options.keep, id=options.id)
     job = Job.open("dptext vectors", options, columns)
-    if inside := [name for name in columns.sanitized if name not in job.source.df.columns]:
-        raise InputError(
-            "Fields inside columns cannot be released as vectors",
-            allowed=", ".join(job.source.df.columns),
-            got=", ".join(inside),
-            do="Make them columns of their own before the run",
-        )
     with plain_errors():
         report = VectorReport(
             options=options.to_json(),

@@ -18,12 +18,12 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from dptext_spark.errors import ConfigError, JobError
-from dptext_spark.spark.table.storage import Storage, literal
+from dptext_spark.spark.table.storage import Places, Storage, literal
 
 _ENDING: Final = ".part"
 
 
-def check_unfinished(storage: Storage, output: str, *, but: str = "") -> None:
+def check_unfinished(storage: Places, output: str, *, but: str = "") -> None:
     """Refuse an output that another run is writing, or was killed over.
 
     Raises:
@@ -73,7 +73,7 @@ def write_whole(
         storage.delete(mine)
 
 
-def _unfinished(storage: Storage, output: str, but: str) -> list[str]:
+def _unfinished(storage: Places, output: str, but: str) -> list[str]:
     """The folders of other runs with this output."""
     parent, _, name = storage.qualified(output).rpartition("/")
     found = storage.matches(f"{literal(parent)}/.{literal(name)}.*{_ENDING}")

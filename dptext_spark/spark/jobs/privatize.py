@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 from dptext_spark.calibration import record
 from dptext_spark.calibration.record import Excerpt
-from dptext_spark.errors import all_of
 from dptext_spark.options import PrivatizeOptions
 from dptext_spark.privatizer import TokenCounts
 from dptext_spark.report.sanitized_table import Report
@@ -15,7 +13,7 @@ from dptext_spark.spark.distribution import BundleFiles
 from dptext_spark.spark.failures import FAILED, plain_errors
 from dptext_spark.spark.frames import Plan
 from dptext_spark.spark.release import Release
-from dptext_spark.spark.table.beforehand import check_beforehand, check_record
+from dptext_spark.spark.table.beforehand import check_record, checks_beforehand
 from dptext_spark.spark.table.columns import TableColumns, check_ids
 from dptext_spark.spark.table.incremental import GrowingJob
 from dptext_spark.spark.table.run import Job, column_counts
@@ -34,19 +32,10 @@ def run(options: PrivatizeOptions) -> Report:
     Raises:
         DptextError: Options or input are wrong (before any data is read), or the job failed.
     """
-    columns = TableColumns(
-        text=options.text,
-        tokens=options.tokens,
-        keep=options.keep,
-        id=options.id,
-        slots=options.policy.protect.slots_column,
-    )
     kind = Job if options.incremental is None else GrowingJob
-    all_of(
-        partial(check_beforehand, kind, options, columns),
-        partial(check_record, options.calibration),
-    )
-    release = Release(options)
+    checks = checks_beforehand(kind, options, lambda: _columns(options))
+    release = Release(options, *checks, lambda: check_record(options.calibration))
+    columns = _columns(options)
     job = kind.open("dptext privatize", options, columns)
     report = Report(
         calibration=_calibration(job.storage, options, release),
@@ -79,6 +68,16 @@ def run(options: PrivatizeOptions) -> Report:
     report = replace(report, rows=found["rows"], added_rows=found.get("added_rows"), columns=counts)
     job.write_beside("report", options.report_path, report.to_json())
     return report
+
+
+def _columns(options: PrivatizeOptions) -> TableColumns:
+    return TableColumns(
+        text=options.text,
+        tokens=options.tokens,
+        keep=options.keep,
+        id=options.id,
+        slots=options.policy.protect.slots_column,
+    )
 
 
 def _calibration(storage: Storage, options: PrivatizeOptions, release: Release) -> Excerpt | None:

@@ -18,7 +18,7 @@ from dptext_spark.options import VectorsOptions
 from dptext_spark.report.released_vectors import VectorColumn, VectorReport
 from dptext_spark.spark.distribution import BundleFiles
 from dptext_spark.spark.failures import plain_errors
-from dptext_spark.spark.table.beforehand import check_beforehand
+from dptext_spark.spark.table.beforehand import checks_beforehand
 from dptext_spark.spark.table.columns import TableColumns, check_ids
 from dptext_spark.spark.table.fields import quoted
 from dptext_spark.spark.table.run import Job, column_counts
@@ -73,8 +73,9 @@ def run(options: VectorsOptions) -> VectorReport:
     columns = TableColumns(
         text=options.text, vector=options.vector, keep=options.keep, id=options.id, flat=True
     )
-    check_beforehand(Job, options, columns)
-    key, embedding = all_of(options.noise_key, lambda: _embedding(options))
+    checks = checks_beforehand(Job, options, lambda: columns)
+    key, *_ = all_of(options.noise_key, lambda: _embedding(options, verify=False), *checks)
+    embedding = _embedding(options, verify=True)  # to hash a large bundle takes seconds: last
     job = Job.open("dptext vectors", options, columns)
     with plain_errors():
         report = VectorReport(
@@ -96,10 +97,10 @@ def run(options: VectorsOptions) -> VectorReport:
     return report
 
 
-def _embedding(options: VectorsOptions) -> Embedding | None:
+def _embedding(options: VectorsOptions, *, verify: bool) -> Embedding | None:
     if options.embedding is None:
         return None
-    embedding = Embedding.open(options.embedding)
+    embedding = Embedding.open(options.embedding, verify=verify)
     if not isinstance(embedding.space, EuclideanSpace):
         raise ConfigError(
             "Texts cannot be averaged in this embedding bundle",

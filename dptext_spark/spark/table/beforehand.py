@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from typing import TypeAlias
 
 from dptext_spark.calibration import record
-from dptext_spark.errors import all_of
 from dptext_spark.options import TableOptions
 from dptext_spark.spark.table.columns import TableColumns
 from dptext_spark.spark.table.local import LocalFiles, LocalTable, is_pattern, is_plain, local_path
 from dptext_spark.spark.table.run import Job, check_places
 from dptext_spark.spark.table.source import unnamed_rows
 
+Check: TypeAlias = Callable[[], object]
+"""Raises the DptextError of a fault."""
 
-def check_beforehand(job: type[Job], options: TableOptions, columns: TableColumns) -> None:
-    """Check what :meth:`Job.open` checks, as far as files of this machine tell it without a JVM.
 
-    Where Spark runs already, or is configured from outside, nothing is checked.
+def checks_beforehand(
+    job: type[Job], options: TableOptions, columns: Callable[[], TableColumns]
+) -> list[Check]:
+    """Give the checks of :meth:`Job.open` that files of this machine answer without a JVM.
 
-    Raises:
-        DptextError: Options or input are wrong; the error is that of :meth:`Job.open`.
+    Their errors are those of :meth:`Job.open`. Where Spark runs already, or is configured from outside, there
+    are none.
     """
-    if is_plain():
-        all_of(partial(_check_outputs, job, options), partial(_check_input, options, columns))
+    if not is_plain():
+        return []
+    return [partial(_check_outputs, job, options), lambda: _check_input(options, columns())]
 
 
 def check_record(path: str | None) -> None:

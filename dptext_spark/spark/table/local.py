@@ -146,9 +146,12 @@ class LocalTable:
             return None
         if os.path.basename(file).startswith("_"):  # a summary: its columns are those of all files
             return None
+        schema = _spark_schema(found)
+        if _has_twins(schema):
+            raise unreadable(path, "COLUMN_ALREADY_EXISTS")
         folders = [] if file == place else os.path.relpath(file, place).split(os.sep)[:-1]
         names = [name for name, _, value in (folder.partition("=") for folder in folders) if name and value]
-        return cls._of(_spark_schema(found), names) if len(names) == len(folders) else None
+        return cls._of(schema, names) if len(names) == len(folders) else None
 
     @classmethod
     def _of(cls, inside: StructType, partitions: list[str]) -> Self | None:
@@ -212,6 +215,19 @@ def _spark_type(kind: Any) -> DataType:
     if pa.types.is_dictionary(kind):
         return _spark_type(kind.value_type)
     return _nested_type(kind) if pa.types.is_nested(kind) else _flat_type(kind)
+
+
+def _has_twins(kind: DataType) -> bool:
+    """Say whether a struct has names that differ in capitals only, which Spark refuses wherever it is."""
+    match kind:
+        case StructType():
+            distinct = {name.lower() for name in kind.names}
+            return len(distinct) < len(kind) or any(_has_twins(field.dataType) for field in kind)
+        case ArrayType():
+            return _has_twins(kind.elementType)
+        case MapType():
+            return _has_twins(kind.keyType) or _has_twins(kind.valueType)
+    return False
 
 
 def _nested_type(kind: Any) -> DataType:

@@ -143,7 +143,10 @@ class TableOptions(Options):
     overwrite: bool = Field(
         False, description="replace an output table that exists, or that another run is writing"
     )
-    dry_run: bool = Field(False, description="check everything, print the guarantee, write nothing")
+    dry_run: bool = Field(
+        False,
+        description="check everything, print the guarantee; write nothing, or the report that --report names",
+    )
 
     @property
     def report_path(self) -> str:
@@ -162,7 +165,8 @@ class TableOptions(Options):
 
     def finish(self, report: Any) -> str:
         if self.dry_run:
-            return "Dry run: all options are right, nothing was written."
+            but = f" but the report: {self.report}" if self.report else "."
+            return f"Dry run: all options are right, nothing was written{but}"
         written = [("Output", self.output), *((what, path) for what, _, path in self.files)]
         return "\n".join(f"{what}: {path}" for what, path in written)
 

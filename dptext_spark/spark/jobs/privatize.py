@@ -27,7 +27,7 @@ def run(options: PrivatizeOptions) -> Report:
     ``--incremental`` files that are new since the last run are added to it, batch by batch.
 
     Returns:
-        The report, which lies beside the output too (unless it is a dry run).
+        The report, which lies beside the output too; that of a dry run only where ``--report`` says.
 
     Raises:
         DptextError: Options or input are wrong (before any data is read), or the job failed.
@@ -55,6 +55,7 @@ def run(options: PrivatizeOptions) -> Report:
             job.claim(columns, release)
         check_ids(job.df, job.checked_id)
         if options.dry_run:
+            job.write_dry(report.to_json())
             return report
         plan = Plan(
             bundle=BundleFiles.send(job.df.sparkSession, release.embedding),

@@ -65,7 +65,8 @@ def run(options: VectorsOptions) -> VectorReport:
     The table appears under its name when it is complete, and not at all if the run fails.
 
     Returns:
-        The report, which lies beside the output too, as the projections do (unless it is a dry run).
+        The report, which lies beside the output too, as the projections do; that of a dry run only where
+        ``--report`` says.
 
     Raises:
         DptextError: Options or input are wrong (before any row is released), or the job failed.
@@ -87,6 +88,7 @@ def run(options: VectorsOptions) -> VectorReport:
             columns=_columns(job, options, embedding),
         )
         if options.dry_run:
+            job.write_dry(report.to_json())
             return report
         found = job.sanitize(columns, _plan(job, key, report))
     counts = column_counts(columns.sanitized, VectorCounts[int], found)

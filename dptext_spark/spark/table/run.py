@@ -146,6 +146,16 @@ class Job:
         """Get ready to write in the input's partitions."""
         return result.write.partitionBy(*self.partitions).option("compression", self.options.compression)
 
+    def write_dry(self, report: str) -> None:
+        """Write the report of a dry run, where one is asked for by its path.
+
+        Raises:
+            JobError: It cannot be written.
+        """
+        if self.options.report is not None:
+            with plain_errors("The report of the dry run could not be written"):
+                self.storage.write(self.options.report, report)
+
     def write_beside(self, what: str, path: str, text: str) -> None:
         """Write a file that belongs to the output, which is there already.
 

@@ -91,6 +91,11 @@ class Grid:
         """Ids of the words of a block."""
         return self.word_ids[number :: self.blocks]
 
+    def words_of(self, start: int, stop: int) -> int:
+        """How many words the blocks from ``start`` to before ``stop`` have."""
+        each, more = divmod(self.words, self.blocks)
+        return each * (stop - start) + min(stop, more) - min(start, more)
+
     def estimator_of(self, setting: int, embedding: Embedding) -> Estimator:
         """Make what estimates the transitions of a setting."""
         return estimator(

@@ -24,7 +24,6 @@ from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.measuring import aggregates
 from dptext_spark.spark.measuring.folder import CalibrationFolder, check_free
 from dptext_spark.spark.measuring.waves import Waves
-from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session
 from dptext_spark.spark.table.beforehand import check_record
 from dptext_spark.spark.table.local import LocalFiles, is_plain, local_path
@@ -75,7 +74,7 @@ def run(options: CalibrateOptions) -> CalibrationReport:
     bundle = BundleFiles.send(spark, embedding)
     folder = CalibrationFolder(storage=storage, place=place, mechanism=grid.mechanism)
     failed = "The Spark job of the calibration failed; the same command continues it"
-    with plain_errors(failed), progress(spark, "Measuring"):
+    with plain_errors(failed):
         parts = folder.claim(identity, overwrite=options.overwrite)
         waves = Waves(spark=spark, storage=storage, folder=parts, bundle=bundle)
         tables = [_measured(waves, grid, "grid", options.gamma)]

@@ -36,8 +36,7 @@ def run(options: PrivatizeOptions) -> Report:
     kind = Job if options.incremental is None else GrowingJob
     checks = checks_beforehand(kind, options, lambda: _columns(options))
     release = Release(options, *checks, lambda: check_record(options.calibration))
-    columns = _columns(options)
-    job = kind.open("dptext privatize", options, columns)
+    job = kind.open("dptext privatize", options, _columns(options))
     report = Report(
         calibration=_calibration(job.storage, options, release),
         options=options.to_json(),
@@ -46,14 +45,14 @@ def run(options: PrivatizeOptions) -> Report:
         embedding=release.embedding,
         search=release.search,
         row_id=job.row_id_words,
-        kept=options.keep,
+        kept=job.columns.keep,
         remarks=tuple(job.remarks),
         columns={},
     )
     cut_off = "The Spark job failed; the output has the batches before, and the same command goes on"
     with plain_errors(FAILED if options.incremental is None else cut_off):
         if isinstance(job, GrowingJob):
-            job.claim(columns, release)
+            job.claim(release)
         with progress(job.df.sparkSession, "Checking ids"):
             check_ids(job.df, job.checked_id)
         if options.dry_run:
@@ -66,8 +65,8 @@ def run(options: PrivatizeOptions) -> Report:
             policy=release.policy,
             search=release.search,
         )
-        found = job.sanitize(columns, plan)
-    counts = column_counts(columns.sanitized, TokenCounts[int], found)
+        found = job.sanitize(plan)
+    counts = column_counts(job.columns.sanitized, TokenCounts[int], found)
     report = replace(report, rows=found["rows"], added_rows=found.get("added_rows"), columns=counts)
     job.write_beside("report", options.report_path, report.to_json())
     return report
@@ -78,6 +77,7 @@ def _columns(options: PrivatizeOptions) -> TableColumns:
         text=options.text,
         tokens=options.tokens,
         keep=options.keep,
+        left_out=options.except_,
         id=options.id,
         slots=options.policy.protect.slots_column,
     )

@@ -73,7 +73,12 @@ def run(options: VectorsOptions) -> VectorReport:
         DptextError: Options or input are wrong (before any row is released), or the job failed.
     """
     columns = TableColumns(
-        text=options.text, vector=options.vector, keep=options.keep, id=options.id, flat=True
+        text=options.text,
+        vector=options.vector,
+        keep=options.keep,
+        left_out=options.except_,
+        id=options.id,
+        flat=True,
     )
     checks = checks_beforehand(Job, options, lambda: columns)
     key, *_ = all_of(options.noise_key, lambda: _embedding(options, verify=False), *checks)
@@ -84,14 +89,14 @@ def run(options: VectorsOptions) -> VectorReport:
             options=options.to_json(),
             embedding=embedding,
             row_id=job.row_id_words,
-            kept=options.keep,
+            kept=job.columns.keep,
             remarks=tuple(job.remarks),
             columns=_columns(job, options, embedding),
         )
         if options.dry_run:
             job.write_dry(report.to_json())
             return report
-        found = job.sanitize(columns, _plan(job, key, report))
+        found = job.sanitize(_plan(job, key, report))
     counts = column_counts(columns.sanitized, VectorCounts[int], found)
     counted = {name: replace(column, counts=counts[name]) for name, column in report.columns.items()}
     report = replace(report, rows=found["rows"], columns=counted)

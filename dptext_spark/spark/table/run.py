@@ -24,9 +24,13 @@ from dptext_spark.spark.table.storage import Places, Storage
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """One run over a table: what is read, what names its rows, and where it goes."""
+    """One run over a table: what is read, what names its rows, and where it goes.
+
+    Its columns are those of the options, with the names that ``--keep '*'`` stands for.
+    """
 
     options: TableOptions
+    columns: TableColumns
     storage: Storage
     source: Source
 
@@ -43,8 +47,9 @@ class Job:
             check_places(storage, options.places)
             cls.check_output(storage, options)
         source = Source.open(spark, storage, options.input)
+        columns = columns.named(source.df.schema)
         columns.check(source.df, source.partitions)
-        job = cls(options=options, storage=storage, source=source)
+        job = cls(options=options, columns=columns, storage=storage, source=source)
         _ = job.df, job.row_id  # what is wrong with them is said now
         return job
 
@@ -99,7 +104,7 @@ class Job:
     @property
     def partitions(self) -> tuple[str, ...]:
         """The partition columns of the output."""
-        return tuple(name for name in self.source.partitions if name in self.options.keep)
+        return tuple(name for name in self.source.partitions if name in self.columns.keep)
 
     @property
     def remarks(self) -> list[str]:
@@ -122,7 +127,7 @@ class Job:
         """The id column that is to be checked, if any."""
         return None if self.options.trust_id else self.options.id
 
-    def sanitize(self, columns: TableColumns, plan: WorkPlan) -> Mapping[str, Any]:
+    def sanitize(self, plan: WorkPlan) -> Mapping[str, Any]:
         """Sanitize the table and write the output; what is under its name is always whole.
 
         Returns:
@@ -132,8 +137,8 @@ class Job:
             JobError: Spark or the file system failed.
         """
         observation = Observation("dptext")
-        selected = columns.select(self.df, self.row_id)
-        result = columns.sanitize(selected, self.df.schema, plan, observation)
+        selected = self.columns.select(self.df, self.row_id)
+        result = self.columns.sanitize(selected, self.df.schema, plan, observation)
         with progress(result.sparkSession, "Sanitizing"):
             write_whole(
                 self.storage,

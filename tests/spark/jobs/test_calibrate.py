@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,11 @@ import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
+from dptext_spark.bars import progress_bar
 from dptext_spark.calibration import Transitions, estimator, word_statistics
 from dptext_spark.cli import main
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.errors import ConfigError
+from dptext_spark.errors import ConfigError, JobError
 from dptext_spark.mechanisms import Mechanism, mechanism
 from dptext_spark.options import CalibrateOptions
 from dptext_spark.search.exact import ExactSearch
@@ -274,6 +276,33 @@ def test_a_killed_run_continues_and_ends_with_the_same_tables(
     facts, undisturbed = (json.loads((p / "calibration.json").read_text()) for p in (killed, grid))
     facts["options"]["output"] = undisturbed["options"]["output"]
     assert facts == undisturbed
+
+
+def test_words_are_counted_as_they_are_measured(
+    ring: Embedding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rejects a bar of waves, of tasks, or one that begins anew what a run before has done."""
+    bars: list[Any] = []
+
+    def shown(**shape: Any) -> Any:
+        bars.append(progress_bar(anywhere=True, file=StringIO(), mininterval=0.0, **shape))
+        return bars[-1]
+
+    def fails(*_: Any) -> None:
+        raise JobError("Cut off")
+
+    monkeypatch.setattr("dptext_spark.spark.measuring.waves.progress_bar", shown)
+    given = {"mechanism": "mahalanobis", "lambda": (0.0, 0.9), "words": 40, "runs": 5, "epsilon": (2.0,)}
+    with monkeypatch.context() as patch:
+        patch.setattr(Waves, "kept", fails)
+        with pytest.raises(JobError):
+            run(ring, tmp_path / "out", **given)
+    run(ring, tmp_path / "out", **given, target="mean(n_w) <= 0.5")
+    first, again, *searched = bars
+    assert (first.n, first.total, first.initial) == (80, 80, 0)
+    assert (again.n, again.total, again.initial) == (80, 80, 80)
+    assert " 80/80 [" in first.fp.getvalue() and " words/s]" in first.fp.getvalue()
+    assert searched and {(bar.n, bar.total) for bar in searched} == {(40, 40)}
 
 
 def test_a_folder_is_replaced_only_where_asked_and_known(

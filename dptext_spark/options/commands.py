@@ -133,6 +133,11 @@ class PoincareOptions(Options):
         """Where the report goes."""
         return self.report or self.beside("report.json")
 
+    @property
+    def unfinished(self) -> str:
+        continued = " The same command continues the training." if self.checkpoint else ""
+        return super().unfinished + continued
+
     def finish(self, report: Any) -> str:
         return f"Bundle: {self.output}\nReport: {self.report_path}"
 
@@ -306,6 +311,11 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
     batch_files: Annotated[int | None, INCREMENTAL] = Field(
         None, ge=1, description="with --incremental: files added at once, at most; default: all that are new"
     )
+
+    @property
+    def unfinished(self) -> str:
+        going_on = "The output has the batches before; the same command goes on."
+        return going_on if self.incremental else super().unfinished
 
     @property
     def places(self) -> tuple[tuple[str, str, str], ...]:
@@ -559,6 +569,10 @@ class CalibrateOptions(GridOptions):
         with findings():
             Target.parse(value)
         return value
+
+    @property
+    def unfinished(self) -> str:
+        return "The same command continues."
 
     def finish(self, report: Any) -> str:
         return f"Output: {self.output}"

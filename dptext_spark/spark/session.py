@@ -3,60 +3,65 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from threading import Timer
+from typing import Any, Final
 
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import SparkConf, SparkContext, java_gateway
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from dptext_spark.errors import ConfigError
+from dptext_spark import interrupts
+from dptext_spark.errors import ConfigError, JobError
+from dptext_spark.spark.driver_log import open_log, see_log, start_failure
+from dptext_spark.spark.failures import condition
 from dptext_spark.spark.java import ensure_java
-from dptext_spark.spark.settings import WANTED
+from dptext_spark.spark.settings import WANTED, Wanted
 
 
-def session(app: str, *, bar: bool = True) -> SparkSession:
+def session(app: str) -> SparkSession:
     """Get the session of spark-submit, or start one on this machine's cores.
-
-    Args:
-        app: Its name, if it is started.
-        bar: Whether it shows Spark's own progress then.
 
     Raises:
         ConfigError: There is no Java runtime, or the session cannot take what the command line wants of it.
+        JobError: Spark does not start.
     """
     wanted, builder = WANTED.get(), SparkSession.builder.appName(app)
-    if SparkSession.getActiveSession() is not None:
-        return _changed(builder.getOrCreate(), wanted.given)
-    if "PYSPARK_GATEWAY_PORT" in os.environ:
-        return _changed(_configured(builder, _at_start(bar)).getOrCreate(), wanted.given)
-    ensure_java()
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    return _configured(builder, _settings(bar)).getOrCreate()
+    active = SparkSession.getActiveSession() is not None
+    if not active and "PYSPARK_GATEWAY_PORT" in os.environ:
+        builder = builder.config(map=dict(wanted.at_start))
+    elif not active:
+        ensure_java()
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        _start(app, _settings(wanted), logged=not wanted.at_start)
+    SparkContext._ensure_initialized()
+    _hold_signals_in_calls()
+    interrupts.on_interrupt(_stop_jobs)
+    session = builder.getOrCreate()
+    # Spark's own, which it has set meanwhile, asks the JVM to stop in the midst of another question.
+    interrupts.handle_again()
+    if active or "PYSPARK_GATEWAY_PORT" in os.environ:
+        _change(session, wanted.given)
+    return session
 
 
-def _at_start(bar: bool) -> dict[str, str]:
-    """Give what is wanted of any session that starts: its progress and its log."""
-    return {**({} if bar else {_BAR: "false"}), **WANTED.get().at_start}
-
-
-def _settings(bar: bool) -> dict[str, str]:
+def _settings(wanted: Wanted) -> dict[str, str]:
     """Give the settings of a session on this machine's cores; the user's win."""
-    given = WANTED.get().given
-    settings = {**_LOCAL_SETTINGS, **_at_start(bar), **given}
-    if _JAVA_OPTIONS in given:
-        settings[_JAVA_OPTIONS] = f"{_LOCAL_SETTINGS[_JAVA_OPTIONS]} {given[_JAVA_OPTIONS]}"
+    settings = {**_LOCAL_SETTINGS, **wanted.at_start, **wanted.given}
+    if _JAVA_OPTIONS in wanted.given:
+        settings[_JAVA_OPTIONS] = f"{_LOCAL_SETTINGS[_JAVA_OPTIONS]} {wanted.given[_JAVA_OPTIONS]}"
     return settings
 
 
-def _configured(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSession.Builder:
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    return builder
-
-
-def _changed(spark: SparkSession, settings: Mapping[str, str]) -> SparkSession:
+def _change(spark: SparkSession, settings: Mapping[str, str]) -> None:
     """Change the settings of a session that runs.
 
     Raises:
@@ -71,10 +76,103 @@ def _changed(spark: SparkSession, settings: Mapping[str, str]) -> SparkSession:
         )
     for name, value in settings.items():
         spark.conf.set(name, value)
-    return spark
 
 
-_BAR: Final = "spark.ui.showConsoleProgress"
+def _start(app: str, settings: Mapping[str, str], *, logged: bool) -> None:
+    """Start the JVM, and Spark in it; what they say goes to a log, unless somebody wants to read along."""
+    conf = SparkConf(loadDefaults=False).setAppName(app).setAll(list(settings.items()))
+    try:
+        if SparkContext._gateway is None:
+            output = open_log() if logged else os.dup(2)
+            try:
+                SparkContext._ensure_initialized(gateway=_launch(conf, output))
+            finally:
+                os.close(output)
+            _hold_signals_in_calls()
+            interrupts.on_interrupt(_stop_jobs)
+        SparkContext.getOrCreate(conf)
+        interrupts.handle_again()
+    except (PySparkException, Py4JError, OSError) as error:
+        why = condition(error) if isinstance(error, Py4JJavaError) else start_failure()
+        raise JobError("Spark could not be started", got=why, do=see_log()) from None
+
+
+def _launch(conf: SparkConf, output: int) -> Any:
+    """Start the JVM; if that is cut off none is left behind, which would wait for a question for ever."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        with interrupts.held():
+            started.append(subprocess.Popen(*arguments, **options))
+        return started[0]
+
+    # In a session of its own: what a terminal or a scheduler sends to all of this job's processes must not
+    # reach the JVM, which removes what was written. It ends with its standard input.
+    options = {"stdout": output, "stderr": output, "start_new_session": True}
+    gateway: Any = java_gateway
+    before, gateway.Popen = gateway.Popen, start
+    try:
+        return gateway.launch_gateway(conf, options)
+    except BaseException:
+        for process in started:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        raise
+    finally:
+        gateway.Popen = before
+
+
+def _hold_signals_in_calls() -> None:
+    """Let signals wait for the JVM's answer: one that nobody fetches is taken for the next question's."""
+    client: Any = SparkContext._gateway._gateway_client  # type: ignore[union-attr]
+    send: Callable[..., Any] = client.send_command
+
+    def send_whole(*arguments: Any, **options: Any) -> Any:
+        with interrupts.held():
+            return send(*arguments, **options)
+
+    if "send_command" not in vars(client):
+        client.send_command = send_whole
+
+
+def _stop_jobs() -> None:
+    """Cancel what Spark does, and what the main thread begins before it notices, until this process ends."""
+    jvm = getattr(SparkContext._gateway, "proc", None)
+    context = SparkContext._active_spark_context
+    if jvm is not None and getattr(context, "_jsc", None) is None:
+        jvm.kill()  # it has begun nothing that could be removed
+        return
+    if jvm is not None:
+        # It removes the output that it was told to remove when it ends.
+        patience = Timer(_PATIENCE, jvm.terminate)
+        patience.daemon = True
+        patience.start()
+    with suppress(Py4JError, OSError):
+        while context is not None:
+            context.cancelAllJobs()
+            time.sleep(_PAUSE)
+
+
+def await_end_of_jvm() -> None:
+    """Wait until the JVM, which answers no more, writes no more either."""
+    jvm = getattr(SparkContext._gateway, "proc", None)
+    if jvm is not None:
+        with suppress(subprocess.TimeoutExpired):
+            jvm.wait(_PATIENCE)
+            return
+        jvm.kill()
+        jvm.wait()
+        return
+    # The JVM is this process's parent under spark-submit.
+    parent, deadline = os.getppid(), time.monotonic() + _PATIENCE
+    while os.getppid() == parent and time.monotonic() < deadline:
+        time.sleep(_PAUSE)
+
+
+_PATIENCE: Final = 30.0
+"""Seconds that a JVM has to do what it is asked to do when the run is interrupted."""
+
+_PAUSE: Final = 0.1
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 _LOCAL_SETTINGS: Final = {
@@ -87,7 +185,8 @@ _LOCAL_SETTINGS: Final = {
     # Spark's 200 suit a cluster; cached tables keep that many partitions however small they are.
     "spark.sql.shuffle.partitions": str(4 * (os.cpu_count() or 1)),
     "spark.ui.enabled": "false",
-    _BAR: "true",
+    # It would go to the log: dptext_spark.spark.progress shows it instead.
+    "spark.ui.showConsoleProgress": "false",
     _JAVA_OPTIONS: f'"-Dlog4j2.configurationFile={_LOGGING}"',
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",

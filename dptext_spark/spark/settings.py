@@ -27,11 +27,10 @@ WANTED: Final = ContextVar("wanted", default=NOTHING)
 
 
 @contextmanager
-def session_settings(given: Mapping[str, str], *, quiet: bool, verbose: bool) -> Iterator[None]:
-    """Have the session that is used meanwhile get the user's settings, and show less or more."""
-    shown = {"spark.ui.showConsoleProgress": "false"} if quiet else {}
+def session_settings(given: Mapping[str, str], *, verbose: bool) -> Iterator[None]:
+    """Have the session that is used meanwhile get the user's settings, and show more."""
     logged = {"spark.log.level": "INFO"} if verbose else {}
-    token = WANTED.set(Wanted(given=given, at_start={**shown, **logged}))
+    token = WANTED.set(Wanted(given=given, at_start=logged))
     try:
         yield
     finally:

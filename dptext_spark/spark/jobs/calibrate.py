@@ -59,7 +59,7 @@ def run(options: CalibrateOptions) -> CalibrationReport:
         eta=options.eta,
     )
     drawing.announce("report.html and plots", drawing.PAGE)
-    spark = session("dptext calibrate", bar=False)  # it has one of words
+    spark = session("dptext calibrate")
     storage = Storage(spark)
     other = record.read(options.compare, storage.read) if options.compare else None
     target = None if options.target is None else Target.parse(options.target)
@@ -67,7 +67,8 @@ def run(options: CalibrateOptions) -> CalibrationReport:
         target.rank(grid)  # refuses what so many words cannot tell
     bundle = BundleFiles.send(spark, embedding)
     folder = CalibrationFolder(storage=storage, place=options.output.rstrip("/"), mechanism=grid.mechanism)
-    with plain_errors("The Spark job of the calibration failed; the same command continues it"):
+    failed = "The Spark job of the calibration failed; the same command continues it"
+    with plain_errors(failed):
         parts = folder.claim(grid.identity(embedding.fingerprint), overwrite=options.overwrite)
         waves = Waves(spark=spark, storage=storage, folder=parts, bundle=bundle)
         cells = waves.measured(grid, "grid", cells=True)

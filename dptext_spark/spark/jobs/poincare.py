@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from dptext_spark import interrupts
 from dptext_spark.embedding.build import build_embedding, check_output
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, InputError, all_of
@@ -18,6 +19,7 @@ from dptext_spark.poincare.summary import Filtered, PoincareReport, Step
 from dptext_spark.report import drawing
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.pairs import filter_pairs, read_pairs
+from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session
 
 
@@ -39,6 +41,7 @@ def run(options: PoincareOptions) -> PoincareReport:
     found = filtered_relations(options, vocabulary, excluded)
     settings = Settings(**{name: getattr(options, name) for name in Settings.__dataclass_fields__})
     trained = Trainer(relations=found.relations, settings=settings, checkpoint=options.checkpoint).run()
+    interrupts.hold_to_the_end()  # a bundle has its report beside it
     fingerprint, picture = _write(options, found.relations, trained.vectors)
     report = PoincareReport(
         options=options.model_dump(mode="json", by_alias=True),
@@ -61,7 +64,7 @@ def filtered_relations(
         InputError: The pairs cannot be read, or none is left.
     """
     spark = session("dptext poincare")
-    with plain_errors("The pairs could not be filtered"):
+    with plain_errors("The pairs could not be filtered"), progress(spark, "Filtering pairs"):
         steps, table = filter_pairs(
             read_pairs(spark, options.pairs),
             vocabulary=vocabulary,

@@ -12,6 +12,7 @@ from dptext_spark.report.sanitized_table import Report
 from dptext_spark.spark.distribution import BundleFiles
 from dptext_spark.spark.failures import FAILED, plain_errors
 from dptext_spark.spark.frames import Plan
+from dptext_spark.spark.progress import progress
 from dptext_spark.spark.release import Release
 from dptext_spark.spark.table.columns import TableColumns, check_ids
 from dptext_spark.spark.table.incremental import GrowingJob
@@ -57,7 +58,8 @@ def run(options: PrivatizeOptions) -> Report:
     with plain_errors(FAILED if options.incremental is None else cut_off):
         if isinstance(job, GrowingJob):
             job.claim(release)
-        check_ids(job.df, job.checked_id)
+        with progress(job.df.sparkSession, "Checking ids"):
+            check_ids(job.df, job.checked_id)
         if options.dry_run:
             return report
         plan = Plan(

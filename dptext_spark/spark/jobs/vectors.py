@@ -18,6 +18,7 @@ from dptext_spark.options import VectorsOptions
 from dptext_spark.report.released_vectors import VectorColumn, VectorReport
 from dptext_spark.spark.distribution import BundleFiles
 from dptext_spark.spark.failures import plain_errors
+from dptext_spark.spark.progress import progress
 from dptext_spark.spark.table.columns import TableColumns, check_ids
 from dptext_spark.spark.table.fields import quoted
 from dptext_spark.spark.table.run import Job, column_counts
@@ -140,7 +141,8 @@ def _lengths(job: Job, names: Sequence[str]) -> dict[str, int | None]:
         InputError: A column has vectors of different lengths or of length 0, or the ids are wrong.
     """
     measures = [bound(F.array_size(quoted(name))) for name in names for bound in (F.min, F.max)]
-    found = check_ids(job.df, job.checked_id, *measures)
+    with progress(job.df.sparkSession, "Checking ids and lengths"):
+        found = check_ids(job.df, job.checked_id, *measures)
     bounds = dict(zip(names, zip(found[::2], found[1::2], strict=True), strict=True))
     wrong = [f"{name}: {low} to {high}" for name, (low, high) in bounds.items() if low != high or low == 0]
     if wrong:

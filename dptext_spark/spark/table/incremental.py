@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, Observation
 from dptext_spark.errors import ConfigError
 from dptext_spark.options import PrivatizeOptions
 from dptext_spark.search.exact import ExactSearch
+from dptext_spark.spark.progress import progress
 from dptext_spark.spark.release import Release
 from dptext_spark.spark.table.columns import WorkPlan
 from dptext_spark.spark.table.run import Job
@@ -171,7 +172,8 @@ class GrowingJob(Job):
             selected = columns.select(stream.df, stream.row_id)
             query = selected.writeStream.foreachBatch(add)
             query.option("checkpointLocation", f"{checkpoint.path}/stream")
-            query.trigger(availableNow=True).start().awaitTermination()
+            with progress(selected.sparkSession, "Sanitizing"):
+                query.trigger(availableNow=True).start().awaitTermination()
             after = checkpoint.counts()
         sums = Counter({"rows": 0, "added_rows": 0})
         for path, counts in after.items():

@@ -14,6 +14,7 @@ from dptext_spark.counts import Counts
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.options import TableOptions
 from dptext_spark.spark.failures import plain_errors
+from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session
 from dptext_spark.spark.table.columns import TableColumns, WorkPlan, counter
 from dptext_spark.spark.table.output import check_unfinished, write_whole
@@ -143,13 +144,14 @@ class Job:
         observation = Observation("dptext")
         selected = self.columns.select(self.df, self.row_id)
         result = self.columns.sanitize(selected, self.df.schema, plan, observation)
-        write_whole(
-            self.storage,
-            self.options.output,
-            lambda place: self.writer(result).parquet(place),
-            run=str(result.sparkSession.sparkContext.applicationId),
-            overwrite=self.options.overwrite,
-        )
+        with progress(result.sparkSession, "Sanitizing"):
+            write_whole(
+                self.storage,
+                self.options.output,
+                lambda place: self.writer(result).parquet(place),
+                run=str(result.sparkSession.sparkContext.applicationId),
+                overwrite=self.options.overwrite,
+            )
         return observation.get
 
     def writer(self, result: DataFrame) -> DataFrameWriter:

@@ -38,16 +38,16 @@ Column: TypeAlias = Annotated[str, Shown(lambda: ["COLUMN"])]
 
 Word: TypeAlias = Annotated[str, Shown(lambda: ["WORD"])]
 
-SOURCE: Final = Under("Source")
-NOISE: Final = Under("Noise and key")
-OUTPUT: Final = Under("Output")
-PAIRS: Final = Under("Pairs")
 ALL: Final = "*"
 """Among the columns that are kept: all others."""
 
+# Headings of the help.
+SOURCE: Final = Under("Source")
+PAIRS: Final = Under("Pairs")
+NOISE: Final = Under("Noise and key")
+OUTPUT: Final = Under("Output")
 INCREMENTAL: Final = Under("A table that grows")
 TARGET: Final = Under("Target")
-"""Headings of the help that several commands have."""
 
 
 class EmbeddingOptions(Options):

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from dptext_spark.embedding.parts import Part
 from dptext_spark.embedding.sealing import file_sha256, json_sha256, sealed
 from dptext_spark.embedding.spaces import SPACES, VECTORS, GeometryName, Normalization, Space
-from dptext_spark.errors import BundleError
+from dptext_spark.errors import BundleError, ConfigError
 
 Stamp: TypeAlias = tuple[int, int, int]
 
@@ -123,6 +123,24 @@ class Embedding:
             raise _damaged(MANIFEST, "the fingerprint does not belong to the words and vectors")
         space = SPACES[manifest.geometry].open(partial(_map, path), manifest.words, manifest.dimension)
         return cls(path=path, manifest=manifest, words=words, space=space, _stamps=stamps)
+
+    @classmethod
+    def of(cls, embedding: Embedding | Path | str) -> Embedding:
+        """Give the bundle, opened if this is the path of its folder; see :meth:`open`.
+
+        Raises:
+            BundleError: There is none, or it is damaged.
+            ConfigError: This is neither.
+        """
+        if isinstance(embedding, Path | str):
+            return cls.open(embedding)
+        if not isinstance(embedding, Embedding):
+            raise ConfigError(
+                "The embedding is none",
+                allowed="an embedding bundle, or the path of its folder",
+                got=type(embedding).__name__,
+            )
+        return embedding
 
     def check_unchanged(self) -> None:
         """Refuse results of files that were changed since they were verified: their maps change with them.

@@ -165,8 +165,7 @@ def _plan(
     key: NoiseKey | None,
     salt: str,
 ) -> Plan:
-    if not isinstance(embedding, Embedding):
-        embedding = Embedding.open(Path(embedding))
+    embedding, mechanism = Embedding.of(embedding), Mechanism.of(mechanism)
     chosen = Search.named(search).over(embedding, release_words)
     mechanism.prepare(embedding)
     bundle, key = BundleFiles.send(spark, embedding), key or NoiseKey.generate()

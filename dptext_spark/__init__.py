@@ -1,7 +1,7 @@
 """Sanitize text columns on Spark under metric differential privacy.
 
-``privatize`` and ``privatize_udf`` need pyspark, which is loaded when they are first used; all else
-works without it.
+``privatize``, ``privatize_udf``, ``register_udf``, ``ReleaseCounts`` and ``TextPrivatizer`` need pyspark,
+which is loaded when they are first used; all else works without it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dptext_spark.text.policies import TextPolicy
 from dptext_spark.version import __version__
 
 if TYPE_CHECKING:
-    from dptext_spark.spark import privatize, privatize_udf
+    from dptext_spark.spark import ReleaseCounts, TextPrivatizer, privatize, privatize_udf, register_udf
 
 __all__ = [
     "DptextError",
@@ -34,17 +34,20 @@ __all__ = [
     "NoiseKey",
     "Privatizer",
     "Projection",
+    "ReleaseCounts",
     "TextPolicy",
+    "TextPrivatizer",
     "__version__",
     "build_embedding",
     "ensure_java",
     "privatize",
     "privatize_udf",
+    "register_udf",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("privatize", "privatize_udf"):
+    if name in __all__:  # and is not imported above
         from dptext_spark import spark
 
         return getattr(spark, name)

@@ -18,6 +18,7 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import InputError
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import ColumnNoise, NoiseKey, ReleaseNoise, to_uniform
+from dptext_spark.notebook import facts_html
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.nearest import Search
 from dptext_spark.text.policies import TextPolicy, UnknownTokens
@@ -121,6 +122,18 @@ class Privatizer:
             NoiseKey.generate(), salt="", embedding=embedding, search=self.search
         )
         self._perturb = mechanism.bind(embedding, self.search)
+
+    def __repr__(self) -> str:
+        return f"Privatizer({self.mechanism!r}, {self.embedding!r}, {self._chosen})"
+
+    def _repr_html_(self) -> str:
+        parts = {"mechanism": repr(self.mechanism), "embedding": repr(self.embedding)}
+        return facts_html("Privatizer", {**parts, "policy": self._chosen})
+
+    @property
+    def _chosen(self) -> str:
+        words = f"{self.search.name} search among {self.search.release_words:,} words"
+        return f"oov {self.policy.oov}, protect {self.policy.protect}, {words}"
 
     def sanitize(
         self,

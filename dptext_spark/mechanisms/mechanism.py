@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, Never, Protocol, Self, TypeAlias, runtime_checkable
 
@@ -20,6 +20,7 @@ from dptext_spark.faults import check_names, faults
 from dptext_spark.geometry.metric import Metric
 from dptext_spark.guarantee import Claim, Distances, Guarantee
 from dptext_spark.noise import NoiseKey, ReleaseNoise
+from dptext_spark.notebook import facts_html
 from dptext_spark.search.nearest import Search
 
 # Below this, noise outgrows what single precision can hold.
@@ -114,6 +115,20 @@ class Mechanism(Parameters, ABC):
         configured = cls.__new__(cls)
         BaseModel.__init__(configured, **parameters)
         return configured
+
+    def __repr_args__(self) -> Iterator[tuple[str, Any]]:
+        """Name what was chosen; what is by default goes without saying."""
+        for name, field in type(self).model_fields.items():
+            if (value := getattr(self, name)) != field.default:
+                yield name, value
+
+    def __str__(self) -> str:
+        return repr(self)
+
+    def _repr_html_(self) -> str:
+        values = {name: getattr(self, name) for name in type(self).model_fields}
+        chosen = {name: value for name, value in values.items() if value is not None}
+        return facts_html(type(self).__name__, chosen)
 
     @staticmethod
     def of(value: object) -> Mechanism:

@@ -92,7 +92,7 @@ class VectorParameters(ProjectionParameters):
         return wanted
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class VectorGuarantee(Guarantee):
     """A guarantee for whole vectors in place of words; see :class:`Guarantee`."""
 

@@ -13,9 +13,9 @@ from dptext_spark.spark.distribution import BundleFiles
 from dptext_spark.spark.failures import FAILED, plain_errors
 from dptext_spark.spark.frames import Plan
 from dptext_spark.spark.release import Release
-from dptext_spark.spark.table.columns import TableColumns, check_ids
+from dptext_spark.spark.table.columns import TableColumns, check_ids, column_counts
 from dptext_spark.spark.table.incremental import GrowingJob
-from dptext_spark.spark.table.run import Job, column_counts
+from dptext_spark.spark.table.run import Job
 from dptext_spark.spark.table.storage import Storage
 
 

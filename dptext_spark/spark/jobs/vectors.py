@@ -18,9 +18,9 @@ from dptext_spark.options import VectorsOptions
 from dptext_spark.report.released_vectors import VectorColumn, VectorReport
 from dptext_spark.spark.distribution import BundleFiles
 from dptext_spark.spark.failures import plain_errors
-from dptext_spark.spark.table.columns import TableColumns, check_ids
+from dptext_spark.spark.table.columns import TableColumns, check_ids, column_counts
 from dptext_spark.spark.table.fields import quoted
-from dptext_spark.spark.table.run import Job, column_counts
+from dptext_spark.spark.table.run import Job
 from dptext_spark.vectors.projected_vectors import VectorNoise
 from dptext_spark.vectors.vector_privatizer import (
     ReleasedVectors,

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from pyspark.sql import Column, DataFrame, DataFrameWriter, Observation
 
-from dptext_spark.counts import Counts
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.options import TableOptions
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.session import session
-from dptext_spark.spark.table.columns import TableColumns, WorkPlan, counter
+from dptext_spark.spark.table.columns import TableColumns, WorkPlan
 from dptext_spark.spark.table.output import check_unfinished, write_whole
 from dptext_spark.spark.table.source import Source, where
 from dptext_spark.spark.table.storage import Storage
@@ -159,15 +158,6 @@ class Job:
         """
         with plain_errors(f"The output was written, but its {what} could not be"):
             self.storage.write(path, text)
-
-
-KindT = TypeVar("KindT", bound=Counts[int])
-
-
-def column_counts(columns: Iterable[str], kind: type[KindT], found: Mapping[str, Any]) -> dict[str, KindT]:
-    """Sort the observed sums by column and counter."""
-    # The sum over no rows is null.
-    return {name: kind(**{c: found[counter(name, c)] or 0 for c in kind.names()}) for name in columns}
 
 
 def _check_places(storage: Storage, options: TableOptions) -> None:

@@ -86,6 +86,4 @@ def test_missing_parameters_are_named(frame: DataFrame, ring: Embedding) -> None
     with pytest.raises(ConfigError, match="lacks the parameters mechanism, id"):
         TextPrivatizer(embedding=ring, text="text").transform(frame)
     with pytest.raises(BundleError):
-        TextPrivatizer(embedding="gone", mechanism=Laplace(epsilon=1.0), id="id", text="text").transform(
-            frame
-        )
+        TextPrivatizer(embedding="gone", mechanism=MECHANISM, id="id", text="text").transform(frame)

@@ -33,7 +33,7 @@ from dptext_spark.text.token_columns import (
     id_bytes,
     slices,
 )
-from dptext_spark.text.tokens import match_form
+from dptext_spark.text.tokens import PLAIN, Tokenizer, match_form
 
 # Tokens perturbed at once, or more where they take little noise: enough for BLAS to run at full speed, and
 # 5 MB of noise.
@@ -99,6 +99,7 @@ class Privatizer:
             unknown ones masked.
         search: How released words are searched, and how many there are; by default exactly, and all that the
             bundle allows.
+        tokenizer: Of texts.
 
     Raises:
         ConfigError: The parts do not go together.
@@ -113,11 +114,13 @@ class Privatizer:
         noise: ReleaseNoise | None = None,
         policy: TextPolicy | None = None,
         search: Search | None = None,
+        tokenizer: Tokenizer = PLAIN,
     ) -> None:
         self.embedding = embedding = Embedding.of(embedding)
         self.mechanism = mechanism = Mechanism.of(mechanism)
         self.policy = policy or TextPolicy()
         self.search = search or ExactSearch.over(embedding)
+        self.tokenizer = tokenizer
         self._noise = noise or mechanism.release_noise(
             NoiseKey.generate(), salt="", embedding=embedding, search=self.search
         )
@@ -187,7 +190,7 @@ class Privatizer:
     def _sanitize(
         self, values: pa.Array, names: list[Name], column: str, slots: pa.Array | None
     ) -> Sanitized:
-        tokens = Tokens.of(values)
+        tokens = Tokens.of(values, self.tokenizer)
         word_ids = look_up(tokens, self.embedding)
         blank = (tokens.codes < 0) | tokens.flag(lambda token: not token)
         unprotected = ~blank & ~self.policy.protect.protected(tokens, slots)
@@ -223,7 +226,7 @@ class Privatizer:
 
         released = np.full(len(tokens), MASKED, dtype=np.int64)
         if unknown.any():
-            chosen, purpose = np.flatnonzero(unknown), f"unknown {tokens.kind} word"
+            chosen, purpose = np.flatnonzero(unknown), f"unknown {tokens.units}"
             released[chosen] = self.policy.oov.release(
                 UnknownTokens(
                     column=column,
@@ -233,7 +236,7 @@ class Privatizer:
                 )
             )
         width = self.mechanism.uniforms_per_token(self.embedding.dimension)
-        for chunk, uniforms in draws(f"{tokens.kind} word", width).chunks(np.flatnonzero(known)):
+        for chunk, uniforms in draws(tokens.units, width).chunks(np.flatnonzero(known)):
             # Where a mechanism gives no word the placeholder stands, never the token itself.
             released[chunk] = np.maximum(self._perturb(word_ids[chunk], uniforms), MASKED)
         return released

@@ -8,13 +8,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import astuple, dataclass, fields
-from typing import Any, ClassVar, NoReturn, Self
+from typing import Any, ClassVar, Never, NoReturn, Self
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from dptext_spark.errors import ConfigError, InputError
+from dptext_spark.faults import check_names
 from dptext_spark.text.slots import protected_by_slots
 from dptext_spark.text.stop_words import stop_words
 from dptext_spark.text.token_columns import AS_IT_IS, LEFT_OUT, MASKED, PLACEHOLDER, Tokens
@@ -259,14 +260,23 @@ class Slots(Protection):
 class TextPolicy:
     """Which tokens are perturbed and what becomes of unknown ones: policies, or options' values for them.
 
+    Both are given by name, as in ``TextPolicy(oov="drop")``.
+
     Raises:
-        ConfigError: ``oov`` or ``protect`` is neither.
+        ConfigError: ``oov`` or ``protect`` is neither, or there are other parameters.
     """
 
     oov: OovPolicy
     protect: Protection
 
-    def __init__(self, *, oov: OovPolicy | str = "mask", protect: Protection | str = "all") -> None:
+    def __init__(
+        self,
+        *unnamed: Never,
+        oov: OovPolicy | str = "mask",
+        protect: Protection | str = "all",
+        **unknown: Never,
+    ) -> None:
+        check_names(type(self).__name__, [field.name for field in fields(self)], unnamed, unknown)
         object.__setattr__(self, "oov", OovPolicy.of(oov))
         object.__setattr__(self, "protect", Protection.of(protect))
 

@@ -38,16 +38,16 @@ Column: TypeAlias = Annotated[str, Shown(lambda: ["COLUMN"])]
 
 Word: TypeAlias = Annotated[str, Shown(lambda: ["WORD"])]
 
-SOURCE: Final = Under("Source")
-NOISE: Final = Under("Noise and key")
-OUTPUT: Final = Under("Output")
-PAIRS: Final = Under("Pairs")
 ALL: Final = "*"
 """Among the columns that are kept: all others."""
 
+# Headings of the help.
+SOURCE: Final = Under("Source")
+PAIRS: Final = Under("Pairs")
+NOISE: Final = Under("Noise and key")
+OUTPUT: Final = Under("Output")
 INCREMENTAL: Final = Under("A table that grows")
 TARGET: Final = Under("Target")
-"""Headings of the help that several commands have."""
 
 
 class EmbeddingOptions(Options):
@@ -194,7 +194,8 @@ class TableOptions(Options):
         False, description="replace an output table that exists, or that another run is writing"
     )
     dry_run: Annotated[bool, OUTPUT] = Field(
-        False, description="check everything, print the guarantee, write nothing"
+        False,
+        description="check everything, print the guarantee; write nothing, or the report that --report names",
     )
 
     @property
@@ -214,7 +215,8 @@ class TableOptions(Options):
 
     def finish(self, report: Any) -> str:
         if self.dry_run:
-            return "Dry run: all options are right, nothing was written."
+            but = f" but the report: {self.report}" if self.report else "."
+            return f"Dry run: all options are right, nothing was written{but}"
         written = [("Output", self.output), *((what, path) for what, _, path in self.files)]
         return "\n".join(f"{what}: {path}" for what, path in written)
 

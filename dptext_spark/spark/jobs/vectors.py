@@ -19,9 +19,10 @@ from dptext_spark.report.released_vectors import VectorColumn, VectorReport
 from dptext_spark.spark.distribution import BundleFiles
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.progress import progress
-from dptext_spark.spark.table.columns import TableColumns, check_ids
+from dptext_spark.spark.table.beforehand import checks_beforehand
+from dptext_spark.spark.table.columns import TableColumns, check_ids, column_counts
 from dptext_spark.spark.table.fields import quoted
-from dptext_spark.spark.table.run import Job, column_counts
+from dptext_spark.spark.table.run import Job
 from dptext_spark.vectors.projected_vectors import VectorNoise
 from dptext_spark.vectors.vector_privatizer import (
     ReleasedVectors,
@@ -65,27 +66,24 @@ def run(options: VectorsOptions) -> VectorReport:
     The table appears under its name when it is complete, and not at all if the run fails.
 
     Returns:
-        The report, which lies beside the output too, as the projections do (unless it is a dry run).
+        The report, which lies beside the output too, as the projections do; that of a dry run only where
+        ``--report`` says.
 
     Raises:
         DptextError: Options or input are wrong (before any row is released), or the job failed.
     """
-    key, embedding = all_of(options.noise_key, lambda: _embedding(options))
     columns = TableColumns(
         text=options.text,
         vector=options.vector,
         keep=options.keep,
         left_out=options.except_,
         id=options.id,
+        flat=True,
     )
+    checks = checks_beforehand(Job, options, lambda: columns)
+    key, *_ = all_of(options.noise_key, lambda: _embedding(options, verify=False), *checks)
+    embedding = _embedding(options, verify=True)  # to hash a large bundle takes seconds: last
     job = Job.open("dptext vectors", options, columns)
-    if inside := [name for name in columns.sanitized if name not in job.source.df.columns]:
-        raise InputError(
-            "Fields inside columns cannot be released as vectors",
-            allowed=", ".join(job.source.df.columns),
-            got=", ".join(inside),
-            do="Make them columns of their own before the run",
-        )
     with plain_errors():
         report = VectorReport(
             options=options.to_json(),
@@ -96,6 +94,7 @@ def run(options: VectorsOptions) -> VectorReport:
             columns=_columns(job, options, embedding),
         )
         if options.dry_run:
+            job.write_dry(report.to_json())
             return report
         found = job.sanitize(_plan(job, key, report))
     counts = column_counts(columns.sanitized, VectorCounts[int], found)
@@ -106,10 +105,10 @@ def run(options: VectorsOptions) -> VectorReport:
     return report
 
 
-def _embedding(options: VectorsOptions) -> Embedding | None:
+def _embedding(options: VectorsOptions, *, verify: bool) -> Embedding | None:
     if options.embedding is None:
         return None
-    embedding = Embedding.open(options.embedding)
+    embedding = Embedding.open(options.embedding, verify=verify)
     if not isinstance(embedding.space, EuclideanSpace):
         raise ConfigError(
             "Texts cannot be averaged in this embedding bundle",

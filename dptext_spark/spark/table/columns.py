@@ -5,11 +5,11 @@ The output has the fields that were named, in the structs and arrays around them
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import combinations
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Observation
@@ -26,6 +26,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from dptext_spark.counts import Counts
 from dptext_spark.errors import InputError
 from dptext_spark.options import ALL
 from dptext_spark.spark.table.fields import (
@@ -38,6 +39,8 @@ from dptext_spark.spark.table.fields import (
     quoted,
 )
 from dptext_spark.text.nested import Leaves, Route, put
+
+KindT = TypeVar("KindT", bound=Counts[int])
 
 
 class WorkPlan(Hashable, Protocol):
@@ -61,6 +64,10 @@ def opened(plan: WorkPlan) -> Callable[..., Any]:
     return plan.open()
 
 
+class Unknown(DataType):
+    """The type of a column that Spark has not read yet and may read in several ways."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class TableColumns:
     """Which columns of a table, or fields inside them, are sanitized, kept, and name its rows.
@@ -73,6 +80,7 @@ class TableColumns:
         left_out: What ``*`` does not stand for.
         id: What names the rows; None where the caller does.
         slots: What names each row's slots, if any.
+        flat: Whether what is sanitized must be columns, not fields inside them.
     """
 
     text: tuple[str, ...] = ()
@@ -82,6 +90,7 @@ class TableColumns:
     left_out: tuple[str, ...] = ()
     id: str | None
     slots: str | None = None
+    flat: bool = False
 
     @property
     def sanitized(self) -> tuple[str, ...]:
@@ -108,15 +117,27 @@ class TableColumns:
         taken = [fields[name].path for name in (*self.sanitized, *self.left_out, *slots)]
         return replace(self, keep=tuple(dict.fromkeys([*chosen, *beside(table, taken)])))
 
-    def check(self, df: DataFrame) -> None:
-        """Check that the columns exist and have the right types.
+    def check(self, df: DataFrame, partitions: Collection[str] = ()) -> None:
+        """Check that the columns exist and have the right types; see :meth:`check_schema`."""
+        exact = df.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
+        self.check_schema(df.schema, partitions, exact=exact)
+
+    def check_schema(
+        self, schema: StructType, partitions: Collection[str] = (), *, exact: bool = False
+    ) -> None:
+        """Check that the columns exist in a table and have the right types.
+
+        Args:
+            schema: The table's columns.
+            partitions: Those whose values are names of folders.
+            exact: Whether names may differ in capitals only.
 
         Raises:
             InputError: Lists every column that is absent, ambiguous or of a wrong type.
         """
-        fields = self._fields(df.schema)
+        fields = self._fields(schema)
         self._check_types(fields)
-        self._check_capitals(df, fields)
+        self._check_capitals(schema, fields, exact)
         if twice := sorted({name for name in self.sanitized if self.sanitized.count(name) > 1}):
             raise InputError("Columns are named twice", got=", ".join(twice))
         sanitized, kept = ([fields[name] for name in names] for names in (self.sanitized, self.keep))
@@ -131,6 +152,18 @@ class TableColumns:
             )
         if not sanitized:
             raise InputError("No column is to be sanitized", do="Name one")
+        if folders := [name for name in self.sanitized if name in partitions]:
+            raise InputError(
+                "Partition columns cannot be sanitized: their values are the names of the input's folders",
+                got=", ".join(folders),
+            )
+        if self.flat and (inside := [field.name for field in sanitized if len(field.path) > 1]):
+            raise InputError(
+                "Fields inside columns cannot be released as vectors",
+                allowed=", ".join(schema.names),
+                got=", ".join(inside),
+                do="Make them columns of their own before the run",
+            )
 
     def _fields(self, schema: StructType) -> dict[str, Field]:
         names = dict.fromkeys([*self.sanitized, *self.keep, *self._beside])
@@ -167,9 +200,8 @@ class TableColumns:
         if wrong:
             raise InputError("Columns have the wrong type", got="; ".join(wrong))
 
-    def _check_capitals(self, df: DataFrame, fields: Mapping[str, Field]) -> None:
-        exact = df.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
-        if ambiguous := [name for name, field in fields.items() if field.is_repeated(df.schema, exact)]:
+    def _check_capitals(self, schema: StructType, fields: Mapping[str, Field], exact: bool) -> None:
+        if ambiguous := [name for name, field in fields.items() if field.is_repeated(schema, exact)]:
             raise InputError(
                 "Several columns of the input table have the same name",
                 allowed="names that differ" if exact else "names that differ in more than capitals",
@@ -262,6 +294,12 @@ def counter(column: str, counter: str) -> str:
     return f"__dptext_{counter}_{column}"
 
 
+def column_counts(columns: Iterable[str], kind: type[KindT], found: Mapping[str, Any]) -> dict[str, KindT]:
+    """Sort the observed sums by column and counter."""
+    # The sum over no rows is null.
+    return {name: kind(**{c: found[counter(name, c)] or 0 for c in kind.names()}) for name in columns}
+
+
 def check_ids(df: DataFrame, name: str | None, *measures: Column) -> list[Any]:
     """Compute aggregates in one narrow pass, and check in it that a column, if any, names every row once.
 
@@ -284,5 +322,7 @@ def check_ids(df: DataFrame, name: str | None, *measures: Column) -> list[Any]:
 
 
 def _is_of(data_type: Any, kind: Any, *inner: Any) -> bool:
-    """Say whether a type is of a kind, and what its elements are of the next."""
+    """Say whether a type is of a kind, and what its elements are of the next; an unknown one may be."""
+    if isinstance(data_type, Unknown):
+        return True
     return isinstance(data_type, kind) and (not inner or _is_of(data_type.elementType, *inner))

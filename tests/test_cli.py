@@ -500,7 +500,7 @@ def test_no_color_is_honoured(
 
 
 def test_importing_the_package_does_not_load_pyspark() -> None:
-    script = "import sys, dptext_spark, dptext_spark.cli, dptext_spark.demo; print(*sys.modules)"
+    script = "import sys, dptext_spark.cli, dptext_spark.demo; dptext_spark.Privatizer; print(*sys.modules)"
     loaded = run_python("-c", script).split()
     assert "dptext_spark.privatizer" in loaded
     slow = {"pyspark", "py4j", "bm25s", "pandas", "matplotlib", "jinja2"}

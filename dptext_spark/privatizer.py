@@ -19,6 +19,7 @@ from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import ColumnNoise, NoiseKey, ReleaseNoise, to_uniform
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.nearest import Search
+from dptext_spark.text.layout import assemble
 from dptext_spark.text.policies import TextPolicy, UnknownTokens
 from dptext_spark.text.token_columns import (
     AS_IT_IS,
@@ -43,13 +44,15 @@ class TokenCounts(Counts[CountT]):
     """What was done to the tokens of a column.
 
     Attributes:
-        tokens: All tokens, the sum of the others but ``dropped``.
+        tokens: All tokens: those replaced, unchanged, unprotected, out of the vocabulary and blank.
         replaced: Tokens perturbed into another word.
         unchanged: Tokens perturbed into themselves.
         unprotected: Tokens released as they are because the policy leaves them out.
         out_of_vocabulary: Tokens outside the vocabulary, treated by the policy.
         blank: Null or empty elements of a token column, passed as they are.
         dropped: Tokens outside the vocabulary that the policy leaves out.
+        kept_characters: Characters that the layout lets pass between words, single spaces apart.
+        kept_capitals: Released words that the layout gives the capitals of the tokens in their places.
     """
 
     tokens: CountT
@@ -59,6 +62,8 @@ class TokenCounts(Counts[CountT]):
     out_of_vocabulary: CountT
     blank: CountT
     dropped: CountT
+    kept_characters: CountT
+    kept_capitals: CountT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,8 +95,8 @@ class Privatizer:
 
     Args:
         noise: The release's noise; by default from a fresh key that is never written.
-        policy: Treatment of unknown and unprotected tokens; by default all tokens are protected and
-            unknown ones masked.
+        policy: Treatment of unknown and unprotected tokens, and layout; by default all tokens are protected,
+            unknown ones masked, and texts are their words alone.
         search: How released words are searched, and how many there are; by default exactly, and all that the
             bundle allows.
         tokenizer: Of texts.
@@ -173,6 +178,7 @@ class Privatizer:
         unknown = (word_ids < 0) & ~blank & ~unprotected
         released = self._release(tokens, word_ids, known, unknown, names, column)
         released[blank | unprotected] = AS_IT_IS
+        assembled = assemble(tokens, released, self.embedding.words, self.policy.layout)
         counts = TokenCounts(
             tokens=np.diff(tokens.offsets),
             replaced=tokens.count(known & (released != word_ids)),
@@ -181,8 +187,10 @@ class Privatizer:
             out_of_vocabulary=tokens.count(unknown),
             blank=tokens.count(blank),
             dropped=tokens.count(released == LEFT_OUT),
+            kept_characters=assembled.characters,
+            kept_capitals=assembled.capitals,
         )
-        return Sanitized(values=tokens.assemble(released, self.embedding.words), counts=counts)
+        return Sanitized(values=assembled.values, counts=counts)
 
     def _release(
         self,

@@ -23,6 +23,7 @@ from dptext_spark.noise import NoiseKey
 from dptext_spark.privatizer import Privatizer, Sanitized, TokenCounts
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.text import token_columns
+from dptext_spark.text.layout import Layout
 from dptext_spark.text.policies import TextPolicy
 from dptext_spark.text.token_columns import PLACEHOLDER
 from dptext_spark.text.tokens import tokenize
@@ -61,6 +62,8 @@ def sanitize(
     assert done.values.type == values.type and len(done.values) == len(values)
     counts = {name: getattr(done.counts, name) for name in TokenCounts.names()}
     assert (counts.pop("dropped") <= counts["out_of_vocabulary"]).all()
+    kept = counts.pop("kept_characters") + counts.pop("kept_capitals")
+    assert privatizer.policy.layout == Layout.of("keep") or not kept.any()
     np.testing.assert_array_equal(counts.pop("tokens"), sum(counts.values()))
     return done
 
@@ -362,6 +365,23 @@ def test_policies_do_not_change_the_noise_of_other_words(small: Embedding, oov: 
     other = known_words(sanitize(private(small, oov=oov), [text]))
     places = [1, 2, 4, 5]
     assert [masked[p] for p in places] == (other if oov == "drop" else [other[p] for p in places])
+
+
+def test_layouts_release_the_same_words(small: Embedding) -> None:
+    """Rejects noise that hangs on the layout: what stands around the words is no part of their secret."""
+    rows = ["W1, w2! (W3)\n\n", None, "", "...", "\u201cw4 W5\u201d \U0001f600 w6-zyx"]
+    alone, kept = (sanitize(private(small, layout=layout), rows) for layout in ("words", "keep"))
+    words, texts = alone.values.to_pylist(), kept.values.to_pylist()
+    assert [(text or "").split() for text in words] == [
+        [word.replace("mask", PLACEHOLDER) for word in tokenize((text or "").lower())] for text in texts
+    ]
+    assert [text and "".join(c for c in text if not c.isalnum()) for text in texts] == [
+        ", ! ()\n\n", None, "", "...", "\u201c \u201d \U0001f600 -[]",
+    ]  # fmt: skip
+    assert (kept.counts.kept_characters.tolist(), kept.counts.kept_capitals.tolist()) == (
+        [8, 0, 0, 3, 6],
+        [2, 0, 0, 0, 1],
+    )
 
 
 def test_protection_does_not_change_the_noise_of_other_words(spoken: Embedding) -> None:

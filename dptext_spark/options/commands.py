@@ -24,6 +24,7 @@ from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import NoiseKey
 from dptext_spark.options.configured import MechanismOptions, as_json
 from dptext_spark.options.validation import OneOf, Options, findings
+from dptext_spark.text.layout import Layout, SingleSpaces
 from dptext_spark.text.policies import OovPolicy, Protection, TextPolicy
 from dptext_spark.vectors.projected_vectors import ProjectedVectors, VectorParameters
 
@@ -212,6 +213,9 @@ class PrivatizeOptions(MechanismOptions, TableOptions):
     tokens: tuple[str, ...] = Field((), description="array<string> column to sanitize; repeatable")
     oov: str = Field("mask", description=f"words outside the vocabulary: {OovPolicy.choices()}")
     protect: str = Field("all", description=Protection.choices())
+    layout: Annotated[str, OneOf(lambda: Layout.policies)] = Field(
+        "words", description=f"of texts: {Layout.choices()}"
+    )
     release_words: int | None = Field(None, description="output only the first N releasable words")
     calibration: str | None = Field(
         None, description="folder that dptext calibrate wrote for this release, to be quoted in the report"
@@ -240,6 +244,8 @@ class PrivatizeOptions(MechanismOptions, TableOptions):
 
     def conflicts(self) -> Iterator[ConfigError]:
         yield from self.column_conflicts(text=self.text, tokens=self.tokens)
+        if self.layout != SingleSpaces.name and not self.text:
+            yield ConfigError("Option --layout is for texts", do="Token columns have none: leave it out")
         if self.incremental is None:
             if self.batch_files is not None:
                 yield ConfigError("Option --batch-files is for --incremental runs")
@@ -265,7 +271,7 @@ class PrivatizeOptions(MechanismOptions, TableOptions):
         Raises:
             ConfigError: ``protect`` is none of the policies.
         """
-        return TextPolicy(oov=self.oov, protect=self.protect)
+        return TextPolicy(oov=self.oov, protect=self.protect, layout=self.layout)
 
     def to_json(self) -> dict[str, Any]:
         return {**super().to_json(), **as_json(self.mechanism)}

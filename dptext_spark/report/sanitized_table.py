@@ -95,4 +95,10 @@ class Report:
             "blank": counts.blank,
         }
         shares = (f"{count:,} {name} ({count / total:.1%})" for name, count in named.items() if count)
-        return f"{counts.tokens:,} words: " + (", ".join(shares) or "none")
+        kept = {
+            "characters between words": counts.kept_characters,
+            "words with the capitals that they found": counts.kept_capitals,
+        }
+        passed = [f"{count:,} {name}" for name, count in kept.items() if count]
+        passed = [f"; as they stood: {', '.join(passed)}"] if passed else []
+        return "".join([f"{counts.tokens:,} words: ", ", ".join(shares) or "none", *passed])

@@ -22,6 +22,7 @@ from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.nearest import Search
 from dptext_spark.spark.distribution import BundleFiles
 from dptext_spark.spark.table.columns import TableColumns, check_ids, opened
+from dptext_spark.text.layout import Layout
 from dptext_spark.text.policies import OovPolicy, Protection, TextPolicy
 
 
@@ -59,6 +60,7 @@ def privatize(
     keep: str | Sequence[str] = (),
     oov: OovPolicy | str = "mask",
     protect: Protection | str = "all",
+    layout: Layout | str = "words",
     release_words: int | None = None,
     search: str = ExactSearch.name,
     key: NoiseKey | None = None,
@@ -81,6 +83,7 @@ def privatize(
         keep: Columns that pass as they are.
         oov: Treatment of words outside the vocabulary: mask, drop, random, fail, keep-unprotected.
         protect: ``all``, ``content`` or ``slots:COLUMN``.
+        layout: What surrounds the words of texts: ``words`` joined by single spaces, or ``keep``.
         release_words: Output only the first that many releasable words.
         search: How the nearest word is found, by name.
         key: For a repeatable release; by default a fresh one that is never written.
@@ -94,7 +97,7 @@ def privatize(
     Raises:
         DptextError: Columns, ids or parameters are wrong.
     """
-    policy = TextPolicy(oov=oov, protect=protect)
+    policy = TextPolicy(oov=oov, protect=protect, layout=layout)
     columns = TableColumns(
         text=_names(text), tokens=_names(tokens), keep=_names(keep), id=id, slots=policy.protect.slots_column
     )
@@ -111,6 +114,7 @@ def privatize_udf(
     column: str,
     oov: OovPolicy | str = "mask",
     protect: Protection | str = "all",
+    layout: Layout | str = "words",
     release_words: int | None = None,
     search: str = ExactSearch.name,
     key: NoiseKey | None = None,
@@ -123,12 +127,12 @@ def privatize_udf(
     Args:
         column: The text column's name, which the noise depends on.
         protect: ``all`` or ``content``.
-        embedding, mechanism, oov, release_words, search, key, salt: As for :func:`privatize`.
+        embedding, mechanism, oov, layout, release_words, search, key, salt: As for :func:`privatize`.
 
     Raises:
         ConfigError: ``protect`` needs slots.
     """
-    policy = TextPolicy(oov=oov, protect=protect)
+    policy = TextPolicy(oov=oov, protect=protect, layout=layout)
     if policy.protect.slots_column:
         raise ConfigError(
             "A UDF sees no slots",

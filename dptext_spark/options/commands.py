@@ -26,6 +26,7 @@ from dptext_spark.options.configured import MechanismOptions, as_json
 from dptext_spark.options.validation import OneOf, Options, findings
 from dptext_spark.text.layout import Layout, SingleSpaces
 from dptext_spark.text.policies import OovPolicy, Protection, TextPolicy
+from dptext_spark.text.segmentation import Segmentation, WordRuns
 from dptext_spark.vectors.projected_vectors import ProjectedVectors, VectorParameters
 
 LocalPath: TypeAlias = Annotated[Path, Strict(False)]
@@ -136,6 +137,9 @@ class TableOptions(Options):
         description="SQL condition that rows must meet; left out of the report, but Spark's own logs show it",
     )
     salt: str = Field("", description="keeps tables apart that share a key and ids")
+    tokenizer: Annotated[str, OneOf(lambda: Segmentation.policies)] = Field(
+        "words", description=f"of texts: {Segmentation.choices()}"
+    )
     trust_id: bool = Field(False, description="skip the check that ids are unique and not null")
     compression: Literal["snappy", "zstd", "gzip", "lz4_raw", "none"] = Field(
         "snappy", description="of the output's files"
@@ -192,6 +196,8 @@ class TableOptions(Options):
             yield ConfigError("Columns are both sanitized and passed raw with --keep", got=raw)
         if self.id in sanitized:
             yield ConfigError("The --id column cannot be sanitized itself", got=str(self.id))
+        if self.tokenizer != WordRuns.name and not kinds["text"]:
+            yield ConfigError("Option --tokenizer is for texts", do="Other columns have none: leave it out")
 
     def to_json(self) -> dict[str, Any]:
         """Give the options as JSON-ready values, without the key file's place and the filter's text."""
@@ -269,9 +275,9 @@ class PrivatizeOptions(MechanismOptions, TableOptions):
         """The text policy.
 
         Raises:
-            ConfigError: ``protect`` is none of the policies.
+            ConfigError: ``protect`` is none of the policies, or the library of ``tokenizer`` is not installed.
         """
-        return TextPolicy(oov=self.oov, protect=self.protect, layout=self.layout)
+        return TextPolicy(oov=self.oov, protect=self.protect, layout=self.layout, tokenizer=self.tokenizer)
 
     def to_json(self) -> dict[str, Any]:
         return {**super().to_json(), **as_json(self.mechanism)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self
 
 from dptext_spark.errors import ConfigError
@@ -10,7 +10,7 @@ from dptext_spark.errors import ConfigError
 
 @dataclass(frozen=True)
 class NamedPolicy:
-    """A policy: small, picklable, comparable; if it has a field, the option takes it behind the name.
+    """A policy: small, picklable, comparable; if it takes a field, the option has it behind the name.
 
     Attributes:
         kind: What the policies of one option are, in words.
@@ -40,7 +40,7 @@ class NamedPolicy:
             return value
         name, *arguments = str(value).split(":", 1)
         policy = cls.policies.get(name)
-        if policy is None or len(arguments) != len(fields(policy)) or not all(arguments):
+        if policy is None or len(arguments) != len(policy._given()) or not all(arguments):
             raise ConfigError(
                 f"The {cls.kind} ({cls.option}) is unknown", allowed=", ".join(cls.forms()), got=repr(value)
             )
@@ -50,7 +50,7 @@ class NamedPolicy:
     def forms(cls) -> list[str]:
         """Give the option's values, what may follow a name in capitals."""
         return [
-            ":".join([name, *(field.name.upper() for field in fields(policy))])
+            ":".join([name, *(field.upper() for field in policy._given())])
             for name, policy in cls.policies.items()
         ]
 
@@ -62,7 +62,11 @@ class NamedPolicy:
         return f"{', '.join(others)} or {last}"
 
     def __str__(self) -> str:
-        return ":".join([self.name, *astuple(self)])
+        return ":".join([self.name, *(getattr(self, field) for field in self._given())])
+
+    @classmethod
+    def _given(cls) -> list[str]:
+        return [field.name for field in fields(cls) if field.init]
 
     def describe(self) -> str:
         """Say what the guarantee covers under this policy."""

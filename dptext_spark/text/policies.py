@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dptext_spark.errors import InputError
 from dptext_spark.text.layout import Layout
 from dptext_spark.text.named_policy import NamedPolicy
+from dptext_spark.text.segmentation import Segmentation
 from dptext_spark.text.slots import protected_by_slots
 from dptext_spark.text.stop_words import stop_words
 from dptext_spark.text.token_columns import AS_IT_IS, LEFT_OUT, MASKED, PLACEHOLDER, Tokens
@@ -181,17 +182,18 @@ class Slots(Protection):
 
 @dataclass(frozen=True, init=False)
 class TextPolicy:
-    """Which tokens are perturbed, what becomes of unknown ones, and what surrounds them in texts.
+    """Which tokens are perturbed, what becomes of unknown ones, what surrounds them in texts, what a token is.
 
     Policies, or options' values for them.
 
     Raises:
-        ConfigError: ``oov``, ``protect`` or ``layout`` is neither.
+        ConfigError: One is neither, or its library is not installed.
     """
 
     oov: OovPolicy
     protect: Protection
     layout: Layout
+    tokenizer: Segmentation
 
     def __init__(
         self,
@@ -199,10 +201,12 @@ class TextPolicy:
         oov: OovPolicy | str = "mask",
         protect: Protection | str = "all",
         layout: Layout | str = "words",
+        tokenizer: Segmentation | str = "words",
     ) -> None:
         object.__setattr__(self, "oov", OovPolicy.of(oov))
         object.__setattr__(self, "protect", Protection.of(protect))
         object.__setattr__(self, "layout", Layout.of(layout))
+        object.__setattr__(self, "tokenizer", Segmentation.of(tokenizer))
 
     def describe(self) -> list[str]:
         """Say what the guarantee does not cover under this policy."""
@@ -211,4 +215,5 @@ class TextPolicy:
             self.oov.describe(),
             "The number of words in each row and which rows are null or empty are released as they are.",
             self.layout.describe(),
+            *filter(None, [self.tokenizer.describe()]),
         ]

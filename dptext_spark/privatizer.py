@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 
@@ -19,6 +20,7 @@ from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import ColumnNoise, NoiseKey, ReleaseNoise, to_uniform
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.nearest import Search
+from dptext_spark.text.joined_words import JoinedWords, phrase_form
 from dptext_spark.text.policies import TextPolicy, UnknownTokens
 from dptext_spark.text.token_columns import (
     AS_IT_IS,
@@ -70,8 +72,13 @@ class Sanitized:
 
 
 def look_up(tokens: Tokens, embedding: Embedding) -> NDArray[np.int64]:
-    """int64 (tokens,): each token's word id, as it stands or else in lower case; -1 for none."""
+    """int64 (tokens,): each token's word id, as it stands or else in lower case; -1 for none.
+
+    Whitespace inside a token of a text is a ``_`` in the vocabulary; see :class:`JoinedWords`.
+    """
     distinct = tokens.distinct.to_pylist()
+    if tokens.kind == "text":
+        distinct = [phrase_form(token) for token in distinct]
     exact, lower = (
         pc.index_in(
             pa.array([match_form(token, lower=lower) for token in distinct], pa.string()),
@@ -81,6 +88,12 @@ def look_up(tokens: Tokens, embedding: Embedding) -> NDArray[np.int64]:
     )
     word_ids = pc.fill_null(pc.coalesce(exact, lower), -1).to_numpy(zero_copy_only=False)
     return np.append(word_ids.astype(np.int64), -1)[tokens.codes]  # code -1, a null, picks the last
+
+
+@lru_cache(maxsize=2)  # columns share one; a reused worker must not keep those of all its bundles
+def joining(embedding: Embedding, tokenizer: Tokenizer) -> Tokenizer:
+    """Make a tokenizer join what is one word of the vocabulary; see :class:`JoinedWords`."""
+    return JoinedWords.of(embedding.words, tokenizer)
 
 
 class Privatizer:
@@ -94,7 +107,7 @@ class Privatizer:
             unknown ones masked.
         search: How released words are searched, and how many there are; by default exactly, and all that the
             bundle allows.
-        tokenizer: Of texts.
+        tokenizer: Of texts; joined words of the vocabulary are one token each.
 
     Raises:
         ConfigError: The parts do not go together.
@@ -114,7 +127,7 @@ class Privatizer:
         self.mechanism = mechanism
         self.policy = policy or TextPolicy()
         self.search = search or ExactSearch.over(embedding)
-        self.tokenizer = tokenizer
+        self.tokenizer = joining(embedding, tokenizer)
         self._noise = noise or mechanism.release_noise(
             NoiseKey.generate(), salt="", embedding=embedding, search=self.search
         )

@@ -235,7 +235,9 @@ class Slots(Protection):
                 do=f"Give the values of column {self.column}",
             )
         rows = zip(tokens.row_tokens(), slots.to_pylist(), strict=True)
-        flags = [flag for row, row_slots in rows for flag in protected_by_slots(row, row_slots)]
+        flags = [
+            flag for row, row_slots in rows for flag in protected_by_slots(row, row_slots, tokens.tokenizer)
+        ]
         return np.array(flags, dtype=np.bool_)
 
 

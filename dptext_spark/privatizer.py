@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 
@@ -19,6 +20,7 @@ from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import ColumnNoise, NoiseKey, ReleaseNoise, to_uniform
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.nearest import Search
+from dptext_spark.text.joined_words import JoinedWords, phrase_form
 from dptext_spark.text.layout import assemble
 from dptext_spark.text.policies import TextPolicy, UnknownTokens
 from dptext_spark.text.token_columns import (
@@ -31,7 +33,7 @@ from dptext_spark.text.token_columns import (
     id_bytes,
     slices,
 )
-from dptext_spark.text.tokens import PLAIN, Tokenizer, match_form
+from dptext_spark.text.tokens import Tokenizer, match_form
 
 # Tokens perturbed at once, or more where they take little noise: enough for BLAS to run at full speed, and
 # 5 MB of noise.
@@ -75,8 +77,13 @@ class Sanitized:
 
 
 def look_up(tokens: Tokens, embedding: Embedding) -> NDArray[np.int64]:
-    """int64 (tokens,): each token's word id, as it stands or else in lower case; -1 for none."""
+    """int64 (tokens,): each token's word id, as it stands or else in lower case; -1 for none.
+
+    Whitespace inside a token of a text is a ``_`` in the vocabulary; see :class:`JoinedWords`.
+    """
     distinct = tokens.distinct.to_pylist()
+    if tokens.kind == "text":
+        distinct = [phrase_form(token) for token in distinct]
     exact, lower = (
         pc.index_in(
             pa.array([match_form(token, lower=lower) for token in distinct], pa.string()),
@@ -88,6 +95,12 @@ def look_up(tokens: Tokens, embedding: Embedding) -> NDArray[np.int64]:
     return np.append(word_ids.astype(np.int64), -1)[tokens.codes]  # code -1, a null, picks the last
 
 
+@lru_cache(maxsize=2)  # columns share one; a reused worker must not keep those of all its bundles
+def joining(embedding: Embedding, tokenizer: Tokenizer) -> Tokenizer:
+    """Make a tokenizer join what is one word of the vocabulary; see :class:`JoinedWords`."""
+    return JoinedWords.of(embedding.words, tokenizer)
+
+
 class Privatizer:
     """Sanitizes columns under one release's mechanism, policy and noise.
 
@@ -95,11 +108,11 @@ class Privatizer:
 
     Args:
         noise: The release's noise; by default from a fresh key that is never written.
-        policy: Treatment of unknown and unprotected tokens, and layout; by default all tokens are protected,
-            unknown ones masked, and texts are their words alone.
+        policy: Treatment of unknown and unprotected tokens, layout and tokenizer of texts; by default all
+            tokens are protected, unknown ones masked, and texts are their words alone. Joined words of the
+            vocabulary are one token each.
         search: How released words are searched, and how many there are; by default exactly, and all that the
             bundle allows.
-        tokenizer: Of texts.
 
     Raises:
         ConfigError: The parts do not go together.
@@ -113,13 +126,12 @@ class Privatizer:
         noise: ReleaseNoise | None = None,
         policy: TextPolicy | None = None,
         search: Search | None = None,
-        tokenizer: Tokenizer = PLAIN,
     ) -> None:
         self.embedding = embedding
         self.mechanism = mechanism
         self.policy = policy or TextPolicy()
         self.search = search or ExactSearch.over(embedding)
-        self.tokenizer = tokenizer
+        self.tokenizer = joining(embedding, self.policy.tokenizer)
         self._noise = noise or mechanism.release_noise(
             NoiseKey.generate(), salt="", embedding=embedding, search=self.search
         )

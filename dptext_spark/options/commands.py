@@ -275,7 +275,7 @@ class PrivatizeOptions(MechanismOptions, TableOptions):
         """The text policy.
 
         Raises:
-            ConfigError: ``protect`` is none of the policies, or the library of ``tokenizer`` is not installed.
+            ConfigError: ``protect`` is none of the policies, or ICU is not installed.
         """
         return TextPolicy(oov=self.oov, protect=self.protect, layout=self.layout, tokenizer=self.tokenizer)
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dptext_spark.text.named_policy import NamedPolicy
 from dptext_spark.text.token_columns import AS_IT_IS, LEFT_OUT, PLACEHOLDER, Tokens
-from dptext_spark.text.tokens import Tokenizer, straight
+from dptext_spark.text.tokens import Tokenizer, straight, token_spans
 
 CLITICS: Final = ("n't", "'s", "'m", "'d", "'ll", "'re", "'ve")
 """The clitics of English, which the tokenizer splits from the word before them."""
@@ -98,12 +98,11 @@ class AsItStood(Layout):
     def gaps(self, tokens: Tokens) -> Gaps:
         before, after = [], []
         for text, row in zip(tokens.content.to_pylist(), tokens.row_tokens(), strict=True):
-            plain, end = straight(text or ""), 0
-            for token in row:
-                start = plain.index(str(token), end)
-                before.append(text[end:start])
-                end = start + len(str(token))
-            after.append((text or "")[end:])
+            text, last = text or "", 0
+            for start, end in token_spans(straight(text), map(str, row)):
+                before.append(text[last:start])
+                last = end
+            after.append(text[last:])
         encoded = pa.array(before + after, pa.string()).dictionary_encode()
         codes = encoded.indices.to_numpy().astype(np.int64)
         return Gaps(

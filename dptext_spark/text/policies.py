@@ -173,7 +173,9 @@ class Slots(Protection):
                 do=f"Give the values of column {self.column}",
             )
         rows = zip(tokens.row_tokens(), slots.to_pylist(), strict=True)
-        flags = [flag for row, row_slots in rows for flag in protected_by_slots(row, row_slots)]
+        flags = [
+            flag for row, row_slots in rows for flag in protected_by_slots(row, row_slots, tokens.tokenizer)
+        ]
         return np.array(flags, dtype=np.bool_)
 
 
@@ -182,7 +184,7 @@ class Slots(Protection):
 
 @dataclass(frozen=True, init=False)
 class TextPolicy:
-    """Which tokens are perturbed, what becomes of unknown ones, what surrounds them in texts, what a token is.
+    """What tokens are, which are perturbed, what becomes of unknown ones, and what surrounds them in texts.
 
     Policies, or options' values for them.
 

@@ -285,6 +285,36 @@ def test_unknown_words_are_masked_wherever_they_are_protected(spoken: Embedding,
     assert text.split()[0] == "zyx"
 
 
+# Words without spaces between them
+
+
+@pytest.fixture(scope="module")
+def chinese(tmp_path_factory: pytest.TempPathFactory) -> Embedding:
+    """A vocabulary of Chinese words in the plane, one of which is two to ICU."""
+    names = ["我", "喜欢", "吃", "苹果", "香蕉", "香蕉苹果", "和", "n't"]
+    points = np.random.default_rng(3).standard_normal((len(names), 2))
+    return worlds.build(tmp_path_factory.mktemp("chinese"), points, names)
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        ({}, f"{PLACEHOLDER} {PLACEHOLDER}"),
+        ({"tokenizer": "icu"}, f"我 喜欢 吃 香蕉苹果 {PLACEHOLDER} {PLACEHOLDER}"),
+        ({"tokenizer": "icu", "layout": "keep"}, f"我 喜欢 吃 香蕉苹果\u3002{PLACEHOLDER} {PLACEHOLDER}!"),
+        ({"tokenizer": "icu", "protect": "slots:s", "oov": "drop"}, "我 喜欢 吃 香蕉苹果 iPhone 手机"),
+    ],
+)
+def test_words_of_texts_without_spaces(chinese: Embedding, policy: dict[str, str], expected: str) -> None:
+    """Rejects segments that a slot or a joined word of the vocabulary cannot be found in."""
+    privatizer = private(chinese, mechanism=Laplace(epsilon=1e6), **policy)
+    slots = pa.array([["喜欢", "吃"]]) if "protect" in policy else None
+    done = sanitize(privatizer, ["我喜欢吃香蕉苹果\u3002iPhone手机!"], slots=slots)
+    assert done.values.to_pylist() == [expected]
+    if slots is not None:
+        assert done.counts.unprotected.tolist() == [4]
+
+
 # What the noise depends on
 
 
@@ -402,11 +432,12 @@ LONG = " ".join(worlds.words(200))
         lambda w: private(w).sanitize(pa.array([LONG]), pa.array([1]), column="text"),
         lambda w: private(w).sanitize(pa.array([LONG]), pa.array([0]), column="title"),
         lambda w: sanitize(private(w), [LONG + "."]),
+        lambda w: sanitize(private(w, tokenizer="icu"), [LONG]),
         lambda w: Privatizer(embedding=w, mechanism=Laplace(epsilon=EPSILON)).sanitize(
             pa.array([LONG]), pa.array([0]), column="text"
         ),
     ],
-    ids=["salt", "key", "epsilon", "id", "column", "content", "fresh key"],
+    ids=["salt", "key", "epsilon", "id", "column", "content", "tokenizer", "fresh key"],
 )
 def test_another_context_is_another_draw(small: Embedding, other: Callable[[Embedding], Sanitized]) -> None:
     first, second = known_words(sanitize(private(small), [LONG])), known_words(other(small))

@@ -58,7 +58,7 @@ def test_the_share_of_letters_without_spaces(kind: pa.DataType, texts: list[Any]
         ("... \U0001f600", []),
         ("", []),
     ],
-)  # fmt: skip
+)
 def test_icu_cuts_runs_of_such_letters(text: str, expected: list[str]) -> None:
     assert Segmentation.of("icu")(text) == expected
     assert Segmentation.of("words")(text) == tokenize(text)
@@ -77,15 +77,15 @@ def test_tokens_of_icu_are_pieces_of_the_text(text: str) -> None:
     assert len([*token_spans(straight(text), found)]) == len(found)
     letter = regex.compile(r"[\p{L}\p{N}]")
     assert letter.findall("".join(found)) == letter.findall("".join(tokenize(text)))
-    # A sign that sounds as the letter before it does is one to Unicode.
     assert all(letter.search(token) for token in found)
 
 
 @settings(deadline=None)
-@given(st.text(st.characters(exclude_categories=["Cs", "Lo", "Mn", "Mc"]), max_size=30))
+@given(
+    st.text(st.characters(categories=["L", "M", "N", "P"], max_codepoint=0xDFF) | st.just("'"), max_size=30)
+)
 def test_other_scripts_are_cut_as_ever(text: str) -> None:
-    if not regex.search(r"[\u3031-\u3035\u30fc\uff70\uff9e\uff9f\p{Han}\p{Thai}]", text):
-        assert Segmentation.of("icu")(text) == tokenize(text)
+    assert Segmentation.of("icu")(text) == tokenize(text)
 
 
 def test_tokenizers_are_policies() -> None:

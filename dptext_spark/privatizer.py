@@ -20,7 +20,7 @@ from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import ColumnNoise, NoiseKey, ReleaseNoise, to_uniform
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.nearest import Search
-from dptext_spark.text.joined_words import JoinedWords, phrase_form
+from dptext_spark.text.joined_words import JoinedWords, vocabulary_forms
 from dptext_spark.text.layout import assemble
 from dptext_spark.text.policies import TextPolicy, UnknownTokens
 from dptext_spark.text.token_columns import (
@@ -79,19 +79,23 @@ class Sanitized:
 def look_up(tokens: Tokens, embedding: Embedding) -> NDArray[np.int64]:
     """int64 (tokens,): each token's word id, as it stands or else in lower case; -1 for none.
 
-    Whitespace inside a token of a text is a ``_`` in the vocabulary; see :class:`JoinedWords`.
+    Whitespace inside a token of a text, which :class:`JoinedWords` left there, is one space or else one ``_``.
     """
     distinct = tokens.distinct.to_pylist()
-    if tokens.kind == "text":
-        distinct = [phrase_form(token) for token in distinct]
-    exact, lower = (
+    forms = [distinct]
+    if tokens.kind == "text" and (
+        wide := {token: f for token in distinct if (f := vocabulary_forms(token))[1:]}
+    ):
+        forms = [[wide.get(token, (token,))[place] for token in distinct] for place in (0, -1)]
+    found = [
         pc.index_in(
-            pa.array([match_form(token, lower=lower) for token in distinct], pa.string()),
+            pa.array([match_form(form, lower=lower) for form in written], pa.string()),
             value_set=embedding.words,
         )
+        for written in forms
         for lower in (False, True)
-    )
-    word_ids = pc.fill_null(pc.coalesce(exact, lower), -1).to_numpy(zero_copy_only=False)
+    ]
+    word_ids = pc.fill_null(pc.coalesce(*found), -1).to_numpy(zero_copy_only=False)
     return np.append(word_ids.astype(np.int64), -1)[tokens.codes]  # code -1, a null, picks the last
 
 

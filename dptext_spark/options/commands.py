@@ -48,7 +48,12 @@ class EmbeddingOptions(Options):
     limit: int | None = Field(None, ge=2, description="read the first N words only")
     normalize: Normalization = Field("none", description="unit: scale every vector to length 1")
     release_words: str | int | None = Field(
-        None, description="words that may be output: a file, one a line, or N for the first N; default: all"
+        None,
+        description="words that may be output: a file, one a line, or N for the first N; default: all that a "
+        "text can hold; all: the others as well",
+    )
+    never_output: LocalPath | None = Field(
+        None, description="words that may never be output, in any capitals: a file, one a line"
     )
     geometry: GeometryName = Field("euclidean", description="of the vectors")
     overwrite: bool = Field(False, description="replace a bundle that exists")
@@ -94,6 +99,9 @@ class PoincareOptions(Options):
     seed: int = Field(0, ge=0, lt=2**63, description="the same seed gives the same vectors")
     checkpoint: LocalPath | None = Field(
         None, description="folder for the state of the training; a run that was cut off goes on from it"
+    )
+    never_output: LocalPath | None = Field(
+        None, description="words that may never be output, in any capitals: a file, one a line"
     )
     report: LocalPath | None = Field(None, description="where the report goes; default: OUTPUT.report.json")
     overwrite: bool = Field(False, description="replace a bundle and a report that exist")

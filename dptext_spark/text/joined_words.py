@@ -9,9 +9,11 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Final, Generic, TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import regex
+from numpy.typing import NDArray
 
 from dptext_spark.text.tokens import PLAIN, Tokenizer, match_form, straight, token_spans
 
@@ -19,7 +21,7 @@ JOINERS: Final = ".-',/&_+:@"
 """What may stand by itself between the tokens of a joined word."""
 
 _GAP: Final = regex.compile(rf"\.?(?:[{regex.escape(JOINERS)}]|\s+)?")
-_SPACE: Final = regex.compile(r"\s+")
+_ODD: Final = "[^A-Za-z0-9]"  # of words that may be other than one token
 
 # Entries of a cache: some hundred MB at most, and more than texts in one language have.
 _CACHED: Final = 1 << 20
@@ -41,9 +43,10 @@ class _Cache(dict[str, ValueT], Generic[ValueT]):
         return value
 
 
-def phrase_form(token: str) -> str:
-    """Give the form of a token of a text that vocabularies have: one ``_`` for each run of whitespace."""
-    return _SPACE.sub("_", token)
+def vocabulary_forms(token: str) -> tuple[str, ...]:
+    """Give the forms of a token of a text that vocabularies have: whitespace in it is one space, or one ``_``."""
+    words = token.split()
+    return (token,) if len(words) < 2 else (" ".join(words), "_".join(words))
 
 
 def _fold(token: str) -> str:
@@ -59,8 +62,9 @@ class JoinedWords:
 
     * Between two of them stands nothing, one of ``JOINERS``, or whitespace, and a full stop may stand before
       these: ``don't``, ``e-mail``, ``New York``, ``u.s.-led``, ``St. Louis``.
-    * They are looked up as they stand, whitespace as ``_``, with a full stop that follows and then without:
-      ``U.S.``, ``New_York``. As with any token, as written comes first and lower case second.
+    * They are looked up as they stand, whitespace as one space or else as ``_``, with a full stop that
+      follows and then without: ``U.S.``, ``new york``, ``New_York``. As with any token, as written comes first
+      and lower case second.
     * The longest word wins, counted in tokens; of several, the leftmost.
     * A single token has its full stop (``kans.``) only where the vocabulary lacks it without, in any
       capitals: most full stops end a sentence.
@@ -82,8 +86,7 @@ class JoinedWords:
     @classmethod
     def of(cls, words: pa.StringArray, base: Tokenizer = PLAIN) -> Tokenizer:
         """Make the tokenizer for a vocabulary: ``base`` itself where that has no joined words."""
-        # All others are one token each.
-        odd = words.filter(pc.match_substring_regex(words, "[^A-Za-z0-9]")).to_pylist()
+        odd = words.filter(pc.match_substring_regex(words, _ODD)).to_pylist()
         parts = {word: found for word in odd if [word] != (found := base(word)) and found}
         stopped = [word for word, found in parts.items() if word == f"{found[0]}."]
         for word in _known_without_stop(stopped, words):
@@ -118,8 +121,13 @@ class JoinedWords:
 
     @cached_property
     def _is_word(self) -> _Cache[bool]:
-        forms = (False, True)
-        return _Cache(lambda t: any(match_form(phrase_form(t), lower=lower) in self.words for lower in forms))
+        return _Cache(
+            lambda token: any(
+                match_form(form, lower=lower) in self.words
+                for form in vocabulary_forms(token)
+                for lower in (False, True)
+            )
+        )
 
     def _join(self, text: str, tokens: list[str], starts: Mapping[int, int]) -> list[str]:
         """Join what is a word, of the tokens from some of them on, at most so many."""
@@ -144,6 +152,19 @@ class JoinedWords:
         return [token for token in joined if token is not None]
 
 
+def matchable(words: pa.StringArray) -> NDArray[np.bool_]:
+    """bool (V,): which words of a vocabulary some text holds as one token; the others no text ever does."""
+    tokenizer = JoinedWords.of(words)
+    odd = pc.match_substring_regex(words, _ODD).to_numpy(zero_copy_only=False)
+    flags = np.ones(len(words), dtype=np.bool_)
+    flags[odd] = [
+        match_form(word, lower=False) == word
+        and (tokenizer(word) == [word] or word in PLAIN(f"x{word}")[1:])  # 's after a word
+        for word in words.filter(pa.array(odd)).to_pylist()
+    ]
+    return flags
+
+
 def parts_of(token: str, tokenizer: Tokenizer) -> list[str]:
     """Give the tokens that were joined to this one; itself where it is no joined one."""
     base = tokenizer.base if isinstance(tokenizer, JoinedWords) else tokenizer
@@ -158,7 +179,8 @@ def _joins(word: str, parts: Sequence[str]) -> bool:
     return (
         spans[0][0] == 0
         and word[spans[-1][1] :] in ("", ".")
-        and word == phrase_form(straight(match_form(word, lower=False)))
+        and word == straight(match_form(word, lower=False))
+        and word == vocabulary_forms(word)[0]
         and all(gaps)
     )
 

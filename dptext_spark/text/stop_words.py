@@ -10,37 +10,10 @@ from dptext_spark.text.tokens import tokenize
 # What NLTK has only as a piece of a contraction that was cut at its apostrophe. As words of a text they are
 # initials, units and names: T. N., Don, New Haven.
 _PIECES: Final = frozenset(
-    [
-        "ain",
-        "aren",
-        "couldn",
-        "d",
-        "didn",
-        "doesn",
-        "don",
-        "hadn",
-        "hasn",
-        "haven",
-        "isn",
-        "ll",
-        "m",
-        "ma",
-        "mightn",
-        "mustn",
-        "needn",
-        "o",
-        "re",
-        "s",
-        "shan",
-        "shouldn",
-        "t",
-        "ve",
-        "wasn",
-        "weren",
-        "won",
-        "wouldn",
-        "y",
-    ]
+    tokenize(
+        "ain aren couldn d didn doesn don hadn hasn haven isn ll m ma mightn mustn needn o re s shan shouldn "
+        "t ve wasn weren won wouldn y"
+    )
 )
 
 

@@ -78,6 +78,7 @@ class VectorReport:
             "scope": self.scope(),
             "options": dict(self.options),
             "row_id": self.row_id,
+            "kept": list(self.kept),
             "embedding": self.embedding and embedding_json(self.embedding),
             "rows": self.rows,
             "columns": {name: column.to_json() for name, column in self.columns.items()},

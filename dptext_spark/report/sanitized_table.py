@@ -57,6 +57,7 @@ class Report:
             "scope": self.scope(),
             "options": dict(self.options),
             "row_id": self.row_id,
+            "kept": list(self.kept),
             "embedding": {**embedding_json(self.embedding), "release_words": self.search.release_words},
             "search": self.search.name,
             **({"calibration": asdict(self.calibration)} if self.calibration else {}),
@@ -81,24 +82,32 @@ class Report:
 
     def describe_counts(self) -> str:
         """Say what was done to the words of each column."""
-        lines = [f"{name}: {self._count_line(counts)}" for name, counts in self.columns.items()]
-        added = "" if self.added_rows is None else f", {self.added_rows:,} of them added by this run"
-        return "\n".join([f"Rows: {self.rows:,}{added}", *lines])
+        return describe_counts(self.policy, self.rows or 0, self.columns, added_rows=self.added_rows)
 
-    def _count_line(self, counts: TokenCounts[int]) -> str:
-        total = max(counts.tokens, 1)
-        named = {
-            "replaced": counts.replaced,
-            "unchanged by the noise": counts.unchanged,
-            f"out of vocabulary ({self.policy.oov})": counts.out_of_vocabulary,
-            "unprotected": counts.unprotected,
-            "blank": counts.blank,
-        }
-        shares = (f"{count:,} {name} ({count / total:.1%})" for name, count in named.items() if count)
-        kept = {
-            "characters between words": counts.kept_characters,
-            "words with the capitals that they found": counts.kept_capitals,
-        }
-        passed = [f"{count:,} {name}" for name, count in kept.items() if count]
-        passed = [f"; as they stood: {', '.join(passed)}"] if passed else []
-        return "".join([f"{counts.tokens:,} words: ", ", ".join(shares) or "none", *passed])
+
+def describe_counts(
+    policy: TextPolicy, rows: int, columns: Mapping[str, TokenCounts[int]], *, added_rows: int | None = None
+) -> str:
+    """Say how many rows there were and what was done to the words of each column."""
+    lines = [f"{name}: {_count_line(policy, counts)}" for name, counts in columns.items()]
+    added = "" if added_rows is None else f", {added_rows:,} of them added by this run"
+    return "\n".join([f"Rows: {rows:,}{added}", *lines])
+
+
+def _count_line(policy: TextPolicy, counts: TokenCounts[int]) -> str:
+    total = max(counts.tokens, 1)
+    named = {
+        "replaced": counts.replaced,
+        "unchanged by the noise": counts.unchanged,
+        f"out of vocabulary ({policy.oov})": counts.out_of_vocabulary,
+        "unprotected": counts.unprotected,
+        "blank": counts.blank,
+    }
+    shares = (f"{count:,} {name} ({count / total:.1%})" for name, count in named.items() if count)
+    kept = {
+        "characters between words": counts.kept_characters,
+        "words with the capitals that they found": counts.kept_capitals,
+    }
+    passed = ", ".join(f"{count:,} {name}" for name, count in kept.items() if count)
+    said = f"{counts.tokens:,} words: " + (", ".join(shares) or "none")
+    return f"{said}; as they stood: {passed}" if passed else said

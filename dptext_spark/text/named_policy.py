@@ -68,6 +68,6 @@ class NamedPolicy:
     def _given(cls) -> list[str]:
         return [field.name for field in fields(cls) if field.init]
 
-    def describe(self) -> str:
-        """Say what the guarantee covers under this policy."""
-        return self.scope.format(**vars(self))
+    def describe(self, **names: str) -> str:
+        """Say what the guarantee covers under this policy; ``names`` are what else its sentence speaks of."""
+        return self.scope.format(**vars(self), **names)

@@ -20,9 +20,9 @@ from dptext_spark.spark.distribution import BundleFiles
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.table.beforehand import checks_beforehand
-from dptext_spark.spark.table.columns import TableColumns, check_ids
+from dptext_spark.spark.table.columns import TableColumns, check_ids, column_counts
 from dptext_spark.spark.table.fields import quoted
-from dptext_spark.spark.table.run import Job, column_counts
+from dptext_spark.spark.table.run import Job
 from dptext_spark.text.segmentation import Segmentation
 from dptext_spark.vectors.projected_vectors import VectorNoise
 from dptext_spark.vectors.vector_privatizer import (
@@ -71,13 +71,19 @@ def run(options: VectorsOptions) -> VectorReport:
     The table appears under its name when it is complete, and not at all if the run fails.
 
     Returns:
-        The report, which lies beside the output too, as the projections do (unless it is a dry run).
+        The report, which lies beside the output too, as the projections do; that of a dry run only where
+        ``--report`` says.
 
     Raises:
         DptextError: Options or input are wrong (before any row is released), or the job failed.
     """
     columns = TableColumns(
-        text=options.text, vector=options.vector, keep=options.keep, id=options.id, flat=True
+        text=options.text,
+        vector=options.vector,
+        keep=options.keep,
+        left_out=options.except_,
+        id=options.id,
+        flat=True,
     )
     checks = checks_beforehand(Job, options, lambda: columns)
     key, tokenizer, *_ = all_of(
@@ -93,13 +99,14 @@ def run(options: VectorsOptions) -> VectorReport:
             options=options.to_json(),
             embedding=embedding,
             row_id=job.row_id_words,
-            kept=options.keep,
+            kept=job.columns.keep,
             remarks=tuple(job.remarks),
             columns=_columns(job, options, embedding),
         )
         if options.dry_run:
+            job.write_dry(report.to_json())
             return report
-        found = job.sanitize(columns, _plan(job, key, report, tokenizer))
+        found = job.sanitize(_plan(job, key, report, tokenizer))
     counts = column_counts(columns.sanitized, VectorCounts[int], found)
     counted = {name: replace(column, counts=counts[name]) for name, column in report.columns.items()}
     report = replace(report, rows=found["rows"], columns=counted)

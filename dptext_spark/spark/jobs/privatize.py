@@ -16,7 +16,9 @@ from dptext_spark.spark.release import Release
 from dptext_spark.spark.table.columns import TableColumns, check_ids, column_counts
 from dptext_spark.spark.table.incremental import GrowingJob
 from dptext_spark.spark.table.run import Job
+from dptext_spark.spark.table.sample import CoveragePlan, Sample
 from dptext_spark.spark.table.storage import Storage
+from dptext_spark.text.policies import OovPolicy
 
 
 def run(options: PrivatizeOptions) -> Report:
@@ -57,20 +59,33 @@ def run(options: PrivatizeOptions) -> Report:
         if isinstance(job, GrowingJob):
             job.claim(columns, release)
         check_ids(job.df, job.checked_id)
+        bundle = BundleFiles.send(job.df.sparkSession, release.embedding)
+        sample = Sample(
+            columns=columns,
+            table=job.source.df.schema,
+            plan=CoveragePlan(bundle=bundle, policy=release.policy),
+            fate=_fate(release.policy.oov),
+        )
         if options.dry_run:
-            return report
+            sample(columns.select(job.df, job.row_id))
+            return replace(report, coverage=sample.found)
         plan = Plan(
-            bundle=BundleFiles.send(job.df.sparkSession, release.embedding),
+            bundle=bundle,
             mechanism=release.mechanism,
             noise=release.noise,
             policy=release.policy,
             search=release.search,
         )
-        found = job.sanitize(columns, plan)
+        found = job.sanitize(columns, plan, sample)
     counts = column_counts(columns.sanitized, TokenCounts[int], found)
     report = replace(report, rows=found["rows"], added_rows=found.get("added_rows"), columns=counts)
+    report = replace(report, coverage=sample.found)
     job.write_beside("report", options.report_path, report.to_json())
     return report
+
+
+def _fate(oov: OovPolicy) -> str:
+    return f"{oov.describe()} Take an embedding that has more of them, or another --oov than {oov}."
 
 
 def _calibration(storage: Storage, options: PrivatizeOptions, release: Release) -> Excerpt | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -125,8 +125,15 @@ class Job:
         """The id column that is to be checked, if any."""
         return None if self.options.trust_id else self.options.id
 
-    def sanitize(self, columns: TableColumns, plan: WorkPlan) -> Mapping[str, Any]:
+    def sanitize(
+        self, columns: TableColumns, plan: WorkPlan, look: Callable[[DataFrame], None] | None = None
+    ) -> Mapping[str, Any]:
         """Sanitize the table and write the output; what is under its name is always whole.
+
+        Args:
+            columns: To sanitize and to keep.
+            plan: What workers do.
+            look: Called with the rows, as :meth:`TableColumns.select` gives them, before they are sanitized.
 
         Returns:
             The number of ``rows`` and the sums of the counters.
@@ -136,6 +143,8 @@ class Job:
         """
         observation = Observation("dptext")
         selected = columns.select(self.df, self.row_id)
+        if look is not None:
+            look(selected)
         result = columns.sanitize(selected, self.df.schema, plan, observation)
         write_whole(
             self.storage,

@@ -52,7 +52,9 @@ def check_names(
 
 
 def _quoted(value: object) -> str:
-    """Quote a plain value; what others hold is nobody's business."""
+    """Quote plain values and lists of them; what others hold is nobody's business."""
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_quoted, value))}]"
     return repr(value) if value is None or isinstance(value, str | int | float) else type(value).__name__
 
 

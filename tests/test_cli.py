@@ -9,17 +9,21 @@ import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, get_type_hints
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
 from dptext_spark import __version__
+from dptext_spark.bars import progress_bar
 from dptext_spark.cli import main, read_config
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, JobError
 from dptext_spark.options import COMMANDS, CalibrateOptions, PrivatizeOptions
+from dptext_spark.spark.settings import WANTED
 from dptext_spark.spark.table import run as tables
 from tests.helpers.tables import write_table
 from tests.helpers.worlds import KEY
@@ -383,9 +387,12 @@ def test_a_job_takes_the_options_of_its_command(job: Path) -> None:
 
 
 def test_each_command_has_its_job_its_module_and_its_file_of_options() -> None:
-    assert {job.stem for job in JOBS} == set(COMMANDS) == set(main.commands) - {"demo"}
-    for name in COMMANDS:
-        assert callable(import_module(f"dptext_spark.spark.jobs.{name}").run)
+    assert set(COMMANDS) == set(main.commands) - {"demo"}
+    # What needs no Spark's workers needs no spark-submit.
+    assert {job.stem for job in JOBS} == set(COMMANDS) - {"try"}
+    for name, model in COMMANDS.items():
+        run = import_module(model.runner.format(command=name)).run
+        assert callable(get_type_hints(run)["return"].to_json)
         known = [p.opts[0].removeprefix("--") for p in main.commands[name].params]
         assert read_config(ROOT / "conf" / f"{name}.toml", known)
 
@@ -405,6 +412,9 @@ import dptext_spark.cli
 dptext_spark.cli.main(["privatize", "--help"], standalone_mode=False)
 audit = "audit --mechanism laplace --epsilon 2 --world line --runs 100"
 dptext_spark.cli.main(audit.split(), standalone_mode=False)
+dptext_spark.cli.main([*audit.split(), "--quiet"], standalone_mode=False)
+attempt = ["try", "w0 w1", "--embedding", sys.argv[1], "--mechanism", "laplace", "--epsilon", "5"]
+dptext_spark.cli.main(attempt, standalone_mode=False)
 try:
     dptext_spark.privatize
 except ModuleNotFoundError as error:
@@ -412,8 +422,79 @@ except ModuleNotFoundError as error:
 """
 
 
-def test_the_package_works_without_pyspark() -> None:
-    assert run_python("-c", WITHOUT_PYSPARK).endswith("needs pyspark\n")
+def test_the_package_works_without_pyspark(line: Embedding) -> None:
+    said = run_python("-c", WITHOUT_PYSPARK, line.path)
+    assert said.endswith("needs pyspark\n")
+    assert "2 words.\n\nmechanism" in said
+
+
+@pytest.mark.e2e
+def test_the_package_is_the_command() -> None:
+    assert run_python("-m", "dptext_spark", "--version") == f"dptext, version {__version__}\n"
+
+
+# What is printed
+
+
+@pytest.fixture
+def finished(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What a run found that the job is done with as soon as it begins."""
+    found: dict[str, Any] = {}
+
+    def run(options: PrivatizeOptions) -> Any:
+        with progress_bar([1], anywhere=True, desc="a bar") as bar:
+            list(bar)
+        found.update(vars(WANTED.get()))
+        return SimpleNamespace(describe=lambda: "The report", to_json=lambda: '{"rows": 3}\n')
+
+    monkeypatch.setattr("dptext_spark.spark.jobs.privatize.run", run)
+    return found
+
+
+def test_what_is_printed_goes_where_it_is_wanted(
+    dptext: Callable[..., Result], finished: dict[str, Any], tmp_path: Path
+) -> None:
+    """Rejects words beside the JSON on standard output, and bars that --quiet leaves."""
+    places = f"\nOutput: {tmp_path}/out\nReport: {tmp_path}/out.report.json\n"
+    plain, as_json, quiet, both = (
+        dptext(*flags) for flags in ([], ["--json"], ["--quiet"], ["-q", "--json"])
+    )
+    assert {run.exit_code for run in (plain, as_json, quiet, both)} == {0}
+    assert plain.stdout == "The report\n" + places
+    assert as_json.stdout == both.stdout == '{"rows": 3}\n'
+    assert quiet.stdout == quiet.stderr == both.stderr == ""
+    assert "a bar" in plain.stderr and as_json.stderr.endswith(places)
+    failed = dptext("--json", "--epsilon", "0")
+    assert (failed.exit_code, failed.stdout) == (2, "") and "--epsilon" in failed.stderr
+
+
+def test_what_spark_is_told(dptext: Callable[..., Result], finished: dict[str, Any]) -> None:
+    assert dptext().exit_code == 0
+    assert finished == {"given": {}, "at_start": {}}
+    settings = ("--spark-conf", "spark.driver.memory=2g", "--spark-conf", "spark.hadoop.a=b=c")
+    assert dptext(*settings, "--quiet").exit_code == 0
+    assert finished["given"] == {"spark.driver.memory": "2g", "spark.hadoop.a": "b=c"}
+    assert finished["at_start"] == {"spark.ui.showConsoleProgress": "false"}
+    assert dptext("--verbose").exit_code == 0
+    assert finished == {"given": {}, "at_start": {"spark.log.level": "INFO"}}
+    assert WANTED.get().given == {}
+
+
+@pytest.mark.parametrize("value", ["spark.hadoop.password", "hunter2=secret", "spark.a=hunter2"])
+def test_a_wrong_setting_is_refused_unread(dptext: Callable[..., Result], value: str) -> None:
+    """Rejects a message that quotes a password."""
+    result = dptext("--spark-conf", value, "--spark-conf", "spark.a=1")
+    assert refused(result, "--spark-conf has a wrong value.*NAME=VALUE")
+    assert "hunter2" not in result.output and "password" not in result.output
+
+
+@pytest.mark.parametrize(("variables", "colour"), [({}, True), ({"NO_COLOR": "1"}, False)])
+def test_no_color_is_honoured(
+    variables: dict[str, str], colour: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dptext_spark.demo.run", lambda output: click.secho("coloured", fg="green"))
+    result = CliRunner().invoke(main, ["demo"], color=True, env=variables)
+    assert result.output == ("\x1b[32mcoloured\x1b[0m\n" if colour else "coloured\n")
 
 
 def test_importing_the_package_does_not_load_pyspark() -> None:

@@ -91,6 +91,8 @@ def test_each_option_that_must_be_given_is_asked_for(name: str) -> None:
         ({"keep": ("id", "text")}, "both sanitized and passed raw with --keep. Got: text\\.$"),
         ({"id": "text"}, "--id column cannot be sanitized itself. Got: text\\.$"),
         ({"text": ()}, "No column is to be sanitized"),
+        ({"except": ("b", "a")}, "--except is for --keep '\\*'. Got: a, b\\.$"),
+        ({"except": "a", "keep": "b"}, "--except is for --keep '\\*'. Got: a\\.$"),
         ({"mechanism": "gauss"}, "mechanism is unknown. Allowed: .*laplace, mahalanobis.* Got: 'gauss'"),
         ({"bogus": 1}, "--bogus is not an option"),
         ({"epsilon": "5"}, "--epsilon has a wrong value.* number.* Got: '5'"),
@@ -297,9 +299,12 @@ def test_options_of_one_name_stay_those_of_their_mechanisms(monkeypatch: pytest.
         PrivatizeOptions.of({**GOOD, "mechanism": "broad"})
     with pytest.raises(ConfigError, match="--width is not an option of this command or mechanism"):
         PrivatizeOptions.of({**GOOD, "width": 4.0})
-    assert "--width NUMBER broad: from three; narrow: below one; default: 0.5" in help_of("privatize")
+    assert (
+        "--width NUMBER broad: from three [x>=3] [required]; narrow: below one; default: 0.5 [x<1]"
+        in help_of("privatize")
+    )
     assert "--epsilon NUMBER privacy parameter, in nats" in help_of("privatize")
-    assert "--truncate NUMBER exponential: distance" in help_of("privatize")
+    assert "Mechanism exponential: --truncate NUMBER distance" in help_of("privatize")
 
 
 def test_options_of_one_name_and_two_types_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

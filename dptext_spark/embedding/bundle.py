@@ -250,16 +250,17 @@ def _read_manifest(path: Path) -> Manifest:
             got=str(path),
             do="Build a bundle or check the path",
         )
+    # Before the seal: another version may seal and name its entries in another way.
+    if (version := entries.get("format_version", FORMAT_VERSION)) != FORMAT_VERSION:
+        raise BundleError(
+            "The embedding bundle was built by another version of dptext_spark",
+            allowed=f"format version {FORMAT_VERSION}",
+            got=f"format version {version} in {path / MANIFEST}",
+            do=f"{_REBUILD}, or open it with the version that built it",
+        )
     entries.pop("sha256", None)
     if (path / MANIFEST).read_bytes() != sealed(entries):
         raise _damaged(MANIFEST, "its content does not fit its hash")
-    if entries.get("format_version") != FORMAT_VERSION:
-        raise BundleError(
-            f"{MANIFEST} has a format version that is not known here",
-            allowed=str(FORMAT_VERSION),
-            got=str(entries.get("format_version")),
-            do=_REBUILD,
-        )
     if set(entries) != {entry.name for entry in fields(Manifest)}:
         raise _damaged(MANIFEST, "its entries are not those of a manifest")
     manifest = Manifest(**entries)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +24,9 @@ from dptext_spark.faults import faults
 
 COMMANDS: Final[dict[str, type[Options]]] = {}
 
+REQUIRED: Final = "Required"
+"""The heading of the help for options that must be given."""
+
 
 @contextmanager
 def findings() -> Iterator[None]:
@@ -34,14 +38,19 @@ def findings() -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class OneOf:
-    """The values that a text option takes: the names of a registry, which may grow.
+class Shown:
+    """How help and completion write the values of a text option, such as COLUMN or ``mask``.
 
     Attributes:
-        names: Gives them.
+        names: Gives them; those in capitals stand for what the user writes there.
     """
 
     names: Callable[[], Iterable[str]]
+
+
+@dataclass(frozen=True)
+class OneOf(Shown):
+    """The values that a text option takes: the names of a registry, which may grow."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_after_validator_function(self._check, handler(source))
@@ -54,6 +63,13 @@ class OneOf:
         return value
 
 
+@dataclass(frozen=True)
+class Under:
+    """The heading under which the help has an option, where it is not that of the class that adds it."""
+
+    heading: str
+
+
 def repeatable(field: FieldInfo) -> bool:
     """Say whether an option may be given several times."""
     return get_origin(field.annotation) is tuple
@@ -63,9 +79,9 @@ class Options(BaseModel):
     """Options of a job; field names are the option names with underscores.
 
     A subclass with a ``command`` is that command, its docstring the help, and the module of that name in
-    ``dptext_spark.spark.jobs`` runs it. However they are made, None and empty lists count as not given, one
-    value will do for a repeatable option, and all that is wrong is said at once. No error quotes a field with
-    ``repr=False``: what it holds may be private.
+    ``dptext_spark.spark.jobs`` runs it, unless ``runner`` names another. However they are made, None and
+    empty lists count as not given, one value will do for a repeatable option, and all that is wrong is said
+    at once. No error quotes a field with ``repr=False``: what it holds may be private.
 
     Raises:
         ConfigError: Lists every option that is wrong.
@@ -82,6 +98,18 @@ class Options(BaseModel):
 
     command: ClassVar[str]
     positional: ClassVar[tuple[str, ...]] = ()
+
+    heading: ClassVar[str] = "Options"
+    """Under which the help has the options that a class adds."""
+
+    usage: ClassVar[str] = ""
+    """An example of what may follow the command's name, for its help."""
+
+    runner: ClassVar[str] = "dptext_spark.spark.jobs.{command}"
+    """The module whose ``run(options)`` does the work."""
+
+    on_spark: ClassVar[bool] = True
+    """Whether the work may need a Spark session."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
@@ -102,6 +130,31 @@ class Options(BaseModel):
     def fields(cls) -> dict[str, FieldInfo]:
         """Give the fields by option name."""
         return {str(field.alias): field for field in cls.model_fields.values()}
+
+    @classmethod
+    def headings(cls) -> dict[str, str]:
+        """Give the heading of the help for each option: ``REQUIRED``, its own, or that of its class.
+
+        They come in the help's order: what must be given, then what the class itself adds.
+        """
+        owners = {
+            name: kind
+            for kind in cls.__mro__
+            for name in inspect.get_annotations(kind)
+            if name in cls.model_fields
+        }
+        fields = sorted(owners, key=lambda name: not cls.model_fields[name].is_required())
+        return {
+            str(cls.model_fields[name].alias): cls._heading(cls.model_fields[name], owners[name])
+            for name in fields
+        }
+
+    @classmethod
+    def _heading(cls, field: FieldInfo, owner: type) -> str:
+        if field.is_required():
+            return REQUIRED
+        own = [item.heading for item in field.metadata if isinstance(item, Under)]
+        return str([*own, getattr(owner, "heading", cls.heading)][0])
 
     def conflicts(self) -> Iterator[ConfigError]:
         """Find options that do not go together; any of them may be of a wrong type here, or missing."""

@@ -87,6 +87,7 @@ class VectorReport:
             "scope": self.scope(),
             "options": dict(self.options),
             "row_id": self.row_id,
+            "kept": list(self.kept),
             "embedding": self.embedding and embedding_json(self.embedding),
             **({"coverage": coverage_json(self.coverage)} if self.coverage else {}),
             "rows": self.rows,

@@ -66,6 +66,7 @@ class Report:
             "scope": self.scope(),
             "options": dict(self.options),
             "row_id": self.row_id,
+            "kept": list(self.kept),
             "embedding": {**embedding_json(self.embedding), "release_words": self.search.release_words},
             "search": self.search.name,
             **({"calibration": asdict(self.calibration)} if self.calibration else {}),

@@ -86,7 +86,7 @@ def privatize(
         text: String columns to sanitize. A field inside a column is named by its path: ``payload.message``
             in a struct, ``turns[].text`` in the elements of an array; so for ``tokens``, ``keep``, ``id``.
         tokens: array<string> columns to sanitize.
-        keep: Columns that pass as they are.
+        keep: Columns that pass as they are; ``*`` for all that are not sanitized, but for that of slots.
         oov: Treatment of words outside the vocabulary: mask, drop, random, fail, keep-unprotected.
         protect: ``all``, ``content`` or ``slots:COLUMN``.
         release_words: Output only the first that many releasable words.
@@ -108,6 +108,7 @@ def privatize(
     columns = TableColumns(
         text=_names(text), tokens=_names(tokens), keep=_names(keep), id=id, slots=policy.protect.slots_column
     )
+    columns = columns.named(df.schema)
     columns.check(df)
     embedding = Embedding.of(embedding)
     plan = _plan(df.sparkSession, embedding, mechanism, policy, search, release_words, key, salt)

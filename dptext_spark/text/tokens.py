@@ -33,7 +33,7 @@ class Tokenizer(Protocol):
 
     @property
     def identity(self) -> str:
-        """What enters the context of the noise of texts, so that no two tokenizers share any; plain: empty."""
+        """What enters the noise of texts, so that no two tokenizers share any; empty for the plain one."""
 
     def __call__(self, text: str) -> list[str]: ...
 

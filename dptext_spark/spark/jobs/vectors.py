@@ -68,13 +68,19 @@ def run(options: VectorsOptions) -> VectorReport:
     The table appears under its name when it is complete, and not at all if the run fails.
 
     Returns:
-        The report, which lies beside the output too, as the projections do (unless it is a dry run).
+        The report, which lies beside the output too, as the projections do; that of a dry run only where
+        ``--report`` says.
 
     Raises:
         DptextError: Options or input are wrong (before any row is released), or the job failed.
     """
     columns = TableColumns(
-        text=options.text, vector=options.vector, keep=options.keep, id=options.id, flat=True
+        text=options.text,
+        vector=options.vector,
+        keep=options.keep,
+        left_out=options.except_,
+        id=options.id,
+        flat=True,
     )
     checks = checks_beforehand(Job, options, lambda: columns)
     key, *_ = all_of(options.noise_key, lambda: _embedding(options, verify=False), *checks)
@@ -85,18 +91,19 @@ def run(options: VectorsOptions) -> VectorReport:
             options=options.to_json(),
             embedding=embedding,
             row_id=job.row_id_words,
-            kept=options.keep,
+            kept=job.columns.keep,
             remarks=tuple(job.remarks),
             columns=_columns(job, options, embedding),
         )
         bundle = BundleFiles.send(job.df.sparkSession, embedding) if embedding else None
-        sample = _sample(job, columns, bundle) if bundle else None
+        sample = _sample(job, bundle) if bundle else None
         if options.dry_run:
             if sample:
-                sample(columns.select(job.df, job.row_id))
+                sample(job.columns.select(job.df, job.row_id))
                 report = replace(report, coverage=sample.found)
+            job.write_dry(report.to_json())
             return report
-        found = job.sanitize(columns, _plan(job, key, report, bundle), sample)
+        found = job.sanitize(_plan(job, key, report, bundle), sample)
     counts = column_counts(columns.sanitized, VectorCounts[int], found)
     counted = {name: replace(column, counts=counts[name]) for name, column in report.columns.items()}
     coverage = sample.found if sample else {}
@@ -154,9 +161,9 @@ def _lengths(job: Job, names: Sequence[str]) -> dict[str, int | None]:
     return {name: low for name, (low, _) in bounds.items()}
 
 
-def _sample(job: Job, columns: TableColumns, bundle: BundleFiles) -> Sample:
+def _sample(job: Job, bundle: BundleFiles) -> Sample:
     return Sample(
-        columns=columns,
+        columns=job.columns,
         table=job.source.df.schema,
         plan=CoveragePlan(bundle=bundle, policy=TextPolicy()),
         fate="They are left out of the averages. Take an embedding that has more of them.",

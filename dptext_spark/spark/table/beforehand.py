@@ -49,6 +49,6 @@ def _check_outputs(job: type[Job], options: TableOptions) -> None:
 
 def _check_input(options: TableOptions, columns: TableColumns) -> None:
     if table := LocalTable.look(options.input):
-        columns.check_schema(table.schema, table.partitions)
+        columns.named(table.schema).check_schema(table.schema, table.partitions)
     elif options.id is None and is_pattern(options.input) and not LocalFiles().exists(options.input):
         raise unnamed_rows(options.input)

@@ -6,10 +6,10 @@ The output has the fields that were named, in the structs and arrays around them
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import combinations
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Observation
@@ -28,8 +28,10 @@ from pyspark.sql.types import (
 
 from dptext_spark.counts import Counts
 from dptext_spark.errors import InputError
+from dptext_spark.options import ALL
 from dptext_spark.spark.table.fields import (
     Field,
+    beside,
     field_names,
     names_a_map,
     prune,
@@ -81,7 +83,8 @@ class TableColumns:
         text: Strings to sanitize.
         tokens: Arrays of words to sanitize.
         vector: Vectors to release.
-        keep: What passes as it is.
+        keep: What passes as it is; ``*`` for all else that the table has.
+        left_out: What ``*`` does not stand for.
         id: What names the rows; None where the caller does.
         slots: What names each row's slots, if any.
         flat: Whether what is sanitized must be columns, not fields inside them.
@@ -91,6 +94,7 @@ class TableColumns:
     tokens: tuple[str, ...] = ()
     vector: tuple[str, ...] = ()
     keep: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
     id: str | None
     slots: str | None = None
     flat: bool = False
@@ -103,6 +107,22 @@ class TableColumns:
     @property
     def _beside(self) -> tuple[str, ...]:
         return tuple(name for name in (self.id, self.slots) if name is not None)
+
+    def named(self, table: StructType) -> Self:
+        """Give the same columns, with the names of those that ``*`` stands for in a table.
+
+        The column of slots is not among them: it quotes the words that are to be protected.
+
+        Raises:
+            InputError: Columns that are sanitized, kept or left out by their names are absent or ambiguous.
+        """
+        if ALL not in self.keep or not self.sanitized:
+            return self
+        chosen = tuple(name for name in self.keep if name != ALL)
+        fields = replace(self, keep=(*chosen, *self.left_out))._fields(table)
+        slots = (self.slots,) if self.slots else ()
+        taken = [fields[name].path for name in (*self.sanitized, *self.left_out, *slots)]
+        return replace(self, keep=tuple(dict.fromkeys([*chosen, *beside(table, taken)])))
 
     def check(self, df: DataFrame, partitions: Collection[str] = ()) -> None:
         """Check that the columns exist and have the right types; see :meth:`check_schema`."""

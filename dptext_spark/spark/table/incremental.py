@@ -21,17 +21,19 @@ from dptext_spark.options import PrivatizeOptions
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.release import Release
-from dptext_spark.spark.table.columns import TableColumns, WorkPlan
+from dptext_spark.spark.table.columns import WorkPlan
 from dptext_spark.spark.table.run import Job
 from dptext_spark.spark.table.storage import Places, Storage, literal
 
-# Options that change neither which words come out nor where; the bundle counts by its fingerprint.
+# Options that change neither which words come out nor where; the bundle counts by its fingerprint, and what
+# passes through by its columns.
 _FREE: Final = {
     "batch-files",
     "calibration",
     "compression",
     "dry-run",
     "embedding",
+    "except",
     "incremental",
     "overwrite",
     "report",
@@ -126,7 +128,7 @@ class GrowingJob(Job):
                 do=f"Bring it back, or remove the checkpoint {checkpoint.path} as well to begin anew",
             )
 
-    def claim(self, columns: TableColumns, release: Release) -> None:
+    def claim(self, release: Release) -> None:
         """Check that the checkpoint is of this release; a new one becomes so, unless it is a dry run.
 
         Raises:
@@ -142,14 +144,12 @@ class GrowingJob(Job):
             "bundle": release.embedding.fingerprint,
             "release-words": release.search.release_words,
             **({} if release.search.name == ExactSearch.name else {"search": release.search.name}),
-            "columns": columns.schema(self.source.df.schema).jsonValue(),
+            "columns": self.columns.schema(self.source.df.schema).jsonValue(),
         }
         self.source.stream(None)
         self._checkpoint.claim(identity, write=not self.options.dry_run)
 
-    def sanitize(
-        self, columns: TableColumns, plan: WorkPlan, look: Callable[[DataFrame], None] | None = None
-    ) -> Mapping[str, Any]:
+    def sanitize(self, plan: WorkPlan, look: Callable[[DataFrame], None] | None = None) -> Mapping[str, Any]:
         """Sanitize the files that are new, batch by batch; ``look`` is called with each batch before that.
 
         Returns:
@@ -158,7 +158,7 @@ class GrowingJob(Job):
         Raises:
             JobError: Spark or the file system failed, or another run is at work.
         """
-        checkpoint, table = self._checkpoint, self.source.df.schema
+        checkpoint, table, columns = self._checkpoint, self.source.df.schema, self.columns
 
         def add(batch: DataFrame, number: int) -> None:
             if checkpoint.has(number):  # the run before was cut off just after

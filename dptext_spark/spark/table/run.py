@@ -23,9 +23,13 @@ from dptext_spark.spark.table.storage import Places, Storage
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """One run over a table: what is read, what names its rows, and where it goes."""
+    """One run over a table: what is read, what names its rows, and where it goes.
+
+    Its columns are those of the options, with the names that ``--keep '*'`` stands for.
+    """
 
     options: TableOptions
+    columns: TableColumns
     storage: Storage
     source: Source
 
@@ -42,8 +46,9 @@ class Job:
             check_places(storage, options.places)
             cls.check_output(storage, options)
         source = Source.open(spark, storage, options.input)
+        columns = columns.named(source.df.schema)
         columns.check(source.df, source.partitions)
-        job = cls(options=options, storage=storage, source=source)
+        job = cls(options=options, columns=columns, storage=storage, source=source)
         _ = job.df, job.row_id  # what is wrong with them is said now
         return job
 
@@ -98,7 +103,7 @@ class Job:
     @property
     def partitions(self) -> tuple[str, ...]:
         """The partition columns of the output."""
-        return tuple(name for name in self.source.partitions if name in self.options.keep)
+        return tuple(name for name in self.source.partitions if name in self.columns.keep)
 
     @property
     def remarks(self) -> list[str]:
@@ -121,13 +126,10 @@ class Job:
         """The id column that is to be checked, if any."""
         return None if self.options.trust_id else self.options.id
 
-    def sanitize(
-        self, columns: TableColumns, plan: WorkPlan, look: Callable[[DataFrame], None] | None = None
-    ) -> Mapping[str, Any]:
+    def sanitize(self, plan: WorkPlan, look: Callable[[DataFrame], None] | None = None) -> Mapping[str, Any]:
         """Sanitize the table and write the output; what is under its name is always whole.
 
         Args:
-            columns: To sanitize and to keep.
             plan: What workers do.
             look: Called with the rows, as :meth:`TableColumns.select` gives them, before they are sanitized.
 
@@ -138,10 +140,10 @@ class Job:
             JobError: Spark or the file system failed.
         """
         observation = Observation("dptext")
-        selected = columns.select(self.df, self.row_id)
+        selected = self.columns.select(self.df, self.row_id)
         if look is not None:
             look(selected)
-        result = columns.sanitize(selected, self.df.schema, plan, observation)
+        result = self.columns.sanitize(selected, self.df.schema, plan, observation)
         with progress(result.sparkSession, "Sanitizing"):
             write_whole(
                 self.storage,
@@ -155,6 +157,16 @@ class Job:
     def writer(self, result: DataFrame) -> DataFrameWriter:
         """Get ready to write in the input's partitions."""
         return result.write.partitionBy(*self.partitions).option("compression", self.options.compression)
+
+    def write_dry(self, report: str) -> None:
+        """Write the report of a dry run, where one is asked for by its path.
+
+        Raises:
+            JobError: It cannot be written.
+        """
+        if self.options.report is not None:
+            with plain_errors("The report of the dry run could not be written"):
+                self.storage.write(self.options.report, report)
 
     def write_beside(self, what: str, path: str, text: str) -> None:
         """Write a file that belongs to the output, which is there already.

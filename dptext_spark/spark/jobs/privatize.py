@@ -20,7 +20,7 @@ from dptext_spark.spark.table.incremental import GrowingJob
 from dptext_spark.spark.table.run import Job
 from dptext_spark.spark.table.sample import CoveragePlan, Sample
 from dptext_spark.spark.table.storage import Storage
-from dptext_spark.text.policies import OovPolicy
+from dptext_spark.text.policies import TextPolicy
 
 
 def run(options: PrivatizeOptions) -> Report:
@@ -62,7 +62,7 @@ def run(options: PrivatizeOptions) -> Report:
             columns=job.columns,
             table=job.source.df.schema,
             plan=CoveragePlan(bundle=bundle, policy=release.policy),
-            fate=_fate(release.policy.oov),
+            fate=_fate(release.policy),
         )
         if options.dry_run:
             sample(job.columns.select(job.df, job.row_id))
@@ -84,8 +84,9 @@ def run(options: PrivatizeOptions) -> Report:
     return report
 
 
-def _fate(oov: OovPolicy) -> str:
-    return f"{oov.describe()} Take an embedding that has more of them, or another --oov than {oov}."
+def _fate(policy: TextPolicy) -> str:
+    told = policy.oov.describe(unknown=policy.protect.unknown)
+    return f"{told} Take an embedding that has more of them, or another --oov than {policy.oov}."
 
 
 def _columns(options: PrivatizeOptions) -> TableColumns:

@@ -23,6 +23,8 @@ from dptext_spark.spark.table.beforehand import checks_beforehand
 from dptext_spark.spark.table.columns import TableColumns, check_ids, column_counts
 from dptext_spark.spark.table.fields import quoted
 from dptext_spark.spark.table.run import Job
+from dptext_spark.spark.table.sample import CoveragePlan, Sample
+from dptext_spark.text.policies import TextPolicy
 from dptext_spark.text.segmentation import Segmentation
 from dptext_spark.vectors.projected_vectors import VectorNoise
 from dptext_spark.vectors.vector_privatizer import (
@@ -103,13 +105,19 @@ def run(options: VectorsOptions) -> VectorReport:
             remarks=tuple(job.remarks),
             columns=_columns(job, options, embedding),
         )
+        bundle = BundleFiles.send(job.df.sparkSession, embedding) if embedding else None
+        sample = _sample(job, bundle) if bundle else None
         if options.dry_run:
+            if sample:
+                sample(job.columns.select(job.df, job.row_id))
+                report = replace(report, coverage=sample.found)
             job.write_dry(report.to_json())
             return report
-        found = job.sanitize(_plan(job, key, report, tokenizer))
+        found = job.sanitize(_plan(job, key, report, tokenizer, bundle), sample)
     counts = column_counts(columns.sanitized, VectorCounts[int], found)
     counted = {name: replace(column, counts=counts[name]) for name, column in report.columns.items()}
-    report = replace(report, rows=found["rows"], columns=counted)
+    coverage = sample.found if sample else {}
+    report = replace(report, rows=found["rows"], columns=counted, coverage=coverage)
     job.write_beside("projection", options.projection_path, report.projections())
     job.write_beside("report", options.report_path, report.to_json())
     return report
@@ -163,8 +171,18 @@ def _lengths(job: Job, names: Sequence[str]) -> dict[str, int | None]:
     return {name: low for name, (low, _) in bounds.items()}
 
 
-def _plan(job: Job, key: NoiseKey, report: VectorReport, tokenizer: Segmentation) -> VectorPlan:
-    bundle = BundleFiles.send(job.df.sparkSession, report.embedding) if report.embedding else None
+def _sample(job: Job, bundle: BundleFiles) -> Sample:
+    return Sample(
+        columns=job.columns,
+        table=job.source.df.schema,
+        plan=CoveragePlan(bundle=bundle, policy=TextPolicy(tokenizer=job.options.tokenizer)),
+        fate="They are left out of the averages. Take an embedding that has more of them.",
+    )
+
+
+def _plan(
+    job: Job, key: NoiseKey, report: VectorReport, tokenizer: Segmentation, bundle: BundleFiles | None
+) -> VectorPlan:
     columns = []
     for name, column in report.columns.items():
         if (mechanism := column.mechanism) is not None:

@@ -82,7 +82,7 @@ class Sanitized:
 def look_up(tokens: Tokens, embedding: Embedding) -> NDArray[np.int64]:
     """int64 (tokens,): each token's word id, as it stands or else in lower case; -1 for none.
 
-    Whitespace inside a token of a text, which :class:`JoinedWords` left there, is one space or else one ``_``.
+    Whitespace inside a token of a text, which :class:`JoinedWords` left there, is one space or else ``_``.
     """
     distinct = tokens.distinct.to_pylist()
     forms = [distinct]

@@ -116,4 +116,10 @@ def _count_line(policy: TextPolicy, counts: TokenCounts[int]) -> str:
         "blank": counts.blank,
     }
     shares = (f"{count:,} {name} ({count / total:.1%})" for name, count in named.items() if count)
-    return f"{counts.tokens:,} words: " + (", ".join(shares) or "none")
+    kept = {
+        "characters between words": counts.kept_characters,
+        "words with the capitals that they found": counts.kept_capitals,
+    }
+    passed = ", ".join(f"{count:,} {name}" for name, count in kept.items() if count)
+    said = f"{counts.tokens:,} words: " + (", ".join(shares) or "none")
+    return f"{said}; as they stood: {passed}" if passed else said

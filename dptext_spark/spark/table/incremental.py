@@ -142,6 +142,7 @@ class GrowingJob(Job):
             "key": release.key.seal(""),
             "where": release.key.seal(self.options.where or ""),
             "bundle": release.embedding.fingerprint,
+            "tokenizer": release.policy.tokenizer.identity or self.options.tokenizer,
             "release-words": release.search.release_words,
             **({} if release.search.name == ExactSearch.name else {"search": release.search.name}),
             "columns": self.columns.schema(self.source.df.schema).jsonValue(),

@@ -82,14 +82,14 @@ class Sanitized:
 def look_up(tokens: Tokens, embedding: Embedding) -> NDArray[np.int64]:
     """int64 (tokens,): each token's word id, as it stands or else in lower case; -1 for none.
 
-    Whitespace inside a token of a text, which :class:`JoinedWords` left there, is one space or else ``_``.
+    Whitespace in a token of a text, which :class:`JoinedWords` left there, is one space or else one ``_``.
     """
     distinct = tokens.distinct.to_pylist()
     forms = [distinct]
-    if tokens.kind == "text" and (
-        wide := {token: f for token in distinct if (f := vocabulary_forms(token))[1:]}
-    ):
-        forms = [[wide.get(token, (token,))[place] for token in distinct] for place in (0, -1)]
+    if tokens.kind == "text":
+        both = [vocabulary_forms(token) for token in distinct]
+        spaces = any(len(each) > 1 for each in both)
+        forms = [[each[place] for each in both] for place in ((0, -1) if spaces else (0,))]
     found = [
         pc.index_in(
             pa.array([match_form(form, lower=lower) for form in written], pa.string()),

@@ -44,7 +44,7 @@ class _Cache(dict[str, ValueT], Generic[ValueT]):
 
 
 def vocabulary_forms(token: str) -> tuple[str, ...]:
-    """Give the forms of a token that vocabularies have: whitespace in it is one space, or one ``_``."""
+    """Give a text's token as vocabularies have it: with one space for each whitespace, or one ``_``."""
     words = token.split()
     return (token,) if len(words) < 2 else (" ".join(words), "_".join(words))
 

@@ -14,6 +14,7 @@ from dptext_spark.spark.failures import FAILED, plain_errors
 from dptext_spark.spark.frames import Plan
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.release import Release
+from dptext_spark.spark.table.beforehand import check_record, checks_beforehand
 from dptext_spark.spark.table.columns import TableColumns, check_ids
 from dptext_spark.spark.table.incremental import GrowingJob
 from dptext_spark.spark.table.run import Job, column_counts
@@ -32,16 +33,11 @@ def run(options: PrivatizeOptions) -> Report:
     Raises:
         DptextError: Options or input are wrong (before any data is read), or the job failed.
     """
-    release = Release(options)
-    columns = TableColumns(
-        text=options.text,
-        tokens=options.tokens,
-        keep=options.keep,
-        left_out=options.except_,
-        id=options.id,
-        slots=release.policy.protect.slots_column,
-    )
-    job = (Job if options.incremental is None else GrowingJob).open("dptext privatize", options, columns)
+    kind = Job if options.incremental is None else GrowingJob
+    checks = checks_beforehand(kind, options, lambda: _columns(options))
+    release = Release(options, *checks, lambda: check_record(options.calibration))
+    columns = _columns(options)
+    job = kind.open("dptext privatize", options, columns)
     report = Report(
         calibration=_calibration(job.storage, options, release),
         options=options.to_json(),
@@ -74,6 +70,17 @@ def run(options: PrivatizeOptions) -> Report:
     report = replace(report, rows=found["rows"], added_rows=found.get("added_rows"), columns=counts)
     job.write_beside("report", options.report_path, report.to_json())
     return report
+
+
+def _columns(options: PrivatizeOptions) -> TableColumns:
+    return TableColumns(
+        text=options.text,
+        tokens=options.tokens,
+        keep=options.keep,
+        left_out=options.except_,
+        id=options.id,
+        slots=options.policy.protect.slots_column,
+    )
 
 
 def _calibration(storage: Storage, options: PrivatizeOptions, release: Release) -> Excerpt | None:

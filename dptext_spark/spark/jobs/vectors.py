@@ -19,6 +19,7 @@ from dptext_spark.report.released_vectors import VectorColumn, VectorReport
 from dptext_spark.spark.distribution import BundleFiles
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.progress import progress
+from dptext_spark.spark.table.beforehand import checks_beforehand
 from dptext_spark.spark.table.columns import TableColumns, check_ids
 from dptext_spark.spark.table.fields import quoted
 from dptext_spark.spark.table.run import Job, column_counts
@@ -70,22 +71,18 @@ def run(options: VectorsOptions) -> VectorReport:
     Raises:
         DptextError: Options or input are wrong (before any row is released), or the job failed.
     """
-    key, embedding = all_of(options.noise_key, lambda: _embedding(options))
     columns = TableColumns(
         text=options.text,
         vector=options.vector,
         keep=options.keep,
         left_out=options.except_,
         id=options.id,
+        flat=True,
     )
+    checks = checks_beforehand(Job, options, lambda: columns)
+    key, *_ = all_of(options.noise_key, lambda: _embedding(options, verify=False), *checks)
+    embedding = _embedding(options, verify=True)  # to hash a large bundle takes seconds: last
     job = Job.open("dptext vectors", options, columns)
-    if inside := [name for name in columns.sanitized if name not in job.source.df.columns]:
-        raise InputError(
-            "Fields inside columns cannot be released as vectors",
-            allowed=", ".join(job.source.df.columns),
-            got=", ".join(inside),
-            do="Make them columns of their own before the run",
-        )
     with plain_errors():
         report = VectorReport(
             options=options.to_json(),
@@ -106,10 +103,10 @@ def run(options: VectorsOptions) -> VectorReport:
     return report
 
 
-def _embedding(options: VectorsOptions) -> Embedding | None:
+def _embedding(options: VectorsOptions, *, verify: bool) -> Embedding | None:
     if options.embedding is None:
         return None
-    embedding = Embedding.open(options.embedding)
+    embedding = Embedding.open(options.embedding, verify=verify)
     if not isinstance(embedding.space, EuclideanSpace):
         raise ConfigError(
             "Texts cannot be averaged in this embedding bundle",

@@ -18,12 +18,12 @@ from dptext_spark import interrupts
 from dptext_spark.errors import ConfigError, JobError
 from dptext_spark.spark.failures import FAILURES
 from dptext_spark.spark.session import await_end_of_jvm
-from dptext_spark.spark.table.storage import LocalFiles, Storage, literal
+from dptext_spark.spark.table.storage import LocalFiles, Places, Storage, literal
 
 _ENDING: Final = ".part"
 
 
-def check_unfinished(storage: Storage, output: str, *, but: str = "") -> None:
+def check_unfinished(storage: Places, output: str, *, but: str = "") -> None:
     """Refuse an output that another run is writing, or was killed over.
 
     Raises:
@@ -77,7 +77,7 @@ def write_whole(
         _clear(storage, mine, storage.qualified(output))
 
 
-def _unfinished(storage: Storage, output: str, but: str) -> list[str]:
+def _unfinished(storage: Places, output: str, but: str) -> list[str]:
     """The folders of other runs with this output."""
     parent, _, name = storage.qualified(output).rpartition("/")
     found = storage.matches(f"{literal(parent)}/.{literal(name)}.*{_ENDING}")

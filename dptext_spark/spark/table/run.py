@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar
 from pyspark.sql import Column, DataFrame, DataFrameWriter, Observation
 
 from dptext_spark.counts import Counts
-from dptext_spark.errors import ConfigError, InputError
+from dptext_spark.errors import ConfigError
 from dptext_spark.options import TableOptions
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.progress import progress
@@ -19,7 +19,7 @@ from dptext_spark.spark.session import session
 from dptext_spark.spark.table.columns import TableColumns, WorkPlan, counter
 from dptext_spark.spark.table.output import check_unfinished, write_whole
 from dptext_spark.spark.table.source import Source, where
-from dptext_spark.spark.table.storage import Storage
+from dptext_spark.spark.table.storage import Places, Storage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,22 +44,17 @@ class Job:
         spark = session(app)
         storage = Storage(spark)
         with plain_errors("The paths of input, output or report could not be looked up"):
-            _check_places(storage, options)
+            check_places(storage, options.places)
             cls.check_output(storage, options)
         source = Source.open(spark, storage, options.input)
         columns = columns.named(source.df.schema)
-        columns.check(source.df)
-        if folders := [name for name in columns.sanitized if name in source.partitions]:
-            raise InputError(
-                "Partition columns cannot be sanitized: their values are the names of the input's folders",
-                got=", ".join(folders),
-            )
+        columns.check(source.df, source.partitions)
         job = cls(options=options, columns=columns, storage=storage, source=source)
         _ = job.df, job.row_id  # what is wrong with them is said now
         return job
 
     @classmethod
-    def check_output(cls, storage: Storage, options: TableOptions) -> None:
+    def check_output(cls, storage: Places, options: TableOptions) -> None:
         """Refuse to replace what exists, unless told to.
 
         Raises:
@@ -177,8 +172,13 @@ def column_counts(columns: Iterable[str], kind: type[KindT], found: Mapping[str,
     return {name: kind(**{c: found[counter(name, c)] or 0 for c in kind.names()}) for name in columns}
 
 
-def _check_places(storage: Storage, options: TableOptions) -> None:
-    for (other, _, source), (what, option, target) in combinations(options.places, 2):
+def check_places(storage: Places, places: Iterable[tuple[str, str, str]]) -> None:
+    """Refuse places, as options have them, of which one lies inside another.
+
+    Raises:
+        ConfigError: Two of them do.
+    """
+    for (other, _, source), (what, option, target) in combinations(places, 2):
         goal = storage.real(target)
         for place in map(storage.real, storage.matches(source) or [source]):
             if f"{place}/".startswith(f"{goal}/") or f"{goal}/".startswith(f"{place}/"):

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -33,11 +33,31 @@ _LIBRARIES: Final = {
     "abfss": ("org.apache.hadoop:hadoop-azure:{hadoop}", "spark.hadoop.fs.azure.account.auth.type"),
 }
 _SCHEMES: Final = {"s3": "s3a", "s3n": "s3a", "abfs": "abfss", "wasb": "abfss", "wasbs": "abfss"}
+NO_FILE: Final = "no such file"
 
 
 def literal(path: str) -> str:
     """Write a path as a pattern that stands for it alone."""
     return re.sub(r"([\\{}\[\]*?])", r"\\\1", path)
+
+
+class Places(Protocol):
+    """What is asked of paths before a run: of Hadoop's file systems, or of this machine alone."""
+
+    def exists(self, path: str) -> bool:
+        """Say whether anything is at ``path``."""
+
+    def qualified(self, path: str) -> str:
+        """Give the full path with scheme."""
+
+    def real(self, path: str) -> str:
+        """Give the full path, symbolic links of local files followed: one place has one."""
+
+    def matches(self, pattern: str) -> list[str]:
+        """Give the paths that a path or pattern stands for."""
+
+    def read(self, path: str) -> str:
+        """Read a text file; raises ConfigError where there is none."""
 
 
 class Storage:
@@ -155,6 +175,8 @@ class Storage:
         """
         system, place = self._at(path)
         try:
+            if not system.exists(place):
+                raise ConfigError(f"The file {path} cannot be read", got=NO_FILE)
             with closing(system.open(place)) as stream:
                 return bytes(stream.readAllBytes()).decode()
         except (Py4JJavaError, PySparkException, UnicodeDecodeError) as error:

@@ -1,7 +1,7 @@
 """Sanitize text columns on Spark under metric differential privacy.
 
 Each name is imported when it is first used: the command line is to hear signals before the libraries are
-loaded, and ``privatize`` and ``privatize_udf`` alone need pyspark.
+loaded, and what runs on Spark alone needs pyspark.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     )
     from dptext_spark.noise import NoiseKey
     from dptext_spark.privatizer import Privatizer
-    from dptext_spark.spark import privatize, privatize_udf
+    from dptext_spark.spark import ReleaseCounts, TextPrivatizer, privatize, privatize_udf, register_udf
     from dptext_spark.spark.java import ensure_java
     from dptext_spark.text.policies import TextPolicy
     from dptext_spark.version import __version__
@@ -41,12 +41,15 @@ __all__ = [
     "NoiseKey",
     "Privatizer",
     "Projection",
+    "ReleaseCounts",
     "TextPolicy",
+    "TextPrivatizer",
     "__version__",
     "build_embedding",
     "ensure_java",
     "privatize",
     "privatize_udf",
+    "register_udf",
 ]
 
 _HOMES: Final = {
@@ -61,6 +64,9 @@ _HOMES: Final = {
     "ensure_java": "spark.java",
     "privatize": "spark",
     "privatize_udf": "spark",
+    "register_udf": "spark",
+    "ReleaseCounts": "spark",
+    "TextPrivatizer": "spark",
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -17,9 +18,11 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import InputError
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import ColumnNoise, NoiseKey, ReleaseNoise, to_uniform
+from dptext_spark.notebook import facts_html
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.nearest import Search
 from dptext_spark.text.policies import TextPolicy, UnknownTokens
+from dptext_spark.text.python_columns import PythonColumn, as_arrow
 from dptext_spark.text.token_columns import (
     AS_IT_IS,
     LEFT_OUT,
@@ -30,7 +33,7 @@ from dptext_spark.text.token_columns import (
     id_bytes,
     slices,
 )
-from dptext_spark.text.tokens import match_form
+from dptext_spark.text.tokens import PLAIN, Tokenizer, match_form
 
 # Tokens perturbed at once, or more where they take little noise: enough for BLAS to run at full speed, and
 # 5 MB of noise.
@@ -89,58 +92,83 @@ class Privatizer:
     What a row becomes is a pure function of the key, the row's id and its content, whatever its batch.
 
     Args:
+        embedding: A bundle or its folder.
+        mechanism: For example ``Laplace(epsilon=15)``.
         noise: The release's noise; by default from a fresh key that is never written.
         policy: Treatment of unknown and unprotected tokens; by default all tokens are protected and
             unknown ones masked.
         search: How released words are searched, and how many there are; by default exactly, and all that the
             bundle allows.
+        tokenizer: Of texts.
 
     Raises:
         ConfigError: The parts do not go together.
+        BundleError: There is no bundle in that folder.
     """
 
     def __init__(
         self,
         *,
-        embedding: Embedding,
+        embedding: Embedding | Path | str,
         mechanism: Mechanism,
         noise: ReleaseNoise | None = None,
         policy: TextPolicy | None = None,
         search: Search | None = None,
+        tokenizer: Tokenizer = PLAIN,
     ) -> None:
-        self.embedding = embedding
-        self.mechanism = mechanism
+        self.embedding = embedding = Embedding.of(embedding)
+        self.mechanism = mechanism = Mechanism.of(mechanism)
         self.policy = policy or TextPolicy()
         self.search = search or ExactSearch.over(embedding)
+        self.tokenizer = tokenizer
         self._noise = noise or mechanism.release_noise(
             NoiseKey.generate(), salt="", embedding=embedding, search=self.search
         )
         self._perturb = mechanism.bind(embedding, self.search)
 
+    def __repr__(self) -> str:
+        return f"Privatizer({self.mechanism!r}, {self.embedding!r}, {self._chosen})"
+
+    def _repr_html_(self) -> str:
+        parts = {"mechanism": repr(self.mechanism), "embedding": repr(self.embedding)}
+        return facts_html("Privatizer", {**parts, "policy": self._chosen})
+
+    @property
+    def _chosen(self) -> str:
+        words = f"{self.search.name} search among {self.search.release_words:,} words"
+        return f"oov {self.policy.oov}, protect {self.policy.protect}, {words}"
+
     def sanitize(
         self,
-        values: pa.Array,
-        ids: pa.Array,
+        values: PythonColumn,
+        ids: PythonColumn,
         *,
         column: str,
-        slots: pa.Array | None = None,
+        slots: PythonColumn | None = None,
         positions: NDArray[np.int64] | None = None,
     ) -> Sanitized:
         """Sanitize rows of one column.
 
+        Values, ids and slots may be Arrow arrays (chunked ones too), pandas Series, NumPy arrays or lists.
+
         Args:
-            values: Texts (string) or token lists (list of string); null stays null.
+            values: Texts (string) or token lists (list of string); null, None and NaN stay null.
             ids: Row ids, integers or strings, unique in the whole table, without nulls.
             column: The column's name, which keeps its noise apart from other columns'.
             slots: Slots of each row, for the policy ``slots:COLUMN``.
             positions: int64 (rows, arrays), for values that are elements of arrays and share their row's
                 id: the place of each in those arrays, as :class:`~dptext_spark.text.nested.Leaves` has it.
 
+        Returns:
+            The values as an Arrow array, of the type that they have in Arrow.
+
         Raises:
             InputError: Types or lengths are wrong, an id is null, a text is not Unicode, or the policy
                 refuses a token.
             BundleError: The bundle was changed since it was opened.
         """
+        values, ids = as_arrow(values, f"Column {column}"), as_arrow(ids, "The column of row ids")
+        slots = None if slots is None else as_arrow(slots, "The column of slots")
         column_kind(values.type, column)
         check_unicode(values, column)
         names = _names(ids, positions)
@@ -162,7 +190,7 @@ class Privatizer:
     def _sanitize(
         self, values: pa.Array, names: list[Name], column: str, slots: pa.Array | None
     ) -> Sanitized:
-        tokens = Tokens.of(values)
+        tokens = Tokens.of(values, self.tokenizer)
         word_ids = look_up(tokens, self.embedding)
         blank = (tokens.codes < 0) | tokens.flag(lambda token: not token)
         unprotected = ~blank & ~self.policy.protect.protected(tokens, slots)
@@ -198,7 +226,7 @@ class Privatizer:
 
         released = np.full(len(tokens), MASKED, dtype=np.int64)
         if unknown.any():
-            chosen, purpose = np.flatnonzero(unknown), f"unknown {tokens.kind} word"
+            chosen, purpose = np.flatnonzero(unknown), f"unknown {tokens.units}"
             released[chosen] = self.policy.oov.release(
                 UnknownTokens(
                     column=column,
@@ -208,7 +236,7 @@ class Privatizer:
                 )
             )
         width = self.mechanism.uniforms_per_token(self.embedding.dimension)
-        for chunk, uniforms in draws(f"{tokens.kind} word", width).chunks(np.flatnonzero(known)):
+        for chunk, uniforms in draws(tokens.units, width).chunks(np.flatnonzero(known)):
             # Where a mechanism gives no word the placeholder stands, never the token itself.
             released[chunk] = np.maximum(self._perturb(word_ids[chunk], uniforms), MASKED)
         return released

@@ -194,7 +194,8 @@ class TableOptions(Options):
         False, description="replace an output table that exists, or that another run is writing"
     )
     dry_run: Annotated[bool, OUTPUT] = Field(
-        False, description="check everything, print the guarantee, write nothing"
+        False,
+        description="check everything, print the guarantee; write nothing, or the report that --report names",
     )
 
     @property
@@ -214,7 +215,8 @@ class TableOptions(Options):
 
     def finish(self, report: Any) -> str:
         if self.dry_run:
-            return "Dry run: all options are right, nothing was written."
+            but = f" but the report: {self.report}" if self.report else "."
+            return f"Dry run: all options are right, nothing was written{but}"
         written = [("Output", self.output), *((what, path) for what, _, path in self.files)]
         return "\n".join(f"{what}: {path}" for what, path in written)
 

@@ -58,7 +58,7 @@ class MechanismOptions(Options):
                 raise ConfigError("Option --mechanism is missing", allowed=", ".join(known))
             if str(name) not in known:
                 raise ConfigError("The mechanism is unknown", allowed=", ".join(known), got=repr(name))
-            return known[str(name)](**parameters)
+            return known[str(name)].validated(parameters)
 
     search: Annotated[str, OneOf(lambda: sorted(SEARCHES))] = Field(
         ExactSearch.name, description="how the released word nearest to a noisy point is found"

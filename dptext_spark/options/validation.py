@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any, ClassVar, Final, Self, get_origin
 
 from pydantic import (
@@ -21,6 +20,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
 
 from dptext_spark.errors import ConfigError
+from dptext_spark.faults import faults
 
 COMMANDS: Final[dict[str, type[Options]]] = {}
 
@@ -184,11 +184,17 @@ class Options(BaseModel):
     @classmethod
     def _judge(cls, values: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         given = cls.arranged(values)
+        secret = {name for name, field in cls.fields().items() if not field.repr}
         problems = []
         try:
             options = handler(given)
         except ValidationError as error:
-            problems = _problems(error, secret={name for name, f in cls.fields().items() if not f.repr})
+            problems = faults(
+                error,
+                lambda e: f"Option --{_option(e)}",
+                unknown="is not an option of this command or mechanism",
+                hidden=lambda e: _option(e) in secret,
+            )
             options = cls.model_construct(**given)
         problems += map(str, options.conflicts())
         if problems:
@@ -197,46 +203,7 @@ class Options(BaseModel):
         return options
 
 
-def _problems(error: ValidationError, secret: Collection[str]) -> list[str]:
-    """Write pydantic's findings in this package's form; the kinds of value that one option allows as one.
-
-    Values of secret options are not quoted.
-    """
-    found = groupby(error.errors(), key=lambda e: (_option(e), repr(e["input"])))
-    return [
-        _problem(f"Option --{option}", list(group), "a value that is not shown" if option in secret else got)
-        for (option, got), group in found
-    ]
-
-
 def _option(error: ErrorDetails) -> object:
     """The option that is wrong; a mechanism is made of several."""
     first, *inner = error["loc"] or ("",)
     return inner[0] if first == "mechanism" and inner and isinstance(inner[0], str) else first
-
-
-def _problem(option: str, group: list[ErrorDetails], got: str) -> str:
-    error = group[0]
-    if error["type"] == "value_error":  # said in this form already
-        return error["msg"].removeprefix("Value error, ").rstrip(".") + "."
-    if error["type"] == "missing":
-        return f"{option} is missing."
-    if error["type"] == "extra_forbidden":
-        return f"{option} is not an option of this command or mechanism."
-    allowed = ", or ".join(dict.fromkeys(map(_allowed, group)))
-    return str(ConfigError(f"{option} has a wrong value", allowed=allowed, got=got))
-
-
-def _allowed(error: ErrorDetails) -> str:
-    bounds = error.get("ctx", {})
-    choices = str(bounds.get("expected", "")).replace("'", "")
-    return {
-        "greater_than": f"a number above {bounds.get('gt', 0):g}",
-        "greater_than_equal": f"a number, {bounds.get('ge', 0):g} or more",
-        "less_than": f"a number below {bounds.get('lt', 0):g}",
-        "less_than_equal": f"a number, {bounds.get('le', 0):g} or less",
-        "finite_number": "a finite number",
-        "path_type": "a path",
-        "enum": choices,
-        "literal_error": choices,
-    }.get(error["type"], error["msg"].removeprefix("Input should be "))

@@ -82,18 +82,26 @@ class Report:
 
     def describe_counts(self) -> str:
         """Say what was done to the words of each column."""
-        lines = [f"{name}: {self._count_line(counts)}" for name, counts in self.columns.items()]
-        added = "" if self.added_rows is None else f", {self.added_rows:,} of them added by this run"
-        return "\n".join([f"Rows: {self.rows:,}{added}", *lines])
+        return describe_counts(self.policy, self.rows or 0, self.columns, added_rows=self.added_rows)
 
-    def _count_line(self, counts: TokenCounts[int]) -> str:
-        total = max(counts.tokens, 1)
-        named = {
-            "replaced": counts.replaced,
-            "unchanged by the noise": counts.unchanged,
-            f"out of vocabulary ({self.policy.oov})": counts.out_of_vocabulary,
-            "unprotected": counts.unprotected,
-            "blank": counts.blank,
-        }
-        shares = (f"{count:,} {name} ({count / total:.1%})" for name, count in named.items() if count)
-        return f"{counts.tokens:,} words: " + (", ".join(shares) or "none")
+
+def describe_counts(
+    policy: TextPolicy, rows: int, columns: Mapping[str, TokenCounts[int]], *, added_rows: int | None = None
+) -> str:
+    """Say how many rows there were and what was done to the words of each column."""
+    lines = [f"{name}: {_count_line(policy, counts)}" for name, counts in columns.items()]
+    added = "" if added_rows is None else f", {added_rows:,} of them added by this run"
+    return "\n".join([f"Rows: {rows:,}{added}", *lines])
+
+
+def _count_line(policy: TextPolicy, counts: TokenCounts[int]) -> str:
+    total = max(counts.tokens, 1)
+    named = {
+        "replaced": counts.replaced,
+        "unchanged by the noise": counts.unchanged,
+        f"out of vocabulary ({policy.oov})": counts.out_of_vocabulary,
+        "unprotected": counts.unprotected,
+        "blank": counts.blank,
+    }
+    shares = (f"{count:,} {name} ({count / total:.1%})" for name, count in named.items() if count)
+    return f"{counts.tokens:,} words: " + (", ".join(shares) or "none")

@@ -8,13 +8,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import astuple, dataclass, fields
-from typing import Any, ClassVar, NoReturn, Self
+from typing import Any, ClassVar, Never, NoReturn, Self
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from dptext_spark.errors import ConfigError, InputError
+from dptext_spark.faults import check_names
 from dptext_spark.text.slots import protected_by_slots
 from dptext_spark.text.stop_words import stop_words
 from dptext_spark.text.token_columns import AS_IT_IS, LEFT_OUT, MASKED, PLACEHOLDER, Tokens
@@ -77,9 +78,9 @@ class NamedPolicy:
     def __str__(self) -> str:
         return ":".join([self.name, *astuple(self)])
 
-    def describe(self) -> str:
-        """Say what the guarantee covers under this policy."""
-        return self.scope.format(**vars(self))
+    def describe(self, **names: str) -> str:
+        """Say what the guarantee covers under this policy; ``names`` are what else its sentence speaks of."""
+        return self.scope.format(**vars(self), **names)
 
 
 # Tokens outside the vocabulary
@@ -108,6 +109,10 @@ class OovPolicy(NamedPolicy):
     option = "--oov"
     policies: ClassVar[dict[str, type[OovPolicy]]] = {}
     stand_in: ClassVar[int] = MASKED
+    shape: ClassVar[str] = (
+        "The number of words in each row and which rows are null or empty are released as they are."
+    )
+    """What a row without its words still tells under the policy, in a sentence."""
 
     def release(self, unknown: UnknownTokens) -> NDArray[np.int64] | int:
         """Give what is released in place of each token, int64 (t,): a word id or a stand-in; or one for all.
@@ -122,22 +127,26 @@ class Mask(OovPolicy):
     """A fixed placeholder."""
 
     name = "mask"
-    scope = f"Words outside the vocabulary become {PLACEHOLDER}: their positions are visible."
+    scope = f"{{unknown}} become {PLACEHOLDER}: their positions are visible."
 
 
 class Drop(OovPolicy):
     """Nothing."""
 
     name = "drop"
-    scope = "Words outside the vocabulary are left out."
+    scope = "{unknown} are left out."
     stand_in = LEFT_OUT
+    shape = (
+        "The number of words in each row that are not left out, and which rows are null or have no such "
+        "word, are released as they are."
+    )
 
 
 class RandomWord(OovPolicy):
     """A word drawn uniformly from the release vocabulary."""
 
     name = "random"
-    scope = "Words outside the vocabulary become a uniformly random word."
+    scope = "{unknown} become a uniformly random word of those that may be output."
 
     def release(self, unknown: UnknownTokens) -> NDArray[np.int64]:
         return (unknown.uniforms(1)[:, 0] * unknown.release_words).astype(np.int64)
@@ -147,7 +156,7 @@ class Fail(OovPolicy):
     """There must be none."""
 
     name = "fail"
-    scope = "Words outside the vocabulary fail the run: there are none."
+    scope = "{unknown} fail the run: there are none."
 
     def release(self, unknown: UnknownTokens) -> NoReturn:
         raise InputError(
@@ -162,7 +171,7 @@ class KeepUnprotected(OovPolicy):
     """The token itself, without any protection."""
 
     name = "keep-unprotected"
-    scope = "Words outside the vocabulary ARE RELEASED AS THEY ARE, WITHOUT ANY PROTECTION."
+    scope = "{unknown} ARE RELEASED AS THEY ARE, WITHOUT ANY PROTECTION."
     stand_in = AS_IT_IS
 
 
@@ -175,6 +184,8 @@ class Protection(NamedPolicy, ABC):
     kind = "protection policy"
     option = "--protect"
     policies: ClassVar[dict[str, type[Protection]]] = {}
+    unknown: ClassVar[str] = "Protected words outside the vocabulary"
+    """What scopes call the words that the policy for unknown ones is about."""
 
     @property
     def slots_column(self) -> str | None:
@@ -195,6 +206,7 @@ class AllWords(Protection):
 
     name = "all"
     scope = "Every word of the sanitized columns that the vocabulary has is covered."
+    unknown = "Words outside the vocabulary"
 
     def protected(self, tokens: Tokens, slots: pa.Array | None) -> NDArray[np.bool_]:
         return np.ones(len(tokens), dtype=np.bool_)
@@ -206,6 +218,7 @@ class ContentWords(Protection):
     name = "content"
     note = "stop words pass"
     scope = "Stop words are released as they are; the other words of the vocabulary are covered."
+    unknown = "Words outside the vocabulary that are no stop words"
 
     def protected(self, tokens: Tokens, slots: pa.Array | None) -> NDArray[np.bool_]:
         return ~tokens.flag(lambda token: match_form(token, lower=True) in stop_words())
@@ -219,8 +232,9 @@ class Slots(Protection):
     note = "all else passes"
     scope = (
         "Only words inside the slots of column {column} that the vocabulary has are covered; "
-        "all others are released as they are."
+        "words outside the slots are released as they are."
     )
+    unknown = "Words inside the slots that the vocabulary lacks"
 
     column: str
 
@@ -246,14 +260,23 @@ class Slots(Protection):
 class TextPolicy:
     """Which tokens are perturbed and what becomes of unknown ones: policies, or options' values for them.
 
+    Both are given by name, as in ``TextPolicy(oov="drop")``.
+
     Raises:
-        ConfigError: ``oov`` or ``protect`` is neither.
+        ConfigError: ``oov`` or ``protect`` is neither, or there are other parameters.
     """
 
     oov: OovPolicy
     protect: Protection
 
-    def __init__(self, *, oov: OovPolicy | str = "mask", protect: Protection | str = "all") -> None:
+    def __init__(
+        self,
+        *unnamed: Never,
+        oov: OovPolicy | str = "mask",
+        protect: Protection | str = "all",
+        **unknown: Never,
+    ) -> None:
+        check_names(type(self).__name__, [field.name for field in fields(self)], unnamed, unknown)
         object.__setattr__(self, "oov", OovPolicy.of(oov))
         object.__setattr__(self, "protect", Protection.of(protect))
 
@@ -261,7 +284,7 @@ class TextPolicy:
         """Say what the guarantee does not cover under this policy."""
         return [
             self.protect.describe(),
-            self.oov.describe(),
-            "The number of words in each row and which rows are null or empty are released as they are.",
+            self.oov.describe(unknown=self.protect.unknown),
+            self.oov.shape,
             "Capitals, punctuation, emoji and spacing of the covered words are not in the output.",
         ]

@@ -15,9 +15,9 @@ from dptext_spark.spark.frames import Plan
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.release import Release
 from dptext_spark.spark.table.beforehand import check_record, checks_beforehand
-from dptext_spark.spark.table.columns import TableColumns, check_ids
+from dptext_spark.spark.table.columns import TableColumns, check_ids, column_counts
 from dptext_spark.spark.table.incremental import GrowingJob
-from dptext_spark.spark.table.run import Job, column_counts
+from dptext_spark.spark.table.run import Job
 from dptext_spark.spark.table.storage import Storage
 
 
@@ -28,7 +28,7 @@ def run(options: PrivatizeOptions) -> Report:
     ``--incremental`` files that are new since the last run are added to it, batch by batch.
 
     Returns:
-        The report, which lies beside the output too (unless it is a dry run).
+        The report, which lies beside the output too; that of a dry run only where ``--report`` says.
 
     Raises:
         DptextError: Options or input are wrong (before any data is read), or the job failed.
@@ -36,8 +36,7 @@ def run(options: PrivatizeOptions) -> Report:
     kind = Job if options.incremental is None else GrowingJob
     checks = checks_beforehand(kind, options, lambda: _columns(options))
     release = Release(options, *checks, lambda: check_record(options.calibration))
-    columns = _columns(options)
-    job = kind.open("dptext privatize", options, columns)
+    job = kind.open("dptext privatize", options, _columns(options))
     report = Report(
         calibration=_calibration(job.storage, options, release),
         options=options.to_json(),
@@ -57,6 +56,7 @@ def run(options: PrivatizeOptions) -> Report:
         with progress(job.df.sparkSession, "Checking ids"):
             check_ids(job.df, job.checked_id)
         if options.dry_run:
+            job.write_dry(report.to_json())
             return report
         plan = Plan(
             bundle=BundleFiles.send(job.df.sparkSession, release.embedding),
@@ -66,7 +66,7 @@ def run(options: PrivatizeOptions) -> Report:
             search=release.search,
         )
         found = job.sanitize(plan)
-    counts = column_counts(columns.sanitized, TokenCounts[int], found)
+    counts = column_counts(job.columns.sanitized, TokenCounts[int], found)
     report = replace(report, rows=found["rows"], added_rows=found.get("added_rows"), columns=counts)
     job.write_beside("report", options.report_path, report.to_json())
     return report

@@ -20,9 +20,9 @@ from dptext_spark.spark.distribution import BundleFiles
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.table.beforehand import checks_beforehand
-from dptext_spark.spark.table.columns import TableColumns, check_ids
+from dptext_spark.spark.table.columns import TableColumns, check_ids, column_counts
 from dptext_spark.spark.table.fields import quoted
-from dptext_spark.spark.table.run import Job, column_counts
+from dptext_spark.spark.table.run import Job
 from dptext_spark.vectors.projected_vectors import VectorNoise
 from dptext_spark.vectors.vector_privatizer import (
     ReleasedVectors,
@@ -66,7 +66,8 @@ def run(options: VectorsOptions) -> VectorReport:
     The table appears under its name when it is complete, and not at all if the run fails.
 
     Returns:
-        The report, which lies beside the output too, as the projections do (unless it is a dry run).
+        The report, which lies beside the output too, as the projections do; that of a dry run only where
+        ``--report`` says.
 
     Raises:
         DptextError: Options or input are wrong (before any row is released), or the job failed.
@@ -93,6 +94,7 @@ def run(options: VectorsOptions) -> VectorReport:
             columns=_columns(job, options, embedding),
         )
         if options.dry_run:
+            job.write_dry(report.to_json())
             return report
         found = job.sanitize(_plan(job, key, report))
     counts = column_counts(columns.sanitized, VectorCounts[int], found)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import combinations
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Observation
@@ -26,6 +26,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from dptext_spark.counts import Counts
 from dptext_spark.errors import InputError
 from dptext_spark.options import ALL
 from dptext_spark.spark.table.fields import (
@@ -38,6 +39,8 @@ from dptext_spark.spark.table.fields import (
     quoted,
 )
 from dptext_spark.text.nested import Leaves, Route, put
+
+KindT = TypeVar("KindT", bound=Counts[int])
 
 
 class WorkPlan(Hashable, Protocol):
@@ -289,6 +292,12 @@ def _positional(count: int) -> list[str]:
 def counter(column: str, counter: str) -> str:
     """Name the column that counts something in each row of another."""
     return f"__dptext_{counter}_{column}"
+
+
+def column_counts(columns: Iterable[str], kind: type[KindT], found: Mapping[str, Any]) -> dict[str, KindT]:
+    """Sort the observed sums by column and counter."""
+    # The sum over no rows is null.
+    return {name: kind(**{c: found[counter(name, c)] or 0 for c in kind.names()}) for name in columns}
 
 
 def check_ids(df: DataFrame, name: str | None, *measures: Column) -> list[Any]:

@@ -158,8 +158,7 @@ class GrowingJob(Job):
         Raises:
             JobError: Spark or the file system failed, or another run is at work.
         """
-        checkpoint, table = self._checkpoint, self.source.df.schema
-        columns = self.columns
+        checkpoint, table, columns = self._checkpoint, self.source.df.schema, self.columns
 
         def add(batch: DataFrame, number: int) -> None:
             if checkpoint.has(number):  # the run before was cut off just after

@@ -6,17 +6,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from pyspark.sql import Column, DataFrame, DataFrameWriter, Observation
 
-from dptext_spark.counts import Counts
 from dptext_spark.errors import ConfigError
 from dptext_spark.options import TableOptions
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session
-from dptext_spark.spark.table.columns import TableColumns, WorkPlan, counter
+from dptext_spark.spark.table.columns import TableColumns, WorkPlan
 from dptext_spark.spark.table.output import check_unfinished, write_whole
 from dptext_spark.spark.table.source import Source, where
 from dptext_spark.spark.table.storage import Places, Storage
@@ -153,6 +152,16 @@ class Job:
         """Get ready to write in the input's partitions."""
         return result.write.partitionBy(*self.partitions).option("compression", self.options.compression)
 
+    def write_dry(self, report: str) -> None:
+        """Write the report of a dry run, where one is asked for by its path.
+
+        Raises:
+            JobError: It cannot be written.
+        """
+        if self.options.report is not None:
+            with plain_errors("The report of the dry run could not be written"):
+                self.storage.write(self.options.report, report)
+
     def write_beside(self, what: str, path: str, text: str) -> None:
         """Write a file that belongs to the output, which is there already.
 
@@ -161,15 +170,6 @@ class Job:
         """
         with plain_errors(f"The output was written, but its {what} could not be"):
             self.storage.write(path, text)
-
-
-KindT = TypeVar("KindT", bound=Counts[int])
-
-
-def column_counts(columns: Iterable[str], kind: type[KindT], found: Mapping[str, Any]) -> dict[str, KindT]:
-    """Sort the observed sums by column and counter."""
-    # The sum over no rows is null.
-    return {name: kind(**{c: found[counter(name, c)] or 0 for c in kind.names()}) for name in columns}
 
 
 def check_places(storage: Places, places: Iterable[tuple[str, str, str]]) -> None:

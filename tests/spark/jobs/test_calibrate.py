@@ -375,6 +375,21 @@ def test_a_target_is_met_by_the_closed_form(tmp_path: Path) -> None:
     assert found["options"] == f"--mechanism laplace --epsilon {found['epsilon']:g}"
     assert {3.0, 3.4} <= {tried["epsilon"] for tried in found["tried"]}
 
+    # The options as they are printed lead to a release that quotes what was measured there.
+    source = write_table(tmp_path / "in.parquet", {"text": ["w0 w1"]})
+    given = ["--input", source, "--output", tmp_path / "new", "--embedding", pair.path, "--text", "text"]
+    given += [*found["options"].split(), "--calibration", tmp_path / "out", "--dry-run"]
+    result = CliRunner().invoke(main, ["privatize", *map(str, given)])
+    assert result.exit_code == 0, result.output
+    assert "Measured over 2 words, 4,000 runs each:\n  n_w: mean" in result.output
+    assert "Warning" not in result.output
+    summed = {row["epsilon"]: row["max"] for row in facts["summary"] if row["statistic"] == "n_w"}
+    assert sorted(summed) == [3.0, found["epsilon"], 3.4]
+    assert summed[found["epsilon"]] == found["measured"]
+    for name in ("words", "outputs", "summary"):
+        assert set(table(tmp_path / "out", name)["epsilon"].to_pylist()) == {*summed}
+    assert [g["configured_epsilon"] for g in facts["guarantee"]] == sorted(summed)
+
 
 def test_an_exact_law_is_compared_with_a_measured_one(ring: Embedding, laplace: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
@@ -388,6 +403,8 @@ def test_an_exact_law_is_compared_with_a_measured_one(ring: Embedding, laplace: 
         target="mean(n_w) <= 0.3",
     )
     assert facts["estimator"] == "exact"
+    (found,) = facts["target"]
+    epsilons = tuple(sorted({*epsilons, found["epsilon"]}))
     package = transitions([mechanism("exponential", epsilon=e) for e in epsilons], ring, 64)
     words = without(table(output, "words"), "deniability", "deniability_p5")
     assert words == by_word(word_statistics(package), ring, epsilons)
@@ -395,7 +412,6 @@ def test_an_exact_law_is_compared_with_a_measured_one(ring: Embedding, laplace: 
     expected = [row["k_w"] for row in by_word(oracle.output_statistics(package), ring, epsilons)]
     assert outputs == pytest.approx(expected, abs=1e-7)
     # Exact, and over all words: the target's bound is the value itself, and the largest epsilon is sharp.
-    (found,) = facts["target"]
     assert found["bound"] == found["measured"] <= 0.3
     exact = [
         estimator([mechanism("exponential", epsilon=e)], ring, search=among(64), runs=1)(

@@ -26,6 +26,7 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith(("SPARK", "PYSPARK", "HADOOP", "YARN"))]:
         monkeypatch.delenv(name)
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    monkeypatch.setattr(SparkContext, "_ensure_initialized", refuse)
     monkeypatch.setattr(SparkSession.Builder, "getOrCreate", refuse)
 
 

@@ -190,6 +190,21 @@ def test_a_dry_run_writes_nothing(dptext: Callable[..., Result], table: Path, tm
     assert refused(dptext(table, "--dry-run", "--keep", "nope"), "Got: nope")
 
 
+def test_a_dry_run_writes_the_report_that_is_named(
+    dptext: Callable[..., Result], table: Path, tmp_path: Path
+) -> None:
+    before, report = hashes(tmp_path), tmp_path / "r.json"
+    result = dptext(table, "--dry-run", "--report", report)
+    assert result.exit_code == 0
+    assert f"nothing was written but the report: {report}" in result.output
+    after = hashes(tmp_path)
+    assert after.pop("r.json") and after == before
+    found = json.loads(report.read_text())
+    assert (found["rows"], found["columns"], found["options"]["dry-run"]) == (None, {}, True)
+    assert found["guarantee"]["epsilon"] == 10.0
+    assert refused(dptext(table, "--dry-run", "--report", report), "The report .* exists")
+
+
 # The output appears whole or not at all
 
 

@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from dptext_spark.embedding.parts import Part
 from dptext_spark.embedding.sealing import file_sha256, json_sha256, sealed
 from dptext_spark.embedding.spaces import SPACES, VECTORS, GeometryName, Normalization, Space
-from dptext_spark.errors import BundleError
+from dptext_spark.errors import BundleError, ConfigError
+from dptext_spark.notebook import facts_html
 
 Stamp: TypeAlias = tuple[int, int, int]
 
@@ -92,7 +93,7 @@ class Manifest:
         return "\n".join(lines)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Embedding:
     """An open bundle; its matrices are read-only views of the files, shared between processes.
 
@@ -103,10 +104,10 @@ class Embedding:
 
     path: Path
     manifest: Manifest
-    words: pa.StringArray = field(repr=False)
-    space: Space = field(repr=False)
-    _stamps: Mapping[str, Stamp | None] = field(repr=False, default_factory=dict)
-    _parts: dict[str, Part] = field(repr=False, default_factory=dict)
+    words: pa.StringArray
+    space: Space
+    _stamps: Mapping[str, Stamp | None] = field(default_factory=dict)
+    _parts: dict[str, Part] = field(default_factory=dict)
 
     @property
     def fingerprint(self) -> str:
@@ -156,6 +157,43 @@ class Embedding:
             raise _damaged(MANIFEST, "the fingerprint does not belong to the words and vectors")
         space = SPACES[manifest.geometry].open(partial(_map, path), manifest.words, manifest.dimension)
         return cls(path=path, manifest=manifest, words=words, space=space, _stamps=stamps)
+
+    @classmethod
+    def of(cls, embedding: Embedding | Path | str) -> Embedding:
+        """Give the bundle, opened if this is the path of its folder; see :meth:`open`.
+
+        Raises:
+            BundleError: There is none, or it is damaged.
+            ConfigError: This is neither.
+        """
+        if isinstance(embedding, Path | str):
+            return cls.open(embedding)
+        if not isinstance(embedding, Embedding):
+            raise ConfigError(
+                "The embedding is none",
+                allowed="an embedding bundle, or the path of its folder",
+                got=type(embedding).__name__,
+            )
+        return embedding
+
+    def __repr__(self) -> str:
+        manifest = self.manifest
+        return (
+            f"Embedding({self.path.name!r}: {manifest.words:,} words, {manifest.dimension} dimensions, "
+            f"{manifest.geometry}, fingerprint {manifest.fingerprint[:16]})"
+        )
+
+    def _repr_html_(self) -> str:
+        manifest = self.manifest
+        facts = {
+            "words": f"{manifest.words:,}",
+            "may be output": f"{manifest.releasable:,}",
+            "dimensions": manifest.dimension,
+            "geometry": manifest.geometry,
+            "source": manifest.source_name,
+            "fingerprint": manifest.fingerprint,
+        }
+        return facts_html(f"Embedding {self.path.name}", facts)
 
     def check_unchanged(self) -> None:
         """Refuse results of files that were changed since they were verified: their maps change with them.
@@ -245,16 +283,17 @@ def _read_manifest(path: Path) -> Manifest:
             got=str(path),
             do="Build a bundle or check the path",
         )
+    # Before the seal: another version may seal and name its entries in another way.
+    if (version := entries.get("format_version", FORMAT_VERSION)) != FORMAT_VERSION:
+        raise BundleError(
+            "The embedding bundle was built by another version of dptext_spark",
+            allowed=f"format version {FORMAT_VERSION}",
+            got=f"format version {version} in {path / MANIFEST}",
+            do=f"{_REBUILD}, or open it with the version that built it",
+        )
     entries.pop("sha256", None)
     if (path / MANIFEST).read_bytes() != sealed(entries):
         raise _damaged(MANIFEST, "its content does not fit its hash")
-    if entries.get("format_version") != FORMAT_VERSION:
-        raise BundleError(
-            f"{MANIFEST} has a format version that is not known here",
-            allowed=str(FORMAT_VERSION),
-            got=str(entries.get("format_version")),
-            do=_REBUILD,
-        )
     if set(entries) != {entry.name for entry in fields(Manifest)}:
         raise _damaged(MANIFEST, "its entries are not those of a manifest")
     manifest = Manifest(**entries)

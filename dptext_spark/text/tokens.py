@@ -34,7 +34,7 @@ class Tokenizer(Hashable, Protocol):
 
     @property
     def identity(self) -> str:
-        """What enters the context of texts' noise, so that two tokenizers share none; empty: plain."""
+        """What enters the noise of texts, so that no two tokenizers share any; empty for the plain one."""
 
     def __call__(self, text: str) -> list[str]: ...
 

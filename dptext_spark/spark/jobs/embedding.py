@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.options import EmbeddingOptions
+from dptext_spark.report.facts import embedding_json, written
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,6 +15,16 @@ class BuiltBundle:
     """The account of one run of ``dptext embedding``."""
 
     embedding: Embedding
+
+    def to_json(self) -> str:
+        """Write the account as JSON text."""
+        manifest = self.embedding.manifest
+        return written(
+            {
+                "output": str(self.embedding.path),
+                "embedding": {**embedding_json(self.embedding), "release_words": manifest.releasable},
+            }
+        )
 
     def describe(self) -> str:
         """Say what was built."""

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from pyspark.sql import Column, DataFrame, DataFrameWriter, Observation
 
-from dptext_spark.counts import Counts
-from dptext_spark.errors import ConfigError, InputError
+from dptext_spark.errors import ConfigError
 from dptext_spark.options import TableOptions
 from dptext_spark.spark.failures import plain_errors
+from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session
-from dptext_spark.spark.table.columns import TableColumns, WorkPlan, counter
+from dptext_spark.spark.table.columns import TableColumns, WorkPlan
 from dptext_spark.spark.table.output import check_unfinished, write_whole
 from dptext_spark.spark.table.source import Source, where
-from dptext_spark.spark.table.storage import Storage
+from dptext_spark.spark.table.storage import Places, Storage
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """One run over a table: what is read, what names its rows, and where it goes."""
+    """One run over a table: what is read, what names its rows, and where it goes.
+
+    Its columns are those of the options, with the names that ``--keep '*'`` stands for.
+    """
 
     options: TableOptions
+    columns: TableColumns
     storage: Storage
     source: Source
 
@@ -39,21 +43,17 @@ class Job:
         spark = session(app)
         storage = Storage(spark)
         with plain_errors("The paths of input, output or report could not be looked up"):
-            _check_places(storage, options)
+            check_places(storage, options.places)
             cls.check_output(storage, options)
         source = Source.open(spark, storage, options.input)
-        columns.check(source.df)
-        if folders := [name for name in columns.sanitized if name in source.partitions]:
-            raise InputError(
-                "Partition columns cannot be sanitized: their values are the names of the input's folders",
-                got=", ".join(folders),
-            )
-        job = cls(options=options, storage=storage, source=source)
+        columns = columns.named(source.df.schema)
+        columns.check(source.df, source.partitions)
+        job = cls(options=options, columns=columns, storage=storage, source=source)
         _ = job.df, job.row_id  # what is wrong with them is said now
         return job
 
     @classmethod
-    def check_output(cls, storage: Storage, options: TableOptions) -> None:
+    def check_output(cls, storage: Places, options: TableOptions) -> None:
         """Refuse to replace what exists, unless told to.
 
         Raises:
@@ -103,7 +103,7 @@ class Job:
     @property
     def partitions(self) -> tuple[str, ...]:
         """The partition columns of the output."""
-        return tuple(name for name in self.source.partitions if name in self.options.keep)
+        return tuple(name for name in self.source.partitions if name in self.columns.keep)
 
     @property
     def remarks(self) -> list[str]:
@@ -126,8 +126,12 @@ class Job:
         """The id column that is to be checked, if any."""
         return None if self.options.trust_id else self.options.id
 
-    def sanitize(self, columns: TableColumns, plan: WorkPlan) -> Mapping[str, Any]:
+    def sanitize(self, plan: WorkPlan, look: Callable[[DataFrame], None] | None = None) -> Mapping[str, Any]:
         """Sanitize the table and write the output; what is under its name is always whole.
+
+        Args:
+            plan: What workers do.
+            look: Called with the rows, as :meth:`TableColumns.select` gives them, before they are sanitized.
 
         Returns:
             The number of ``rows`` and the sums of the counters.
@@ -136,20 +140,33 @@ class Job:
             JobError: Spark or the file system failed.
         """
         observation = Observation("dptext")
-        selected = columns.select(self.df, self.row_id)
-        result = columns.sanitize(selected, self.df.schema, plan, observation)
-        write_whole(
-            self.storage,
-            self.options.output,
-            lambda place: self.writer(result).parquet(place),
-            run=str(result.sparkSession.sparkContext.applicationId),
-            overwrite=self.options.overwrite,
-        )
+        selected = self.columns.select(self.df, self.row_id)
+        if look is not None:
+            look(selected)
+        result = self.columns.sanitize(selected, self.df.schema, plan, observation)
+        with progress(result.sparkSession, "Sanitizing"):
+            write_whole(
+                self.storage,
+                self.options.output,
+                lambda place: self.writer(result).parquet(place),
+                run=str(result.sparkSession.sparkContext.applicationId),
+                overwrite=self.options.overwrite,
+            )
         return observation.get
 
     def writer(self, result: DataFrame) -> DataFrameWriter:
         """Get ready to write in the input's partitions."""
         return result.write.partitionBy(*self.partitions).option("compression", self.options.compression)
+
+    def write_dry(self, report: str) -> None:
+        """Write the report of a dry run, where one is asked for by its path.
+
+        Raises:
+            JobError: It cannot be written.
+        """
+        if self.options.report is not None:
+            with plain_errors("The report of the dry run could not be written"):
+                self.storage.write(self.options.report, report)
 
     def write_beside(self, what: str, path: str, text: str) -> None:
         """Write a file that belongs to the output, which is there already.
@@ -161,17 +178,13 @@ class Job:
             self.storage.write(path, text)
 
 
-KindT = TypeVar("KindT", bound=Counts[int])
+def check_places(storage: Places, places: Iterable[tuple[str, str, str]]) -> None:
+    """Refuse places, as options have them, of which one lies inside another.
 
-
-def column_counts(columns: Iterable[str], kind: type[KindT], found: Mapping[str, Any]) -> dict[str, KindT]:
-    """Sort the observed sums by column and counter."""
-    # The sum over no rows is null.
-    return {name: kind(**{c: found[counter(name, c)] or 0 for c in kind.names()}) for name in columns}
-
-
-def _check_places(storage: Storage, options: TableOptions) -> None:
-    for (other, _, source), (what, option, target) in combinations(options.places, 2):
+    Raises:
+        ConfigError: Two of them do.
+    """
+    for (other, _, source), (what, option, target) in combinations(places, 2):
         goal = storage.real(target)
         for place in map(storage.real, storage.matches(source) or [source]):
             if f"{place}/".startswith(f"{goal}/") or f"{goal}/".startswith(f"{place}/"):

@@ -49,13 +49,8 @@ class Source:
                 df = spark.read.parquet(path)
             _check_complete(df, path)
         except (PySparkException, Py4JJavaError) as error:
-            analyzed = not isinstance(error, AnalysisException)
-            what = "is not Parquet, or is damaged" if analyzed else "cannot be read as a table"
-            raise InputError(
-                f"The input {path} {what}",
-                allowed="a Parquet file, or a folder of Parquet files",
-                got=condition(error),
-            ) from None
+            damaged = not isinstance(error, AnalysisException)
+            raise unreadable(path, condition(error), damaged=damaged) from None
         partitions = tuple(_analyzed(df).relation().partitionSchema().fieldNames())
         root = _root(storage, path, df.inputFiles())
         is_folder = root is not None and not storage.is_file(path)
@@ -69,12 +64,7 @@ class Source:
             ConfigError: The input is a pattern.
         """
         if self.root is None:
-            raise ConfigError(
-                "Rows cannot be named by file and position under this --input",
-                allowed="a file or a folder",
-                got=self.path,
-                do="Name the rows with --id, or give the folder",
-            )
+            raise unnamed_rows(self.path)
         metadata = self.df.metadataColumn("_metadata")  # unlike a name it cannot mean a column of the table
         path = F.regexp_replace(metadata["file_path"], self.root, "")
         return F.concat_ws("\n", metadata["row_index"].cast("string"), path)
@@ -94,6 +84,23 @@ class Source:
         if batch_files is not None:
             reader = reader.option("maxFilesPerTrigger", batch_files)
         return replace(self, df=reader.parquet(self.path))
+
+
+def unreadable(path: str, got: str, *, damaged: bool = False) -> InputError:
+    """Make the error of an input that is no table; ``got`` is Spark's condition."""
+    what = "is not Parquet, or is damaged" if damaged else "cannot be read as a table"
+    allowed = "a Parquet file, or a folder of Parquet files"
+    return InputError(f"The input {path} {what}", allowed=allowed, got=got)
+
+
+def unnamed_rows(pattern: str) -> ConfigError:
+    """Make the error of an input that is no folder, and of which no column names the rows."""
+    return ConfigError(
+        "Rows cannot be named by file and position under this --input",
+        allowed="a file or a folder",
+        got=pattern,
+        do="Name the rows with --id, or give the folder",
+    )
 
 
 def _root(storage: Storage, path: str, files: Iterable[str]) -> str | None:

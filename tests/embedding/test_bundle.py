@@ -136,7 +136,7 @@ def test_a_bundle_of_another_version_is_not_called_damaged(bundle: Path) -> None
             message = str(caught.value)
             assert message.startswith("The embedding bundle was built by another version of dptext_spark.")
             assert (
-                f"Allowed: format version 1. Got: format version 7 in {bundle}/manifest.json. Build the"
+                f"Allowed: format version 2. Got: format version 7 in {bundle}/manifest.json. Build the"
                 in message
             )
 

@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from dptext_spark.errors import InputError
 from dptext_spark.text import token_columns
 from dptext_spark.text.layout import AsItStood, SingleSpaces, assemble
+from dptext_spark.text.joined_words import JoinedWords
 from dptext_spark.text.token_columns import AS_IT_IS, LEFT_OUT, Tokens, column_kind, id_bytes, slices
+from dptext_spark.text.tokens import PLAIN, PlainTokenizer
 
 TEXTS = ["to be or", None, "", "not to be", "...", "\u00e9t\u00e9 to"]
 TOKENS = [["to", "be", "or"], None, [], ["not", None, "to", ""], ["a b"], ["\u00e9t\u00e9"]]
@@ -208,3 +210,18 @@ def test_negative_large_and_textual_ids() -> None:
 def test_ids_that_are_none_are_refused_without_quoting_them(ids: pa.Array) -> None:
     with pytest.raises(InputError, match=r"wrong type|must not be null"):
         id_bytes(ids)
+
+
+class Other(PlainTokenizer):
+    """Another tokenizer."""
+
+    identity = "other 1"  # type: ignore[misc]
+
+
+def test_tokenizers_of_texts_are_told_apart_in_the_noise() -> None:
+    """Rejects noise that two segmentations of a text would share between different words."""
+    texts, lists = pa.array(["a b"]), pa.array([["a", "b"]])
+    joined = JoinedWords.of(pa.array(["a_b"]), Other())
+    units = [Tokens.of(texts, tokenizer).units for tokenizer in (PLAIN, Other(), joined)]
+    assert units == ["text word", "text word, other 1", "text word, other 1"]
+    assert Tokens.of(lists, joined).units == "tokens word"  # no tokenizer touches them

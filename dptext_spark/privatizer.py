@@ -156,8 +156,9 @@ class Privatizer:
 
     @property
     def _chosen(self) -> str:
+        policy = [f"{name} {value}" for name, value in vars(self.policy).items() if str(value) != "words"]
         words = f"{self.search.name} search among {self.search.release_words:,} words"
-        return f"oov {self.policy.oov}, protect {self.policy.protect}, {words}"
+        return ", ".join([*policy, words])
 
     def sanitize(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -156,9 +156,9 @@ class Privatizer:
 
     @property
     def _chosen(self) -> str:
+        policy = [f"{name} {value}" for name, value in vars(self.policy).items() if str(value) != "words"]
         words = f"{self.search.name} search among {self.search.release_words:,} words"
-        policies = (f"{part.name} {getattr(self.policy, part.name)}" for part in fields(self.policy))
-        return ", ".join([*policies, words])
+        return ", ".join([*policy, words])
 
     def sanitize(
         self,

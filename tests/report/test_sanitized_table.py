@@ -65,6 +65,7 @@ def test_the_json_is_complete(report: Report, line: Embedding) -> None:
         "scope",
         "options",
         "row_id",
+        "kept",
         "embedding",
         "search",
         "rows",

@@ -106,6 +106,7 @@ def test_texts_by_layout(text: str, released: list[str], words: str, kept: str) 
     [
         ("one", ["do", "iphone", "stra\u00dfe", "n't", "9"]),
         ("One", ["Do", "Iphone", "Stra\u00dfe", "N't", "9"]),
+        ("O'Neill", ["Do", "Iphone", "Stra\u00dfe", "N't", "9"]),
         ("I", ["Do", "Iphone", "Stra\u00dfe", "N't", "9"]),
         ("ONE", ["DO", "IPHONE", "STRA\u1e9eE", "N'T", "9"]),
         ("oNe", ["do", "iPhone", "stra\u00dfe", "n't", "9"]),

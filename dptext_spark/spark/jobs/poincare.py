@@ -22,6 +22,7 @@ from dptext_spark.spark.pairs import check_ends, filter_pairs, is_text, read_pai
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session
 from dptext_spark.spark.table.local import LocalFiles, LocalTable, is_pattern, is_plain, local_path
+from dptext_spark.spark.table.storage import Storage
 
 
 def run(options: PoincareOptions) -> PoincareReport:
@@ -67,6 +68,7 @@ def filtered_relations(
         InputError: The pairs cannot be read, or none is left.
     """
     spark = session("dptext poincare")
+    Storage(spark).qualified(options.pairs)  # refuses what Spark has no library for
     with plain_errors("The pairs could not be filtered"), progress(spark, "Filtering pairs"):
         steps, table = filter_pairs(
             read_pairs(spark, options.pairs),

@@ -106,7 +106,7 @@ def run(options: VectorsOptions) -> VectorReport:
             columns=_columns(job, options, embedding),
         )
         bundle = BundleFiles.send(job.df.sparkSession, embedding) if embedding else None
-        sample = _sample(job, bundle) if bundle else None
+        sample = _sample(job, bundle, tokenizer) if bundle else None
         if options.dry_run:
             if sample:
                 sample(job.columns.select(job.df, job.row_id))
@@ -171,11 +171,11 @@ def _lengths(job: Job, names: Sequence[str]) -> dict[str, int | None]:
     return {name: low for name, (low, _) in bounds.items()}
 
 
-def _sample(job: Job, bundle: BundleFiles) -> Sample:
+def _sample(job: Job, bundle: BundleFiles, tokenizer: Segmentation) -> Sample:
     return Sample(
         columns=job.columns,
         table=job.source.df.schema,
-        plan=CoveragePlan(bundle=bundle, policy=TextPolicy(tokenizer=job.options.tokenizer)),
+        plan=CoveragePlan(bundle=bundle, policy=TextPolicy(tokenizer=tokenizer)),
         fate="They are left out of the averages. Take an embedding that has more of them.",
     )
 

@@ -113,7 +113,7 @@ def run(options: VectorsOptions) -> VectorReport:
                 report = replace(report, coverage=sample.found)
             job.write_dry(report.to_json())
             return report
-        found = job.sanitize(_plan(job, key, report, bundle, tokenizer), sample)
+        found = job.sanitize(_plan(job, key, report, tokenizer, bundle), sample)
     counts = column_counts(columns.sanitized, VectorCounts[int], found)
     counted = {name: replace(column, counts=counts[name]) for name, column in report.columns.items()}
     coverage = sample.found if sample else {}
@@ -181,7 +181,7 @@ def _sample(job: Job, bundle: BundleFiles, tokenizer: Segmentation) -> Sample:
 
 
 def _plan(
-    job: Job, key: NoiseKey, report: VectorReport, bundle: BundleFiles | None, tokenizer: Segmentation
+    job: Job, key: NoiseKey, report: VectorReport, tokenizer: Segmentation, bundle: BundleFiles | None
 ) -> VectorPlan:
     columns = []
     for name, column in report.columns.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -21,6 +22,8 @@ from dptext_spark.noise import ColumnNoise, NoiseKey, ReleaseNoise, to_uniform
 from dptext_spark.notebook import facts_html
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.nearest import Search
+from dptext_spark.text.joined_words import JoinedWords, vocabulary_forms
+from dptext_spark.text.layout import assemble
 from dptext_spark.text.policies import TextPolicy, UnknownTokens
 from dptext_spark.text.python_columns import PythonColumn, as_arrow
 from dptext_spark.text.token_columns import (
@@ -33,7 +36,7 @@ from dptext_spark.text.token_columns import (
     id_bytes,
     slices,
 )
-from dptext_spark.text.tokens import PLAIN, Tokenizer, match_form
+from dptext_spark.text.tokens import Tokenizer, match_form
 
 # Tokens perturbed at once, or more where they take little noise: enough for BLAS to run at full speed, and
 # 5 MB of noise.
@@ -46,13 +49,15 @@ class TokenCounts(Counts[CountT]):
     """What was done to the tokens of a column.
 
     Attributes:
-        tokens: All tokens, the sum of the others but ``dropped``.
+        tokens: All tokens: those replaced, unchanged, unprotected, out of the vocabulary and blank.
         replaced: Tokens perturbed into another word.
         unchanged: Tokens perturbed into themselves.
         unprotected: Tokens released as they are because the policy leaves them out.
         out_of_vocabulary: Tokens outside the vocabulary, treated by the policy.
         blank: Null or empty elements of a token column, passed as they are.
         dropped: Tokens outside the vocabulary that the policy leaves out.
+        kept_characters: Characters that the layout lets pass between words, single spaces apart.
+        kept_capitals: Released words that the layout gives the capitals of the tokens in their places.
     """
 
     tokens: CountT
@@ -62,6 +67,8 @@ class TokenCounts(Counts[CountT]):
     out_of_vocabulary: CountT
     blank: CountT
     dropped: CountT
+    kept_characters: CountT
+    kept_capitals: CountT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,17 +80,32 @@ class Sanitized:
 
 
 def look_up(tokens: Tokens, embedding: Embedding) -> NDArray[np.int64]:
-    """int64 (tokens,): each token's word id, as it stands or else in lower case; -1 for none."""
+    """int64 (tokens,): each token's word id, as it stands or else in lower case; -1 for none.
+
+    Whitespace inside a token of a text, which :class:`JoinedWords` left there, is one space or else one ``_``.
+    """
     distinct = tokens.distinct.to_pylist()
-    exact, lower = (
+    forms = [distinct]
+    if tokens.kind == "text" and (
+        wide := {token: f for token in distinct if (f := vocabulary_forms(token))[1:]}
+    ):
+        forms = [[wide.get(token, (token,))[place] for token in distinct] for place in (0, -1)]
+    found = [
         pc.index_in(
-            pa.array([match_form(token, lower=lower) for token in distinct], pa.string()),
+            pa.array([match_form(form, lower=lower) for form in written], pa.string()),
             value_set=embedding.words,
         )
+        for written in forms
         for lower in (False, True)
-    )
-    word_ids = pc.fill_null(pc.coalesce(exact, lower), -1).to_numpy(zero_copy_only=False)
+    ]
+    word_ids = pc.fill_null(pc.coalesce(*found), -1).to_numpy(zero_copy_only=False)
     return np.append(word_ids.astype(np.int64), -1)[tokens.codes]  # code -1, a null, picks the last
+
+
+@lru_cache(maxsize=2)  # columns share one; a reused worker must not keep those of all its bundles
+def joining(embedding: Embedding, tokenizer: Tokenizer) -> Tokenizer:
+    """Make a tokenizer join what is one word of the vocabulary; see :class:`JoinedWords`."""
+    return JoinedWords.of(embedding.words, tokenizer)
 
 
 class Privatizer:
@@ -95,11 +117,11 @@ class Privatizer:
         embedding: A bundle or its folder.
         mechanism: For example ``Laplace(epsilon=15)``.
         noise: The release's noise; by default from a fresh key that is never written.
-        policy: Treatment of unknown and unprotected tokens; by default all tokens are protected and
-            unknown ones masked.
+        policy: Treatment of unknown and unprotected tokens, layout and tokenizer of texts; by default all
+            tokens are protected, unknown ones masked, and texts are their words alone. Joined words of the
+            vocabulary are one token each.
         search: How released words are searched, and how many there are; by default exactly, and all that the
             bundle allows.
-        tokenizer: Of texts.
 
     Raises:
         ConfigError: The parts do not go together.
@@ -114,13 +136,12 @@ class Privatizer:
         noise: ReleaseNoise | None = None,
         policy: TextPolicy | None = None,
         search: Search | None = None,
-        tokenizer: Tokenizer = PLAIN,
     ) -> None:
         self.embedding = embedding = Embedding.of(embedding)
         self.mechanism = mechanism = Mechanism.of(mechanism)
         self.policy = policy or TextPolicy()
         self.search = search or ExactSearch.over(embedding)
-        self.tokenizer = tokenizer
+        self.tokenizer = joining(embedding, self.policy.tokenizer)
         self._noise = noise or mechanism.release_noise(
             NoiseKey.generate(), salt="", embedding=embedding, search=self.search
         )
@@ -198,6 +219,7 @@ class Privatizer:
         unknown = (word_ids < 0) & ~blank & ~unprotected
         released = self._release(tokens, word_ids, known, unknown, names, column)
         released[blank | unprotected] = AS_IT_IS
+        assembled = assemble(tokens, released, self.embedding.words, self.policy.layout)
         counts = TokenCounts(
             tokens=np.diff(tokens.offsets),
             replaced=tokens.count(known & (released != word_ids)),
@@ -206,8 +228,10 @@ class Privatizer:
             out_of_vocabulary=tokens.count(unknown),
             blank=tokens.count(blank),
             dropped=tokens.count(released == LEFT_OUT),
+            kept_characters=assembled.characters,
+            kept_capitals=assembled.capitals,
         )
-        return Sanitized(values=tokens.assemble(released, self.embedding.words), counts=counts)
+        return Sanitized(values=assembled.values, counts=counts)
 
     def _release(
         self,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +18,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from dptext_spark import __version__
+from dptext_spark import __version__, interrupts
 from dptext_spark.bars import progress_bar
 from dptext_spark.cli import main, read_config
 from dptext_spark.embedding.build import build_embedding
@@ -472,8 +474,9 @@ def test_what_spark_is_told(dptext: Callable[..., Result], finished: dict[str, A
     assert dptext().exit_code == 0
     assert finished == {"given": {}, "at_start": {}}
     settings = ("--spark-conf", "spark.driver.memory=2g", "--spark-conf", "spark.hadoop.a=b=c")
-    assert dptext(*settings).exit_code == 0
+    assert dptext(*settings, "--quiet").exit_code == 0
     assert finished["given"] == {"spark.driver.memory": "2g", "spark.hadoop.a": "b=c"}
+    assert finished["at_start"] == {}
     assert dptext("--verbose").exit_code == 0
     assert finished == {"given": {}, "at_start": {"spark.log.level": "INFO"}}
     assert WANTED.get().given == {}
@@ -497,8 +500,62 @@ def test_no_color_is_honoured(
 
 
 def test_importing_the_package_does_not_load_pyspark() -> None:
-    script = "import sys, dptext_spark, dptext_spark.cli, dptext_spark.demo; print(*sys.modules)"
+    script = "import sys, dptext_spark.cli, dptext_spark.demo; dptext_spark.Privatizer; print(*sys.modules)"
     loaded = run_python("-c", script).split()
-    assert "dptext_spark.options.commands" in loaded
+    assert "dptext_spark.privatizer" in loaded
     slow = {"pyspark", "py4j", "bm25s", "pandas", "matplotlib", "jinja2"}
     assert not slow.intersection(loaded)
+
+
+# Signals
+
+
+@pytest.fixture
+def signalled(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Result]]:
+    """A command whose job is interrupted as soon as it begins."""
+    before = {number: signal.getsignal(number) for number in interrupts.SIGNALS}
+
+    def invoke(command: str, *arguments: Any) -> Result:
+        monkeypatch.setattr(
+            f"dptext_spark.spark.jobs.{command}.run", lambda _: signal.raise_signal(signal.SIGTERM)
+        )
+        return CliRunner().invoke(main, [command, *map(str, arguments)])
+
+    yield invoke
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    logging.disable(logging.NOTSET)
+
+
+RELEASE = ("--input", "in", "--output", "out", "--text", "text")
+LAPLACE = ("--mechanism", "laplace", "--epsilon", "5")
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "left"),
+    [
+        ("privatize", (*RELEASE, *LAPLACE), "No output was written."),
+        (
+            "privatize",
+            (*RELEASE, *LAPLACE, "--incremental", "checkpoint", "--key-file", "key"),
+            "The output has the batches before; the same command goes on.",
+        ),
+        ("calibrate", ("--output", "out", *LAPLACE), "The same command continues."),
+        ("poincare", ("--pairs", "pairs.tsv", "--output", "out"), "No output was written."),
+        (
+            "poincare",
+            ("--pairs", "pairs.tsv", "--output", "out", "--checkpoint", "state"),
+            "No output was written. The same command continues the training.",
+        ),
+    ],
+)
+def test_a_run_that_is_interrupted_says_what_it_leaves(
+    signalled: Callable[..., Result], line: Embedding, command: str, arguments: tuple[str, ...], left: str
+) -> None:
+    """Rejects click's own "Aborted!" with exit code 1, and a promise that cannot be kept."""
+    embedding = () if command == "poincare" else ("--embedding", line.path)
+    result = signalled(command, *arguments, *embedding)
+    assert (result.exit_code, result.output) == (
+        143,
+        f"dptext {command}: Interrupted by SIGTERM. {left}\n",
+    )

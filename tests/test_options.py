@@ -391,3 +391,14 @@ def test_a_new_reader_is_one_class(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert EmbeddingOptions.of({**given, "format": "spaced"}).format == "spaced"
     with pytest.raises(ConfigError, match=r"--format .* word2vec-binary, npy or spaced. Got: 'x'"):
         EmbeddingOptions.of({**given, "format": "x"})
+
+
+def test_the_layout_of_texts() -> None:
+    """Rejects a layout that is accepted where it does nothing."""
+    kept = PrivatizeOptions.of({**GOOD, "layout": "keep"})
+    assert kept.policy.layout.name == kept.to_json()["layout"] == "keep"
+    assert PrivatizeOptions.of(GOOD).policy.layout.name == "words"
+    with pytest.raises(ConfigError, match=r"--layout has a wrong value\. Allowed: words or keep\. Got: 'k'"):
+        PrivatizeOptions.of({**GOOD, "layout": "k"})
+    with pytest.raises(ConfigError, match="--layout is for texts"):
+        PrivatizeOptions.of({**GOOD, "text": (), "tokens": ("words",), "layout": "keep"})

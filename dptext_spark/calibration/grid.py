@@ -37,7 +37,7 @@ class Grid:
         search: How released words are searched, and how many there are.
         runs: Runs of each word at each epsilon.
         seed: Public; the noise follows from it.
-        vocabulary, words: Words of the embedding, and of the sample, evenly spread over them.
+        vocabulary, words: Words of the embedding, the first ones, and of the sample, evenly spread over them.
         confidence: Of each word's interval, and of what is said of all of them.
         eta: Mass that s_eta may leave out.
     """

@@ -28,7 +28,7 @@ from dptext_spark.notebook import facts_html
 
 Stamp: TypeAlias = tuple[int, int, int]
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
 
 MANIFEST: Final = "manifest.json"
 WORDS: Final = "words.parquet"
@@ -43,9 +43,13 @@ class Manifest:
         format_version: Version of the bundle's layout.
         words: Number of words V.
         releasable: Number of words that may be output; they are the first rows.
+        unmatchable: Words that no text can hold as one token, so that only an array of words can.
+        unmatchable_releasable: Those of them that may be output; the others are the last rows.
         normalization: ``none``, or ``unit`` where every vector was scaled to length 1.
         row_order: How the rows are ordered, in words.
         release_words_absent: Words of the release file that the source does not have.
+        never_output: Words that may not be output because a deny list names them.
+        never_output_absent: Words of the deny list that the source does not have.
         source_name: Base name of the source.
         source_sha256: Hash of the bytes read from the source; see ``readers.Source.sha256``.
         files: SHA-256 in hex of every other file, by name.
@@ -55,15 +59,38 @@ class Manifest:
     format_version: int
     words: int
     releasable: int
+    unmatchable: int
+    unmatchable_releasable: int
     dimension: int
     geometry: GeometryName
     normalization: Normalization
     row_order: str
     release_words_absent: int
+    never_output: int
+    never_output_absent: int
     source_name: str
     source_sha256: str
     files: dict[str, str]
     fingerprint: str
+
+    def describe(self) -> str:
+        """Say how many words there are, and in a line each which of them may not be output and why."""
+        lines = [
+            f"{self.words:,} words, {self.releasable:,} may be output, {self.dimension} dimensions, "
+            f"fingerprint {self.fingerprint[:16]}"
+        ]
+        if self.unmatchable:
+            kept = self.unmatchable_releasable
+            output = "they may not be output" if not kept else f"{kept:,} of them may be output"
+            lines.append(f"Words that no text can hold: {self.unmatchable:,}; {output}")
+        if self.never_output or self.never_output_absent:
+            lines.append(
+                f"Words that may never be output: {self.never_output:,}; the embedding lacks "
+                f"{self.never_output_absent:,} of the list"
+            )
+        if self.release_words_absent:
+            lines.append(f"Release words that the embedding lacks: {self.release_words_absent:,}")
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -101,6 +128,12 @@ class Embedding:
     def releasable(self) -> int:
         """Number of words that may be output: the first rows."""
         return self.manifest.releasable
+
+    @property
+    def inputs(self) -> int:
+        """Number of words that a text can hold or that may be output: the first rows."""
+        manifest = self.manifest
+        return manifest.words - manifest.unmatchable + manifest.unmatchable_releasable
 
     @classmethod
     def open(cls, path: Path | str, *, verify: bool = True) -> Embedding:

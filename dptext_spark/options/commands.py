@@ -24,7 +24,9 @@ from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import NoiseKey
 from dptext_spark.options.configured import MechanismOptions, as_json
 from dptext_spark.options.validation import OneOf, Options, Shown, Under, findings
+from dptext_spark.text.layout import Layout
 from dptext_spark.text.policies import OovPolicy, Protection, TextPolicy
+from dptext_spark.text.segmentation import Segmentation
 from dptext_spark.vectors.projected_vectors import ProjectedVectors, VectorParameters
 
 LocalPath: TypeAlias = Annotated[Path, Strict(False)]
@@ -37,6 +39,8 @@ Column: TypeAlias = Annotated[str, Shown(lambda: ["COLUMN"])]
 """A column, or a field inside one by its path."""
 
 Word: TypeAlias = Annotated[str, Shown(lambda: ["WORD"])]
+
+TokenizerName: TypeAlias = Annotated[str, OneOf(lambda: Segmentation.policies)]
 
 ALL: Final = "*"
 """Among the columns that are kept: all others."""
@@ -67,8 +71,13 @@ class EmbeddingOptions(Options):
     )
     limit: Annotated[int | None, SOURCE] = Field(None, ge=2, description="read the first N words only")
     normalize: Normalization = Field("none", description="unit: scale every vector to length 1")
-    release_words: Annotated[str | int | None, Shown(lambda: ["PATH", "INTEGER"])] = Field(
-        None, description="words that may be output: a file, one a line, or N for the first N; default: all"
+    release_words: Annotated[str | int | None, Shown(lambda: ["PATH", "INTEGER", "all"])] = Field(
+        None,
+        description="words that may be output: a file, one a line, or N for the first N; default: all that a "
+        "text can hold; all: the others as well",
+    )
+    never_output: LocalPath | None = Field(
+        None, description="words that may never be output, in any capitals: a file, one a line"
     )
     geometry: GeometryName = Field("euclidean", description="of the vectors")
     overwrite: Annotated[bool, OUTPUT] = Field(False, description="replace a bundle that exists")
@@ -123,6 +132,9 @@ class PoincareOptions(Options):
     checkpoint: LocalPath | None = Field(
         None, description="folder for the state of the training; a run that was cut off goes on from it"
     )
+    never_output: LocalPath | None = Field(
+        None, description="words that may never be output, in any capitals: a file, one a line"
+    )
     report: Annotated[LocalPath | None, OUTPUT] = Field(
         None, description="where the report goes; default: OUTPUT.report.json"
     )
@@ -148,6 +160,13 @@ class PoincareOptions(Options):
 
 def _listed(names: Iterable[object]) -> str:
     return ", ".join(sorted({str(name) for name in names}))
+
+
+def _for_texts(**given: str) -> Iterator[ConfigError]:
+    """Find options that have nothing to do where there are no texts."""
+    for option, value in given.items():
+        if value != "words":
+            yield ConfigError(f"Option --{option} is for texts", do="Name them with --text, or leave it out")
 
 
 class TableOptions(Options):
@@ -266,6 +285,10 @@ class PolicyOptions(Options):
     protect: Annotated[str, Shown(Protection.forms)] = Field(
         "all", description=f"words that are perturbed: {Protection.choices()}"
     )
+    layout: Annotated[str, OneOf(lambda: Layout.policies)] = Field(
+        "words", description=f"of texts: {Layout.choices()}"
+    )
+    tokenizer: TokenizerName = Field("words", description=f"of texts: {Segmentation.choices()}")
     release_words: int | None = Field(None, description="output only the first N releasable words")
 
     @field_validator("oov", mode="before")
@@ -281,9 +304,9 @@ class PolicyOptions(Options):
         """The text policy.
 
         Raises:
-            ConfigError: ``protect`` is none of the policies.
+            ConfigError: ``protect`` is none of the policies, or ICU is not installed.
         """
-        return TextPolicy(oov=self.oov, protect=self.protect)
+        return TextPolicy(oov=self.oov, protect=self.protect, layout=self.layout, tokenizer=self.tokenizer)
 
 
 class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
@@ -326,6 +349,8 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
 
     def conflicts(self) -> Iterator[ConfigError]:
         yield from self.column_conflicts(text=self.text, tokens=self.tokens)
+        if not self.text:
+            yield from _for_texts(layout=self.layout, tokenizer=self.tokenizer)
         if self.incremental is None:
             if self.batch_files is not None:
                 yield ConfigError("Option --batch-files is for --incremental runs")
@@ -362,9 +387,12 @@ class VectorsOptions(VectorParameters, TableOptions):
         (), description="string column, each text the average of its words' vectors; repeatable"
     )
     embedding: LocalPath | None = Field(None, description="with --text: embedding bundle of the words")
+    tokenizer: TokenizerName = Field("words", description=f"of texts: {Segmentation.choices()}")
 
     def conflicts(self) -> Iterator[ConfigError]:
         yield from self.column_conflicts(vector=self.vector, text=self.text)
+        if not self.text:
+            yield from _for_texts(tokenizer=self.tokenizer)
         if bool(self.text) != (self.embedding is not None):
             yield ConfigError(
                 "Options --text and --embedding go together",

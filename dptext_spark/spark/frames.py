@@ -27,7 +27,9 @@ from dptext_spark.search.nearest import Search
 from dptext_spark.spark.distribution import BundleFiles
 from dptext_spark.spark.release_counts import ReleaseCounts
 from dptext_spark.spark.table.columns import TableColumns, check_ids, opened
+from dptext_spark.text.layout import Layout
 from dptext_spark.text.policies import OovPolicy, Protection, TextPolicy
+from dptext_spark.text.segmentation import Segmentation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +66,8 @@ def privatize(
     keep: str | Sequence[str] = (),
     oov: OovPolicy | str = "mask",
     protect: Protection | str = "all",
+    layout: Layout | str = "words",
+    tokenizer: Segmentation | str = "words",
     release_words: int | None = None,
     search: str = ExactSearch.name,
     key: NoiseKey | None = None,
@@ -89,6 +93,8 @@ def privatize(
         keep: Columns that pass as they are; ``*`` for all that are not sanitized, but for that of slots.
         oov: Treatment of words outside the vocabulary: mask, drop, random, fail, keep-unprotected.
         protect: ``all``, ``content`` or ``slots:COLUMN``.
+        layout: What surrounds the words of texts: ``words`` joined by single spaces, or ``keep``.
+        tokenizer: What cuts texts: ``words``, or ``icu`` for Chinese, Japanese, Thai, Lao, Khmer and Burmese.
         release_words: Output only the first that many releasable words.
         search: How the nearest word is found, by name.
         key: For a repeatable release; by default a fresh one that is never written.
@@ -104,7 +110,7 @@ def privatize(
     Raises:
         DptextError: Columns, ids or parameters are wrong.
     """
-    policy = TextPolicy(oov=oov, protect=protect)
+    policy = TextPolicy(oov=oov, protect=protect, layout=layout, tokenizer=tokenizer)
     columns = TableColumns(
         text=_names(text), tokens=_names(tokens), keep=_names(keep), id=id, slots=policy.protect.slots_column
     )
@@ -126,6 +132,8 @@ def privatize_udf(
     column: str,
     oov: OovPolicy | str = "mask",
     protect: Protection | str = "all",
+    layout: Layout | str = "words",
+    tokenizer: Segmentation | str = "words",
     release_words: int | None = None,
     search: str = ExactSearch.name,
     key: NoiseKey | None = None,
@@ -138,13 +146,14 @@ def privatize_udf(
     Args:
         column: The text column's name, which the noise depends on.
         protect: ``all`` or ``content``.
-        embedding, mechanism, oov, release_words, search, key, salt: As for :func:`privatize`.
+        embedding, mechanism, oov, layout, tokenizer, release_words, search, key, salt: As for
+            :func:`privatize`.
 
     Raises:
         ConfigError: ``protect`` needs slots, or Spark is too old.
     """
     arrow_udf = _arrow_udf()
-    policy = TextPolicy(oov=oov, protect=protect)
+    policy = TextPolicy(oov=oov, protect=protect, layout=layout, tokenizer=tokenizer)
     if policy.protect.slots_column:
         raise ConfigError(
             "A UDF sees no slots",

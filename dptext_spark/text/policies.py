@@ -1,87 +1,25 @@
-"""The policies of a release: which tokens are protected, and what becomes of unknown ones.
-
-A policy is one class, which its name makes a value of its kind's option.
-"""
+"""The text policy of a release: which tokens are protected, and what becomes of unknown ones."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import astuple, dataclass, fields
-from typing import Any, ClassVar, Never, NoReturn, Self
+from dataclasses import dataclass, fields
+from typing import ClassVar, Never, NoReturn
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dptext_spark.errors import ConfigError, InputError
+from dptext_spark.errors import InputError
 from dptext_spark.faults import check_names
+from dptext_spark.text.layout import Layout
+from dptext_spark.text.named_policy import NamedPolicy
+from dptext_spark.text.segmentation import Segmentation
 from dptext_spark.text.slots import protected_by_slots
 from dptext_spark.text.stop_words import stop_words
 from dptext_spark.text.token_columns import AS_IT_IS, LEFT_OUT, MASKED, PLACEHOLDER, Tokens
 from dptext_spark.text.tokens import match_form
-
-
-@dataclass(frozen=True)
-class NamedPolicy:
-    """A policy: small, picklable, comparable; if it has a field, the option takes it behind the name.
-
-    Attributes:
-        kind: What the policies of one option are, in words.
-        option: The option that chooses among them.
-        policies: The policies of this kind, by name.
-        name: What the option calls the policy.
-        note: What the option's help says beside it.
-        scope: What the guarantee covers under it, in a sentence; fields in braces.
-    """
-
-    kind: ClassVar[str]
-    option: ClassVar[str]
-    policies: ClassVar[dict[str, type[Self]]]
-    name: ClassVar[str]
-    note: ClassVar[str] = ""
-    scope: ClassVar[str]
-
-    def __init_subclass__(cls: type[Self], **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if "name" in cls.__dict__:
-            cls.policies[cls.name] = cls
-
-    @classmethod
-    def of(cls, value: Self | str) -> Self:
-        """Give the policy of this kind that an option's value names; a ConfigError where there is none."""
-        if isinstance(value, cls):
-            return value
-        name, *arguments = str(value).split(":", 1)
-        policy = cls.policies.get(name)
-        if policy is None or len(arguments) != len(fields(policy)) or not all(arguments):
-            raise ConfigError(
-                f"The {cls.kind} ({cls.option}) is unknown", allowed=", ".join(cls.forms()), got=repr(value)
-            )
-        return policy(*arguments)
-
-    @classmethod
-    def forms(cls) -> list[str]:
-        """Give the option's values, what may follow a name in capitals."""
-        return [
-            ":".join([name, *(field.name.upper() for field in fields(policy))])
-            for name, policy in cls.policies.items()
-        ]
-
-    @classmethod
-    def choices(cls) -> str:
-        """Say for the option's help which policies there are."""
-        notes = [f" ({policy.note})" if policy.note else "" for policy in cls.policies.values()]
-        *others, last = map("".join, zip(cls.forms(), notes, strict=True))
-        return f"{', '.join(others)} or {last}"
-
-    def __str__(self) -> str:
-        return ":".join([self.name, *astuple(self)])
-
-    def describe(self, **names: str) -> str:
-        """Say what the guarantee covers under this policy; ``names`` are what else its sentence speaks of."""
-        return self.scope.format(**vars(self), **names)
-
 
 # Tokens outside the vocabulary
 
@@ -249,36 +187,46 @@ class Slots(Protection):
                 do=f"Give the values of column {self.column}",
             )
         rows = zip(tokens.row_tokens(), slots.to_pylist(), strict=True)
-        flags = [flag for row, row_slots in rows for flag in protected_by_slots(row, row_slots)]
+        flags = [
+            flag for row, row_slots in rows for flag in protected_by_slots(row, row_slots, tokens.tokenizer)
+        ]
         return np.array(flags, dtype=np.bool_)
 
 
-# Both
+# All
 
 
 @dataclass(frozen=True, init=False)
 class TextPolicy:
-    """Which tokens are perturbed and what becomes of unknown ones: policies, or options' values for them.
+    """What tokens are, which are perturbed, what becomes of unknown ones, and what surrounds them in texts.
+
+    Policies, or options' values for them.
 
     Both are given by name, as in ``TextPolicy(oov="drop")``.
 
     Raises:
-        ConfigError: ``oov`` or ``protect`` is neither, or there are other parameters.
+        ConfigError: One is neither, its library is not installed, or there are other parameters.
     """
 
     oov: OovPolicy
     protect: Protection
+    layout: Layout
+    tokenizer: Segmentation
 
     def __init__(
         self,
         *unnamed: Never,
         oov: OovPolicy | str = "mask",
         protect: Protection | str = "all",
+        layout: Layout | str = "words",
+        tokenizer: Segmentation | str = "words",
         **unknown: Never,
     ) -> None:
         check_names(type(self).__name__, [field.name for field in fields(self)], unnamed, unknown)
         object.__setattr__(self, "oov", OovPolicy.of(oov))
         object.__setattr__(self, "protect", Protection.of(protect))
+        object.__setattr__(self, "layout", Layout.of(layout))
+        object.__setattr__(self, "tokenizer", Segmentation.of(tokenizer))
 
     def describe(self) -> list[str]:
         """Say what the guarantee does not cover under this policy."""
@@ -286,5 +234,6 @@ class TextPolicy:
             self.protect.describe(),
             self.oov.describe(unknown=self.protect.unknown),
             self.oov.shape,
-            "Capitals, punctuation, emoji and spacing of the covered words are not in the output.",
+            self.layout.describe(),
+            *filter(None, [self.tokenizer.describe()]),
         ]

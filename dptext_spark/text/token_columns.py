@@ -187,23 +187,3 @@ class Tokens:
         lengths, bounds, data = self._bytes
         start, stop = self.content_offsets[row], self.content_offsets[row + 1]
         return lengths[start:stop].astype("<i8").tobytes(), data[bounds[start] : bounds[stop]]
-
-    def assemble(self, released: NDArray[np.int64], words: pa.StringArray) -> pa.Array:
-        """Build the sanitized column, of the input's type.
-
-        In each token's place, int64 (tokens,), stands the id of one of ``words``, the vocabulary, or
-        ``MASKED``, ``AS_IT_IS`` or ``LEFT_OUT``.
-        """
-        used, placeholder = np.unique(released[released >= 0]), pa.array([PLACEHOLDER], pa.string())
-        pool = pa.concat_arrays([words.take(pa.array(used)), placeholder, self.distinct])
-        raw, kept = released == AS_IT_IS, released != LEFT_OUT
-        index = np.where(released >= 0, np.searchsorted(used, released), len(used))
-        index[raw] = len(used) + 1 + self.codes[raw]
-        tokens = pool.take(pa.array(index[kept], mask=(raw & (self.codes < 0))[kept]))
-        offsets = np.concatenate([[0], np.cumsum(kept)])[self.offsets]
-        lists = pa.LargeListArray.from_arrays(
-            pa.array(offsets), tokens.cast(pa.large_string()), mask=pa.array(self.null_rows)
-        )
-        if self.kind == "text":
-            lists = pc.binary_join(lists, pa.scalar(" ", pa.large_string()))
-        return lists.cast(self.data_type)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Hashable, Iterable, Iterator
 from typing import Final, Protocol
 
 import regex
@@ -24,7 +25,7 @@ _PLAIN_TOKEN: Final = regex.compile(_STEM)
 _APOSTROPHES: Final = str.maketrans({"\u2019": "'", "\u02bc": "'", "\uff07": "'"})
 
 
-class Tokenizer(Protocol):
+class Tokenizer(Hashable, Protocol):
     """Splits texts into tokens: small, picklable, comparable.
 
     The tokens of a text are pieces of ``straight(text)`` as they stand, in their order and without overlap;
@@ -65,6 +66,16 @@ def tokenize(text: str) -> list[str]:
     # Without apostrophes both patterns find the same tokens, this one four times as fast.
     tokens: list[str] = (_TOKEN if "'" in text else _PLAIN_TOKEN).findall(text)
     return tokens
+
+
+def token_spans(text: str, tokens: Iterable[str]) -> Iterator[tuple[int, int]]:
+    """Find where the tokens of a text with straight apostrophes start and end in it."""
+    end = 0
+    for token in tokens:
+        # The next letter or digit is this token's: what lies between tokens has none.
+        start = text.index(token, end)
+        end = start + len(token)
+        yield start, end
 
 
 def match_form(token: str, *, lower: bool) -> str:

@@ -15,7 +15,7 @@ from dptext_spark.counts import Counts, CountT
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import InputError
 from dptext_spark.noise import ColumnNoise, ReleaseNoise, to_uniform
-from dptext_spark.privatizer import CHUNK, look_up
+from dptext_spark.privatizer import CHUNK, joining, look_up
 from dptext_spark.text.token_columns import Tokens, check_unicode, id_bytes, slices
 from dptext_spark.text.tokens import PLAIN, Tokenizer
 from dptext_spark.vectors.projected_vectors import VectorNoise
@@ -57,7 +57,7 @@ class VectorPrivatizer:
         mechanism: For the columns' vectors.
         noise: The release's noise, of the mechanism's law.
         embedding: The words' vectors, for columns of texts.
-        tokenizer: Of texts.
+        tokenizer: Of texts; joined words of the vocabulary are one token each.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ def _read_vectors(values: pa.Array, dimension: int, column: str) -> _Inputs:
 def _read_texts(values: pa.Array, embedding: Embedding, tokenizer: Tokenizer, column: str) -> _Inputs:
     """Average the vectors of each text's known tokens."""
     check_unicode(values, column)
-    tokens = Tokens.of(values, tokenizer)
+    tokens = Tokens.of(values, joining(embedding, tokenizer))
     word_ids = look_up(tokens, embedding)
     known, unknown = tokens.count(word_ids >= 0), tokens.count(word_ids < 0)
     vectors = np.zeros((len(values), embedding.dimension))

@@ -28,7 +28,7 @@ def test_a_value_without_a_name_is_refused(kind: Callable[..., object]) -> None:
         (lambda: Laplace(epsilon=-1), r"Parameter epsilon of Laplace .*1e-12 or more\. Got: -1\."),
         (Laplace, r"Parameter epsilon of Laplace is missing\."),
         (lambda: Laplace(epsilon="8"), r".*Allowed: a valid number\. Got: '8'\."),
-        (lambda: Laplace(epsilon=["private"]), r".*Allowed: a valid number\. Got: list\."),
+        (lambda: Laplace(epsilon={"private": 1}), r".*Allowed: a valid number\. Got: dict\."),
         (lambda: Laplace(epsilon=1, t=0.5), r"Options --select vickrey and --t go together.*"),
         (lambda: Mahalanobis(epsilon=1), r"Parameter lambda_ of Mahalanobis is missing\."),
         (lambda: Mahalanobis(epsilon=1, lambda_=2), r"Parameter lambda_ .*1 or less\. Got: 2\."),

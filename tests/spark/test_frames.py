@@ -551,6 +551,19 @@ def test_the_udf_gives_the_words_of_privatize(frame: DataFrame, ring: Embedding)
     assert kept == {i: text for i, text in expected.items() if text < "w32"}
 
 
+def test_layout_and_tokenizer_reach_the_workers(spark: SparkSession, ring: Embedding) -> None:
+    """Rejects options that only the driver has heard of, in frames and in UDFs."""
+    policy = {"layout": "keep", "tokenizer": "icu"}
+    rows = {1: "W01, w02... (W03)\n\u559c\u6b22\u82f9\u679c", 2: None, 3: "..."}
+    frame = spark.createDataFrame([*rows.items()], "id int, text string")
+    expected = reference(ring, [*rows], [*rows.values()], **policy)
+    assert expected[1].endswith(")\n[MASK] [MASK]")
+    given = {"embedding": ring, "mechanism": MECHANISM, "key": KEY, **policy}
+    assert by_id(privatize(frame, id="id", text="text", keep="id", **given)) == expected
+    udf = privatize_udf(column="text", **given)
+    assert by_id(frame.select("id", udf("id", "text").alias("text"))) == expected
+
+
 def test_the_udf_keeps_nulls_and_masks(spark: SparkSession, ring: Embedding) -> None:
     udf = privatize_udf(embedding=ring, mechanism=EXACT, column="text")
     frame = spark.createDataFrame([("a", None), ("b", ""), ("c", "W05 zzz")], "id string, text string")

@@ -48,7 +48,7 @@ def run(options: CalibrateOptions) -> CalibrationReport:
     )
     settings = tuple(options.settings.items())
     fitting = fitting_estimator(settings, embedding, search, options.estimator)
-    vocabulary = len(embedding.words)
+    vocabulary = embedding.inputs
     grid = Grid(
         settings=settings,
         estimator=fitting.name,

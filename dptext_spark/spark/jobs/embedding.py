@@ -27,12 +27,8 @@ class BuiltBundle:
         )
 
     def describe(self) -> str:
-        """Say in a line what was built."""
-        manifest = self.embedding.manifest
-        return (
-            f"{self.embedding.path}: {manifest.words:,} words, {manifest.releasable:,} may be output, "
-            f"{manifest.dimension} dimensions, fingerprint {manifest.fingerprint[:16]}"
-        )
+        """Say what was built."""
+        return f"{self.embedding.path}: {self.embedding.manifest.describe()}"
 
 
 def run(options: EmbeddingOptions) -> BuiltBundle:

@@ -18,7 +18,9 @@ from dptext_spark.spark.table.beforehand import check_record, checks_beforehand
 from dptext_spark.spark.table.columns import TableColumns, check_ids, column_counts
 from dptext_spark.spark.table.incremental import GrowingJob
 from dptext_spark.spark.table.run import Job
+from dptext_spark.spark.table.sample import CoveragePlan, Sample
 from dptext_spark.spark.table.storage import Storage
+from dptext_spark.text.policies import TextPolicy
 
 
 def run(options: PrivatizeOptions) -> Report:
@@ -55,21 +57,36 @@ def run(options: PrivatizeOptions) -> Report:
             job.claim(release)
         with progress(job.df.sparkSession, "Checking ids"):
             check_ids(job.df, job.checked_id)
+        bundle = BundleFiles.send(job.df.sparkSession, release.embedding)
+        sample = Sample(
+            columns=job.columns,
+            table=job.source.df.schema,
+            plan=CoveragePlan(bundle=bundle, policy=release.policy),
+            fate=_fate(release.policy),
+        )
         if options.dry_run:
+            sample(job.columns.select(job.df, job.row_id))
+            report = replace(report, coverage=sample.found)
             job.write_dry(report.to_json())
             return report
         plan = Plan(
-            bundle=BundleFiles.send(job.df.sparkSession, release.embedding),
+            bundle=bundle,
             mechanism=release.mechanism,
             noise=release.noise,
             policy=release.policy,
             search=release.search,
         )
-        found = job.sanitize(plan)
+        found = job.sanitize(plan, sample)
     counts = column_counts(job.columns.sanitized, TokenCounts[int], found)
-    report = replace(report, rows=found["rows"], added_rows=found.get("added_rows"), columns=counts)
+    added = found.get("added_rows")
+    report = replace(report, rows=found["rows"], added_rows=added, columns=counts, coverage=sample.found)
     job.write_beside("report", options.report_path, report.to_json())
     return report
+
+
+def _fate(policy: TextPolicy) -> str:
+    told = policy.oov.describe(unknown=policy.protect.unknown)
+    return f"{told} Take an embedding that has more of them, or another --oov than {policy.oov}."
 
 
 def _columns(options: PrivatizeOptions) -> TableColumns:

@@ -43,7 +43,14 @@ from dptext_spark.text.nested import Leaves, Route, put
 KindT = TypeVar("KindT", bound=Counts[int])
 
 
-class WorkPlan(Hashable, Protocol):
+class Opens(Hashable, Protocol):
+    """What workers get ready once."""
+
+    def open(self) -> Any:
+        """Get ready."""
+
+
+class WorkPlan(Opens, Protocol):
     """All that workers need, small and hashable; holds derived noise keys, never the user's."""
 
     @property
@@ -59,7 +66,7 @@ class WorkPlan(Hashable, Protocol):
 
 
 @lru_cache(maxsize=2)  # a reused worker sees a new plan for every release, and must not keep them all
-def opened(plan: WorkPlan) -> Callable[..., Any]:
+def opened(plan: Opens) -> Any:
     """Get ready once per process: after a worker's fork, as it must not inherit maps and BLAS threads."""
     return plan.open()
 
@@ -215,6 +222,11 @@ class TableColumns:
         schema: StructType = prune(table, [fields[name].path for name in (*self.sanitized, *self.keep)])
         return schema
 
+    def routes(self, table: StructType) -> tuple[tuple[str, Route], ...]:
+        """Give the way to each sanitized field in what :meth:`select` leaves of a table of this schema."""
+        fields, schema = self._fields(table), self.schema(table)
+        return tuple((name, fields[name].route(schema)) for name in self.sanitized)
+
     def select(self, df: DataFrame, row_id: Column | None = None) -> DataFrame:
         """Leave in a checked frame what workers read: the output's columns, row ids, slots if any.
 
@@ -229,7 +241,7 @@ class TableColumns:
         ]
         columns.append((fields[str(self.id)].column if row_id is None else row_id).cast("string"))
         columns += [fields[self.slots].column] if self.slots else []
-        return df.select(*[c.alias(n) for c, n in zip(columns, _positional(len(columns)), strict=True)])
+        return df.select(*[c.alias(n) for c, n in zip(columns, positional(len(columns)), strict=True)])
 
     def sanitize(
         self, selected: DataFrame, table: StructType, plan: WorkPlan, observation: Observation | None = None
@@ -238,12 +250,11 @@ class TableColumns:
 
         The observation receives ``rows`` and the counters of each column once the result is written.
         """
-        fields, schema = self._fields(table), self.schema(table)
-        routes = tuple((name, fields[name].route(schema)) for name in self.sanitized)
-        batches = partial(_sanitize_batches, plan, routes, len(schema))
+        schema = self.schema(table)
+        batches = partial(_sanitize_batches, plan, self.routes(table), len(schema))
         counters = [counter(name, c) for name in self.sanitized for c in plan.counters]
         outputs = [*schema.fields, *(StructField(name, LongType()) for name in counters)]
-        inner = _positional(len(outputs))
+        inner = positional(len(outputs))
         renamed = [self._retyped(n, field, plan.text_type) for n, field in zip(inner, outputs, strict=True)]
         result = selected.mapInArrow(batches, StructType(renamed))
         if observation is not None:
@@ -281,11 +292,11 @@ def _sanitize_batches(
             found = (getattr(result.counts, c) for c in plan.counters)
             counts += [pa.array(leaves.sum_by_row(each, len(batch))) for each in found]
         arrays = [*columns, *counts]
-        yield pa.RecordBatch.from_arrays(arrays, names=_positional(len(arrays)))
+        yield pa.RecordBatch.from_arrays(arrays, names=positional(len(arrays)))
 
 
-def _positional(count: int) -> list[str]:
-    """Names for inner columns: pyspark's mapInArrow cannot take every name that a table may have."""
+def positional(count: int) -> list[str]:
+    """Give names for inner columns: pyspark's mapInArrow cannot take every name that a table may have."""
     return [f"c{i}" for i in range(count)]
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -142,6 +142,7 @@ class GrowingJob(Job):
             "key": release.key.seal(""),
             "where": release.key.seal(self.options.where or ""),
             "bundle": release.embedding.fingerprint,
+            "tokenizer": release.policy.tokenizer.identity or self.options.tokenizer,
             "release-words": release.search.release_words,
             **({} if release.search.name == ExactSearch.name else {"search": release.search.name}),
             "columns": self.columns.schema(self.source.df.schema).jsonValue(),
@@ -149,8 +150,8 @@ class GrowingJob(Job):
         self.source.stream(None)
         self._checkpoint.claim(identity, write=not self.options.dry_run)
 
-    def sanitize(self, plan: WorkPlan) -> Mapping[str, Any]:
-        """Sanitize the files that are new, batch by batch.
+    def sanitize(self, plan: WorkPlan, look: Callable[[DataFrame], None] | None = None) -> Mapping[str, Any]:
+        """Sanitize the files that are new, batch by batch; ``look`` is called with each batch before that.
 
         Returns:
             The sums of all batches so far, as an observation has them, and ``added_rows``, those of this run.
@@ -163,6 +164,8 @@ class GrowingJob(Job):
         def add(batch: DataFrame, number: int) -> None:
             if checkpoint.has(number):  # the run before was cut off just after
                 return
+            if look is not None:
+                look(batch)
             observation = Observation("dptext")
             self._append(columns.sanitize(batch, table, plan, observation), f"batch-{number:06d}")
             checkpoint.add(number, {name: count or 0 for name, count in observation.get.items()})

@@ -74,7 +74,7 @@ def write_whole(
         interrupts.hold_to_the_end()
         _put_in_place(storage, mine, output, overwrite=overwrite)
     finally:
-        _clear(storage, mine, storage.qualified(output))
+        _clear(storage, mine, place)
 
 
 def _unfinished(storage: Places, output: str, but: str) -> list[str]:

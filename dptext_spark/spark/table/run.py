@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -126,8 +126,12 @@ class Job:
         """The id column that is to be checked, if any."""
         return None if self.options.trust_id else self.options.id
 
-    def sanitize(self, plan: WorkPlan) -> Mapping[str, Any]:
+    def sanitize(self, plan: WorkPlan, look: Callable[[DataFrame], None] | None = None) -> Mapping[str, Any]:
         """Sanitize the table and write the output; what is under its name is always whole.
+
+        Args:
+            plan: What workers do.
+            look: Called with the rows, as :meth:`TableColumns.select` gives them, before they are sanitized.
 
         Returns:
             The number of ``rows`` and the sums of the counters.
@@ -137,6 +141,8 @@ class Job:
         """
         observation = Observation("dptext")
         selected = self.columns.select(self.df, self.row_id)
+        if look is not None:
+            look(selected)
         result = self.columns.sanitize(selected, self.df.schema, plan, observation)
         with progress(result.sparkSession, "Sanitizing"):
             write_whole(

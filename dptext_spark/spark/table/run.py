@@ -196,7 +196,8 @@ def _discreet(read: Format) -> Iterator[None]:
     except (ConfigError, InputError) as error:
         if not read.names_are_data or not error.allowed:
             raise
-        do = "Its columns are named in its first line, or else _c0, _c1 ... with --read-option header=false"
+        do = "Its first line names its columns; where none does, give --read-option header=false and name "
+        do += "them _c0, _c1 and so on"
         raise type(error)(error.what, got=error.got, do=do) from None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import logging
 import sys
 import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from typing import Any, Final, get_args
 import click
 from pydantic.fields import FieldInfo
 
+from dptext_spark import interrupts
 from dptext_spark.errors import ConfigError, DptextError, JobError
 from dptext_spark.options import COMMANDS, MechanismOptions, Options
 from dptext_spark.options.validation import OneOf, repeatable
@@ -22,16 +24,38 @@ from dptext_spark.version import __version__
 
 _METAVARS: Final = {float: "NUMBER", int: "INTEGER", Path: "PATH", str: "TEXT"}
 
+_UNFINISHED: Final = "dptext.unfinished"
+"""Where a command keeps what is to be said of a run that is interrupted."""
+
 
 class _Command(click.Command):
     """A command whose errors are one message."""
 
     def invoke(self, ctx: click.Context) -> Any:
+        # What libraries log of connections that break off is no message of ours.
+        logging.getLogger().addHandler(logging.NullHandler())
         try:
-            return super().invoke(ctx)
+            with interrupts.handled():
+                return self._invoke(ctx)
         except DptextError as error:
             click.echo(f"dptext {ctx.info_name}: {error}", err=True)
             ctx.exit(1 if isinstance(error, JobError) else 2)
+        except interrupts.Interrupted as signal:
+            left = ctx.meta.get(_UNFINISHED, "")
+            end = "The run had come to its end, and what it wrote is whole." if signal.finished else left
+            click.echo(f"dptext {ctx.info_name}: {signal}. {end}".rstrip(), err=True)
+            ctx.exit(signal.exit_code)
+
+    def _invoke(self, ctx: click.Context) -> Any:
+        """Run; exceptions of Spark's that no job expected become one message too."""
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            if type(error).__module__.partition(".")[0] not in ("py4j", "pyspark"):
+                raise
+            from dptext_spark.spark.failures import plain
+
+            raise plain(error, "The job failed") from None
 
 
 class Job(_Command):
@@ -56,7 +80,9 @@ class Job(_Command):
         file = {} if config is None else read_config(config, {*names.values()})
         given = {names[name]: value for name, value in values.items() if value not in (None, ())}
         options = self.model.of(file | given)
-        report = import_module(f"dptext_spark.spark.jobs.{self.model.command}").run(options)
+        click.get_current_context().meta[_UNFINISHED] = options.unfinished
+        with interrupts.handled():
+            report = import_module(f"dptext_spark.spark.jobs.{self.model.command}").run(options)
         click.echo(report.describe())
         if said := options.finish(report):
             click.echo(f"\n{said}")

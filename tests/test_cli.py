@@ -21,6 +21,7 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, JobError
 from dptext_spark.options import COMMANDS, CalibrateOptions, PrivatizeOptions
 from dptext_spark.spark.table import run as tables
+from tests.helpers.tables import write_table
 from tests.helpers.worlds import KEY
 
 ROOT = Path(__file__).parents[1]
@@ -44,6 +45,7 @@ def dptext(line: Embedding, tmp_path: Path) -> Callable[..., Result]:
     """``dptext privatize`` with right options, and those of the test after them."""
 
     def invoke(*arguments: Any, without: str = "") -> Result:
+        write_table(tmp_path / "in" / "x.parquet", {"id": [1], "text": ["w1"]})
         given = {
             "--input": tmp_path / "in",
             "--output": tmp_path / "out",
@@ -352,6 +354,15 @@ def run_python(*arguments: str | Path) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def test_a_wrong_option_is_told_before_what_is_slow_to_load() -> None:
+    """Rejects an import of pyspark, or of parts of scipy, on the way to the checks of the options."""
+    code = "import sys; import dptext_spark.cli; print(*sys.modules)"
+    loaded = run_python("-c", code).split()
+    slow = ("pyspark", "matplotlib", "pandas", "scipy.special", "scipy.stats", "scipy.optimize")
+    assert "scipy" in loaded
+    assert not {*slow} & {*loaded}
 
 
 @pytest.mark.e2e

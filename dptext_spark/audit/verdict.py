@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -76,7 +78,7 @@ class AuditReport:
             try:
                 path.write_text(self.to_json(), encoding="utf-8")
             except OSError as error:
-                raise ConfigError(f"The report {path} cannot be written", got=str(error.strerror)) from None
+                raise _unwritable(path, error.errno) from None
         if found := self.witnesses:
             raise JobError(
                 "The running code breaks its guarantee",
@@ -91,6 +93,8 @@ def run_audit(options: AuditOptions, *, bundle_sampler: Sampler = sampled) -> Au
     Raises:
         DptextError: Options, bundle and mechanism do not go together.
     """
+    if options.report is not None:
+        _check_report(options.report)
     with tempfile.TemporaryDirectory(prefix="dptext-audit-") as folder:
         found = list(worlds(options, Path(folder)))
         trials = [
@@ -105,6 +109,18 @@ def run_audit(options: AuditOptions, *, bundle_sampler: Sampler = sampled) -> Au
         ]
         outcomes = tuple(trial.run() for trial in tqdm(trials, disable=None, leave=False, unit=" worlds"))
     return AuditReport(options=options.to_json(), metric=found[0].guarantee.metric, outcomes=outcomes)
+
+
+def _check_report(path: Path) -> None:
+    """Refuse, before the work, a report that could not be written after it."""
+    if path.is_dir():
+        raise _unwritable(path, errno.EISDIR)
+    if not path.absolute().parent.is_dir():
+        raise _unwritable(path, errno.ENOENT)
+
+
+def _unwritable(path: Path, number: int | None) -> ConfigError:
+    return ConfigError(f"The report {path} cannot be written", got=os.strerror(number or 0))
 
 
 def _runs(options: AuditOptions, world: World) -> int:

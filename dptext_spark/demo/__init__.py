@@ -13,6 +13,7 @@ from typing import Final
 import click
 import pyarrow.parquet as pq
 
+from dptext_spark import interrupts
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import BundleError
@@ -45,7 +46,8 @@ def run(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     table, bundle = folder / "queries.parquet", folder / "glove-50d"
     shutil.copyfile(QUERIES, table)
-    _build(bundle)
+    with interrupts.handled():
+        _build(bundle)
     queries = pq.read_table(table, columns=["id", "text"])
     rows = queries.to_pylist()[:: len(queries) // SHOWN_ROWS][:SHOWN_ROWS]
     for epsilon in EPSILONS:
@@ -64,7 +66,8 @@ def run(folder: Path) -> None:
         options = PrivatizeOptions.of(command)
         click.secho(f"\n== Epsilon {epsilon}", bold=True)
         click.echo("$ dptext privatize " + _command_line(command))
-        report = privatize.run(options)
+        with interrupts.handled():
+            report = privatize.run(options)
         sanitized = pq.read_table(output, columns=["id", "text"]).to_pylist()
         released = {row["id"]: row["text"] for row in sanitized}
         for row in rows:

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from dptext_spark import interrupts
 from dptext_spark.embedding.bundle import (
     FORMAT_VERSION,
     MANIFEST,
@@ -260,6 +261,7 @@ def _complete_or_absent(output: Path, overwrite: bool) -> Iterator[Path]:
             _flush(file)
         _flush(folder)
         check_output(output, overwrite)
+        interrupts.hold_to_the_end()  # of two renames, one alone would leave nothing under the name
         _swap(folder, output)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

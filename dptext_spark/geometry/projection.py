@@ -10,8 +10,8 @@ from functools import cached_property
 from typing import Final
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import special
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm  # type: ignore[import-untyped, unused-ignore]
 
@@ -58,7 +58,9 @@ def gaussian_projection(seed: int, rows: int, columns: int) -> NDArray[np.float6
     noise = ColumnNoise(key=_PUBLIC_KEY.derive(shape), uint64s_per_token=columns)
     words = np.empty((rows, columns), dtype=np.uint64)
     noise.fill(words, noise.row_key(b"", ()), 0)
-    normals: NDArray[np.float64] = np.rint(special.ndtri(to_uniform(words)) / _NORMAL_UNIT) * _NORMAL_UNIT
+    normals: NDArray[np.float64] = (
+        np.rint(scipy.special.ndtri(to_uniform(words)) / _NORMAL_UNIT) * _NORMAL_UNIT
+    )
     normals /= math.sqrt(rows)
     return normals
 

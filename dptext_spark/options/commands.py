@@ -102,6 +102,11 @@ class PoincareOptions(Options):
         """Where the report goes."""
         return self.report or self.beside("report.json")
 
+    @property
+    def unfinished(self) -> str:
+        continued = " The same command continues the training." if self.checkpoint else ""
+        return super().unfinished + continued
+
     def finish(self, report: Any) -> str:
         return f"Bundle: {self.output}\nReport: {self.report_path}"
 
@@ -282,6 +287,11 @@ class PrivatizeOptions(MechanismOptions, TableOptions):
             return str(OovPolicy.of(value))
         except ConfigError:
             raise PydanticCustomError("oov", "{choices}", {"choices": OovPolicy.choices()}) from None
+
+    @property
+    def unfinished(self) -> str:
+        going_on = "The output has the batches before; the same command goes on."
+        return going_on if self.incremental else super().unfinished
 
     @property
     def places(self) -> tuple[tuple[str, str, str], ...]:
@@ -480,6 +490,10 @@ class CalibrateOptions(MechanismOptions):
         with findings():
             Target.parse(value)
         return value
+
+    @property
+    def unfinished(self) -> str:
+        return "The same command continues."
 
     def finish(self, report: Any) -> str:
         return f"Output: {self.output}"

@@ -107,6 +107,11 @@ class Options(BaseModel):
         """Find options that do not go together; any of them may be of a wrong type here, or missing."""
         return iter(())
 
+    @property
+    def unfinished(self) -> str:
+        """Say what a run leaves that is interrupted."""
+        return "No output was written."
+
     def finish(self, report: Any) -> str:
         """Do what is left to do when the report of a run was shown, and say where its results lie."""
         return ""

@@ -9,10 +9,10 @@ from functools import cached_property
 from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
-from scipy import special
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import EuclideanSpace, Space
@@ -308,7 +308,7 @@ def _least_dimension(parameters: VectorParameters, input_dimension: int) -> int:
     beta, delta = parameters.beta, parameters.delta
     least, stretch = least_dimension(input_dimension, beta, delta), (1.0 + beta) ** 2
     # m |Phi z|^2 / |z|^2 is chi-square of m degrees of freedom.
-    while least <= input_dimension and special.gammaincc(least / 2.0, least * stretch / 2.0) > delta:
+    while least <= input_dimension and scipy.special.gammaincc(least / 2.0, least * stretch / 2.0) > delta:
         least += 1
     return least
 

@@ -22,9 +22,12 @@ from dptext_spark.report.facts import embedding_json, versions
 from dptext_spark.spark.distribution import BundleFiles
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.measuring import aggregates
-from dptext_spark.spark.measuring.folder import CalibrationFolder
+from dptext_spark.spark.measuring.folder import CalibrationFolder, check_free
 from dptext_spark.spark.measuring.waves import Waves
+from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session
+from dptext_spark.spark.table.beforehand import check_record
+from dptext_spark.spark.table.local import LocalFiles, is_plain, local_path
 from dptext_spark.spark.table.storage import Storage
 
 
@@ -37,6 +40,7 @@ def run(options: CalibrateOptions) -> CalibrationReport:
     Raises:
         DptextError: Options do not go together, the folder is of other options, or the job failed.
     """
+    check_record(options.compare)
     embedding = Embedding.open(options.embedding)
     search, examples, *_ = all_of(
         lambda: options.search_over(embedding, options.release_words),
@@ -58,17 +62,21 @@ def run(options: CalibrateOptions) -> CalibrationReport:
         confidence=options.confidence,
         eta=options.eta,
     )
+    target = None if options.target is None else Target.parse(options.target)
+    if target is not None:
+        target.rank(grid)  # refuses what so many words cannot tell
+    place, identity = options.output.rstrip("/"), grid.identity(embedding.fingerprint)
+    if is_plain() and local_path(place):
+        check_free(LocalFiles(), place, identity, overwrite=options.overwrite)
     drawing.announce("report.html and plots", drawing.PAGE)
     spark = session("dptext calibrate")
     storage = Storage(spark)
     other = record.read(options.compare, storage.read) if options.compare else None
-    target = None if options.target is None else Target.parse(options.target)
-    if target is not None:
-        target.rank(grid)  # refuses what so many words cannot tell
     bundle = BundleFiles.send(spark, embedding)
-    folder = CalibrationFolder(storage=storage, place=options.output.rstrip("/"), mechanism=grid.mechanism)
-    with plain_errors("The Spark job of the calibration failed; the same command continues it"):
-        parts = folder.claim(grid.identity(embedding.fingerprint), overwrite=options.overwrite)
+    folder = CalibrationFolder(storage=storage, place=place, mechanism=grid.mechanism)
+    failed = "The Spark job of the calibration failed; the same command continues it"
+    with plain_errors(failed), progress(spark, "Measuring"):
+        parts = folder.claim(identity, overwrite=options.overwrite)
         waves = Waves(spark=spark, storage=storage, folder=parts, bundle=bundle)
         cells = waves.measured(grid, "grid", cells=True)
         words = waves.kept(aggregates.with_deniability(cells, options.gamma, grid.runs), "words")

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from dptext_spark import interrupts
 from dptext_spark.embedding.build import build_embedding, check_output
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, InputError, all_of
@@ -17,8 +18,10 @@ from dptext_spark.poincare import Relations, Settings, Trainer, measure
 from dptext_spark.poincare.summary import Filtered, PoincareReport, Step
 from dptext_spark.report import drawing
 from dptext_spark.spark.failures import plain_errors
-from dptext_spark.spark.pairs import filter_pairs, read_pairs
+from dptext_spark.spark.pairs import check_ends, filter_pairs, is_text, read_pairs, unreadable_pairs
+from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session
+from dptext_spark.spark.table.local import LocalFiles, LocalTable, is_pattern, is_plain, local_path
 
 
 def run(options: PoincareOptions) -> PoincareReport:
@@ -30,15 +33,17 @@ def run(options: PoincareOptions) -> PoincareReport:
     Raises:
         DptextError: Options or input are wrong, or the job failed; no bundle is written then.
     """
-    vocabulary, excluded, _ = all_of(
+    vocabulary, excluded, *_ = all_of(
         lambda: None if options.vocabulary is None else read_words(options.vocabulary),
         lambda: [] if options.exclude is None else read_words(options.exclude),
         lambda: _check_outputs(options),
+        lambda: _check_pairs(options.pairs),
     )
     drawing.announce("the picture", drawing.PICTURE)
     found = filtered_relations(options, vocabulary, excluded)
     settings = Settings(**{name: getattr(options, name) for name in Settings.__dataclass_fields__})
     trained = Trainer(relations=found.relations, settings=settings, checkpoint=options.checkpoint).run()
+    interrupts.hold_to_the_end()  # a bundle has its report beside it
     fingerprint, picture = _write(options, found.relations, trained.vectors)
     report = PoincareReport(
         options=options.model_dump(mode="json", by_alias=True),
@@ -61,7 +66,7 @@ def filtered_relations(
         InputError: The pairs cannot be read, or none is left.
     """
     spark = session("dptext poincare")
-    with plain_errors("The pairs could not be filtered"):
+    with plain_errors("The pairs could not be filtered"), progress(spark, "Filtering pairs"):
         steps, table = filter_pairs(
             read_pairs(spark, options.pairs),
             vocabulary=vocabulary,
@@ -104,6 +109,21 @@ def read_words(path: Path) -> list[str]:
             got=str(path),
         ) from None
     return [word for line in lines if (word := line.rstrip("\r"))]
+
+
+def _check_pairs(path: str) -> None:
+    """Refuse pairs of this machine that Spark could not read, before it starts."""
+    if not is_plain() or is_pattern(path) or not local_path(path):
+        return
+    if not LocalFiles().exists(path):
+        raise unreadable_pairs(path)
+    if not is_text(path):
+        try:
+            table = LocalTable.look(path)
+        except InputError:
+            raise unreadable_pairs(path) from None
+        if table is not None:
+            check_ends(path, table.schema.names)
 
 
 def _check_outputs(options: PoincareOptions) -> None:

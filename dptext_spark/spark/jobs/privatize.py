@@ -12,7 +12,9 @@ from dptext_spark.report.sanitized_table import Report
 from dptext_spark.spark.distribution import BundleFiles
 from dptext_spark.spark.failures import FAILED, plain_errors
 from dptext_spark.spark.frames import Plan
+from dptext_spark.spark.progress import progress
 from dptext_spark.spark.release import Release
+from dptext_spark.spark.table.beforehand import check_record, checks_beforehand
 from dptext_spark.spark.table.columns import TableColumns, check_ids
 from dptext_spark.spark.table.incremental import GrowingJob
 from dptext_spark.spark.table.run import Job, column_counts
@@ -31,15 +33,11 @@ def run(options: PrivatizeOptions) -> Report:
     Raises:
         DptextError: Options or input are wrong (before any data is read), or the job failed.
     """
-    release = Release(options)
-    columns = TableColumns(
-        text=options.text,
-        tokens=options.tokens,
-        keep=options.keep,
-        id=options.id,
-        slots=release.policy.protect.slots_column,
-    )
-    job = (Job if options.incremental is None else GrowingJob).open("dptext privatize", options, columns)
+    kind = Job if options.incremental is None else GrowingJob
+    checks = checks_beforehand(kind, options, lambda: _columns(options))
+    release = Release(options, *checks, lambda: check_record(options.calibration))
+    columns = _columns(options)
+    job = kind.open("dptext privatize", options, columns)
     report = Report(
         calibration=_calibration(job.storage, options, release),
         options=options.to_json(),
@@ -56,7 +54,8 @@ def run(options: PrivatizeOptions) -> Report:
     with plain_errors(FAILED if options.incremental is None else cut_off):
         if isinstance(job, GrowingJob):
             job.claim(columns, release)
-        check_ids(job.df, job.checked_id)
+        with progress(job.df.sparkSession, "Checking ids"):
+            check_ids(job.df, job.checked_id)
         if options.dry_run:
             return report
         plan = Plan(
@@ -71,6 +70,16 @@ def run(options: PrivatizeOptions) -> Report:
     report = replace(report, rows=found["rows"], added_rows=found.get("added_rows"), columns=counts)
     job.write_beside("report", options.report_path, report.to_json())
     return report
+
+
+def _columns(options: PrivatizeOptions) -> TableColumns:
+    return TableColumns(
+        text=options.text,
+        tokens=options.tokens,
+        keep=options.keep,
+        id=options.id,
+        slots=options.policy.protect.slots_column,
+    )
 
 
 def _calibration(storage: Storage, options: PrivatizeOptions, release: Release) -> Excerpt | None:

@@ -18,6 +18,8 @@ from dptext_spark.options import VectorsOptions
 from dptext_spark.report.released_vectors import VectorColumn, VectorReport
 from dptext_spark.spark.distribution import BundleFiles
 from dptext_spark.spark.failures import plain_errors
+from dptext_spark.spark.progress import progress
+from dptext_spark.spark.table.beforehand import checks_beforehand
 from dptext_spark.spark.table.columns import TableColumns, check_ids
 from dptext_spark.spark.table.fields import quoted
 from dptext_spark.spark.table.run import Job, column_counts
@@ -69,16 +71,13 @@ def run(options: VectorsOptions) -> VectorReport:
     Raises:
         DptextError: Options or input are wrong (before any row is released), or the job failed.
     """
-    key, embedding = all_of(options.noise_key, lambda: _embedding(options))
-    columns = TableColumns(text=options.text, vector=options.vector, keep=options.keep, id=options.id)
+    columns = TableColumns(
+        text=options.text, vector=options.vector, keep=options.keep, id=options.id, flat=True
+    )
+    checks = checks_beforehand(Job, options, lambda: columns)
+    key, *_ = all_of(options.noise_key, lambda: _embedding(options, verify=False), *checks)
+    embedding = _embedding(options, verify=True)  # to hash a large bundle takes seconds: last
     job = Job.open("dptext vectors", options, columns, VectorPlan.text_type)
-    if inside := [name for name in columns.sanitized if name not in job.source.df.columns]:
-        raise InputError(
-            "Fields inside columns cannot be released as vectors",
-            allowed=", ".join(job.source.df.columns),
-            got=", ".join(inside),
-            do="Make them columns of their own before the run",
-        )
     with plain_errors():
         report = VectorReport(
             options=options.to_json(),
@@ -99,10 +98,10 @@ def run(options: VectorsOptions) -> VectorReport:
     return report
 
 
-def _embedding(options: VectorsOptions) -> Embedding | None:
+def _embedding(options: VectorsOptions, *, verify: bool) -> Embedding | None:
     if options.embedding is None:
         return None
-    embedding = Embedding.open(options.embedding)
+    embedding = Embedding.open(options.embedding, verify=verify)
     if not isinstance(embedding.space, EuclideanSpace):
         raise ConfigError(
             "Texts cannot be averaged in this embedding bundle",
@@ -134,7 +133,8 @@ def _lengths(job: Job, names: Sequence[str]) -> dict[str, int | None]:
         InputError: A column has vectors of different lengths or of length 0, or the ids are wrong.
     """
     measures = [bound(F.array_size(quoted(name))) for name in names for bound in (F.min, F.max)]
-    found = check_ids(job.df, job.checked_id, *measures)
+    with progress(job.df.sparkSession, "Checking ids and lengths"):
+        found = check_ids(job.df, job.checked_id, *measures)
     bounds = dict(zip(names, zip(found[::2], found[1::2], strict=True), strict=True))
     wrong = [f"{name}: {low} to {high}" for name, (low, high) in bounds.items() if low != high or low == 0]
     if wrong:

@@ -5,7 +5,7 @@ The output has the fields that were named, in the structs and arrays around them
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import combinations
@@ -59,6 +59,10 @@ def opened(plan: WorkPlan) -> Callable[..., Any]:
     return plan.open()
 
 
+class Unknown(DataType):
+    """The type of a column that Spark has not read yet and may read in several ways."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class TableColumns:
     """Which columns of a table, or fields inside them, are sanitized, kept, and name its rows.
@@ -70,6 +74,7 @@ class TableColumns:
         keep: What passes as it is.
         id: What names the rows; None where the caller does.
         slots: What names each row's slots, if any.
+        flat: Whether what is sanitized must be columns, not fields inside them.
     """
 
     text: tuple[str, ...] = ()
@@ -78,6 +83,7 @@ class TableColumns:
     keep: tuple[str, ...]
     id: str | None
     slots: str | None = None
+    flat: bool = False
 
     @property
     def sanitized(self) -> tuple[str, ...]:
@@ -88,15 +94,27 @@ class TableColumns:
     def _beside(self) -> tuple[str, ...]:
         return tuple(name for name in (self.id, self.slots) if name is not None)
 
-    def check(self, df: DataFrame) -> None:
-        """Check that the columns exist and have the right types.
+    def check(self, df: DataFrame, partitions: Collection[str] = ()) -> None:
+        """Check that the columns exist and have the right types; see :meth:`check_schema`."""
+        exact = df.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
+        self.check_schema(df.schema, partitions, exact=exact)
+
+    def check_schema(
+        self, schema: StructType, partitions: Collection[str] = (), *, exact: bool = False
+    ) -> None:
+        """Check that the columns exist in a table and have the right types.
+
+        Args:
+            schema: The table's columns.
+            partitions: Those whose values are names of folders.
+            exact: Whether names may differ in capitals only.
 
         Raises:
             InputError: Lists every column that is absent, ambiguous or of a wrong type.
         """
-        fields = self._fields(df.schema)
+        fields = self._fields(schema)
         self._check_types(fields)
-        self._check_capitals(df, fields)
+        self._check_capitals(schema, fields, exact)
         if twice := sorted({name for name in self.sanitized if self.sanitized.count(name) > 1}):
             raise InputError("Columns are named twice", got=", ".join(twice))
         sanitized, kept = ([fields[name] for name in names] for names in (self.sanitized, self.keep))
@@ -111,6 +129,18 @@ class TableColumns:
             )
         if not sanitized:
             raise InputError("No column is to be sanitized", do="Name one")
+        if folders := [name for name in self.sanitized if name in partitions]:
+            raise InputError(
+                "Partition columns cannot be sanitized: their values are the names of the input's folders",
+                got=", ".join(folders),
+            )
+        if self.flat and (inside := [field.name for field in sanitized if len(field.path) > 1]):
+            raise InputError(
+                "Fields inside columns cannot be released as vectors",
+                allowed=", ".join(schema.names),
+                got=", ".join(inside),
+                do="Make them columns of their own before the run",
+            )
 
     def _fields(self, schema: StructType) -> dict[str, Field]:
         names = dict.fromkeys([*self.sanitized, *self.keep, *self._beside])
@@ -147,9 +177,8 @@ class TableColumns:
         if wrong:
             raise InputError("Columns have the wrong type", got="; ".join(wrong))
 
-    def _check_capitals(self, df: DataFrame, fields: Mapping[str, Field]) -> None:
-        exact = df.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
-        if ambiguous := [name for name, field in fields.items() if field.is_repeated(df.schema, exact)]:
+    def _check_capitals(self, schema: StructType, fields: Mapping[str, Field], exact: bool) -> None:
+        if ambiguous := [name for name, field in fields.items() if field.is_repeated(schema, exact)]:
             raise InputError(
                 "Several columns of the input table have the same name",
                 allowed="names that differ" if exact else "names that differ in more than capitals",
@@ -268,5 +297,7 @@ def check_ids(df: DataFrame, name: str | None, *measures: Column) -> list[Any]:
 
 
 def _is_of(data_type: Any, kind: Any, *inner: Any) -> bool:
-    """Say whether a type is of a kind, and what its elements are of the next."""
+    """Say whether a type is of a kind, and what its elements are of the next; an unknown one may be."""
+    if isinstance(data_type, Unknown):
+        return True
     return isinstance(data_type, kind) and (not inner or _is_of(data_type.elementType, *inner))

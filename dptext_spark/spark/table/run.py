@@ -16,11 +16,12 @@ from dptext_spark.counts import Counts
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.options import TableOptions
 from dptext_spark.spark.failures import plain_errors
+from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session
 from dptext_spark.spark.table.columns import TableColumns, WorkPlan, counter
 from dptext_spark.spark.table.formats import Format, Output
 from dptext_spark.spark.table.source import Source, own_session, where
-from dptext_spark.spark.table.storage import Storage
+from dptext_spark.spark.table.storage import Places, Storage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,24 +54,16 @@ class Job:
         Raises:
             DptextError: Options or input are wrong.
         """
-        read = Format.named(options.format, options.read_options)
-        written = Format.named(options.output_format or options.format, options.write_options)
-        read.check_input(has_id=options.id is not None, grows=cls.grows)
-        written.check_output(_output(options), grows=cls.grows)
+        read, written = chosen_formats(options, grows=cls.grows)
         spark = own_session(session(app))
         storage = Storage(spark)
         with plain_errors("The paths of input, output or report could not be looked up"):
-            _check_places(storage, options, read, written)
-            cls.check_output(spark, storage, options, written)
+            check_places(storage, paths(options, read, written))
+            cls.check_output(storage, options, written, spark)
         source = read.open(spark, storage, options.input)
         with _discreet(read):
-            columns.check(source.df)
+            columns.check(source.df, source.partitions)
         written.check_schema(columns.released(source.df.schema, text_type))
-        if folders := [name for name in columns.sanitized if name in source.partitions]:
-            raise InputError(
-                "Partition columns cannot be sanitized: their values are the names of the input's folders",
-                got=", ".join(folders),
-            )
         job = cls(options=options, storage=storage, source=source, written=written)
         with _discreet(read):
             _ = job.df, job.row_id  # what is wrong with them is said now
@@ -78,7 +71,7 @@ class Job:
 
     @classmethod
     def check_output(
-        cls, spark: SparkSession, storage: Storage, options: TableOptions, written: Format
+        cls, storage: Places, options: TableOptions, written: Format, spark: SparkSession | None = None
     ) -> None:
         """Refuse to replace what exists, unless told to.
 
@@ -151,7 +144,8 @@ class Job:
         observation = Observation("dptext")
         selected = columns.select(self.df, self.row_id)
         result = columns.sanitize(selected, self.df.schema, plan, observation)
-        self.written.write(self.storage, result, self.output)
+        with progress(result.sparkSession, "Sanitizing"):
+            self.written.write(self.storage, result, self.output)
         return observation.get
 
     @property
@@ -201,11 +195,33 @@ def _discreet(read: Format) -> Iterator[None]:
         raise type(error)(error.what, got=error.got, do=do) from None
 
 
-def _check_places(storage: Storage, options: TableOptions, read: Format, written: Format) -> None:
+def chosen_formats(options: TableOptions, *, grows: bool) -> tuple[Format, Format]:
+    """Choose the formats of input and output, and refuse what they cannot do; needs no Spark.
+
+    Raises:
+        ConfigError: A format is unknown, or lacks what is asked for.
+    """
+    read = Format.named(options.format, options.read_options)
+    written = Format.named(options.output_format or options.format, options.write_options)
     if not (read.has_path or written.has_path) and options.input == options.output:
         raise ConfigError("Input and output are one table", got=options.input, do="Choose another --output")
-    named = [*(["--input"] * (not read.has_path)), *(["--output"] * (not written.has_path))]
-    places = [place for place in options.places if place[1] not in named or place[0] == "Projection"]
+    read.check_input(has_id=options.id is not None, grows=grows)
+    written.check_output(_output(options), grows=grows)
+    return read, written
+
+
+def paths(options: TableOptions, read: Format, written: Format) -> list[tuple[str, str, str]]:
+    """Give the places of a run that are paths, as options have them."""
+    names = [*(["Input"] * (not read.has_path)), *(["Output"] * (not written.has_path))]
+    return [place for place in options.places if place[0] not in names]
+
+
+def check_places(storage: Places, places: Iterable[tuple[str, str, str]]) -> None:
+    """Refuse places, as options have them, of which one lies inside another.
+
+    Raises:
+        ConfigError: Two of them do.
+    """
     for (other, _, source), (what, option, target) in combinations(places, 2):
         goal = storage.real(target)
         for place in map(storage.real, storage.matches(source) or [source]):

@@ -114,6 +114,18 @@ def handled() -> Iterator[None]:
             _signals.leave(before)
 
 
+def end_at_once() -> None:
+    """Let signals end the process with one line, until :func:`handled` is entered; nothing is begun yet."""
+
+    def end(number: int, _: Any) -> None:
+        os.write(2, f"dptext: {Interrupted(number)}.\n".encode())
+        os._exit(Interrupted(number).exit_code)
+
+    for number in SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, end)
+
+
 def handle_again() -> None:
     """Be the one that signals reach where a library has taken them over."""
     taken = signal.getsignal(signal.SIGTERM) == _signals.handle != signal.getsignal(signal.SIGINT)
@@ -148,3 +160,5 @@ def on_interrupt(stop: Callable[[], None]) -> None:
     """Call a function in a thread of its own, at once, when a signal comes."""
     if stop not in _signals.stops:
         _signals.stops.append(stop)
+        if _signals.received:
+            threading.Thread(target=stop, daemon=True).start()

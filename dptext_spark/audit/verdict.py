@@ -10,11 +10,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tqdm import tqdm
-
 from dptext_spark.audit.sampling import Sampler, sampled
 from dptext_spark.audit.trial import Outcome, Trial, Witness
 from dptext_spark.audit.worlds import World, worlds
+from dptext_spark.bars import progress_bar
 from dptext_spark.errors import ConfigError, JobError
 from dptext_spark.options import BUNDLE_WORLD, AuditOptions
 
@@ -107,7 +106,7 @@ def run_audit(options: AuditOptions, *, bundle_sampler: Sampler = sampled) -> Au
             )
             for world in found
         ]
-        outcomes = tuple(trial.run() for trial in tqdm(trials, disable=None, leave=False, unit=" worlds"))
+        outcomes = tuple(trial.run() for trial in progress_bar(trials, leave=False, unit=" worlds"))
     return AuditReport(options=options.to_json(), metric=found[0].guarantee.metric, outcomes=outcomes)
 
 

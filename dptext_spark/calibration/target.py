@@ -15,6 +15,7 @@ from dptext_spark.calibration.record import option_line
 from dptext_spark.calibration.statistics import LEVELS
 from dptext_spark.calibration.summary_table import BatchMeans, mean_interval
 from dptext_spark.errors import ConfigError
+from dptext_spark.search.exact import ExactSearch
 
 STATISTICS: Final = ("mean", *LEVELS)
 
@@ -153,6 +154,7 @@ def tuned(
     if epsilon is not None:
         options = option_line(first.model_copy(update={"epsilon": epsilon}))
         options += "" if release_words is None else f" --release-words {release_words}"
+        options += "" if grid.search.name == ExactSearch.name else f" --search {grid.search.name}"
         found = dict(zip(found, (*tried[epsilon], options), strict=True))
     return {
         "target": str(target),

@@ -5,6 +5,7 @@ The licences of the data files are in DATA_LICENSES.md beside them.
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,6 +31,7 @@ MAMMALS: Final = Path(__file__).with_name("mammals.tsv.gz")
 
 EPSILONS: Final = (5, 10, 20)
 SHOWN_ROWS: Final = 10
+SENTENCE: Final = "play some jazz in boston"
 
 
 def run(folder: Path) -> None:
@@ -76,6 +78,11 @@ def run(folder: Path) -> None:
         click.echo(f"\n{report.guarantee.describe()}\n\n{report.describe_counts()}")
         click.echo(f"Output: {output}\nReport: {options.report_path}")
     click.echo("\n== What is covered and what is not\n" + "\n".join(report.scope()))
+    click.secho("\n== Your own words", bold=True)
+    click.echo(
+        f"$ dptext try {shlex.quote(SENTENCE)} --embedding {shlex.quote(str(bundle))} --mechanism laplace "
+        f"--epsilon {' '.join(map(str, EPSILONS))}"
+    )
 
 
 def _build(bundle: Path) -> None:

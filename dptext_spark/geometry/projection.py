@@ -13,8 +13,8 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
-from tqdm import tqdm  # type: ignore[import-untyped, unused-ignore]
 
+from dptext_spark.bars import progress_bar
 from dptext_spark.geometry.products import ExactProduct
 from dptext_spark.geometry.rounding import gamma
 from dptext_spark.geometry.sphere import gamma_quantile, uniform_directions
@@ -152,10 +152,8 @@ def vocabulary_constant(
         progress: Show the progress bar even where stderr is no terminal.
     """
     stretch, words = _LargestStretch(vectors, projection), len(vectors)
-    # tqdm takes None for "only on a terminal".
-    hidden = False if progress else None
-    bar = tqdm(
-        desc="Sensitivity", total=words**2 / 2, unit="pair", unit_scale=True, delay=2.0, disable=hidden
+    bar = progress_bar(
+        anywhere=progress, desc="Sensitivity", total=words**2 / 2, unit="pair", unit_scale=True, delay=2.0
     )
     with bar, np.errstate(under="ignore"):
         stretch.sample()

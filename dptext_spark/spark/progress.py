@@ -11,13 +11,15 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 from tqdm import tqdm
 
+from dptext_spark.bars import progress_bar
+
 _SECONDS: Final = 0.5
 
 
 @contextmanager
 def progress(spark: SparkSession, doing: str) -> Iterator[None]:
     """Show how many tasks are done while the block runs, if standard error is a terminal."""
-    with tqdm(total=0, desc=doing, unit=" tasks", leave=False, disable=None) as bar:
+    with progress_bar(total=0, desc=doing, unit=" tasks", leave=False) as bar:
         if bar.disable:
             yield
             return

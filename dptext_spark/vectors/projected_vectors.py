@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
@@ -91,7 +92,7 @@ class VectorParameters(ProjectionParameters):
         return wanted
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class VectorGuarantee(Guarantee):
     """A guarantee for whole vectors in place of words; see :class:`Guarantee`."""
 
@@ -281,8 +282,9 @@ class ProjectedVectors(VectorParameters, Mechanism):
         stated = self.guarantee(embedding)
         return Claim(epsilon=stated.epsilon, delta=stated.delta, source=stated.source, remarks=stated.remarks)
 
-    def guarantee(self, embedding: Embedding, distances: Distances | None = None) -> Guarantee:
+    def guarantee(self, embedding: Embedding | Path | str, distances: Distances | None = None) -> Guarantee:
         """State the guarantee of vectors, which no distances of words describe."""
+        embedding = Embedding.of(embedding)
         self.check(embedding)
         return self.of_length(embedding.dimension).guarantee(embedding.fingerprint)
 

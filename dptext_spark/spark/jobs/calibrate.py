@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import pyarrow as pa
@@ -24,7 +24,6 @@ from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.measuring import aggregates
 from dptext_spark.spark.measuring.folder import CalibrationFolder, check_free
 from dptext_spark.spark.measuring.waves import Waves
-from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session
 from dptext_spark.spark.table.beforehand import check_record
 from dptext_spark.spark.table.local import LocalFiles, is_plain, local_path
@@ -49,7 +48,7 @@ def run(options: CalibrateOptions) -> CalibrationReport:
     )
     settings = tuple(options.settings.items())
     fitting = fitting_estimator(settings, embedding, search, options.estimator)
-    vocabulary = len(embedding.words)
+    vocabulary = embedding.inputs
     grid = Grid(
         settings=settings,
         estimator=fitting.name,
@@ -75,14 +74,19 @@ def run(options: CalibrateOptions) -> CalibrationReport:
     bundle = BundleFiles.send(spark, embedding)
     folder = CalibrationFolder(storage=storage, place=place, mechanism=grid.mechanism)
     failed = "The Spark job of the calibration failed; the same command continues it"
-    with plain_errors(failed), progress(spark, "Measuring"):
+    with plain_errors(failed):
         parts = folder.claim(identity, overwrite=options.overwrite)
         waves = Waves(spark=spark, storage=storage, folder=parts, bundle=bundle)
-        cells = waves.measured(grid, "grid", cells=True)
-        words = waves.kept(aggregates.with_deniability(cells, options.gamma, grid.runs), "words")
-        outputs = waves.kept(aggregates.output_statistics(cells), "outputs")
-        found = [] if target is None else _tuned(target, options, grid, embedding, waves, words)
-        rows = summary(grid, aggregates.moments(words, outputs), aggregates.guesses(outputs))
+        tables = [_measured(waves, grid, "grid", options.gamma)]
+        found = [] if target is None else _tuned(target, options, grid, embedding, waves, tables[0][1])
+        # A release takes the epsilon that was found: the tables have it too.
+        chosen = {n: e for n, row in enumerate(found) if (e := row["epsilon"]) and e not in grid.epsilons(n)}
+        for number, epsilon in chosen.items():
+            alone = grid.at(number, epsilon, embedding)
+            tables.append(_measured(waves, alone, f"found-{number}-{epsilon!r}", options.gamma))
+        cells, words, outputs = (reduce(DataFrame.unionByName, parts) for parts in zip(*tables, strict=True))
+        whole = grid.also_at(chosen)
+        rows = summary(whole, aggregates.moments(words, outputs), aggregates.guesses(outputs))
         folder.clear()
         write = partial(folder.write, waves)
         write("words", words.drop("block").orderBy(*KEYS, "word"), "word")
@@ -90,11 +94,11 @@ def run(options: CalibrateOptions) -> CalibrationReport:
         if options.transitions:
             write("transitions", aggregates.exploded(cells).drop("seen"), "word", "output")
         if options.example:
-            write("examples", spark.createDataFrame(grid.examples(embedding, examples)), "word", "output")
+            write("examples", spark.createDataFrame(whole.examples(embedding, examples)), "word", "output")
         table = pa.Table.from_pylist(rows).drop_columns("mechanism")
         write("summary", spark.createDataFrame(table).coalesce(1))
         report = CalibrationReport.of(
-            grid,
+            whole,
             embedding,
             options=options.to_json(),
             facts=embedding_json(embedding),
@@ -106,6 +110,13 @@ def run(options: CalibrateOptions) -> CalibrationReport:
         )
         folder.finish(report, examples=options.example)
     return report
+
+
+def _measured(waves: Waves, grid: Grid, name: str, gamma: float) -> tuple[DataFrame, DataFrame, DataFrame]:
+    """Measure a grid under a name: its cells, and what they say of words and of outputs."""
+    cells = waves.measured(grid, name, cells=True)
+    words = waves.kept(aggregates.with_deniability(cells, gamma, grid.runs), f"{name}-words")
+    return cells, words, waves.kept(aggregates.output_statistics(cells), f"{name}-outputs")
 
 
 def _tuned(

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dptext_spark import interrupts
 from dptext_spark.embedding.build import build_embedding, check_output
-from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.embedding.bundle import Embedding, Manifest
 from dptext_spark.errors import ConfigError, InputError, all_of
 from dptext_spark.options import PoincareOptions
 from dptext_spark.poincare import Relations, Settings, Trainer, measure
@@ -37,6 +37,7 @@ def run(options: PoincareOptions) -> PoincareReport:
         lambda: None if options.vocabulary is None else read_words(options.vocabulary),
         lambda: [] if options.exclude is None else read_words(options.exclude),
         lambda: _check_outputs(options),
+        lambda: None if options.never_output is None else read_words(options.never_output),
         lambda: _check_pairs(options.pairs),
     )
     drawing.announce("the picture", drawing.PICTURE)
@@ -44,13 +45,13 @@ def run(options: PoincareOptions) -> PoincareReport:
     settings = Settings(**{name: getattr(options, name) for name in Settings.__dataclass_fields__})
     trained = Trainer(relations=found.relations, settings=settings, checkpoint=options.checkpoint).run()
     interrupts.hold_to_the_end()  # a bundle has its report beside it
-    fingerprint, picture = _write(options, found.relations, trained.vectors)
+    manifest, picture = _write(options, found.relations, trained.vectors)
     report = PoincareReport(
         options=options.model_dump(mode="json", by_alias=True),
         found=found,
         trained=trained,
         quality=measure(trained.vectors, found.relations),
-        fingerprint=fingerprint,
+        bundle=manifest,
         picture=picture,
     )
     options.report_path.write_text(report.to_json(), encoding="utf-8")
@@ -139,25 +140,30 @@ def _check_outputs(options: PoincareOptions) -> None:
 
 def _write(
     options: PoincareOptions, relations: Relations, vectors: NDArray[np.float64]
-) -> tuple[str, str | None]:
-    """Write text form, bundle and, if it can be drawn, picture; return fingerprint and picture's name."""
+) -> tuple[Manifest, str | None]:
+    """Write text form, bundle and, if it can be drawn, picture; return the manifest and the picture's name."""
     text, picture = options.beside("vec"), options.beside("png")
     beside = options.output.absolute().parent
     with tempfile.TemporaryDirectory(prefix=".dptext-poincare-", dir=beside) as made:
         source, drawn = Path(made, text.name), Path(made, picture.name)
         write_vectors(source, relations.words, vectors)
         bundle = build_embedding(
-            source, options.output, geometry="poincare", format="text", overwrite=options.overwrite
+            source,
+            options.output,
+            geometry="poincare",
+            format="text",
+            never_output=options.never_output,
+            overwrite=options.overwrite,
         )
         source.replace(text)
         if drawing.missing_library(drawing.PICTURE):
             picture.unlink(missing_ok=True)  # the one of the bundle that was here before
-            return bundle.fingerprint, None
+            return bundle.manifest, None
         from dptext_spark.poincare.picture import draw  # slow to load, and not everywhere
 
         draw(vectors, relations, drawn)
         drawn.replace(picture)
-    return bundle.fingerprint, picture.name
+    return bundle.manifest, picture.name
 
 
 def write_vectors(path: Path, words: Sequence[str], vectors: NDArray[np.float64]) -> None:

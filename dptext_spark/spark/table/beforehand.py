@@ -67,6 +67,6 @@ def _check_input(options: TableOptions, read: Format, columns: TableColumns) -> 
     if not isinstance(read, Parquet) or read.options:
         return
     if table := LocalTable.look(options.input):
-        columns.check_schema(table.schema, table.partitions)
+        columns.named(table.schema).check_schema(table.schema, table.partitions)
     elif options.id is None and is_pattern(options.input) and not LocalFiles().exists(options.input):
         raise unnamed_rows(options.input)

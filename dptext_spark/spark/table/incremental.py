@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -22,12 +22,13 @@ from dptext_spark.options import PrivatizeOptions
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.release import Release
-from dptext_spark.spark.table.columns import TableColumns, WorkPlan
+from dptext_spark.spark.table.columns import WorkPlan
 from dptext_spark.spark.table.formats import FileFormat, Format, Parquet
 from dptext_spark.spark.table.run import Job
 from dptext_spark.spark.table.storage import Places, Storage, literal
 
-# Options that change neither which words come out nor where; the bundle counts by its fingerprint.
+# Options that change neither which words come out nor where; the bundle counts by its fingerprint, and what
+# passes through by its columns.
 _FREE: Final = {
     "append",
     "batch-files",
@@ -35,6 +36,7 @@ _FREE: Final = {
     "compression",
     "dry-run",
     "embedding",
+    "except",
     "format",
     "incremental",
     "output-format",
@@ -137,7 +139,7 @@ class GrowingJob(Job):
                 do=f"Bring it back, or remove the checkpoint {checkpoint.path} as well to begin anew",
             )
 
-    def claim(self, columns: TableColumns, release: Release) -> None:
+    def claim(self, release: Release) -> None:
         """Check that the checkpoint is of this release; a new one becomes so, unless it is a dry run.
 
         Raises:
@@ -151,9 +153,10 @@ class GrowingJob(Job):
             "key": release.key.seal(""),
             "where": release.key.seal(self.options.where or ""),
             "bundle": release.embedding.fingerprint,
+            "tokenizer": release.policy.tokenizer.identity or self.options.tokenizer,
             "release-words": release.search.release_words,
             **({} if release.search.name == ExactSearch.name else {"search": release.search.name}),
-            "columns": columns.schema(self.source.df.schema).jsonValue(),
+            "columns": self.columns.schema(self.source.df.schema).jsonValue(),
             **self._formats(release.key),
         }
         self.source.stream(None)
@@ -170,8 +173,8 @@ class GrowingJob(Job):
         }
         return {name: key.seal(value) for name, value in said.items() if value not in ("", Parquet.name)}
 
-    def sanitize(self, columns: TableColumns, plan: WorkPlan) -> Mapping[str, Any]:
-        """Sanitize the files that are new, batch by batch.
+    def sanitize(self, plan: WorkPlan, look: Callable[[DataFrame], None] | None = None) -> Mapping[str, Any]:
+        """Sanitize the files that are new, batch by batch; ``look`` is called with each batch before that.
 
         Returns:
             The sums of all batches so far, as an observation has them, and ``added_rows``, those of this run.
@@ -179,11 +182,13 @@ class GrowingJob(Job):
         Raises:
             JobError: Spark or the file system failed, or another run is at work.
         """
-        checkpoint, table = self._checkpoint, self.source.df.schema
+        checkpoint, table, columns = self._checkpoint, self.source.df.schema, self.columns
 
         def add(batch: DataFrame, number: int) -> None:
             if checkpoint.has(number):  # the run before was cut off just after
                 return
+            if look is not None:
+                look(batch)
             observation = Observation("dptext")
             self._append(columns.sanitize(batch, table, plan, observation), f"batch-{number:06d}")
             checkpoint.add(number, {name: count or 0 for name, count in observation.get.items()})

@@ -32,6 +32,7 @@ from pyspark.sql.types import (
 )
 
 from dptext_spark.errors import ConfigError
+from dptext_spark.spark.settings import WANTED
 from dptext_spark.spark.table.columns import Unknown
 from dptext_spark.spark.table.source import unreadable
 from dptext_spark.spark.table.storage import NO_FILE
@@ -51,6 +52,7 @@ def is_plain() -> bool:
     """Say whether Spark is not running, and will be started as this package alone sets it up."""
     configured = any(name in os.environ for name in _ELSEWHERE)
     configured |= Path(pyspark.__file__).with_name("conf").exists()
+    configured |= any(name.startswith(("spark.hadoop.", "spark.sql.")) for name in WANTED.get().given)
     return not configured and pyspark.SparkContext._active_spark_context is None
 
 

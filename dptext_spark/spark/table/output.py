@@ -74,7 +74,7 @@ def write_whole(
         interrupts.hold_to_the_end()
         _put_in_place(storage, mine, output, overwrite=overwrite)
     finally:
-        _clear(storage, mine, storage.qualified(output))
+        _clear(storage, mine, place)
 
 
 def _unfinished(storage: Places, output: str, but: str) -> list[str]:
@@ -112,7 +112,7 @@ def _put_in_place(storage: Storage, mine: str, output: str, *, overwrite: bool) 
 
 
 def _clear(storage: Storage, mine: str, output: str) -> None:
-    """Remove a run's folder, and put back the table that it was about to replace, without a JVM too."""
+    """Remove a run's folder, and put the table back that it was to replace; without a JVM if need be."""
     try:
         if storage.exists(f"{mine}/table"):  # its tasks may be at work still, and would make the folder anew
             storage.await_tasks()

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql.types import DataType
 
-from dptext_spark.counts import Counts
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.options import TableOptions
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session
-from dptext_spark.spark.table.columns import TableColumns, WorkPlan, counter
+from dptext_spark.spark.table.columns import TableColumns, WorkPlan
 from dptext_spark.spark.table.formats import Format, Output
 from dptext_spark.spark.table.source import Source, own_session, where
 from dptext_spark.spark.table.storage import Places, Storage
@@ -29,6 +28,7 @@ class Job:
     """One run over a table: what is read, what names its rows, and where it goes.
 
     Attributes:
+        columns: Those of the options, with the names that ``--keep '*'`` stands for.
         written: The output's format.
         grows: Whether runs add files to one output.
     """
@@ -36,6 +36,7 @@ class Job:
     grows: ClassVar[bool] = False
 
     options: TableOptions
+    columns: TableColumns
     storage: Storage
     source: Source
     written: Format
@@ -62,9 +63,10 @@ class Job:
             cls.check_output(storage, options, written, spark)
         source = read.open(spark, storage, options.input)
         with _discreet(read):
+            columns = columns.named(source.df.schema)
             columns.check(source.df, source.partitions)
         written.check_schema(columns.released(source.df.schema, text_type))
-        job = cls(options=options, storage=storage, source=source, written=written)
+        job = cls(options=options, columns=columns, storage=storage, source=source, written=written)
         with _discreet(read):
             _ = job.df, job.row_id  # what is wrong with them is said now
         return job
@@ -109,7 +111,7 @@ class Job:
     @property
     def partitions(self) -> tuple[str, ...]:
         """The partition columns of the output."""
-        return tuple(name for name in self.source.partitions if name in self.options.keep)
+        return tuple(name for name in self.source.partitions if name in self.columns.keep)
 
     @property
     def remarks(self) -> list[str]:
@@ -132,8 +134,12 @@ class Job:
         """The id column that is to be checked, if any."""
         return None if self.options.trust_id else self.options.id
 
-    def sanitize(self, columns: TableColumns, plan: WorkPlan) -> Mapping[str, Any]:
+    def sanitize(self, plan: WorkPlan, look: Callable[[DataFrame], None] | None = None) -> Mapping[str, Any]:
         """Sanitize the table and write the output; what is under its name is always whole.
+
+        Args:
+            plan: What workers do.
+            look: Called with the rows, as :meth:`TableColumns.select` gives them, before they are sanitized.
 
         Returns:
             The number of ``rows`` and the sums of the counters.
@@ -142,8 +148,10 @@ class Job:
             JobError: Spark or the file system failed.
         """
         observation = Observation("dptext")
-        selected = columns.select(self.df, self.row_id)
-        result = columns.sanitize(selected, self.df.schema, plan, observation)
+        selected = self.columns.select(self.df, self.row_id)
+        if look is not None:
+            look(selected)
+        result = self.columns.sanitize(selected, self.df.schema, plan, observation)
         with progress(result.sparkSession, "Sanitizing"):
             self.written.write(self.storage, result, self.output)
         return observation.get
@@ -153,6 +161,16 @@ class Job:
         """Where the table goes: in the input's partitions."""
         return _output(self.options, self.partitions)
 
+    def write_dry(self, report: str) -> None:
+        """Write the report of a dry run, where one is asked for by its path.
+
+        Raises:
+            JobError: It cannot be written.
+        """
+        if self.options.report is not None:
+            with plain_errors("The report of the dry run could not be written"):
+                self.storage.write(self.options.report, report)
+
     def write_beside(self, what: str, path: str, text: str) -> None:
         """Write a file that belongs to the output, which is there already.
 
@@ -161,15 +179,6 @@ class Job:
         """
         with plain_errors(f"The output was written, but its {what} could not be"):
             self.storage.write(path, text)
-
-
-KindT = TypeVar("KindT", bound=Counts[int])
-
-
-def column_counts(columns: Iterable[str], kind: type[KindT], found: Mapping[str, Any]) -> dict[str, KindT]:
-    """Sort the observed sums by column and counter."""
-    # The sum over no rows is null.
-    return {name: kind(**{c: found[counter(name, c)] or 0 for c in kind.names()}) for name in columns}
 
 
 def _output(options: TableOptions, partitions: tuple[str, ...] = ()) -> Output:

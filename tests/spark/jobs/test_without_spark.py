@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from pyspark import SparkContext
+from pyspark import SparkContext, java_gateway
 from pyspark.sql import SparkSession
 
 from dptext_spark.cli import main
@@ -20,12 +20,14 @@ from tests.helpers.tables import hashes, texts, write_table
 def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process in which no Spark runs, is configured, or may be started."""
 
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise AssertionError("Spark was started")
 
     for name in [name for name in os.environ if name.startswith(("SPARK", "PYSPARK", "HADOOP", "YARN"))]:
         monkeypatch.delenv(name)
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    monkeypatch.setattr(java_gateway, "launch_gateway", refuse)
+    monkeypatch.setattr(SparkContext, "_ensure_initialized", refuse)
     monkeypatch.setattr(SparkSession.Builder, "getOrCreate", refuse)
 
 

@@ -19,6 +19,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from dptext_spark.errors import DptextError
 from dptext_spark.options import PrivatizeOptions, VectorsOptions
 from dptext_spark.spark.jobs import vectors
+from dptext_spark.spark.settings import session_settings
 from dptext_spark.spark.table import beforehand, local, run
 from dptext_spark.spark.table.columns import TableColumns, Unknown
 from dptext_spark.spark.table.local import LocalFiles, LocalTable, is_plain, local_path
@@ -376,3 +377,6 @@ def test_nothing_is_checked_where_spark_runs_or_is_configured(monkeypatch: pytes
         with monkeypatch.context() as patch:
             patch.setenv(name, "/etc")
             assert not is_plain()
+    for name, plain in (("spark.driver.memory", True), ("spark.sql.caseSensitive", False)):
+        with session_settings({name: "true"}, verbose=False):
+            assert is_plain() == plain

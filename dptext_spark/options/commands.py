@@ -5,6 +5,7 @@ A new command is a class here, a module of its name in ``dptext_spark.spark.jobs
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from itertools import product
 from pathlib import Path
@@ -162,6 +163,11 @@ def _listed(names: Iterable[object]) -> str:
     return ", ".join(sorted({str(name) for name in names}))
 
 
+def _pair(given: str) -> tuple[str, str]:
+    name, _, value = given.partition("=")
+    return name, value
+
+
 def _for_texts(**given: str) -> Iterator[ConfigError]:
     """Find options that have nothing to do where there are no texts."""
     for option, value in given.items():
@@ -174,8 +180,24 @@ class TableOptions(Options):
 
     heading = "Table"
 
-    input: TablePath = Field(min_length=1, description="Parquet file or folder; any path that Spark can read")
-    output: TablePath = Field(min_length=1, description="Parquet folder to write; must not exist")
+    input: TablePath = Field(
+        min_length=1, description="file or folder, any path that Spark can read; a name with --format table"
+    )
+    output: TablePath = Field(min_length=1, description="folder or table to write; must not exist")
+    format: str = Field(
+        "parquet",
+        min_length=1,
+        description="of the input: parquet, orc, csv, json, avro, or table for a table of Spark's catalogs",
+    )
+    output_format: Annotated[str | None, OUTPUT] = Field(
+        None, min_length=1, description="of the output; default: the input's format"
+    )
+    read_option: tuple[Annotated[str, Shown(lambda: ["NAME=VALUE"])], ...] = Field(
+        (), repr=False, description="NAME=VALUE for Spark's reader of the format; repeatable"
+    )
+    write_option: Annotated[tuple[Annotated[str, Shown(lambda: ["NAME=VALUE"])], ...], OUTPUT] = Field(
+        (), repr=False, description="NAME=VALUE for Spark's writer of the format; repeatable"
+    )
     id: Column | None = Field(
         None,
         description="column that names each row, unique and without nulls; default: file and row position",
@@ -203,8 +225,8 @@ class TableOptions(Options):
         "", description="keeps tables apart that share a key and ids"
     )
     trust_id: bool = Field(False, description="skip the check that ids are unique and not null")
-    compression: Annotated[Literal["snappy", "zstd", "gzip", "lz4_raw", "none"], OUTPUT] = Field(
-        "snappy", description="of the output's files"
+    compression: Annotated[Literal["snappy", "zstd", "gzip", "lz4_raw", "none"] | None, OUTPUT] = Field(
+        None, description="of the output's files; default: snappy, and none for csv and json"
     )
     report: Annotated[TablePath | None, OUTPUT] = Field(
         None, description="where the report goes; default: OUTPUT.report.json"
@@ -212,10 +234,30 @@ class TableOptions(Options):
     overwrite: Annotated[bool, OUTPUT] = Field(
         False, description="replace an output table that exists, or that another run is writing"
     )
+    append: Annotated[bool, OUTPUT] = Field(
+        False, description="add to an output table that exists, where its format has commits; not for folders"
+    )
     dry_run: Annotated[bool, OUTPUT] = Field(
         False,
         description="check everything, print the guarantee; write nothing, or the report that --report names",
     )
+
+    @field_validator("read_option", "write_option")
+    @classmethod
+    def _check_pairs(cls, values: tuple[str, ...]) -> tuple[str, ...]:
+        if not all(re.match("[^=]+=", value) for value in values):
+            raise PydanticCustomError("pairs", "NAME=VALUE")
+        return values
+
+    @property
+    def read_options(self) -> dict[str, str]:
+        """Options of the input's format, by name."""
+        return dict(_pair(value) for value in self.read_option)
+
+    @property
+    def write_options(self) -> dict[str, str]:
+        """Options of the output's format, by name."""
+        return dict(_pair(value) for value in self.write_option)
 
     @property
     def report_path(self) -> str:
@@ -262,6 +304,8 @@ class TableOptions(Options):
             yield ConfigError(f"Columns are named twice in {' and '.join(options)}", got=repeated)
         if raw := _listed(name for name in sanitized if name in self.keep):
             yield ConfigError("Columns are both sanitized and passed raw with --keep", got=raw)
+        if self.append and self.overwrite:
+            yield ConfigError("Options --append and --overwrite do not go together")
         if self.except_ and ALL not in self.keep:
             yield ConfigError("Option --except is for --keep '*'", got=_listed(self.except_))
         if self.id in sanitized:
@@ -272,8 +316,14 @@ class TableOptions(Options):
         values = self.model_dump(
             mode="json", by_alias=True, exclude={"mechanism", "search", "key_file", "where"}
         )
-        where = "given, not kept" if self.where else None
-        return {**values, "where": where, "key": "file" if self.key_file else "fresh, not kept"}
+        return {
+            **values,
+            "where": "given, not kept" if self.where else None,
+            # Values may be passwords.
+            "read-option": sorted(self.read_options),
+            "write-option": sorted(self.write_options),
+            "key": "file" if self.key_file else "fresh, not kept",
+        }
 
 
 class PolicyOptions(Options):
@@ -361,8 +411,9 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
                 do="Make one with: (umask 077; openssl rand -hex 32 > KEYFILE); a batch that is tried again "
                 "then gets the same noise",
             )
-        if self.overwrite:
-            yield ConfigError("Options --incremental and --overwrite do not go together")
+        for option in ("overwrite", "append"):
+            if getattr(self, option):
+                yield ConfigError(f"Options --incremental and --{option} do not go together")
         if self.id is not None and not self.trust_id:
             yield ConfigError(
                 "Option --incremental cannot check that --id names every row of all runs once",

@@ -95,7 +95,7 @@ def run(options: VectorsOptions) -> VectorReport:
         *checks,
     )
     embedding = _embedding(options, verify=True)  # to hash a large bundle takes seconds: last
-    job = Job.open("dptext vectors", options, columns)
+    job = Job.open("dptext vectors", options, columns, VectorPlan.text_type)
     with plain_errors():
         report = VectorReport(
             options=options.to_json(),

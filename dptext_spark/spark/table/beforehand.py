@@ -7,10 +7,12 @@ from functools import partial
 from typing import TypeAlias
 
 from dptext_spark.calibration import record
+from dptext_spark.errors import ConfigError
 from dptext_spark.options import TableOptions
 from dptext_spark.spark.table.columns import TableColumns
+from dptext_spark.spark.table.formats import FileFormat, Format, Parquet
 from dptext_spark.spark.table.local import LocalFiles, LocalTable, is_pattern, is_plain, local_path
-from dptext_spark.spark.table.run import Job, check_places
+from dptext_spark.spark.table.run import Job, check_places, chosen_formats, paths
 from dptext_spark.spark.table.source import unnamed_rows
 
 Check: TypeAlias = Callable[[], object]
@@ -25,9 +27,17 @@ def checks_beforehand(
     Their errors are those of :meth:`Job.open`. Where Spark runs already, or is configured from outside, there
     are none.
     """
+    try:
+        read, written = chosen_formats(options, grows=job.grows)
+    except ConfigError:
+        return [partial(chosen_formats, options, grows=job.grows)]  # told beside other errors
     if not is_plain():
         return []
-    return [partial(_check_outputs, job, options), lambda: _check_input(options, columns())]
+    places = paths(options, read, written)
+    return [
+        partial(_check_outputs, job, options, places, written),
+        lambda: _check_input(options, read, columns()),
+    ]
 
 
 def check_record(path: str | None) -> None:
@@ -40,14 +50,22 @@ def check_record(path: str | None) -> None:
         record.read(path, LocalFiles().read)
 
 
-def _check_outputs(job: type[Job], options: TableOptions) -> None:
+def _check_outputs(
+    job: type[Job], options: TableOptions, places: list[tuple[str, str, str]], written: Format
+) -> None:
     files = LocalFiles()
-    check_places(files, [place for place in options.places if local_path(place[2])])
-    if all(local_path(path) for _, option, path in options.places if option != "--input"):
-        job.check_output(files, options)
+    check_places(files, [place for place in places if local_path(place[2])])
+    if isinstance(written, FileFormat) and all(
+        local_path(path) for what, _, path in places if what != "Input"
+    ):
+        job.check_output(files, options, written)
 
 
-def _check_input(options: TableOptions, columns: TableColumns) -> None:
+def _check_input(options: TableOptions, read: Format, columns: TableColumns) -> None:
+    if isinstance(read, FileFormat) and local_path(options.input):
+        read.check_files(LocalFiles(), options.input)
+    if not isinstance(read, Parquet) or read.options:
+        return
     if table := LocalTable.look(options.input):
         columns.named(table.schema).check_schema(table.schema, table.partitions)
     elif options.id is None and is_pattern(options.input) and not LocalFiles().exists(options.input):

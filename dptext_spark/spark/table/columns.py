@@ -222,6 +222,10 @@ class TableColumns:
         schema: StructType = prune(table, [fields[name].path for name in (*self.sanitized, *self.keep)])
         return schema
 
+    def released(self, table: StructType, text_type: DataType | None) -> StructType:
+        """Give the schema of what comes out; ``text_type`` is as in :class:`WorkPlan`."""
+        return StructType([self._retyped(f.name, f, text_type) for f in self.schema(table).fields])
+
     def routes(self, table: StructType) -> tuple[tuple[str, Route], ...]:
         """Give the way to each sanitized field in what :meth:`select` leaves of a table of this schema."""
         fields, schema = self._fields(table), self.schema(table)

@@ -14,29 +14,36 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import DataFrame, Observation, SparkSession
 
 from dptext_spark.errors import ConfigError
+from dptext_spark.noise import NoiseKey
 from dptext_spark.options import PrivatizeOptions
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.release import Release
 from dptext_spark.spark.table.columns import WorkPlan
+from dptext_spark.spark.table.formats import FileFormat, Format, Parquet
 from dptext_spark.spark.table.run import Job
 from dptext_spark.spark.table.storage import Places, Storage, literal
 
 # Options that change neither which words come out nor where; the bundle counts by its fingerprint, and what
 # passes through by its columns.
 _FREE: Final = {
+    "append",
     "batch-files",
     "calibration",
     "compression",
     "dry-run",
     "embedding",
     "except",
+    "format",
     "incremental",
+    "output-format",
     "overwrite",
+    "read-option",
     "report",
+    "write-option",
 }
 
 
@@ -111,9 +118,13 @@ class GrowingJob(Job):
     """One run that adds the files that are new."""
 
     options: PrivatizeOptions
+    written: FileFormat
+    grows = True
 
     @classmethod
-    def check_output(cls, storage: Places, options: Any) -> None:
+    def check_output(
+        cls, storage: Places, options: Any, written: Format, spark: SparkSession | None = None
+    ) -> None:
         """Refuse an output that is not the checkpoint's.
 
         Raises:
@@ -121,7 +132,7 @@ class GrowingJob(Job):
         """
         checkpoint = Progress(path=_folder(options), storage=storage)
         if not checkpoint.begun:
-            super().check_output(storage, options)
+            super().check_output(storage, options, written, spark)
         elif checkpoint.counts() and not storage.exists(options.output):
             raise ConfigError(
                 f"The output {options.output}, to which new files are to be added, is gone",
@@ -146,9 +157,21 @@ class GrowingJob(Job):
             "release-words": release.search.release_words,
             **({} if release.search.name == ExactSearch.name else {"search": release.search.name}),
             "columns": self.columns.schema(self.source.df.schema).jsonValue(),
+            **self._formats(release.key),
         }
         self.source.stream(None)
         self._checkpoint.claim(identity, write=not self.options.dry_run)
+
+    def _formats(self, key: NoiseKey) -> dict[str, str]:
+        """Say how files are read and written; Parquet goes without saying."""
+        options = self.options
+        said = {
+            "format": options.format,
+            "output-format": options.output_format or options.format,
+            "read-option": "\n".join(options.read_option),
+            "write-option": "\n".join(options.write_option),
+        }
+        return {name: key.seal(value) for name, value in said.items() if value not in ("", Parquet.name)}
 
     def sanitize(self, plan: WorkPlan, look: Callable[[DataFrame], None] | None = None) -> Mapping[str, Any]:
         """Sanitize the files that are new, batch by batch; ``look`` is called with each batch before that.
@@ -196,8 +219,7 @@ class GrowingJob(Job):
             self.storage.delete(path)
         # Hadoop's committer adds whatever finished tasks left there, those of a killed run too.
         self.storage.delete(f"{self.options.output}/_temporary")
-        writer = self.writer(result).option("mapreduce.output.basename", name)
-        writer.mode("append").parquet(self.options.output)
+        self.written.add_files(result, self.output, name)
 
 
 def _folder(options: PrivatizeOptions) -> str:

@@ -68,6 +68,10 @@ class Storage:
         system, place = self._at(pattern)
         return [str(status.getPath().toString()) for status in system.globStatus(place) or ()]
 
+    def url(self, path: str) -> str:
+        """Give the full URL-encoded path with scheme."""
+        return str(self._at(path)[1].toUri().toString())
+
     def url_path(self, path: str) -> str:
         """Give the URL-encoded path without scheme and host."""
         return str(self._at(path)[1].toUri().getRawPath())

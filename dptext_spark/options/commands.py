@@ -5,6 +5,7 @@ A new command is a class here, a module of its name in ``dptext_spark.spark.jobs
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from itertools import product
 from pathlib import Path
@@ -113,11 +114,26 @@ def _listed(names: Iterable[object]) -> str:
     return ", ".join(sorted({str(name) for name in names}))
 
 
+def _pair(given: str) -> tuple[str, str]:
+    name, _, value = given.partition("=")
+    return name, value
+
+
 class TableOptions(Options):
     """What the jobs that turn a private table into one for release have in common."""
 
-    input: str = Field(min_length=1, description="Parquet file or folder; any path that Spark can read")
-    output: str = Field(min_length=1, description="Parquet folder to write; must not exist")
+    input: str = Field(min_length=1, description="file or folder; any path that Spark can read")
+    output: str = Field(min_length=1, description="folder to write; must not exist")
+    format: str = Field("parquet", min_length=1, description="of the input: parquet")
+    output_format: str | None = Field(
+        None, min_length=1, description="of the output; default: the input's format"
+    )
+    read_option: tuple[str, ...] = Field(
+        (), repr=False, description="NAME=VALUE for the format's reader, as in sep=;; repeatable"
+    )
+    write_option: tuple[str, ...] = Field(
+        (), repr=False, description="NAME=VALUE for the format's writer; repeatable"
+    )
     id: str | None = Field(
         None,
         description="column that names each row, unique and without nulls; default: file and row position",
@@ -136,14 +152,32 @@ class TableOptions(Options):
     )
     salt: str = Field("", description="keeps tables apart that share a key and ids")
     trust_id: bool = Field(False, description="skip the check that ids are unique and not null")
-    compression: Literal["snappy", "zstd", "gzip", "lz4_raw", "none"] = Field(
-        "snappy", description="of the output's files"
+    compression: Literal["snappy", "zstd", "gzip", "lz4_raw", "none"] | None = Field(
+        None, description="of the output's files; default: snappy, and none for csv and json"
     )
     report: str | None = Field(None, description="where the report goes; default: OUTPUT.report.json")
     overwrite: bool = Field(
         False, description="replace an output table that exists, or that another run is writing"
     )
+    append: bool = Field(False, description="add to an output table that exists")
     dry_run: bool = Field(False, description="check everything, print the guarantee, write nothing")
+
+    @field_validator("read_option", "write_option")
+    @classmethod
+    def _check_pairs(cls, values: tuple[str, ...]) -> tuple[str, ...]:
+        if not all(re.match("[^=]+=", value) for value in values):
+            raise PydanticCustomError("pairs", "NAME=VALUE")
+        return values
+
+    @property
+    def read_options(self) -> dict[str, str]:
+        """Options of the input's format, by name."""
+        return dict(_pair(value) for value in self.read_option)
+
+    @property
+    def write_options(self) -> dict[str, str]:
+        """Options of the output's format, by name."""
+        return dict(_pair(value) for value in self.write_option)
 
     @property
     def report_path(self) -> str:
@@ -197,8 +231,14 @@ class TableOptions(Options):
         values = self.model_dump(
             mode="json", by_alias=True, exclude={"mechanism", "search", "key_file", "where"}
         )
-        where = "given, not kept" if self.where else None
-        return {**values, "where": where, "key": "file" if self.key_file else "fresh, not kept"}
+        return {
+            **values,
+            "where": "given, not kept" if self.where else None,
+            # Values may be passwords.
+            "read-option": sorted(self.read_options),
+            "write-option": sorted(self.write_options),
+            "key": "file" if self.key_file else "fresh, not kept",
+        }
 
 
 class PrivatizeOptions(MechanismOptions, TableOptions):

@@ -14,26 +14,33 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import DataFrame, Observation, SparkSession
 
 from dptext_spark.errors import ConfigError
+from dptext_spark.noise import NoiseKey
 from dptext_spark.options import PrivatizeOptions
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.spark.release import Release
 from dptext_spark.spark.table.columns import TableColumns, WorkPlan
+from dptext_spark.spark.table.formats import FileFormat, Format, Parquet
 from dptext_spark.spark.table.run import Job
 from dptext_spark.spark.table.storage import Storage, literal
 
 # Options that change neither which words come out nor where; the bundle counts by its fingerprint.
 _FREE: Final = {
+    "append",
     "batch-files",
     "calibration",
     "compression",
     "dry-run",
     "embedding",
+    "format",
     "incremental",
+    "output-format",
     "overwrite",
+    "read-option",
     "report",
+    "write-option",
 }
 
 
@@ -106,9 +113,11 @@ class GrowingJob(Job):
     """One run that adds the files that are new."""
 
     options: PrivatizeOptions
+    written: FileFormat
+    grows = True
 
     @classmethod
-    def check_output(cls, storage: Storage, options: Any) -> None:
+    def check_output(cls, spark: SparkSession, storage: Storage, options: Any, written: Format) -> None:
         """Refuse an output that is not the checkpoint's.
 
         Raises:
@@ -116,7 +125,7 @@ class GrowingJob(Job):
         """
         checkpoint = Checkpoint.of(storage, options)
         if not checkpoint.begun:
-            super().check_output(storage, options)
+            super().check_output(spark, storage, options, written)
         elif checkpoint.counts() and not storage.exists(options.output):
             raise ConfigError(
                 f"The output {options.output}, to which new files are to be added, is gone",
@@ -140,9 +149,21 @@ class GrowingJob(Job):
             "release-words": release.search.release_words,
             **({} if release.search.name == ExactSearch.name else {"search": release.search.name}),
             "columns": columns.schema(self.source.df.schema).jsonValue(),
+            **self._formats(release.key),
         }
         self.source.stream(None)
         Checkpoint.of(self.storage, self.options).claim(identity, write=not self.options.dry_run)
+
+    def _formats(self, key: NoiseKey) -> dict[str, str]:
+        """Say how files are read and written; Parquet goes without saying."""
+        options = self.options
+        said = {
+            "format": options.format,
+            "output-format": options.output_format or options.format,
+            "read-option": "\n".join(options.read_option),
+            "write-option": "\n".join(options.write_option),
+        }
+        return {name: key.seal(value) for name, value in said.items() if value not in ("", Parquet.name)}
 
     def sanitize(self, columns: TableColumns, plan: WorkPlan) -> Mapping[str, Any]:
         """Sanitize the files that are new, batch by batch.
@@ -183,5 +204,4 @@ class GrowingJob(Job):
             self.storage.delete(path)
         # Hadoop's committer adds whatever finished tasks left there, those of a killed run too.
         self.storage.delete(f"{self.options.output}/_temporary")
-        writer = self.writer(result).option("mapreduce.output.basename", name)
-        writer.mode("append").parquet(self.options.output)
+        self.written.add_files(result, self.output, name)

@@ -1,4 +1,4 @@
-"""Parquet in, Parquet out: the job around the sanitized frame."""
+"""A table in, a table out: the job around the sanitized frame."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
-from pyspark.sql import Column, DataFrame, DataFrameWriter, Observation
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 
 from dptext_spark.counts import Counts
 from dptext_spark.errors import ConfigError, InputError
@@ -16,18 +16,26 @@ from dptext_spark.options import TableOptions
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.session import session
 from dptext_spark.spark.table.columns import TableColumns, WorkPlan, counter
-from dptext_spark.spark.table.output import check_unfinished, write_whole
-from dptext_spark.spark.table.source import Source, where
+from dptext_spark.spark.table.formats import Format, Output
+from dptext_spark.spark.table.source import Source, own_session, where
 from dptext_spark.spark.table.storage import Storage
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """One run over a table: what is read, what names its rows, and where it goes."""
+    """One run over a table: what is read, what names its rows, and where it goes.
+
+    Attributes:
+        written: The output's format.
+        grows: Whether runs add files to one output.
+    """
+
+    grows: ClassVar[bool] = False
 
     options: TableOptions
     storage: Storage
     source: Source
+    written: Format
 
     @classmethod
     def open(cls, app: str, options: TableOptions, columns: TableColumns) -> Self:
@@ -36,49 +44,42 @@ class Job:
         Raises:
             DptextError: Options or input are wrong.
         """
-        spark = session(app)
+        read = Format.named(options.format, options.read_options)
+        written = Format.named(options.output_format or options.format, options.write_options)
+        read.check_input(has_id=options.id is not None, grows=cls.grows)
+        written.check_output(_output(options), grows=cls.grows)
+        spark = own_session(session(app))
         storage = Storage(spark)
         with plain_errors("The paths of input, output or report could not be looked up"):
-            _check_places(storage, options)
-            cls.check_output(storage, options)
-        source = Source.open(spark, storage, options.input)
+            _check_places(storage, options, read, written)
+            cls.check_output(spark, storage, options, written)
+        source = read.open(spark, storage, options.input)
         columns.check(source.df)
         if folders := [name for name in columns.sanitized if name in source.partitions]:
             raise InputError(
                 "Partition columns cannot be sanitized: their values are the names of the input's folders",
                 got=", ".join(folders),
             )
-        job = cls(options=options, storage=storage, source=source)
+        job = cls(options=options, storage=storage, source=source, written=written)
         _ = job.df, job.row_id  # what is wrong with them is said now
         return job
 
     @classmethod
-    def check_output(cls, storage: Storage, options: TableOptions) -> None:
+    def check_output(
+        cls, spark: SparkSession, storage: Storage, options: TableOptions, written: Format
+    ) -> None:
         """Refuse to replace what exists, unless told to.
 
         Raises:
             ConfigError: Output or report exist, or the output is none of a finished job.
         """
         for what, option, path in options.files:
-            if not options.overwrite and storage.exists(path):
+            if not (options.overwrite or options.append) and storage.exists(path):
                 raise ConfigError(
                     f"The {what.lower()} {path} exists",
                     do=f"Choose another place with {option}, or replace it with --overwrite",
                 )
-        exists = storage.exists(options.output)
-        if exists and not options.overwrite:
-            raise ConfigError(
-                f"The output {options.output} exists",
-                do="Choose another --output, or replace it with --overwrite",
-            )
-        if exists and not storage.exists(f"{options.output}/_SUCCESS"):
-            raise ConfigError(
-                f"The output {options.output} is not a table that a finished job wrote",
-                allowed="with --overwrite, a folder with a _SUCCESS file",
-                do="Remove it by hand if it may go",
-            )
-        if not options.overwrite:
-            check_unfinished(storage, options.output)
+        written.check_place(spark, storage, _output(options))
 
     @cached_property
     def df(self) -> DataFrame:
@@ -138,18 +139,13 @@ class Job:
         observation = Observation("dptext")
         selected = columns.select(self.df, self.row_id)
         result = columns.sanitize(selected, self.df.schema, plan, observation)
-        write_whole(
-            self.storage,
-            self.options.output,
-            lambda place: self.writer(result).parquet(place),
-            run=str(result.sparkSession.sparkContext.applicationId),
-            overwrite=self.options.overwrite,
-        )
+        self.written.write(self.storage, result, self.output)
         return observation.get
 
-    def writer(self, result: DataFrame) -> DataFrameWriter:
-        """Get ready to write in the input's partitions."""
-        return result.write.partitionBy(*self.partitions).option("compression", self.options.compression)
+    @property
+    def output(self) -> Output:
+        """Where the table goes: in the input's partitions."""
+        return _output(self.options, self.partitions)
 
     def write_beside(self, what: str, path: str, text: str) -> None:
         """Write a file that belongs to the output, which is there already.
@@ -170,8 +166,20 @@ def column_counts(columns: Iterable[str], kind: type[KindT], found: Mapping[str,
     return {name: kind(**{c: found[counter(name, c)] or 0 for c in kind.names()}) for name in columns}
 
 
-def _check_places(storage: Storage, options: TableOptions) -> None:
-    for (other, _, source), (what, option, target) in combinations(options.places, 2):
+def _output(options: TableOptions, partitions: tuple[str, ...] = ()) -> Output:
+    return Output(
+        place=options.output,
+        partitions=partitions,
+        compression=options.compression,
+        overwrite=options.overwrite,
+        append=options.append,
+    )
+
+
+def _check_places(storage: Storage, options: TableOptions, read: Format, written: Format) -> None:
+    named = [*(["--input"] * (not read.has_path)), *(["--output"] * (not written.has_path))]
+    places = [place for place in options.places if place[1] not in named or place[0] == "Projection"]
+    for (other, _, source), (what, option, target) in combinations(places, 2):
         goal = storage.real(target)
         for place in map(storage.real, storage.matches(source) or [source]):
             if f"{place}/".startswith(f"{goal}/") or f"{goal}/".startswith(f"{place}/"):

@@ -6,60 +6,72 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final, Protocol
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from dptext_spark.errors import ConfigError, InputError
-from dptext_spark.spark.failures import condition, quiet
+from dptext_spark.spark.failures import quiet
 from dptext_spark.spark.table.storage import Storage
+
+_SETTINGS: Final = {
+    # The values of partition columns stay as they are written.
+    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+}
+
+
+def own_session(spark: SparkSession) -> SparkSession:
+    """Give a session with the settings that tables need, and all else as in ``spark``, which keeps its own.
+
+    Spark reads settings when it looks at files and again when it plans a job, so they must last.
+    """
+    session = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
+    for name, value in _SETTINGS.items():
+        session.conf.set(name, value)
+    return session
+
+
+class Reader(Protocol):
+    """What reads a table again, as a stream of its files."""
+
+    def load(self, reader: Any, path: str) -> DataFrame:
+        """Give the files below ``path`` as a frame, by a reader or a reader of streams."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """A Parquet table as it lies in its files.
+    """A table that is open.
 
     Attributes:
+        place: Its path or name.
         df: All its rows.
-        partitions: Columns that are named by folders ``COLUMN=VALUE``, the outermost first; strings, so
-            that ``007`` stays ``007``.
-        is_folder: Whether files may be added to it.
-        root: Regular expression of what stands before a file's path below the input; None for a pattern,
-            which is no folder that files lie below.
+        partitions: Columns that name its folders ``COLUMN=VALUE``, the outermost first; of a path they are
+            strings, so that ``007`` stays ``007``.
+        root: Regular expression of what stands before a file's path below the input; None where rows are
+            not to be named by file and position: a pattern is no folder that files lie below.
+        reader: What reads files that are added; None where files cannot be added.
     """
 
-    path: str
+    place: str
     df: DataFrame
-    partitions: tuple[str, ...]
-    is_folder: bool
-    root: str | None
+    partitions: tuple[str, ...] = ()
+    root: str | None = None
+    reader: Reader | None = None
 
     @classmethod
-    def open(cls, spark: SparkSession, storage: Storage, path: str) -> Source:
-        """Look at a table's files; no row is read.
+    def of_files(cls, storage: Storage, path: str, df: DataFrame, reader: Reader) -> Source:
+        """Look at the files of a frame that ``reader`` gave for a path.
 
         Raises:
-            InputError: There is no table, or Spark would read a part of it only.
+            InputError: Spark would read a part of them only.
         """
-        try:
-            with _setting(spark, "spark.sql.sources.partitionColumnTypeInference.enabled", "false"):
-                df = spark.read.parquet(path)
-            _check_complete(df, path)
-        except (PySparkException, Py4JJavaError) as error:
-            analyzed = not isinstance(error, AnalysisException)
-            what = "is not Parquet, or is damaged" if analyzed else "cannot be read as a table"
-            raise InputError(
-                f"The input {path} {what}",
-                allowed="a Parquet file, or a folder of Parquet files",
-                got=condition(error),
-            ) from None
+        _check_complete(df, path, reader)
         partitions = tuple(_analyzed(df).relation().partitionSchema().fieldNames())
         root = _root(storage, path, df.inputFiles())
         is_folder = root is not None and not storage.is_file(path)
-        return cls(path=path, df=df, partitions=partitions, is_folder=is_folder, root=root)
+        return cls(place=path, df=df, partitions=partitions, root=root, reader=reader if is_folder else None)
 
     @property
     def position(self) -> Column:
@@ -72,7 +84,7 @@ class Source:
             raise ConfigError(
                 "Rows cannot be named by file and position under this --input",
                 allowed="a file or a folder",
-                got=self.path,
+                got=self.place,
                 do="Name the rows with --id, or give the folder",
             )
         metadata = self.df.metadataColumn("_metadata")  # unlike a name it cannot mean a column of the table
@@ -85,15 +97,15 @@ class Source:
         Raises:
             ConfigError: It is no folder, to which files could be added.
         """
-        if not self.is_folder:
+        if self.reader is None:
             raise ConfigError(
-                "New files cannot be told apart under this --input", allowed="a folder", got=self.path
+                "New files cannot be told apart under this --input", allowed="a folder", got=self.place
             )
         # By default Spark passes over files that are a week older than the newest one it saw.
         reader = self.df.sparkSession.readStream.schema(self.df.schema).option("maxFileAge", "36500d")
         if batch_files is not None:
             reader = reader.option("maxFilesPerTrigger", batch_files)
-        return replace(self, df=reader.parquet(self.path))
+        return replace(self, df=self.reader.load(reader, self.place))
 
 
 def _root(storage: Storage, path: str, files: Iterable[str]) -> str | None:
@@ -114,9 +126,10 @@ def _setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
         spark.conf.set(name, before)
 
 
-def _check_complete(df: DataFrame, path: str) -> None:
+def _check_complete(df: DataFrame, path: str, reader: Reader) -> None:
     """Refuse a folder of which Spark would leave files out without a word."""
-    everything = df.sparkSession.read.option("recursiveFileLookup", "true").schema(df.schema).parquet(path)
+    spread = df.sparkSession.read.option("recursiveFileLookup", "true").schema(df.schema)
+    everything = reader.load(spread, path)
     if unread := set(everything.inputFiles()).difference(df.inputFiles()):
         raise InputError(
             f"The input {path} has files in subfolders that are not part of the table",

@@ -190,7 +190,7 @@ def _live_rows(
     partitions: Sequence[str],
     actions: pa.Table,
 ) -> DataFrame:
-    """Read the live files; values of partition columns come from the log, as files and paths may lack them."""
+    """Read the live files; values of partition columns come from the log: the files lack them."""
     paths = [unquote(path) for path in actions["path"].to_pylist()]
     if outside := [path for path in paths if _OUTSIDE.match(path)]:
         raise InputError(
@@ -238,7 +238,7 @@ def _check_readable(table: Any, what: str) -> None:
     if table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":
         faults.append("column mapping")
         cures.append("copy it: CREATE TABLE ... AS SELECT")
-    if deleted := sum(len(batch) for batch in table.deletion_vectors()):
+    if deleted := sum(batch.num_rows for batch in table.deletion_vectors()):
         faults.append(f"deletion vectors in {deleted} files")
         cures.append("rewrite these files: REORG TABLE ... APPLY (PURGE)")
     if faults:

@@ -15,6 +15,7 @@ from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.options import TableOptions
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.session import session
+from dptext_spark.spark.table import delta, iceberg  # noqa: F401 (they register their formats)
 from dptext_spark.spark.table.columns import TableColumns, WorkPlan, counter
 from dptext_spark.spark.table.formats import Format, Output
 from dptext_spark.spark.table.source import Source, own_session, where

@@ -17,7 +17,20 @@ from urllib.parse import unquote
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    MapType,
+    NumericType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from dptext_spark.errors import ConfigError, DptextError, InputError, JobError
 from dptext_spark.spark.table.fields import quoted
@@ -48,6 +61,15 @@ _WRITABLE: Final = _READABLE | {
     "identityColumns",
     "invariants",
 }
+_TYPES: Final = (
+    BinaryType,
+    BooleanType,
+    DateType,
+    NumericType,
+    StringType,
+    TimestampNTZType,
+    TimestampType,
+)
 _RULES: Final = "delta."
 _FILE: Final = "__dptext_file"
 _FILE_FIELD: Final = StructField(_FILE, StringType())
@@ -133,10 +155,10 @@ class Delta(LakehouseFormat):
         if table is not None:
             partitions = table.metadata().partition_columns
             return _Account(self, storage, output, table.schema(), tuple(partitions), table)
-        own = _without_rules(json.loads(schema.json()))
-        kind = self.module().Schema
-        with _plain("The output's columns cannot be in a Delta table", InputError):
-            return _Account(self, storage, output, kind.from_json(json.dumps(own)), output.partitions, None)
+        if unknown := [f"{f.name} ({f.dataType.simpleString()})" for f in schema if not _known(f.dataType)]:
+            raise InputError("Columns have types that Delta tables lack", got=", ".join(unknown))
+        own = self.module().Schema.from_json(json.dumps(_without_rules(json.loads(schema.json()))))
+        return _Account(self, storage, output, own, output.partitions, None)
 
 
 @dataclass(frozen=True)
@@ -238,8 +260,10 @@ def _check_readable(table: Any, what: str) -> None:
     if table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":
         faults.append("column mapping")
         cures.append("copy it: CREATE TABLE ... AS SELECT")
-    if deleted := sum(batch.num_rows for batch in table.deletion_vectors()):
-        faults.append(f"deletion vectors in {deleted} files")
+    with _plain(what, InputError):
+        deleted = 0 if faults else sum(batch.num_rows for batch in table.deletion_vectors())
+    if deleted:
+        faults.append(f"deletion vectors of {deleted} files")
         cures.append("rewrite these files: REORG TABLE ... APPLY (PURGE)")
     if faults:
         raise InputError(what, got="; ".join(faults), do=", or ".join(cures))
@@ -268,6 +292,17 @@ def _check_writable(table: Any, output: Output) -> None:
             got=", ".join(sorted(faults)),
             do="Write a new table, and have Delta's own writer add its rows",
         )
+
+
+def _known(kind: DataType) -> bool:
+    """Say whether Delta tables have a type, by any reader."""
+    if isinstance(kind, StructType):
+        return all(_known(field.dataType) for field in kind)
+    if isinstance(kind, ArrayType):
+        return _known(kind.elementType)
+    if isinstance(kind, MapType):
+        return _known(kind.keyType) and _known(kind.valueType)
+    return isinstance(kind, _TYPES)
 
 
 def _without_rules(schema: Any) -> Any:

@@ -122,17 +122,23 @@ def _pair(given: str) -> tuple[str, str]:
 class TableOptions(Options):
     """What the jobs that turn a private table into one for release have in common."""
 
-    input: str = Field(min_length=1, description="file or folder; any path that Spark can read")
-    output: str = Field(min_length=1, description="folder to write; must not exist")
-    format: str = Field("parquet", min_length=1, description="of the input: parquet")
+    input: str = Field(
+        min_length=1, description="file or folder, any path that Spark can read; a name with --format table"
+    )
+    output: str = Field(min_length=1, description="folder or table to write; must not exist")
+    format: str = Field(
+        "parquet",
+        min_length=1,
+        description="of the input: parquet, orc, csv, json, avro, or table for a table of Spark's catalogs",
+    )
     output_format: str | None = Field(
         None, min_length=1, description="of the output; default: the input's format"
     )
     read_option: tuple[str, ...] = Field(
-        (), repr=False, description="NAME=VALUE for the format's reader, as in sep=;; repeatable"
+        (), repr=False, description="NAME=VALUE for Spark's reader of the format; repeatable"
     )
     write_option: tuple[str, ...] = Field(
-        (), repr=False, description="NAME=VALUE for the format's writer; repeatable"
+        (), repr=False, description="NAME=VALUE for Spark's writer of the format; repeatable"
     )
     id: str | None = Field(
         None,
@@ -159,7 +165,9 @@ class TableOptions(Options):
     overwrite: bool = Field(
         False, description="replace an output table that exists, or that another run is writing"
     )
-    append: bool = Field(False, description="add to an output table that exists")
+    append: bool = Field(
+        False, description="add to an output table that exists, where its format has commits; not for folders"
+    )
     dry_run: bool = Field(False, description="check everything, print the guarantee, write nothing")
 
     @field_validator("read_option", "write_option")
@@ -223,6 +231,8 @@ class TableOptions(Options):
             yield ConfigError(f"Columns are named twice in {' and '.join(options)}", got=repeated)
         if raw := _listed(name for name in sanitized if name in self.keep):
             yield ConfigError("Columns are both sanitized and passed raw with --keep", got=raw)
+        if self.append and self.overwrite:
+            yield ConfigError("Options --append and --overwrite do not go together")
         if self.id in sanitized:
             yield ConfigError("The --id column cannot be sanitized itself", got=str(self.id))
 
@@ -290,8 +300,9 @@ class PrivatizeOptions(MechanismOptions, TableOptions):
                 do="Make one with: (umask 077; openssl rand -hex 32 > KEYFILE); a batch that is tried again "
                 "then gets the same noise",
             )
-        if self.overwrite:
-            yield ConfigError("Options --incremental and --overwrite do not go together")
+        for option in ("overwrite", "append"):
+            if getattr(self, option):
+                yield ConfigError(f"Options --incremental and --{option} do not go together")
         if self.id is not None and not self.trust_id:
             yield ConfigError(
                 "Option --incremental cannot check that --id names every row of all runs once",

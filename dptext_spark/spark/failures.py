@@ -10,6 +10,8 @@ from typing import Final
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
+from pyspark.sql import Column
+from pyspark.sql import functions as F
 
 from dptext_spark import errors
 from dptext_spark.errors import JobError
@@ -53,3 +55,8 @@ def condition(error: Exception) -> str:
     if isinstance(error, Py4JJavaError):
         return str(error.java_exception.getClass().getName())
     return type(error).__name__
+
+
+def failing(error: errors.DptextError) -> Column:
+    """Give a column that fails the run with this error, which :func:`plain_errors` finds in Spark's own."""
+    return F.raise_error(F.lit(f"\n{errors.__name__}.{type(error).__name__}: {error}\n"))

@@ -71,7 +71,7 @@ def run(options: VectorsOptions) -> VectorReport:
     """
     key, embedding = all_of(options.noise_key, lambda: _embedding(options))
     columns = TableColumns(text=options.text, vector=options.vector, keep=options.keep, id=options.id)
-    job = Job.open("dptext vectors", options, columns)
+    job = Job.open("dptext vectors", options, columns, VectorPlan.text_type)
     if inside := [name for name in columns.sanitized if name not in job.source.df.columns]:
         raise InputError(
             "Fields inside columns cannot be released as vectors",

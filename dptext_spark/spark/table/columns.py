@@ -163,6 +163,10 @@ class TableColumns:
         schema: StructType = prune(table, [fields[name].path for name in (*self.sanitized, *self.keep)])
         return schema
 
+    def released(self, table: StructType, text_type: DataType | None) -> StructType:
+        """Give the schema of what comes out; ``text_type`` is as in :class:`WorkPlan`."""
+        return StructType([self._retyped(f.name, f, text_type) for f in self.schema(table).fields])
+
     def select(self, df: DataFrame, row_id: Column | None = None) -> DataFrame:
         """Leave in a checked frame what workers read: the output's columns, row ids, slots if any.
 

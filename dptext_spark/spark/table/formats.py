@@ -6,20 +6,25 @@ it registers itself. One whose files Spark lists, reads and writes is a :class:`
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructField, StructType
 
 from dptext_spark.errors import ConfigError, InputError
-from dptext_spark.spark.failures import condition
+from dptext_spark.spark.failures import condition, failing
+from dptext_spark.spark.table.fields import quoted
+from dptext_spark.spark.table.nanoseconds import in_microseconds
 from dptext_spark.spark.table.output import check_unfinished, write_whole
-from dptext_spark.spark.table.source import Source
-from dptext_spark.spark.table.storage import Storage
+from dptext_spark.spark.table.source import Source, is_settled
+from dptext_spark.spark.table.storage import Storage, literal
 
 FORMATS: Final[dict[str, type[Format]]] = {}
 """By name."""
@@ -62,6 +67,8 @@ class Format(ABC):
         has_positions: Whether Spark numbers the rows of its files, so that a row can be named by file and
             position; without it runs need ``--id``.
         has_path: Whether a table lies at a path, and not under a name that a catalog knows.
+        names_are_data: Whether the names of columns may be a first row in truth, which no message quotes.
+        cannot_hold: Types of columns that no file of it can have.
         can_append: Whether rows can be added to a table in one step, which readers see whole or not at all.
         can_grow: Whether files that are new can be told from those that were read, for ``--incremental``, and
             added to the output batch by batch.
@@ -72,6 +79,8 @@ class Format(ABC):
     name: ClassVar[str]
     has_positions: ClassVar[bool] = False
     has_path: ClassVar[bool] = True
+    names_are_data: ClassVar[bool] = False
+    cannot_hold: ClassVar[tuple[type[DataType], ...]] = ()
     can_append: ClassVar[bool] = False
     can_grow: ClassVar[bool] = False
 
@@ -141,6 +150,23 @@ class Format(ABC):
             ConfigError: Something is there and shall not be replaced or added to, or is no such table.
         """
 
+    def check_schema(self, schema: StructType) -> None:
+        """Refuse columns that the output cannot have, before the first task.
+
+        Raises:
+            ConfigError: A column has such a type.
+        """
+        if wrong := [
+            f"{f.name} ({f.dataType.simpleString()})"
+            for f in schema.fields
+            if isinstance(f.dataType, self.cannot_hold)
+        ]:
+            raise ConfigError(
+                f"Columns have types that format {self.name} cannot hold",
+                got=", ".join(wrong),
+                do="Choose another --output-format",
+            )
+
     @abstractmethod
     def write(self, storage: Storage, result: DataFrame, output: Output) -> None:
         """Write a table; what is under its name is always whole.
@@ -175,18 +201,24 @@ class FileFormat(Format):
             )
 
     def open(self, spark: SparkSession, storage: Storage, place: str) -> Source:
+        for path in storage.matches(place) or [place]:
+            refuse_accounted(storage, "input", path)
         try:
-            read = self.load(spark.read, place)
-            source = Source.of_files(storage, place, read, self)
+            read, prepare = self.look(spark, place)
+            return Source.of_files(storage, place, read, self, prepare)
         except (PySparkException, Py4JJavaError) as error:
             analyzed = isinstance(error, AnalysisException)
             what = "cannot be read as a table" if analyzed else f"is not {self.title}, or is damaged"
             raise InputError(
                 f"The input {place} {what}",
                 allowed=f"a {self.title} file, or a folder of {self.title} files",
-                got=condition(error),
+                got=_cause(error),
+                do=_package(spark, error),
             ) from None
-        return source
+
+    def look(self, spark: SparkSession, path: str) -> tuple[DataFrame, Callable[[DataFrame], DataFrame]]:
+        """Give the files below ``path`` as they are read, and what makes of them what they mean."""
+        return self.load(spark.read, path), lambda df: df
 
     def load(self, reader: Any, path: str) -> DataFrame:
         """Give the files below ``path`` as a frame, by a reader or a reader of streams."""
@@ -200,6 +232,7 @@ class FileFormat(Format):
         return self.name.upper()
 
     def check_place(self, spark: SparkSession, storage: Storage, output: Output) -> None:
+        refuse_accounted(storage, "output", output.place)
         exists = storage.exists(output.place)
         if exists and not output.overwrite:
             raise ConfigError(
@@ -242,6 +275,200 @@ class Parquet(FileFormat):
     title = "Parquet"
     has_positions = True
     codecs: ClassVar = {name: name for name in ("snappy", "zstd", "gzip", "lz4_raw", "none")}
+
+    def look(self, spark: SparkSession, path: str) -> tuple[DataFrame, Callable[[DataFrame], DataFrame]]:
+        read = self.load(spark.read, path)
+        return read, in_microseconds(read, lambda: self.load(spark.read.option("mergeSchema", "true"), path))
+
+
+class Orc(FileFormat):
+    """ORC files."""
+
+    name = "orc"
+    codecs: ClassVar = {"snappy": "snappy", "zstd": "zstd", "gzip": "zlib", "lz4_raw": "lz4", "none": "none"}
+
+
+class Avro(FileFormat):
+    """Avro files, by a package of Spark's that it does not bring along."""
+
+    name = "avro"
+    title = "Avro"
+    codecs: ClassVar = {"snappy": "snappy", "zstd": "zstandard", "gzip": "deflate", "none": "uncompressed"}
+
+
+class RecordFormat(FileFormat):
+    """Files of text, whose records may be malformed: one such record fails the run, and is not quoted.
+
+    Spark's own way to fail, ``mode=FAILFAST``, quotes it in the log. Whoever gives a ``mode`` gets that.
+    """
+
+    codecs: ClassVar = {"none": "none", "gzip": "gzip"}
+
+    def look(self, spark: SparkSession, path: str) -> tuple[DataFrame, Callable[[DataFrame], DataFrame]]:
+        if any(name.lower() == "mode" for name in self.options):
+            return super().look(spark, path)
+        malformed = InputError(
+            f"The input has records that are not {self.title}, or not of its schema",
+            do="Mend them, or see which --read-option the files need; with --read-option mode=DROPMALFORMED "
+            "such records are left out",
+        )
+        found = self.load(spark.read, path).schema
+        if _MALFORMED in found.names:
+            raise malformed
+        read = self.load(spark.read.schema(StructType([*found.fields, _MALFORMED_FIELD])), path)
+
+        def check(df: DataFrame) -> DataFrame:
+            sound = F.when(F.col(_MALFORMED).isNull(), True).otherwise(failing(malformed).cast("boolean"))
+            return df.where(sound).drop(_MALFORMED)
+
+        return read, check
+
+    def load(self, reader: Any, path: str) -> DataFrame:
+        return super().load(reader.option("columnNameOfCorruptRecord", _MALFORMED), path)
+
+
+class Json(RecordFormat):
+    """One JSON object on a line; Spark reads all of them once to find the columns and their types."""
+
+    name = "json"
+    write_defaults: ClassVar = {"ignoreNullFields": "false"}  # a column of nulls is a column
+
+
+class Csv(RecordFormat):
+    """CSV as RFC 4180 and pandas have it: names in the first line, quotes doubled, lines inside quotes.
+
+    Values are strings, unless ``inferSchema`` says otherwise. A value without quotes and letters is null.
+    """
+
+    name = "csv"
+    names_are_data = True
+    cannot_hold = (ArrayType, MapType, StructType, BinaryType)
+    read_defaults: ClassVar = {
+        "header": "true",
+        "enforceSchema": "false",  # with it a file whose columns lie in another order is read all the same
+        "multiLine": "true",
+        "escape": '"',
+        "nullValue": "\x00",  # none that occurs: by default an empty string in quotes is null too
+    }
+    write_defaults: ClassVar = {
+        "header": "true",
+        "escape": '"',
+        "ignoreLeadingWhiteSpace": "false",
+        "ignoreTrailingWhiteSpace": "false",
+    }
+
+
+class CatalogTable(Format):
+    """Tables and views by their names, ``catalog.schema.table``, in the catalogs that Spark has."""
+
+    name = "table"
+    has_path = False
+    can_append = True
+
+    def open(self, spark: SparkSession, storage: Storage, place: str) -> Source:
+        try:
+            df = spark.read.options(**self.options).table(place)
+            partitions = tuple(c.name for c in spark.catalog.listColumns(place) if c.isPartition)
+        except (PySparkException, Py4JJavaError) as error:
+            raise InputError(
+                f"The input table {place} cannot be read",
+                allowed="the name of a table or view, [[CATALOG.]SCHEMA.]NAME",
+                got=_cause(error),
+                do=_CATALOGS,
+            ) from None
+        if not is_settled(df):
+            raise InputError(
+                f"The view {place} gives other rows each time", do="Write it as a table, and give that"
+            )
+        return Source(place=place, read=df, partitions=partitions)
+
+    def check_place(self, spark: SparkSession, storage: Storage, output: Output) -> None:
+        try:
+            exists = spark.catalog.tableExists(output.place)
+        except (PySparkException, Py4JJavaError) as error:
+            raise ConfigError(
+                f"The output table {output.place} cannot be looked up",
+                allowed="[[CATALOG.]SCHEMA.]NAME",
+                got=_cause(error),
+                do=_CATALOGS,
+            ) from None
+        if exists and not output.append:
+            raise ConfigError(
+                f"The output table {output.place} exists",
+                allowed="a new name, or --append: no catalog replaces a table in one step for certain",
+                do="Choose another --output, or drop the table before the run",
+            )
+
+    def write(self, storage: Storage, result: DataFrame, output: Output) -> None:
+        spark = result.sparkSession
+        if not spark.catalog.tableExists(output.place):
+            writer = result.write.options(**self.options).partitionBy(*output.partitions)
+            writer.mode("error").saveAsTable(output.place)
+            return
+        there = spark.read.table(output.place)
+        if {f.name: f.dataType for f in there.schema} != {f.name: f.dataType for f in result.schema}:
+            raise ConfigError(
+                f"The output table {output.place} has other columns than this release",
+                allowed=", ".join(f"{f.name} {f.dataType.simpleString()}" for f in there.schema),
+                got=", ".join(f"{f.name} {f.dataType.simpleString()}" for f in result.schema),
+                do="Choose another --output",
+            )
+        ordered = result.select(*[quoted(name) for name in there.columns])
+        ordered.write.options(**self.options).insertInto(output.place)
+
+
+def refuse_accounted(storage: Storage, what: str, path: str) -> None:
+    """Refuse a path in a table of a format that keeps an account of its files.
+
+    Such a folder has files whose rows were deleted or replaced, which only its account tells apart.
+
+    Raises:
+        ConfigError: There is such a table, at the path or around it.
+    """
+    for folder in storage.up_from(path):
+        for title, name, mark in _ACCOUNTS:
+            try:
+                marked = storage.matches(f"{literal(folder).rstrip('/')}/{mark}")
+            except (PySparkException, Py4JJavaError):
+                break  # a folder around it that may not be listed; what lies in the path itself is read next
+            if marked:
+                option = "--format" if what == "input" else "--output-format"
+                raise ConfigError(
+                    f"The {what} {path} is {title}, or lies in one: its files by themselves are no table, "
+                    "as rows that were deleted or replaced are still in them",
+                    got=f"{mark.partition('/')[0]} in {folder}",
+                    do=f"Give {option} {name}"
+                    if name in FORMATS
+                    else f"Give its name with {option} table to a Spark that has its catalog, or copy its "
+                    "rows to plain files first",
+                )
+
+
+_ACCOUNTS: Final = (
+    ("a Delta table", "delta", "_delta_log"),
+    ("an Iceberg table", "iceberg", "metadata/*.metadata.json"),
+    ("a Hudi table", "hudi", ".hoodie"),
+)
+_CATALOGS: Final = (
+    "Give Spark the catalog by spark.sql.catalog.NAME, and its library by spark-submit --packages: "
+    "io.delta:delta-spark or org.apache.iceberg:iceberg-spark-runtime, of Spark's own version"
+)
+_MALFORMED: Final = "__dptext_malformed"
+_MALFORMED_FIELD: Final = StructField(_MALFORMED, StringType())
+
+
+def _cause(error: Exception) -> str:
+    """Name an error of Spark's, with the type that it cannot read."""
+    illegal = re.search(r"Illegal Parquet type: ([A-Z0-9_]+( \([A-Z]+(\([A-Z]+,\w+\))?\))?)", str(error))
+    return f"{condition(error)}: {illegal[1]}" if illegal else condition(error)
+
+
+def _package(spark: SparkSession, error: Exception) -> str:
+    if "AVRO_DATA_SOURCE_NOT_ENABLED" not in str(error):
+        return ""
+    return (
+        f"Give Spark the library by spark-submit --packages org.apache.spark:spark-avro_2.13:{spark.version}"
+    )
 
 
 def _listed(ability: str) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 from typing import Any, ClassVar, Self, TypeVar
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql.types import DataType
 
 from dptext_spark.counts import Counts
 from dptext_spark.errors import ConfigError, InputError
@@ -39,8 +41,15 @@ class Job:
     written: Format
 
     @classmethod
-    def open(cls, app: str, options: TableOptions, columns: TableColumns) -> Self:
-        """Start Spark and check paths, columns and filter; no row is read.
+    def open(
+        cls, app: str, options: TableOptions, columns: TableColumns, text_type: DataType | None = None
+    ) -> Self:
+        """Start Spark and check paths, columns and filter; no row is released.
+
+        Args:
+            app: Spark's name for the run.
+            options, columns: What is asked for.
+            text_type: What texts become; None where they stay texts.
 
         Raises:
             DptextError: Options or input are wrong.
@@ -55,14 +64,17 @@ class Job:
             _check_places(storage, options, read, written)
             cls.check_output(spark, storage, options, written)
         source = read.open(spark, storage, options.input)
-        columns.check(source.df)
+        with _discreet(read):
+            columns.check(source.df)
+        written.check_schema(columns.released(source.df.schema, text_type))
         if folders := [name for name in columns.sanitized if name in source.partitions]:
             raise InputError(
                 "Partition columns cannot be sanitized: their values are the names of the input's folders",
                 got=", ".join(folders),
             )
         job = cls(options=options, storage=storage, source=source, written=written)
-        _ = job.df, job.row_id  # what is wrong with them is said now
+        with _discreet(read):
+            _ = job.df, job.row_id  # what is wrong with them is said now
         return job
 
     @classmethod
@@ -175,6 +187,18 @@ def _output(options: TableOptions, partitions: tuple[str, ...] = ()) -> Output:
         overwrite=options.overwrite,
         append=options.append,
     )
+
+
+@contextmanager
+def _discreet(read: Format) -> Iterator[None]:
+    """Leave out of errors what is allowed where that would quote names that may be a row."""
+    try:
+        yield
+    except (ConfigError, InputError) as error:
+        if not read.names_are_data or not error.allowed:
+            raise
+        do = "Its columns are named in its first line, or else _c0, _c1 ... with --read-option header=false"
+        raise type(error)(error.what, got=error.got, do=do) from None
 
 
 def _check_places(storage: Storage, options: TableOptions, read: Format, written: Format) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Final, Protocol
 
 from pyspark.errors import AnalysisException
@@ -14,11 +15,18 @@ from pyspark.sql import functions as F
 
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.spark.failures import quiet
+from dptext_spark.spark.table import nanoseconds
 from dptext_spark.spark.table.storage import Storage
 
 _SETTINGS: Final = {
     # The values of partition columns stay as they are written.
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+    nanoseconds.SETTING: "true",
+    # What Parquet calls a timestamp, with and without a zone; not INT96, which tells neither.
+    "spark.sql.parquet.inferTimestampNTZ.enabled": "true",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # A table's name is not a path in disguise, as in parquet.`/folder`.
+    "spark.sql.runSQLOnFiles": "false",
 }
 
 
@@ -46,7 +54,8 @@ class Source:
 
     Attributes:
         place: Its path or name.
-        df: All its rows.
+        read: All its rows, as they are read.
+        prepare: Makes of what is read what it means; lazily.
         partitions: Columns that name its folders ``COLUMN=VALUE``, the outermost first; of a path they are
             strings, so that ``007`` stays ``007``.
         root: Regular expression of what stands before a file's path below the input; None where rows are
@@ -55,23 +64,43 @@ class Source:
     """
 
     place: str
-    df: DataFrame
+    read: DataFrame
+    prepare: Callable[[DataFrame], DataFrame] = lambda df: df
     partitions: tuple[str, ...] = ()
     root: str | None = None
     reader: Reader | None = None
 
     @classmethod
-    def of_files(cls, storage: Storage, path: str, df: DataFrame, reader: Reader) -> Source:
+    def of_files(
+        cls,
+        storage: Storage,
+        path: str,
+        read: DataFrame,
+        reader: Reader,
+        prepare: Callable[[DataFrame], DataFrame] = lambda df: df,
+    ) -> Source:
         """Look at the files of a frame that ``reader`` gave for a path.
 
         Raises:
             InputError: Spark would read a part of them only.
         """
-        _check_complete(df, path, reader)
-        partitions = tuple(_analyzed(df).relation().partitionSchema().fieldNames())
-        root = _root(storage, path, df.inputFiles())
+        _check_complete(read, path, reader)
+        partitions = tuple(_analyzed(read).relation().partitionSchema().fieldNames())
+        root = _root(storage, path, read.inputFiles())
         is_folder = root is not None and not storage.is_file(path)
-        return cls(place=path, df=df, partitions=partitions, root=root, reader=reader if is_folder else None)
+        return cls(
+            place=path,
+            read=read,
+            prepare=prepare,
+            partitions=partitions,
+            root=root,
+            reader=reader if is_folder else None,
+        )
+
+    @cached_property
+    def df(self) -> DataFrame:
+        """All rows."""
+        return self.prepare(self.read)
 
     @property
     def position(self) -> Column:
@@ -87,7 +116,7 @@ class Source:
                 got=self.place,
                 do="Name the rows with --id, or give the folder",
             )
-        metadata = self.df.metadataColumn("_metadata")  # unlike a name it cannot mean a column of the table
+        metadata = self.read.metadataColumn("_metadata")  # unlike a name it cannot mean a column of the table
         path = F.regexp_replace(metadata["file_path"], self.root, "")
         return F.concat_ws("\n", metadata["row_index"].cast("string"), path)
 
@@ -102,10 +131,10 @@ class Source:
                 "New files cannot be told apart under this --input", allowed="a folder", got=self.place
             )
         # By default Spark passes over files that are a week older than the newest one it saw.
-        reader = self.df.sparkSession.readStream.schema(self.df.schema).option("maxFileAge", "36500d")
+        reader = self.read.sparkSession.readStream.schema(self.read.schema).option("maxFileAge", "36500d")
         if batch_files is not None:
             reader = reader.option("maxFilesPerTrigger", batch_files)
-        return replace(self, df=self.reader.load(reader, self.place))
+        return replace(self, read=self.reader.load(reader, self.place))
 
 
 def _root(storage: Storage, path: str, files: Iterable[str]) -> str | None:
@@ -158,16 +187,13 @@ def where(df: DataFrame, sql: str) -> DataFrame:
             got=str(error.getCondition()),
             do="Put names with odd letters into `backticks` and strings into 'quotes'",
         ) from None
-    plan = _analyzed(filtered)
-    jvm: Any = df.sparkSession._jvm
-    patterns = jvm.org.apache.spark.sql.catalyst.trees.TreePattern
-    if plan.containsPattern(patterns.PLAN_EXPRESSION()):
+    if _analyzed(filtered).containsPattern(_patterns(df).PLAN_EXPRESSION()):
         raise ConfigError(
             "The filter --where has a subquery",
             allowed="a condition on the row's own columns",
             do="Join the other table before the run",
         )
-    if not plan.deterministic() or plan.containsPattern(patterns.CURRENT_LIKE()):
+    if not is_settled(filtered):
         raise ConfigError(
             "The filter --where gives another answer each time",
             allowed="functions of the row's columns alone",
@@ -175,6 +201,17 @@ def where(df: DataFrame, sql: str) -> DataFrame:
             do="Write dates and numbers out",
         )
     return filtered
+
+
+def is_settled(df: DataFrame) -> bool:
+    """Say whether a frame has the same rows at every evaluation, if the tables that it reads have."""
+    plan = _analyzed(df)
+    return bool(plan.deterministic() and not plan.containsPattern(_patterns(df).CURRENT_LIKE()))
+
+
+def _patterns(df: DataFrame) -> Any:
+    jvm: Any = df.sparkSession._jvm
+    return jvm.org.apache.spark.sql.catalyst.trees.TreePattern
 
 
 def _analyzed(df: DataFrame) -> Any:

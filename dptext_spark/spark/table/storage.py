@@ -63,6 +63,15 @@ class Storage:
         )
         return "/".join([folder.rstrip("/"), *missing])
 
+    def up_from(self, path: str) -> list[str]:
+        """Give the full path, and those of the folders around it, the innermost first."""
+        _, place = self._at(path)
+        found = []
+        while place is not None:
+            found.append(str(place.toString()))
+            place = place.getParent()
+        return found
+
     def matches(self, pattern: str) -> list[str]:
         """Give the paths that a path or pattern stands for."""
         system, place = self._at(pattern)

@@ -33,6 +33,7 @@ from pyspark.sql.types import (
 )
 
 from dptext_spark.errors import ConfigError, DptextError, InputError, JobError
+from dptext_spark.spark.failures import failing
 from dptext_spark.spark.table.fields import quoted
 from dptext_spark.spark.table.formats import Output
 from dptext_spark.spark.table.lakehouse import (
@@ -97,7 +98,7 @@ class Delta(LakehouseFormat):
             partitions = tuple(table.metadata().partition_columns)
             actions = pa.table(table.get_add_actions())
         df = _live_rows(spark, storage, place, schema, partitions, actions)
-        return Source(place=place, df=df, partitions=partitions)
+        return Source(place=place, read=df, partitions=partitions)
 
     def check_place(self, spark: SparkSession, storage: Storage, output: Output) -> None:
         table = self.table(storage, output.place)
@@ -112,11 +113,11 @@ class Delta(LakehouseFormat):
         _check_readable(table, f"Nothing can be written to the Delta table {output.place}")
         _check_writable(table, output)
 
+    def check_schema(self, storage: Storage, schema: StructType, output: Output) -> None:
+        self.account(storage, output, self.table(storage, output.place), schema)
+
     def write(self, storage: Storage, result: DataFrame, output: Output) -> None:
         table = self.table(storage, output.place)
-        if table is not None:
-            there = StructType.fromJson(json.loads(table.schema().to_json()))
-            check_fits(result.schema, there, f"the Delta table {output.place}")
         account, place = self.account(storage, output, table, result.schema), output.place.rstrip("/")
         try:
             write_and_commit(
@@ -150,13 +151,19 @@ class Delta(LakehouseFormat):
         """Get ready to add files of this schema to a table, or to make one of them.
 
         Raises:
-            InputError: The format does not know a type.
+            ConfigError: The columns do not fit the table, or Delta has no such types.
         """
         if table is not None:
+            there = StructType.fromJson(json.loads(table.schema().to_json()))
+            check_fits(schema, there, f"the Delta table {output.place}")
             partitions = table.metadata().partition_columns
             return _Account(self, storage, output, table.schema(), tuple(partitions), table)
         if unknown := [f"{f.name} ({f.dataType.simpleString()})" for f in schema if not _known(f.dataType)]:
-            raise InputError("Columns have types that Delta tables lack", got=", ".join(unknown))
+            raise ConfigError(
+                "Columns have types that Delta tables lack",
+                got=", ".join(unknown),
+                do="Choose another --output-format",
+            )
         own = self.module().Schema.from_json(json.dumps(_without_rules(json.loads(schema.json()))))
         return _Account(self, storage, output, own, output.partitions, None)
 
@@ -235,7 +242,7 @@ def _live_rows(
     known = spark.createDataFrame(pa.table(columns), StructType([_FILE_FIELD, *named]))
     url = F.regexp_replace(df.metadataColumn("_metadata")["file_path"], *LOCAL_URL)
     joined = df.join(F.broadcast(known), url == known[_FILE], "left")
-    unknown = F.raise_error(F.lit("a file that the log does not name"))
+    unknown = failing(InputError(f"Spark read a file that the log of {place} does not name"))
     return joined.select(
         *[
             F.when(known[_FILE].isNotNull(), quoted(field.name))

@@ -13,13 +13,17 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
+import pyarrow as pa
 import pyarrow.parquet as pq
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from dptext_spark.errors import ConfigError, DptextError, InputError, JobError
+from dptext_spark.spark.failures import condition
 from dptext_spark.spark.table.fields import quoted
 from dptext_spark.spark.table.formats import Output
 from dptext_spark.spark.table.lakehouse import (
@@ -66,7 +70,7 @@ class Iceberg(LakehouseFormat):
         _check_readable(table, schema, tasks, place)
         paths = [_hadoop(task.file.file_path) for task in tasks]
         df = read_files(spark, _spark_schema(schema), paths, place)
-        return Source(place=place, df=df, partitions=_identities(table, schema))
+        return Source(place=place, read=df, partitions=_identities(table, schema))
 
     def check_place(self, spark: SparkSession, storage: Storage, output: Output) -> None:
         table = self._existing(output.place)
@@ -76,24 +80,12 @@ class Iceberg(LakehouseFormat):
         self.check_known(storage, output, _hadoop(table.location()), exists=True)
         _check_writable(table, output.place)
 
+    def check_schema(self, storage: Storage, schema: StructType, output: Output) -> None:
+        self._transaction(self._existing(output.place), schema, output)
+
     def write(self, storage: Storage, result: DataFrame, output: Output) -> None:
-        table, place = self._existing(output.place), output.place
-        with _plain(f"The output's columns cannot be in an Iceberg table {place}", InputError):
-            schema = to_arrow_schema(result.schema, timezone="UTC")
-        with _plain(f"The Iceberg table {place} cannot be made", JobError):
-            if table is None:
-                catalog, name = self._catalog(place)
-                transaction = catalog.create_table_transaction(name, schema)
-                with transaction.update_spec() as spec:
-                    for column in output.partitions:
-                        spec.add_identity(column)
-                partitions = output.partitions
-            else:
-                transaction = table.transaction()
-                partitions = _identities(table, table.schema())
-        if table is not None:
-            ours = self.module(".io.pyarrow").pyarrow_to_schema(schema, table.schema().name_mapping)
-            check_fits(_spark_schema(ours), _spark_schema(table.schema()), f"the Iceberg table {place}")
+        table = self._existing(output.place)
+        transaction, partitions = self._transaction(table, result.schema, output)
         location = _hadoop(transaction.table_metadata.location).rstrip("/")
         write_and_commit(
             storage,
@@ -104,6 +96,27 @@ class Iceberg(LakehouseFormat):
             folder=f"{location}/data",
             partitions=[*_parted(partitions)],
         )
+
+    def _transaction(self, table: Any, schema: StructType, output: Output) -> tuple[Any, tuple[str, ...]]:
+        """Get ready to add files of this schema to a table, or to make one of them; with its partitions.
+
+        Raises:
+            ConfigError: The columns do not fit the table, or Iceberg has no such types.
+        """
+        with _plain(f"The Iceberg table {output.place} cannot have the output's columns", ConfigError):
+            columns = _arrow_schema(schema)
+            if table is None:
+                catalog, name = self._catalog(output.place)
+                made = catalog.create_table_transaction(name, columns)
+                with made.update_spec() as spec:
+                    for column in output.partitions:
+                        spec.add_identity(column)
+                return made, output.partitions
+            there, names = _spark_schema(table.schema()), table.schema().name_mapping
+            if {*there.names} == {*schema.names}:
+                schema = _spark_schema(self.module(".io.pyarrow").pyarrow_to_schema(columns, names))
+            check_fits(schema, there, f"the Iceberg table {output.place}")
+            return table.transaction(), _identities(table, table.schema())
 
     @property
     def _properties(self) -> dict[str, str]:
@@ -182,6 +195,8 @@ def _check_readable(table: Any, schema: Any, tasks: Iterable[Any], place: str) -
     if deleted := sum(bool(task.delete_files) for task in tasks):
         faults.append(f"delete files for {deleted} files")
         cures.append("rewrite these files (procedure rewrite_data_files)")
+    if fine := [n for n in schema.column_names if str(schema.find_field(n).field_type).endswith("_ns")]:
+        faults.append(f"columns of nanoseconds: {', '.join(fine)}")
     if others := sorted({task.file.file_format.value for task in tasks} - {"PARQUET"}):
         faults.append(f"files of format {', '.join(others)}")
     if not faults and (moved := sorted(_columns_moved(table, schema, tasks, place))):
@@ -231,6 +246,18 @@ def _file_schema(table: Any, path: str) -> Any:
 
 def _numbers(schema: Any) -> Mapping[str, int]:
     return {name: schema.find_field(name).field_id for name in schema.column_names}
+
+
+def _arrow_schema(schema: StructType) -> pa.Schema:
+    """Give Arrow's form of a schema, by Spark itself.
+
+    Raises:
+        ValueError: A type has none.
+    """
+    try:
+        return SparkSession.active().createDataFrame([], schema).toArrow().schema
+    except (PySparkException, Py4JJavaError) as error:
+        raise ValueError(condition(error)) from None
 
 
 def _spark_schema(schema: Any) -> StructType:

@@ -66,7 +66,7 @@ class Job:
         source = read.open(spark, storage, options.input)
         with _discreet(read):
             columns.check(source.df)
-        written.check_schema(columns.released(source.df.schema, text_type))
+        written.check_schema(storage, columns.released(source.df.schema, text_type), _output(options))
         if folders := [name for name in columns.sanitized if name in source.partitions]:
             raise InputError(
                 "Partition columns cannot be sanitized: their values are the names of the input's folders",
@@ -203,6 +203,8 @@ def _discreet(read: Format) -> Iterator[None]:
 
 def _check_places(storage: Storage, options: TableOptions, read: Format, written: Format) -> None:
     named = [*(["--input"] * (not read.has_path)), *(["--output"] * (not written.has_path))]
+    if len(named) == 2 and options.input == options.output:
+        raise ConfigError("Input and output are the same table", do="Choose another --output")
     places = [place for place in options.places if place[1] not in named or place[0] == "Projection"]
     for (other, _, source), (what, option, target) in combinations(places, 2):
         goal = storage.real(target)

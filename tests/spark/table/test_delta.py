@@ -19,7 +19,7 @@ from deltalake.table import TableFeatures
 from pyspark.sql import SparkSession
 from pyspark.sql.types import DayTimeIntervalType, LongType, StructField, StructType
 
-from dptext_spark.errors import InputError
+from dptext_spark.errors import ConfigError
 from dptext_spark.spark.table.delta import Delta
 from dptext_spark.spark.table.formats import Output
 from dptext_spark.spark.table.storage import Storage
@@ -335,7 +335,7 @@ def test_a_commit_whose_answer_is_lost_is_made_once(
 
 def test_types_that_delta_lacks_are_refused(spark: SparkSession) -> None:
     schema = StructType([StructField("id", LongType()), StructField("lasted", DayTimeIntervalType())])
-    with pytest.raises(InputError, match="types that Delta tables lack. Got: lasted"):
+    with pytest.raises(ConfigError, match=r"types that Delta tables lack.*lasted"):
         Delta({}).account(Storage(spark), Output(place="out"), None, schema)
 
 

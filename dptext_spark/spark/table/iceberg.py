@@ -301,7 +301,8 @@ def _hadoop(url: str) -> str:
 @contextmanager
 def _plain(what: str, raised: type[DptextError]) -> Iterator[None]:
     """Turn the library's errors, and those of the databases below it, into this package's."""
-    kinds = vars(Iceberg.module(".exceptions")).values()
+    modules = [Iceberg.module(name) for name in (".exceptions", ".io.pyarrow")]
+    kinds = [kind for module in modules for kind in vars(module).values()]
     own = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Exception)]
     known: tuple[type[Exception], ...] = (*own, OSError, ValueError, TypeError, NotImplementedError)
     databases: tuple[type[Exception], ...] = ()

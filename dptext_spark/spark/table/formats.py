@@ -406,15 +406,21 @@ class CatalogTable(Format):
             writer.mode("error").saveAsTable(output.place)
             return
         there = spark.read.table(output.place)
-        if {f.name: f.dataType for f in there.schema} != {f.name: f.dataType for f in result.schema}:
+        if {*there.inputFiles()} & {*result.inputFiles()}:
+            raise ConfigError(f"The output table {output.place} is the input", do="Choose another --output")
+        if _types(there) != _types(result):
             raise ConfigError(
                 f"The output table {output.place} has other columns than this release",
-                allowed=", ".join(f"{f.name} {f.dataType.simpleString()}" for f in there.schema),
-                got=", ".join(f"{f.name} {f.dataType.simpleString()}" for f in result.schema),
+                allowed=", ".join(_types(there)),
+                got=", ".join(_types(result)),
                 do="Choose another --output",
             )
         ordered = result.select(*[quoted(name) for name in there.columns])
         ordered.write.options(**self.options).insertInto(output.place)
+
+
+def _types(df: DataFrame) -> list[str]:
+    return sorted(f"{field.name} {field.dataType.simpleString()}" for field in df.schema.fields)
 
 
 def refuse_accounted(storage: Storage, what: str, path: str) -> None:

@@ -197,11 +197,14 @@ def _discreet(read: Format) -> Iterator[None]:
     except (ConfigError, InputError) as error:
         if not read.names_are_data or not error.allowed:
             raise
-        do = "Its columns are named in its first line, or else _c0, _c1 ... with --read-option header=false"
+        do = "Its first line names its columns; where none does, give --read-option header=false and name "
+        do += "them _c0, _c1 and so on"
         raise type(error)(error.what, got=error.got, do=do) from None
 
 
 def _check_places(storage: Storage, options: TableOptions, read: Format, written: Format) -> None:
+    if not (read.has_path or written.has_path) and options.input == options.output:
+        raise ConfigError("Input and output are one table", got=options.input, do="Choose another --output")
     named = [*(["--input"] * (not read.has_path)), *(["--output"] * (not written.has_path))]
     if len(named) == 2 and options.input == options.output:
         raise ConfigError("Input and output are the same table", do="Choose another --output")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final, Protocol
 
@@ -41,6 +41,10 @@ def own_session(spark: SparkSession) -> SparkSession:
     return session
 
 
+def _as_read(df: DataFrame) -> DataFrame:
+    return df
+
+
 class Reader(Protocol):
     """What reads a table again, as a stream of its files."""
 
@@ -65,7 +69,7 @@ class Source:
 
     place: str
     read: DataFrame
-    prepare: Callable[[DataFrame], DataFrame] = lambda df: df
+    prepare: Callable[[DataFrame], DataFrame] = field(default_factory=lambda: _as_read)
     partitions: tuple[str, ...] = ()
     root: str | None = None
     reader: Reader | None = None
@@ -77,7 +81,7 @@ class Source:
         path: str,
         read: DataFrame,
         reader: Reader,
-        prepare: Callable[[DataFrame], DataFrame] = lambda df: df,
+        prepare: Callable[[DataFrame], DataFrame],
     ) -> Source:
         """Look at the files of a frame that ``reader`` gave for a path.
 

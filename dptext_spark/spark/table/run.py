@@ -206,8 +206,6 @@ def _check_places(storage: Storage, options: TableOptions, read: Format, written
     if not (read.has_path or written.has_path) and options.input == options.output:
         raise ConfigError("Input and output are one table", got=options.input, do="Choose another --output")
     named = [*(["--input"] * (not read.has_path)), *(["--output"] * (not written.has_path))]
-    if len(named) == 2 and options.input == options.output:
-        raise ConfigError("Input and output are the same table", do="Choose another --output")
     places = [place for place in options.places if place[1] not in named or place[0] == "Projection"]
     for (other, _, source), (what, option, target) in combinations(places, 2):
         goal = storage.real(target)

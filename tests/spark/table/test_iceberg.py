@@ -261,7 +261,7 @@ def test_rows_are_added_and_replaced_in_one_commit_each(
     assert len(list((tmp_path / "warehouse/db/out/metadata").glob("*.metadata.json"))) == 3
     assert names(tmp_path / "warehouse" / "db") == {"in", "out"}
     assert refused(run(), "exists.*--append")
-    assert refused(run("--append", output="lake.db.in"), "Input and output are the same table")
+    assert refused(run("--append", output="lake.db.in"), "Input and output are one table")
     assert refused(run(output="lake.other.out"), "The namespace other of the output is not in its catalog")
 
 

@@ -123,13 +123,15 @@ class TableOptions(Options):
     """What the jobs that turn a private table into one for release have in common."""
 
     input: str = Field(
-        min_length=1, description="file or folder, any path that Spark can read; a name with --format table"
+        min_length=1,
+        description="file or folder, any path that Spark can read; a name with --format table or iceberg",
     )
     output: str = Field(min_length=1, description="folder or table to write; must not exist")
     format: str = Field(
         "parquet",
         min_length=1,
-        description="of the input: parquet, orc, csv, json, avro, or table for a table of Spark's catalogs",
+        description="of the input: parquet, orc, csv, json, avro, delta, iceberg, or table for a "
+        "table of Spark's catalogs",
     )
     output_format: str | None = Field(
         None, min_length=1, description="of the output; default: the input's format"

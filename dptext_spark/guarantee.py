@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from dptext_spark.geometry.metric import Metric
+from dptext_spark.notebook import lines_html
 
 WEAK_LOSS: Final = math.log(1e6)
 """A likelihood ratio of a million: beyond it a bound says nothing that a person could rely on."""
@@ -56,7 +57,7 @@ class Claim:
     remarks: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Guarantee:
     """A metric differential privacy guarantee, P[M(w)=y] <= exp(loss(d(w, w'))) P[M(w')=y] + delta.
 
@@ -97,6 +98,18 @@ class Guarantee:
     def text_loss(self, distances: Iterable[float]) -> float:
         """Bound the log-likelihood ratio of two texts, from the distances of their words by position."""
         return sum(map(self.loss, distances))
+
+    def __repr__(self) -> str:
+        far = self.distances
+        typical = f"; {_factor(self.loss(far.nearest))} for a typical nearest word" if far else ""
+        pure = f" + {self.delta:g}" if self.delta else ""
+        return (
+            f"{type(self).__name__}({self.mechanism}, epsilon {self.configured_epsilon:g}: "
+            f"factor exp({self.epsilon:g} x {self.metric}){pure}{typical})"
+        )
+
+    def _repr_html_(self) -> str:
+        return lines_html("Guarantee", self.describe())
 
     def to_json(self) -> dict[str, Any]:
         """Give the guarantee as JSON-ready values."""

@@ -93,3 +93,17 @@ def test_a_lock_has_what_is_declared(lock: str, needed: set[str]) -> None:
     assert needed <= names
     if lock == "cluster":
         assert not names & (EXTRAS["local"] - ALWAYS)
+
+
+def test_files_that_the_code_reads_are_installed_with_it() -> None:
+    """Rejects a package without its logging file: Spark prints two errors then whenever it starts."""
+    tool = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
+    data = tool["setuptools"]["package-data"]
+    installed = {
+        file
+        for name, globs in data.items()
+        for glob in globs
+        for file in (PACKAGE.parent / name.replace(".", "/")).glob(glob)
+    }
+    there = {file for file in PACKAGE.rglob("*") if file.is_file() and "__pycache__" not in file.parts}
+    assert not {file for file in there - installed if file.suffix != ".py"}

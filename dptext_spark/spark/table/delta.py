@@ -43,10 +43,11 @@ from dptext_spark.spark.table.lakehouse import (
     check_fits,
     file_url,
     read_files,
+    url_of,
     write_and_commit,
 )
 from dptext_spark.spark.table.source import Source
-from dptext_spark.spark.table.storage import Storage
+from dptext_spark.spark.table.storage import Places, Storage
 from dptext_spark.version import __version__
 
 # Features that change the log only, or that are looked at where they are used.
@@ -100,7 +101,7 @@ class Delta(LakehouseFormat):
         df = _live_rows(spark, storage, place, schema, partitions, actions)
         return Source(place=place, read=df, partitions=partitions)
 
-    def check_place(self, spark: SparkSession, storage: Storage, output: Output) -> None:
+    def check_place(self, spark: SparkSession | None, storage: Places, output: Output) -> None:
         table = self.table(storage, output.place)
         if table is None and storage.exists(output.place):
             raise ConfigError(
@@ -134,14 +135,14 @@ class Delta(LakehouseFormat):
                 storage.delete(place)
             raise
 
-    def table(self, storage: Storage, place: str) -> Any:
+    def table(self, storage: Places, place: str) -> Any:
         """Open a table by the library; None where there is none."""
         module = self.module()
         options = {name: value for name, value in self.options.items() if name != "version"}
         version = self.options.get("version")
         if version is not None and not version.isdecimal():
             raise ConfigError("The version of a Delta table is a number", got=repr(version))
-        url = storage.url(place)
+        url = url_of(storage, place)
         with _plain(f"The Delta table {place} cannot be opened", InputError):
             if not module.DeltaTable.is_deltatable(url, options):
                 return None
@@ -198,7 +199,7 @@ class _Account:
         chosen = {"partition_by": [*self.partitions], "commit_properties": properties}
         with _plain(f"The files could not be made part of the Delta table {self.output.place}", JobError):
             if self.table is None:
-                url, options = self.storage.url(self.output.place), dict(self.delta.options)
+                url, options = url_of(self.storage, self.output.place), dict(self.delta.options)
                 add.create_table_with_add_actions(
                     url, self.schema, actions, "error", storage_options=options, **chosen
                 )

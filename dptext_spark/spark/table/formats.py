@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
@@ -23,8 +23,8 @@ from dptext_spark.spark.failures import condition, failing
 from dptext_spark.spark.table.fields import quoted
 from dptext_spark.spark.table.nanoseconds import in_microseconds
 from dptext_spark.spark.table.output import check_unfinished, write_whole
-from dptext_spark.spark.table.source import Source, is_settled
-from dptext_spark.spark.table.storage import Storage, literal
+from dptext_spark.spark.table.source import Source, is_settled, unreadable
+from dptext_spark.spark.table.storage import Places, Storage, literal
 
 FORMATS: Final[dict[str, type[Format]]] = {}
 """By name."""
@@ -143,8 +143,10 @@ class Format(ABC):
         """
 
     @abstractmethod
-    def check_place(self, spark: SparkSession, storage: Storage, output: Output) -> None:
+    def check_place(self, spark: SparkSession | None, storage: Places, output: Output) -> None:
         """Refuse an output that must not be written, before anything is read.
+
+        For files it is called before Spark starts too, without a session, where they are on this machine.
 
         Raises:
             ConfigError: Something is there and shall not be replaced or added to, or is no such table.
@@ -201,20 +203,23 @@ class FileFormat(Format):
             )
 
     def open(self, spark: SparkSession, storage: Storage, place: str) -> Source:
-        for path in storage.matches(place) or [place]:
-            refuse_accounted(storage, "input", path)
+        self.check_files(storage, place)
         try:
             read, prepare = self.look(spark, place)
             return Source.of_files(storage, place, read, self, prepare)
         except (PySparkException, Py4JJavaError) as error:
-            analyzed = isinstance(error, AnalysisException)
-            what = "cannot be read as a table" if analyzed else f"is not {self.title}, or is damaged"
-            raise InputError(
-                f"The input {place} {what}",
-                allowed=f"a {self.title} file, or a folder of {self.title} files",
-                got=_cause(error),
-                do=_package(spark, error),
-            ) from None
+            damaged = not isinstance(error, AnalysisException)
+            do = _package(spark, error)
+            raise unreadable(place, _cause(error), damaged=damaged, title=self.title, do=do) from None
+
+    def check_files(self, storage: Places, place: str) -> None:
+        """Refuse files that belong to a table of another format.
+
+        Raises:
+            ConfigError: They do.
+        """
+        for path in storage.matches(place) or [place]:
+            refuse_accounted(storage, "input", path)
 
     def look(self, spark: SparkSession, path: str) -> tuple[DataFrame, Callable[[DataFrame], DataFrame]]:
         """Give the files below ``path`` as they are read, and what makes of them what they mean."""
@@ -231,7 +236,7 @@ class FileFormat(Format):
         """The name as people write it."""
         return self.name.upper()
 
-    def check_place(self, spark: SparkSession, storage: Storage, output: Output) -> None:
+    def check_place(self, spark: SparkSession | None, storage: Places, output: Output) -> None:
         refuse_accounted(storage, "output", output.place)
         exists = storage.exists(output.place)
         if exists and not output.overwrite:
@@ -382,7 +387,9 @@ class CatalogTable(Format):
             )
         return Source(place=place, read=df, partitions=partitions)
 
-    def check_place(self, spark: SparkSession, storage: Storage, output: Output) -> None:
+    def check_place(self, spark: SparkSession | None, storage: Places, output: Output) -> None:
+        if spark is None:
+            return
         try:
             exists = spark.catalog.tableExists(output.place)
         except (PySparkException, Py4JJavaError) as error:
@@ -423,7 +430,7 @@ def _types(df: DataFrame) -> list[str]:
     return sorted(f"{field.name} {field.dataType.simpleString()}" for field in df.schema.fields)
 
 
-def refuse_accounted(storage: Storage, what: str, path: str) -> None:
+def refuse_accounted(storage: Places, what: str, path: str) -> None:
     """Refuse a path in a table of a format that keeps an account of its files.
 
     Such a folder has files whose rows were deleted or replaced, which only its account tells apart.
@@ -431,10 +438,10 @@ def refuse_accounted(storage: Storage, what: str, path: str) -> None:
     Raises:
         ConfigError: There is such a table, at the path or around it.
     """
-    for folder in storage.up_from(path):
+    for folder in _up_from(storage.qualified(path)):
         for title, name, mark in _ACCOUNTS:
             try:
-                marked = storage.matches(f"{literal(folder).rstrip('/')}/{mark}")
+                marked = storage.matches(f"{literal(folder)}/{mark}")
             except (PySparkException, Py4JJavaError):
                 break  # a folder around it that may not be listed; what lies in the path itself is read next
             if marked:
@@ -448,6 +455,17 @@ def refuse_accounted(storage: Storage, what: str, path: str) -> None:
                     else f"Give its name with {option} table to a Spark that has its catalog, or copy its "
                     "rows to plain files first",
                 )
+
+
+def _up_from(path: str) -> Iterator[str]:
+    """Give a full path, and those of the folders around it, without a slash at the end."""
+    path = path.rstrip("/")
+    root = re.match(r"([^/]*:)?(//[^/]*)?", path)
+    shortest = root.end() if root else 0
+    while len(path) > shortest:
+        yield path
+        path = path[: max(path.rfind("/"), shortest)]
+    yield path
 
 
 _ACCOUNTS: Final = (

@@ -31,10 +31,11 @@ from dptext_spark.spark.table.lakehouse import (
     WrittenFile,
     check_fits,
     read_files,
+    url_of,
     write_and_commit,
 )
 from dptext_spark.spark.table.source import Source
-from dptext_spark.spark.table.storage import Storage
+from dptext_spark.spark.table.storage import Places, Storage
 from dptext_spark.version import __version__
 
 _SNAPSHOT: Final = "snapshot-id"
@@ -59,7 +60,7 @@ class Iceberg(LakehouseFormat):
     def open(self, spark: SparkSession, storage: Storage, place: str) -> Source:
         with _plain(f"The Iceberg table {place} cannot be opened", InputError):
             if place.endswith(_METADATA):
-                url = storage.url(place)
+                url = url_of(storage, place)
                 table = self.module(".table").StaticTable.from_metadata(url, self._properties)
             else:
                 catalog, name = self._catalog(place)
@@ -72,7 +73,7 @@ class Iceberg(LakehouseFormat):
         df = read_files(spark, _spark_schema(schema), paths, place)
         return Source(place=place, read=df, partitions=_identities(table, schema))
 
-    def check_place(self, spark: SparkSession, storage: Storage, output: Output) -> None:
+    def check_place(self, spark: SparkSession | None, storage: Places, output: Output) -> None:
         table = self._existing(output.place)
         if table is None:
             self._check_namespace(output.place)

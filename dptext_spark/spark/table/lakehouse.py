@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import ClassVar, Final, Protocol
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 from uuid import uuid4
 
 from py4j.protocol import Py4JJavaError
@@ -26,7 +26,7 @@ from dptext_spark.spark.failures import condition
 from dptext_spark.spark.table.fields import quoted
 from dptext_spark.spark.table.formats import Format, Output
 from dptext_spark.spark.table.output import check_unfinished, write_whole
-from dptext_spark.spark.table.storage import Storage, literal
+from dptext_spark.spark.table.storage import Places, Storage, literal
 
 LOCAL_URL: Final = ("^file:/+", "file:/")
 """Spark writes the URL of a local file in two ways: a pattern, and what stands for it in one way."""
@@ -62,7 +62,7 @@ class LakehouseFormat(Format):
         super().check_output(output, grows=grows)
         self.module()
 
-    def check_known(self, storage: Storage, output: Output, place: str, *, exists: bool) -> None:
+    def check_known(self, storage: Places, output: Output, place: str, *, exists: bool) -> None:
         """Refuse to replace a table, unless told to.
 
         Raises:
@@ -143,6 +143,12 @@ def read_files(spark: SparkSession, schema: StructType, paths: Sequence[str], ta
             do="Rewrite the table: names of files must not begin with a dot or an underscore",
         )
     return df
+
+
+def url_of(storage: Places, path: str) -> str:
+    """Write a path as a full URL."""
+    scheme, _, rest = storage.qualified(path).partition(":")
+    return f"{scheme}:{quote(rest, safe='/:@')}"
 
 
 def file_url(url: str) -> str:
@@ -237,8 +243,8 @@ def _written(
     df = spark.read.schema(schema).parquet(literal(folder))
     file = df.metadataColumn("_metadata")
     facts = [file["file_path"], file["file_size"], F.unix_millis(file["file_modification_time"])]
-    root = f"{file_url(storage.url(folder))}/"
+    root = f"{storage.qualified(folder)}/"
     for url, size, modified, *values, rows in df.groupBy(*facts, *map(quoted, partitions)).count().collect():
-        path = unquote(file_url(url).removeprefix(root))
+        path = unquote(file_url(url)).removeprefix(root)
         partition = dict(zip(partitions, values, strict=True))
         yield WrittenFile(path=path, size=size, rows=rows, modified=modified, partition=partition)

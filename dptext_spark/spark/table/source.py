@@ -114,12 +114,7 @@ class Source:
             ConfigError: The input is a pattern.
         """
         if self.root is None:
-            raise ConfigError(
-                "Rows cannot be named by file and position under this --input",
-                allowed="a file or a folder",
-                got=self.place,
-                do="Name the rows with --id, or give the folder",
-            )
+            raise unnamed_rows(self.place)
         metadata = self.read.metadataColumn("_metadata")  # unlike a name it cannot mean a column of the table
         path = F.regexp_replace(metadata["file_path"], self.root, "")
         return F.concat_ws("\n", metadata["row_index"].cast("string"), path)
@@ -139,6 +134,25 @@ class Source:
         if batch_files is not None:
             reader = reader.option("maxFilesPerTrigger", batch_files)
         return replace(self, read=self.reader.load(reader, self.place))
+
+
+def unreadable(
+    path: str, got: str, *, damaged: bool = False, title: str = "Parquet", do: str = ""
+) -> InputError:
+    """Make the error of an input that is no table of a format; ``got`` is Spark's condition."""
+    what = f"is not {title}, or is damaged" if damaged else "cannot be read as a table"
+    allowed = f"a {title} file, or a folder of {title} files"
+    return InputError(f"The input {path} {what}", allowed=allowed, got=got, do=do)
+
+
+def unnamed_rows(pattern: str) -> ConfigError:
+    """Make the error of an input that is no folder, and of which no column names the rows."""
+    return ConfigError(
+        "Rows cannot be named by file and position under this --input",
+        allowed="a file or a folder",
+        got=pattern,
+        do="Name the rows with --id, or give the folder",
+    )
 
 
 def _root(storage: Storage, path: str, files: Iterable[str]) -> str | None:

@@ -181,13 +181,15 @@ class TableOptions(Options):
     heading = "Table"
 
     input: TablePath = Field(
-        min_length=1, description="file or folder, any path that Spark can read; a name with --format table"
+        min_length=1,
+        description="file or folder, any path that Spark can read; a name with --format table or iceberg",
     )
     output: TablePath = Field(min_length=1, description="folder or table to write; must not exist")
     format: str = Field(
         "parquet",
         min_length=1,
-        description="of the input: parquet, orc, csv, json, avro, or table for a table of Spark's catalogs",
+        description="of the input: parquet, orc, csv, json, avro, delta, iceberg, or table for a "
+        "table of Spark's catalogs",
     )
     output_format: Annotated[str | None, OUTPUT] = Field(
         None, min_length=1, description="of the output; default: the input's format"

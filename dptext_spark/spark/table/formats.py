@@ -152,11 +152,11 @@ class Format(ABC):
             ConfigError: Something is there and shall not be replaced or added to, or is no such table.
         """
 
-    def check_schema(self, schema: StructType) -> None:
+    def check_schema(self, storage: Storage, schema: StructType, output: Output) -> None:
         """Refuse columns that the output cannot have, before the first task.
 
         Raises:
-            ConfigError: A column has such a type.
+            ConfigError: A column has such a type, or the table that is there has other columns.
         """
         if wrong := [
             f"{f.name} ({f.dataType.simpleString()})"

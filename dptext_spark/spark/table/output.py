@@ -38,7 +38,13 @@ def check_unfinished(storage: Places, output: str, *, but: str = "") -> None:
 
 
 def write_whole(
-    storage: Storage, output: str, write: Callable[[str], None], *, run: str, overwrite: bool
+    storage: Storage,
+    output: str,
+    write: Callable[[str], None],
+    *,
+    run: str,
+    overwrite: bool,
+    publish: Callable[[str], None] | None = None,
 ) -> None:
     """Write a table under a hidden name and rename it.
 
@@ -47,6 +53,7 @@ def write_whole(
         write: Writes the table to the path that it is given.
         run: Names the run; without a dot.
         overwrite: Replace a table of that name, and take over from other runs with this output.
+        publish: Called with the hidden name in place of renaming.
 
     Raises:
         ConfigError: Another run is writing the output.
@@ -72,7 +79,10 @@ def write_whole(
         _check_claim(storage, claim, output)
         # From here on the run cannot be undone: a signal waits until its report is there too.
         interrupts.hold_to_the_end()
-        _put_in_place(storage, mine, output, overwrite=overwrite)
+        if publish is None:
+            _put_in_place(storage, mine, output, overwrite=overwrite)
+        else:
+            publish(table)
     finally:
         _clear(storage, mine, place)
 

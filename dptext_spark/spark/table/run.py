@@ -65,7 +65,7 @@ class Job:
         with _discreet(read):
             columns = columns.named(source.df.schema)
             columns.check(source.df, source.partitions)
-        written.check_schema(columns.released(source.df.schema, text_type))
+        written.check_schema(storage, columns.released(source.df.schema, text_type), _output(options))
         job = cls(options=options, columns=columns, storage=storage, source=source, written=written)
         with _discreet(read):
             _ = job.df, job.row_id  # what is wrong with them is said now

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -157,7 +157,8 @@ class Privatizer:
     @property
     def _chosen(self) -> str:
         words = f"{self.search.name} search among {self.search.release_words:,} words"
-        return f"oov {self.policy.oov}, protect {self.policy.protect}, {words}"
+        policies = (f"{part.name} {getattr(self.policy, part.name)}" for part in fields(self.policy))
+        return ", ".join([*policies, words])
 
     def sanitize(
         self,

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from dptext_spark.errors import InputError
 from dptext_spark.text import token_columns
-from dptext_spark.text.layout import AsItStood, SingleSpaces, assemble
 from dptext_spark.text.joined_words import JoinedWords
+from dptext_spark.text.layout import AsItStood, SingleSpaces, assemble
 from dptext_spark.text.token_columns import AS_IT_IS, LEFT_OUT, Tokens, column_kind, id_bytes, slices
 from dptext_spark.text.tokens import PLAIN, PlainTokenizer
 

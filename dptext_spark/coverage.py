@@ -11,8 +11,8 @@ import pyarrow as pa
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.privatizer import joining, look_up
 from dptext_spark.text.policies import TextPolicy
-from dptext_spark.text.segmentation import unspaced_share
-from dptext_spark.text.token_columns import Tokens, check_unicode, column_kind, slices
+from dptext_spark.text.segmentation import WordRuns, unspaced_share
+from dptext_spark.text.token_columns import Tokens, check_unicode, slices
 
 MANY: Final = 0.1
 """A share of unknown words to warn of: one word in ten, so that hardly a sentence stays whole.
@@ -30,7 +30,8 @@ class Coverage:
         rows: How many rows the sample has.
         tokens: Tokens that the policy protects.
         unknown: Those of them that the vocabulary lacks.
-        unspaced: Sum over the rows of the share of letters in scripts without spaces.
+        unspaced: Sum over the rows of the share of letters in scripts without spaces, of texts of which the
+            tokenizer takes each run of such letters for one word.
     """
 
     rows: int = 0
@@ -53,12 +54,12 @@ class Coverage:
         tokens = Tokens.of(values, joining(embedding, policy.tokenizer))
         blank = (tokens.codes < 0) | tokens.flag(lambda token: not token)
         protected = ~blank & policy.protect.protected(tokens, slots)
-        texts = values if column_kind(values.type, "") == "text" else values.flatten()
+        runs = tokens.kind == "text" and policy.tokenizer.name == WordRuns.name
         return cls(
             rows=len(values),
             tokens=int(protected.sum()),
             unknown=int((protected & (look_up(tokens, embedding) < 0)).sum()),
-            unspaced=len(values) * unspaced_share(texts),
+            unspaced=len(values) * unspaced_share(values) if runs else 0.0,
         )
 
     @classmethod
@@ -101,7 +102,8 @@ class Coverage:
             return (
                 f"{self.unspaced_share:.0%} of the letters {of}, {sample}, are of scripts without spaces "
                 "between words (Chinese, Japanese, Thai and others). A run of such letters counts as one "
-                f"word: {unknown} are not in the embedding's vocabulary."
+                f"word: {unknown} are not in the embedding's vocabulary. Cut them into words with "
+                "--tokenizer icu, and take an embedding of that language."
             )
         if self.unknown_share > MANY:
             return f"{unknown} {of}, {sample}, are not in the embedding's vocabulary. {fate}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -82,14 +82,14 @@ class Sanitized:
 def look_up(tokens: Tokens, embedding: Embedding) -> NDArray[np.int64]:
     """int64 (tokens,): each token's word id, as it stands or else in lower case; -1 for none.
 
-    Whitespace inside a token of a text, which :class:`JoinedWords` left there, is one space or else one ``_``.
+    Whitespace in a token of a text, which :class:`JoinedWords` left there, is one space or else one ``_``.
     """
     distinct = tokens.distinct.to_pylist()
     forms = [distinct]
-    if tokens.kind == "text" and (
-        wide := {token: f for token in distinct if (f := vocabulary_forms(token))[1:]}
-    ):
-        forms = [[wide.get(token, (token,))[place] for token in distinct] for place in (0, -1)]
+    if tokens.kind == "text":
+        both = [vocabulary_forms(token) for token in distinct]
+        spaces = any(len(each) > 1 for each in both)
+        forms = [[each[place] for each in both] for place in ((0, -1) if spaces else (0,))]
     found = [
         pc.index_in(
             pa.array([match_form(form, lower=lower) for form in written], pa.string()),
@@ -156,9 +156,9 @@ class Privatizer:
 
     @property
     def _chosen(self) -> str:
-        policy = [f"{name} {value}" for name, value in vars(self.policy).items() if str(value) != "words"]
         words = f"{self.search.name} search among {self.search.release_words:,} words"
-        return ", ".join([*policy, words])
+        policies = (f"{part.name} {getattr(self.policy, part.name)}" for part in fields(self.policy))
+        return ", ".join([*policies, words])
 
     def sanitize(
         self,

@@ -33,7 +33,13 @@ def test_tokens_are_known_as_a_run_knows_them(small: Embedding) -> None:
 
 def test_letters_of_scripts_without_spaces_are_counted(small: Embedding) -> None:
     assert measure([CHINESE, "w1"], small) == Coverage(rows=2, tokens=2, unknown=1, unspaced=6 / 7 * 2)
-    assert measure([[CHINESE, "abcdef"]], small).unspaced_share == 0.5
+    assert measure([[CHINESE, "abcdef"]], small).unspaced_share == 0.0  # its words were told apart already
+
+
+def test_texts_that_are_cut_into_words_are_not_complained_of(small: Embedding) -> None:
+    pytest.importorskip("icu4py")
+    found = measure([CHINESE, "w1"], small, tokenizer="icu")
+    assert found.unspaced == 0.0 and found.tokens > 2
 
 
 def test_one_megabyte_is_looked_at(small: Embedding) -> None:
@@ -67,6 +73,7 @@ def test_samples_are_added_up() -> None:
             Coverage(1000, 1000, 990, 950.0),
             "95% of the letters of column text, in a sample of 1,000 rows, are",
         ),
+        (Coverage(1000, 1000, 990, 950.0), "--tokenizer icu"),
         (Coverage(1000, 9000, 890, 200.0), "A run of such letters counts as one word: 9.9% of the words"),
     ],
 )

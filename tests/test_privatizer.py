@@ -16,6 +16,7 @@ import pytest
 from scipy import stats
 
 from dptext_spark import privatizer as privatizer_module
+from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import BundleError, ConfigError, InputError
 from dptext_spark.mechanisms import Laplace, Mahalanobis, Mechanism
@@ -26,8 +27,9 @@ from dptext_spark.text import token_columns
 from dptext_spark.text.layout import Layout
 from dptext_spark.text.policies import TextPolicy
 from dptext_spark.text.token_columns import PLACEHOLDER
-from dptext_spark.text.tokens import tokenize
+from dptext_spark.text.tokens import PlainTokenizer, tokenize
 from tests.helpers import worlds
+from tests.helpers.bundles import glove, vectors_of
 
 EPSILON = 4.0
 
@@ -397,12 +399,6 @@ def test_policies_do_not_change_the_noise_of_other_words(small: Embedding, oov: 
     assert [masked[p] for p in places] == (other if oov == "drop" else [other[p] for p in places])
 
 
-def test_an_unusual_layout_is_shown(small: Embedding) -> None:
-    shown = repr(private(small, layout="keep", tokenizer="icu"))
-    assert "oov mask, protect all, layout keep, tokenizer icu, exact search" in shown
-    assert "oov mask, protect all, exact search" in repr(private(small))
-
-
 def test_layouts_release_the_same_words(small: Embedding) -> None:
     """Rejects noise that hangs on the layout: what stands around the words is no part of their secret."""
     rows = ["W1, w2! (W3)\n\n", None, "", "...", "\u201cw4 W5\u201d \U0001f600 w6-zyx"]
@@ -586,3 +582,47 @@ def test_a_mechanism_that_gives_no_word_releases_no_token(
     for number in (-1, -2, -3):
         monkeypatch.setattr(release, "_perturb", lambda ids, uniforms, n=number: np.full(len(ids), n))
         assert sanitize(release, ["w1 w2"]).values.to_pylist() == [f"{PLACEHOLDER} {PLACEHOLDER}"]
+
+
+# Joined words
+
+
+def joined_world(tmp_path: Path) -> Embedding:
+    words = ["new_york", "e-mail", "u.s.", "a", "b", "new", ",", "(800)"]
+    return build_embedding(glove(tmp_path / "g.txt", words, vectors_of(8, 3)), tmp_path / "bundle")
+
+
+def test_joined_words_are_perturbed_once_and_unmatchable_ones_never_come_out(tmp_path: Path) -> None:
+    """Rejects [MASK] [MASK] for "e-mail", which the vocabulary has, and "(800)" as a substitute."""
+    world = joined_world(tmp_path)
+    privatizer = private(world, mechanism=Laplace(epsilon=1e6))
+    done = sanitize(privatizer, ["An E-mail from New  York, U.S. (800), a new one"])
+    assert done.values.to_pylist() == ["[MASK] e-mail [MASK] new_york u.s. [MASK] a new [MASK]"]
+    assert done.counts.unchanged.tolist() == [5] and done.counts.out_of_vocabulary.tolist() == [4]
+    # Elements of arrays are looked up as they are, and what may not come out is still perturbed.
+    elements = [["e-mail", ",", "(800)", "new york", "New_York"]]
+    done = sanitize(private(world, mechanism=Laplace(epsilon=0.01)), elements * 200, kind=TOKENS)
+    assert done.counts.out_of_vocabulary.tolist() == [1] * 200
+    released = {word for row in done.values.to_pylist() for word in row}
+    assert released == {"new_york", "e-mail", "u.s.", "a", "b", "new", PLACEHOLDER}
+
+
+class Halves(PlainTokenizer):
+    """Another tokenizer, which finds the same words in the texts below."""
+
+    identity = "halves"  # type: ignore[misc]
+
+
+def test_tokenizers_share_no_noise_in_texts(small: Embedding) -> None:
+    """Rejects noise that another segmentation of the same text would share between different words."""
+    mechanism = Laplace(epsilon=1e-3)
+    noise = worlds.release(mechanism, small)
+    plain, other = (
+        Privatizer(embedding=small, mechanism=mechanism, noise=noise, tokenizer=tokenizer)
+        for tokenizer in (PlainTokenizer(), Halves())
+    )
+    texts = ["w1 w2 w3 w4 w5 w6"] * 20
+    assert sanitize(plain, texts).values == sanitize(private(small, mechanism=mechanism), texts).values
+    assert sanitize(plain, texts).values != sanitize(other, texts).values
+    rows = [text.split() for text in texts]
+    assert sanitize(plain, rows, kind=TOKENS).values == sanitize(other, rows, kind=TOKENS).values

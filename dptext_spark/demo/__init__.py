@@ -26,6 +26,9 @@ QUERIES: Final = Path(__file__).with_name("queries.parquet")
 GLOVE: Final = Path(__file__).with_name("glove.6B.50d.subset.txt.gz")
 """8,000 words with 50-dimensional GloVe vectors, in GloVe's text format and in frequency order."""
 
+NEVER_OUTPUT: Final = Path(__file__).with_name("never_output.txt")
+"""Words of GLOVE that nobody wants in a sanitized text: slurs, swearing, violence."""
+
 MAMMALS: Final = Path(__file__).with_name("mammals.tsv.gz")
 """1,171 is-a pairs of WordNet's mammals, tab-separated with a header: the direct links of a tree."""
 
@@ -89,7 +92,7 @@ def _build(bundle: Path) -> None:
     try:
         Embedding.open(bundle)
     except BundleError:
-        build_embedding(GLOVE, bundle, overwrite=bundle.exists())
+        build_embedding(GLOVE, bundle, never_output=NEVER_OUTPUT, overwrite=bundle.exists())
 
 
 def _command_line(options: Mapping[str, object]) -> str:

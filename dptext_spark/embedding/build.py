@@ -156,7 +156,7 @@ class _Release:
     """Which words may be output: all, those that a text can hold, the first so many of them, or a chosen set.
 
     Attributes:
-        denied: Words that may not, in lower case.
+        denied: Words that may not, in lower case; several with whitespace between, or one ``_``.
     """
 
     every: bool = False
@@ -169,7 +169,7 @@ class _Release:
         denied = frozenset[str]()
         if never_output is not None:
             lines = _read_words(Path(never_output), "The file of words that may not be output cannot be read")
-            denied = frozenset(_lower(form) for line in lines for form in vocabulary_forms(line.strip()))
+            denied = frozenset(_lower(line.strip()) for line in lines) - {""}
         if release_words is None:
             return cls(denied=denied)
         if release_words == ALL:
@@ -208,8 +208,8 @@ class _Release:
     def _deny(self, words: list[str]) -> NDArray[np.bool_]:
         if not self.denied:
             return np.zeros(len(words), dtype=np.bool_)
-        forms = map(_lower, words)
-        flags = (form in self.denied or not self.denied.isdisjoint(tokenize(form)) for form in forms)
+        denied = {form for line in self.denied for form in vocabulary_forms(line)}
+        flags = (form in denied or not denied.isdisjoint(tokenize(form)) for form in map(_lower, words))
         return np.fromiter(flags, np.bool_, len(words))
 
     def absent(self, words: list[str]) -> int:
@@ -218,7 +218,10 @@ class _Release:
 
     def denied_absent(self, words: list[str]) -> int:
         """Count the denied words that the source does not have, in any capitals."""
-        return len(self.denied.difference(map(_lower, words))) if self.denied else 0
+        if not self.denied:
+            return 0
+        known = {*map(_lower, words)}
+        return sum(known.isdisjoint(vocabulary_forms(line)) for line in self.denied)
 
     def _check(self, released: int, denied: int) -> None:
         if self.first is not None and released < self.first:

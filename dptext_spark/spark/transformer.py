@@ -59,6 +59,8 @@ class TextPrivatizer(Transformer, DefaultParamsReadable["TextPrivatizer"], Defau
     keep = _param("keep", "columns that pass as they are", _names)
     oov = _param("oov", "treatment of words outside the vocabulary", TypeConverters.toString)
     protect = _param("protect", "which words are perturbed", TypeConverters.toString)
+    layout = _param("layout", "what surrounds the words of texts", TypeConverters.toString)
+    tokenizer = _param("tokenizer", "what cuts texts into words", TypeConverters.toString)
     release_words = _param("release_words", "output only the first so many words", TypeConverters.toInt)
     search = _param("search", "how the nearest word is found", TypeConverters.toString)
     salt = _param("salt", "keeps tables apart that share a key and ids", TypeConverters.toString)

@@ -44,7 +44,7 @@ class _Cache(dict[str, ValueT], Generic[ValueT]):
 
 
 def vocabulary_forms(token: str) -> tuple[str, ...]:
-    """Give the forms of a token of a text that vocabularies have: whitespace in it is one space, or one ``_``."""
+    """Give a text's token as vocabularies have it: with one space for each whitespace, or one ``_``."""
     words = token.split()
     return (token,) if len(words) < 2 else (" ".join(words), "_".join(words))
 
@@ -63,8 +63,8 @@ class JoinedWords:
     * Between two of them stands nothing, one of ``JOINERS``, or whitespace, and a full stop may stand before
       these: ``don't``, ``e-mail``, ``New York``, ``u.s.-led``, ``St. Louis``.
     * They are looked up as they stand, whitespace as one space or else as ``_``, with a full stop that
-      follows and then without: ``U.S.``, ``new york``, ``New_York``. As with any token, as written comes first
-      and lower case second.
+      follows and then without: ``U.S.``, ``new york``, ``New_York``. As with any token, as written comes
+      first and lower case second.
     * The longest word wins, counted in tokens; of several, the leftmost.
     * A single token has its full stop (``kans.``) only where the vocabulary lacks it without, in any
       capitals: most full stops end a sentence.

@@ -200,9 +200,7 @@ class Slots(Protection):
 class TextPolicy:
     """What tokens are, which are perturbed, what becomes of unknown ones, and what surrounds them in texts.
 
-    Policies, or options' values for them.
-
-    Both are given by name, as in ``TextPolicy(oov="drop")``.
+    Policies, or options' values for them, given by name, as in ``TextPolicy(oov="drop")``.
 
     Raises:
         ConfigError: One is neither, its library is not installed, or there are other parameters.

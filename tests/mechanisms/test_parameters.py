@@ -35,7 +35,7 @@ def test_a_value_without_a_name_is_refused(kind: Callable[..., object]) -> None:
         (lambda: Exponential(epsilon=1, truncate=0), r"Parameter truncate .* above 0\. Got: 0\."),
         (lambda: Projection(epsilon=1, sensitivity="all"), r".*paper, vocabulary or spectral\. Got: 'all'\."),
         (lambda: ProjectedVectors(epsilon=1e30), r"Parameter epsilon .* or less\. Got: 1e\+30\."),
-        (lambda: TextPolicy(oof="mask"), r"TextPolicy has no .*Allowed: oov, protect\. Got: oof\."),
+        (lambda: TextPolicy(oof="mask"), r"TextPolicy has no .*Allowed: oov, protect, .* Got: oof\."),
         (lambda: TextPolicy(oov=3), r"The out-of-vocabulary policy .* Got: 3\."),
     ],
 )

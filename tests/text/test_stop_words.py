@@ -11,8 +11,8 @@ from dptext_spark.text.stop_words import stop_words
 from dptext_spark.text.tokens import tokenize
 
 PIECES = tokenize(
-    "ain aren couldn d didn doesn don hadn hasn haven isn ll m ma mightn mustn needn o re s shan shouldn t ve "
-    "wasn weren won wouldn y"
+    "ain aren couldn d didn doesn don hadn hasn haven isn ll m ma mightn mustn needn o re s shan shouldn "
+    "t ve wasn weren won wouldn y"
 )
 
 

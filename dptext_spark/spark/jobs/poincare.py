@@ -141,7 +141,7 @@ def _check_outputs(options: PoincareOptions) -> None:
 def _write(
     options: PoincareOptions, relations: Relations, vectors: NDArray[np.float64]
 ) -> tuple[Manifest, str | None]:
-    """Write text form, bundle and, if it can be drawn, picture; return the manifest and the picture's name."""
+    """Write text form, bundle and, if it can be drawn, picture; return manifest and picture's name."""
     text, picture = options.beside("vec"), options.beside("png")
     beside = options.output.absolute().parent
     with tempfile.TemporaryDirectory(prefix=".dptext-poincare-", dir=beside) as made:

@@ -106,14 +106,14 @@ def run(options: VectorsOptions) -> VectorReport:
             columns=_columns(job, options, embedding),
         )
         bundle = BundleFiles.send(job.df.sparkSession, embedding) if embedding else None
-        sample = _sample(job, bundle) if bundle else None
+        sample = _sample(job, bundle, tokenizer) if bundle else None
         if options.dry_run:
             if sample:
                 sample(job.columns.select(job.df, job.row_id))
                 report = replace(report, coverage=sample.found)
             job.write_dry(report.to_json())
             return report
-        found = job.sanitize(_plan(job, key, report, tokenizer, bundle), sample)
+        found = job.sanitize(_plan(job, key, report, bundle, tokenizer), sample)
     counts = column_counts(columns.sanitized, VectorCounts[int], found)
     counted = {name: replace(column, counts=counts[name]) for name, column in report.columns.items()}
     coverage = sample.found if sample else {}
@@ -171,17 +171,17 @@ def _lengths(job: Job, names: Sequence[str]) -> dict[str, int | None]:
     return {name: low for name, (low, _) in bounds.items()}
 
 
-def _sample(job: Job, bundle: BundleFiles) -> Sample:
+def _sample(job: Job, bundle: BundleFiles, tokenizer: Segmentation) -> Sample:
     return Sample(
         columns=job.columns,
         table=job.source.df.schema,
-        plan=CoveragePlan(bundle=bundle, policy=TextPolicy(tokenizer=job.options.tokenizer)),
+        plan=CoveragePlan(bundle=bundle, policy=TextPolicy(tokenizer=tokenizer)),
         fate="They are left out of the averages. Take an embedding that has more of them.",
     )
 
 
 def _plan(
-    job: Job, key: NoiseKey, report: VectorReport, tokenizer: Segmentation, bundle: BundleFiles | None
+    job: Job, key: NoiseKey, report: VectorReport, bundle: BundleFiles | None, tokenizer: Segmentation
 ) -> VectorPlan:
     columns = []
     for name, column in report.columns.items():

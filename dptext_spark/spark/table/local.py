@@ -52,6 +52,7 @@ def is_plain() -> bool:
     """Say whether Spark is not running, and will be started as this package alone sets it up."""
     configured = any(name in os.environ for name in _ELSEWHERE)
     configured |= Path(pyspark.__file__).with_name("conf").exists()
+    # These may say where paths lead and how names are read; others, such as the driver's memory, do not.
     configured |= any(name.startswith(("spark.hadoop.", "spark.sql.")) for name in WANTED.get().given)
     return not configured and pyspark.SparkContext._active_spark_context is None
 

@@ -377,6 +377,10 @@ def test_nothing_is_checked_where_spark_runs_or_is_configured(monkeypatch: pytes
         with monkeypatch.context() as patch:
             patch.setenv(name, "/etc")
             assert not is_plain()
-    for name, plain in (("spark.driver.memory", True), ("spark.sql.caseSensitive", False)):
-        with session_settings({name: "true"}, verbose=False):
-            assert is_plain() == plain
+    for name, plain in {
+        "spark.hadoop.fs.defaultFS": False,
+        "spark.sql.caseSensitive": False,
+        "spark.driver.memory": True,
+    }.items():
+        with session_settings({name: "x"}, verbose=False):
+            assert is_plain() is plain

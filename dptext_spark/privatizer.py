@@ -156,9 +156,9 @@ class Privatizer:
 
     @property
     def _chosen(self) -> str:
-        policy = [f"{name} {value}" for name, value in vars(self.policy).items() if str(value) != "words"]
         words = f"{self.search.name} search among {self.search.release_words:,} words"
-        return ", ".join([*policy, words])
+        policies = (f"{part.name} {getattr(self.policy, part.name)}" for part in fields(self.policy))
+        return ", ".join([*policies, words])
 
     def sanitize(
         self,

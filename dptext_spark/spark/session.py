@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from threading import Timer
 from typing import Any, Final
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -136,21 +135,20 @@ def _hold_signals_in_calls() -> None:
 
 
 def _stop_jobs() -> None:
-    """Cancel what Spark does, and what the main thread begins before it notices, until this process ends."""
+    """Cancel what Spark does, and what the main thread begins before it notices, until the run has ended."""
     jvm = getattr(SparkContext._gateway, "proc", None)
     context = SparkContext._active_spark_context
     if jvm is not None and getattr(context, "_jsc", None) is None:
         jvm.kill()  # it has begun nothing that could be removed
         return
-    if jvm is not None:
-        # It removes the output that it was told to remove when it ends.
-        patience = Timer(_PATIENCE, jvm.terminate)
-        patience.daemon = True
-        patience.start()
+    deadline = time.monotonic() + _PATIENCE
     with suppress(Py4JError, OSError):
-        while context is not None:
+        while context is not None and interrupts.pending():
             context.cancelAllJobs()
             time.sleep(_PAUSE)
+            if jvm is not None and time.monotonic() > deadline:
+                jvm.terminate()  # it removes the output that it was told to remove when it ends
+                return
 
 
 def await_end_of_jvm() -> None:

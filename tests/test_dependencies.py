@@ -67,7 +67,7 @@ def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None
         (EXTRAS["report"], DRAWING),
         (EXTRAS["local"] - EXTRAS["report"], "spark/"),
         (EXTRAS["segmentation"], {"text/segmentation.py"}),
-        (EXTRAS["tables"], {"spark/table/delta.py", "spark/table/iceberg.py"}),
+        (EXTRAS["tables"], {"spark/table/formats/delta.py", "spark/table/formats/iceberg.py"}),
     ],
     ids=["report", "local", "segmentation", "tables"],
 )

@@ -26,7 +26,8 @@ from dptext_spark.spark.measuring.folder import CalibrationFolder, check_free
 from dptext_spark.spark.measuring.waves import Waves
 from dptext_spark.spark.session import session
 from dptext_spark.spark.table.beforehand import check_record
-from dptext_spark.spark.table.local import LocalFiles, is_plain, local_path
+from dptext_spark.spark.table.local_files import LocalFiles, local_path
+from dptext_spark.spark.table.local_table import is_plain
 from dptext_spark.spark.table.storage import Storage
 
 

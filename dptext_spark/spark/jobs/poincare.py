@@ -21,7 +21,8 @@ from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.pairs import check_ends, filter_pairs, is_text, read_pairs, unreadable_pairs
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session
-from dptext_spark.spark.table.local import LocalFiles, LocalTable, is_pattern, is_plain, local_path
+from dptext_spark.spark.table.local_files import LocalFiles, is_pattern, local_path
+from dptext_spark.spark.table.local_table import LocalTable, is_plain
 from dptext_spark.spark.table.storage import Storage
 
 

@@ -23,7 +23,8 @@ from dptext_spark.search.exact import ExactSearch
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.release import Release
 from dptext_spark.spark.table.columns import WorkPlan
-from dptext_spark.spark.table.formats import FileFormat, Format, Parquet
+from dptext_spark.spark.table.formats.files import FileFormat, Parquet
+from dptext_spark.spark.table.formats.format import Format
 from dptext_spark.spark.table.run import Job
 from dptext_spark.spark.table.storage import Places, Storage, literal
 

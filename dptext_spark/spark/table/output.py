@@ -18,7 +18,8 @@ from dptext_spark import interrupts
 from dptext_spark.errors import ConfigError, JobError
 from dptext_spark.spark.failures import FAILURES
 from dptext_spark.spark.session import await_end_of_jvm
-from dptext_spark.spark.table.storage import LocalFiles, Places, Storage, literal
+from dptext_spark.spark.table.local_files import LocalFiles, local_path
+from dptext_spark.spark.table.storage import Places, Storage, literal
 
 _ENDING: Final = ".part"
 
@@ -129,7 +130,7 @@ def _clear(storage: Storage, mine: str, output: str) -> None:
         _remove(storage, mine, output)
     except FAILURES:
         await_end_of_jvm()
-        if LocalFiles.has(mine):
+        if local_path(mine):
             _remove(LocalFiles(), mine, output)
 
 

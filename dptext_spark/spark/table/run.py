@@ -18,7 +18,7 @@ from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session
 from dptext_spark.spark.table.columns import TableColumns, WorkPlan
-from dptext_spark.spark.table.formats import Format, Output
+from dptext_spark.spark.table.formats.format import Format, Output
 from dptext_spark.spark.table.source import Source, own_session, where
 from dptext_spark.spark.table.storage import Places, Storage
 

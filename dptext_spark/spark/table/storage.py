@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -224,27 +223,3 @@ class Storage:
             yield
         finally:
             channel.close()
-
-
-class LocalFiles:
-    """What of :class:`Storage` local files need where the JVM has ended."""
-
-    @staticmethod
-    def has(path: str) -> bool:
-        """Say whether a full path is one on this machine."""
-        return path.startswith("file:")
-
-    def exists(self, path: str) -> bool:
-        """Say whether anything is at ``path``."""
-        return self._at(path).exists()
-
-    def rename(self, source: str, target: str) -> None:
-        """Rename; the target must not exist."""
-        self._at(source).rename(self._at(target))
-
-    def delete(self, path: str) -> None:
-        """Remove a folder with all that is in it."""
-        shutil.rmtree(self._at(path), ignore_errors=True)
-
-    def _at(self, path: str) -> Path:
-        return Path(re.sub(r"^file:(//)?", "", path))

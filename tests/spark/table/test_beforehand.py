@@ -22,7 +22,8 @@ from dptext_spark.spark.jobs import vectors
 from dptext_spark.spark.settings import session_settings
 from dptext_spark.spark.table import beforehand, local, run
 from dptext_spark.spark.table.columns import TableColumns, Unknown
-from dptext_spark.spark.table.local import LocalFiles, LocalTable, is_plain, local_path
+from dptext_spark.spark.table.local_files import LocalFiles, local_path
+from dptext_spark.spark.table.local_table import LocalTable, is_plain
 from dptext_spark.spark.table.storage import Storage, literal
 from tests.helpers.tables import hashes, run_table, spark_settings, texts, write_table
 

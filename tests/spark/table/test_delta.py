@@ -20,8 +20,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import DayTimeIntervalType, LongType, StructField, StructType
 
 from dptext_spark.errors import ConfigError
-from dptext_spark.spark.table.delta import Delta
-from dptext_spark.spark.table.formats import Output
+from dptext_spark.spark.table.formats.delta import Delta
+from dptext_spark.spark.table.formats.format import Output
 from dptext_spark.spark.table.storage import Storage
 from tests.helpers.tables import RING_WORDS, hashes, names, refused, rows_of, texts, write_table
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ from pyspark.sql import SparkSession
 from dptext_spark.errors import ConfigError, InputError, JobError
 from dptext_spark.options import TableOptions, VectorsOptions
 from dptext_spark.spark.jobs import vectors
-from dptext_spark.spark.table.formats import FORMATS
+from dptext_spark.spark.table.formats.format import FORMATS
 from tests.helpers.tables import hashes, names, rows_of, run_table, write_table
 
 # The shared session is the one that the jobs find.
@@ -265,6 +266,16 @@ def test_vectors_in_orc_and_what_csv_cannot_hold(options: dict[str, Any], tmp_pa
         vectors.run(VectorsOptions.of({**given, "output-format": "csv"}))
     assert vectors.run(VectorsOptions.of(given)).rows == 3
     assert {len(row["v"]) for row in read_rows(tmp_path / "out")} == {2}
+
+
+def test_times_without_a_zone_do_not_become_numbers(options: dict[str, Any], tmp_path: Path) -> None:
+    """Rejects ORC files whose times other readers than Spark take for integers."""
+    moment = datetime(2026, 3, 1, 9, tzinfo=UTC).replace(tzinfo=None)
+    write_rows(tmp_path / "in" / "x.parquet", [{"id": 1, "text": "w01", "at": {"begin": moment}}])
+    kept = {"keep": ["at.begin"], "output_format": "orc"}
+    with pytest.raises(ConfigError, match=r"format orc cannot hold. Got: at \(struct<begin:timestamp_ntz>\)"):
+        run_table(**options | kept)
+    run_table(**options | kept | {"keep": []})
 
 
 def test_tables_by_name(

@@ -21,8 +21,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import DayTimeIntervalType, StructField, StructType
 
 from dptext_spark.errors import ConfigError
-from dptext_spark.spark.table.formats import Output
-from dptext_spark.spark.table.iceberg import Iceberg
+from dptext_spark.spark.table.formats.format import Output
+from dptext_spark.spark.table.formats.iceberg import Iceberg
 from dptext_spark.spark.table.storage import Storage
 from tests.helpers.tables import RING_WORDS, hashes, names, refused, rows_of, texts, write_table
 

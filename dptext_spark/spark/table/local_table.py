@@ -6,10 +6,8 @@ of other schemes, patterns, and what only Spark's reader understands are left to
 
 from __future__ import annotations
 
-import glob
 import json
 import os
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,11 +29,10 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from dptext_spark.errors import ConfigError
 from dptext_spark.spark.settings import WANTED
 from dptext_spark.spark.table.columns import Unknown
+from dptext_spark.spark.table.local_files import is_pattern, local_path
 from dptext_spark.spark.table.source import unreadable
-from dptext_spark.spark.table.storage import NO_FILE
 
 # Any of them may say that a path without a scheme lies in HDFS, or that columns are read in another way.
 _ELSEWHERE: Final = (
@@ -55,63 +52,6 @@ def is_plain() -> bool:
     # These may say where paths lead and how names are read; others, such as the driver's memory, do not.
     configured |= any(name.startswith(("spark.hadoop.", "spark.sql.")) for name in WANTED.get().given)
     return not configured and pyspark.SparkContext._active_spark_context is None
-
-
-def local_path(path: str) -> str | None:
-    """Give the full path where Hadoop would look for a place of this machine; None for another place."""
-    if scheme := re.match(r"[^/:]*:", path):  # as Hadoop finds it
-        if scheme[0] != "file:":
-            return None
-        path = re.sub(r"^file:(//(?=/))?", "", path)
-        if not path.startswith("/"):
-            return None
-    return None if path.startswith("//") else os.path.abspath(path)
-
-
-def is_pattern(path: str) -> bool:
-    """Say whether Spark's reader takes a path for a pattern."""
-    return any(letter in path for letter in "{}[]*?\\")
-
-
-class LocalFiles:
-    """The questions of a :class:`Storage` about places of this machine; at others there is nothing."""
-
-    def exists(self, path: str) -> bool:
-        """Say whether anything is at ``path``."""
-        place = local_path(path)
-        return place is not None and os.path.exists(place)
-
-    def qualified(self, path: str) -> str:
-        """Give the full path with scheme."""
-        place = local_path(path)
-        return path if place is None else f"file:{place}"
-
-    def real(self, path: str) -> str:
-        """Give the full path, symbolic links followed."""
-        place = local_path(path)
-        return path if place is None else f"file:{os.path.realpath(place)}"
-
-    def matches(self, pattern: str) -> list[str]:
-        """Give the paths that a path or pattern stands for; none for a pattern with braces or brackets."""
-        place = local_path(pattern)
-        if place is None or re.search(r"(?<!\\)[\[{]", place):
-            return []
-        literal = re.sub(r"\\(.)", lambda found: glob.escape(found[1]), place)
-        return [f"file:{path}" for path in glob.glob(literal)]
-
-    def read(self, path: str) -> str:
-        """Read a text file.
-
-        Raises:
-            ConfigError: There is none, or it is no text.
-        """
-        try:
-            with open(local_path(path) or path, encoding="utf-8") as file:
-                return file.read()
-        except FileNotFoundError:
-            raise ConfigError(f"The file {path} cannot be read", got=NO_FILE) from None
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"The file {path} cannot be read", got=type(error).__name__) from None
 
 
 @dataclass(frozen=True, kw_only=True)

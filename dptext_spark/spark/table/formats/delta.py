@@ -35,8 +35,8 @@ from pyspark.sql.types import (
 from dptext_spark.errors import ConfigError, DptextError, InputError, JobError
 from dptext_spark.spark.failures import failing
 from dptext_spark.spark.table.fields import quoted
-from dptext_spark.spark.table.formats import Output
-from dptext_spark.spark.table.lakehouse import (
+from dptext_spark.spark.table.formats.format import Output
+from dptext_spark.spark.table.formats.lakehouse import (
     LOCAL_URL,
     LakehouseFormat,
     WrittenFile,

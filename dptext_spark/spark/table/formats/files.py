@@ -1,183 +1,32 @@
-"""Formats of tables: how each is read and written, by Spark's own readers and writers.
-
-A format is a subclass of :class:`Format` with a ``name``, which ``--format`` and ``--output-format`` take;
-it registers itself. One whose files Spark lists, reads and writes is a :class:`FileFormat`, a few lines long.
-"""
+"""Files in a folder, by Spark's own readers and writers."""
 
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+)
 
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.spark.failures import condition, failing
-from dptext_spark.spark.table.fields import quoted
+from dptext_spark.spark.table.formats.format import FORMATS, Format, Output
 from dptext_spark.spark.table.nanoseconds import in_microseconds
 from dptext_spark.spark.table.output import check_unfinished, write_whole
-from dptext_spark.spark.table.source import Source, is_settled, unreadable
+from dptext_spark.spark.table.source import Source, unreadable
 from dptext_spark.spark.table.storage import Places, Storage, literal
-
-FORMATS: Final[dict[str, type[Format]]] = {}
-"""By name."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Output:
-    """Where a table goes.
-
-    Attributes:
-        place: As ``--output`` says it.
-        partitions: Columns that name its folders, the outermost first.
-        compression: As ``--compression`` says it; None where the format chooses.
-        overwrite: Replace what is there.
-        append: Add to what is there.
-    """
-
-    place: str
-    partitions: tuple[str, ...] = ()
-    compression: str | None = None
-    overwrite: bool = False
-    append: bool = False
-
-
-@dataclass(frozen=True)
-class Format(ABC):
-    """A format of tables, with the options that its reader or writer was given.
-
-    A run asks in this order: :meth:`check_input` and :meth:`check_output` before Spark starts,
-    :meth:`check_place` and :meth:`open` before the first task, :meth:`write` once. Whatever is wrong with the
-    options, the input or the output is said as early as that.
-
-    A format that keeps an account of its files, as Delta and Iceberg do, lists the live files in :meth:`open`
-    and gives them to Spark as Parquet; in :meth:`write` it has Spark write Parquet files where its readers
-    do not look yet, and then commits them in one step.
-
-    Attributes:
-        options: ``--read-option`` or ``--write-option``, by name.
-        name: What ``--format`` takes.
-        has_positions: Whether Spark numbers the rows of its files, so that a row can be named by file and
-            position; without it runs need ``--id``.
-        has_path: Whether a table lies at a path, and not under a name that a catalog knows.
-        names_are_data: Whether the names of columns may be a first row in truth, which no message quotes.
-        cannot_hold: Types of columns that no file of it can have.
-        can_append: Whether rows can be added to a table in one step, which readers see whole or not at all.
-        can_grow: Whether files that are new can be told from those that were read, for ``--incremental``, and
-            added to the output batch by batch.
-    """
-
-    options: Mapping[str, str] = field(default_factory=dict)
-
-    name: ClassVar[str]
-    has_positions: ClassVar[bool] = False
-    has_path: ClassVar[bool] = True
-    names_are_data: ClassVar[bool] = False
-    cannot_hold: ClassVar[tuple[type[DataType], ...]] = ()
-    can_append: ClassVar[bool] = False
-    can_grow: ClassVar[bool] = False
-
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        if "name" in cls.__dict__:
-            FORMATS[cls.name] = cls
-
-    @staticmethod
-    def named(name: str, options: Mapping[str, str]) -> Format:
-        """Choose a format by its name.
-
-        Raises:
-            ConfigError: There is none of this name.
-        """
-        if name not in FORMATS:
-            raise ConfigError("The format is unknown", allowed=", ".join(sorted(FORMATS)), got=repr(name))
-        return FORMATS[name](options)
-
-    def check_input(self, *, has_id: bool, grows: bool) -> None:
-        """Refuse what this format cannot do for an input, before Spark starts.
-
-        Raises:
-            ConfigError: Rows have no names without ``--id``, or the input shall grow and cannot.
-        """
-        if not has_id and not self.has_positions:
-            raise ConfigError(
-                f"Rows of format {self.name} cannot be named by file and position",
-                allowed=f"that for {_listed('has_positions')}",
-                do="Name the rows with --id",
-            )
-        if grows and not self.can_grow:
-            raise ConfigError(
-                f"Option --incremental cannot read format {self.name}", allowed=_listed("can_grow")
-            )
-
-    def check_output(self, output: Output, *, grows: bool) -> None:
-        """Refuse what this format cannot do for an output, before Spark starts.
-
-        Raises:
-            ConfigError: Rows shall be added, and cannot be.
-        """
-        if output.append and not self.can_append:
-            raise ConfigError(
-                f"Option --append does not go with an output of format {self.name}",
-                allowed=_listed("can_append"),
-                do="Write a table of its own, or add new files with --incremental",
-            )
-        if grows and not self.can_grow:
-            raise ConfigError(
-                f"Option --incremental cannot write format {self.name}", allowed=_listed("can_grow")
-            )
-
-    @abstractmethod
-    def open(self, spark: SparkSession, storage: Storage, place: str) -> Source:
-        """Look at a table; no row of it comes out, though a reader may look at rows to find their types.
-
-        Raises:
-            InputError: There is no such table, or it cannot be read whole.
-        """
-
-    @abstractmethod
-    def check_place(self, spark: SparkSession | None, storage: Places, output: Output) -> None:
-        """Refuse an output that must not be written, before anything is read.
-
-        For files it is called before Spark starts too, without a session, where they are on this machine.
-
-        Raises:
-            ConfigError: Something is there and shall not be replaced or added to, or is no such table.
-        """
-
-    def check_schema(self, storage: Storage, schema: StructType, output: Output) -> None:
-        """Refuse columns that the output cannot have, before the first task.
-
-        Raises:
-            ConfigError: A column has such a type, or the table that is there has other columns.
-        """
-        if wrong := [
-            f"{f.name} ({f.dataType.simpleString()})"
-            for f in schema.fields
-            if isinstance(f.dataType, self.cannot_hold)
-        ]:
-            raise ConfigError(
-                f"Columns have types that format {self.name} cannot hold",
-                got=", ".join(wrong),
-                do="Choose another --output-format",
-            )
-
-    @abstractmethod
-    def write(self, storage: Storage, result: DataFrame, output: Output) -> None:
-        """Write a table; what is under its name is always whole.
-
-        ``result`` is evaluated once: each evaluation counts.
-
-        Raises:
-            DptextError: It cannot be written, or another run took over.
-        """
 
 
 class FileFormat(Format):
@@ -287,9 +136,13 @@ class Parquet(FileFormat):
 
 
 class Orc(FileFormat):
-    """ORC files."""
+    """ORC files.
+
+    Spark writes timestamps without a time zone as numbers, which it alone reads as times again.
+    """
 
     name = "orc"
+    cannot_hold = (TimestampNTZType,)
     codecs: ClassVar = {"snappy": "snappy", "zstd": "zstd", "gzip": "zlib", "lz4_raw": "lz4", "none": "none"}
 
 
@@ -363,73 +216,6 @@ class Csv(RecordFormat):
     }
 
 
-class CatalogTable(Format):
-    """Tables and views by their names, ``catalog.schema.table``, in the catalogs that Spark has."""
-
-    name = "table"
-    has_path = False
-    can_append = True
-
-    def open(self, spark: SparkSession, storage: Storage, place: str) -> Source:
-        try:
-            df = spark.read.options(**self.options).table(place)
-            partitions = tuple(c.name for c in spark.catalog.listColumns(place) if c.isPartition)
-        except (PySparkException, Py4JJavaError) as error:
-            raise InputError(
-                f"The input table {place} cannot be read",
-                allowed="the name of a table or view, [[CATALOG.]SCHEMA.]NAME",
-                got=_cause(error),
-                do=_CATALOGS,
-            ) from None
-        if not is_settled(df):
-            raise InputError(
-                f"The view {place} gives other rows each time", do="Write it as a table, and give that"
-            )
-        return Source(place=place, read=df, partitions=partitions)
-
-    def check_place(self, spark: SparkSession | None, storage: Places, output: Output) -> None:
-        if spark is None:
-            return
-        try:
-            exists = spark.catalog.tableExists(output.place)
-        except (PySparkException, Py4JJavaError) as error:
-            raise ConfigError(
-                f"The output table {output.place} cannot be looked up",
-                allowed="[[CATALOG.]SCHEMA.]NAME",
-                got=_cause(error),
-                do=_CATALOGS,
-            ) from None
-        if exists and not output.append:
-            raise ConfigError(
-                f"The output table {output.place} exists",
-                allowed="a new name, or --append: no catalog replaces a table in one step for certain",
-                do="Choose another --output, or drop the table before the run",
-            )
-
-    def write(self, storage: Storage, result: DataFrame, output: Output) -> None:
-        spark = result.sparkSession
-        if not spark.catalog.tableExists(output.place):
-            writer = result.write.options(**self.options).partitionBy(*output.partitions)
-            writer.mode("error").saveAsTable(output.place)
-            return
-        there = spark.read.table(output.place)
-        if {*there.inputFiles()} & {*result.inputFiles()}:
-            raise ConfigError(f"The output table {output.place} is the input", do="Choose another --output")
-        if _types(there) != _types(result):
-            raise ConfigError(
-                f"The output table {output.place} has other columns than this release",
-                allowed=", ".join(_types(there)),
-                got=", ".join(_types(result)),
-                do="Choose another --output",
-            )
-        ordered = result.select(*[quoted(name) for name in there.columns])
-        ordered.write.options(**self.options).insertInto(output.place)
-
-
-def _types(df: DataFrame) -> list[str]:
-    return sorted(f"{field.name} {field.dataType.simpleString()}" for field in df.schema.fields)
-
-
 def refuse_accounted(storage: Places, what: str, path: str) -> None:
     """Refuse a path in a table of a format that keeps an account of its files.
 
@@ -473,10 +259,6 @@ _ACCOUNTS: Final = (
     ("an Iceberg table", "iceberg", "metadata/*.metadata.json"),
     ("a Hudi table", "hudi", ".hoodie"),
 )
-_CATALOGS: Final = (
-    "Give Spark the catalog by spark.sql.catalog.NAME, and its library by spark-submit --packages: "
-    "io.delta:delta-spark or org.apache.iceberg:iceberg-spark-runtime, of Spark's own version"
-)
 _MALFORMED: Final = "__dptext_malformed"
 _MALFORMED_FIELD: Final = StructField(_MALFORMED, StringType())
 
@@ -493,7 +275,3 @@ def _package(spark: SparkSession, error: Exception) -> str:
     return (
         f"Give Spark the library by spark-submit --packages org.apache.spark:spark-avro_2.13:{spark.version}"
     )
-
-
-def _listed(ability: str) -> str:
-    return ", ".join(sorted(name for name, kind in FORMATS.items() if getattr(kind, ability))) or "none"

@@ -25,8 +25,8 @@ from pyspark.sql.types import StructType
 from dptext_spark.errors import ConfigError, DptextError, InputError, JobError
 from dptext_spark.spark.failures import condition
 from dptext_spark.spark.table.fields import quoted
-from dptext_spark.spark.table.formats import Output
-from dptext_spark.spark.table.lakehouse import (
+from dptext_spark.spark.table.formats.format import Output
+from dptext_spark.spark.table.formats.lakehouse import (
     LakehouseFormat,
     WrittenFile,
     check_fits,

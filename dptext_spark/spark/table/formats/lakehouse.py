@@ -24,7 +24,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.spark.failures import condition
 from dptext_spark.spark.table.fields import quoted
-from dptext_spark.spark.table.formats import Format, Output
+from dptext_spark.spark.table.formats.format import Format, Output
 from dptext_spark.spark.table.output import check_unfinished, write_whole
 from dptext_spark.spark.table.storage import Places, Storage, literal
 

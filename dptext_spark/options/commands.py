@@ -362,7 +362,7 @@ class PolicyOptions(Options):
 
 
 class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
-    """Sanitize columns of a Parquet table into another one."""
+    """Sanitize columns of a table into another one."""
 
     command = "privatize"
     heading = "Text"

@@ -280,5 +280,6 @@ def _capitals(strings: pa.StringArray) -> NDArray[np.int64]:
     lower, capitalized, upper = (
         np.array(pc.equal(strings, pattern(strings)), dtype=np.bool_) for pattern in _PATTERNS[1:]
     )
-    capitalized |= np.array(pc.utf8_is_title(strings), dtype=np.bool_)  # New York, O'Neill
+    # New York and O'Neill, but not U.S.
+    capitalized |= np.array(pc.utf8_is_title(strings), dtype=np.bool_) & ~upper
     return np.select([lower & upper, lower, capitalized, upper], [0, 1, _CAPITALIZED, 3], 0)

@@ -72,11 +72,13 @@ def leaks(given: Iterable[str | None], released: Iterable[str | None], vocabular
 
 def apart(text: str, words: set[str]) -> list[str]:
     """The words of an output text, clitics apart from the words that they are joined to."""
-    clitic = re.compile(r"(.+?)(n't|'(?:s|m|d|ll|re|ve))")
+    clitic = re.compile(r"(.+)(n't|'(?:s|m|d|ll|re|ve))")
     found: list[str] = []
     for piece in text.split(" "):
-        joined = None if piece in words else clitic.fullmatch(piece)
-        found += joined.groups() if joined else [piece]
+        while piece not in words and (joined := clitic.fullmatch(piece)):
+            piece, last = joined.groups()
+            found.append(last)
+        found.append(piece)
     return found
 
 

@@ -499,6 +499,22 @@ def test_no_color_is_honoured(
     assert result.output == ("\x1b[32mcoloured\x1b[0m\n" if colour else "coloured\n")
 
 
+def test_a_job_knows_all_formats() -> None:
+    """Rejects formats that only their own tests import."""
+    home = "dptext_spark.spark.table.formats.format"
+    code = f"import dptext_spark.spark.jobs.privatize; from {home} import FORMATS; print(*sorted(FORMATS))"
+    assert run_python("-c", code).split() == [
+        "avro",
+        "csv",
+        "delta",
+        "iceberg",
+        "json",
+        "orc",
+        "parquet",
+        "table",
+    ]
+
+
 def test_importing_the_package_does_not_load_pyspark() -> None:
     script = "import sys, dptext_spark.cli, dptext_spark.demo; dptext_spark.Privatizer; print(*sys.modules)"
     loaded = run_python("-c", script).split()

@@ -402,3 +402,17 @@ def test_the_layout_of_texts() -> None:
         PrivatizeOptions.of({**GOOD, "layout": "k"})
     with pytest.raises(ConfigError, match="--layout is for texts"):
         PrivatizeOptions.of({**GOOD, "text": (), "tokens": ("words",), "layout": "keep"})
+
+
+def test_overwrite_is_a_mode() -> None:
+    """Rejects two options for one thing that contradict each other."""
+    given = GOOD
+    assert not PrivatizeOptions.of(given).overwrite
+    for same in ({"overwrite": True}, {"mode": "overwrite"}, {"mode": "overwrite", "overwrite": True}):
+        options = PrivatizeOptions.of({**given, **same})
+        assert (options.mode, options.overwrite, options.append) == ("overwrite", True, False)
+    assert PrivatizeOptions.of({**given, "mode": "append"}).append
+    with pytest.raises(ConfigError, match="--overwrite and --mode error do not go together"):
+        PrivatizeOptions.of({**given, "overwrite": True, "mode": "error"})
+    with pytest.raises(ConfigError, match=r"--mode has a wrong value\. Allowed: error, overwrite or append"):
+        PrivatizeOptions.of({**given, "mode": "replace"})

@@ -6,7 +6,7 @@ A new command is a class here, a module of its name in ``dptext_spark.spark.jobs
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
@@ -233,16 +233,32 @@ class TableOptions(Options):
     report: Annotated[TablePath | None, OUTPUT] = Field(
         None, description="where the report goes; default: OUTPUT.report.json"
     )
+    mode: Annotated[Literal["error", "overwrite", "append"], OUTPUT] = Field(
+        "error",
+        description="where the output exists: refuse; replace it; or add to it, where its format has commits",
+    )
     overwrite: Annotated[bool, OUTPUT] = Field(
         False, description="replace an output table that exists, or that another run is writing"
-    )
-    append: Annotated[bool, OUTPUT] = Field(
-        False, description="add to an output table that exists, where its format has commits; not for folders"
     )
     dry_run: Annotated[bool, OUTPUT] = Field(
         False,
         description="check everything, print the guarantee; write nothing, or the report that --report names",
     )
+
+    @classmethod
+    def arranged(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+        """See :meth:`Options.arranged`; ``--overwrite`` is ``--mode overwrite``."""
+        given = super().arranged(values)
+        if given.get("mode") == "overwrite":
+            given["overwrite"] = True
+        elif given.get("overwrite") is True:
+            given.setdefault("mode", "overwrite")
+        return given
+
+    @property
+    def append(self) -> bool:
+        """Whether rows are added to a table that may exist."""
+        return self.mode == "append"
 
     @field_validator("read_option", "write_option")
     @classmethod
@@ -306,8 +322,8 @@ class TableOptions(Options):
             yield ConfigError(f"Columns are named twice in {' and '.join(options)}", got=repeated)
         if raw := _listed(name for name in sanitized if name in self.keep):
             yield ConfigError("Columns are both sanitized and passed raw with --keep", got=raw)
-        if self.append and self.overwrite:
-            yield ConfigError("Options --append and --overwrite do not go together")
+        if self.overwrite and self.mode != "overwrite":
+            yield ConfigError(f"Options --overwrite and --mode {self.mode} do not go together")
         if self.except_ and ALL not in self.keep:
             yield ConfigError("Option --except is for --keep '*'", got=_listed(self.except_))
         if self.id in sanitized:
@@ -413,8 +429,8 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
                 do="Make one with: (umask 077; openssl rand -hex 32 > KEYFILE); a batch that is tried again "
                 "then gets the same noise",
             )
-        for option in ("overwrite", "append"):
-            if getattr(self, option):
+        for given, option in ((self.overwrite, "overwrite"), (self.append, "mode append")):
+            if given:
                 yield ConfigError(f"Options --incremental and --{option} do not go together")
         if self.id is not None and not self.trust_id:
             yield ConfigError(

@@ -31,7 +31,6 @@ from dptext_spark.spark.table.storage import Places, Storage, literal
 # Options that change neither which words come out nor where; the bundle counts by its fingerprint, and what
 # passes through by its columns.
 _FREE: Final = {
-    "append",
     "batch-files",
     "calibration",
     "compression",
@@ -41,6 +40,7 @@ _FREE: Final = {
     "format",
     "incremental",
     "output-format",
+    "mode",
     "overwrite",
     "read-option",
     "report",

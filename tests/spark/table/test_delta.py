@@ -245,7 +245,7 @@ def test_rows_are_added_and_replaced_in_one_commit_each(
 ) -> None:
     out = tmp_path / "out"
     wanted = [row["id"] for row in rows(delta)]
-    for arguments, times in ((["--append"], 1), (["--append"], 2), (["--overwrite"], 1)):
+    for arguments, times in ((["--mode", "append"], 1), (["--mode", "append"], 2), (["--overwrite"], 1)):
         assert dptext(delta, *DELTA, *arguments).exit_code == 0
         assert [row["id"] for row in rows(out)] == sorted(wanted * times)
     assert [entry["operation"] for entry in reversed(DeltaTable(out).history())] == [
@@ -256,7 +256,7 @@ def test_rows_are_added_and_replaced_in_one_commit_each(
     assert names(tmp_path) == {"in", "out", "out.report.json"}
     (tmp_path / "out.report.json").unlink()
     before = hashes(out)
-    assert refused(dptext(delta, *DELTA), "exists.*--append")
+    assert refused(dptext(delta, *DELTA), "exists.*--mode append")
     assert hashes(out) == before
     counts = DeltaTable(out).get_add_actions().column("num_records")
     assert sum(pa.array(pa.chunked_array(counts)).to_pylist()) == len(wanted)
@@ -269,8 +269,8 @@ def test_a_table_of_other_columns_is_not_added_to(
     write_deltalake(out, pa.table({"id": ["a"], "text": ["b"], "more": [1]}))
     before = hashes(out)
     found = "id is bigint in the output and string in the table"
-    for mode in ("--append", "--overwrite"):
-        assert refused(dptext(delta, *DELTA, mode), f"more is in the table only; {found}")
+    for mode in ("append", "overwrite"):
+        assert refused(dptext(delta, *DELTA, "--mode", mode), f"more is in the table only; {found}")
     assert hashes(out) == before and names(tmp_path) == {"in", "out"}
 
 
@@ -278,7 +278,7 @@ def test_rules_that_others_keep_are_not_broken(
     dptext: Callable[..., Result], delta: Path, tmp_path: Path
 ) -> None:
     write(tmp_path / "out", [0]).alter.add_constraint({"positive": "id >= 0"})
-    assert refused(dptext(delta, *DELTA, "--append"), "delta.constraints.positive")
+    assert refused(dptext(delta, *DELTA, "--mode", "append"), "delta.constraints.positive")
     write(tmp_path / "kept", [0], configuration={"delta.appendOnly": "true"})
     result = dptext(delta, *DELTA, "--overwrite", output=tmp_path / "kept")
     assert refused(result, "delta.appendOnly, with --overwrite")
@@ -288,7 +288,7 @@ def test_a_failed_run_leaves_nothing(dptext: Callable[..., Result], tmp_path: Pa
     write_deltalake(tmp_path / "in", pa.table({"id": [1, 2], "text": ["w01", "unheard of"]}))
     write(tmp_path / "out", [0])
     before = hashes(tmp_path)
-    result = dptext(tmp_path / "in", *DELTA, "--append", "--oov", "fail")
+    result = dptext(tmp_path / "in", *DELTA, "--mode", "append", "--oov", "fail")
     assert refused(result, "words outside the vocabulary")
     assert hashes(tmp_path) == before
     assert names(tmp_path) == {"in", "out"}
@@ -310,7 +310,9 @@ def test_a_commit_that_fails_leaves_nothing(
     before = hashes(tmp_path)
     monkeypatch.setattr(DeltaTable, "create_write_transaction", fail)
     monkeypatch.setattr(transaction, "create_table_with_add_actions", fail)
-    assert refused(dptext(delta, *DELTA, "--append"), "could not be made part of .*Got: no room", code=1)
+    assert refused(
+        dptext(delta, *DELTA, "--mode", "append"), "could not be made part of .*Got: no room", code=1
+    )
     assert hashes(tmp_path) == before
     assert [*tmp_path.rglob("*dptext*")] == [] and (tmp_path / "out").exists() == exists
 
@@ -349,4 +351,4 @@ def test_rules_of_the_input_are_not_those_of_the_output(spark: SparkSession) -> 
 def test_a_run_that_was_killed_is_told_of(dptext: Callable[..., Result], delta: Path, tmp_path: Path) -> None:
     write(tmp_path / "out", [0])
     (tmp_path / ".out.local-1.part").mkdir()
-    assert refused(dptext(delta, *DELTA, "--append"), "Another run is writing the output")
+    assert refused(dptext(delta, *DELTA, "--mode", "append"), "Another run is writing the output")

@@ -209,9 +209,9 @@ def test_what_a_format_cannot_do_is_said_before_spark_starts(
         ({"format": "orc", "id": None}, "Rows of format orc cannot be named by file.*for .*parquet.*--id"),
         ({"format": "parqet"}, "The format is unknown. Allowed: avro, csv, .*Got: 'parqet'"),
         ({"output_format": "Orc"}, "The format is unknown"),
-        ({"append": True}, "--append does not go with an output of format parquet. Allowed: .*table"),
-        ({"append": True, "overwrite": True}, "--append and --overwrite do not go together"),
-        ({"append": True, "incremental": "c", **key}, "--incremental and --append do not go together"),
+        ({"mode": "append"}, "--mode append does not go with an output of format parquet. Allowed: .*table"),
+        ({"mode": "append", "overwrite": True}, "--overwrite and --mode append do not go together"),
+        ({"mode": "append", "incremental": "c", **key}, "--incremental and --mode append do not go together"),
         ({"format": "csv", "compression": "zstd"}, "--compression has a wrong value for format csv"),
         ({"format": "table", "incremental": "c", "trust_id": True}, "--incremental cannot read format table"),
         ({"read_option": "Zebulon"}, "--read-option has a wrong value. Allowed: NAME=VALUE"),
@@ -299,14 +299,14 @@ def test_tables_by_name(
         assert clean() == words
         with pytest.raises(ConfigError, match=r"The (report|output table) .* exists"):
             run_table(**options | named | report)
-        with pytest.raises(ConfigError, match=r"The output table .* exists.*--append"):
+        with pytest.raises(ConfigError, match=r"The output table .* exists.*--mode append"):
             run_table(**options | named | report, overwrite=True)
-        run_table(**options | named | report, append=True, where="id < 3")
+        run_table(**options | named | report, mode="append", where="id < 3")
         assert [row["id"] for row in clean()] == [1, 1, 2, 2, 3, 7]
         with pytest.raises(ConfigError, match=r"has other columns than this release.*Got: text string\."):
-            run_table(**options | named | report | {"keep": []}, append=True)
+            run_table(**options | named | report | {"keep": []}, mode="append")
         with pytest.raises(ConfigError, match=r"is the input"):
-            run_table(**options | named | report | {"output": "spark_catalog.shop.queries"}, append=True)
+            run_table(**options | named | report | {"output": "spark_catalog.shop.queries"}, mode="append")
         assert len(clean()) == 6
         spark.sql("create view shop.seen as select *, rand() r from shop.queries")
         with pytest.raises(InputError, match="gives other rows each time"):

@@ -255,13 +255,13 @@ def test_rows_are_added_and_replaced_in_one_commit_each(
     run: Callable[..., Result], catalog: Catalog, live: Table, tmp_path: Path
 ) -> None:
     wanted = [row["id"] for row in rows(catalog, "db.in")]
-    for arguments, times in ((["--append"], 1), (["--append"], 2), (["--overwrite"], 1)):
+    for arguments, times in ((["--mode", "append"], 1), (["--mode", "append"], 2), (["--overwrite"], 1)):
         assert done(run(*arguments))
         assert [row["id"] for row in rows(catalog)] == sorted(wanted * times)
     assert len(list((tmp_path / "warehouse/db/out/metadata").glob("*.metadata.json"))) == 3
     assert names(tmp_path / "warehouse" / "db") == {"in", "out"}
-    assert refused(run(), "exists.*--append")
-    assert refused(run("--append", output="lake.db.in"), "Input and output are one table")
+    assert refused(run(), "exists.*--mode append")
+    assert refused(run("--mode", "append", output="lake.db.in"), "Input and output are one table")
     assert refused(run(output="lake.other.out"), "The namespace other of the output is not in its catalog")
 
 
@@ -271,8 +271,8 @@ def test_a_table_of_other_columns_is_not_added_to(
     write(catalog, "db.out", pa.table({"id": ["a"], "text": ["b"], "more": [1]}))
     before = hashes(tmp_path)
     found = "more is in the table only; id is bigint in the output and string in the table"
-    for mode in ("--append", "--overwrite"):
-        assert refused(run(mode), found)
+    for mode in ("append", "overwrite"):
+        assert refused(run("--mode", mode), found)
     assert hashes(tmp_path) == before
 
 
@@ -282,7 +282,7 @@ def test_parts_by_more_than_a_value_are_refused(
     table = catalog.create_table("db.out", schema=pa.schema([("id", pa.int64()), ("at", pa.date32())]))
     with table.update_spec() as spec:
         spec.add_field("at", DayTransform(), "day")
-    assert refused(run("--append"), "Nothing can be written to .*Got: partitions by day")
+    assert refused(run("--mode", "append"), "Nothing can be written to .*Got: partitions by day")
 
 
 def test_types_that_iceberg_lacks_are_refused(spark: SparkSession, catalog: Catalog) -> None:
@@ -306,7 +306,7 @@ def test_a_commit_that_fails_leaves_nothing(
     if exists:
         write(catalog, "db.out", ring([0]))
     monkeypatch.setattr(type(catalog), "commit_table", fail)
-    assert refused(run("--append"), "could not be made part of .*Got: somebody was faster", code=1)
+    assert refused(run("--mode", "append"), "could not be made part of .*Got: somebody was faster", code=1)
     assert not [*tmp_path.rglob("*dptext*")]
     assert catalog.table_exists("db.out") == exists
     assert not exists or [row["id"] for row in rows(catalog)] == [0]

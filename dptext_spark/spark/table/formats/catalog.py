@@ -60,7 +60,7 @@ class CatalogTable(Format):
         if exists and not output.append:
             raise ConfigError(
                 f"The output table {output.place} exists",
-                allowed="a new name, or --append: no catalog replaces a table in one step for certain",
+                allowed="a new name, or --mode append: no catalog replaces a table in one step for certain",
                 do="Choose another --output, or drop the table before the run",
             )
 

@@ -113,7 +113,7 @@ class Format(ABC):
         """
         if output.append and not self.can_append:
             raise ConfigError(
-                f"Option --append does not go with an output of format {self.name}",
+                f"Option --mode append does not go with an output of format {self.name}",
                 allowed=_listed("can_append"),
                 do="Write a table of its own, or add new files with --incremental",
             )

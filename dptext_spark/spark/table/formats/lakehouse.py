@@ -71,7 +71,8 @@ class LakehouseFormat(Format):
         if exists and not (output.overwrite or output.append):
             raise ConfigError(
                 f"The output {output.place} exists",
-                do="Choose another --output, replace its rows with --overwrite, or add to them with --append",
+                do="Choose another --output, replace its rows with --overwrite, or add to them with "
+                "--mode append",
             )
         if not output.overwrite:
             check_unfinished(storage, place)
@@ -81,8 +82,8 @@ class LakehouseFormat(Format):
             raise ConfigError(
                 f"Option --incremental does not go with {self.title} tables: their files are rewritten, so a "
                 "new file may hold old rows",
-                do="Select the new rows with --where and add them with --append; under the same --key-file a "
-                "row that is released again gets the same words",
+                do="Select the new rows with --where and add them with --mode append; under the same "
+                "--key-file a row that is released again gets the same words",
             )
 
     @classmethod

@@ -1,26 +1,33 @@
 """Sanitize text columns on Spark under metric differential privacy.
 
-``privatize`` and ``privatize_udf`` need pyspark, which is loaded when they are first used; all else
-works without it.
+Each name is imported when it is first used: the command line is to hear signals before the libraries are
+loaded, and what runs on Spark alone needs pyspark.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-from dptext_spark.embedding.build import build_embedding
-from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.errors import DptextError
-from dptext_spark.guarantee import Guarantee
-from dptext_spark.mechanisms import Exponential, Hyperbolic, HyperbolicIcdm, Laplace, Mahalanobis, Projection
-from dptext_spark.noise import NoiseKey
-from dptext_spark.privatizer import Privatizer
-from dptext_spark.spark.java import ensure_java
-from dptext_spark.text.policies import TextPolicy
-from dptext_spark.version import __version__
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from dptext_spark.spark import privatize, privatize_udf
+    from dptext_spark.embedding.build import build_embedding
+    from dptext_spark.embedding.bundle import Embedding
+    from dptext_spark.errors import DptextError
+    from dptext_spark.guarantee import Guarantee
+    from dptext_spark.mechanisms import (
+        Exponential,
+        Hyperbolic,
+        HyperbolicIcdm,
+        Laplace,
+        Mahalanobis,
+        Projection,
+    )
+    from dptext_spark.noise import NoiseKey
+    from dptext_spark.privatizer import Privatizer
+    from dptext_spark.spark import ReleaseCounts, TextPrivatizer, privatize, privatize_udf, register_udf
+    from dptext_spark.spark.java import ensure_java
+    from dptext_spark.text.policies import TextPolicy
+    from dptext_spark.version import __version__
 
 __all__ = [
     "DptextError",
@@ -34,18 +41,42 @@ __all__ = [
     "NoiseKey",
     "Privatizer",
     "Projection",
+    "ReleaseCounts",
     "TextPolicy",
+    "TextPrivatizer",
     "__version__",
     "build_embedding",
     "ensure_java",
     "privatize",
     "privatize_udf",
+    "register_udf",
 ]
+
+_HOMES: Final = {
+    "DptextError": "errors",
+    "Embedding": "embedding.bundle",
+    "Guarantee": "guarantee",
+    "NoiseKey": "noise",
+    "Privatizer": "privatizer",
+    "TextPolicy": "text.policies",
+    "__version__": "version",
+    "build_embedding": "embedding.build",
+    "ensure_java": "spark.java",
+    "privatize": "spark",
+    "privatize_udf": "spark",
+    "register_udf": "spark",
+    "ReleaseCounts": "spark",
+    "TextPrivatizer": "spark",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("privatize", "privatize_udf"):
-        from dptext_spark import spark
-
-        return getattr(spark, name)
+    if name in __all__:
+        # All others are mechanisms.
+        home = import_module(f"{__name__}.{_HOMES.get(name, 'mechanisms')}")
+        return globals().setdefault(name, getattr(home, name))
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

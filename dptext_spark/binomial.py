@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import special
 
 Counts = NDArray[np.int64] | NDArray[np.float64] | int
 
@@ -14,12 +14,12 @@ def lower_limit(hits: Counts, runs: int, tail: float) -> NDArray[np.float64]:
 
     Source: Clopper and Pearson 1934.
     """
-    return np.where(hits > 0, special.betaincinv(np.maximum(hits, 1), runs - hits + 1, tail), 0.0)
+    return np.where(hits > 0, scipy.special.betaincinv(np.maximum(hits, 1), runs - hits + 1, tail), 0.0)
 
 
 def upper_limit(hits: Counts, runs: int, tail: float) -> NDArray[np.float64]:
     """Bound a probability from above; see :func:`lower_limit`."""
-    return np.where(hits < runs, special.betainccinv(hits + 1, np.maximum(runs - hits, 1), tail), 1.0)
+    return np.where(hits < runs, scipy.special.betainccinv(hits + 1, np.maximum(runs - hits, 1), tail), 1.0)
 
 
 def tail_probability(
@@ -27,6 +27,10 @@ def tail_probability(
 ) -> NDArray[np.float64]:
     """Give the one-sided probability of each count of ``runs`` trials, or of one farther out."""
     share = np.clip(probabilities, 0.0, 1.0)
-    as_many = np.where(counts > 0, special.betainc(np.maximum(counts, 1), runs - counts + 1, share), 1.0)
-    as_few = np.where(counts < runs, special.betaincc(counts + 1, np.maximum(runs - counts, 1), share), 1.0)
+    as_many = np.where(
+        counts > 0, scipy.special.betainc(np.maximum(counts, 1), runs - counts + 1, share), 1.0
+    )
+    as_few = np.where(
+        counts < runs, scipy.special.betaincc(counts + 1, np.maximum(runs - counts, 1), share), 1.0
+    )
     return np.minimum(as_many, as_few)

@@ -48,7 +48,7 @@ class JobError(DptextError):
 
 
 def all_of(*steps: Callable[[], Any]) -> list[Any]:
-    """Run independent checks and report all that fail, not only the first.
+    """Run independent checks and report all that fail, not only the first, and the same fault once.
 
     Raises:
         DptextError: The one failure, or a ConfigError that lists them all.
@@ -59,9 +59,10 @@ def all_of(*steps: Callable[[], Any]) -> list[Any]:
             results.append(step())
         except DptextError as error:
             failures.append(error)
-    if len(failures) == 1:
+    distinct = {str(error): error for error in failures}
+    if len(distinct) == 1:
         raise failures[0]
-    if failures:
-        listed = "\n  ".join(map(str, failures)).rstrip(".")
-        raise ConfigError(f"{len(failures)} things are wrong:\n  {listed}")
+    if distinct:
+        listed = "\n  ".join(distinct).rstrip(".")
+        raise ConfigError(f"{len(distinct)} things are wrong:\n  {listed}")
     return results

@@ -13,6 +13,7 @@ import numpy as np
 from dptext_spark.accounting.composition import loss_beyond
 from dptext_spark.accounting.laws import LossLaw
 from dptext_spark.geometry.metric import Metric
+from dptext_spark.notebook import lines_html
 
 WEAK_LOSS: Final = math.log(1e6)
 """A likelihood ratio of a million: beyond it a bound says nothing that a person could rely on."""
@@ -68,7 +69,7 @@ class Claim:
     remarks: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Guarantee:
     """A metric differential privacy guarantee, P[M(w)=y] <= exp(loss(d(w, w'))) P[M(w')=y] + delta.
 
@@ -118,6 +119,18 @@ class Guarantee:
         Whatever the outputs, P[M(w) in outputs] <= exp(this) P[M(w') in outputs] + delta.
         """
         return loss_beyond(self.law, distance, words=words, delta=delta)
+
+    def __repr__(self) -> str:
+        far = self.distances
+        typical = f"; {factor(self.loss(far.nearest))} for a typical nearest word" if far else ""
+        pure = f" + {rounded_up(self.delta)}" if self.delta else ""
+        return (
+            f"{type(self).__name__}({self.mechanism}, epsilon {self.configured_epsilon:g}: "
+            f"factor exp({rounded_up(self.epsilon, 6)} x {self.metric}){pure}{typical})"
+        )
+
+    def _repr_html_(self) -> str:
+        return lines_html("Guarantee", self.describe())
 
     def to_json(self) -> dict[str, Any]:
         """Give the guarantee as JSON-ready values."""

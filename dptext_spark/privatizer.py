@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import lru_cache
 from itertools import pairwise
+from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -17,9 +19,13 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import InputError
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import ColumnNoise, NoiseKey, ReleaseNoise, to_uniform
+from dptext_spark.notebook import facts_html
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.nearest import Search
+from dptext_spark.text.joined_words import JoinedWords, vocabulary_forms
+from dptext_spark.text.layout import assemble
 from dptext_spark.text.policies import TextPolicy, UnknownTokens
+from dptext_spark.text.python_columns import PythonColumn, as_arrow
 from dptext_spark.text.token_columns import (
     AS_IT_IS,
     LEFT_OUT,
@@ -30,7 +36,7 @@ from dptext_spark.text.token_columns import (
     id_bytes,
     slices,
 )
-from dptext_spark.text.tokens import match_form
+from dptext_spark.text.tokens import Tokenizer, match_form
 
 # Tokens perturbed at once, or more where they take little noise: enough for BLAS to run at full speed, and
 # 5 MB of noise.
@@ -43,13 +49,15 @@ class TokenCounts(Counts[CountT]):
     """What was done to the tokens of a column.
 
     Attributes:
-        tokens: All tokens, the sum of the others but ``dropped``.
+        tokens: All tokens: those replaced, unchanged, unprotected, out of the vocabulary and blank.
         replaced: Tokens perturbed into another word.
         unchanged: Tokens perturbed into themselves.
         unprotected: Tokens released as they are because the policy leaves them out.
         out_of_vocabulary: Tokens outside the vocabulary, treated by the policy.
         blank: Null or empty elements of a token column, passed as they are.
         dropped: Tokens outside the vocabulary that the policy leaves out.
+        kept_characters: Characters that the layout lets pass between words, single spaces apart.
+        kept_capitals: Released words that the layout gives the capitals of the tokens in their places.
     """
 
     tokens: CountT
@@ -59,6 +67,8 @@ class TokenCounts(Counts[CountT]):
     out_of_vocabulary: CountT
     blank: CountT
     dropped: CountT
+    kept_characters: CountT
+    kept_capitals: CountT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,17 +80,32 @@ class Sanitized:
 
 
 def look_up(tokens: Tokens, embedding: Embedding) -> NDArray[np.int64]:
-    """int64 (tokens,): each token's word id, as it stands or else in lower case; -1 for none."""
+    """int64 (tokens,): each token's word id, as it stands or else in lower case; -1 for none.
+
+    Whitespace in a token of a text, which :class:`JoinedWords` left there, is one space or else one ``_``.
+    """
     distinct = tokens.distinct.to_pylist()
-    exact, lower = (
+    forms = [distinct]
+    if tokens.kind == "text":
+        both = [vocabulary_forms(token) for token in distinct]
+        spaces = any(len(each) > 1 for each in both)
+        forms = [[each[place] for each in both] for place in ((0, -1) if spaces else (0,))]
+    found = [
         pc.index_in(
-            pa.array([match_form(token, lower=lower) for token in distinct], pa.string()),
+            pa.array([match_form(form, lower=lower) for form in written], pa.string()),
             value_set=embedding.words,
         )
+        for written in forms
         for lower in (False, True)
-    )
-    word_ids = pc.fill_null(pc.coalesce(exact, lower), -1).to_numpy(zero_copy_only=False)
+    ]
+    word_ids = pc.fill_null(pc.coalesce(*found), -1).to_numpy(zero_copy_only=False)
     return np.append(word_ids.astype(np.int64), -1)[tokens.codes]  # code -1, a null, picks the last
+
+
+@lru_cache(maxsize=2)  # columns share one; a reused worker must not keep those of all its bundles
+def joining(embedding: Embedding, tokenizer: Tokenizer) -> Tokenizer:
+    """Make a tokenizer join what is one word of the vocabulary; see :class:`JoinedWords`."""
+    return JoinedWords.of(embedding.words, tokenizer)
 
 
 class Privatizer:
@@ -89,58 +114,83 @@ class Privatizer:
     What a row becomes is a pure function of the key, the row's id and its content, whatever its batch.
 
     Args:
+        embedding: A bundle or its folder.
+        mechanism: For example ``Laplace(epsilon=15)``.
         noise: The release's noise; by default from a fresh key that is never written.
-        policy: Treatment of unknown and unprotected tokens; by default all tokens are protected and
-            unknown ones masked.
+        policy: Treatment of unknown and unprotected tokens, layout and tokenizer of texts; by default all
+            tokens are protected, unknown ones masked, and texts are their words alone. Joined words of the
+            vocabulary are one token each.
         search: How released words are searched, and how many there are; by default exactly, and all that the
             bundle allows.
 
     Raises:
         ConfigError: The parts do not go together.
+        BundleError: There is no bundle in that folder.
     """
 
     def __init__(
         self,
         *,
-        embedding: Embedding,
+        embedding: Embedding | Path | str,
         mechanism: Mechanism,
         noise: ReleaseNoise | None = None,
         policy: TextPolicy | None = None,
         search: Search | None = None,
     ) -> None:
-        self.embedding = embedding
-        self.mechanism = mechanism
+        self.embedding = embedding = Embedding.of(embedding)
+        self.mechanism = mechanism = Mechanism.of(mechanism)
         self.policy = policy or TextPolicy()
         self.search = search or ExactSearch.over(embedding)
+        self.tokenizer = joining(embedding, self.policy.tokenizer)
         self._noise = noise or mechanism.release_noise(
             NoiseKey.generate(), salt="", embedding=embedding, search=self.search
         )
         self._perturb = mechanism.bind(embedding, self.search)
 
+    def __repr__(self) -> str:
+        return f"Privatizer({self.mechanism!r}, {self.embedding!r}, {self._chosen})"
+
+    def _repr_html_(self) -> str:
+        parts = {"mechanism": repr(self.mechanism), "embedding": repr(self.embedding)}
+        return facts_html("Privatizer", {**parts, "policy": self._chosen})
+
+    @property
+    def _chosen(self) -> str:
+        words = f"{self.search.name} search among {self.search.release_words:,} words"
+        policies = (f"{part.name} {getattr(self.policy, part.name)}" for part in fields(self.policy))
+        return ", ".join([*policies, words])
+
     def sanitize(
         self,
-        values: pa.Array,
-        ids: pa.Array,
+        values: PythonColumn,
+        ids: PythonColumn,
         *,
         column: str,
-        slots: pa.Array | None = None,
+        slots: PythonColumn | None = None,
         positions: NDArray[np.int64] | None = None,
     ) -> Sanitized:
         """Sanitize rows of one column.
 
+        Values, ids and slots may be Arrow arrays (chunked ones too), pandas Series, NumPy arrays or lists.
+
         Args:
-            values: Texts (string) or token lists (list of string); null stays null.
+            values: Texts (string) or token lists (list of string); null, None and NaN stay null.
             ids: Row ids, integers or strings, unique in the whole table, without nulls.
             column: The column's name, which keeps its noise apart from other columns'.
             slots: Slots of each row, for the policy ``slots:COLUMN``.
             positions: int64 (rows, arrays), for values that are elements of arrays and share their row's
                 id: the place of each in those arrays, as :class:`~dptext_spark.text.nested.Leaves` has it.
 
+        Returns:
+            The values as an Arrow array, of the type that they have in Arrow.
+
         Raises:
             InputError: Types or lengths are wrong, an id is null, a text is not Unicode, or the policy
                 refuses a token.
             BundleError: The bundle was changed since it was opened.
         """
+        values, ids = as_arrow(values, f"Column {column}"), as_arrow(ids, "The column of row ids")
+        slots = None if slots is None else as_arrow(slots, "The column of slots")
         column_kind(values.type, column)
         check_unicode(values, column)
         names = _names(ids, positions)
@@ -162,7 +212,7 @@ class Privatizer:
     def _sanitize(
         self, values: pa.Array, names: list[Name], column: str, slots: pa.Array | None
     ) -> Sanitized:
-        tokens = Tokens.of(values)
+        tokens = Tokens.of(values, self.tokenizer)
         word_ids = look_up(tokens, self.embedding)
         blank = (tokens.codes < 0) | tokens.flag(lambda token: not token)
         unprotected = ~blank & ~self.policy.protect.protected(tokens, slots)
@@ -170,6 +220,7 @@ class Privatizer:
         unknown = (word_ids < 0) & ~blank & ~unprotected
         released = self._release(tokens, word_ids, known, unknown, names, column)
         released[blank | unprotected] = AS_IT_IS
+        assembled = assemble(tokens, released, self.embedding.words, self.policy.layout)
         counts = TokenCounts(
             tokens=np.diff(tokens.offsets),
             replaced=tokens.count(known & (released != word_ids)),
@@ -178,8 +229,10 @@ class Privatizer:
             out_of_vocabulary=tokens.count(unknown),
             blank=tokens.count(blank),
             dropped=tokens.count(released == LEFT_OUT),
+            kept_characters=assembled.characters,
+            kept_capitals=assembled.capitals,
         )
-        return Sanitized(values=tokens.assemble(released, self.embedding.words), counts=counts)
+        return Sanitized(values=assembled.values, counts=counts)
 
     def _release(
         self,
@@ -198,7 +251,7 @@ class Privatizer:
 
         released = np.full(len(tokens), MASKED, dtype=np.int64)
         if unknown.any():
-            chosen, purpose = np.flatnonzero(unknown), f"unknown {tokens.kind} word"
+            chosen, purpose = np.flatnonzero(unknown), f"unknown {tokens.units}"
             released[chosen] = self.policy.oov.release(
                 UnknownTokens(
                     column=column,
@@ -208,7 +261,7 @@ class Privatizer:
                 )
             )
         width = self.mechanism.uniforms_per_token(self.embedding.dimension)
-        for chunk, uniforms in draws(f"{tokens.kind} word", width).chunks(np.flatnonzero(known)):
+        for chunk, uniforms in draws(tokens.units, width).chunks(np.flatnonzero(known)):
             # Where a mechanism gives no word the placeholder stands, never the token itself.
             released[chunk] = np.maximum(self._perturb(word_ids[chunk], uniforms), MASKED)
         return released

@@ -2,7 +2,7 @@
 
 import sys
 
-from dptext_spark.cli import main
+from dptext_spark.__main__ import main
 
 if __name__ == "__main__":
     main(["vectors", *sys.argv[1:]])

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, get_type_hints
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
-from dptext_spark import __version__
+from dptext_spark import __version__, interrupts
+from dptext_spark.bars import progress_bar
 from dptext_spark.cli import main, read_config
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, JobError
 from dptext_spark.options import COMMANDS, CalibrateOptions, PrivatizeOptions
+from dptext_spark.spark.settings import WANTED
 from dptext_spark.spark.table import run as tables
+from tests.helpers.tables import write_table
 from tests.helpers.worlds import KEY
 
 ROOT = Path(__file__).parents[1]
@@ -44,6 +51,7 @@ def dptext(line: Embedding, tmp_path: Path) -> Callable[..., Result]:
     """``dptext privatize`` with right options, and those of the test after them."""
 
     def invoke(*arguments: Any, without: str = "") -> Result:
+        write_table(tmp_path / "in" / "x.parquet", {"id": [1], "text": ["w1"]})
         given = {
             "--input": tmp_path / "in",
             "--output": tmp_path / "out",
@@ -354,6 +362,15 @@ def run_python(*arguments: str | Path) -> str:
     return done.stdout
 
 
+def test_a_wrong_option_is_told_before_what_is_slow_to_load() -> None:
+    """Rejects an import of pyspark, or of parts of scipy, on the way to the checks of the options."""
+    code = "import sys; import dptext_spark.cli; print(*sys.modules)"
+    loaded = run_python("-c", code).split()
+    slow = ("pyspark", "matplotlib", "pandas", "scipy.special", "scipy.stats", "scipy.optimize")
+    assert "scipy" in loaded
+    assert not {*slow} & {*loaded}
+
+
 @pytest.mark.e2e
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: job.stem)
 def test_a_job_takes_the_options_of_its_command(job: Path) -> None:
@@ -372,9 +389,12 @@ def test_a_job_takes_the_options_of_its_command(job: Path) -> None:
 
 
 def test_each_command_has_its_job_its_module_and_its_file_of_options() -> None:
-    assert {job.stem for job in JOBS} == set(COMMANDS) == set(main.commands) - {"demo"}
-    for name in COMMANDS:
-        assert callable(import_module(f"dptext_spark.spark.jobs.{name}").run)
+    assert set(COMMANDS) == set(main.commands) - {"demo"}
+    # What needs no Spark's workers needs no spark-submit.
+    assert {job.stem for job in JOBS} == set(COMMANDS) - {"try"}
+    for name, model in COMMANDS.items():
+        run = import_module(model.runner.format(command=name)).run
+        assert callable(get_type_hints(run)["return"].to_json)
         known = [p.opts[0].removeprefix("--") for p in main.commands[name].params]
         assert read_config(ROOT / "conf" / f"{name}.toml", known)
 
@@ -394,6 +414,9 @@ import dptext_spark.cli
 dptext_spark.cli.main(["privatize", "--help"], standalone_mode=False)
 audit = "audit --mechanism laplace --epsilon 2 --world line --runs 100"
 dptext_spark.cli.main(audit.split(), standalone_mode=False)
+dptext_spark.cli.main([*audit.split(), "--quiet"], standalone_mode=False)
+attempt = ["try", "w0 w1", "--embedding", sys.argv[1], "--mechanism", "laplace", "--epsilon", "5"]
+dptext_spark.cli.main(attempt, standalone_mode=False)
 try:
     dptext_spark.privatize
 except ModuleNotFoundError as error:
@@ -401,13 +424,154 @@ except ModuleNotFoundError as error:
 """
 
 
-def test_the_package_works_without_pyspark() -> None:
-    assert run_python("-c", WITHOUT_PYSPARK).endswith("needs pyspark\n")
+def test_the_package_works_without_pyspark(line: Embedding) -> None:
+    said = run_python("-c", WITHOUT_PYSPARK, line.path)
+    assert said.endswith("needs pyspark\n")
+    assert "2 words.\n\nmechanism" in said
+
+
+@pytest.mark.e2e
+def test_the_package_is_the_command() -> None:
+    assert run_python("-m", "dptext_spark", "--version") == f"dptext, version {__version__}\n"
+
+
+# What is printed
+
+
+@pytest.fixture
+def finished(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What a run found that the job is done with as soon as it begins."""
+    found: dict[str, Any] = {}
+
+    def run(options: PrivatizeOptions) -> Any:
+        with progress_bar([1], anywhere=True, desc="a bar") as bar:
+            list(bar)
+        found.update(vars(WANTED.get()))
+        return SimpleNamespace(describe=lambda: "The report", to_json=lambda: '{"rows": 3}\n')
+
+    monkeypatch.setattr("dptext_spark.spark.jobs.privatize.run", run)
+    return found
+
+
+def test_what_is_printed_goes_where_it_is_wanted(
+    dptext: Callable[..., Result], finished: dict[str, Any], tmp_path: Path
+) -> None:
+    """Rejects words beside the JSON on standard output, and bars that --quiet leaves."""
+    places = f"\nOutput: {tmp_path}/out\nReport: {tmp_path}/out.report.json\n"
+    plain, as_json, quiet, both = (
+        dptext(*flags) for flags in ([], ["--json"], ["--quiet"], ["-q", "--json"])
+    )
+    assert {run.exit_code for run in (plain, as_json, quiet, both)} == {0}
+    assert plain.stdout == "The report\n" + places
+    assert as_json.stdout == both.stdout == '{"rows": 3}\n'
+    assert quiet.stdout == quiet.stderr == both.stderr == ""
+    assert "a bar" in plain.stderr and as_json.stderr.endswith(places)
+    failed = dptext("--json", "--epsilon", "0")
+    assert (failed.exit_code, failed.stdout) == (2, "") and "--epsilon" in failed.stderr
+
+
+def test_what_spark_is_told(dptext: Callable[..., Result], finished: dict[str, Any]) -> None:
+    assert dptext().exit_code == 0
+    assert finished == {"given": {}, "at_start": {}}
+    settings = ("--spark-conf", "spark.driver.memory=2g", "--spark-conf", "spark.hadoop.a=b=c")
+    assert dptext(*settings, "--quiet").exit_code == 0
+    assert finished["given"] == {"spark.driver.memory": "2g", "spark.hadoop.a": "b=c"}
+    assert finished["at_start"] == {}
+    assert dptext("--verbose").exit_code == 0
+    assert finished == {"given": {}, "at_start": {"spark.log.level": "INFO"}}
+    assert WANTED.get().given == {}
+
+
+@pytest.mark.parametrize("value", ["spark.hadoop.password", "hunter2=secret", "spark.a=hunter2"])
+def test_a_wrong_setting_is_refused_unread(dptext: Callable[..., Result], value: str) -> None:
+    """Rejects a message that quotes a password."""
+    result = dptext("--spark-conf", value, "--spark-conf", "spark.a=1")
+    assert refused(result, "--spark-conf has a wrong value.*NAME=VALUE")
+    assert "hunter2" not in result.output and "password" not in result.output
+
+
+@pytest.mark.parametrize(("variables", "colour"), [({}, True), ({"NO_COLOR": "1"}, False)])
+def test_no_color_is_honoured(
+    variables: dict[str, str], colour: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dptext_spark.demo.run", lambda output: click.secho("coloured", fg="green"))
+    result = CliRunner().invoke(main, ["demo"], color=True, env=variables)
+    assert result.output == ("\x1b[32mcoloured\x1b[0m\n" if colour else "coloured\n")
+
+
+def test_a_job_knows_all_formats() -> None:
+    """Rejects formats that only their own tests import."""
+    home = "dptext_spark.spark.table.formats.format"
+    code = f"import dptext_spark.spark.jobs.privatize; from {home} import FORMATS; print(*sorted(FORMATS))"
+    assert run_python("-c", code).split() == [
+        "avro",
+        "csv",
+        "delta",
+        "iceberg",
+        "json",
+        "orc",
+        "parquet",
+        "table",
+    ]
 
 
 def test_importing_the_package_does_not_load_pyspark() -> None:
-    script = "import sys, dptext_spark, dptext_spark.cli, dptext_spark.demo; print(*sys.modules)"
+    script = "import sys, dptext_spark.cli, dptext_spark.demo; dptext_spark.Privatizer; print(*sys.modules)"
     loaded = run_python("-c", script).split()
     assert "dptext_spark.privatizer" in loaded
     slow = {"pyspark", "py4j", "bm25s", "pandas", "matplotlib", "jinja2"}
     assert not slow.intersection(loaded)
+
+
+# Signals
+
+
+@pytest.fixture
+def signalled(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Result]]:
+    """A command whose job is interrupted as soon as it begins."""
+    before = {number: signal.getsignal(number) for number in interrupts.SIGNALS}
+
+    def invoke(command: str, *arguments: Any) -> Result:
+        monkeypatch.setattr(
+            f"dptext_spark.spark.jobs.{command}.run", lambda _: signal.raise_signal(signal.SIGTERM)
+        )
+        return CliRunner().invoke(main, [command, *map(str, arguments)])
+
+    yield invoke
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    logging.disable(logging.NOTSET)
+
+
+RELEASE = ("--input", "in", "--output", "out", "--text", "text")
+LAPLACE = ("--mechanism", "laplace", "--epsilon", "5")
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "left"),
+    [
+        ("privatize", (*RELEASE, *LAPLACE), "No output was written."),
+        (
+            "privatize",
+            (*RELEASE, *LAPLACE, "--incremental", "checkpoint", "--key-file", "key"),
+            "The output has the batches before; the same command goes on.",
+        ),
+        ("calibrate", ("--output", "out", *LAPLACE), "The same command continues."),
+        ("poincare", ("--pairs", "pairs.tsv", "--output", "out"), "No output was written."),
+        (
+            "poincare",
+            ("--pairs", "pairs.tsv", "--output", "out", "--checkpoint", "state"),
+            "No output was written. The same command continues the training.",
+        ),
+    ],
+)
+def test_a_run_that_is_interrupted_says_what_it_leaves(
+    signalled: Callable[..., Result], line: Embedding, command: str, arguments: tuple[str, ...], left: str
+) -> None:
+    """Rejects click's own "Aborted!" with exit code 1, and a promise that cannot be kept."""
+    embedding = () if command == "poincare" else ("--embedding", line.path)
+    result = signalled(command, *arguments, *embedding)
+    assert (result.exit_code, result.output) == (
+        143,
+        f"dptext {command}: Interrupted by SIGTERM. {left}\n",
+    )

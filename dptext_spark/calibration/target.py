@@ -8,13 +8,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from scipy import stats
+import scipy
 
 from dptext_spark.calibration.grid import Grid
 from dptext_spark.calibration.record import option_line
 from dptext_spark.calibration.statistics import LEVELS
 from dptext_spark.calibration.summary_table import BatchMeans, mean_interval
 from dptext_spark.errors import ConfigError
+from dptext_spark.search.exact import ExactSearch
 
 STATISTICS: Final = ("mean", *LEVELS)
 
@@ -105,14 +106,14 @@ class Target:
         own = max(1, math.ceil(level * words))
         missed = alpha / 2.0 if self.column == "n_w" and not grid.exact else 0.0
         if grid.whole:
-            below = stats.binom.isf(alpha, words - own + 1, missed) if missed else 0
+            below = scipy.stats.binom.isf(alpha, words - own + 1, missed) if missed else 0
             rank = own + int(below) if self.upper else own
         elif self.upper:
-            rank = 1 + int(stats.binom.isf(alpha, words, level + (1.0 - level) * missed))
+            rank = 1 + int(scipy.stats.binom.isf(alpha, words, level + (1.0 - level) * missed))
         else:
             # The largest rank such that, with chance alpha at most, fewer words are at or below the quantile.
-            rank = int(stats.binom.ppf(alpha, words, level))
-            rank += int(stats.binom.cdf(rank, words, level) <= alpha)
+            rank = int(scipy.stats.binom.ppf(alpha, words, level))
+            rank += int(scipy.stats.binom.cdf(rank, words, level) <= alpha)
         if not 1 <= rank <= words:
             raise ConfigError(
                 f"The --target {self} cannot be told from {words} words with confidence {grid.confidence:g}",
@@ -153,6 +154,7 @@ def tuned(
     if epsilon is not None:
         options = option_line(first.model_copy(update={"epsilon": epsilon}))
         options += "" if release_words is None else f" --release-words {release_words}"
+        options += "" if grid.search.name == ExactSearch.name else f" --search {grid.search.name}"
         found = dict(zip(found, (*tried[epsilon], options), strict=True))
     return {
         "target": str(target),

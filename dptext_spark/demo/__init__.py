@@ -5,6 +5,7 @@ The licences of the data files are in DATA_LICENSES.md beside them.
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Final
 import click
 import pyarrow.parquet as pq
 
+from dptext_spark import interrupts
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import BundleError
@@ -24,11 +26,15 @@ QUERIES: Final = Path(__file__).with_name("queries.parquet")
 GLOVE: Final = Path(__file__).with_name("glove.6B.50d.subset.txt.gz")
 """8,000 words with 50-dimensional GloVe vectors, in GloVe's text format and in frequency order."""
 
+NEVER_OUTPUT: Final = Path(__file__).with_name("never_output.txt")
+"""Words of GLOVE that nobody wants in a sanitized text: slurs, swearing, violence."""
+
 MAMMALS: Final = Path(__file__).with_name("mammals.tsv.gz")
 """1,171 is-a pairs of WordNet's mammals, tab-separated with a header: the direct links of a tree."""
 
 EPSILONS: Final = (5, 10, 20)
 SHOWN_ROWS: Final = 10
+SENTENCE: Final = "play some jazz in boston"
 
 
 def run(folder: Path) -> None:
@@ -45,7 +51,8 @@ def run(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     table, bundle = folder / "queries.parquet", folder / "glove-50d"
     shutil.copyfile(QUERIES, table)
-    _build(bundle)
+    with interrupts.handled():
+        _build(bundle)
     queries = pq.read_table(table, columns=["id", "text"])
     rows = queries.to_pylist()[:: len(queries) // SHOWN_ROWS][:SHOWN_ROWS]
     for epsilon in EPSILONS:
@@ -64,7 +71,8 @@ def run(folder: Path) -> None:
         options = PrivatizeOptions.of(command)
         click.secho(f"\n== Epsilon {epsilon}", bold=True)
         click.echo("$ dptext privatize " + _command_line(command))
-        report = privatize.run(options)
+        with interrupts.handled():
+            report = privatize.run(options)
         sanitized = pq.read_table(output, columns=["id", "text"]).to_pylist()
         released = {row["id"]: row["text"] for row in sanitized}
         for row in rows:
@@ -73,13 +81,18 @@ def run(folder: Path) -> None:
         click.echo(f"\n{report.guarantee.describe()}\n\n{report.describe_counts()}")
         click.echo(f"Output: {output}\nReport: {options.report_path}")
     click.echo("\n== What is covered and what is not\n" + "\n".join(report.scope()))
+    click.secho("\n== Your own words", bold=True)
+    click.echo(
+        f"$ dptext try {shlex.quote(SENTENCE)} --embedding {shlex.quote(str(bundle))} --mechanism laplace "
+        f"--epsilon {' '.join(map(str, EPSILONS))}"
+    )
 
 
 def _build(bundle: Path) -> None:
     try:
         Embedding.open(bundle)
     except BundleError:
-        build_embedding(GLOVE, bundle, overwrite=bundle.exists())
+        build_embedding(GLOVE, bundle, never_output=NEVER_OUTPUT, overwrite=bundle.exists())
 
 
 def _command_line(options: Mapping[str, object]) -> str:

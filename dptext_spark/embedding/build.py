@@ -11,15 +11,15 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from itertools import compress
 from pathlib import Path
-from typing import get_args
+from typing import Any, BinaryIO, Final, get_args
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from dptext_spark import interrupts
 from dptext_spark.embedding.bundle import (
     FORMAT_VERSION,
     MANIFEST,
@@ -36,8 +36,14 @@ from dptext_spark.embedding.readers import Source, open_source
 from dptext_spark.embedding.sealing import file_sha256, sealed
 from dptext_spark.embedding.spaces import SPACES, VECTORS, GeometryName, Normalization, Space, write_header
 from dptext_spark.errors import BundleError
+from dptext_spark.text.joined_words import matchable, vocabulary_forms
+from dptext_spark.text.tokens import match_form, tokenize
 
-_ROW_ORDER = "releasable first, then source order"
+_ROW_ORDER = "releasable first, those last that no text can hold and that are not, then source order"
+_BLOCK_BYTES: Final = 1 << 22
+
+ALL: Final = "all"
+"""All words may be output, also those that no text can hold."""
 
 
 def build_embedding(
@@ -47,6 +53,7 @@ def build_embedding(
     limit: int | None = None,
     normalize: Normalization = "none",
     release_words: str | int | Path | None = None,
+    never_output: Path | str | None = None,
     geometry: GeometryName = "euclidean",
     format: str = "auto",
     vocabulary: Path | str | None = None,
@@ -60,8 +67,11 @@ def build_embedding(
             :func:`open_source` has them.
         output: Folder to write; its parent must exist.
         normalize: ``none``, or ``unit`` to scale every vector to length 1 (in float64, then rounded).
-        release_words: Words that may be output: the first N of the source for an integer, the words of a file
-            with one word a line for a path, all words if left out.
+        release_words: Words that may be output: the words of a file with one word a line for a path; if left
+            out all that a text can hold, see :func:`matchable`, and the first N of these for an integer;
+            ``all`` without exception.
+        never_output: File of words that may not be output, one a line, in any capitals, nor any joined word
+            that has one of them as a part. They are still words of the bundle.
         geometry: ``euclidean``, or ``poincare`` for points inside the unit ball, kept as float64.
         overwrite: Replace an existing bundle, once the new one is complete.
 
@@ -72,7 +82,7 @@ def build_embedding(
     source, output = Path(source), Path(output)
     space = _space(geometry, normalize)
     check_output(output, overwrite)
-    release = _Release.read(release_words)
+    release = _Release.read(release_words, never_output)
     rows = open_source(
         source,
         format=format,
@@ -82,7 +92,8 @@ def build_embedding(
         dtype=space.dtype,
     )
     with _complete_or_absent(output, overwrite) as folder:
-        words, releasable, dimension = _write_rows(rows, folder, release, space, normalize)
+        words, chosen, dimension = _write_rows(rows, folder, release, space, normalize)
+        releasable = int(chosen.releasable.sum())
         columns = [pa.array(words, pa.string()), pa.array(np.arange(len(words)) < releasable)]
         table = pa.Table.from_arrays(columns, schema=words_schema())
         pq.write_table(table, folder / WORDS, compression="zstd")
@@ -91,11 +102,15 @@ def build_embedding(
             format_version=FORMAT_VERSION,
             words=len(words),
             releasable=releasable,
+            unmatchable=int((~chosen.matchable).sum()),
+            unmatchable_releasable=int((chosen.releasable & ~chosen.matchable).sum()),
             dimension=dimension,
             geometry=geometry,
             normalization=normalize,
             row_order=_ROW_ORDER,
-            release_words_absent=release.absent(words[:releasable]),
+            release_words_absent=release.absent(words),
+            never_output=int(chosen.denied.sum()),
+            never_output_absent=release.denied_absent(words),
             source_name=source.resolve().name,
             source_sha256=rows.sha256,
             files={path.name: file_sha256(path) for path in sorted(folder.iterdir())},
@@ -123,60 +138,119 @@ def _space(geometry: str, normalize: str) -> type[Space]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Release:
-    """Which words may be output: the first so many, a chosen set, or all of them."""
+class _Chosen:
+    """Of each word, in the source's order, what it may be: bool (V,) each."""
 
+    releasable: NDArray[np.bool_]
+    matchable: NDArray[np.bool_]
+    denied: NDArray[np.bool_]
+
+    @property
+    def order(self) -> NDArray[np.int64]:
+        """int64 (V,): the words in the bundle's order."""
+        return np.argsort(np.where(self.releasable, 0, np.where(self.matchable, 1, 2)), kind="stable")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Release:
+    """Which words may be output: all, those that a text can hold, the first so many of them, or a chosen set.
+
+    Attributes:
+        denied: Words that may not, in lower case; several with whitespace between, or one ``_``.
+    """
+
+    every: bool = False
     first: int | None = None
     chosen: frozenset[str] | None = None
+    denied: frozenset[str] = frozenset()
 
     @classmethod
-    def read(cls, release_words: str | int | Path | None) -> _Release:
+    def read(cls, release_words: str | int | Path | None, never_output: str | Path | None) -> _Release:
+        denied = frozenset[str]()
+        if never_output is not None:
+            lines = _read_words(Path(never_output), "The file of words that may not be output cannot be read")
+            denied = frozenset(_lower(line.strip()) for line in lines) - {""}
         if release_words is None:
-            return cls()
+            return cls(denied=denied)
+        if release_words == ALL:
+            return cls(every=True, denied=denied)
         if isinstance(release_words, str) and release_words.isdecimal():
             release_words = int(release_words)
         if isinstance(release_words, int):
             if (got := release_words) < 2:
                 raise BundleError("Too few words may be released", allowed="at least 2 words", got=str(got))
-            return cls(first=release_words)
-        return cls(chosen=_read_release_file(Path(release_words)))
+            return cls(first=release_words, denied=denied)
+        chosen = _read_words(
+            Path(release_words),
+            "The file of release words cannot be read",
+            allowed=f"a number of words, {ALL}, or a file with one word a line",
+        )
+        return cls(chosen=chosen, denied=denied)
 
-    def flags(self, words: list[str], start: int) -> NDArray[np.bool_]:
-        """Say for a block of words, the first of them in row ``start``, which may be released: (b,) bool."""
+    def choose(self, words: list[str]) -> _Chosen:
+        """Say of all words of the source which may be output.
+
+        Raises:
+            BundleError: They are fewer than were asked for, or too few to hide among.
+        """
+        texts = matchable(pa.array(words, pa.string()))
+        denied = self._deny(words)
+        released = ~denied
         if self.chosen is not None:
-            return np.fromiter((word in self.chosen for word in words), np.bool_, len(words))
-        return np.arange(start, start + len(words)) < (np.inf if self.first is None else self.first)
+            released &= np.fromiter((word in self.chosen for word in words), np.bool_, len(words))
+        elif not self.every:
+            released &= texts
+        self._check(int(released.sum()), int(denied.sum()))
+        if self.first is not None:
+            released &= np.cumsum(released) <= self.first
+        return _Chosen(releasable=released, matchable=texts, denied=denied)
 
-    def absent(self, released: list[str]) -> int:
+    def _deny(self, words: list[str]) -> NDArray[np.bool_]:
+        if not self.denied:
+            return np.zeros(len(words), dtype=np.bool_)
+        denied = {form for line in self.denied for form in vocabulary_forms(line)}
+        flags = (form in denied or not denied.isdisjoint(tokenize(form)) for form in map(_lower, words))
+        return np.fromiter(flags, np.bool_, len(words))
+
+    def absent(self, words: list[str]) -> int:
         """Count the chosen words that the source does not have."""
-        return 0 if self.chosen is None else len(self.chosen.difference(released))
+        return 0 if self.chosen is None else len(self.chosen.difference(words))
 
-    def check(self, released: int, words: int) -> None:
-        """Refuse fewer words than were asked for, or too few to hide among."""
-        if self.first is not None and words < self.first:
+    def denied_absent(self, words: list[str]) -> int:
+        """Count the denied words that the source does not have, in any capitals."""
+        if not self.denied:
+            return 0
+        known = {*map(_lower, words)}
+        return sum(known.isdisjoint(vocabulary_forms(line)) for line in self.denied)
+
+    def _check(self, released: int, denied: int) -> None:
+        if self.first is not None and released < self.first:
             what = "More words shall be released than the source has"
-            raise BundleError(what, allowed=f"at most {words}", got=str(self.first))
+            raise BundleError(what, allowed=f"at most {released}", got=str(self.first))
         if self.chosen is not None and released == 0:
             raise BundleError(
                 "No word of the release file is in the source",
-                allowed="at least 2 words that the source has",
-                got=f"{len(self.chosen)} words, all absent",
+                allowed="at least 2 words that the source has and that may be output",
+                got=f"{len(self.chosen)} words, all absent or denied",
                 do="Check the file's spelling, case and encoding",
             )
         if released < 2:
-            what = "The embedding has too few words"
-            raise BundleError(what, allowed="at least 2 that may be released", got=str(released))
+            raise BundleError(
+                "The embedding has too few words",
+                allowed="at least 2 that may be released",
+                got=f"{released}, and {denied} that may not be output" if denied else str(released),
+            )
 
 
-def _read_release_file(path: Path) -> frozenset[str]:
+def _lower(word: str) -> str:
+    return match_form(word, lower=True)
+
+
+def _read_words(path: Path, what: str, allowed: str = "a file with one word a line") -> frozenset[str]:
     try:
         lines = path.read_bytes().split(b"\n")
     except OSError:
-        raise BundleError(
-            "The file of release words cannot be read",
-            allowed="a number of words or a file with one word a line",
-            got=str(path),
-        ) from None
+        raise BundleError(what, allowed=allowed, got=str(path)) from None
     words = set()
     for number, line in enumerate(lines, 1):
         try:
@@ -188,31 +262,35 @@ def _read_release_file(path: Path) -> frozenset[str]:
 
 def _write_rows(
     rows: Source, folder: Path, release: _Release, space: type[Space], normalize: Normalization
-) -> tuple[list[str], int, int]:
-    """Write ``vectors.npy``, releasable rows first; return the words in that order, their number and n."""
-    released: list[str] = []
-    others: list[str] = []
-    dimension = 0
-    first, rest = folder / "releasable.rows", folder / "other.rows"
-    with first.open("wb") as first_file, rest.open("wb") as rest_file:
-        for words, block in rows:
-            start = len(released) + len(others)
+) -> tuple[list[str], _Chosen, int]:
+    """Write ``vectors.npy`` in the bundle's order; return the words in it, what they may be, and n."""
+    words: list[str] = []
+    unordered = folder / "unordered.rows"
+    with unordered.open("wb") as file:
+        for names, block in rows:
+            start = len(words)
             vectors = space.prepared(block, normalize, lambda row, start=start: rows.place(start + row))  # type: ignore[misc]
-            flags = release.flags(words, start)
-            first_file.write(vectors[flags].data)
-            rest_file.write(vectors[~flags].data)
-            released += compress(words, flags)
-            others += compress(words, ~flags)
+            file.write(np.ascontiguousarray(vectors).data)
+            words += names
             dimension, dtype = vectors.shape[1], vectors.dtype
-    total = len(released) + len(others)
-    release.check(len(released), total)
+    chosen = release.choose(words)
+    order = chosen.order
     with (folder / VECTORS).open("wb") as file:
-        write_header(file, dtype, (total, dimension))
-        for part in (first, rest):
-            with part.open("rb") as part_file:
-                shutil.copyfileobj(part_file, file, 2**20)
-            part.unlink()
-    return released + others, len(released), dimension
+        write_header(file, dtype, (len(words), dimension))
+        for group in np.split(order, np.flatnonzero(np.diff(order) < 0) + 1):
+            _copy_rows(unordered, file, group, np.dtype((dtype, (dimension,))))
+    unordered.unlink()
+    return [words[row] for row in order.tolist()], chosen, dimension
+
+
+def _copy_rows(path: Path, file: BinaryIO, rows: NDArray[np.int64], row: np.dtype[Any]) -> None:
+    """Copy rows, in ascending order, out of a file of rows."""
+    step = max(1, _BLOCK_BYTES // row.itemsize)
+    with path.open("rb") as source:
+        for start in range(0, int(rows[-1]) + 1, step):
+            block = np.fromfile(source, row, step)
+            first, last = np.searchsorted(rows, [start, start + step])
+            file.write(block[rows[first:last] - start].data)
 
 
 def check_output(output: Path, overwrite: bool) -> None:
@@ -260,6 +338,7 @@ def _complete_or_absent(output: Path, overwrite: bool) -> Iterator[Path]:
             _flush(file)
         _flush(folder)
         check_output(output, overwrite)
+        interrupts.hold_to_the_end()  # of two renames, one alone would leave nothing under the name
         _swap(folder, output)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

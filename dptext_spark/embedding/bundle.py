@@ -23,11 +23,12 @@ from numpy.typing import NDArray
 from dptext_spark.embedding.parts import Part
 from dptext_spark.embedding.sealing import file_sha256, json_sha256, sealed
 from dptext_spark.embedding.spaces import SPACES, VECTORS, GeometryName, Normalization, Space
-from dptext_spark.errors import BundleError
+from dptext_spark.errors import BundleError, ConfigError
+from dptext_spark.notebook import facts_html
 
 Stamp: TypeAlias = tuple[int, int, int]
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
 
 MANIFEST: Final = "manifest.json"
 WORDS: Final = "words.parquet"
@@ -42,9 +43,13 @@ class Manifest:
         format_version: Version of the bundle's layout.
         words: Number of words V.
         releasable: Number of words that may be output; they are the first rows.
+        unmatchable: Words that no text can hold as one token, so that only an array of words can.
+        unmatchable_releasable: Those of them that may be output; the others are the last rows.
         normalization: ``none``, or ``unit`` where every vector was scaled to length 1.
         row_order: How the rows are ordered, in words.
         release_words_absent: Words of the release file that the source does not have.
+        never_output: Words that may not be output because a deny list names them.
+        never_output_absent: Words of the deny list that the source does not have.
         source_name: Base name of the source.
         source_sha256: Hash of the bytes read from the source; see ``readers.Source.sha256``.
         files: SHA-256 in hex of every other file, by name.
@@ -54,18 +59,41 @@ class Manifest:
     format_version: int
     words: int
     releasable: int
+    unmatchable: int
+    unmatchable_releasable: int
     dimension: int
     geometry: GeometryName
     normalization: Normalization
     row_order: str
     release_words_absent: int
+    never_output: int
+    never_output_absent: int
     source_name: str
     source_sha256: str
     files: dict[str, str]
     fingerprint: str
 
+    def describe(self) -> str:
+        """Say how many words there are, and in a line each which of them may not be output and why."""
+        lines = [
+            f"{self.words:,} words, {self.releasable:,} may be output, {self.dimension} dimensions, "
+            f"fingerprint {self.fingerprint[:16]}"
+        ]
+        if self.unmatchable:
+            kept = self.unmatchable_releasable
+            output = "they may not be output" if not kept else f"{kept:,} of them may be output"
+            lines.append(f"Words that no text can hold: {self.unmatchable:,}; {output}")
+        if self.never_output or self.never_output_absent:
+            lines.append(
+                f"Words that may never be output: {self.never_output:,}; the embedding lacks "
+                f"{self.never_output_absent:,} of the list"
+            )
+        if self.release_words_absent:
+            lines.append(f"Release words that the embedding lacks: {self.release_words_absent:,}")
+        return "\n".join(lines)
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Embedding:
     """An open bundle; its matrices are read-only views of the files, shared between processes.
 
@@ -76,10 +104,10 @@ class Embedding:
 
     path: Path
     manifest: Manifest
-    words: pa.StringArray = field(repr=False)
-    space: Space = field(repr=False)
-    _stamps: Mapping[str, Stamp | None] = field(repr=False, default_factory=dict)
-    _parts: dict[str, Part] = field(repr=False, default_factory=dict)
+    words: pa.StringArray
+    space: Space
+    _stamps: Mapping[str, Stamp | None] = field(default_factory=dict)
+    _parts: dict[str, Part] = field(default_factory=dict)
 
     @property
     def fingerprint(self) -> str:
@@ -100,6 +128,12 @@ class Embedding:
     def releasable(self) -> int:
         """Number of words that may be output: the first rows."""
         return self.manifest.releasable
+
+    @property
+    def inputs(self) -> int:
+        """Number of words that a text can hold or that may be output: the first rows."""
+        manifest = self.manifest
+        return manifest.words - manifest.unmatchable + manifest.unmatchable_releasable
 
     @classmethod
     def open(cls, path: Path | str, *, verify: bool = True) -> Embedding:
@@ -123,6 +157,43 @@ class Embedding:
             raise _damaged(MANIFEST, "the fingerprint does not belong to the words and vectors")
         space = SPACES[manifest.geometry].open(partial(_map, path), manifest.words, manifest.dimension)
         return cls(path=path, manifest=manifest, words=words, space=space, _stamps=stamps)
+
+    @classmethod
+    def of(cls, embedding: Embedding | Path | str) -> Embedding:
+        """Give the bundle, opened if this is the path of its folder; see :meth:`open`.
+
+        Raises:
+            BundleError: There is none, or it is damaged.
+            ConfigError: This is neither.
+        """
+        if isinstance(embedding, Path | str):
+            return cls.open(embedding)
+        if not isinstance(embedding, Embedding):
+            raise ConfigError(
+                "The embedding is none",
+                allowed="an embedding bundle, or the path of its folder",
+                got=type(embedding).__name__,
+            )
+        return embedding
+
+    def __repr__(self) -> str:
+        manifest = self.manifest
+        return (
+            f"Embedding({self.path.name!r}: {manifest.words:,} words, {manifest.dimension} dimensions, "
+            f"{manifest.geometry}, fingerprint {manifest.fingerprint[:16]})"
+        )
+
+    def _repr_html_(self) -> str:
+        manifest = self.manifest
+        facts = {
+            "words": f"{manifest.words:,}",
+            "may be output": f"{manifest.releasable:,}",
+            "dimensions": manifest.dimension,
+            "geometry": manifest.geometry,
+            "source": manifest.source_name,
+            "fingerprint": manifest.fingerprint,
+        }
+        return facts_html(f"Embedding {self.path.name}", facts)
 
     def check_unchanged(self) -> None:
         """Refuse results of files that were changed since they were verified: their maps change with them.
@@ -212,16 +283,17 @@ def _read_manifest(path: Path) -> Manifest:
             got=str(path),
             do="Build a bundle or check the path",
         )
+    # Before the seal: another version may seal and name its entries in another way.
+    if (version := entries.get("format_version", FORMAT_VERSION)) != FORMAT_VERSION:
+        raise BundleError(
+            "The embedding bundle was built by another version of dptext_spark",
+            allowed=f"format version {FORMAT_VERSION}",
+            got=f"format version {version} in {path / MANIFEST}",
+            do=f"{_REBUILD}, or open it with the version that built it",
+        )
     entries.pop("sha256", None)
     if (path / MANIFEST).read_bytes() != sealed(entries):
         raise _damaged(MANIFEST, "its content does not fit its hash")
-    if entries.get("format_version") != FORMAT_VERSION:
-        raise BundleError(
-            f"{MANIFEST} has a format version that is not known here",
-            allowed=str(FORMAT_VERSION),
-            got=str(entries.get("format_version")),
-            do=_REBUILD,
-        )
     if set(entries) != {entry.name for entry in fields(Manifest)}:
         raise _damaged(MANIFEST, "its entries are not those of a manifest")
     manifest = Manifest(**entries)

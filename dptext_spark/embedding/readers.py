@@ -23,8 +23,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import DTypeLike, NDArray
-from tqdm import tqdm  # type: ignore[import-untyped, unused-ignore]
 
+from dptext_spark.bars import progress_bar
 from dptext_spark.errors import BundleError
 
 READERS: Final[dict[str, type[Source]]] = {}
@@ -257,9 +257,7 @@ class Source(ABC):
             )
 
     def _bar(self, size: int) -> Any:
-        # tqdm takes None for "only on a terminal".
-        hidden = False if self._progress else None
-        return tqdm(total=size, unit="B", unit_scale=True, desc="embedding", disable=hidden)
+        return progress_bar(anywhere=self._progress, total=size, unit="B", unit_scale=True, desc="embedding")
 
     @contextmanager
     def _opened(self) -> Iterator[tuple[io.BufferedReader, Callable[[], object]]]:

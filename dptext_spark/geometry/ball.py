@@ -8,8 +8,8 @@ from functools import lru_cache
 from typing import Final
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import optimize, special
 
 # Above this epsilon the noise is finer than float64 tells points apart; less noise would not show.
 SHARPEST_EPSILON: Final = 1e15
@@ -18,7 +18,6 @@ SHARPEST_EPSILON: Final = 1e15
 _FAR: Final = -230.0
 
 _CELLS: Final = 4096
-_NODES, _WEIGHTS = special.roots_legendre(10)
 _NEWTON_STEPS: Final = 5
 # A density this many nats under its peak holds less than 1e-30 of the mass.
 _DEPTH: Final = 75.0
@@ -73,12 +72,12 @@ def volume_radii(uniforms: NDArray[np.float64], *, dimension: int, epsilon: floa
 
 def _beta_radii(uniforms: NDArray[np.float64], shape: float, dimension: int) -> NDArray[np.float64]:
     """-ln(U) / 2 by whichever of U and 1 - U is the smaller and keeps its digits."""
-    rest = special.betaincinv(dimension, shape, uniforms)  # 1 - U
+    rest = scipy.special.betaincinv(dimension, shape, uniforms)  # 1 - U
     radii: NDArray[np.float64] = -0.5 * np.log1p(-np.minimum(rest, 0.5))
     far = rest > 0.5
     v = uniforms[far]
-    below = special.betaincinv(shape, dimension, 1.0 - v)
-    radii[far] = -0.5 * np.log(np.where(v < 0.5, special.betainccinv(shape, dimension, v), below))
+    below = scipy.special.betaincinv(shape, dimension, 1.0 - v)
+    radii[far] = -0.5 * np.log(np.where(v < 0.5, scipy.special.betainccinv(shape, dimension, v), below))
     return radii
 
 
@@ -167,13 +166,21 @@ def _log_density(
     return log_density
 
 
+@lru_cache(maxsize=1)
+def _gauss_legendre() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Nodes and weights (10,) of the rule on the interval from -1 to 1."""
+    nodes, weights = scipy.special.roots_legendre(10)
+    return nodes, weights
+
+
 def _mean_density(
     start: NDArray[np.float64], reach: NDArray[np.float64], dimension: int, epsilon: float, log_scale: float
 ) -> NDArray[np.float64]:
     """Mean of the density between ``start`` and ``start + reach``, (t,) each, by Gauss and Legendre."""
-    places = start[:, None] + reach[:, None] * ((1.0 + _NODES) / 2.0)
+    nodes, weights = _gauss_legendre()
+    places = start[:, None] + reach[:, None] * ((1.0 + nodes) / 2.0)
     values = np.exp(_log_density(places, dimension, epsilon, log_scale))
-    mean: NDArray[np.float64] = (values * (_WEIGHTS / 2.0)).sum(axis=1)
+    mean: NDArray[np.float64] = (values * (weights / 2.0)).sum(axis=1)
     return mean
 
 
@@ -188,10 +195,11 @@ def _support(dimension: int, epsilon: float) -> tuple[NDArray[np.float64], float
         return float(_log_density(np.array(x), dimension, epsilon, level))
 
     last = math.log(_LARGEST_EXPONENT)
-    peak = optimize.brentq(slope, -100.0, last)
+    peak = scipy.optimize.brentq(slope, -100.0, last)
     top = height(peak)
     first, last = (
-        float(optimize.brentq(height, end, peak, args=(top - _DEPTH,))) for end in (peak - 2 * _DEPTH, last)
+        float(scipy.optimize.brentq(height, end, peak, args=(top - _DEPTH,)))
+        for end in (peak - 2 * _DEPTH, last)
     )
     return np.linspace(first, last, _CELLS + 1), top
 

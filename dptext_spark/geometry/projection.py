@@ -10,11 +10,11 @@ from functools import cached_property
 from typing import Final
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import special
 from threadpoolctl import threadpool_limits
-from tqdm import tqdm  # type: ignore[import-untyped, unused-ignore]
 
+from dptext_spark.bars import progress_bar
 from dptext_spark.geometry.products import ExactProduct
 from dptext_spark.geometry.rounding import gamma
 from dptext_spark.geometry.sphere import gamma_quantile, uniform_directions
@@ -58,7 +58,9 @@ def gaussian_projection(seed: int, rows: int, columns: int) -> NDArray[np.float6
     noise = ColumnNoise(key=_PUBLIC_KEY.derive(shape), uint64s_per_token=columns)
     words = np.empty((rows, columns), dtype=np.uint64)
     noise.fill(words, noise.row_key(b"", ()), 0)
-    normals: NDArray[np.float64] = np.rint(special.ndtri(to_uniform(words)) / _NORMAL_UNIT) * _NORMAL_UNIT
+    normals: NDArray[np.float64] = (
+        np.rint(scipy.special.ndtri(to_uniform(words)) / _NORMAL_UNIT) * _NORMAL_UNIT
+    )
     normals /= math.sqrt(rows)
     return normals
 
@@ -150,10 +152,8 @@ def vocabulary_constant(
         progress: Show the progress bar even where stderr is no terminal.
     """
     stretch, words = _LargestStretch(vectors, projection), len(vectors)
-    # tqdm takes None for "only on a terminal".
-    hidden = False if progress else None
-    bar = tqdm(
-        desc="Sensitivity", total=words**2 / 2, unit="pair", unit_scale=True, delay=2.0, disable=hidden
+    bar = progress_bar(
+        anywhere=progress, desc="Sensitivity", total=words**2 / 2, unit="pair", unit_scale=True, delay=2.0
     )
     with bar, np.errstate(under="ignore"):
         stretch.sample()

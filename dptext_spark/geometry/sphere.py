@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import special
 
 
 def uniform_directions(uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -12,7 +12,7 @@ def uniform_directions(uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
 
     Source: Muller 1959, by normalised Gaussians.
     """
-    normals: NDArray[np.float64] = special.ndtri(uniforms, out=uniforms)
+    normals: NDArray[np.float64] = scipy.special.ndtri(uniforms, out=uniforms)
     # A plain row-wise reduction, not BLAS: its bits do not depend on the batch around the row.
     norms = np.sqrt(np.square(normals).sum(axis=1))
     normals /= norms[:, None]
@@ -21,4 +21,4 @@ def uniform_directions(uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def gamma_quantile(shape: float, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
     """Quantile (t,) of the Gamma law of a shape and unit scale, for radii of multivariate Laplace noise."""
-    return np.asarray(special.gammaincinv(shape, uniforms), dtype=np.float64)
+    return np.asarray(scipy.special.gammaincinv(shape, uniforms), dtype=np.float64)

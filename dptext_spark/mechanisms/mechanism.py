@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias, runtime_checkable
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Final, Literal, Never, Protocol, Self, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import Space, SpaceT
 from dptext_spark.errors import ConfigError
+from dptext_spark.faults import check_names, faults
 from dptext_spark.geometry.metric import Metric
 from dptext_spark.guarantee import Claim, Distances, Guarantee
 from dptext_spark.noise import NoiseKey, ReleaseNoise
+from dptext_spark.notebook import facts_html
 from dptext_spark.search.nearest import Search
 
 # Below this, noise outgrows what single precision can hold.
@@ -66,11 +71,16 @@ class Parameters(BaseModel):
 class Mechanism(Parameters, ABC):
     """A configured mechanism, free of data: small, picklable, comparable.
 
+    Parameters are given by name, as in ``Laplace(epsilon=8)``: a bare number would not say what it counts.
+
     Attributes:
         name: As options have it.
         title: As guarantees have it; the name unless it says otherwise.
         spaces: The geometries of embeddings that it works on.
         releases: What comes out of it.
+
+    Raises:
+        ConfigError: Parameters are missing, unknown, out of range or without a name; all faults at once.
     """
 
     name: ClassVar[str]
@@ -86,6 +96,54 @@ class Mechanism(Parameters, ABC):
         if "name" in cls.__dict__:
             MECHANISMS[cls.name] = cls
             cls.title = cls.__dict__.get("title", cls.name)
+
+    def __init__(self, *unnamed: Never, **parameters: Any) -> None:
+        owner = type(self).__name__
+        check_names(owner, type(self).model_fields, unnamed)
+        try:
+            super().__init__(**parameters)
+        except ValidationError as error:
+            raise _wrong_parameters(owner, type(self).model_fields, error) from None
+
+    @classmethod
+    def validated(cls, parameters: Mapping[str, Any]) -> Self:
+        """Configure it by its parameters' option names, for options, which collect what pydantic finds.
+
+        Raises:
+            pydantic.ValidationError: Parameters are missing, unknown or out of range.
+        """
+        configured = cls.__new__(cls)
+        BaseModel.__init__(configured, **parameters)
+        return configured
+
+    def __repr_args__(self) -> Iterator[tuple[str, Any]]:
+        """Name what was chosen; what is by default goes without saying."""
+        for name, field in type(self).model_fields.items():
+            if (value := getattr(self, name)) != field.default:
+                yield name, value
+
+    def __str__(self) -> str:
+        return repr(self)
+
+    def _repr_html_(self) -> str:
+        values = {name: getattr(self, name) for name in type(self).model_fields}
+        chosen = {name: value for name, value in values.items() if value is not None}
+        return facts_html(type(self).__name__, chosen)
+
+    @staticmethod
+    def of(value: object) -> Mechanism:
+        """Give the mechanism that this must be.
+
+        Raises:
+            ConfigError: It is none.
+        """
+        if isinstance(value, Mechanism):
+            return value
+        raise ConfigError(
+            "The mechanism is none",
+            allowed=f"one with its parameters, such as {MECHANISMS['laplace'].__name__}(epsilon=8)",
+            got=type(value).__name__,
+        )
 
     @abstractmethod
     def law(self, dimension: int) -> Law:
@@ -121,8 +179,12 @@ class Mechanism(Parameters, ABC):
     def claim(self, embedding: Embedding) -> Claim:
         """Say what is proven for this mechanism on this embedding, in the distance of :meth:`metric`."""
 
-    def guarantee(self, embedding: Embedding, distances: Distances | None = None) -> Guarantee:
-        """State the guarantee with all that it rests on; ``distances`` are measured if not known already."""
+    def guarantee(self, embedding: Embedding | Path | str, distances: Distances | None = None) -> Guarantee:
+        """State the guarantee with all that it rests on, for a bundle or its folder.
+
+        ``distances`` are measured if not known already.
+        """
+        embedding = Embedding.of(embedding)
         metric = self.metric(embedding)
         return Guarantee(
             mechanism=self.title,
@@ -168,9 +230,21 @@ def mechanism(name: str, **parameters: Any) -> Mechanism:
     """Configure one of ``MECHANISMS`` by its name and its parameters' option names, ``epsilon`` among them.
 
     Raises:
-        ConfigError: The name is unknown.
-        pydantic.ValidationError: Parameters are missing, unknown or out of range.
+        ConfigError: The name is unknown, or parameters are missing, unknown or out of range.
     """
     if name not in MECHANISMS:
         raise ConfigError("The mechanism is unknown", allowed=", ".join(sorted(MECHANISMS)), got=repr(name))
     return MECHANISMS[name](**parameters)
+
+
+def _wrong_parameters(owner: str, fields: Mapping[str, FieldInfo], error: ValidationError) -> ConfigError:
+    names = {field.alias or name: name for name, field in fields.items()}
+
+    def called(found: ErrorDetails) -> str:
+        first = str(next(iter(found["loc"]), ""))
+        return f"Parameter {names.get(first, first)} of {owner}"
+
+    unknown = f"is unknown. Allowed: {', '.join(fields)}"
+    first, *others = found = faults(error, called, unknown=unknown)
+    listed = "\n  ".join([f"Parameters of {owner} are wrong:", *found]) if others else first
+    return ConfigError(listed.rstrip("."))

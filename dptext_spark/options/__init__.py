@@ -1,6 +1,7 @@
 """Options of the commands, validated once, whether they come from a command line, a TOML file or Python."""
 
 from dptext_spark.options.commands import (
+    ALL,
     BUNDLE_WORLD,
     WORLDS,
     AuditOptions,
@@ -9,12 +10,14 @@ from dptext_spark.options.commands import (
     PoincareOptions,
     PrivatizeOptions,
     TableOptions,
+    TryOptions,
     VectorsOptions,
 )
 from dptext_spark.options.configured import MechanismOptions
 from dptext_spark.options.validation import COMMANDS, Options
 
 __all__ = [
+    "ALL",
     "BUNDLE_WORLD",
     "COMMANDS",
     "WORLDS",
@@ -26,5 +29,6 @@ __all__ = [
     "PoincareOptions",
     "PrivatizeOptions",
     "TableOptions",
+    "TryOptions",
     "VectorsOptions",
 ]

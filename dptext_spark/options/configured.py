@@ -24,6 +24,11 @@ def as_json(mechanism: Mechanism) -> dict[str, Any]:
 class MechanismOptions(Options):
     """What the jobs that take a mechanism have in common; the field is ``mechanism``."""
 
+    heading = "Search"
+
+    several: ClassVar[bool] = False
+    """Whether this command takes several mechanisms at once."""
+
     spread: ClassVar[tuple[str, ...]] = ()
     """Options of mechanisms that this command takes several values of, in a field of its own."""
 
@@ -53,7 +58,7 @@ class MechanismOptions(Options):
                 raise ConfigError("Option --mechanism is missing", allowed=", ".join(known))
             if str(name) not in known:
                 raise ConfigError("The mechanism is unknown", allowed=", ".join(known), got=repr(name))
-            return known[str(name)](**parameters)
+            return known[str(name)].validated(parameters)
 
     search: Annotated[str, OneOf(lambda: sorted(SEARCHES))] = Field(
         ExactSearch.name, description="how the released word nearest to a noisy point is found"
@@ -88,7 +93,8 @@ class MechanismOptions(Options):
         """See :meth:`Options.arranged`; the mechanism's name and options are one value."""
         others = {name: value for name, value in values.items() if name != "mechanism"}
         given, chosen = super().arranged(others), values.get("mechanism")
-        if isinstance(chosen, Mechanism | tuple):
+        made = chosen if isinstance(chosen, tuple) else (chosen,)
+        if all(isinstance(each, Mechanism) for each in made):
             return {**given, "mechanism": chosen}
         parameters = {name: given[name] for name in cls.mechanism_options() if name in given}
         rest = {n: v for n, v in given.items() if n not in parameters or n in cls.spread}

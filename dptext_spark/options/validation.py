@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any, ClassVar, Final, Self, get_origin
 
 from pydantic import (
@@ -20,8 +20,12 @@ from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
 
 from dptext_spark.errors import ConfigError
+from dptext_spark.faults import faults
 
 COMMANDS: Final[dict[str, type[Options]]] = {}
+
+REQUIRED: Final = "Required"
+"""The heading of the help for options that must be given."""
 
 
 @contextmanager
@@ -34,14 +38,19 @@ def findings() -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class OneOf:
-    """The values that a text option takes: the names of a registry, which may grow.
+class Shown:
+    """How help and completion write the values of a text option, such as COLUMN or ``mask``.
 
     Attributes:
-        names: Gives them.
+        names: Gives them; those in capitals stand for what the user writes there.
     """
 
     names: Callable[[], Iterable[str]]
+
+
+@dataclass(frozen=True)
+class OneOf(Shown):
+    """The values that a text option takes: the names of a registry, which may grow."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_after_validator_function(self._check, handler(source))
@@ -54,6 +63,13 @@ class OneOf:
         return value
 
 
+@dataclass(frozen=True)
+class Under:
+    """The heading under which the help has an option, where it is not that of the class that adds it."""
+
+    heading: str
+
+
 def repeatable(field: FieldInfo) -> bool:
     """Say whether an option may be given several times."""
     return get_origin(field.annotation) is tuple
@@ -63,9 +79,9 @@ class Options(BaseModel):
     """Options of a job; field names are the option names with underscores.
 
     A subclass with a ``command`` is that command, its docstring the help, and the module of that name in
-    ``dptext_spark.spark.jobs`` runs it. However they are made, None and empty lists count as not given, one
-    value will do for a repeatable option, and all that is wrong is said at once. No error quotes a field with
-    ``repr=False``: what it holds may be private.
+    ``dptext_spark.spark.jobs`` runs it, unless ``runner`` names another. However they are made, None and
+    empty lists count as not given, one value will do for a repeatable option, and all that is wrong is said
+    at once. No error quotes a field with ``repr=False``: what it holds may be private.
 
     Raises:
         ConfigError: Lists every option that is wrong.
@@ -82,6 +98,18 @@ class Options(BaseModel):
 
     command: ClassVar[str]
     positional: ClassVar[tuple[str, ...]] = ()
+
+    heading: ClassVar[str] = "Options"
+    """Under which the help has the options that a class adds."""
+
+    usage: ClassVar[str] = ""
+    """An example of what may follow the command's name, for its help."""
+
+    runner: ClassVar[str] = "dptext_spark.spark.jobs.{command}"
+    """The module whose ``run(options)`` does the work."""
+
+    on_spark: ClassVar[bool] = True
+    """Whether the work may need a Spark session."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
@@ -103,9 +131,39 @@ class Options(BaseModel):
         """Give the fields by option name."""
         return {str(field.alias): field for field in cls.model_fields.values()}
 
+    @classmethod
+    def headings(cls) -> dict[str, str]:
+        """Give the heading of the help for each option: ``REQUIRED``, its own, or that of its class.
+
+        They come in the help's order: what must be given, then what the class itself adds.
+        """
+        owners = {
+            name: kind
+            for kind in cls.__mro__
+            for name in inspect.get_annotations(kind)
+            if name in cls.model_fields
+        }
+        fields = sorted(owners, key=lambda name: not cls.model_fields[name].is_required())
+        return {
+            str(cls.model_fields[name].alias): cls._heading(cls.model_fields[name], owners[name])
+            for name in fields
+        }
+
+    @classmethod
+    def _heading(cls, field: FieldInfo, owner: type) -> str:
+        if field.is_required():
+            return REQUIRED
+        own = [item.heading for item in field.metadata if isinstance(item, Under)]
+        return str([*own, getattr(owner, "heading", cls.heading)][0])
+
     def conflicts(self) -> Iterator[ConfigError]:
         """Find options that do not go together; any of them may be of a wrong type here, or missing."""
         return iter(())
+
+    @property
+    def unfinished(self) -> str:
+        """Say what a run leaves that is interrupted."""
+        return "No output was written."
 
     def finish(self, report: Any) -> str:
         """Do what is left to do when the report of a run was shown, and say where its results lie."""
@@ -126,11 +184,17 @@ class Options(BaseModel):
     @classmethod
     def _judge(cls, values: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         given = cls.arranged(values)
+        secret = {name for name, field in cls.fields().items() if not field.repr}
         problems = []
         try:
             options = handler(given)
         except ValidationError as error:
-            problems = _problems(error, secret={name for name, f in cls.fields().items() if not f.repr})
+            problems = faults(
+                error,
+                lambda e: f"Option --{_option(e)}",
+                unknown="is not an option of this command or mechanism",
+                hidden=lambda e: _option(e) in secret,
+            )
             options = cls.model_construct(**given)
         problems += map(str, options.conflicts())
         if problems:
@@ -139,46 +203,7 @@ class Options(BaseModel):
         return options
 
 
-def _problems(error: ValidationError, secret: Collection[str]) -> list[str]:
-    """Write pydantic's findings in this package's form; the kinds of value that one option allows as one.
-
-    Values of secret options are not quoted.
-    """
-    found = groupby(error.errors(), key=lambda e: (_option(e), repr(e["input"])))
-    return [
-        _problem(f"Option --{option}", list(group), "a value that is not shown" if option in secret else got)
-        for (option, got), group in found
-    ]
-
-
 def _option(error: ErrorDetails) -> object:
     """The option that is wrong; a mechanism is made of several."""
     first, *inner = error["loc"] or ("",)
     return inner[0] if first == "mechanism" and inner and isinstance(inner[0], str) else first
-
-
-def _problem(option: str, group: list[ErrorDetails], got: str) -> str:
-    error = group[0]
-    if error["type"] == "value_error":  # said in this form already
-        return error["msg"].removeprefix("Value error, ").rstrip(".") + "."
-    if error["type"] == "missing":
-        return f"{option} is missing."
-    if error["type"] == "extra_forbidden":
-        return f"{option} is not an option of this command or mechanism."
-    allowed = ", or ".join(dict.fromkeys(map(_allowed, group)))
-    return str(ConfigError(f"{option} has a wrong value", allowed=allowed, got=got))
-
-
-def _allowed(error: ErrorDetails) -> str:
-    bounds = error.get("ctx", {})
-    choices = str(bounds.get("expected", "")).replace("'", "")
-    return {
-        "greater_than": f"a number above {bounds.get('gt', 0):g}",
-        "greater_than_equal": f"a number, {bounds.get('ge', 0):g} or more",
-        "less_than": f"a number below {bounds.get('lt', 0):g}",
-        "less_than_equal": f"a number, {bounds.get('le', 0):g} or less",
-        "finite_number": "a finite number",
-        "path_type": "a path",
-        "enum": choices,
-        "literal_error": choices,
-    }.get(error["type"], error["msg"].removeprefix("Input should be "))

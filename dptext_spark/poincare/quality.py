@@ -8,8 +8,8 @@ from itertools import chain
 from typing import Final
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import stats
 
 from dptext_spark.poincare.objective import squared_norms
 from dptext_spark.poincare.relations import Relations
@@ -137,7 +137,7 @@ def _norm_depth_correlation(vectors: NDArray[np.float64], relations: Relations) 
     norms, depths = squared_norms(vectors), relations.depths()
     if np.ptp(norms) == 0 or np.ptp(depths) == 0:
         return None
-    return float(stats.spearmanr(norms, depths).statistic)
+    return float(scipy.stats.spearmanr(norms, depths).statistic)
 
 
 def _nearest_distances(vectors: NDArray[np.float64]) -> tuple[float, float, float]:

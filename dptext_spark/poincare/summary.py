@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
+from dptext_spark.embedding.bundle import Manifest
 from dptext_spark.poincare.quality import Quality
 from dptext_spark.poincare.relations import Cycles, Relations
 from dptext_spark.poincare.training import Trained
@@ -65,7 +66,7 @@ class PoincareReport:
         options: The run's options as JSON-ready values.
         found: What was trained on, and how it came about.
         trained, quality: The training, and how good the embedding is.
-        fingerprint: The bundle's.
+        bundle: Its manifest.
         picture: File name of the picture; None where matplotlib was not installed.
     """
 
@@ -73,7 +74,7 @@ class PoincareReport:
     found: Filtered
     trained: Trained = field(repr=False)
     quality: Quality
-    fingerprint: str
+    bundle: Manifest = field(repr=False)
     picture: str | None
 
     def to_json(self) -> str:
@@ -92,7 +93,10 @@ class PoincareReport:
                 "history": [dict(entry) for entry in self.trained.history],
             },
             "quality": asdict(self.quality),
-            "fingerprint": self.fingerprint,
+            "fingerprint": self.bundle.fingerprint,
+            "releasable": self.bundle.releasable,
+            "unmatchable": self.bundle.unmatchable,
+            "never_output": self.bundle.never_output,
             "picture": self.picture,
         }
         return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
@@ -112,4 +116,4 @@ class PoincareReport:
         if correlation is not None:
             lines.append(f"Rank correlation of norm and depth {correlation:.3f}.")
         neighbours = (f"  {word}: {', '.join(near)}" for word, near in self.quality.neighbours.items())
-        return "\n".join([*lines, "Nearest words:", *neighbours])
+        return "\n".join([*lines, "Nearest words:", *neighbours, self.bundle.describe()])

@@ -22,6 +22,7 @@ from scipy import sparse
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm  # type: ignore[import-untyped, unused-ignore]
 
+from dptext_spark.bars import progress_bar
 from dptext_spark.errors import ConfigError
 from dptext_spark.noise import ColumnNoise, NoiseKey, to_uniform
 from dptext_spark.poincare.objective import LARGEST_RADIUS, Objective, exponential_map
@@ -116,8 +117,13 @@ class Trainer:
             ConfigError: The checkpoint is of other pairs or settings, or no checkpoint.
         """
         state = self._load() or self._start()
-        epochs, hidden = self.settings.epochs, False if self.progress else None
-        bar = tqdm(total=epochs, initial=state.epoch, desc="poincare", unit="epoch", disable=hidden)
+        bar = progress_bar(
+            anywhere=self.progress,
+            total=self.settings.epochs,
+            initial=state.epoch,
+            desc="poincare",
+            unit="epoch",
+        )
         # One thread: with more, BLAS splits its sums differently and the last bits follow their number.
         with threadpool_limits(limits=1, user_api="blas"), bar:
             while not self._finished(state):

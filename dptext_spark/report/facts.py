@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
+from dptext_spark.coverage import Coverage
 from dptext_spark.embedding.bundle import Embedding
 
 FORMAT_VERSION: Final = 1
@@ -32,6 +33,17 @@ def embedding_json(embedding: Embedding) -> dict[str, Any]:
         "geometry": manifest.geometry,
         "normalization": manifest.normalization,
     }
+
+
+def coverage_json(coverage: Mapping[str, Coverage]) -> dict[str, Any]:
+    """Give what a report says of the vocabulary's coverage, by column."""
+    return {name: found.to_json() for name, found in coverage.items()}
+
+
+def describe_coverage(coverage: Mapping[str, Coverage]) -> list[str]:
+    """Say the vocabulary's coverage of each column, under a title."""
+    title = "Coverage, a fact about the private table for those who run the job"
+    return [title, *(f"{name}: {found.describe()}" for name, found in coverage.items())]
 
 
 def written(value: Mapping[str, Any]) -> str:

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
+from dptext_spark.coverage import Coverage
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.report.facts import embedding_json, table_scope, written
+from dptext_spark.report.facts import (
+    coverage_json,
+    describe_coverage,
+    embedding_json,
+    table_scope,
+    written,
+)
 from dptext_spark.vectors.projected_vectors import VectorGuarantee, VectorNoise
 from dptext_spark.vectors.vector_privatizer import VectorCounts
 
@@ -50,6 +57,7 @@ class VectorReport:
         row_id: Where row ids come from, in words.
         kept, columns: The columns that pass raw, and the released ones.
         remarks: What else the output tells or lacks, in sentences.
+        coverage: What a sample of rows said beforehand of each text column.
         rows: Rows read and written; None before the run.
     """
 
@@ -58,6 +66,7 @@ class VectorReport:
     row_id: str
     kept: tuple[str, ...]
     remarks: tuple[str, ...] = ()
+    coverage: Mapping[str, Coverage] = field(default_factory=dict)
     rows: int | None = None
     columns: Mapping[str, VectorColumn]
 
@@ -78,7 +87,9 @@ class VectorReport:
             "scope": self.scope(),
             "options": dict(self.options),
             "row_id": self.row_id,
+            "kept": list(self.kept),
             "embedding": self.embedding and embedding_json(self.embedding),
+            **({"coverage": coverage_json(self.coverage)} if self.coverage else {}),
             "rows": self.rows,
             "columns": {name: column.to_json() for name, column in self.columns.items()},
         }
@@ -98,6 +109,8 @@ class VectorReport:
         if self.rows is not None:
             parts += ["", f"Rows: {self.rows:,}"]
             parts += [f"{name}: {_count_line(c.counts)}" for name, c in self.columns.items() if c.counts]
+        elif self.coverage:
+            parts += ["", *describe_coverage(self.coverage)]
         return "\n".join(parts)
 
 

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from dptext_spark.calibration.record import Excerpt
+from dptext_spark.coverage import Coverage
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.guarantee import Guarantee
 from dptext_spark.privatizer import TokenCounts
-from dptext_spark.report.facts import embedding_json, table_scope, written
+from dptext_spark.report.facts import (
+    coverage_json,
+    describe_coverage,
+    embedding_json,
+    table_scope,
+    written,
+)
 from dptext_spark.search.nearest import Search
 from dptext_spark.text.policies import TextPolicy
 
@@ -31,6 +38,7 @@ class Report:
         added_rows: Those that this run added to what runs before had written; None without --incremental.
         columns: Counts of each sanitized column; empty before the run.
         calibration: What was measured beforehand, if anything.
+        coverage: What a sample of rows said beforehand of each sanitized column.
     """
 
     options: Mapping[str, Any]
@@ -45,6 +53,7 @@ class Report:
     added_rows: int | None = None
     columns: Mapping[str, TokenCounts[int]]
     calibration: Excerpt | None = None
+    coverage: Mapping[str, Coverage] = field(default_factory=dict)
 
     def scope(self) -> list[str]:
         """Say what is covered and what is not."""
@@ -57,9 +66,11 @@ class Report:
             "scope": self.scope(),
             "options": dict(self.options),
             "row_id": self.row_id,
+            "kept": list(self.kept),
             "embedding": {**embedding_json(self.embedding), "release_words": self.search.release_words},
             "search": self.search.name,
             **({"calibration": asdict(self.calibration)} if self.calibration else {}),
+            **({"coverage": coverage_json(self.coverage)} if self.coverage else {}),
             "rows": self.rows,
             **({"added_rows": self.added_rows} if self.added_rows is not None else {}),
             "columns": {name: self._counts_json(counts) for name, counts in self.columns.items()},
@@ -77,22 +88,38 @@ class Report:
             parts += ["", "Calibration", self.calibration.describe()]
         if self.rows is not None:
             parts += ["", self.describe_counts()]
+        elif self.coverage:
+            parts += ["", *describe_coverage(self.coverage)]
         return "\n".join(parts)
 
     def describe_counts(self) -> str:
         """Say what was done to the words of each column."""
-        lines = [f"{name}: {self._count_line(counts)}" for name, counts in self.columns.items()]
-        added = "" if self.added_rows is None else f", {self.added_rows:,} of them added by this run"
-        return "\n".join([f"Rows: {self.rows:,}{added}", *lines])
+        return describe_counts(self.policy, self.rows or 0, self.columns, added_rows=self.added_rows)
 
-    def _count_line(self, counts: TokenCounts[int]) -> str:
-        total = max(counts.tokens, 1)
-        named = {
-            "replaced": counts.replaced,
-            "unchanged by the noise": counts.unchanged,
-            f"out of vocabulary ({self.policy.oov})": counts.out_of_vocabulary,
-            "unprotected": counts.unprotected,
-            "blank": counts.blank,
-        }
-        shares = (f"{count:,} {name} ({count / total:.1%})" for name, count in named.items() if count)
-        return f"{counts.tokens:,} words: " + (", ".join(shares) or "none")
+
+def describe_counts(
+    policy: TextPolicy, rows: int, columns: Mapping[str, TokenCounts[int]], *, added_rows: int | None = None
+) -> str:
+    """Say how many rows there were and what was done to the words of each column."""
+    lines = [f"{name}: {_count_line(policy, counts)}" for name, counts in columns.items()]
+    added = "" if added_rows is None else f", {added_rows:,} of them added by this run"
+    return "\n".join([f"Rows: {rows:,}{added}", *lines])
+
+
+def _count_line(policy: TextPolicy, counts: TokenCounts[int]) -> str:
+    total = max(counts.tokens, 1)
+    named = {
+        "replaced": counts.replaced,
+        "unchanged by the noise": counts.unchanged,
+        f"out of vocabulary ({policy.oov})": counts.out_of_vocabulary,
+        "unprotected": counts.unprotected,
+        "blank": counts.blank,
+    }
+    shares = (f"{count:,} {name} ({count / total:.1%})" for name, count in named.items() if count)
+    kept = {
+        "characters between words": counts.kept_characters,
+        "words with the capitals that they found": counts.kept_capitals,
+    }
+    passed = ", ".join(f"{count:,} {name}" for name, count in kept.items() if count)
+    said = f"{counts.tokens:,} words: " + (", ".join(shares) or "none")
+    return f"{said}; as they stood: {passed}" if passed else said

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Final, Self
 
 import numpy as np
@@ -62,12 +63,15 @@ class Search(ABC):
         return SEARCHES[name]
 
     @classmethod
-    def over(cls, embedding: Embedding, release_words: int | None = None, **parameters: Any) -> Self:
-        """Search the first so many words of a bundle; by default all that may be released.
+    def over(
+        cls, embedding: Embedding | Path | str, release_words: int | None = None, **parameters: Any
+    ) -> Self:
+        """Search the first so many words of a bundle or its folder; by default all that may be released.
 
         Raises:
             ConfigError: More words than the bundle allows, or fewer than two.
         """
+        embedding = Embedding.of(embedding)
         wanted = embedding.releasable if release_words is None else release_words
         if not 2 <= wanted <= embedding.releasable:
             raise ConfigError(

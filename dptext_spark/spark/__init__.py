@@ -7,15 +7,19 @@ Each name is imported when it is first used: a client of Spark Connect has no JV
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from dptext_spark.spark.frames import privatize, privatize_udf
+    from dptext_spark.spark.frames import privatize, privatize_udf, register_udf
+    from dptext_spark.spark.release_counts import ReleaseCounts
+    from dptext_spark.spark.transformer import TextPrivatizer
 
-__all__ = ["privatize", "privatize_udf"]
+__all__ = ["ReleaseCounts", "TextPrivatizer", "privatize", "privatize_udf", "register_udf"]
+
+_MODULES: Final = {"ReleaseCounts": "release_counts", "TextPrivatizer": "transformer"}
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        return getattr(import_module("dptext_spark.spark.frames"), name)
+        return getattr(import_module(f"{__name__}.{_MODULES.get(name, 'frames')}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

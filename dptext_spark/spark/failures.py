@@ -7,14 +7,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
+from pyspark.sql import Column
+from pyspark.sql import functions as F
 
 from dptext_spark import errors
-from dptext_spark.errors import JobError
+from dptext_spark.errors import DptextError, JobError
+from dptext_spark.spark.driver_log import see_log
 
 FAILED: Final = "The Spark job failed and no output was written"
+# A JVM that has ended refuses connections, or breaks off those that it has.
+FAILURES: Final = (PySparkException, Py4JError, ConnectionError)
 _NO_SPACE: Final = "No space left on device"
 
 
@@ -24,10 +29,15 @@ def plain_errors(what: str = FAILED) -> Iterator[None]:
     try:
         with quiet():
             yield
-    except (PySparkException, Py4JJavaError) as error:
-        if found := re.search(r"^dptext_spark\.errors\.(\w+): (.+)", str(error), re.MULTILINE):
-            raise getattr(errors, found[1], JobError)(found[2].rstrip(".")) from None
-        raise JobError(what, got=condition(error), do="See Spark's log") from None
+    except FAILURES as error:
+        raise plain(error, what) from None
+
+
+def plain(error: Exception, what: str = FAILED) -> DptextError:
+    """Turn an exception of Spark's into this package's."""
+    if found := re.search(r"^dptext_spark\.errors\.(\w+): (.+)", str(error), re.MULTILINE):
+        return getattr(errors, found[1], JobError)(found[2].rstrip("."))
+    return JobError(what, got=condition(error), do=see_log())
 
 
 @contextmanager
@@ -52,4 +62,11 @@ def condition(error: Exception) -> str:
         return found[1]
     if isinstance(error, Py4JJavaError):
         return str(error.java_exception.getClass().getName())
+    if isinstance(error, Py4JError | ConnectionError):
+        return "the end of Spark's Java process"
     return type(error).__name__
+
+
+def failing(error: errors.DptextError) -> Column:
+    """Give a column that fails the run with this error, which :func:`plain_errors` finds in Spark's own."""
+    return F.raise_error(F.lit(f"\n{errors.__name__}.{type(error).__name__}: {error}\n"))

@@ -6,23 +6,30 @@ but a small plan.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Final
 
 import pyarrow as pa
+import pyspark
 from pyspark.sql import Column, DataFrame, SparkSession
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import NoiseKey, ReleaseNoise
+from dptext_spark.notebook import is_notebook, show_in_notebook
 from dptext_spark.privatizer import Privatizer, Sanitized, TokenCounts
+from dptext_spark.report.sanitized_table import Report
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.nearest import Search
 from dptext_spark.spark.distribution import BundleFiles
+from dptext_spark.spark.release_counts import ReleaseCounts
 from dptext_spark.spark.table.columns import TableColumns, check_ids, opened
+from dptext_spark.text.layout import Layout
 from dptext_spark.text.policies import OovPolicy, Protection, TextPolicy
+from dptext_spark.text.segmentation import Segmentation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,15 +66,20 @@ def privatize(
     keep: str | Sequence[str] = (),
     oov: OovPolicy | str = "mask",
     protect: Protection | str = "all",
+    layout: Layout | str = "words",
+    tokenizer: Segmentation | str = "words",
     release_words: int | None = None,
     search: str = ExactSearch.name,
     key: NoiseKey | None = None,
     salt: str = "",
     trust_id: bool = False,
+    counts: ReleaseCounts | None = None,
+    show: bool = True,
 ) -> DataFrame:
     """Sanitize columns of a frame; lazy but for one narrow pass that checks the ids.
 
-    Recomputing the result gives the same words again: noise is a function of key, id and content.
+    Recomputing the result gives the same words again: noise is a function of key, id and content. In a
+    notebook the guarantee and its scope are shown below the cell, once for each release that differs in them.
 
     Args:
         df: Any frame.
@@ -78,14 +90,18 @@ def privatize(
         text: String columns to sanitize. A field inside a column is named by its path: ``payload.message``
             in a struct, ``turns[].text`` in the elements of an array; so for ``tokens``, ``keep``, ``id``.
         tokens: array<string> columns to sanitize.
-        keep: Columns that pass as they are.
+        keep: Columns that pass as they are; ``*`` for all that are not sanitized, but for that of slots.
         oov: Treatment of words outside the vocabulary: mask, drop, random, fail, keep-unprotected.
         protect: ``all``, ``content`` or ``slots:COLUMN``.
+        layout: What surrounds the words of texts: ``words`` joined by single spaces, or ``keep``.
+        tokenizer: What cuts texts: ``words``, or ``icu`` for Chinese, Japanese, Thai, Lao, Khmer and Burmese.
         release_words: Output only the first that many releasable words.
         search: How the nearest word is found, by name.
         key: For a repeatable release; by default a fresh one that is never written.
         salt: Keeps tables apart that share a key and ids.
         trust_id: Skip the check of the ids.
+        counts: Receives what was done to the words, with the first action on the result.
+        show: False shows nothing in a notebook.
 
     Returns:
         The sanitized and kept columns and fields, in the frame's order, under their names, types, metadata
@@ -94,14 +110,19 @@ def privatize(
     Raises:
         DptextError: Columns, ids or parameters are wrong.
     """
-    policy = TextPolicy(oov=oov, protect=protect)
+    policy = TextPolicy(oov=oov, protect=protect, layout=layout, tokenizer=tokenizer)
     columns = TableColumns(
         text=_names(text), tokens=_names(tokens), keep=_names(keep), id=id, slots=policy.protect.slots_column
     )
+    columns = columns.named(df.schema)
     columns.check(df)
-    check_ids(df, None if trust_id else id)
+    embedding = Embedding.of(embedding)
     plan = _plan(df.sparkSession, embedding, mechanism, policy, search, release_words, key, salt)
-    return columns.sanitize(columns.select(df), df.schema, plan)
+    check_ids(df, None if trust_id else id)
+    if show and is_notebook():
+        _show_once(columns, embedding, plan)
+    observation = None if counts is None else counts.observe(columns.sanitized, policy)
+    return columns.sanitize(columns.select(df), df.schema, plan, observation)
 
 
 def privatize_udf(
@@ -111,6 +132,8 @@ def privatize_udf(
     column: str,
     oov: OovPolicy | str = "mask",
     protect: Protection | str = "all",
+    layout: Layout | str = "words",
+    tokenizer: Segmentation | str = "words",
     release_words: int | None = None,
     search: str = ExactSearch.name,
     key: NoiseKey | None = None,
@@ -123,12 +146,14 @@ def privatize_udf(
     Args:
         column: The text column's name, which the noise depends on.
         protect: ``all`` or ``content``.
-        embedding, mechanism, oov, release_words, search, key, salt: As for :func:`privatize`.
+        embedding, mechanism, oov, layout, tokenizer, release_words, search, key, salt: As for
+            :func:`privatize`.
 
     Raises:
-        ConfigError: ``protect`` needs slots.
+        ConfigError: ``protect`` needs slots, or Spark is too old.
     """
-    policy = TextPolicy(oov=oov, protect=protect)
+    arrow_udf = _arrow_udf()
+    policy = TextPolicy(oov=oov, protect=protect, layout=layout, tokenizer=tokenizer)
     if policy.protect.slots_column:
         raise ConfigError(
             "A UDF sees no slots",
@@ -136,11 +161,8 @@ def privatize_udf(
             got=repr(str(policy.protect)),
             do="Use privatize(df, ...)",
         )
-    # Imported here, as Spark 4.0 lacks it and runs all else.
-    from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]
-
     session = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
-    plan = _plan(session, embedding, mechanism, policy, search, release_words, key, salt)
+    plan = _plan(session, Embedding.of(embedding), mechanism, policy, search, release_words, key, salt)
 
     def sanitize(batches: Iterator[tuple[pa.Array, pa.Array]]) -> Iterator[pa.Array]:
         release = opened(plan)
@@ -151,13 +173,64 @@ def privatize_udf(
     return udf
 
 
+def register_udf(spark: SparkSession, name: str, **options: Any) -> None:
+    """Name a UDF ``(id, text) -> text`` for SQL: ``SELECT id, clean(id, text) FROM t``.
+
+    Args:
+        spark: The session whose SQL knows it.
+        name: What SQL calls it.
+        options: As for :func:`privatize_udf`, ``embedding``, ``mechanism`` and ``column`` among them.
+
+    Raises:
+        ConfigError: As :func:`privatize_udf` does.
+    """
+    spark.udf.register(name, privatize_udf(**options))
+
+
+def _arrow_udf() -> Callable[..., Any]:
+    """Spark's function of this name, which Spark 4.0 lacks; that version runs all else."""
+    try:
+        from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]
+    except ImportError:
+        raise ConfigError(
+            "This Spark cannot call the package in SQL or in df.select",
+            allowed="Spark 4.1 or newer",
+            got=pyspark.__version__,
+            do="Use privatize(df, ...)",
+        ) from None
+    found: Callable[..., Any] = arrow_udf
+    return found
+
+
+_SHOWN: Final[set[Hashable]] = set()
+
+
+def _show_once(columns: TableColumns, embedding: Embedding, plan: Plan) -> None:
+    """Show in a notebook what a release promises and what it leaves out, unless it was shown already."""
+    release = (columns, embedding.fingerprint, plan.mechanism, plan.policy, plan.search)
+    if release in _SHOWN:
+        return
+    _SHOWN.add(release)
+    report = Report(
+        options={},
+        guarantee=plan.mechanism.guarantee(embedding),
+        policy=plan.policy,
+        embedding=embedding,
+        search=plan.search,
+        row_id=f"Rows are named by column {columns.id}.",
+        kept=columns.keep,
+        columns={},
+    )
+    show_in_notebook(f"Release of {', '.join(columns.sanitized)}", report.describe())
+
+
 def _names(names: str | Sequence[str]) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
 
 
 def _plan(
     spark: SparkSession,
-    embedding: str | Path | Embedding,
+    embedding: Embedding,
     mechanism: Mechanism,
     policy: TextPolicy,
     search: str,
@@ -165,8 +238,7 @@ def _plan(
     key: NoiseKey | None,
     salt: str,
 ) -> Plan:
-    if not isinstance(embedding, Embedding):
-        embedding = Embedding.open(Path(embedding))
+    mechanism = Mechanism.of(mechanism)
     chosen = Search.named(search).over(embedding, release_words)
     mechanism.prepare(embedding)
     bundle, key = BundleFiles.send(spark, embedding), key or NoiseKey.generate()

@@ -32,24 +32,39 @@ def read_pairs(spark: SparkSession, path: str) -> DataFrame:
         InputError: The input cannot be read, or has no such columns.
     """
     try:
-        name = path.rstrip("/").lower()
-        text = name.endswith((".tsv", ".tsv.gz", ".txt", ".txt.gz"))
-        return _read_text(spark, path) if text else _read_table(spark, path)
+        return _read_text(spark, path) if is_text(path) else _read_table(spark, path)
     except (PySparkException, Py4JJavaError):
-        raise InputError(
-            f"The pairs {path} cannot be read",
-            allowed="Parquet, or tab-separated text named .tsv, .tsv.gz, .txt or .txt.gz",
-        ) from None
+        raise unreadable_pairs(path) from None
 
 
-def _read_table(spark: SparkSession, path: str) -> DataFrame:
-    table = spark.read.parquet(path)
-    if missing := [name for name in _ENDS if name not in table.columns]:
+def is_text(path: str) -> bool:
+    """Say whether a file's name says that its pairs are tab-separated text."""
+    return path.rstrip("/").lower().endswith((".tsv", ".tsv.gz", ".txt", ".txt.gz"))
+
+
+def check_ends(path: str, columns: Sequence[str]) -> None:
+    """Check the columns of a table of pairs.
+
+    Raises:
+        InputError: Those of the words are not there.
+    """
+    if missing := [name for name in _ENDS if name not in columns]:
         raise InputError(
             f"The pairs {path} lack columns",
             allowed="columns hyponym, hypernym and, if there is one, count",
             got=f"no {' and no '.join(missing)}",
         )
+
+
+def unreadable_pairs(path: str) -> InputError:
+    """Make the error of an input that cannot be read."""
+    allowed = "Parquet, or tab-separated text named .tsv, .tsv.gz, .txt or .txt.gz"
+    return InputError(f"The pairs {path} cannot be read", allowed=allowed)
+
+
+def _read_table(spark: SparkSession, path: str) -> DataFrame:
+    table = spark.read.parquet(path)
+    check_ends(path, table.columns)
     count = F.col("count") if "count" in table.columns else F.lit(None)
     return table.select("hyponym", "hypernym", count.cast("bigint").alias("count"))
 

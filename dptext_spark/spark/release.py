@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import all_of
 from dptext_spark.noise import NoiseKey
@@ -13,6 +15,10 @@ from dptext_spark.text.policies import TextPolicy
 class Release:
     """Key, bundle, policy and mechanism of a release of words, checked against each other.
 
+    Args:
+        options: They name them.
+        others: What else is checked with them.
+
     Raises:
         ConfigError: Anything does not fit; all faults at once.
     """
@@ -22,11 +28,15 @@ class Release:
     policy: TextPolicy
     search: Search
 
-    def __init__(self, options: PrivatizeOptions) -> None:
+    def __init__(self, options: PrivatizeOptions, *others: Callable[[], object]) -> None:
         self.mechanism = options.mechanism
-        self.key, self.embedding, self.policy = all_of(
-            options.noise_key, lambda: Embedding.open(options.embedding), lambda: options.policy
+        self.key, self.policy, *_ = all_of(
+            options.noise_key,
+            lambda: options.policy,
+            lambda: Embedding.open(options.embedding, verify=False),
+            *others,
         )
+        self.embedding = Embedding.open(options.embedding)  # to hash a large bundle takes seconds: last
         self.search, _ = all_of(
             lambda: options.search_over(self.embedding, options.release_words),
             lambda: self.mechanism.prepare(self.embedding),

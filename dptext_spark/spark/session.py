@@ -3,31 +3,175 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import SparkConf, SparkContext, java_gateway
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from dptext_spark import interrupts
+from dptext_spark.errors import ConfigError, JobError
+from dptext_spark.spark.driver_log import open_log, see_log, start_failure
+from dptext_spark.spark.failures import condition
 from dptext_spark.spark.java import ensure_java
+from dptext_spark.spark.settings import WANTED, Wanted
 
 
 def session(app: str) -> SparkSession:
     """Get the session of spark-submit, or start one on this machine's cores.
 
     Raises:
-        ConfigError: There is no Java runtime.
+        ConfigError: There is no Java runtime, or the session cannot take what the command line wants of it.
+        JobError: Spark does not start.
     """
-    builder = SparkSession.builder.appName(app)
-    if "PYSPARK_GATEWAY_PORT" not in os.environ and SparkSession.getActiveSession() is None:
+    wanted, builder = WANTED.get(), SparkSession.builder.appName(app)
+    active = SparkSession.getActiveSession() is not None
+    if not active and "PYSPARK_GATEWAY_PORT" in os.environ:
+        builder = builder.config(map=dict(wanted.at_start))
+    elif not active:
         ensure_java()
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        for name, value in _LOCAL_SETTINGS.items():
-            builder = builder.config(name, value)
-    return builder.getOrCreate()
+        _start(app, _settings(wanted), logged=not wanted.at_start)
+    SparkContext._ensure_initialized()
+    _hold_signals_in_calls()
+    interrupts.on_interrupt(_stop_jobs)
+    session = builder.getOrCreate()
+    # Spark's own, which it has set meanwhile, asks the JVM to stop in the midst of another question.
+    interrupts.handle_again()
+    if active or "PYSPARK_GATEWAY_PORT" in os.environ:
+        _change(session, wanted.given)
+    return session
 
 
+def _settings(wanted: Wanted) -> dict[str, str]:
+    """Give the settings of a session on this machine's cores; the user's win."""
+    settings = {**_LOCAL_SETTINGS, **wanted.at_start, **wanted.given}
+    if _JAVA_OPTIONS in wanted.given:
+        settings[_JAVA_OPTIONS] = f"{_LOCAL_SETTINGS[_JAVA_OPTIONS]} {wanted.given[_JAVA_OPTIONS]}"
+    return settings
+
+
+def _change(spark: SparkSession, settings: Mapping[str, str]) -> None:
+    """Change the settings of a session that runs.
+
+    Raises:
+        ConfigError: Some can only be given to a session before it starts.
+    """
+    if fixed := [name for name in settings if not spark.conf.isModifiable(name)]:
+        raise ConfigError(
+            "A Spark session that runs already cannot take settings",
+            allowed="with --spark-conf, settings of Spark SQL that can change while it runs",
+            got=", ".join(fixed),
+            do="Give them to spark-submit, with --conf",
+        )
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+
+
+def _start(app: str, settings: Mapping[str, str], *, logged: bool) -> None:
+    """Start the JVM, and Spark in it; what they say goes to a log, unless somebody wants to read along."""
+    conf = SparkConf(loadDefaults=False).setAppName(app).setAll(list(settings.items()))
+    try:
+        if SparkContext._gateway is None:
+            output = open_log() if logged else os.dup(2)
+            try:
+                SparkContext._ensure_initialized(gateway=_launch(conf, output))
+            finally:
+                os.close(output)
+            _hold_signals_in_calls()
+            interrupts.on_interrupt(_stop_jobs)
+        SparkContext.getOrCreate(conf)
+        interrupts.handle_again()
+    except (PySparkException, Py4JError, OSError) as error:
+        why = condition(error) if isinstance(error, Py4JJavaError) else start_failure()
+        raise JobError("Spark could not be started", got=why, do=see_log()) from None
+
+
+def _launch(conf: SparkConf, output: int) -> Any:
+    """Start the JVM; if that is cut off none is left behind, which would wait for a question for ever."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        with interrupts.held():
+            started.append(subprocess.Popen(*arguments, **options))
+        return started[0]
+
+    # In a session of its own: what a terminal or a scheduler sends to all of this job's processes must not
+    # reach the JVM, which removes what was written. It ends with its standard input.
+    options = {"stdout": output, "stderr": output, "start_new_session": True}
+    gateway: Any = java_gateway
+    before, gateway.Popen = gateway.Popen, start
+    try:
+        return gateway.launch_gateway(conf, options)
+    except BaseException:
+        for process in started:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        raise
+    finally:
+        gateway.Popen = before
+
+
+def _hold_signals_in_calls() -> None:
+    """Let signals wait for the JVM's answer: one that nobody fetches is taken for the next question's."""
+    client: Any = SparkContext._gateway._gateway_client  # type: ignore[union-attr]
+    send: Callable[..., Any] = client.send_command
+
+    def send_whole(*arguments: Any, **options: Any) -> Any:
+        with interrupts.held():
+            return send(*arguments, **options)
+
+    if "send_command" not in vars(client):
+        client.send_command = send_whole
+
+
+def _stop_jobs() -> None:
+    """Cancel what Spark does, and what the main thread begins before it notices, until the run has ended."""
+    jvm = getattr(SparkContext._gateway, "proc", None)
+    context = SparkContext._active_spark_context
+    if jvm is not None and getattr(context, "_jsc", None) is None:
+        jvm.kill()  # it has begun nothing that could be removed
+        return
+    deadline = time.monotonic() + _PATIENCE
+    with suppress(Py4JError, OSError):
+        while context is not None and interrupts.pending():
+            context.cancelAllJobs()
+            time.sleep(_PAUSE)
+            if jvm is not None and time.monotonic() > deadline:
+                jvm.terminate()  # it removes the output that it was told to remove when it ends
+                return
+
+
+def await_end_of_jvm() -> None:
+    """Wait until the JVM, which answers no more, writes no more either."""
+    jvm = getattr(SparkContext._gateway, "proc", None)
+    if jvm is not None:
+        with suppress(subprocess.TimeoutExpired):
+            jvm.wait(_PATIENCE)
+            return
+        jvm.kill()
+        jvm.wait()
+        return
+    # The JVM is this process's parent under spark-submit.
+    parent, deadline = os.getppid(), time.monotonic() + _PATIENCE
+    while os.getppid() == parent and time.monotonic() < deadline:
+        time.sleep(_PAUSE)
+
+
+_PATIENCE: Final = 30.0
+"""Seconds that a JVM has to do what it is asked to do when the run is interrupted."""
+
+_PAUSE: Final = 0.1
+_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 _LOCAL_SETTINGS: Final = {
     # Four attempts for each task: with fewer, a worker process that dies takes the job with it.
@@ -39,8 +183,9 @@ _LOCAL_SETTINGS: Final = {
     # Spark's 200 suit a cluster; cached tables keep that many partitions however small they are.
     "spark.sql.shuffle.partitions": str(4 * (os.cpu_count() or 1)),
     "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "true",
-    "spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={_LOGGING}"',
+    # It would go to the log: dptext_spark.spark.progress shows it instead.
+    "spark.ui.showConsoleProgress": "false",
+    _JAVA_OPTIONS: f'"-Dlog4j2.configurationFile={_LOGGING}"',
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }

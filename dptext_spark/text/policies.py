@@ -1,86 +1,25 @@
-"""The policies of a release: which tokens are protected, and what becomes of unknown ones.
-
-A policy is one class, which its name makes a value of its kind's option.
-"""
+"""The text policy of a release: which tokens are protected, and what becomes of unknown ones."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import astuple, dataclass, fields
-from typing import Any, ClassVar, NoReturn, Self
+from dataclasses import dataclass, fields
+from typing import ClassVar, Never, NoReturn
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dptext_spark.errors import ConfigError, InputError
+from dptext_spark.errors import InputError
+from dptext_spark.faults import check_names
+from dptext_spark.text.layout import Layout
+from dptext_spark.text.named_policy import NamedPolicy
+from dptext_spark.text.segmentation import Segmentation
 from dptext_spark.text.slots import protected_by_slots
 from dptext_spark.text.stop_words import stop_words
 from dptext_spark.text.token_columns import AS_IT_IS, LEFT_OUT, MASKED, PLACEHOLDER, Tokens
 from dptext_spark.text.tokens import match_form
-
-
-@dataclass(frozen=True)
-class NamedPolicy:
-    """A policy: small, picklable, comparable; if it has a field, the option takes it behind the name.
-
-    Attributes:
-        kind: What the policies of one option are, in words.
-        option: The option that chooses among them.
-        policies: The policies of this kind, by name.
-        name: What the option calls the policy.
-        note: What the option's help says beside it.
-        scope: What the guarantee covers under it, in a sentence; fields in braces.
-    """
-
-    kind: ClassVar[str]
-    option: ClassVar[str]
-    policies: ClassVar[dict[str, type[Self]]]
-    name: ClassVar[str]
-    note: ClassVar[str] = ""
-    scope: ClassVar[str]
-
-    def __init_subclass__(cls: type[Self], **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if "name" in cls.__dict__:
-            cls.policies[cls.name] = cls
-
-    @classmethod
-    def of(cls, value: Self | str) -> Self:
-        """Give the policy of this kind that an option's value names; a ConfigError where there is none."""
-        if isinstance(value, cls):
-            return value
-        name, *arguments = str(value).split(":", 1)
-        policy = cls.policies.get(name)
-        if policy is None or len(arguments) != len(fields(policy)) or not all(arguments):
-            raise ConfigError(
-                f"The {cls.kind} ({cls.option}) is unknown", allowed=", ".join(cls.forms()), got=repr(value)
-            )
-        return policy(*arguments)
-
-    @classmethod
-    def forms(cls) -> list[str]:
-        """Give the option's values, what may follow a name in capitals."""
-        return [
-            ":".join([name, *(field.name.upper() for field in fields(policy))])
-            for name, policy in cls.policies.items()
-        ]
-
-    @classmethod
-    def choices(cls) -> str:
-        """Say for the option's help which policies there are."""
-        notes = [f" ({policy.note})" if policy.note else "" for policy in cls.policies.values()]
-        *others, last = map("".join, zip(cls.forms(), notes, strict=True))
-        return f"{', '.join(others)} or {last}"
-
-    def __str__(self) -> str:
-        return ":".join([self.name, *astuple(self)])
-
-    def describe(self) -> str:
-        """Say what the guarantee covers under this policy."""
-        return self.scope.format(**vars(self))
-
 
 # Tokens outside the vocabulary
 
@@ -108,6 +47,10 @@ class OovPolicy(NamedPolicy):
     option = "--oov"
     policies: ClassVar[dict[str, type[OovPolicy]]] = {}
     stand_in: ClassVar[int] = MASKED
+    shape: ClassVar[str] = (
+        "The number of words in each row and which rows are null or empty are released as they are."
+    )
+    """What a row without its words still tells under the policy, in a sentence."""
 
     def release(self, unknown: UnknownTokens) -> NDArray[np.int64] | int:
         """Give what is released in place of each token, int64 (t,): a word id or a stand-in; or one for all.
@@ -122,22 +65,26 @@ class Mask(OovPolicy):
     """A fixed placeholder."""
 
     name = "mask"
-    scope = f"Words outside the vocabulary become {PLACEHOLDER}: their positions are visible."
+    scope = f"{{unknown}} become {PLACEHOLDER}: their positions are visible."
 
 
 class Drop(OovPolicy):
     """Nothing."""
 
     name = "drop"
-    scope = "Words outside the vocabulary are left out."
+    scope = "{unknown} are left out."
     stand_in = LEFT_OUT
+    shape = (
+        "The number of words in each row that are not left out, and which rows are null or have no such "
+        "word, are released as they are."
+    )
 
 
 class RandomWord(OovPolicy):
     """A word drawn uniformly from the release vocabulary."""
 
     name = "random"
-    scope = "Words outside the vocabulary become a uniformly random word."
+    scope = "{unknown} become a uniformly random word of those that may be output."
 
     def release(self, unknown: UnknownTokens) -> NDArray[np.int64]:
         return (unknown.uniforms(1)[:, 0] * unknown.release_words).astype(np.int64)
@@ -147,7 +94,7 @@ class Fail(OovPolicy):
     """There must be none."""
 
     name = "fail"
-    scope = "Words outside the vocabulary fail the run: there are none."
+    scope = "{unknown} fail the run: there are none."
 
     def release(self, unknown: UnknownTokens) -> NoReturn:
         raise InputError(
@@ -162,7 +109,7 @@ class KeepUnprotected(OovPolicy):
     """The token itself, without any protection."""
 
     name = "keep-unprotected"
-    scope = "Words outside the vocabulary ARE RELEASED AS THEY ARE, WITHOUT ANY PROTECTION."
+    scope = "{unknown} ARE RELEASED AS THEY ARE, WITHOUT ANY PROTECTION."
     stand_in = AS_IT_IS
 
 
@@ -175,6 +122,8 @@ class Protection(NamedPolicy, ABC):
     kind = "protection policy"
     option = "--protect"
     policies: ClassVar[dict[str, type[Protection]]] = {}
+    unknown: ClassVar[str] = "Protected words outside the vocabulary"
+    """What scopes call the words that the policy for unknown ones is about."""
 
     @property
     def slots_column(self) -> str | None:
@@ -195,6 +144,7 @@ class AllWords(Protection):
 
     name = "all"
     scope = "Every word of the sanitized columns that the vocabulary has is covered."
+    unknown = "Words outside the vocabulary"
 
     def protected(self, tokens: Tokens, slots: pa.Array | None) -> NDArray[np.bool_]:
         return np.ones(len(tokens), dtype=np.bool_)
@@ -206,6 +156,7 @@ class ContentWords(Protection):
     name = "content"
     note = "stop words pass"
     scope = "Stop words are released as they are; the other words of the vocabulary are covered."
+    unknown = "Words outside the vocabulary that are no stop words"
 
     def protected(self, tokens: Tokens, slots: pa.Array | None) -> NDArray[np.bool_]:
         return ~tokens.flag(lambda token: match_form(token, lower=True) in stop_words())
@@ -219,8 +170,9 @@ class Slots(Protection):
     note = "all else passes"
     scope = (
         "Only words inside the slots of column {column} that the vocabulary has are covered; "
-        "all others are released as they are."
+        "words outside the slots are released as they are."
     )
+    unknown = "Words inside the slots that the vocabulary lacks"
 
     column: str
 
@@ -235,33 +187,51 @@ class Slots(Protection):
                 do=f"Give the values of column {self.column}",
             )
         rows = zip(tokens.row_tokens(), slots.to_pylist(), strict=True)
-        flags = [flag for row, row_slots in rows for flag in protected_by_slots(row, row_slots)]
+        flags = [
+            flag for row, row_slots in rows for flag in protected_by_slots(row, row_slots, tokens.tokenizer)
+        ]
         return np.array(flags, dtype=np.bool_)
 
 
-# Both
+# All
 
 
 @dataclass(frozen=True, init=False)
 class TextPolicy:
-    """Which tokens are perturbed and what becomes of unknown ones: policies, or options' values for them.
+    """What tokens are, which are perturbed, what becomes of unknown ones, and what surrounds them in texts.
+
+    Policies, or options' values for them, given by name, as in ``TextPolicy(oov="drop")``.
 
     Raises:
-        ConfigError: ``oov`` or ``protect`` is neither.
+        ConfigError: One is neither, its library is not installed, or there are other parameters.
     """
 
     oov: OovPolicy
     protect: Protection
+    layout: Layout
+    tokenizer: Segmentation
 
-    def __init__(self, *, oov: OovPolicy | str = "mask", protect: Protection | str = "all") -> None:
+    def __init__(
+        self,
+        *unnamed: Never,
+        oov: OovPolicy | str = "mask",
+        protect: Protection | str = "all",
+        layout: Layout | str = "words",
+        tokenizer: Segmentation | str = "words",
+        **unknown: Never,
+    ) -> None:
+        check_names(type(self).__name__, [field.name for field in fields(self)], unnamed, unknown)
         object.__setattr__(self, "oov", OovPolicy.of(oov))
         object.__setattr__(self, "protect", Protection.of(protect))
+        object.__setattr__(self, "layout", Layout.of(layout))
+        object.__setattr__(self, "tokenizer", Segmentation.of(tokenizer))
 
     def describe(self) -> list[str]:
         """Say what the guarantee does not cover under this policy."""
         return [
             self.protect.describe(),
-            self.oov.describe(),
-            "The number of words in each row and which rows are null or empty are released as they are.",
-            "Capitals, punctuation, emoji and spacing of the covered words are not in the output.",
+            self.oov.describe(unknown=self.protect.unknown),
+            self.oov.shape,
+            self.layout.describe(),
+            *filter(None, [self.tokenizer.describe()]),
         ]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from itertools import accumulate, pairwise
 
-from dptext_spark.text.tokens import match_form, tokenize
+from dptext_spark.text.joined_words import parts_of
+from dptext_spark.text.tokens import PLAIN, Tokenizer, match_form
 
 
 def slot_values(slots: object) -> list[str] | None:
@@ -26,19 +28,28 @@ def slot_values(slots: object) -> list[str] | None:
     return texts if len(texts) == len(values) else None
 
 
-def protected_by_slots(tokens: Sequence[str | None], slots: object) -> list[bool]:
+def protected_by_slots(
+    tokens: Sequence[str | None], slots: object, tokenizer: Tokenizer = PLAIN
+) -> list[bool]:
     """Mark the tokens of a row that lie inside one of its slots, which :func:`slot_values` reads.
 
-    Every occurrence of a slot's tokens is protected. A row whose slots are null, malformed or not
-    found in its tokens is protected whole: in doubt nothing passes.
+    Every occurrence of a slot's tokens is protected, and a joined word whole where a slot has a part of it. A
+    row whose slots are null, malformed or not found in its tokens is protected whole: in doubt nothing
+    passes.
     """
-    forms = [None if token is None else match_form(token, lower=True) for token in tokens]
+    parts = [[None] if token is None else parts_of(token, tokenizer) for token in tokens]
+    flags = _found([_form(part) for token in parts for part in token], slots, tokenizer)
+    ends = list(accumulate(map(len, parts), initial=0))
+    return [any(flags[start:end]) for start, end in pairwise(ends)]
+
+
+def _found(forms: list[str | None], slots: object, tokenizer: Tokenizer) -> list[bool]:
     values = slot_values(slots)
     if values is None:
         return [True] * len(forms)
     protected = [False] * len(forms)
     for value in values:
-        wanted = [match_form(token, lower=True) for token in tokenize(value)]
+        wanted = [_form(part) for token in tokenizer(value) for part in parts_of(token, tokenizer)]
         size = len(wanted)
         starts = [i for i in range(len(forms) - size + 1) if size and forms[i : i + size] == wanted]
         if value.strip() and not starts:
@@ -46,3 +57,7 @@ def protected_by_slots(tokens: Sequence[str | None], slots: object) -> list[bool
         for start in starts:
             protected[start : start + size] = [True] * size
     return protected
+
+
+def _form(token: str | None) -> str | None:
+    return None if token is None else match_form(token, lower=True)

@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Final
 
 from dptext_spark.text.tokens import tokenize
+
+# What NLTK has only as a piece of a contraction that was cut at its apostrophe. As words of a text they are
+# initials, units and names: T. N., Don, New Haven.
+_PIECES: Final = frozenset(
+    tokenize(
+        "ain aren couldn d didn doesn don hadn hasn haven isn ll m ma mightn mustn needn o re s shan shouldn "
+        "t ve wasn weren won wouldn y"
+    )
+)
 
 
 @cache
 def stop_words() -> frozenset[str]:
-    """The 179 English stop words of NLTK (as the papers use), as ``bm25s`` carries them."""
+    """The English stop words of NLTK (as the papers use), as ``bm25s`` carries them, as texts have them.
+
+    Contractions are there whole and as their tokens (``don't``, ``do``, ``n't``), but not as the bare pieces
+    that NLTK has beside them (``don``, ``t``), which are other words in a text.
+    """
     from bm25s.stopwords import STOPWORDS_EN_PLUS  # a large package, rarely needed
 
-    return frozenset(part for word in STOPWORDS_EN_PLUS for part in tokenize(word))
+    parts = (part for word in STOPWORDS_EN_PLUS for part in tokenize(word))
+    return frozenset({*STOPWORDS_EN_PLUS, *parts} - _PIECES)

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dptext_spark.errors import InputError
-from dptext_spark.text.tokens import tokenize
+from dptext_spark.text.tokens import PLAIN, Tokenizer
 
 PLACEHOLDER: Final = "[MASK]"
 
@@ -106,6 +106,7 @@ class Tokens:
         data_type: The column's Arrow type.
         content: The column's strings, from which the rows' bytes are read.
         content_offsets: int64 (rows + 1,), where each row's strings start in ``content``.
+        tokenizer: Of texts.
     """
 
     distinct: pa.StringArray
@@ -115,13 +116,14 @@ class Tokens:
     data_type: pa.DataType
     content: pa.LargeStringArray
     content_offsets: NDArray[np.int64]
+    tokenizer: Tokenizer = PLAIN
 
     @classmethod
-    def of(cls, values: pa.Array) -> Tokens:
-        """Read a column of texts or token lists."""
+    def of(cls, values: pa.Array, tokenizer: Tokenizer = PLAIN) -> Tokens:
+        """Read a column of texts, which the tokenizer splits, or of token lists."""
         lists, strings = values, values
         if is_text := column_kind(values.type, "") == "text":
-            tokens = [None if text is None else tokenize(text) for text in values.to_pylist()]
+            tokens = [None if text is None else tokenizer(text) for text in values.to_pylist()]
             lists = pa.array(tokens, type=pa.list_(pa.string()))
         else:
             strings = values.flatten()
@@ -134,6 +136,7 @@ class Tokens:
             data_type=values.type,
             content=strings.cast(pa.large_string()),
             content_offsets=np.arange(len(values) + 1) if is_text else list_offsets(values),
+            tokenizer=tokenizer,
         )
 
     def __len__(self) -> int:
@@ -143,6 +146,13 @@ class Tokens:
     def kind(self) -> Kind:
         """Whether the column holds texts or token lists."""
         return column_kind(self.data_type, "")
+
+    @property
+    def units(self) -> str:
+        """What the tokens are, as the noise's context has it: two tokenizers of texts share no noise."""
+        if self.kind == "tokens" or not self.tokenizer.identity:
+            return f"{self.kind} word"
+        return f"{self.kind} word, {self.tokenizer.identity}"
 
     @cached_property
     def rows(self) -> NDArray[np.int64]:
@@ -177,23 +187,3 @@ class Tokens:
         lengths, bounds, data = self._bytes
         start, stop = self.content_offsets[row], self.content_offsets[row + 1]
         return lengths[start:stop].astype("<i8").tobytes(), data[bounds[start] : bounds[stop]]
-
-    def assemble(self, released: NDArray[np.int64], words: pa.StringArray) -> pa.Array:
-        """Build the sanitized column, of the input's type.
-
-        In each token's place, int64 (tokens,), stands the id of one of ``words``, the vocabulary, or
-        ``MASKED``, ``AS_IT_IS`` or ``LEFT_OUT``.
-        """
-        used, placeholder = np.unique(released[released >= 0]), pa.array([PLACEHOLDER], pa.string())
-        pool = pa.concat_arrays([words.take(pa.array(used)), placeholder, self.distinct])
-        raw, kept = released == AS_IT_IS, released != LEFT_OUT
-        index = np.where(released >= 0, np.searchsorted(used, released), len(used))
-        index[raw] = len(used) + 1 + self.codes[raw]
-        tokens = pool.take(pa.array(index[kept], mask=(raw & (self.codes < 0))[kept]))
-        offsets = np.concatenate([[0], np.cumsum(kept)])[self.offsets]
-        lists = pa.LargeListArray.from_arrays(
-            pa.array(offsets), tokens.cast(pa.large_string()), mask=pa.array(self.null_rows)
-        )
-        if self.kind == "text":
-            lists = pc.binary_join(lists, pa.scalar(" ", pa.large_string()))
-        return lists.cast(self.data_type)

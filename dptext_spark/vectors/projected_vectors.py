@@ -6,13 +6,14 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
-from scipy import special
 
 from dptext_spark.accounting.laws import SphericalLaplace
 from dptext_spark.embedding.bundle import Embedding
@@ -92,7 +93,7 @@ class VectorParameters(ProjectionParameters):
         return wanted
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class VectorGuarantee(Guarantee):
     """A guarantee for whole vectors in place of words; see :class:`Guarantee`."""
 
@@ -287,8 +288,9 @@ class ProjectedVectors(VectorParameters, Mechanism):
         stated = self.guarantee(embedding)
         return Claim(epsilon=stated.epsilon, law=stated.law, source=stated.source, remarks=stated.remarks)
 
-    def guarantee(self, embedding: Embedding, distances: Distances | None = None) -> Guarantee:
+    def guarantee(self, embedding: Embedding | Path | str, distances: Distances | None = None) -> Guarantee:
         """State the guarantee of vectors, which no distances of words describe."""
+        embedding = Embedding.of(embedding)
         self.check(embedding)
         return self.of_length(embedding.dimension).guarantee(embedding.fingerprint)
 
@@ -314,7 +316,7 @@ def _least_dimension(parameters: VectorParameters, input_dimension: int) -> int:
     beta, delta = parameters.beta, parameters.delta
     least, stretch = least_dimension(input_dimension, beta, delta), (1.0 + beta) ** 2
     # m |Phi z|^2 / |z|^2 is chi-square of m degrees of freedom.
-    while least <= input_dimension and special.gammaincc(least / 2.0, least * stretch / 2.0) > delta:
+    while least <= input_dimension and scipy.special.gammaincc(least / 2.0, least * stretch / 2.0) > delta:
         least += 1
     return least
 

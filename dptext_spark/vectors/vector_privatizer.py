@@ -15,8 +15,9 @@ from dptext_spark.counts import Counts, CountT
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import InputError
 from dptext_spark.noise import ColumnNoise, ReleaseNoise, to_uniform
-from dptext_spark.privatizer import CHUNK, look_up
+from dptext_spark.privatizer import CHUNK, joining, look_up
 from dptext_spark.text.token_columns import Tokens, check_unicode, id_bytes, slices
+from dptext_spark.text.tokens import PLAIN, Tokenizer
 from dptext_spark.vectors.projected_vectors import VectorNoise
 
 
@@ -56,14 +57,21 @@ class VectorPrivatizer:
         mechanism: For the columns' vectors.
         noise: The release's noise, of the mechanism's law.
         embedding: The words' vectors, for columns of texts.
+        tokenizer: Of texts; joined words of the vocabulary are one token each.
     """
 
     def __init__(
-        self, *, mechanism: VectorNoise, noise: ReleaseNoise, embedding: Embedding | None = None
+        self,
+        *,
+        mechanism: VectorNoise,
+        noise: ReleaseNoise,
+        embedding: Embedding | None = None,
+        tokenizer: Tokenizer = PLAIN,
     ) -> None:
         self.mechanism = mechanism
         self._noise = noise
         self._embedding = embedding
+        self._tokenizer = tokenizer
 
     def sanitize(self, values: pa.Array, ids: pa.Array, *, column: str) -> ReleasedVectors:
         """Release rows of one column; for ids and column see :meth:`Privatizer.sanitize`.
@@ -96,9 +104,11 @@ class VectorPrivatizer:
         if self._embedding is None:
             inputs = _read_vectors(values.drop_null(), self.mechanism.input_dimension, column)
         else:
-            inputs = _read_texts(values.drop_null(), self._embedding, column)
+            inputs = _read_texts(values.drop_null(), self._embedding, self._tokenizer, column)
         _check_lengths(inputs.vectors, self.mechanism.longest, column)
-        noise = self._noise.column(column, purpose="vector", uint64s_per_token=self.mechanism.dimension + 1)
+        noise = self._noise.column(
+            column, purpose=inputs.purpose, uint64s_per_token=self.mechanism.dimension + 1
+        )
         uniforms = _uniforms(noise, list(compress(ids, present)), inputs.contents)
         released = self.mechanism(inputs.vectors, uniforms)
         counts = _nulls(~present)
@@ -136,11 +146,13 @@ class _Inputs:
     Attributes:
         vectors: float64 (t, n).
         contents: The rows' content for the noise's context.
+        purpose: Of their noise.
         counts: Counters of :class:`VectorCounts` that only texts have, int64 (t,) each.
     """
 
     vectors: NDArray[np.float64]
     contents: Iterable[tuple[bytes | memoryview, ...]]
+    purpose: str = "vector"
     counts: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
 
 
@@ -165,10 +177,10 @@ def _read_vectors(values: pa.Array, dimension: int, column: str) -> _Inputs:
     return _Inputs(vectors=vectors, contents=((row.astype("<f8").tobytes(),) for row in vectors))
 
 
-def _read_texts(values: pa.Array, embedding: Embedding, column: str) -> _Inputs:
+def _read_texts(values: pa.Array, embedding: Embedding, tokenizer: Tokenizer, column: str) -> _Inputs:
     """Average the vectors of each text's known tokens."""
     check_unicode(values, column)
-    tokens = Tokens.of(values)
+    tokens = Tokens.of(values, joining(embedding, tokenizer))
     word_ids = look_up(tokens, embedding)
     known, unknown = tokens.count(word_ids >= 0), tokens.count(word_ids < 0)
     vectors = np.zeros((len(values), embedding.dimension))
@@ -182,6 +194,7 @@ def _read_texts(values: pa.Array, embedding: Embedding, column: str) -> _Inputs:
     return _Inputs(
         vectors=vectors,
         contents=map(tokens.row_content, range(len(values))),
+        purpose=", ".join(filter(None, ["vector", tokenizer.identity])),
         counts={"known": known, "unknown": unknown, "wordless": (known == 0).astype(np.int64)},
     )
 

@@ -261,7 +261,7 @@ MUTANTS: list[tuple[str, type[Any], Callable[[Any], Any], str, list[Any], str]] 
         Mahalanobis,
         lambda b: as_(Renormalised, b),
         "clusters",
-        ["--lambda", 0.9, "--runs", 40_000],
+        ["--lambda", 0.9, "--runs", 80_000],
         "loss",
     ),
     (

@@ -69,6 +69,14 @@ def test_whatever_decides_the_numbers_decides_the_name() -> None:
     assert len(set(names)) == len(names) == len(Grid.__dataclass_fields__) + 2
 
 
+@pytest.mark.parametrize("words", [2, 16, 40, 1000])
+def test_words_of_some_blocks(words: int) -> None:
+    some = replace(grid(), words=words, vocabulary=1000, block_words=5)
+    sizes = [len(some.block(number)) for number in range(some.blocks)]
+    for start, stop in ((0, some.blocks), (0, 1), (1, some.blocks), (some.blocks // 2, some.blocks)):
+        assert some.words_of(start, stop) == sum(sizes[start:stop])
+
+
 def test_examples_have_all_their_runs_at_each_epsilon(small: Embedding) -> None:
     found = of(small, Laplace(epsilon=2.0), Laplace(epsilon=40.0)).examples(small, np.array([3, 8]))
     counts = found.group_by(["epsilon", "word"]).aggregate([("count", "sum")])

@@ -246,7 +246,7 @@ def test_the_page_has_its_sections_and_figures_with_findings(several: Path) -> N
         assert re.search(r"lambda=0\.1.*lambda=0\.5.*lambda=0\.9", alt) and re.search(r"\d", alt)
     assert "lambda=0.1: median N_w rises from" in alts[0] and "at epsilon 64" in alts[0]
     assert "median S_w falls from" in alts[1] and "to 1 at epsilon 64" in alts[1]
-    for said in ("measurements, not guarantees", "Any of 40 words", "-0.0312", "met up to epsilon 3.25"):
+    for said in ("measurements, not guarantees", "Any of 35 words", "-0.0312", "met up to epsilon 3.25"):
         assert said in page.text, said
 
 

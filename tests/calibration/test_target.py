@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
+from dptext_spark.calibration.record import all_digits
 from dptext_spark.calibration.target import Target, largest_epsilon, tuned
 from dptext_spark.errors import ConfigError
+from dptext_spark.mechanisms import Laplace
 from tests.helpers.calibration_oracle import grid
 
 MEDIAN_OF_NINE = 5
@@ -175,3 +177,16 @@ def test_a_found_epsilon_comes_with_its_numbers_and_the_options_of_its_release()
     none = tuned(target, grid(), 0, never, release_words=None)
     assert none["epsilon"] is none["measured"] is none["bound"] is none["options"] is None
     assert min(tried["epsilon"] for tried in none["tried"]) == none["missed"]
+
+
+def test_the_options_have_all_digits_of_the_epsilon_that_was_measured() -> None:
+    """Rejects 11.3457 for 11.3456789: the release would be at an epsilon that nobody measured."""
+    settings = (("", (Laplace(epsilon=11.3456789),)),)
+    target = Target.parse("mean(n_w) <= 0.5")
+    asked = grid(settings=settings)
+    found = tuned(target, asked, 0, lambda epsilon: (0.1, epsilon / 22.7), release_words=None)
+    assert found["epsilon"] == 11.3456789
+    assert found["options"] == "--mechanism laplace --epsilon 11.3456789"
+    for epsilon in (0.1 + 0.2, 1e22, 5e-324, 10.0):
+        assert float(all_digits(epsilon)) == epsilon
+    assert all_digits(10.0) == "10"

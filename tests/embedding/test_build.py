@@ -58,7 +58,7 @@ def test_a_bundle_holds_the_source(tmp_path: Path) -> None:
             len(WORDS),
         )
         manifest = embedding.manifest
-        assert (manifest.format_version, manifest.words, manifest.releasable) == (1, len(WORDS), len(WORDS))
+        assert (manifest.format_version, manifest.words, manifest.releasable) == (2, len(WORDS), len(WORDS))
         assert (manifest.normalization, manifest.release_words_absent) == ("none", 0)
         assert manifest.source_name == "g.txt"
         assert manifest.source_sha256 == hashlib.sha256(source.read_bytes()).hexdigest()
@@ -127,6 +127,96 @@ def test_release_words_of_a_file_come_first_in_source_order(tmp_path: Path) -> N
     assert flags == [True] * 3 + [False] * 4
     by_name = build_embedding(glove(tmp_path / "g.txt"), tmp_path / "c", release_words=str(chosen))
     assert content_of(by_name.path) == content_of(embedding.path)
+
+
+ODD = [
+    "the",
+    "U.S.",
+    "e-mail",
+    ",",
+    "new_york",
+    "...",
+    "'s",
+    "n't",
+    "don't",
+    "(800)",
+    "caf\u0065\u0301",
+    "mr.",
+    "mr",
+]
+UNMATCHABLE = [",", "...", "(800)", "caf\u0065\u0301", "mr."]
+
+
+def test_words_that_no_text_can_hold_are_not_released_unless_asked_for(tmp_path: Path) -> None:
+    """Rejects substitutes that no reader takes for a word of a text."""
+    source = glove(tmp_path / "g.txt", ODD)
+    found = {
+        chosen: build_embedding(source, tmp_path / f"b{chosen}", release_words=chosen)
+        for chosen in (None, 3, 5, "all")
+    }
+    fitting = [word for word in ODD if word not in UNMATCHABLE]
+    plain = found[None]
+    assert plain.words.to_pylist() == fitting + UNMATCHABLE
+    assert (plain.releasable, plain.manifest.unmatchable, plain.inputs) == (8, 5, 8)
+    np.testing.assert_array_equal(plain.vectors[8], vectors_of(len(ODD))[3])
+    assert found[3].words.to_pylist() == fitting + UNMATCHABLE
+    assert (found[3].releasable, found[3].inputs) == (3, 8)
+    assert found[5].words[:5].to_pylist() == ["the", "U.S.", "e-mail", "new_york", "'s"]
+    assert (found["all"].releasable, found["all"].inputs) == (13, 13)
+    assert found["all"].words.to_pylist() == ODD
+    assert found["all"].manifest.unmatchable == found["all"].manifest.unmatchable_releasable == 5
+    assert len({embedding.fingerprint for embedding in found.values()}) == 4
+    assert "Words that no text can hold: 5; they may not be output" in plain.manifest.describe()
+    with pytest.raises(BundleError, match="at most 8"):
+        build_embedding(source, tmp_path / "more", release_words=9)
+    chosen_file = tmp_path / "chosen.txt"
+    chosen_file.write_text("the\n,\nmr.\n")
+    by_name = build_embedding(source, tmp_path / "c", release_words=chosen_file)
+    assert by_name.words[: by_name.releasable].to_pylist() == ["the", ",", "mr."]
+    assert (by_name.manifest.unmatchable_releasable, by_name.inputs) == (2, 10)
+
+
+def test_denied_words_are_never_released(tmp_path: Path) -> None:
+    """In any capitals, as a part of joined words, and against a file that releases them."""
+    words = ["the", "Bad", "bad", "badly", "new_bad_word", "red neck", "of", "to"]
+    source, denied = glove(tmp_path / "g.txt", words), tmp_path / "never.txt"
+    denied.write_text("BAD\r\nabsent word\n\nred neck\n")
+    embedding = build_embedding(source, tmp_path / "b", never_output=denied)
+    assert embedding.words.to_pylist() == [
+        "the",
+        "badly",
+        "of",
+        "to",
+        "Bad",
+        "bad",
+        "new_bad_word",
+        "red neck",
+    ]
+    manifest = embedding.manifest
+    assert (embedding.releasable, manifest.never_output, manifest.never_output_absent) == (4, 4, 1)
+    assert embedding.inputs == 8
+    assert "Words that may never be output: 4; the embedding lacks 1 of the list" in manifest.describe()
+    first = build_embedding(source, tmp_path / "n", release_words=2, never_output=str(denied))
+    assert first.words[: first.releasable].to_pylist() == ["the", "badly"]
+    chosen = tmp_path / "chosen.txt"
+    chosen.write_text("the\nbad\nto\n")
+    both = build_embedding(source, tmp_path / "f", release_words=chosen, never_output=denied)
+    assert both.words[: both.releasable].to_pylist() == ["the", "to"]
+    assert both.manifest.release_words_absent == 0
+    everything = build_embedding(source, tmp_path / "a", release_words="all", never_output=denied)
+    assert everything.fingerprint == embedding.fingerprint
+
+
+def test_a_deny_list_that_leaves_too_few_words_is_refused(tmp_path: Path) -> None:
+    source, denied = glove(tmp_path / "g.txt", ["the", "of", "to"]), tmp_path / "never.txt"
+    denied.write_text("the\nof\n")
+    with pytest.raises(
+        BundleError, match=r"at least 2 that may be released.*Got: 1, and 2 that may not be output"
+    ):
+        build_embedding(source, tmp_path / "b", never_output=denied)
+    with pytest.raises(BundleError, match=r"words that may not be output cannot be read.*absent.txt"):
+        build_embedding(source, tmp_path / "b", never_output=tmp_path / "absent.txt")
+    assert not (tmp_path / "b").exists()
 
 
 def test_release_words_over_many_blocks(tmp_path: Path) -> None:
@@ -233,7 +323,7 @@ def recomputed_fingerprint(embedding: Embedding) -> str:
         encoded = word.encode()
         words.update(len(encoded).to_bytes(8, "little") + encoded + bytes([row < embedding.releasable]))
     canonical = (
-        f'{{"dimension":{embedding.dimension},"format_version":1,"geometry":"{embedding.space.geometry}",'
+        f'{{"dimension":{embedding.dimension},"format_version":2,"geometry":"{embedding.space.geometry}",'
         f'"normalization":"{embedding.manifest.normalization}","releasable":{embedding.releasable},'
         f'"vectors_sha256":"{hashlib.sha256((embedding.path / "vectors.npy").read_bytes()).hexdigest()}",'
         f'"words":{len(embedding.words)},"words_sha256":"{words.hexdigest()}"}}'

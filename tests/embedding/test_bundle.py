@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from dptext_spark.embedding.build import build_embedding
-from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.embedding.bundle import FORMAT_VERSION, Embedding
 from dptext_spark.errors import BundleError
 from tests.helpers.bundles import EUCLIDEAN_FILES, POINCARE_FILES, ball_of, glove, poincare_bundle, vectors_of
 
@@ -111,7 +111,7 @@ def test_words_that_disagree_with_the_manifest_are_found(bundle: Path) -> None:
         ({"releasable": 3}, "releasable words are not the first rows"),
         ({"normalization": "unit"}, "fingerprint does not belong"),
         ({"fingerprint": "0" * 64}, "fingerprint does not belong"),
-        ({"format_version": 2}, "format version"),
+        ({"format_version": 1}, "built by another version"),
         ({"geometry": "poincare"}, "list of files"),
         ({"geometry": "flat"}, "geometry"),
         ({"files": {"../manifest.json": "0"}}, "list of files"),
@@ -122,6 +122,21 @@ def test_words_that_disagree_with_the_manifest_are_found(bundle: Path) -> None:
             Embedding.open(bundle)
         (bundle / "manifest.json").write_bytes(original)
     Embedding.open(bundle)
+
+
+def test_a_bundle_of_another_version_is_not_called_damaged(bundle: Path) -> None:
+    """However the other version names its entries and seals them."""
+    entries = json.loads((bundle / "manifest.json").read_bytes()) | {"format_version": 7}
+    more, fewer = {**entries, "tokenizer": "x"}, {"format_version": 7, "vectors": {}}
+    for other in (entries, more, fewer, {**more, "sha256": "0"}):
+        (bundle / "manifest.json").write_text(json.dumps(other))
+        for verify in (True, False):
+            with pytest.raises(BundleError) as caught:
+                Embedding.open(bundle, verify=verify)
+            message = str(caught.value)
+            assert message.startswith("The embedding bundle was built by another version of dptext_spark.")
+            assert f"Allowed: format version {FORMAT_VERSION}. Got: format version 7 in {bundle}" in message
+            assert "Build the bundle again" in message
 
 
 def test_a_manifest_written_in_another_way_is_refused(bundle: Path) -> None:

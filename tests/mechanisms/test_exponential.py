@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pydantic import ValidationError
 from threadpoolctl import threadpool_limits
 
 from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.errors import ConfigError
 from dptext_spark.geometry.metric import EuclideanMetric
 from dptext_spark.mechanisms import Exponential, mechanism
 from dptext_spark.mechanisms.exponential import (
@@ -189,7 +189,7 @@ def test_the_law_names_epsilon_and_truncation() -> None:
 
 @pytest.mark.parametrize("value", [0, 0.0, -1.0, math.nan, math.inf, "1", True])
 def test_impossible_truncations_are_refused(value: object) -> None:
-    with pytest.raises(ValidationError):
+    with pytest.raises(ConfigError):
         Exponential(epsilon=1.0, truncate=value)  # type: ignore[arg-type]
 
 

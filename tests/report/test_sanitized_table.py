@@ -19,7 +19,15 @@ from dptext_spark.text.policies import TextPolicy
 from tests.helpers.worlds import among
 
 COUNTS = TokenCounts(
-    tokens=1100, replaced=600, unchanged=300, unprotected=50, out_of_vocabulary=110, blank=40, dropped=7
+    tokens=1100,
+    replaced=600,
+    unchanged=300,
+    unprotected=50,
+    out_of_vocabulary=110,
+    blank=40,
+    dropped=7,
+    kept_characters=0,
+    kept_capitals=0,
 )
 
 
@@ -57,6 +65,7 @@ def test_the_json_is_complete(report: Report, line: Embedding) -> None:
         "scope",
         "options",
         "row_id",
+        "kept",
         "embedding",
         "search",
         "rows",
@@ -84,6 +93,8 @@ def test_the_json_is_complete(report: Report, line: Embedding) -> None:
             "out_of_vocabulary": {"policy": "mask", "tokens": 110},
             "blank": 40,
             "dropped": 7,
+            "kept_characters": 0,
+            "kept_capitals": 0,
         }
     }
     assert "naïve text" in report.to_json()  # readable, not escaped
@@ -127,6 +138,15 @@ def test_before_the_run_there_are_no_counts(report: Report) -> None:
     assert report.guarantee.describe() in dry.describe()
 
 
+def test_the_words_say_what_the_layout_let_pass(report: Report) -> None:
+    counts = dataclasses.replace(COUNTS, kept_characters=1234, kept_capitals=56)
+    kept = dataclasses.replace(report, columns={"text": counts}).describe_counts()
+    assert kept.endswith(
+        "; as they stood: 1,234 characters between words, 56 words with the capitals that they found"
+    )
+    assert "as they stood" not in report.describe_counts()
+
+
 @pytest.mark.parametrize(
     ("policy", "words"),
     [
@@ -134,6 +154,7 @@ def test_before_the_run_there_are_no_counts(report: Report) -> None:
         ({"oov": "random"}, "uniformly random word"),
         ({"protect": "content"}, "Stop words are released as they are"),
         ({"protect": "slots:marks"}, "slots of column marks"),
+        ({"layout": "keep"}, "PUNCTUATION, EMOJI, SPACING AND LINE BREAKS OF TEXTS ARE RELEASED AS THEY ARE"),
     ],
 )
 def test_the_scope_says_what_is_not_covered(report: Report, policy: dict[str, str], words: str) -> None:

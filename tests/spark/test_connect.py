@@ -48,7 +48,7 @@ MECHANISM = Laplace(epsilon=1.0)
 
 CLIENT = """
 import json, shutil, sys
-from dptext_spark import DptextError, Laplace, NoiseKey, privatize, privatize_udf
+from dptext_spark import DptextError, Laplace, NoiseKey, ReleaseCounts, privatize, privatize_udf, register_udf
 from pyspark.sql import SparkSession
 
 url, table, bundle = sys.argv[1:]
@@ -64,8 +64,20 @@ def refusal(frame, **columns):
     except DptextError as error:
         return f"{type(error).__name__}: {error}"
 
-out = privatize(df, text=["text", "turns[].text"], keep=["id", "turns[].who"], **options)
-udf = privatize_udf(embedding=bundle, mechanism=options["mechanism"], column="text", key=options["key"])
+counts = ReleaseCounts()
+out = privatize(df, text=["text", "turns[].text"], keep=["id", "turns[].who"], counts=counts, **options)
+words = dict(embedding=bundle, mechanism=options["mechanism"], column="text", key=options["key"])
+udf = privatize_udf(**words)
+register_udf(spark, "clean", **words)
+df.createOrReplaceTempView("t")
+
+def told():
+    try:
+        return counts.describe()
+    except DptextError as error:
+        return str(error)
+
+before = told()
 refusals = [refusal(df, text="nope"), refusal(df.union(df), text="text")]
 shutil.rmtree(bundle)  # it is at the server
 found = {
@@ -73,6 +85,8 @@ found = {
     "schema": out.schema.simpleString(),
     "rows": [row.asDict(recursive=True) for row in out.orderBy("id").collect()],
     "udf": [row[0] for row in df.orderBy("id").select(udf("id", "text")).collect()],
+    "sql": [row[0] for row in spark.sql("SELECT clean(id, text) FROM t ORDER BY id").collect()],
+    "counts": [before, told()],
     "refusals": refusals,
     "sends": len(sends),
 }
@@ -173,7 +187,10 @@ def test_a_connect_session_gives_the_words_of_the_privatizer(
     assert found["rows"] == [
         {"id": i, "text": text, "turns": pair} for i, text, pair in zip(ids, flat, pairs, strict=True)
     ]
-    assert found["udf"] == flat
+    assert found["udf"] == found["sql"] == flat
+    before, after = found["counts"]
+    assert before.startswith("Nothing is counted yet.")
+    assert after.startswith("Rows: 6\ntext: 48 words: ") and "\nturns[].text: 96 words: " in after
     assert re.match(r"InputError: The input table lacks columns.*Got: nope", found["refusals"][0])
     assert re.match(r"InputError: Column id does not name the rows.*6 duplicates", found["refusals"][1])
     assert found["sends"] == 1  # of a session's calls the first alone sends the bundle

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,11 +24,14 @@ from dptext_spark import (
     Mahalanobis,
     NoiseKey,
     Privatizer,
+    ReleaseCounts,
     TextPolicy,
     privatize,
     privatize_udf,
+    register_udf,
 )
 from dptext_spark.errors import ConfigError, InputError
+from dptext_spark.privatizer import TokenCounts
 from tests.helpers.tables import RING_WORDS, agreement, by_id, spark_settings, texts
 from tests.helpers.worlds import KEY, release
 
@@ -546,6 +551,19 @@ def test_the_udf_gives_the_words_of_privatize(frame: DataFrame, ring: Embedding)
     assert kept == {i: text for i, text in expected.items() if text < "w32"}
 
 
+def test_layout_and_tokenizer_reach_the_workers(spark: SparkSession, ring: Embedding) -> None:
+    """Rejects options that only the driver has heard of, in frames and in UDFs."""
+    policy = {"layout": "keep", "tokenizer": "icu"}
+    rows = {1: "W01, w02... (W03)\n\u559c\u6b22\u82f9\u679c", 2: None, 3: "..."}
+    frame = spark.createDataFrame([*rows.items()], "id int, text string")
+    expected = reference(ring, [*rows], [*rows.values()], **policy)
+    assert expected[1].endswith(")\n[MASK] [MASK]")
+    given = {"embedding": ring, "mechanism": MECHANISM, "key": KEY, **policy}
+    assert by_id(privatize(frame, id="id", text="text", keep="id", **given)) == expected
+    udf = privatize_udf(column="text", **given)
+    assert by_id(frame.select("id", udf("id", "text").alias("text"))) == expected
+
+
 def test_the_udf_keeps_nulls_and_masks(spark: SparkSession, ring: Embedding) -> None:
     udf = privatize_udf(embedding=ring, mechanism=EXACT, column="text")
     frame = spark.createDataFrame([("a", None), ("b", ""), ("c", "W05 zzz")], "id string, text string")
@@ -557,6 +575,80 @@ def test_the_udf_keeps_nulls_and_masks(spark: SparkSession, ring: Embedding) -> 
 def test_the_udf_refuses_slots(spark: SparkSession, ring: Embedding) -> None:
     with pytest.raises(ConfigError, match="sees no slots"):
         privatize_udf(embedding=ring, mechanism=MECHANISM, column="text", protect="slots:s")
+
+
+def test_sql_calls_the_registered_udf(frame: DataFrame, ring: Embedding) -> None:
+    expected = by_id(ours(ring)(frame))
+    spark = frame.sparkSession
+    register_udf(spark, "clean", embedding=ring.path, mechanism=MECHANISM, column="text", key=KEY)
+    frame.createOrReplaceTempView("texts")
+    try:
+        assert by_id(spark.sql("SELECT id, clean(id, text) AS text FROM texts")) == expected
+    finally:
+        spark.catalog.dropTempView("texts")
+        spark.sql("DROP TEMPORARY FUNCTION clean")
+
+
+def test_a_spark_without_arrow_udfs_is_named(
+    spark: SparkSession, ring: Embedding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("pyspark.sql.functions.arrow_udf")
+    for make in (privatize_udf, lambda **options: register_udf(spark, "clean", **options)):
+        with pytest.raises(ConfigError, match=r"Allowed: Spark 4\.1 or newer\. Got: \d"):
+            make(embedding=ring, mechanism=MECHANISM, column="text")
+
+
+# Counts and guarantee
+
+
+def test_the_counts_are_known_after_the_first_action(spark: SparkSession, ring: Embedding) -> None:
+    rows = [(1, "W05 zzz w06", ["w00"]), (2, None, None), (3, "", [""])]
+    frame = spark.createDataFrame(rows, "id int, text string, words array<string>")
+    counts = ReleaseCounts()
+    options: dict[str, Any] = {"embedding": ring, "mechanism": EXACT, "id": "id", "text": "text"}
+    out = privatize(frame, **options, tokens="words", oov="drop", counts=counts)
+    assert repr(counts) == "ReleaseCounts(of text, words)"  # rejects a repr that waits for an action
+    out.collect()
+    assert counts.rows == 3
+    none = dict.fromkeys(TokenCounts.names(), 0)
+    text = {"tokens": 3, "unchanged": 2, "out_of_vocabulary": 1, "dropped": 1}
+    assert counts.columns == {
+        "text": TokenCounts(**none | text),
+        "words": TokenCounts(**none | {"tokens": 2, "unchanged": 1, "blank": 1}),
+    }
+    assert counts.describe().splitlines() == [
+        "Rows: 3",
+        "text: 3 words: 2 unchanged by the noise (66.7%), 1 out of vocabulary (drop) (33.3%)",
+        "words: 2 words: 1 unchanged by the noise (50.0%), 1 blank (50.0%)",
+    ]
+    with pytest.raises(ConfigError, match="belong to another call"):
+        privatize(frame, **options, counts=counts)
+    with pytest.raises(ConfigError, match="belong to no release"):
+        _ = ReleaseCounts().rows
+
+
+def test_a_notebook_shows_each_guarantee_once(
+    frame: DataFrame, ring: Embedding, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown: list[dict[str, str]] = []
+    options: dict[str, Any] = {"embedding": ring, "mechanism": Laplace(epsilon=7.5), "id": "id"}
+    privatize(frame, text="text", **options)
+    display = SimpleNamespace(display=lambda data, raw: shown.append(data))
+    for name, module in {"IPython": SimpleNamespace(get_ipython=object), "IPython.display": display}.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    privatize(frame, text="text", **options, show=False)
+    assert shown == []
+    for _ in range(2):
+        privatize(frame, text="text", **options)
+    privatize(frame, text="text", **options, keep="id", oov="keep-unprotected")
+    first, second = shown
+    assert first["text/plain"].startswith("Release of text\nGuarantee\nlaplace, epsilon 7.5: whoever")
+    assert "are not in the output" in first["text/plain"]
+    assert "WITHOUT ANY PROTECTION" in second["text/html"] and "protection: id" in second["text/html"]
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: None))
+    privatize(frame, text="text", **options, salt="imported, but no notebook", release_words=9)
+    assert len(shown) == 2
+    assert capsys.readouterr().out == ""
 
 
 # Sizes

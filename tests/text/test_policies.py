@@ -34,6 +34,41 @@ def test_policies_say_what_is_not_covered(oov: str, protect: str) -> None:
     assert ("Only words inside the slots" in described) == protect.startswith("slots")
 
 
+UNKNOWN = {
+    "all": "Words outside the vocabulary",
+    "content": "Words outside the vocabulary that are no stop words",
+    "slots:s": "Words inside the slots that the vocabulary lacks",
+}
+
+
+@pytest.mark.parametrize("oov", ["mask", "drop", "random", "keep-unprotected"])
+@pytest.mark.parametrize("protect", UNKNOWN)
+def test_what_policies_say_is_what_happens(oov: str, protect: str, small: Embedding) -> None:
+    """Rejects a sentence that holds under another policy only: on unknown words, and on a row's length."""
+    policy = TextPolicy(oov=oov, protect=protect)
+    privatizer = Privatizer(embedding=small, mechanism=Laplace(epsilon=1e6), policy=policy)
+    given = ["w1 Zyx the", "Zyx", "", None]
+    slots = pa.array([["w1 Zyx"], ["Zyx"], [], None], pa.list_(pa.string()))
+    done = privatizer.sanitize(pa.array(given), pa.array(range(4)), column="text", slots=slots)
+    released = done.values.to_pylist()
+    said = policy.describe()
+
+    unprotected = protect != "all"
+    assert ("the" in released[0].split()) == (unprotected or oov == "keep-unprotected")
+    (about_unknown,) = [line for line in said if line.startswith(UNKNOWN[protect])]
+    assert about_unknown.removeprefix(UNKNOWN[protect]).split()[0] in ("become", "are", "ARE")
+    assert "all others are released as they are" not in " ".join(said)
+
+    lengths = [text and len(text.split()) for text in released]
+    told = (
+        "The number of words in each row and which rows are null or empty are released as they are." in said
+    )
+    assert told == (lengths == [3, 1, "", None])
+    if not told:
+        assert any(line.startswith("The number of words in each row that are not left out") for line in said)
+        assert lengths == [1 + unprotected, "", "", None]
+
+
 @pytest.mark.parametrize(
     ("protect", "column"), [("all", None), ("content", None), ("slots:x", "x"), ("slots:a:b", "a:b")]
 )

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
+import pyarrow as pa
 import pytest
 
+from dptext_spark.text.joined_words import JoinedWords
 from dptext_spark.text.slots import protected_by_slots, slot_values
 
 
@@ -84,3 +86,14 @@ def test_in_doubt_the_whole_row_is_protected(slots: object) -> None:
 )
 def test_slots_that_tokens_cannot_match_protect_the_whole_row(read: Callable[[], list[bool]]) -> None:
     assert read() == [True, True]
+
+
+def test_a_joined_word_is_protected_whole_where_a_slot_has_a_part_of_it() -> None:
+    """Rejects slots that are looked for by whole tokens: the seal of "harbor seal" would pass as it is."""
+    tokenizer = JoinedWords.of(pa.array(["harbor_seal", "seal"]))
+    tokens = tokenizer("a seal, a Harbor  Seal and a harbor")
+    assert tokens == ["a", "seal", "a", "Harbor  Seal", "and", "a", "harbor"]
+    for slot, expected in {"seal": [1, 3], "harbor seal": [3], "harbor": [3, 6], "seal and": [3, 4]}.items():
+        flags = protected_by_slots(tokens, [slot], tokenizer)
+        assert [place for place, flag in enumerate(flags) if flag] == expected
+    assert protected_by_slots(["e-mail", "it"], ["e-mail"]) == [True, False]

@@ -7,10 +7,14 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 import pytest
+from numpy.typing import NDArray
 
 from dptext_spark.errors import InputError
 from dptext_spark.text import token_columns
+from dptext_spark.text.joined_words import JoinedWords
+from dptext_spark.text.layout import AsItStood, SingleSpaces, assemble
 from dptext_spark.text.token_columns import AS_IT_IS, LEFT_OUT, Tokens, column_kind, id_bytes, slices
+from dptext_spark.text.tokens import PLAIN, PlainTokenizer
 
 TEXTS = ["to be or", None, "", "not to be", "...", "\u00e9t\u00e9 to"]
 TOKENS = [["to", "be", "or"], None, [], ["not", None, "to", ""], ["a b"], ["\u00e9t\u00e9"]]
@@ -69,11 +73,20 @@ def test_token_lists_become_tokens(column: pa.Array) -> None:
     assert tokens.count(tokens.codes < 0).tolist() == [0, 0, 0, 1, 0, 0]
 
 
+def rebuilt(tokens: Tokens, released: NDArray[np.int64]) -> pa.Array:
+    """The column, whose words alone come out; token columns have no layout."""
+    values = assemble(tokens, released, VOCABULARY, SingleSpaces()).values
+    if tokens.kind == "tokens":
+        kept = assemble(tokens, released, VOCABULARY, AsItStood())
+        assert kept.values.equals(values) and not kept.characters.any() and not kept.capitals.any()
+    return values
+
+
 @pytest.mark.parametrize("column", [*TEXT_COLUMNS, *TOKEN_COLUMNS])
 def test_assembling_keeps_type_nulls_and_rows(column: pa.Array) -> None:
     tokens = Tokens.of(column)
     released = np.where(tokens.flag(lambda token: token == "to"), 2, -1)
-    masked = tokens.assemble(released, VOCABULARY)
+    masked = rebuilt(tokens, released)
     masked.validate(full=True)
     assert masked.type == column.type
     if tokens.kind == "text":
@@ -87,10 +100,10 @@ def test_assembling_keeps_type_nulls_and_rows(column: pa.Array) -> None:
             [],
             ["[MASK]", "[MASK]", "two", "[MASK]"],
         ]
-    nothing = tokens.assemble(np.full(len(tokens), LEFT_OUT), VOCABULARY)
+    nothing = rebuilt(tokens, np.full(len(tokens), LEFT_OUT))
     empty = "" if tokens.kind == "text" else []
     assert nothing.to_pylist() == [empty, None, *[empty] * 4]
-    raw = tokens.assemble(np.full(len(tokens), AS_IT_IS), VOCABULARY)
+    raw = rebuilt(tokens, np.full(len(tokens), AS_IT_IS))
     if tokens.kind == "tokens":
         assert raw.to_pylist() == TOKENS
 
@@ -134,7 +147,7 @@ def test_empty_columns(kind: pa.DataType) -> None:
     column = pa.array([], kind)
     tokens = Tokens.of(column)
     assert len(tokens) == 0 and list(slices(column)) == []
-    assert tokens.assemble(np.zeros(0, np.int64), VOCABULARY).equals(column)
+    assert rebuilt(tokens, np.zeros(0, np.int64)).equals(column)
 
 
 @pytest.mark.parametrize(
@@ -197,3 +210,18 @@ def test_negative_large_and_textual_ids() -> None:
 def test_ids_that_are_none_are_refused_without_quoting_them(ids: pa.Array) -> None:
     with pytest.raises(InputError, match=r"wrong type|must not be null"):
         id_bytes(ids)
+
+
+class Other(PlainTokenizer):
+    """Another tokenizer."""
+
+    identity = "other 1"  # type: ignore[misc]
+
+
+def test_tokenizers_of_texts_are_told_apart_in_the_noise() -> None:
+    """Rejects noise that two segmentations of a text would share between different words."""
+    texts, lists = pa.array(["a b"]), pa.array([["a", "b"]])
+    joined = JoinedWords.of(pa.array(["a_b"]), Other())
+    units = [Tokens.of(texts, tokenizer).units for tokenizer in (PLAIN, Other(), joined)]
+    assert units == ["text word", "text word, other 1", "text word, other 1"]
+    assert Tokens.of(lists, joined).units == "tokens word"  # no tokenizer touches them

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pydantic import ValidationError
 from scipy import stats
 
 from dptext_spark.errors import ConfigError
@@ -191,5 +190,5 @@ def test_all_faults_of_the_options_come_at_once() -> None:
 
 
 def test_parameters_cannot_be_made_wrong_in_python_either() -> None:
-    with pytest.raises(ValidationError, match="bounds neither"):
+    with pytest.raises(ConfigError, match="bounds neither"):
         ProjectedVectors(epsilon=1.0, sensitivity="vocabulary")  # type: ignore[arg-type]

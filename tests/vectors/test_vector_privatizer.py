@@ -18,7 +18,8 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import BundleError, InputError
 from dptext_spark.geometry.projection import NoisyProjection
 from dptext_spark.noise import ReleaseNoise
-from dptext_spark.text.tokens import tokenize
+from dptext_spark.text.segmentation import Segmentation
+from dptext_spark.text.tokens import PLAIN, Tokenizer, tokenize
 from dptext_spark.vectors import projected_vectors
 from dptext_spark.vectors import vector_privatizer as vectors
 from dptext_spark.vectors.projected_vectors import ProjectedVectors, VectorNoise
@@ -34,11 +35,13 @@ def mechanism(length: int = 300, **parameters: Any) -> VectorNoise:
     return ProjectedVectors(**{"epsilon": 10.0} | parameters).of_length(length)
 
 
-def privatizer(used: VectorNoise, embedding: Embedding | None = None, **law: Any) -> VectorPrivatizer:
+def privatizer(
+    used: VectorNoise, embedding: Embedding | None = None, *, tokenizer: Tokenizer = PLAIN, **law: Any
+) -> VectorPrivatizer:
     """A release under the fixed key."""
     fingerprint = embedding.fingerprint if embedding else ""
     noise = ReleaseNoise.of(KEY, salt="", law={**used.law(), **law}, fingerprint=fingerprint)
-    return VectorPrivatizer(mechanism=used, noise=noise, embedding=embedding)
+    return VectorPrivatizer(mechanism=used, noise=noise, embedding=embedding, tokenizer=tokenizer)
 
 
 def random_vectors(rows: int, length: int, seed: int = 1) -> np.ndarray:
@@ -232,6 +235,19 @@ def test_texts_of_one_average_share_no_noise(small: Embedding) -> None:
     private = privatizer(mechanism(50), small)
     texts = ["w1 w2", "w1  w2", "w2 w1", "w1 w2 unheardof", "", "unheardof"]
     assert len({tuple(row) for row in run(private, pa.array(texts), [1] * 6)}) == 6
+
+
+def test_tokenizers_share_no_noise(tmp_path: Path) -> None:
+    """Rejects noise by content alone: the averages of two tokenizers would tell their difference."""
+    bundle = worlds.build(tmp_path, worlds.uneven(4, 3), ["我", "喜欢", "w1", "w2"])
+    used = mechanism(3)
+    words, icu = (privatizer(used, bundle, tokenizer=Segmentation.of(name)) for name in ("words", "icu"))
+    texts, ids = pa.array(["w1 w2", "我喜欢"]), pa.array([1, 2])
+    cut = icu.sanitize(texts, ids, column="t").counts
+    assert (cut.known.tolist(), cut.unknown.tolist()) == ([2, 2], [0, 0])
+    assert words.sanitize(texts, ids, column="t").counts.known.tolist() == [2, 0]
+    assert run(words, texts)[0] != run(icu, texts)[0]
+    assert run(words, texts) == run(privatizer(used, bundle), texts)
 
 
 def test_a_text_that_is_no_unicode_is_refused(small: Embedding) -> None:

@@ -40,6 +40,7 @@ def sampled(
 
     from dptext_spark.spark.failures import plain_errors
     from dptext_spark.spark.frames import privatize
+    from dptext_spark.spark.progress import progress
     from dptext_spark.spark.session import session
 
     spark = session("dptext audit")
@@ -47,7 +48,7 @@ def sampled(
     unknown = F.array(F.lit(sampling.unknown_word(embedding)))
     tokens = F.concat(F.array_repeat("text", F.col("times").cast("int")), unknown)
     table = rows.repartition(4 * spark.sparkContext.defaultParallelism)
-    with plain_errors("The Spark job of the audit failed"):
+    with plain_errors("The Spark job of the audit failed"), progress(spark, "Sampling"):
         released = privatize(
             table.select("id", "word", tokens.alias(sampling.COLUMN)),
             embedding=embedding,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import pyarrow as pa
@@ -22,9 +22,12 @@ from dptext_spark.report.facts import embedding_json, versions
 from dptext_spark.spark.distribution import BundleFiles
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.measuring import aggregates
-from dptext_spark.spark.measuring.folder import CalibrationFolder
+from dptext_spark.spark.measuring.folder import CalibrationFolder, check_free
 from dptext_spark.spark.measuring.waves import Waves
 from dptext_spark.spark.session import session
+from dptext_spark.spark.table.beforehand import check_record
+from dptext_spark.spark.table.local_files import LocalFiles, local_path
+from dptext_spark.spark.table.local_table import is_plain
 from dptext_spark.spark.table.storage import Storage
 
 
@@ -37,6 +40,7 @@ def run(options: CalibrateOptions) -> CalibrationReport:
     Raises:
         DptextError: Options do not go together, the folder is of other options, or the job failed.
     """
+    check_record(options.compare)
     embedding = Embedding.open(options.embedding)
     search, examples, *_ = all_of(
         lambda: options.search_over(embedding, options.release_words),
@@ -45,7 +49,7 @@ def run(options: CalibrateOptions) -> CalibrationReport:
     )
     settings = tuple(options.settings.items())
     fitting = fitting_estimator(settings, embedding, search, options.estimator)
-    vocabulary = len(embedding.words)
+    vocabulary = embedding.inputs
     grid = Grid(
         settings=settings,
         estimator=fitting.name,
@@ -58,23 +62,32 @@ def run(options: CalibrateOptions) -> CalibrationReport:
         confidence=options.confidence,
         eta=options.eta,
     )
+    target = None if options.target is None else Target.parse(options.target)
+    if target is not None:
+        target.rank(grid)  # refuses what so many words cannot tell
+    place, identity = options.output.rstrip("/"), grid.identity(embedding.fingerprint)
+    if is_plain() and local_path(place):
+        check_free(LocalFiles(), place, identity, overwrite=options.overwrite)
     drawing.announce("report.html and plots", drawing.PAGE)
     spark = session("dptext calibrate")
     storage = Storage(spark)
     other = record.read(options.compare, storage.read) if options.compare else None
-    target = None if options.target is None else Target.parse(options.target)
-    if target is not None:
-        target.rank(grid)  # refuses what so many words cannot tell
     bundle = BundleFiles.send(spark, embedding)
-    folder = CalibrationFolder(storage=storage, place=options.output.rstrip("/"), mechanism=grid.mechanism)
-    with plain_errors("The Spark job of the calibration failed; the same command continues it"):
-        parts = folder.claim(grid.identity(embedding.fingerprint), overwrite=options.overwrite)
+    folder = CalibrationFolder(storage=storage, place=place, mechanism=grid.mechanism)
+    failed = "The Spark job of the calibration failed; the same command continues it"
+    with plain_errors(failed):
+        parts = folder.claim(identity, overwrite=options.overwrite)
         waves = Waves(spark=spark, storage=storage, folder=parts, bundle=bundle)
-        cells = waves.measured(grid, "grid", cells=True)
-        words = waves.kept(aggregates.with_deniability(cells, options.gamma, grid.runs), "words")
-        outputs = waves.kept(aggregates.output_statistics(cells), "outputs")
-        found = [] if target is None else _tuned(target, options, grid, embedding, waves, words)
-        rows = summary(grid, aggregates.moments(words, outputs), aggregates.guesses(outputs))
+        tables = [_measured(waves, grid, "grid", options.gamma)]
+        found = [] if target is None else _tuned(target, options, grid, embedding, waves, tables[0][1])
+        # A release takes the epsilon that was found: the tables have it too.
+        chosen = {n: e for n, row in enumerate(found) if (e := row["epsilon"]) and e not in grid.epsilons(n)}
+        for number, epsilon in chosen.items():
+            alone = grid.at(number, epsilon, embedding)
+            tables.append(_measured(waves, alone, f"found-{number}-{epsilon!r}", options.gamma))
+        cells, words, outputs = (reduce(DataFrame.unionByName, parts) for parts in zip(*tables, strict=True))
+        whole = grid.also_at(chosen)
+        rows = summary(whole, aggregates.moments(words, outputs), aggregates.guesses(outputs))
         folder.clear()
         write = partial(folder.write, waves)
         write("words", words.drop("block").orderBy(*KEYS, "word"), "word")
@@ -82,11 +95,11 @@ def run(options: CalibrateOptions) -> CalibrationReport:
         if options.transitions:
             write("transitions", aggregates.exploded(cells).drop("seen"), "word", "output")
         if options.example:
-            write("examples", spark.createDataFrame(grid.examples(embedding, examples)), "word", "output")
+            write("examples", spark.createDataFrame(whole.examples(embedding, examples)), "word", "output")
         table = pa.Table.from_pylist(rows).drop_columns("mechanism")
         write("summary", spark.createDataFrame(table).coalesce(1))
         report = CalibrationReport.of(
-            grid,
+            whole,
             embedding,
             options=options.to_json(),
             facts=embedding_json(embedding),
@@ -98,6 +111,13 @@ def run(options: CalibrateOptions) -> CalibrationReport:
         )
         folder.finish(report, examples=options.example)
     return report
+
+
+def _measured(waves: Waves, grid: Grid, name: str, gamma: float) -> tuple[DataFrame, DataFrame, DataFrame]:
+    """Measure a grid under a name: its cells, and what they say of words and of outputs."""
+    cells = waves.measured(grid, name, cells=True)
+    words = waves.kept(aggregates.with_deniability(cells, gamma, grid.runs), f"{name}-words")
+    return cells, words, waves.kept(aggregates.output_statistics(cells), f"{name}-outputs")
 
 
 def _tuned(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.options import EmbeddingOptions
+from dptext_spark.report.facts import embedding_json, written
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,13 +16,19 @@ class BuiltBundle:
 
     embedding: Embedding
 
-    def describe(self) -> str:
-        """Say in a line what was built."""
+    def to_json(self) -> str:
+        """Write the account as JSON text."""
         manifest = self.embedding.manifest
-        return (
-            f"{self.embedding.path}: {manifest.words:,} words, {manifest.releasable:,} may be output, "
-            f"{manifest.dimension} dimensions, fingerprint {manifest.fingerprint[:16]}"
+        return written(
+            {
+                "output": str(self.embedding.path),
+                "embedding": {**embedding_json(self.embedding), "release_words": manifest.releasable},
+            }
         )
+
+    def describe(self) -> str:
+        """Say what was built."""
+        return f"{self.embedding.path}: {self.embedding.manifest.describe()}"
 
 
 def run(options: EmbeddingOptions) -> BuiltBundle:

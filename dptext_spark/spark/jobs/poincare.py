@@ -9,16 +9,21 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from dptext_spark import interrupts
 from dptext_spark.embedding.build import build_embedding, check_output
-from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.embedding.bundle import Embedding, Manifest
 from dptext_spark.errors import ConfigError, InputError, all_of
 from dptext_spark.options import PoincareOptions
 from dptext_spark.poincare import Relations, Settings, Trainer, measure
 from dptext_spark.poincare.summary import Filtered, PoincareReport, Step
 from dptext_spark.report import drawing
 from dptext_spark.spark.failures import plain_errors
-from dptext_spark.spark.pairs import filter_pairs, read_pairs
+from dptext_spark.spark.pairs import check_ends, filter_pairs, is_text, read_pairs, unreadable_pairs
+from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session
+from dptext_spark.spark.table.local_files import LocalFiles, is_pattern, local_path
+from dptext_spark.spark.table.local_table import LocalTable, is_plain
+from dptext_spark.spark.table.storage import Storage
 
 
 def run(options: PoincareOptions) -> PoincareReport:
@@ -30,22 +35,25 @@ def run(options: PoincareOptions) -> PoincareReport:
     Raises:
         DptextError: Options or input are wrong, or the job failed; no bundle is written then.
     """
-    vocabulary, excluded, _ = all_of(
+    vocabulary, excluded, *_ = all_of(
         lambda: None if options.vocabulary is None else read_words(options.vocabulary),
         lambda: [] if options.exclude is None else read_words(options.exclude),
         lambda: _check_outputs(options),
+        lambda: None if options.never_output is None else read_words(options.never_output),
+        lambda: _check_pairs(options.pairs),
     )
     drawing.announce("the picture", drawing.PICTURE)
     found = filtered_relations(options, vocabulary, excluded)
     settings = Settings(**{name: getattr(options, name) for name in Settings.__dataclass_fields__})
     trained = Trainer(relations=found.relations, settings=settings, checkpoint=options.checkpoint).run()
-    fingerprint, picture = _write(options, found.relations, trained.vectors)
+    interrupts.hold_to_the_end()  # a bundle has its report beside it
+    manifest, picture = _write(options, found.relations, trained.vectors)
     report = PoincareReport(
         options=options.model_dump(mode="json", by_alias=True),
         found=found,
         trained=trained,
         quality=measure(trained.vectors, found.relations),
-        fingerprint=fingerprint,
+        bundle=manifest,
         picture=picture,
     )
     options.report_path.write_text(report.to_json(), encoding="utf-8")
@@ -61,7 +69,8 @@ def filtered_relations(
         InputError: The pairs cannot be read, or none is left.
     """
     spark = session("dptext poincare")
-    with plain_errors("The pairs could not be filtered"):
+    Storage(spark).qualified(options.pairs)  # refuses what Spark has no library for
+    with plain_errors("The pairs could not be filtered"), progress(spark, "Filtering pairs"):
         steps, table = filter_pairs(
             read_pairs(spark, options.pairs),
             vocabulary=vocabulary,
@@ -106,6 +115,21 @@ def read_words(path: Path) -> list[str]:
     return [word for line in lines if (word := line.rstrip("\r"))]
 
 
+def _check_pairs(path: str) -> None:
+    """Refuse pairs of this machine that Spark could not read, before it starts."""
+    if not is_plain() or is_pattern(path) or not local_path(path):
+        return
+    if not LocalFiles().exists(path):
+        raise unreadable_pairs(path)
+    if not is_text(path):
+        try:
+            table = LocalTable.look(path)
+        except InputError:
+            raise unreadable_pairs(path) from None
+        if table is not None:
+            check_ends(path, table.schema.names)
+
+
 def _check_outputs(options: PoincareOptions) -> None:
     check_output(options.output, options.overwrite)
     written = (options.report_path, options.beside("vec"), options.beside("png"))
@@ -119,25 +143,30 @@ def _check_outputs(options: PoincareOptions) -> None:
 
 def _write(
     options: PoincareOptions, relations: Relations, vectors: NDArray[np.float64]
-) -> tuple[str, str | None]:
-    """Write text form, bundle and, if it can be drawn, picture; return fingerprint and picture's name."""
+) -> tuple[Manifest, str | None]:
+    """Write text form, bundle and, if it can be drawn, picture; return manifest and picture's name."""
     text, picture = options.beside("vec"), options.beside("png")
     beside = options.output.absolute().parent
     with tempfile.TemporaryDirectory(prefix=".dptext-poincare-", dir=beside) as made:
         source, drawn = Path(made, text.name), Path(made, picture.name)
         write_vectors(source, relations.words, vectors)
         bundle = build_embedding(
-            source, options.output, geometry="poincare", format="text", overwrite=options.overwrite
+            source,
+            options.output,
+            geometry="poincare",
+            format="text",
+            never_output=options.never_output,
+            overwrite=options.overwrite,
         )
         source.replace(text)
         if drawing.missing_library(drawing.PICTURE):
             picture.unlink(missing_ok=True)  # the one of the bundle that was here before
-            return bundle.fingerprint, None
+            return bundle.manifest, None
         from dptext_spark.poincare.picture import draw  # slow to load, and not everywhere
 
         draw(vectors, relations, drawn)
         drawn.replace(picture)
-    return bundle.fingerprint, picture.name
+    return bundle.manifest, picture.name
 
 
 def write_vectors(path: Path, words: Sequence[str], vectors: NDArray[np.float64]) -> None:

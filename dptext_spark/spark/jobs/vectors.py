@@ -18,9 +18,14 @@ from dptext_spark.options import VectorsOptions
 from dptext_spark.report.released_vectors import VectorColumn, VectorReport
 from dptext_spark.spark.distribution import BundleFiles
 from dptext_spark.spark.failures import plain_errors
-from dptext_spark.spark.table.columns import TableColumns, check_ids
+from dptext_spark.spark.progress import progress
+from dptext_spark.spark.table.beforehand import checks_beforehand
+from dptext_spark.spark.table.columns import TableColumns, check_ids, column_counts
 from dptext_spark.spark.table.fields import quoted
-from dptext_spark.spark.table.run import Job, column_counts
+from dptext_spark.spark.table.run import Job
+from dptext_spark.spark.table.sample import CoveragePlan, Sample
+from dptext_spark.text.policies import TextPolicy
+from dptext_spark.text.segmentation import Segmentation
 from dptext_spark.vectors.projected_vectors import VectorNoise
 from dptext_spark.vectors.vector_privatizer import (
     ReleasedVectors,
@@ -37,9 +42,11 @@ class VectorPlan:
     Attributes:
         columns: Of each column that holds vectors its name, mechanism, the noise under the mechanism's law,
             and for texts the bundle of their words' vectors.
+        tokenizer: Of texts.
     """
 
     columns: tuple[tuple[str, VectorNoise, ReleaseNoise, BundleFiles | None], ...]
+    tokenizer: Segmentation
     counters = VectorCounts.names()
     text_type = ArrayType(FloatType())
 
@@ -48,7 +55,9 @@ class VectorPlan:
         privatizers = {}
         for name, mechanism, noise, bundle in self.columns:
             embedding = bundle.open() if bundle else None
-            privatizers[name] = VectorPrivatizer(mechanism=mechanism, noise=noise, embedding=embedding)
+            privatizers[name] = VectorPrivatizer(
+                mechanism=mechanism, noise=noise, embedding=embedding, tokenizer=self.tokenizer
+            )
 
         def release(values: pa.Array, ids: pa.Array, *, column: str, **_: Any) -> ReleasedVectors:
             if column not in privatizers:
@@ -64,45 +73,60 @@ def run(options: VectorsOptions) -> VectorReport:
     The table appears under its name when it is complete, and not at all if the run fails.
 
     Returns:
-        The report, which lies beside the output too, as the projections do (unless it is a dry run).
+        The report, which lies beside the output too, as the projections do; that of a dry run only where
+        ``--report`` says.
 
     Raises:
         DptextError: Options or input are wrong (before any row is released), or the job failed.
     """
-    key, embedding = all_of(options.noise_key, lambda: _embedding(options))
-    columns = TableColumns(text=options.text, vector=options.vector, keep=options.keep, id=options.id)
-    job = Job.open("dptext vectors", options, columns)
-    if inside := [name for name in columns.sanitized if name not in job.source.df.columns]:
-        raise InputError(
-            "Fields inside columns cannot be released as vectors",
-            allowed=", ".join(job.source.df.columns),
-            got=", ".join(inside),
-            do="Make them columns of their own before the run",
-        )
+    columns = TableColumns(
+        text=options.text,
+        vector=options.vector,
+        keep=options.keep,
+        left_out=options.except_,
+        id=options.id,
+        flat=True,
+    )
+    checks = checks_beforehand(Job, options, lambda: columns)
+    key, tokenizer, *_ = all_of(
+        options.noise_key,
+        lambda: Segmentation.of(options.tokenizer),
+        lambda: _embedding(options, verify=False),
+        *checks,
+    )
+    embedding = _embedding(options, verify=True)  # to hash a large bundle takes seconds: last
+    job = Job.open("dptext vectors", options, columns, VectorPlan.text_type)
     with plain_errors():
         report = VectorReport(
             options=options.to_json(),
             embedding=embedding,
             row_id=job.row_id_words,
-            kept=options.keep,
+            kept=job.columns.keep,
             remarks=tuple(job.remarks),
             columns=_columns(job, options, embedding),
         )
+        bundle = BundleFiles.send(job.df.sparkSession, embedding) if embedding else None
+        sample = _sample(job, bundle, tokenizer) if bundle else None
         if options.dry_run:
+            if sample:
+                sample(job.columns.select(job.df, job.row_id))
+                report = replace(report, coverage=sample.found)
+            job.write_dry(report.to_json())
             return report
-        found = job.sanitize(columns, _plan(job, key, report))
+        found = job.sanitize(_plan(job, key, report, tokenizer, bundle), sample)
     counts = column_counts(columns.sanitized, VectorCounts[int], found)
     counted = {name: replace(column, counts=counts[name]) for name, column in report.columns.items()}
-    report = replace(report, rows=found["rows"], columns=counted)
+    coverage = sample.found if sample else {}
+    report = replace(report, rows=found["rows"], columns=counted, coverage=coverage)
     job.write_beside("projection", options.projection_path, report.projections())
     job.write_beside("report", options.report_path, report.to_json())
     return report
 
 
-def _embedding(options: VectorsOptions) -> Embedding | None:
+def _embedding(options: VectorsOptions, *, verify: bool) -> Embedding | None:
     if options.embedding is None:
         return None
-    embedding = Embedding.open(options.embedding)
+    embedding = Embedding.open(options.embedding, verify=verify)
     if not isinstance(embedding.space, EuclideanSpace):
         raise ConfigError(
             "Texts cannot be averaged in this embedding bundle",
@@ -134,7 +158,8 @@ def _lengths(job: Job, names: Sequence[str]) -> dict[str, int | None]:
         InputError: A column has vectors of different lengths or of length 0, or the ids are wrong.
     """
     measures = [bound(F.array_size(quoted(name))) for name in names for bound in (F.min, F.max)]
-    found = check_ids(job.df, job.checked_id, *measures)
+    with progress(job.df.sparkSession, "Checking ids and lengths"):
+        found = check_ids(job.df, job.checked_id, *measures)
     bounds = dict(zip(names, zip(found[::2], found[1::2], strict=True), strict=True))
     wrong = [f"{name}: {low} to {high}" for name, (low, high) in bounds.items() if low != high or low == 0]
     if wrong:
@@ -146,12 +171,22 @@ def _lengths(job: Job, names: Sequence[str]) -> dict[str, int | None]:
     return {name: low for name, (low, _) in bounds.items()}
 
 
-def _plan(job: Job, key: NoiseKey, report: VectorReport) -> VectorPlan:
-    bundle = BundleFiles.send(job.df.sparkSession, report.embedding) if report.embedding else None
+def _sample(job: Job, bundle: BundleFiles, tokenizer: Segmentation) -> Sample:
+    return Sample(
+        columns=job.columns,
+        table=job.source.df.schema,
+        plan=CoveragePlan(bundle=bundle, policy=TextPolicy(tokenizer=tokenizer)),
+        fate="They are left out of the averages. Take an embedding that has more of them.",
+    )
+
+
+def _plan(
+    job: Job, key: NoiseKey, report: VectorReport, tokenizer: Segmentation, bundle: BundleFiles | None
+) -> VectorPlan:
     columns = []
     for name, column in report.columns.items():
         if (mechanism := column.mechanism) is not None:
             law, fingerprint = mechanism.law(), column.fingerprint
             noise = ReleaseNoise.of(key, salt=job.options.salt, law=law, fingerprint=fingerprint)
             columns.append((name, mechanism, noise, bundle if fingerprint else None))
-    return VectorPlan(columns=tuple(columns))
+    return VectorPlan(columns=tuple(columns), tokenizer=tokenizer)

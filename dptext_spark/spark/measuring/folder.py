@@ -18,13 +18,39 @@ from dptext_spark.errors import ConfigError
 from dptext_spark.report import drawing
 from dptext_spark.spark.measuring.blocks import name_batches
 from dptext_spark.spark.measuring.waves import Waves
-from dptext_spark.spark.table.storage import Storage
+from dptext_spark.spark.table.storage import Places, Storage
 
 PARTS: Final = ".parts"
 """Folder, inside the calibration's, of what is done already while a run is not finished."""
 
 _TABLES: Final = ("words", "outputs", "transitions", "examples", "summary")
 _ALL: Final = (FILE, *_TABLES, PAGE, PLOTS)
+
+
+def check_free(places: Places, place: str, identity: str, *, overwrite: bool) -> None:
+    """Refuse a folder that is neither free nor that of a run of this identity, to be continued.
+
+    Raises:
+        ConfigError: It is neither.
+    """
+    if not places.exists(place):
+        return
+    started = places.exists(f"{place}/{PARTS}")
+    if not (started or places.exists(f"{place}/{FILE}")):
+        raise ConfigError(f"The output {place} exists and is not a calibration", do="Choose another --output")
+    if overwrite:
+        return
+    if not started:
+        raise ConfigError(
+            f"The calibration {place} exists",
+            do="Choose another --output, or replace it with --overwrite",
+        )
+    if not places.exists(f"{place}/{PARTS}/{identity}"):
+        raise ConfigError(
+            f"The output {place} holds parts of a calibration with other options",
+            allowed="the options that it was started with, which continue it",
+            do="Give those, choose another --output, or start anew with --overwrite",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,29 +67,11 @@ class CalibrationFolder:
         Raises:
             ConfigError: It is neither.
         """
+        check_free(self.storage, self.place, identity, overwrite=overwrite)
         parts = f"{self.place}/{PARTS}"
         own = f"{parts}/{identity}"
-        if not self.storage.exists(self.place):
-            return own
-        started = self.storage.exists(parts)
-        if not (started or self.storage.exists(f"{self.place}/{FILE}")):
-            raise ConfigError(
-                f"The output {self.place} exists and is not a calibration", do="Choose another --output"
-            )
-        if overwrite:
-            if started and not self.storage.exists(own):
-                self.storage.delete(parts)
-        elif not started:
-            raise ConfigError(
-                f"The calibration {self.place} exists",
-                do="Choose another --output, or replace it with --overwrite",
-            )
-        elif not self.storage.exists(own):
-            raise ConfigError(
-                f"The output {self.place} holds parts of a calibration with other options",
-                allowed="the options that it was started with, which continue it",
-                do="Give those, choose another --output, or start anew with --overwrite",
-            )
+        if self.storage.exists(parts) and not self.storage.exists(own):
+            self.storage.delete(parts)
         return own
 
     def clear(self) -> None:

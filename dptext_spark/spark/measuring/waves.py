@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from dptext_spark.bars import progress_bar
 from dptext_spark.calibration.grid import Grid
 from dptext_spark.spark.distribution import BundleFiles
 from dptext_spark.spark.measuring.blocks import CELL_SCHEMA, SCHEMA, measure_batches
+from dptext_spark.spark.measuring.words_done import counted
 from dptext_spark.spark.table.storage import Storage
 
 # Tasks of a wave for each core, and in all at least: enough to keep cores busy, and to lose little.
@@ -37,13 +40,16 @@ class Waves:
         schema = CELL_SCHEMA if cells else SCHEMA
         done = {first: stop for first, stop, _ in self._finished(place)}
         size = max(_TASKS_PER_CORE * self.spark.sparkContext.defaultParallelism, _LEAST_TASKS)
-        start = 0
-        while start < grid.blocks:
-            if start not in done:
-                end = start + -(-size // len(grid.settings))
-                done[start] = min([end, grid.blocks, *(first for first in done if first > start)])
-                self._wave(grid, place, start, done[start], cells)
-            start = done[start]
+        start, settings = 0, len(grid.settings)
+        with _bar(grid, done, "calibrate" if cells else f"at epsilon {grid.epsilons(0)[0]:g}") as bar:
+            while start < grid.blocks:
+                if start not in done:
+                    end = start + -(-size // settings)
+                    stop = done[start] = min([end, grid.blocks, *(first for first in done if first > start)])
+                    words, tasks = settings * grid.words_of(start, stop), settings * (stop - start)
+                    with counted(self.spark, bar, words=words, tasks=tasks):
+                        self._wave(grid, place, start, stop, cells)
+                start = done[start]
         return self.spark.read.schema(schema).parquet(*(path for _, _, path in self._finished(place)))
 
     def kept(self, df: DataFrame, name: str) -> DataFrame:
@@ -82,3 +88,10 @@ class Waves:
         measure = partial(measure_batches, self.bundle, grid, cells)
         measured = pairs.mapInArrow(measure, CELL_SCHEMA if cells else SCHEMA)
         self.write(measured, f"{place}/blocks-{start:07d}-{stop:07d}")
+
+
+def _bar(grid: Grid, done: Mapping[int, int], name: str) -> Any:
+    """Make a bar of the words of all settings, those of finished waves done."""
+    settings = len(grid.settings)
+    measured = settings * sum(grid.words_of(start, stop) for start, stop in done.items())
+    return progress_bar(desc=name, total=settings * grid.words, initial=measured, unit=" words")

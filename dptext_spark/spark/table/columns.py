@@ -5,11 +5,11 @@ The output has the fields that were named, in the structs and arrays around them
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import combinations
-from typing import Any, Protocol
+from typing import Any, Protocol, Self, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Observation
@@ -26,9 +26,12 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from dptext_spark.counts import Counts
 from dptext_spark.errors import InputError
+from dptext_spark.options import ALL
 from dptext_spark.spark.table.fields import (
     Field,
+    beside,
     field_names,
     names_a_map,
     prune,
@@ -37,8 +40,17 @@ from dptext_spark.spark.table.fields import (
 )
 from dptext_spark.text.nested import Leaves, Route, put
 
+KindT = TypeVar("KindT", bound=Counts[int])
 
-class WorkPlan(Hashable, Protocol):
+
+class Opens(Hashable, Protocol):
+    """What workers get ready once."""
+
+    def open(self) -> Any:
+        """Get ready."""
+
+
+class WorkPlan(Opens, Protocol):
     """All that workers need, small and hashable; holds derived noise keys, never the user's."""
 
     @property
@@ -54,9 +66,13 @@ class WorkPlan(Hashable, Protocol):
 
 
 @lru_cache(maxsize=2)  # a reused worker sees a new plan for every release, and must not keep them all
-def opened(plan: WorkPlan) -> Callable[..., Any]:
+def opened(plan: Opens) -> Any:
     """Get ready once per process: after a worker's fork, as it must not inherit maps and BLAS threads."""
     return plan.open()
+
+
+class Unknown(DataType):
+    """The type of a column that Spark has not read yet and may read in several ways."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,17 +83,21 @@ class TableColumns:
         text: Strings to sanitize.
         tokens: Arrays of words to sanitize.
         vector: Vectors to release.
-        keep: What passes as it is.
+        keep: What passes as it is; ``*`` for all else that the table has.
+        left_out: What ``*`` does not stand for.
         id: What names the rows; None where the caller does.
         slots: What names each row's slots, if any.
+        flat: Whether what is sanitized must be columns, not fields inside them.
     """
 
     text: tuple[str, ...] = ()
     tokens: tuple[str, ...] = ()
     vector: tuple[str, ...] = ()
     keep: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
     id: str | None
     slots: str | None = None
+    flat: bool = False
 
     @property
     def sanitized(self) -> tuple[str, ...]:
@@ -88,15 +108,43 @@ class TableColumns:
     def _beside(self) -> tuple[str, ...]:
         return tuple(name for name in (self.id, self.slots) if name is not None)
 
-    def check(self, df: DataFrame) -> None:
-        """Check that the columns exist and have the right types.
+    def named(self, table: StructType) -> Self:
+        """Give the same columns, with the names of those that ``*`` stands for in a table.
+
+        The column of slots is not among them: it quotes the words that are to be protected.
+
+        Raises:
+            InputError: Columns that are sanitized, kept or left out by their names are absent or ambiguous.
+        """
+        if ALL not in self.keep or not self.sanitized:
+            return self
+        chosen = tuple(name for name in self.keep if name != ALL)
+        fields = replace(self, keep=(*chosen, *self.left_out))._fields(table)
+        slots = (self.slots,) if self.slots else ()
+        taken = [fields[name].path for name in (*self.sanitized, *self.left_out, *slots)]
+        return replace(self, keep=tuple(dict.fromkeys([*chosen, *beside(table, taken)])))
+
+    def check(self, df: DataFrame, partitions: Collection[str] = ()) -> None:
+        """Check that the columns exist and have the right types; see :meth:`check_schema`."""
+        exact = df.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
+        self.check_schema(df.schema, partitions, exact=exact)
+
+    def check_schema(
+        self, schema: StructType, partitions: Collection[str] = (), *, exact: bool = False
+    ) -> None:
+        """Check that the columns exist in a table and have the right types.
+
+        Args:
+            schema: The table's columns.
+            partitions: Those whose values are names of folders.
+            exact: Whether names may differ in capitals only.
 
         Raises:
             InputError: Lists every column that is absent, ambiguous or of a wrong type.
         """
-        fields = self._fields(df.schema)
+        fields = self._fields(schema)
         self._check_types(fields)
-        self._check_capitals(df, fields)
+        self._check_capitals(schema, fields, exact)
         if twice := sorted({name for name in self.sanitized if self.sanitized.count(name) > 1}):
             raise InputError("Columns are named twice", got=", ".join(twice))
         sanitized, kept = ([fields[name] for name in names] for names in (self.sanitized, self.keep))
@@ -111,6 +159,18 @@ class TableColumns:
             )
         if not sanitized:
             raise InputError("No column is to be sanitized", do="Name one")
+        if folders := [name for name in self.sanitized if name in partitions]:
+            raise InputError(
+                "Partition columns cannot be sanitized: their values are the names of the input's folders",
+                got=", ".join(folders),
+            )
+        if self.flat and (inside := [field.name for field in sanitized if len(field.path) > 1]):
+            raise InputError(
+                "Fields inside columns cannot be released as vectors",
+                allowed=", ".join(schema.names),
+                got=", ".join(inside),
+                do="Make them columns of their own before the run",
+            )
 
     def _fields(self, schema: StructType) -> dict[str, Field]:
         names = dict.fromkeys([*self.sanitized, *self.keep, *self._beside])
@@ -147,9 +207,8 @@ class TableColumns:
         if wrong:
             raise InputError("Columns have the wrong type", got="; ".join(wrong))
 
-    def _check_capitals(self, df: DataFrame, fields: Mapping[str, Field]) -> None:
-        exact = df.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
-        if ambiguous := [name for name, field in fields.items() if field.is_repeated(df.schema, exact)]:
+    def _check_capitals(self, schema: StructType, fields: Mapping[str, Field], exact: bool) -> None:
+        if ambiguous := [name for name, field in fields.items() if field.is_repeated(schema, exact)]:
             raise InputError(
                 "Several columns of the input table have the same name",
                 allowed="names that differ" if exact else "names that differ in more than capitals",
@@ -162,6 +221,15 @@ class TableColumns:
         fields = self._fields(table)
         schema: StructType = prune(table, [fields[name].path for name in (*self.sanitized, *self.keep)])
         return schema
+
+    def released(self, table: StructType, text_type: DataType | None) -> StructType:
+        """Give the schema of what comes out; ``text_type`` is as in :class:`WorkPlan`."""
+        return StructType([self._retyped(f.name, f, text_type) for f in self.schema(table).fields])
+
+    def routes(self, table: StructType) -> tuple[tuple[str, Route], ...]:
+        """Give the way to each sanitized field in what :meth:`select` leaves of a table of this schema."""
+        fields, schema = self._fields(table), self.schema(table)
+        return tuple((name, fields[name].route(schema)) for name in self.sanitized)
 
     def select(self, df: DataFrame, row_id: Column | None = None) -> DataFrame:
         """Leave in a checked frame what workers read: the output's columns, row ids, slots if any.
@@ -177,7 +245,7 @@ class TableColumns:
         ]
         columns.append((fields[str(self.id)].column if row_id is None else row_id).cast("string"))
         columns += [fields[self.slots].column] if self.slots else []
-        return df.select(*[c.alias(n) for c, n in zip(columns, _positional(len(columns)), strict=True)])
+        return df.select(*[c.alias(n) for c, n in zip(columns, positional(len(columns)), strict=True)])
 
     def sanitize(
         self, selected: DataFrame, table: StructType, plan: WorkPlan, observation: Observation | None = None
@@ -186,12 +254,11 @@ class TableColumns:
 
         The observation receives ``rows`` and the counters of each column once the result is written.
         """
-        fields, schema = self._fields(table), self.schema(table)
-        routes = tuple((name, fields[name].route(schema)) for name in self.sanitized)
-        batches = partial(_sanitize_batches, plan, routes, len(schema))
+        schema = self.schema(table)
+        batches = partial(_sanitize_batches, plan, self.routes(table), len(schema))
         counters = [counter(name, c) for name in self.sanitized for c in plan.counters]
         outputs = [*schema.fields, *(StructField(name, LongType()) for name in counters)]
-        inner = _positional(len(outputs))
+        inner = positional(len(outputs))
         renamed = [self._retyped(n, field, plan.text_type) for n, field in zip(inner, outputs, strict=True)]
         result = selected.mapInArrow(batches, StructType(renamed))
         if observation is not None:
@@ -229,17 +296,23 @@ def _sanitize_batches(
             found = (getattr(result.counts, c) for c in plan.counters)
             counts += [pa.array(leaves.sum_by_row(each, len(batch))) for each in found]
         arrays = [*columns, *counts]
-        yield pa.RecordBatch.from_arrays(arrays, names=_positional(len(arrays)))
+        yield pa.RecordBatch.from_arrays(arrays, names=positional(len(arrays)))
 
 
-def _positional(count: int) -> list[str]:
-    """Names for inner columns: pyspark's mapInArrow cannot take every name that a table may have."""
+def positional(count: int) -> list[str]:
+    """Give names for inner columns: pyspark's mapInArrow cannot take every name that a table may have."""
     return [f"c{i}" for i in range(count)]
 
 
 def counter(column: str, counter: str) -> str:
     """Name the column that counts something in each row of another."""
     return f"__dptext_{counter}_{column}"
+
+
+def column_counts(columns: Iterable[str], kind: type[KindT], found: Mapping[str, Any]) -> dict[str, KindT]:
+    """Sort the observed sums by column and counter."""
+    # The sum over no rows is null.
+    return {name: kind(**{c: found[counter(name, c)] or 0 for c in kind.names()}) for name in columns}
 
 
 def check_ids(df: DataFrame, name: str | None, *measures: Column) -> list[Any]:
@@ -264,5 +337,7 @@ def check_ids(df: DataFrame, name: str | None, *measures: Column) -> list[Any]:
 
 
 def _is_of(data_type: Any, kind: Any, *inner: Any) -> bool:
-    """Say whether a type is of a kind, and what its elements are of the next."""
+    """Say whether a type is of a kind, and what its elements are of the next; an unknown one may be."""
+    if isinstance(data_type, Unknown):
+        return True
     return isinstance(data_type, kind) and (not inner or _is_of(data_type.elementType, *inner))

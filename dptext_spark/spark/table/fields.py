@@ -110,6 +110,20 @@ def prune(data_type: Any, paths: Collection[Sequence[Step]]) -> Any:
     return StructType(fields)
 
 
+def beside(data_type: Any, taken: Collection[Sequence[Step]], name: str = "") -> Iterator[str]:
+    """Name the largest fields of a type, or itself, that hold none of those taken and lie in none."""
+    if not taken:
+        yield name
+    elif () in taken:
+        return
+    elif isinstance(data_type, ArrayType):
+        yield from beside(data_type.elementType, [tuple(path[1:]) for path in taken], f"{name}[]")
+    else:
+        for field in data_type.fields:
+            inside = [tuple(path[1:]) for path in taken if path[0] == field.name]
+            yield from beside(field.dataType, inside, f"{name}.{field.name}" if name else field.name)
+
+
 def pruned(column: Column, data_type: Any, wanted: Any) -> Column:
     """Leave in a column what its pruned type has; null stays null."""
     if wanted == data_type:

@@ -10,48 +10,50 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import DataFrame, Observation, SparkSession
 
 from dptext_spark.errors import ConfigError
+from dptext_spark.noise import NoiseKey
 from dptext_spark.options import PrivatizeOptions
 from dptext_spark.search.exact import ExactSearch
+from dptext_spark.spark.progress import progress
 from dptext_spark.spark.release import Release
-from dptext_spark.spark.table.columns import TableColumns, WorkPlan
+from dptext_spark.spark.table.columns import WorkPlan
+from dptext_spark.spark.table.formats.files import FileFormat, Parquet
+from dptext_spark.spark.table.formats.format import Format
 from dptext_spark.spark.table.run import Job
-from dptext_spark.spark.table.storage import Storage, literal
+from dptext_spark.spark.table.storage import Places, Storage, literal
 
-# Options that change neither which words come out nor where; the bundle counts by its fingerprint.
+# Options that change neither which words come out nor where; the bundle counts by its fingerprint, and what
+# passes through by its columns.
 _FREE: Final = {
     "batch-files",
     "calibration",
     "compression",
     "dry-run",
     "embedding",
+    "except",
+    "format",
     "incremental",
+    "output-format",
+    "mode",
     "overwrite",
+    "read-option",
     "report",
+    "write-option",
 }
 
 
 @dataclass(frozen=True, kw_only=True)
-class Checkpoint:
-    """The folder that knows what is in the output.
-
-    It holds ``dptext.json``, what the release is made of; ``batches/N.json``, the counts of batch N, which
-    say that the batch is in the output; and ``stream/``, Spark's own account of files and batches.
-    """
+class Progress:
+    """What a checkpoint says of the output."""
 
     path: str
-    storage: Storage
-
-    @classmethod
-    def of(cls, storage: Storage, options: PrivatizeOptions) -> Checkpoint:
-        """The checkpoint that the options name."""
-        return cls(path=str(options.incremental).rstrip("/"), storage=storage)
+    storage: Places
 
     @property
     def _record(self) -> str:
@@ -61,6 +63,29 @@ class Checkpoint:
     def begun(self) -> bool:
         """Whether a release has it already."""
         return self.storage.exists(self._record)
+
+    def has(self, batch: int) -> bool:
+        """Say whether a batch is in the output."""
+        return self.storage.exists(self._account(batch))
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """Give the counts of the batches in the output."""
+        found = self.storage.matches(f"{literal(self.path)}/batches/*.json")
+        return {path: json.loads(self.storage.read(path)) for path in found}
+
+    def _account(self, batch: int) -> str:
+        return f"{self.path}/batches/{batch:06d}.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint(Progress):
+    """The folder that knows what is in the output.
+
+    It holds ``dptext.json``, what the release is made of; ``batches/N.json``, the counts of batch N, which
+    say that the batch is in the output; and ``stream/``, Spark's own account of files and batches.
+    """
+
+    storage: Storage
 
     def claim(self, release: dict[str, Any], *, write: bool) -> None:
         """Check that the checkpoint is of this release; write down that it is where it is new.
@@ -80,21 +105,9 @@ class Checkpoint:
         elif write:
             self._put(self._record, release)
 
-    def has(self, batch: int) -> bool:
-        """Say whether a batch is in the output."""
-        return self.storage.exists(self._account(batch))
-
     def add(self, batch: int, counts: dict[str, int]) -> None:
         """Write down that a batch is in the output."""
         self._put(self._account(batch), counts)
-
-    def counts(self) -> dict[str, dict[str, int]]:
-        """Give the counts of the batches in the output."""
-        found = self.storage.matches(f"{literal(self.path)}/batches/*.json")
-        return {path: json.loads(self.storage.read(path)) for path in found}
-
-    def _account(self, batch: int) -> str:
-        return f"{self.path}/batches/{batch:06d}.json"
 
     def _put(self, path: str, value: dict[str, Any]) -> None:
         """Write a file that is there whole or not at all."""
@@ -106,24 +119,28 @@ class GrowingJob(Job):
     """One run that adds the files that are new."""
 
     options: PrivatizeOptions
+    written: FileFormat
+    grows = True
 
     @classmethod
-    def check_output(cls, storage: Storage, options: Any) -> None:
+    def check_output(
+        cls, storage: Places, options: Any, written: Format, spark: SparkSession | None = None
+    ) -> None:
         """Refuse an output that is not the checkpoint's.
 
         Raises:
             ConfigError: There is an output without a checkpoint, or a checkpoint without its output.
         """
-        checkpoint = Checkpoint.of(storage, options)
+        checkpoint = Progress(path=_folder(options), storage=storage)
         if not checkpoint.begun:
-            super().check_output(storage, options)
+            super().check_output(storage, options, written, spark)
         elif checkpoint.counts() and not storage.exists(options.output):
             raise ConfigError(
                 f"The output {options.output}, to which new files are to be added, is gone",
                 do=f"Bring it back, or remove the checkpoint {checkpoint.path} as well to begin anew",
             )
 
-    def claim(self, columns: TableColumns, release: Release) -> None:
+    def claim(self, release: Release) -> None:
         """Check that the checkpoint is of this release; a new one becomes so, unless it is a dry run.
 
         Raises:
@@ -137,15 +154,28 @@ class GrowingJob(Job):
             "key": release.key.seal(""),
             "where": release.key.seal(self.options.where or ""),
             "bundle": release.embedding.fingerprint,
+            "tokenizer": release.policy.tokenizer.identity or self.options.tokenizer,
             "release-words": release.search.release_words,
             **({} if release.search.name == ExactSearch.name else {"search": release.search.name}),
-            "columns": columns.schema(self.source.df.schema).jsonValue(),
+            "columns": self.columns.schema(self.source.df.schema).jsonValue(),
+            **self._formats(release.key),
         }
         self.source.stream(None)
-        Checkpoint.of(self.storage, self.options).claim(identity, write=not self.options.dry_run)
+        self._checkpoint.claim(identity, write=not self.options.dry_run)
 
-    def sanitize(self, columns: TableColumns, plan: WorkPlan) -> Mapping[str, Any]:
-        """Sanitize the files that are new, batch by batch.
+    def _formats(self, key: NoiseKey) -> dict[str, str]:
+        """Say how files are read and written; Parquet goes without saying."""
+        options = self.options
+        said = {
+            "format": options.format,
+            "output-format": options.output_format or options.format,
+            "read-option": "\n".join(options.read_option),
+            "write-option": "\n".join(options.write_option),
+        }
+        return {name: key.seal(value) for name, value in said.items() if value not in ("", Parquet.name)}
+
+    def sanitize(self, plan: WorkPlan, look: Callable[[DataFrame], None] | None = None) -> Mapping[str, Any]:
+        """Sanitize the files that are new, batch by batch; ``look`` is called with each batch before that.
 
         Returns:
             The sums of all batches so far, as an observation has them, and ``added_rows``, those of this run.
@@ -153,11 +183,13 @@ class GrowingJob(Job):
         Raises:
             JobError: Spark or the file system failed, or another run is at work.
         """
-        checkpoint, table = Checkpoint.of(self.storage, self.options), self.source.df.schema
+        checkpoint, table, columns = self._checkpoint, self.source.df.schema, self.columns
 
         def add(batch: DataFrame, number: int) -> None:
             if checkpoint.has(number):  # the run before was cut off just after
                 return
+            if look is not None:
+                look(batch)
             observation = Observation("dptext")
             self._append(columns.sanitize(batch, table, plan, observation), f"batch-{number:06d}")
             checkpoint.add(number, {name: count or 0 for name, count in observation.get.items()})
@@ -168,13 +200,18 @@ class GrowingJob(Job):
             selected = columns.select(stream.df, stream.row_id)
             query = selected.writeStream.foreachBatch(add)
             query.option("checkpointLocation", f"{checkpoint.path}/stream")
-            query.trigger(availableNow=True).start().awaitTermination()
+            with progress(selected.sparkSession, "Sanitizing"):
+                query.trigger(availableNow=True).start().awaitTermination()
             after = checkpoint.counts()
         sums = Counter({"rows": 0, "added_rows": 0})
         for path, counts in after.items():
             sums.update(counts)
             sums["added_rows"] += 0 if path in before else counts["rows"]
         return sums
+
+    @property
+    def _checkpoint(self) -> Checkpoint:
+        return Checkpoint(path=_folder(self.options), storage=self.storage)
 
     def _append(self, result: DataFrame, name: str) -> None:
         """Add rows to the output in files whose names begin with ``name``; those that bear it go."""
@@ -183,5 +220,9 @@ class GrowingJob(Job):
             self.storage.delete(path)
         # Hadoop's committer adds whatever finished tasks left there, those of a killed run too.
         self.storage.delete(f"{self.options.output}/_temporary")
-        writer = self.writer(result).option("mapreduce.output.basename", name)
-        writer.mode("append").parquet(self.options.output)
+        self.written.add_files(result, self.output, name)
+
+
+def _folder(options: PrivatizeOptions) -> str:
+    """The folder of the checkpoint that the options name."""
+    return str(options.incremental).rstrip("/")

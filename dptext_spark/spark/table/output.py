@@ -14,16 +14,17 @@ from collections.abc import Callable
 from typing import Final
 from uuid import uuid4
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
-
+from dptext_spark import interrupts
 from dptext_spark.errors import ConfigError, JobError
-from dptext_spark.spark.table.storage import Storage, literal
+from dptext_spark.spark.failures import FAILURES
+from dptext_spark.spark.session import await_end_of_jvm
+from dptext_spark.spark.table.local_files import LocalFiles, local_path
+from dptext_spark.spark.table.storage import Places, Storage, literal
 
 _ENDING: Final = ".part"
 
 
-def check_unfinished(storage: Storage, output: str, *, but: str = "") -> None:
+def check_unfinished(storage: Places, output: str, *, but: str = "") -> None:
     """Refuse an output that another run is writing, or was killed over.
 
     Raises:
@@ -38,7 +39,13 @@ def check_unfinished(storage: Storage, output: str, *, but: str = "") -> None:
 
 
 def write_whole(
-    storage: Storage, output: str, write: Callable[[str], None], *, run: str, overwrite: bool
+    storage: Storage,
+    output: str,
+    write: Callable[[str], None],
+    *,
+    run: str,
+    overwrite: bool,
+    publish: Callable[[str], None] | None = None,
 ) -> None:
     """Write a table under a hidden name and rename it.
 
@@ -47,33 +54,41 @@ def write_whole(
         write: Writes the table to the path that it is given.
         run: Names the run; without a dot.
         overwrite: Replace a table of that name, and take over from other runs with this output.
+        publish: Called with the hidden name in place of renaming.
 
     Raises:
         ConfigError: Another run is writing the output.
         JobError: Another run took over, or the file system refused.
     """
-    parent, _, name = storage.qualified(output).rpartition("/")
+    place = storage.qualified(output)
+    parent, _, name = place.rpartition("/")
     mine = f"{parent}/.{name}.{run}-{uuid4().hex[:8]}{_ENDING}"
-    claim, table, old = f"{mine}/claim", f"{mine}/table", f"{mine}/old"
+    claim, table = f"{mine}/claim", f"{mine}/table"
     try:
         # The claim before the look at others: of two runs that begin at once one at least sees the other.
         storage.write(claim, "")
+        storage.delete_at_exit(mine)
         if overwrite:
             _take_over(storage, output, mine)
         else:
             check_unfinished(storage, output, but=mine)
         try:
             write(table)
-        except (PySparkException, Py4JJavaError):
+        except FAILURES:
             _check_claim(storage, claim, output)
             raise
         _check_claim(storage, claim, output)
-        _put_in_place(storage, table, output, old, overwrite=overwrite)
+        # From here on the run cannot be undone: a signal waits until its report is there too.
+        interrupts.hold_to_the_end()
+        if publish is None:
+            _put_in_place(storage, mine, output, overwrite=overwrite)
+        else:
+            publish(table)
     finally:
-        storage.delete(mine)
+        _clear(storage, mine, place)
 
 
-def _unfinished(storage: Storage, output: str, but: str) -> list[str]:
+def _unfinished(storage: Places, output: str, but: str) -> list[str]:
     """The folders of other runs with this output."""
     parent, _, name = storage.qualified(output).rpartition("/")
     found = storage.matches(f"{literal(parent)}/.{literal(name)}.*{_ENDING}")
@@ -100,13 +115,26 @@ def _check_claim(storage: Storage, claim: str, output: str) -> None:
         )
 
 
-def _put_in_place(storage: Storage, table: str, output: str, old: str, *, overwrite: bool) -> None:
-    replaced = overwrite and storage.exists(output)
-    if replaced:
-        storage.rename(output, old)
+def _put_in_place(storage: Storage, mine: str, output: str, *, overwrite: bool) -> None:
+    if overwrite and storage.exists(output):
+        storage.keep_at_exit(mine)
+        storage.rename(output, f"{mine}/old")
+    storage.rename(f"{mine}/table", output)
+
+
+def _clear(storage: Storage, mine: str, output: str) -> None:
+    """Remove a run's folder, and put the table back that it was to replace; without a JVM if need be."""
     try:
-        storage.rename(table, output)
-    except BaseException:
-        if replaced:
-            storage.rename(old, output)
-        raise
+        if storage.exists(f"{mine}/table"):  # its tasks may be at work still, and would make the folder anew
+            storage.await_tasks()
+        _remove(storage, mine, output)
+    except FAILURES:
+        await_end_of_jvm()
+        if local_path(mine):
+            _remove(LocalFiles(), mine, output)
+
+
+def _remove(files: Storage | LocalFiles, mine: str, output: str) -> None:
+    if files.exists(f"{mine}/old") and not files.exists(output):
+        files.rename(f"{mine}/old", output)
+    files.delete(mine)

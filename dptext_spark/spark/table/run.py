@@ -1,84 +1,92 @@
-"""Parquet in, Parquet out: the job around the sanitized frame."""
+"""A table in, a table out: the job around the sanitized frame."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self
 
-from pyspark.sql import Column, DataFrame, DataFrameWriter, Observation
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql.types import DataType
 
-from dptext_spark.counts import Counts
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.options import TableOptions
 from dptext_spark.spark.failures import plain_errors
+from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session
-from dptext_spark.spark.table.columns import TableColumns, WorkPlan, counter
-from dptext_spark.spark.table.output import check_unfinished, write_whole
-from dptext_spark.spark.table.source import Source, where
-from dptext_spark.spark.table.storage import Storage
+from dptext_spark.spark.table.columns import TableColumns, WorkPlan
+from dptext_spark.spark.table.formats.format import Format, Output
+from dptext_spark.spark.table.source import Source, own_session, where
+from dptext_spark.spark.table.storage import Places, Storage
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """One run over a table: what is read, what names its rows, and where it goes."""
+    """One run over a table: what is read, what names its rows, and where it goes.
+
+    Attributes:
+        columns: Those of the options, with the names that ``--keep '*'`` stands for.
+        written: The output's format.
+        grows: Whether runs add files to one output.
+    """
+
+    grows: ClassVar[bool] = False
 
     options: TableOptions
+    columns: TableColumns
     storage: Storage
     source: Source
+    written: Format
 
     @classmethod
-    def open(cls, app: str, options: TableOptions, columns: TableColumns) -> Self:
-        """Start Spark and check paths, columns and filter; no row is read.
+    def open(
+        cls, app: str, options: TableOptions, columns: TableColumns, text_type: DataType | None = None
+    ) -> Self:
+        """Start Spark and check paths, columns and filter; no row is released.
+
+        Args:
+            app: Spark's name for the run.
+            options, columns: What is asked for.
+            text_type: What texts become; None where they stay texts.
 
         Raises:
             DptextError: Options or input are wrong.
         """
-        spark = session(app)
+        read, written = chosen_formats(options, grows=cls.grows)
+        spark = own_session(session(app))
         storage = Storage(spark)
         with plain_errors("The paths of input, output or report could not be looked up"):
-            _check_places(storage, options)
-            cls.check_output(storage, options)
-        source = Source.open(spark, storage, options.input)
-        columns.check(source.df)
-        if folders := [name for name in columns.sanitized if name in source.partitions]:
-            raise InputError(
-                "Partition columns cannot be sanitized: their values are the names of the input's folders",
-                got=", ".join(folders),
-            )
-        job = cls(options=options, storage=storage, source=source)
-        _ = job.df, job.row_id  # what is wrong with them is said now
+            check_places(storage, paths(options, read, written))
+            cls.check_output(storage, options, written, spark)
+        source = read.open(spark, storage, options.input)
+        with _discreet(read):
+            columns = columns.named(source.df.schema)
+            columns.check(source.df, source.partitions)
+        written.check_schema(storage, columns.released(source.df.schema, text_type), _output(options))
+        job = cls(options=options, columns=columns, storage=storage, source=source, written=written)
+        with _discreet(read):
+            _ = job.df, job.row_id  # what is wrong with them is said now
         return job
 
     @classmethod
-    def check_output(cls, storage: Storage, options: TableOptions) -> None:
+    def check_output(
+        cls, storage: Places, options: TableOptions, written: Format, spark: SparkSession | None = None
+    ) -> None:
         """Refuse to replace what exists, unless told to.
 
         Raises:
             ConfigError: Output or report exist, or the output is none of a finished job.
         """
         for what, option, path in options.files:
-            if not options.overwrite and storage.exists(path):
+            if not (options.overwrite or options.append) and storage.exists(path):
                 raise ConfigError(
                     f"The {what.lower()} {path} exists",
                     do=f"Choose another place with {option}, or replace it with --overwrite",
                 )
-        exists = storage.exists(options.output)
-        if exists and not options.overwrite:
-            raise ConfigError(
-                f"The output {options.output} exists",
-                do="Choose another --output, or replace it with --overwrite",
-            )
-        if exists and not storage.exists(f"{options.output}/_SUCCESS"):
-            raise ConfigError(
-                f"The output {options.output} is not a table that a finished job wrote",
-                allowed="with --overwrite, a folder with a _SUCCESS file",
-                do="Remove it by hand if it may go",
-            )
-        if not options.overwrite:
-            check_unfinished(storage, options.output)
+        written.check_place(spark, storage, _output(options))
 
     @cached_property
     def df(self) -> DataFrame:
@@ -103,7 +111,7 @@ class Job:
     @property
     def partitions(self) -> tuple[str, ...]:
         """The partition columns of the output."""
-        return tuple(name for name in self.source.partitions if name in self.options.keep)
+        return tuple(name for name in self.source.partitions if name in self.columns.keep)
 
     @property
     def remarks(self) -> list[str]:
@@ -126,8 +134,12 @@ class Job:
         """The id column that is to be checked, if any."""
         return None if self.options.trust_id else self.options.id
 
-    def sanitize(self, columns: TableColumns, plan: WorkPlan) -> Mapping[str, Any]:
+    def sanitize(self, plan: WorkPlan, look: Callable[[DataFrame], None] | None = None) -> Mapping[str, Any]:
         """Sanitize the table and write the output; what is under its name is always whole.
+
+        Args:
+            plan: What workers do.
+            look: Called with the rows, as :meth:`TableColumns.select` gives them, before they are sanitized.
 
         Returns:
             The number of ``rows`` and the sums of the counters.
@@ -136,20 +148,28 @@ class Job:
             JobError: Spark or the file system failed.
         """
         observation = Observation("dptext")
-        selected = columns.select(self.df, self.row_id)
-        result = columns.sanitize(selected, self.df.schema, plan, observation)
-        write_whole(
-            self.storage,
-            self.options.output,
-            lambda place: self.writer(result).parquet(place),
-            run=str(result.sparkSession.sparkContext.applicationId),
-            overwrite=self.options.overwrite,
-        )
+        selected = self.columns.select(self.df, self.row_id)
+        if look is not None:
+            look(selected)
+        result = self.columns.sanitize(selected, self.df.schema, plan, observation)
+        with progress(result.sparkSession, "Sanitizing"):
+            self.written.write(self.storage, result, self.output)
         return observation.get
 
-    def writer(self, result: DataFrame) -> DataFrameWriter:
-        """Get ready to write in the input's partitions."""
-        return result.write.partitionBy(*self.partitions).option("compression", self.options.compression)
+    @property
+    def output(self) -> Output:
+        """Where the table goes: in the input's partitions."""
+        return _output(self.options, self.partitions)
+
+    def write_dry(self, report: str) -> None:
+        """Write the report of a dry run, where one is asked for by its path.
+
+        Raises:
+            JobError: It cannot be written.
+        """
+        if self.options.report is not None:
+            with plain_errors("The report of the dry run could not be written"):
+                self.storage.write(self.options.report, report)
 
     def write_beside(self, what: str, path: str, text: str) -> None:
         """Write a file that belongs to the output, which is there already.
@@ -161,17 +181,57 @@ class Job:
             self.storage.write(path, text)
 
 
-KindT = TypeVar("KindT", bound=Counts[int])
+def _output(options: TableOptions, partitions: tuple[str, ...] = ()) -> Output:
+    return Output(
+        place=options.output,
+        partitions=partitions,
+        compression=options.compression,
+        overwrite=options.overwrite,
+        append=options.append,
+    )
 
 
-def column_counts(columns: Iterable[str], kind: type[KindT], found: Mapping[str, Any]) -> dict[str, KindT]:
-    """Sort the observed sums by column and counter."""
-    # The sum over no rows is null.
-    return {name: kind(**{c: found[counter(name, c)] or 0 for c in kind.names()}) for name in columns}
+@contextmanager
+def _discreet(read: Format) -> Iterator[None]:
+    """Leave out of errors what is allowed where that would quote names that may be a row."""
+    try:
+        yield
+    except (ConfigError, InputError) as error:
+        if not read.names_are_data or not error.allowed:
+            raise
+        do = "Its first line names its columns; where none does, give --read-option header=false and name "
+        do += "them _c0, _c1 and so on"
+        raise type(error)(error.what, got=error.got, do=do) from None
 
 
-def _check_places(storage: Storage, options: TableOptions) -> None:
-    for (other, _, source), (what, option, target) in combinations(options.places, 2):
+def chosen_formats(options: TableOptions, *, grows: bool) -> tuple[Format, Format]:
+    """Choose the formats of input and output, and refuse what they cannot do; needs no Spark.
+
+    Raises:
+        ConfigError: A format is unknown, or lacks what is asked for.
+    """
+    read = Format.named(options.format, options.read_options)
+    written = Format.named(options.output_format or options.format, options.write_options)
+    if not (read.has_path or written.has_path) and options.input == options.output:
+        raise ConfigError("Input and output are one table", got=options.input, do="Choose another --output")
+    read.check_input(has_id=options.id is not None, grows=grows)
+    written.check_output(_output(options), grows=grows)
+    return read, written
+
+
+def paths(options: TableOptions, read: Format, written: Format) -> list[tuple[str, str, str]]:
+    """Give the places of a run that are paths, as options have them."""
+    names = [*(["Input"] * (not read.has_path)), *(["Output"] * (not written.has_path))]
+    return [place for place in options.places if place[0] not in names]
+
+
+def check_places(storage: Places, places: Iterable[tuple[str, str, str]]) -> None:
+    """Refuse places, as options have them, of which one lies inside another.
+
+    Raises:
+        ConfigError: Two of them do.
+    """
+    for (other, _, source), (what, option, target) in combinations(places, 2):
         goal = storage.real(target)
         for place in map(storage.real, storage.matches(source) or [source]):
             if f"{place}/".startswith(f"{goal}/") or f"{goal}/".startswith(f"{place}/"):

@@ -3,63 +3,108 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Final, Protocol
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from dptext_spark.errors import ConfigError, InputError
-from dptext_spark.spark.failures import condition, quiet
+from dptext_spark.spark.failures import quiet
+from dptext_spark.spark.table import nanoseconds
 from dptext_spark.spark.table.storage import Storage
+
+_SETTINGS: Final = {
+    # The values of partition columns stay as they are written.
+    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+    nanoseconds.SETTING: "true",
+    # What Parquet calls a timestamp, with and without a zone; not INT96, which tells neither.
+    "spark.sql.parquet.inferTimestampNTZ.enabled": "true",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # A table's name is not a path in disguise, as in parquet.`/folder`.
+    "spark.sql.runSQLOnFiles": "false",
+}
+
+
+def own_session(spark: SparkSession) -> SparkSession:
+    """Give a session with the settings that tables need, and all else as in ``spark``, which keeps its own.
+
+    Spark reads settings when it looks at files and again when it plans a job, so they must last.
+    """
+    session = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
+    for name, value in _SETTINGS.items():
+        session.conf.set(name, value)
+    return session
+
+
+def _as_read(df: DataFrame) -> DataFrame:
+    return df
+
+
+class Reader(Protocol):
+    """What reads a table again, as a stream of its files."""
+
+    def load(self, reader: Any, path: str) -> DataFrame:
+        """Give the files below ``path`` as a frame, by a reader or a reader of streams."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """A Parquet table as it lies in its files.
+    """A table that is open.
 
     Attributes:
-        df: All its rows.
-        partitions: Columns that are named by folders ``COLUMN=VALUE``, the outermost first; strings, so
-            that ``007`` stays ``007``.
-        is_folder: Whether files may be added to it.
-        root: Regular expression of what stands before a file's path below the input; None for a pattern,
-            which is no folder that files lie below.
+        place: Its path or name.
+        read: All its rows, as they are read.
+        prepare: Makes of what is read what it means; lazily.
+        partitions: Columns that name its folders ``COLUMN=VALUE``, the outermost first; of a path they are
+            strings, so that ``007`` stays ``007``.
+        root: Regular expression of what stands before a file's path below the input; None where rows are
+            not to be named by file and position: a pattern is no folder that files lie below.
+        reader: What reads files that are added; None where files cannot be added.
     """
 
-    path: str
-    df: DataFrame
-    partitions: tuple[str, ...]
-    is_folder: bool
-    root: str | None
+    place: str
+    read: DataFrame
+    prepare: Callable[[DataFrame], DataFrame] = field(default_factory=lambda: _as_read)
+    partitions: tuple[str, ...] = ()
+    root: str | None = None
+    reader: Reader | None = None
 
     @classmethod
-    def open(cls, spark: SparkSession, storage: Storage, path: str) -> Source:
-        """Look at a table's files; no row is read.
+    def of_files(
+        cls,
+        storage: Storage,
+        path: str,
+        read: DataFrame,
+        reader: Reader,
+        prepare: Callable[[DataFrame], DataFrame],
+    ) -> Source:
+        """Look at the files of a frame that ``reader`` gave for a path.
 
         Raises:
-            InputError: There is no table, or Spark would read a part of it only.
+            InputError: Spark would read a part of them only.
         """
-        try:
-            with _setting(spark, "spark.sql.sources.partitionColumnTypeInference.enabled", "false"):
-                df = spark.read.parquet(path)
-            _check_complete(df, path)
-        except (PySparkException, Py4JJavaError) as error:
-            analyzed = not isinstance(error, AnalysisException)
-            what = "is not Parquet, or is damaged" if analyzed else "cannot be read as a table"
-            raise InputError(
-                f"The input {path} {what}",
-                allowed="a Parquet file, or a folder of Parquet files",
-                got=condition(error),
-            ) from None
-        partitions = tuple(_analyzed(df).relation().partitionSchema().fieldNames())
-        root = _root(storage, path, df.inputFiles())
+        _check_complete(read, path, reader)
+        partitions = tuple(_analyzed(read).relation().partitionSchema().fieldNames())
+        root = _root(storage, path, read.inputFiles())
         is_folder = root is not None and not storage.is_file(path)
-        return cls(path=path, df=df, partitions=partitions, is_folder=is_folder, root=root)
+        return cls(
+            place=path,
+            read=read,
+            prepare=prepare,
+            partitions=partitions,
+            root=root,
+            reader=reader if is_folder else None,
+        )
+
+    @cached_property
+    def df(self) -> DataFrame:
+        """All rows."""
+        return self.prepare(self.read)
 
     @property
     def position(self) -> Column:
@@ -69,13 +114,8 @@ class Source:
             ConfigError: The input is a pattern.
         """
         if self.root is None:
-            raise ConfigError(
-                "Rows cannot be named by file and position under this --input",
-                allowed="a file or a folder",
-                got=self.path,
-                do="Name the rows with --id, or give the folder",
-            )
-        metadata = self.df.metadataColumn("_metadata")  # unlike a name it cannot mean a column of the table
+            raise unnamed_rows(self.place)
+        metadata = self.read.metadataColumn("_metadata")  # unlike a name it cannot mean a column of the table
         path = F.regexp_replace(metadata["file_path"], self.root, "")
         return F.concat_ws("\n", metadata["row_index"].cast("string"), path)
 
@@ -85,15 +125,34 @@ class Source:
         Raises:
             ConfigError: It is no folder, to which files could be added.
         """
-        if not self.is_folder:
+        if self.reader is None:
             raise ConfigError(
-                "New files cannot be told apart under this --input", allowed="a folder", got=self.path
+                "New files cannot be told apart under this --input", allowed="a folder", got=self.place
             )
         # By default Spark passes over files that are a week older than the newest one it saw.
-        reader = self.df.sparkSession.readStream.schema(self.df.schema).option("maxFileAge", "36500d")
+        reader = self.read.sparkSession.readStream.schema(self.read.schema).option("maxFileAge", "36500d")
         if batch_files is not None:
             reader = reader.option("maxFilesPerTrigger", batch_files)
-        return replace(self, df=reader.parquet(self.path))
+        return replace(self, read=self.reader.load(reader, self.place))
+
+
+def unreadable(
+    path: str, got: str, *, damaged: bool = False, title: str = "Parquet", do: str = ""
+) -> InputError:
+    """Make the error of an input that is no table of a format; ``got`` is Spark's condition."""
+    what = f"is not {title}, or is damaged" if damaged else "cannot be read as a table"
+    allowed = f"a {title} file, or a folder of {title} files"
+    return InputError(f"The input {path} {what}", allowed=allowed, got=got, do=do)
+
+
+def unnamed_rows(pattern: str) -> ConfigError:
+    """Make the error of an input that is no folder, and of which no column names the rows."""
+    return ConfigError(
+        "Rows cannot be named by file and position under this --input",
+        allowed="a file or a folder",
+        got=pattern,
+        do="Name the rows with --id, or give the folder",
+    )
 
 
 def _root(storage: Storage, path: str, files: Iterable[str]) -> str | None:
@@ -114,9 +173,10 @@ def _setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
         spark.conf.set(name, before)
 
 
-def _check_complete(df: DataFrame, path: str) -> None:
+def _check_complete(df: DataFrame, path: str, reader: Reader) -> None:
     """Refuse a folder of which Spark would leave files out without a word."""
-    everything = df.sparkSession.read.option("recursiveFileLookup", "true").schema(df.schema).parquet(path)
+    spread = df.sparkSession.read.option("recursiveFileLookup", "true").schema(df.schema)
+    everything = reader.load(spread, path)
     if unread := set(everything.inputFiles()).difference(df.inputFiles()):
         raise InputError(
             f"The input {path} has files in subfolders that are not part of the table",
@@ -145,16 +205,13 @@ def where(df: DataFrame, sql: str) -> DataFrame:
             got=str(error.getCondition()),
             do="Put names with odd letters into `backticks` and strings into 'quotes'",
         ) from None
-    plan = _analyzed(filtered)
-    jvm: Any = df.sparkSession._jvm
-    patterns = jvm.org.apache.spark.sql.catalyst.trees.TreePattern
-    if plan.containsPattern(patterns.PLAN_EXPRESSION()):
+    if _analyzed(filtered).containsPattern(_patterns(df).PLAN_EXPRESSION()):
         raise ConfigError(
             "The filter --where has a subquery",
             allowed="a condition on the row's own columns",
             do="Join the other table before the run",
         )
-    if not plan.deterministic() or plan.containsPattern(patterns.CURRENT_LIKE()):
+    if not is_settled(filtered):
         raise ConfigError(
             "The filter --where gives another answer each time",
             allowed="functions of the row's columns alone",
@@ -162,6 +219,17 @@ def where(df: DataFrame, sql: str) -> DataFrame:
             do="Write dates and numbers out",
         )
     return filtered
+
+
+def is_settled(df: DataFrame) -> bool:
+    """Say whether a frame has the same rows at every evaluation, if the tables that it reads have."""
+    plan = _analyzed(df)
+    return bool(plan.deterministic() and not plan.containsPattern(_patterns(df).CURRENT_LIKE()))
+
+
+def _patterns(df: DataFrame) -> Any:
+    jvm: Any = df.sparkSession._jvm
+    return jvm.org.apache.spark.sql.catalyst.trees.TreePattern
 
 
 def _analyzed(df: DataFrame) -> Any:

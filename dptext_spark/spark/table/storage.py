@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Protocol
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -16,18 +17,55 @@ from pyspark.sql import SparkSession
 from dptext_spark.errors import ConfigError, JobError
 from dptext_spark.spark.failures import condition
 
+# Seconds: a Python worker that computes is told after two to end, and has two more.
+_TASKS_END: Final = 20.0
+# What Hadoop's file systems need beyond Spark: their library, and where their credentials are set.
+_LIBRARIES: Final = {
+    "s3a": (
+        "org.apache.hadoop:hadoop-aws:{hadoop}",
+        "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or spark.hadoop.fs.s3a.aws.credentials.provider",
+    ),
+    "gs": (
+        "com.google.cloud.bigdataoss:gcs-connector:3.1.7",
+        "GOOGLE_APPLICATION_CREDENTIALS, or spark.hadoop.fs.gs.auth.type",
+    ),
+    "abfss": ("org.apache.hadoop:hadoop-azure:{hadoop}", "spark.hadoop.fs.azure.account.auth.type"),
+}
+_SCHEMES: Final = {"s3": "s3a", "s3n": "s3a", "abfs": "abfss", "wasb": "abfss", "wasbs": "abfss"}
+NO_FILE: Final = "no such file"
+
 
 def literal(path: str) -> str:
     """Write a path as a pattern that stands for it alone."""
     return re.sub(r"([\\{}\[\]*?])", r"\\\1", path)
 
 
+class Places(Protocol):
+    """What is asked of paths before a run: of Hadoop's file systems, or of this machine alone."""
+
+    def exists(self, path: str) -> bool:
+        """Say whether anything is at ``path``."""
+
+    def qualified(self, path: str) -> str:
+        """Give the full path with scheme."""
+
+    def real(self, path: str) -> str:
+        """Give the full path, symbolic links of local files followed: one place has one."""
+
+    def matches(self, pattern: str) -> list[str]:
+        """Give the paths that a path or pattern stands for."""
+
+    def read(self, path: str) -> str:
+        """Read a text file; raises ConfigError where there is none."""
+
+
 class Storage:
     """Paths of any scheme that Hadoop knows, through its own file system."""
 
     def __init__(self, spark: SparkSession) -> None:
-        self._jvm: Any = spark.sparkContext._jvm
-        self._conf: Any = spark.sparkContext._jsc.hadoopConfiguration()
+        self._context: Any = spark.sparkContext
+        self._jvm: Any = self._context._jvm
+        self._conf: Any = self._context._jsc.hadoopConfiguration()
 
     def _at(self, path: str) -> tuple[Any, Any]:
         try:
@@ -35,11 +73,23 @@ class Storage:
             system = place.getFileSystem(self._conf)
             return system, system.makeQualified(place)
         except (Py4JJavaError, PySparkException) as error:
-            raise ConfigError(
-                f"The path {path} cannot be used",
-                got=condition(error),
-                do="Correct it, or give Spark the library for its scheme (spark-submit --packages)",
-            ) from None
+            raise self._unusable(path, error) from None
+
+    def _unusable(self, path: str, error: Exception) -> ConfigError:
+        """Say what a path needs, by its scheme."""
+        scheme = path.partition(":")[0].lower()
+        other = _SCHEMES.get(scheme, scheme)
+        what = f"The path {path} cannot be used"
+        if other not in _LIBRARIES or not re.search("(?i)ClassNotFound|No FileSystem for scheme", str(error)):
+            return ConfigError(what, got=condition(error), do="Correct it")
+        package, credentials = _LIBRARIES[other]
+        package = package.format(hadoop=self._jvm.org.apache.hadoop.util.VersionInfo.getVersion())
+        begin = "" if other == scheme else f"Write {other}:// for {scheme}://. "
+        return ConfigError(
+            f"{what}: Spark has no library for {scheme}://",
+            do=f"{begin}Give Spark the package {package} by its setting spark.jars.packages (spark-submit "
+            f"--packages), and credentials by {credentials}",
+        )
 
     def exists(self, path: str) -> bool:
         """Say whether anything is at ``path``."""
@@ -82,6 +132,22 @@ class Storage:
         system, place = self._at(path)
         system.delete(place, True)
 
+    def delete_at_exit(self, path: str) -> None:
+        """Have the JVM remove what is there when it ends, of itself or by a signal."""
+        system, place = self._at(path)
+        system.deleteOnExit(place)
+
+    def keep_at_exit(self, path: str) -> None:
+        """Take :meth:`delete_at_exit` back."""
+        system, place = self._at(path)
+        system.cancelDeleteOnExit(place)
+
+    def await_tasks(self) -> None:
+        """Wait until Spark runs no task, for some seconds at most: one that was cancelled may write still."""
+        tracker, deadline = self._context.statusTracker(), time.monotonic() + _TASKS_END
+        while time.monotonic() < deadline and any(e.numRunningTasks for e in tracker.getExecutorInfos()):
+            time.sleep(0.1)
+
     def make_folder(self, path: str) -> None:
         """Make a folder, and those above it, unless it is there."""
         system, place = self._at(path)
@@ -108,6 +174,8 @@ class Storage:
         """
         system, place = self._at(path)
         try:
+            if not system.exists(place):
+                raise ConfigError(f"The file {path} cannot be read", got=NO_FILE)
             with closing(system.open(place)) as stream:
                 return bytes(stream.readAllBytes()).decode()
         except (Py4JJavaError, PySparkException, UnicodeDecodeError) as error:

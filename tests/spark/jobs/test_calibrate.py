@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,11 @@ import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
+from dptext_spark.bars import progress_bar
 from dptext_spark.calibration import Transitions, estimator, word_statistics
 from dptext_spark.cli import main
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.errors import ConfigError
+from dptext_spark.errors import ConfigError, JobError
 from dptext_spark.mechanisms import Mechanism, mechanism
 from dptext_spark.options import CalibrateOptions
 from dptext_spark.search.exact import ExactSearch
@@ -276,6 +278,33 @@ def test_a_killed_run_continues_and_ends_with_the_same_tables(
     assert facts == undisturbed
 
 
+def test_words_are_counted_as_they_are_measured(
+    ring: Embedding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rejects a bar of waves, of tasks, or one that begins anew what a run before has done."""
+    bars: list[Any] = []
+
+    def shown(**shape: Any) -> Any:
+        bars.append(progress_bar(anywhere=True, file=StringIO(), mininterval=0.0, **shape))
+        return bars[-1]
+
+    def fails(*_: Any) -> None:
+        raise JobError("Cut off")
+
+    monkeypatch.setattr("dptext_spark.spark.measuring.waves.progress_bar", shown)
+    given = {"mechanism": "mahalanobis", "lambda": (0.0, 0.9), "words": 40, "runs": 5, "epsilon": (2.0,)}
+    with monkeypatch.context() as patch:
+        patch.setattr(Waves, "kept", fails)
+        with pytest.raises(JobError):
+            run(ring, tmp_path / "out", **given)
+    run(ring, tmp_path / "out", **given, target="mean(n_w) <= 0.5")
+    first, again, *searched = bars
+    assert (first.n, first.total, first.initial) == (80, 80, 0)
+    assert (again.n, again.total, again.initial) == (80, 80, 80)
+    assert " 80/80 [" in first.fp.getvalue() and " words/s]" in first.fp.getvalue()
+    assert searched and {(bar.n, bar.total) for bar in searched} == {(40, 40)}
+
+
 def test_a_folder_is_replaced_only_where_asked_and_known(
     ring: Embedding, laplace: Path, tmp_path: Path
 ) -> None:
@@ -346,6 +375,21 @@ def test_a_target_is_met_by_the_closed_form(tmp_path: Path) -> None:
     assert found["options"] == f"--mechanism laplace --epsilon {found['epsilon']:g}"
     assert {3.0, 3.4} <= {tried["epsilon"] for tried in found["tried"]}
 
+    # The options as they are printed lead to a release that quotes what was measured there.
+    source = write_table(tmp_path / "in.parquet", {"text": ["w0 w1"]})
+    given = ["--input", source, "--output", tmp_path / "new", "--embedding", pair.path, "--text", "text"]
+    given += [*found["options"].split(), "--calibration", tmp_path / "out", "--dry-run"]
+    result = CliRunner().invoke(main, ["privatize", *map(str, given)])
+    assert result.exit_code == 0, result.output
+    assert "Measured over 2 words, 4,000 runs each:\n  n_w: mean" in result.output
+    assert "Warning" not in result.output
+    summed = {row["epsilon"]: row["max"] for row in facts["summary"] if row["statistic"] == "n_w"}
+    assert sorted(summed) == [3.0, found["epsilon"], 3.4]
+    assert summed[found["epsilon"]] == found["measured"]
+    for name in ("words", "outputs", "summary"):
+        assert set(table(tmp_path / "out", name)["epsilon"].to_pylist()) == {*summed}
+    assert [g["configured_epsilon"] for g in facts["guarantee"]] == sorted(summed)
+
 
 def test_an_exact_law_is_compared_with_a_measured_one(ring: Embedding, laplace: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
@@ -359,6 +403,8 @@ def test_an_exact_law_is_compared_with_a_measured_one(ring: Embedding, laplace: 
         target="mean(n_w) <= 0.3",
     )
     assert facts["estimator"] == "exact"
+    (found,) = facts["target"]
+    epsilons = tuple(sorted({*epsilons, found["epsilon"]}))
     package = transitions([mechanism("exponential", epsilon=e) for e in epsilons], ring, 64)
     words = without(table(output, "words"), "deniability", "deniability_p5")
     assert words == by_word(word_statistics(package), ring, epsilons)
@@ -366,7 +412,6 @@ def test_an_exact_law_is_compared_with_a_measured_one(ring: Embedding, laplace: 
     expected = [row["k_w"] for row in by_word(oracle.output_statistics(package), ring, epsilons)]
     assert outputs == pytest.approx(expected, abs=1e-7)
     # Exact, and over all words: the target's bound is the value itself, and the largest epsilon is sharp.
-    (found,) = facts["target"]
     assert found["bound"] == found["measured"] <= 0.3
     exact = [
         estimator([mechanism("exponential", epsilon=e)], ring, search=among(64), runs=1)(

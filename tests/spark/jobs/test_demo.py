@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -40,6 +41,10 @@ def test_the_demo_shows_more_noise_at_less_epsilon_and_runs_twice(
     # Rejects an epsilon that is ignored or used upside down. A share's standard error is below 0.004.
     assert replaced[0] > replaced[1] + 0.3 > replaced[2] + 0.5
     assert dptext("demo", "--output", str(tmp_path)).count("    -> ") == shown.count("    -> ")
+    # It ends with a command that works as it stands.
+    prompt, name, *arguments = shlex.split(shown.splitlines()[-1])
+    assert (prompt, name, arguments[0]) == ("$", "dptext", "try")
+    assert demo.SENTENCE in dptext(*arguments)
 
 
 def test_the_configuration_files_run_as_they_stand(
@@ -50,3 +55,5 @@ def test_the_configuration_files_run_as_they_stand(
     dptext("embedding", "--config", "conf/embedding.toml", "--output", bundle)
     dptext("privatize", "--config", "conf/privatize.toml", "--embedding", bundle, "--output", output)
     assert pq.read_table(output).column_names == ["intent", "text"]
+    tried = dptext("try", demo.SENTENCE, "--config", "conf/try.toml", "--embedding", bundle)
+    assert tried.count("%") == 18

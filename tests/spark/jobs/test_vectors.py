@@ -238,6 +238,11 @@ def test_a_dry_run_writes_nothing(dptext: Command, ring: Embedding, table: Path,
     ):
         assert said in result.output
     assert "Rows:" not in result.output
+    report = tmp_path / "r.json"
+    result = done(dptext(table, *ALL, "--embedding", ring.path, "--dry-run", "--report", report))
+    assert f"nothing was written but the report: {report}" in result.output
+    assert json.loads(report.read_text())["rows"] is None
+    assert {*hashes(tmp_path)} == {*before, "r.json"}
     assert refused(dptext(table, *ALL, "--embedding", ring.path, "--dry-run", "--dimension", 3), "at most 2")
 
 

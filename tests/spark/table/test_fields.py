@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from pyspark.sql.types import ArrayType, IntegerType, MapType, StringType, Struc
 
 from dptext_spark import Embedding, Laplace, Privatizer, privatize
 from dptext_spark.errors import InputError
+from dptext_spark.spark.table.columns import TableColumns
 from tests.helpers.tables import RING_WORDS, spark_settings
 from tests.helpers.worlds import KEY, release
 
@@ -104,6 +106,30 @@ def test_types_metadata_and_nullability_are_those_of_the_frame(frame: DataFrame,
     wanted[1]["type"]["fields"].pop(0)
     wanted[2]["type"]["elementType"]["fields"] = wanted[2]["type"]["elementType"]["fields"][1:3]
     assert out.schema.jsonValue()["fields"] == wanted
+
+
+def test_all_that_is_beside_what_is_sanitized_may_be_kept(frame: DataFrame, ring: Embedding) -> None:
+    """Rejects a struct that is lost, or kept whole, because a field of it is sanitized."""
+    out = privatize(frame, embedding=ring, mechanism=EXACT, id="id", keep="*", **ALL)
+    assert out.schema == SCHEMA
+    assert [row["payload"] for row in out.collect()] == [
+        ("s", "w01 [MASK]", "de", "w02"),
+        None,
+        ("s", "", None, None),
+    ]
+    columns = TableColumns(
+        text=("payload.message", "turns[].text", "notes[]", "deep[][].text"),
+        keep=("payload.lang", "*"),
+        left_out=("payload.secret", "turns[].secret", "tags"),
+        id=None,
+        slots="brackets[]",
+    )
+    rest = ("payload.lang", "id", "payload.odd.name`", "turns[].who", "turns[].words", "dotted.name")
+    assert columns.named(SCHEMA).keep == rest
+    assert replace(columns, keep=("*", "brackets[]")).named(SCHEMA).keep[0] == "brackets[]"
+    absent = replace(columns, left_out=("tag", "payload.secret"))
+    with pytest.raises(InputError, match=r"lacks columns.*Got: tag\."):
+        absent.named(SCHEMA)
 
 
 def test_a_kept_struct_passes_whole(frame: DataFrame, ring: Embedding) -> None:

@@ -193,6 +193,7 @@ def test_what_was_begun_goes_on_as_it_began(
         ({"mechanism": "mahalanobis", "lambda": 0.5}, "lambda, mechanism"),
         ({"keep": []}, "columns, keep"),
         ({"oov": "drop", "salt": "x"}, "oov, salt"),
+        ({"layout": "keep", "tokenizer": "icu"}, "layout, tokenizer"),
         ({"embedding": demo_bundle.path, "release_words": 64}, "bundle"),
         ({"output": tmp_path / "out", "input": tmp_path / "elsewhere"}, "input"),
     ]:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+import signal
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
+from dptext_spark import interrupts
 from dptext_spark.errors import ConfigError, JobError
+from dptext_spark.spark import session
+from dptext_spark.spark.table import output
 from dptext_spark.spark.table.output import check_unfinished, write_whole
 from dptext_spark.spark.table.storage import Storage
 
@@ -140,3 +147,99 @@ def test_a_run_killed_between_two_renames_loses_nothing(write: Write, tmp_path: 
     with pytest.raises(RuntimeError, match="and this one fails"):
         write("newer", meanwhile=lambda: fail(RuntimeError("and this one fails")))
     assert found(tmp_path) == whole("old")
+
+
+@pytest.fixture
+def interrupted() -> Iterator[Callable[[Callable[[], object]], interrupts.Interrupted]]:
+    """Work to which a signal comes, and what comes out of it."""
+
+    def run(work: Callable[[], object]) -> interrupts.Interrupted:
+        with pytest.raises(interrupts.Interrupted) as caught, interrupts.handled():
+            work()
+        return caught.value
+
+    before = {number: signal.getsignal(number) for number in interrupts.SIGNALS}
+    yield run
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    logging.disable(logging.NOTSET)
+
+
+def test_a_signal_during_the_write_leaves_what_was_there(
+    write: Write, interrupted: Callable[..., interrupts.Interrupted], tmp_path: Path
+) -> None:
+    write("old")
+    found_out = interrupted(lambda: write("new", meanwhile=lambda: signal.raise_signal(signal.SIGTERM)))
+    assert not found_out.finished
+    assert found(tmp_path) == whole("old")
+
+
+@pytest.mark.parametrize("at", [1, 2], ids=["the old table moves away", "the new one takes its place"])
+def test_a_signal_during_the_renames_waits_for_them(
+    at: int,
+    write: Write,
+    interrupted: Callable[..., interrupts.Interrupted],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """Rejects a run that is cut off where no table has the name."""
+    write("old")
+    rename, calls = Storage.rename, list[str]()
+
+    def signalled(storage: Storage, source: str, target: str) -> None:
+        calls.append(source)
+        if len(calls) == at:
+            signal.raise_signal(signal.SIGINT)
+        rename(storage, source, target)
+
+    monkeypatch.setattr(Storage, "rename", signalled)
+    assert interrupted(lambda: write("new")).finished
+    assert len(calls) == 2
+    assert found(tmp_path) == whole("new")
+
+
+@pytest.mark.parametrize("moved", [0, 1], ids=["while it writes", "between two renames"])
+def test_a_local_output_is_cleaned_up_without_a_jvm(
+    moved: int, write: Write, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Rejects a clean-up that asks a killed JVM, and one that deletes the table that was moved away."""
+    write("old")
+    rename, calls = Storage.rename, list[str]()
+
+    def dead(*_: object) -> None:
+        raise Py4JNetworkError("Answer from Java side is empty")
+
+    def last(storage: Storage, source: str, target: str) -> None:
+        calls.append(source)
+        if len(calls) > moved:
+            kill()
+        rename(storage, source, target)
+
+    def kill() -> None:
+        for name in ("rename", "exists", "delete"):
+            monkeypatch.setattr(Storage, name, dead)
+        dead()
+
+    monkeypatch.setattr(Storage, "rename", last)
+    monkeypatch.setattr(output, "await_end_of_jvm", lambda: None)
+    with pytest.raises(Py4JNetworkError):
+        write("new")
+    assert found(tmp_path) == whole("old")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_after_a_signal_spark_serves_the_process_again(
+    spark: SparkSession, write: Write, interrupted: Callable[..., interrupts.Interrupted]
+) -> None:
+    """Rejects jobs that are cancelled for ever, and a JVM that is ended when the run has ended long since."""
+
+    def signalled() -> None:
+        interrupts.on_interrupt(session._stop_jobs)
+        signal.raise_signal(signal.SIGTERM)
+
+    before = {*threading.enumerate()}
+    interrupted(lambda: write("new", meanwhile=signalled))
+    for thread in {*threading.enumerate()} - before:
+        thread.join(timeout=60)
+        assert not thread.is_alive()
+    assert spark.range(3).count() == 3

@@ -1,0 +1,277 @@
+"""Files in a folder, by Spark's own readers and writers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar, Final
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+)
+
+from dptext_spark.errors import ConfigError, InputError
+from dptext_spark.spark.failures import condition, failing
+from dptext_spark.spark.table.formats.format import FORMATS, Format, Output
+from dptext_spark.spark.table.nanoseconds import in_microseconds
+from dptext_spark.spark.table.output import check_unfinished, write_whole
+from dptext_spark.spark.table.source import Source, unreadable
+from dptext_spark.spark.table.storage import Places, Storage, literal
+
+
+class FileFormat(Format):
+    """Files in a folder, which Spark lists, reads and writes.
+
+    Attributes:
+        read_defaults, write_defaults: Options of Spark's reader and writer, unless others are given.
+        codecs: What ``--compression`` may be, and Spark's name for it; the first is the default.
+    """
+
+    can_grow = True
+    read_defaults: ClassVar[Mapping[str, str]] = {}
+    write_defaults: ClassVar[Mapping[str, str]] = {}
+    codecs: ClassVar[Mapping[str, str]]
+
+    def check_output(self, output: Output, *, grows: bool) -> None:
+        super().check_output(output, grows=grows)
+        if output.compression not in {None, *self.codecs}:
+            raise ConfigError(
+                f"Option --compression has a wrong value for format {self.name}",
+                allowed=", ".join(self.codecs),
+                got=repr(output.compression),
+            )
+
+    def open(self, spark: SparkSession, storage: Storage, place: str) -> Source:
+        self.check_files(storage, place)
+        try:
+            read, prepare = self.look(spark, place)
+            return Source.of_files(storage, place, read, self, prepare)
+        except (PySparkException, Py4JJavaError) as error:
+            damaged = not isinstance(error, AnalysisException)
+            do = _package(spark, error)
+            raise unreadable(place, _cause(error), damaged=damaged, title=self.title, do=do) from None
+
+    def check_files(self, storage: Places, place: str) -> None:
+        """Refuse files that belong to a table of another format.
+
+        Raises:
+            ConfigError: They do.
+        """
+        for path in storage.matches(place) or [place]:
+            refuse_accounted(storage, "input", path)
+
+    def look(self, spark: SparkSession, path: str) -> tuple[DataFrame, Callable[[DataFrame], DataFrame]]:
+        """Give the files below ``path`` as they are read, and what makes of them what they mean."""
+        return self.load(spark.read, path), lambda df: df
+
+    def load(self, reader: Any, path: str) -> DataFrame:
+        """Give the files below ``path`` as a frame, by a reader or a reader of streams."""
+        options = {**self.read_defaults, **self.options}
+        frame: DataFrame = reader.format(self.name).options(**options).load(path)
+        return frame
+
+    @property
+    def title(self) -> str:
+        """The name as people write it."""
+        return self.name.upper()
+
+    def check_place(self, spark: SparkSession | None, storage: Places, output: Output) -> None:
+        refuse_accounted(storage, "output", output.place)
+        exists = storage.exists(output.place)
+        if exists and not output.overwrite:
+            raise ConfigError(
+                f"The output {output.place} exists",
+                do="Choose another --output, or replace it with --overwrite",
+            )
+        if exists and not storage.exists(f"{output.place}/_SUCCESS"):
+            raise ConfigError(
+                f"The output {output.place} is not a table that a finished job wrote",
+                allowed="with --overwrite, a folder with a _SUCCESS file",
+                do="Remove it by hand if it may go",
+            )
+        if not output.overwrite:
+            check_unfinished(storage, output.place)
+
+    def write(self, storage: Storage, result: DataFrame, output: Output) -> None:
+        write_whole(
+            storage,
+            output.place,
+            lambda place: self._writer(result, output).save(place),
+            run=str(result.sparkSession.sparkContext.applicationId),
+            overwrite=output.overwrite,
+        )
+
+    def add_files(self, result: DataFrame, output: Output, name: str) -> None:
+        """Add files to a folder, in one step, whose names begin with ``name``."""
+        writer = self._writer(result, output).option("mapreduce.output.basename", name)
+        writer.mode("append").save(output.place)
+
+    def _writer(self, result: DataFrame, output: Output) -> DataFrameWriter:
+        codec = self.codecs[output.compression or next(iter(self.codecs))]
+        options = {"compression": codec, **self.write_defaults, **self.options}
+        return result.write.format(self.name).partitionBy(*output.partitions).options(**options)
+
+
+class Parquet(FileFormat):
+    """Parquet files, whose rows Spark numbers."""
+
+    name = "parquet"
+    title = "Parquet"
+    has_positions = True
+    codecs: ClassVar = {name: name for name in ("snappy", "zstd", "gzip", "lz4_raw", "none")}
+
+    def look(self, spark: SparkSession, path: str) -> tuple[DataFrame, Callable[[DataFrame], DataFrame]]:
+        read = self.load(spark.read, path)
+        return read, in_microseconds(read, lambda: self.load(spark.read.option("mergeSchema", "true"), path))
+
+
+class Orc(FileFormat):
+    """ORC files.
+
+    Spark writes timestamps without a time zone as numbers, which it alone reads as times again.
+    """
+
+    name = "orc"
+    cannot_hold = (TimestampNTZType,)
+    codecs: ClassVar = {"snappy": "snappy", "zstd": "zstd", "gzip": "zlib", "lz4_raw": "lz4", "none": "none"}
+
+
+class Avro(FileFormat):
+    """Avro files, by a package of Spark's that it does not bring along."""
+
+    name = "avro"
+    title = "Avro"
+    codecs: ClassVar = {"snappy": "snappy", "zstd": "zstandard", "gzip": "deflate", "none": "uncompressed"}
+
+
+class RecordFormat(FileFormat):
+    """Files of text, whose records may be malformed: one such record fails the run, and is not quoted.
+
+    Spark's own way to fail, ``mode=FAILFAST``, quotes it in the log. Whoever gives a ``mode`` gets that.
+    """
+
+    codecs: ClassVar = {"none": "none", "gzip": "gzip"}
+
+    def look(self, spark: SparkSession, path: str) -> tuple[DataFrame, Callable[[DataFrame], DataFrame]]:
+        if any(name.lower() == "mode" for name in self.options):
+            return super().look(spark, path)
+        malformed = InputError(
+            f"The input has records that are not {self.title}, or not of its schema",
+            do="Mend them, or see which --read-option the files need; with --read-option mode=DROPMALFORMED "
+            "such records are left out",
+        )
+        found = self.load(spark.read, path).schema
+        if _MALFORMED in found.names:
+            raise malformed
+        read = self.load(spark.read.schema(StructType([*found.fields, _MALFORMED_FIELD])), path)
+
+        def check(df: DataFrame) -> DataFrame:
+            sound = F.when(F.col(_MALFORMED).isNull(), True).otherwise(failing(malformed).cast("boolean"))
+            return df.where(sound).drop(_MALFORMED)
+
+        return read, check
+
+    def load(self, reader: Any, path: str) -> DataFrame:
+        return super().load(reader.option("columnNameOfCorruptRecord", _MALFORMED), path)
+
+
+class Json(RecordFormat):
+    """One JSON object on a line; Spark reads all of them once to find the columns and their types."""
+
+    name = "json"
+    write_defaults: ClassVar = {"ignoreNullFields": "false"}  # a column of nulls is a column
+
+
+class Csv(RecordFormat):
+    """CSV as RFC 4180 and pandas have it: names in the first line, quotes doubled, lines inside quotes.
+
+    Values are strings, unless ``inferSchema`` says otherwise. A value without quotes and letters is null.
+    """
+
+    name = "csv"
+    names_are_data = True
+    cannot_hold = (ArrayType, MapType, StructType, BinaryType)
+    read_defaults: ClassVar = {
+        "header": "true",
+        "enforceSchema": "false",  # with it a file whose columns lie in another order is read all the same
+        "multiLine": "true",
+        "escape": '"',
+        "nullValue": "\x00",  # none that occurs: by default an empty string in quotes is null too
+    }
+    write_defaults: ClassVar = {
+        "header": "true",
+        "escape": '"',
+        "ignoreLeadingWhiteSpace": "false",
+        "ignoreTrailingWhiteSpace": "false",
+    }
+
+
+def refuse_accounted(storage: Places, what: str, path: str) -> None:
+    """Refuse a path in a table of a format that keeps an account of its files.
+
+    Such a folder has files whose rows were deleted or replaced, which only its account tells apart.
+
+    Raises:
+        ConfigError: There is such a table, at the path or around it.
+    """
+    for folder in _up_from(storage.qualified(path)):
+        for title, name, mark in _ACCOUNTS:
+            try:
+                marked = storage.matches(f"{literal(folder)}/{mark}")
+            except (PySparkException, Py4JJavaError):
+                break  # a folder around it that may not be listed; what lies in the path itself is read next
+            if marked:
+                option = "--format" if what == "input" else "--output-format"
+                raise ConfigError(
+                    f"The {what} {path} is {title}, or lies in one: its files by themselves are no table, "
+                    "as rows that were deleted or replaced are still in them",
+                    got=f"{mark.partition('/')[0]} in {folder}",
+                    do=f"Give {option} {name}"
+                    if name in FORMATS
+                    else f"Give its name with {option} table to a Spark that has its catalog, or copy its "
+                    "rows to plain files first",
+                )
+
+
+def _up_from(path: str) -> Iterator[str]:
+    """Give a full path, and those of the folders around it, without a slash at the end."""
+    path = path.rstrip("/")
+    root = re.match(r"([^/]*:)?(//[^/]*)?", path)
+    shortest = root.end() if root else 0
+    while len(path) > shortest:
+        yield path
+        path = path[: max(path.rfind("/"), shortest)]
+    yield path
+
+
+_ACCOUNTS: Final = (
+    ("a Delta table", "delta", "_delta_log"),
+    ("an Iceberg table", "iceberg", "metadata/*.metadata.json"),
+    ("a Hudi table", "hudi", ".hoodie"),
+)
+_MALFORMED: Final = "__dptext_malformed"
+_MALFORMED_FIELD: Final = StructField(_MALFORMED, StringType())
+
+
+def _cause(error: Exception) -> str:
+    """Name an error of Spark's, with the type that it cannot read."""
+    illegal = re.search(r"Illegal Parquet type: ([A-Z0-9_]+( \([A-Z]+(\([A-Z]+,\w+\))?\))?)", str(error))
+    return f"{condition(error)}: {illegal[1]}" if illegal else condition(error)
+
+
+def _package(spark: SparkSession, error: Exception) -> str:
+    if "AVRO_DATA_SOURCE_NOT_ENABLED" not in str(error):
+        return ""
+    return (
+        f"Give Spark the library by spark-submit --packages org.apache.spark:spark-avro_2.13:{spark.version}"
+    )

@@ -1,0 +1,194 @@
+"""Words of a vocabulary that are several tokens of a text: ``u.s.``, ``e-mail``, ``1,000``, ``new_york``."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Final, Generic, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import regex
+from numpy.typing import NDArray
+
+from dptext_spark.text.tokens import PLAIN, Tokenizer, match_form, straight, token_spans
+
+JOINERS: Final = ".-',/&_+:@"
+"""What may stand by itself between the tokens of a joined word."""
+
+_GAP: Final = regex.compile(rf"\.?(?:[{regex.escape(JOINERS)}]|\s+)?")
+_ODD: Final = "[^A-Za-z0-9]"  # of words that may be other than one token
+
+# Entries of a cache: some hundred MB at most, and more than texts in one language have.
+_CACHED: Final = 1 << 20
+
+ValueT = TypeVar("ValueT")
+
+
+class _Cache(dict[str, ValueT], Generic[ValueT]):
+    """A function of strings that remembers what it gave, up to a size."""
+
+    def __init__(self, function: Callable[[str], ValueT]) -> None:
+        super().__init__()
+        self._function = function
+
+    def __missing__(self, text: str) -> ValueT:
+        value = self._function(text)
+        if len(self) < _CACHED:
+            self[text] = value
+        return value
+
+
+def vocabulary_forms(token: str) -> tuple[str, ...]:
+    """Give a text's token as vocabularies have it: with one space for each whitespace, or one ``_``."""
+    words = token.split()
+    return (token,) if len(words) < 2 else (" ".join(words), "_".join(words))
+
+
+def _fold(token: str) -> str:
+    """Fold what lower case and composed letters make of a token into one form."""
+    return unicodedata.normalize("NFD", unicodedata.normalize("NFC", token).casefold())
+
+
+@dataclass(frozen=True, eq=False)
+class JoinedWords:
+    """A tokenizer that gives the joined words of a vocabulary as one token each.
+
+    Neighbouring tokens of ``base`` are joined where together they are a word of the vocabulary:
+
+    * Between two of them stands nothing, one of ``JOINERS``, or whitespace, and a full stop may stand before
+      these: ``don't``, ``e-mail``, ``New York``, ``u.s.-led``, ``St. Louis``.
+    * They are looked up as they stand, whitespace as one space or else as ``_``, with a full stop that
+      follows and then without: ``U.S.``, ``new york``, ``New_York``. As with any token, as written comes
+      first and lower case second.
+    * The longest word wins, counted in tokens; of several, the leftmost.
+    * A single token has its full stop (``kans.``) only where the vocabulary lacks it without, in any
+      capitals: most full stops end a sentence.
+
+    What is no word of the vocabulary stays apart, as ``base`` has it.
+
+    Attributes:
+        base: Gives the tokens.
+        words: The joined words of the vocabulary.
+        longest: By their first two tokens, folded, how many tokens they have at most.
+        stopped: Those of one token and a full stop, folded and without it.
+    """
+
+    base: Tokenizer
+    words: frozenset[str]
+    longest: Mapping[tuple[str, str], int]
+    stopped: frozenset[str]
+
+    @classmethod
+    def of(cls, words: pa.StringArray, base: Tokenizer = PLAIN) -> Tokenizer:
+        """Make the tokenizer for a vocabulary: ``base`` itself where that has no joined words."""
+        odd = words.filter(pc.match_substring_regex(words, _ODD)).to_pylist()
+        parts = {word: found for word in odd if [word] != (found := base(word)) and found}
+        stopped = [word for word, found in parts.items() if word == f"{found[0]}."]
+        for word in _known_without_stop(stopped, words):
+            del parts[word]
+        parts = {word: found for word, found in parts.items() if _joins(word, found)}
+        if not parts:
+            return base
+        longest: dict[tuple[str, str], int] = {}
+        for found in parts.values():
+            if len(found) > 1:
+                first, second = map(_fold, found[:2])
+                longest[first, second] = max(len(found), longest.get((first, second), 0))
+        singles = frozenset(_fold(found[0]) for found in parts.values() if len(found) == 1)
+        return cls(base=base, words=frozenset(parts), longest=longest, stopped=singles)
+
+    @property
+    def identity(self) -> str:
+        """That of ``base``: the vocabulary is in the noise's context as the bundle's fingerprint."""
+        return self.base.identity
+
+    def __call__(self, text: str) -> list[str]:
+        tokens, longest = self.base(text), self.longest
+        folded = [self._folded[token] for token in tokens]
+        starts = {i: longest[pair] for i, pair in enumerate(pairwise(folded)) if pair in longest}
+        if self.stopped:
+            starts |= {i: starts.get(i, 1) for i, token in enumerate(folded) if token in self.stopped}
+        return self._join(straight(text), tokens, starts) if starts else tokens
+
+    @cached_property
+    def _folded(self) -> _Cache[str]:
+        return _Cache(_fold)
+
+    @cached_property
+    def _is_word(self) -> _Cache[bool]:
+        return _Cache(
+            lambda token: any(
+                match_form(form, lower=lower) in self.words
+                for form in vocabulary_forms(token)
+                for lower in (False, True)
+            )
+        )
+
+    def _join(self, text: str, tokens: list[str], starts: Mapping[int, int]) -> list[str]:
+        """Join what is a word, of the tokens from some of them on, at most so many."""
+        spans = list(token_spans(text, tokens))
+        found = []
+        for first, most in starts.items():
+            start = spans[first][0]
+            for last, (begin, end) in enumerate(spans[first : first + most], first):
+                if last > first and not _GAP.fullmatch(text, spans[last - 1][1], begin):
+                    break
+                if text.startswith(".", end) and self._is_word[text[start : end + 1]]:
+                    found.append((first - last, first, text[start : end + 1]))
+                elif last > first and self._is_word[text[start:end]]:
+                    found.append((first - last, first, text[start:end]))
+        joined: list[str | None] = [*tokens]
+        free = [True] * len(tokens)
+        for shorter, first, word in sorted(found):
+            taken = slice(first, first - shorter + 1)
+            if all(free[taken]):
+                free[taken] = [False] * (1 - shorter)
+                joined[taken] = [word, *[None] * -shorter]
+        return [token for token in joined if token is not None]
+
+
+def matchable(words: pa.StringArray) -> NDArray[np.bool_]:
+    """bool (V,): which words of a vocabulary some text holds as one token; the others no text ever does."""
+    tokenizer = JoinedWords.of(words)
+    odd = pc.match_substring_regex(words, _ODD).to_numpy(zero_copy_only=False)
+    flags = np.ones(len(words), dtype=np.bool_)
+    flags[odd] = [
+        match_form(word, lower=False) == word
+        and (tokenizer(word) == [word] or word in PLAIN(f"x{word}")[1:])  # 's after a word
+        for word in words.filter(pa.array(odd)).to_pylist()
+    ]
+    return flags
+
+
+def parts_of(token: str, tokenizer: Tokenizer) -> list[str]:
+    """Give the tokens that were joined to this one; itself where it is no joined one."""
+    base = tokenizer.base if isinstance(tokenizer, JoinedWords) else tokenizer
+    parts = base(token)
+    return parts if len(parts) > 1 else [token]
+
+
+def _joins(word: str, parts: Sequence[str]) -> bool:
+    """Whether a text can hold a word of the vocabulary that has these tokens."""
+    spans = list(token_spans(straight(word), parts))
+    gaps = (_GAP.fullmatch(word, end, start) for (_, end), (start, _) in pairwise(spans))
+    return (
+        spans[0][0] == 0
+        and word[spans[-1][1] :] in ("", ".")
+        and word == straight(match_form(word, lower=False))
+        and word == vocabulary_forms(word)[0]
+        and all(gaps)
+    )
+
+
+def _known_without_stop(stopped: list[str], words: pa.StringArray) -> list[str]:
+    """Of words that end with a full stop, those that the vocabulary has without, in any capitals."""
+    if not stopped:
+        return []
+    bare = pa.array([word[:-1].lower() for word in stopped], pa.string())
+    known = pc.is_in(bare, value_set=pc.utf8_lower(words)).to_pylist()
+    return [word for word, found in zip(stopped, known, strict=True) if found]

@@ -1,0 +1,73 @@
+"""Policies of a release: each is one class, which its name makes a value of its kind's option."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Self
+
+from dptext_spark.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class NamedPolicy:
+    """A policy: small, picklable, comparable; if it takes a field, the option has it behind the name.
+
+    Attributes:
+        kind: What the policies of one option are, in words.
+        option: The option that chooses among them.
+        policies: The policies of this kind, by name.
+        name: What the option calls the policy.
+        note: What the option's help says beside it.
+        scope: What the guarantee covers under it, in a sentence; fields in braces.
+    """
+
+    kind: ClassVar[str]
+    option: ClassVar[str]
+    policies: ClassVar[dict[str, type[Self]]]
+    name: ClassVar[str]
+    note: ClassVar[str] = ""
+    scope: ClassVar[str]
+
+    def __init_subclass__(cls: type[Self], **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "name" in cls.__dict__:
+            cls.policies[cls.name] = cls
+
+    @classmethod
+    def of(cls, value: Self | str) -> Self:
+        """Give the policy of this kind that an option's value names; a ConfigError where there is none."""
+        if isinstance(value, cls):
+            return value
+        name, *arguments = str(value).split(":", 1)
+        policy = cls.policies.get(name)
+        if policy is None or len(arguments) != len(policy._given()) or not all(arguments):
+            raise ConfigError(
+                f"The {cls.kind} ({cls.option}) is unknown", allowed=", ".join(cls.forms()), got=repr(value)
+            )
+        return policy(*arguments)
+
+    @classmethod
+    def forms(cls) -> list[str]:
+        """Give the option's values, what may follow a name in capitals."""
+        return [
+            ":".join([name, *(field.upper() for field in policy._given())])
+            for name, policy in cls.policies.items()
+        ]
+
+    @classmethod
+    def choices(cls) -> str:
+        """Say for the option's help which policies there are."""
+        notes = [f" ({policy.note})" if policy.note else "" for policy in cls.policies.values()]
+        *others, last = map("".join, zip(cls.forms(), notes, strict=True))
+        return f"{', '.join(others)} or {last}"
+
+    def __str__(self) -> str:
+        return ":".join([self.name, *(getattr(self, field) for field in self._given())])
+
+    @classmethod
+    def _given(cls) -> list[str]:
+        return [field.name for field in fields(cls) if field.init]
+
+    def describe(self, **names: str) -> str:
+        """Say what the guarantee covers under this policy; ``names`` are what else its sentence speaks of."""
+        return self.scope.format(**vars(self), **names)

@@ -1,0 +1,131 @@
+"""Words in scripts that put no spaces between them: how much of them there is, and how they are cut."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import ClassVar, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import regex
+
+from dptext_spark.errors import ConfigError
+from dptext_spark.text.named_policy import NamedPolicy
+from dptext_spark.text.tokens import PlainTokenizer, tokenize
+
+UNSPACED: Final = ("Han", "Hiragana", "Katakana", "Thai", "Lao", "Khmer", "Myanmar")
+"""Scripts whose words stand without spaces: Chinese, Japanese, Thai, Lao, Khmer and Burmese."""
+
+_SCRIPTS: Final = "".join(rf"\p{{{script}}}" for script in UNSPACED)
+# With the signs that the scripts share: of long sounds, of voiced ones, and of what is repeated.
+_LETTER: Final = rf"{_SCRIPTS}\u3006\u3031-\u3035\u303c\u30fc\uff70\uff9e\uff9f"
+_RUN: Final = regex.compile(rf"((?!\p{{M}})[{_LETTER}][{_LETTER}\p{{M}}]*)")
+
+
+def unspaced_share(texts: pa.Array) -> float:
+    """Give the share of the letters of texts (strings) that are of ``UNSPACED`` scripts; 0 without letters.
+
+    The tokenizer ``words`` takes each run of such letters for one word, whole sentences among them.
+    """
+    unspaced, all_letters = (
+        pc.sum(pc.count_substring_regex(texts, pattern=pattern)).as_py() or 0
+        for pattern in (rf"[{_SCRIPTS}]", rf"[\p{{L}}{_SCRIPTS}]")
+    )
+    return unspaced / max(all_letters, 1)
+
+
+class Segmentation(NamedPolicy, ABC):
+    """A policy for how texts are cut into tokens: a :class:`~dptext_spark.text.tokens.Tokenizer`."""
+
+    kind = "tokenizer"
+    option = "--tokenizer"
+    policies: ClassVar[dict[str, type[Segmentation]]] = {}
+    scope = ""
+
+    @property
+    @abstractmethod
+    def identity(self) -> str:
+        """See :class:`~dptext_spark.text.tokens.Tokenizer`."""
+
+    @abstractmethod
+    def __call__(self, text: str) -> list[str]:
+        """Cut a text into tokens."""
+
+
+class WordRuns(PlainTokenizer, Segmentation):
+    """Runs of letters and digits, as :func:`~dptext_spark.text.tokens.tokenize` finds them."""
+
+    name = "words"
+    note = "runs of letters and digits"
+
+
+def icu_version() -> str:
+    """Give the version of ICU, whose dictionaries tell words.
+
+    Raises:
+        ConfigError: It is not installed.
+    """
+    try:
+        from icu4py import icu_version as version
+    except ImportError:
+        raise ConfigError(
+            "The tokenizer icu needs the library icu4py, which is not installed here",
+            do="Run: pip install 'dptext-spark[segmentation]', on a cluster for the workers too",
+        ) from None
+    return str(version)
+
+
+@dataclass(frozen=True)
+class IcuWords(Segmentation):
+    """Runs of letters and digits, and in them the words of Chinese, Japanese, Thai, Lao, Khmer and Burmese.
+
+    Attributes:
+        version: Of the ICU where the policy was chosen: other versions may cut otherwise.
+
+    Raises:
+        ConfigError: ICU is not installed, or, where texts are cut, it is another one.
+    """
+
+    name = "icu"
+    note = "the words of Chinese, Japanese, Thai, Lao, Khmer and Burmese too"
+    scope = (
+        "Chinese, Japanese, Thai, Lao, Khmer and Burmese are cut into words by ICU {version}: how many words "
+        "each of their texts has is released."
+    )
+
+    version: str = field(init=False, default_factory=icu_version)
+
+    @property
+    def identity(self) -> str:
+        return f"icu {self.version}"
+
+    def __call__(self, text: str) -> list[str]:
+        tokens = tokenize(text)
+        if _RUN.search(text) is None:
+            return tokens
+        cut, found = _icu_breaker(self.version), []
+        for token in tokens:
+            if _RUN.search(token) is None:
+                found.append(token)
+                continue
+            for number, part in enumerate(_RUN.split(token)):  # what is between runs and runs, by turns
+                found += cut(part) if number % 2 else tokenize(part)
+        return found
+
+
+@cache
+def _icu_breaker(version: str) -> Callable[[str], Iterable[str]]:
+    if (here := icu_version()) != version:
+        raise ConfigError(
+            "Texts would be cut by another ICU than where the run began",
+            allowed=f"ICU {version}",
+            got=f"ICU {here}",
+            do="Install one version of icu4py everywhere",
+        )
+    from icu4py.breakers import WordBreaker  # only this package's extra brings it
+
+    # For these scripts no language tells words otherwise than the others.
+    return lambda run: WordBreaker(run, "root")

@@ -1,0 +1,84 @@
+"""Parameters of mechanisms and policies in Python: wrong ones are one error in the one form."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dptext_spark import Embedding, Exponential, Laplace, Mahalanobis, Privatizer, Projection, TextPolicy
+from dptext_spark.errors import BundleError, ConfigError
+from dptext_spark.mechanisms import MECHANISMS
+from dptext_spark.search.exact import ExactSearch
+from dptext_spark.vectors.projected_vectors import ProjectedVectors
+
+
+@pytest.mark.parametrize("kind", [*MECHANISMS.values(), TextPolicy], ids=lambda kind: kind.__name__)
+def test_a_value_without_a_name_is_refused(kind: Callable[..., object]) -> None:
+    """Rejects the TypeError of Python, and a number that counts as epsilon although nothing says so."""
+    with pytest.raises(ConfigError, match=r"by name\. Allowed: (epsilon|oov), .* Got: 1 without a name"):
+        kind(8)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Laplace(epsilon=-1), r"Parameter epsilon of Laplace .*1e-12 or more\. Got: -1\."),
+        (Laplace, r"Parameter epsilon of Laplace is missing\."),
+        (lambda: Laplace(epsilon="8"), r".*Allowed: a valid number\. Got: '8'\."),
+        (lambda: Laplace(epsilon={"private": 1}), r".*Allowed: a valid number\. Got: dict\."),
+        (lambda: Laplace(epsilon=1, t=0.5), r"Options --select vickrey and --t go together.*"),
+        (lambda: Mahalanobis(epsilon=1), r"Parameter lambda_ of Mahalanobis is missing\."),
+        (lambda: Mahalanobis(epsilon=1, lambda_=2), r"Parameter lambda_ .*1 or less\. Got: 2\."),
+        (lambda: Exponential(epsilon=1, truncate=0), r"Parameter truncate .* above 0\. Got: 0\."),
+        (lambda: Projection(epsilon=1, sensitivity="all"), r".*paper, vocabulary or spectral\. Got: 'all'\."),
+        (lambda: ProjectedVectors(epsilon=1e30), r"Parameter epsilon .* or less\. Got: 1e\+30\."),
+        (lambda: TextPolicy(oof="mask"), r"TextPolicy has no .*Allowed: oov, protect, .* Got: oof\."),
+        (lambda: TextPolicy(oov=3), r"The out-of-vocabulary policy .* Got: 3\."),
+    ],
+)
+def test_wrong_parameters_are_one_line(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        make()
+    assert re.fullmatch(message, str(caught.value))
+
+
+def test_all_faults_are_said_at_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        Laplace(eps=3, select="both")  # type: ignore[call-arg, arg-type]
+    assert str(caught.value).splitlines() == [
+        "Parameters of Laplace are wrong:",
+        "  Parameter epsilon of Laplace is missing.",
+        "  Parameter select of Laplace has a wrong value. Allowed: nearest or vickrey. Got: 'both'.",
+        "  Parameter eps of Laplace is unknown. Allowed: epsilon, select, t.",
+    ]
+
+
+# An embedding is a bundle or its folder
+
+
+def test_a_path_stands_for_its_bundle(small: Embedding) -> None:
+    folder, mechanism = small.path, Laplace(epsilon=4.0)
+    for path in (folder, str(folder)):
+        assert Privatizer(embedding=path, mechanism=mechanism).embedding.fingerprint == small.fingerprint
+        assert ExactSearch.over(path, 7).release_words == 7
+        for configured in (mechanism, ProjectedVectors(epsilon=4.0)):
+            assert configured.guarantee(path) == configured.guarantee(small)
+
+
+@pytest.mark.parametrize(
+    ("parts", "error", "message"),
+    [
+        ({"embedding": "no/such/bundle"}, BundleError, "no embedding bundle"),
+        ({"embedding": None}, ConfigError, "the path of its folder. Got: NoneType"),
+        ({"mechanism": "laplace"}, ConfigError, r"such as Laplace\(epsilon=8\). Got: str"),
+        ({"mechanism": Laplace}, ConfigError, r"such as Laplace\(epsilon=8\)"),
+    ],
+)
+def test_what_is_no_part_is_refused(
+    small: Embedding, parts: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        Privatizer(**{"embedding": small, "mechanism": Laplace(epsilon=4.0), **parts})

@@ -1,0 +1,99 @@
+"""Mistakes that are told before a Java machine is started, which takes many seconds."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from pyspark import SparkContext, java_gateway
+from pyspark.sql import SparkSession
+
+from dptext_spark.cli import main
+from dptext_spark.demo import GLOVE
+from dptext_spark.embedding.bundle import Embedding
+from tests.helpers.tables import hashes, texts, write_table
+
+
+@pytest.fixture
+def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process in which no Spark runs, is configured, or may be started."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("Spark was started")
+
+    for name in [name for name in os.environ if name.startswith(("SPARK", "PYSPARK", "HADOOP", "YARN"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    monkeypatch.setattr(java_gateway, "launch_gateway", refuse)
+    monkeypatch.setattr(SparkContext, "_ensure_initialized", refuse)
+    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", refuse)
+
+
+PRIVATIZE = "privatize --input {in} --output new --embedding {ring} --mechanism laplace --epsilon 5 "
+VECTORS = "vectors --input {in} --output new --epsilon 5 --dimension 2 --vector v "
+CALIBRATE = "calibrate --embedding {ring} --mechanism laplace --epsilon 5 --output new "
+POINCARE = "poincare --output new --pairs "
+AUDIT = "audit --embedding {ring} --mechanism laplace --epsilon 5 "
+
+
+@pytest.mark.usefixtures("no_spark")
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (PRIVATIZE + "--text text --input nowhere", "The input nowhere cannot be read as a table"),
+        (PRIVATIZE + "--text nope", "Got: nope"),
+        (PRIVATIZE + "--text id", "id (bigint), not string"),
+        (PRIVATIZE + "--text text --output old", "The output old exists"),
+        (PRIVATIZE + "--text text --report note.txt", "The report note.txt exists"),
+        (PRIVATIZE + "--text text --output {in}/new", "inside one another"),
+        (PRIVATIZE + "--text text --embedding nowhere", "This is no embedding bundle"),
+        (PRIVATIZE + "--text text --key-file nowhere", "The key file nowhere cannot be read"),
+        (PRIVATIZE + "--text text --calibration old", "old/calibration.json cannot be read"),
+        (PRIVATIZE + "--text text --release-words 99", "--release-words"),
+        (VECTORS + "--input note.txt", "The input note.txt is not Parquet, or is damaged"),
+        (VECTORS + "--keep nope", "Got: nope"),
+        (VECTORS + "--output old", "The output old exists"),
+        (VECTORS + "--text text --embedding nowhere", "This is no embedding bundle"),
+        (CALIBRATE + "--output old", "The output old exists and is not a calibration"),
+        (CALIBRATE + "--output done", "The calibration done exists"),
+        (CALIBRATE + "--output begun", "parts of a calibration with other options"),
+        (CALIBRATE + "--compare old", "old/calibration.json cannot be read"),
+        (CALIBRATE + "--embedding nowhere", "This is no embedding bundle"),
+        (CALIBRATE + "--target max(n_w)<=0.5 --words 30", "cannot be told"),
+        (POINCARE + "nowhere.tsv", "The pairs nowhere.tsv cannot be read"),
+        (POINCARE + "nowhere", "The pairs nowhere cannot be read"),
+        (POINCARE + "old", "The pairs old cannot be read"),
+        (POINCARE + "{in}", "lack columns"),
+        (POINCARE + "{in} --output old", "The output exists"),
+        (AUDIT + "--report nowhere/audit.json", "The report nowhere/audit.json cannot be written"),
+        (AUDIT + "--report old", "The report old cannot be written"),
+        (AUDIT + "--embedding nowhere", "This is no embedding bundle"),
+        ("embedding nowhere.txt --output new", "nowhere.txt"),
+        (f"embedding {GLOVE} --output {{ring}}", "The output exists"),
+    ],
+)
+def test_a_mistake_starts_no_java(
+    command: str, message: str, ring: Embedding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_table(Path("in/x.parquet"), {"id": [1, 2], "text": texts(2), "v": [[1.0, 2.0]] * 2})
+    Path("note.txt").write_text("a note")
+    for folder in ("old", "done", "begun/.parts/other"):
+        Path(folder).mkdir(parents=True)
+    Path("done/calibration.json").touch()
+    before = hashes(tmp_path)
+    words = command.format(ring=ring.path, **{"in": tmp_path / "in"}).split()
+    result = CliRunner().invoke(main, words)
+    assert (result.exit_code, message in result.output) == (2, True), (result.output, result.exception)
+    assert hashes(tmp_path) == before
+
+
+@pytest.mark.usefixtures("no_spark")
+def test_what_is_right_goes_on_to_spark(ring: Embedding, tmp_path: Path) -> None:
+    """Rejects a sentinel that is never reached."""
+    write_table(tmp_path / "in" / "x.parquet", {"id": [1, 2], "text": texts(2)})
+    command = PRIVATIZE.format(ring=ring.path, **{"in": tmp_path / "in"}).split()
+    result = CliRunner().invoke(main, [*command, "--output", str(tmp_path / "new"), "--text", "text"])
+    assert "Spark was started" in str(result.exception)

@@ -1,0 +1,167 @@
+"""Kept columns come out with the types that they had, timestamps in nanoseconds too where nothing is lost."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+from pathlib import Path
+from typing import Any, Final
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from dptext_spark.errors import InputError
+from tests.helpers.tables import hashes, names, rows_of, run_table, spark_settings, write_table
+
+# The shared session is the one that the jobs find.
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+OLD: Final = dt.datetime.fromisoformat("1200-01-01")
+NEW: Final = dt.datetime.fromisoformat("2026-01-02T03:04:05.678901")
+UTC_MICROS: Final = pa.timestamp("us", tz="UTC")
+
+SAME: Final[dict[str, pa.Array]] = {
+    "int8": pa.array([1, None], pa.int8()),
+    "int16": pa.array([1, None], pa.int16()),
+    "int32": pa.array([1, None], pa.int32()),
+    "int64": pa.array([2**62, None]),
+    "float32": pa.array([1.5, None], pa.float32()),
+    "float64": pa.array([1.5, None]),
+    "bool": pa.array([True, None]),
+    "string": pa.array(["x", None]),
+    "binary": pa.array([b"x", None]),
+    "date": pa.array([OLD.date(), None]),
+    "naive": pa.array([NEW, OLD], pa.timestamp("us")),
+    "utc": pa.array([NEW, OLD], UTC_MICROS),
+    "decimal9": pa.array([decimal.Decimal("1.23"), None], pa.decimal128(5, 2)),
+    "decimal18": pa.array([decimal.Decimal("1.23"), None], pa.decimal128(18, 2)),
+    "decimal38": pa.array([decimal.Decimal("1.23"), None], pa.decimal128(38, 2)),
+    "list": pa.array([[1, None], None], pa.list_(pa.int64())),
+    "map": pa.array([[("a", NEW)], None], pa.map_(pa.string(), UTC_MICROS)),
+    "struct": pa.array([{"a": 1, "t": NEW}, None], pa.struct({"a": pa.int8(), "t": pa.timestamp("us")})),
+}
+"""Types that Parquet and Spark both have."""
+
+NANOS: Final = pa.timestamp("ns")
+NANOS_UTC: Final = pa.timestamp("ns", tz="UTC")
+OTHERS: Final[dict[str, tuple[pa.Array, pa.DataType]]] = {
+    "uint8": (pa.array([255, None], pa.uint8()), pa.int16()),
+    "uint16": (pa.array([2**16 - 1, None], pa.uint16()), pa.int32()),
+    "uint32": (pa.array([2**32 - 1, None], pa.uint32()), pa.int64()),
+    "uint64": (pa.array([2**64 - 1, None], pa.uint64()), pa.decimal128(20, 0)),
+    "large string": (pa.array(["x", None], pa.large_string()), pa.string()),
+    "dictionary": (pa.array(["x", None]).dictionary_encode(), pa.string()),
+    "fixed binary": (pa.array([b"xyz", None], pa.binary(3)), pa.binary()),
+    "date64": (pa.array([NEW.date(), None], pa.date64()), pa.date32()),
+    "seconds": (pa.array([1, None], pa.timestamp("s")), pa.timestamp("us")),
+    "milliseconds": (pa.array([1, None], pa.timestamp("ms")), pa.timestamp("us")),
+    "zone": (pa.array([NEW, OLD], pa.timestamp("us", tz="Europe/Berlin")), UTC_MICROS),
+    "fixed list": (pa.array([[1, 2], None], pa.list_(pa.int64(), 2)), pa.list_(pa.int64())),
+    "ns": (pa.array([NEW, None], NANOS), pa.timestamp("us")),
+    "ns utc": (pa.array([NEW, None], NANOS_UTC), UTC_MICROS),
+    "ns before 1970": (pa.array([-1000, None], NANOS), pa.timestamp("us")),
+    "ns list": (pa.array([[NEW, None], None], pa.list_(NANOS)), pa.list_(pa.timestamp("us"))),
+    "ns map": (
+        pa.array([[(NEW, NEW)], None], pa.map_(NANOS_UTC, NANOS)),
+        pa.map_(UTC_MICROS, pa.timestamp("us")),
+    ),
+    "ns struct": (
+        pa.array(
+            [{"a": 1, "l": [{"t": NEW}]}, None],
+            pa.struct({"a": pa.int64(), "l": pa.list_(pa.struct({"t": NANOS}))}),
+        ),
+        pa.struct({"a": pa.int64(), "l": pa.list_(pa.struct({"t": pa.timestamp("us")}))}),
+    ),
+}
+"""Types that Spark has not, and those that have all of their values."""
+
+
+@pytest.fixture
+def options(ring_release: dict[str, Any]) -> dict[str, Any]:
+    return {**ring_release, "epsilon": 1e-3}
+
+
+def shape(kind: pa.DataType) -> Any:
+    """A type without the names that Parquet's writers give to the elements of lists and maps."""
+    if isinstance(kind, pa.ListType):
+        return "list", shape(kind.value_type)
+    if isinstance(kind, pa.MapType):
+        return "map", shape(kind.key_type), shape(kind.item_type)
+    if isinstance(kind, pa.StructType):
+        return "struct", {field.name: shape(field.type) for field in kind}
+    return kind
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+def test_kept_columns_keep_type_and_value_field_by_field(
+    options: dict[str, Any], tmp_path: Path, spark: SparkSession, zone: str
+) -> None:
+    """Rejects INT96, which readers take for naive nanoseconds, whatever the session's own settings are."""
+    others = {name: array for name, (array, _) in OTHERS.items()}
+    write_table(tmp_path / "in" / "x.parquet", {"text": ["w00", "w01"], **SAME, **others})
+    settings = {"session_timeZone": zone, "parquet_outputTimestampType": "INT96"}
+    with spark_settings(spark, **settings, parquet_inferTimestampNTZ_enabled=zone == "UTC"):
+        run_table(**options, keep=[*SAME, *OTHERS])
+        assert spark.conf.get("spark.sql.parquet.outputTimestampType") == "INT96"
+    (file,) = (tmp_path / "out").glob("*.parquet")
+    out = pq.ParquetFile(file).read()
+    wanted = {name: array.type for name, array in SAME.items()}
+    wanted |= {name: kind for name, (_, kind) in OTHERS.items()}
+    assert {n: shape(out.schema.field(n).type) for n in wanted} == {n: shape(k) for n, k in wanted.items()}
+    for name, kind in wanted.items():
+        assert out[name].to_pylist() == {**SAME, **others}[name].cast(kind).to_pylist(), name
+
+
+def test_a_pandas_table_with_times_that_nobody_named(options: dict[str, Any], tmp_path: Path) -> None:
+    """Nor do digits below a microsecond matter there; a filter sees timestamps, not integers."""
+    times = pd.to_datetime(["2026-01-01T00:00:00.000000001", "2026-01-02T00:00:00.000000000"])
+    frame = pd.DataFrame({"id": [1, 2], "text": ["w00", "w01"], "at": times, "day": times.normalize()})
+    assert str(frame["at"].dtype) == "datetime64[ns]"
+    (tmp_path / "in").mkdir()
+    frame.to_parquet(tmp_path / "in" / "x.parquet")
+    assert run_table(**options).rows == 2
+    where = {"where": "day > timestamp_ntz'2026-01-01'", "output": tmp_path / "few"}
+    assert run_table(**options | where, keep=["id"]).rows == 1
+    assert [row["id"] for row in rows_of(tmp_path / "few")] == [2]
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_digits_that_would_be_lost_are_refused_by_the_columns_name(
+    options: dict[str, Any], tmp_path: Path, nested: bool
+) -> None:
+    at = pa.array([1_000, 1_001], NANOS)
+    column = pa.StructArray.from_arrays([at], ["t"]) if nested else at
+    write_table(tmp_path / "in" / "x.parquet", {"text": ["w00", "w01"], "at": column})
+    before = hashes(tmp_path)
+    with pytest.raises(InputError, match="Column at has timestamps with digits below a microsecond"):
+        run_table(**options, keep=["at"])
+    assert hashes(tmp_path) == before
+    assert names(tmp_path) == {"in"}
+
+
+def test_files_of_different_units_are_told_apart(options: dict[str, Any], tmp_path: Path) -> None:
+    """Rejects microseconds of one file that are taken for the nanoseconds of another."""
+    at = pa.array([NEW], NANOS)
+    write_table(tmp_path / "in" / "a.parquet", {"text": ["w00"], "at": at})
+    write_table(tmp_path / "in" / "b.parquet", {"text": ["w01"], "at": at.cast(pa.timestamp("us"))})
+    with pytest.raises(InputError, match="Column at is in nanoseconds in some files of the input"):
+        run_table(**options, keep=["at"])
+    assert run_table(**options).rows == 2  # as long as nobody names it
+
+
+def test_new_files_with_nanoseconds(options: dict[str, Any], tmp_path: Path) -> None:
+    for name in "ab":
+        write_table(tmp_path / "in" / f"{name}.parquet", {"text": ["w00"], "at": pa.array([NEW], NANOS)})
+        report = run_table(**options, keep=["at"], incremental=tmp_path / "checkpoint")
+    assert (report.rows, report.added_rows) == (2, 1)
+    assert pq.read_table(tmp_path / "out")["at"].to_pylist() == [NEW, NEW]
+
+
+def test_types_that_spark_cannot_read_are_named(options: dict[str, Any], tmp_path: Path) -> None:
+    columns = {"text": ["w00"], "at": pa.array([1], pa.time32("ms"))}
+    write_table(tmp_path / "in" / "x.parquet", columns)
+    with pytest.raises(InputError, match=r"Got: PARQUET_TYPE_ILLEGAL: INT32 \(TIME\(MILLIS,false\)\)"):
+        run_table(**options)

@@ -1,0 +1,158 @@
+"""Commands as processes: what signals leave, and one message where there is one thing to say."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from dptext_spark.embedding.bundle import Embedding
+from tests.helpers.tables import ROOT, names, spark_environment, texts, write_table
+
+pytestmark = [pytest.mark.spark, pytest.mark.e2e]
+
+PATIENCE = 240.0
+Start = Callable[..., "Run"]
+
+
+class Run:
+    """``dptext privatize`` of a table to ``out``, at work in a folder of its own."""
+
+    def __init__(self, program: list[str], folder: Path, embedding: Embedding, **env: str) -> None:
+        self.folder = folder
+        options = ["--input", "in", "--output", "out", "--embedding", str(embedding.path), "--text", "text"]
+        self.process = subprocess.Popen(
+            [*program, *options, "--mechanism", "laplace", "--epsilon", "10"],
+            cwd=folder,
+            # This tree's package, and its own temporary folder for logs.
+            env=spark_environment() | {"PYTHONPATH": str(ROOT), "TMPDIR": str(folder / "tmp")} | env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def wait(self, until: Callable[[], object]) -> None:
+        end = time.monotonic() + PATIENCE
+        while not until():
+            if self.process.poll() is not None or time.monotonic() > end:
+                pytest.fail(f"it did not get there: {self.process.communicate()}")
+            time.sleep(0.01)
+
+    def wait_for_write(self) -> None:
+        self.wait(lambda: list(self.folder.glob(".out.*.part/table")))
+
+    def java(self) -> list[psutil.Process]:
+        with suppress(psutil.NoSuchProcess):
+            below = psutil.Process(self.process.pid).children(recursive=True)
+            return [process for process in below if "SparkSubmit" in " ".join(command_of(process))]
+        return []
+
+    def end(self) -> tuple[int, str]:
+        """The exit code, and what was printed; nothing is on standard output."""
+        output, errors = self.process.communicate(timeout=PATIENCE)
+        assert not output
+        return self.process.returncode, errors
+
+    def left(self) -> set[str]:
+        return names(self.folder) - {"in", "tmp"}
+
+    def logs(self) -> list[Path]:
+        return list((self.folder / "tmp").glob("dptext-spark-*.log"))
+
+
+def command_of(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:  # ended meanwhile
+        return []
+
+
+@pytest.fixture
+def start(ring: Embedding, tmp_path: Path) -> Iterator[Start]:
+    write_table(tmp_path / "in" / "a.parquet", {"text": texts(100_000)})
+    (tmp_path / "tmp").mkdir()
+    runs = []
+
+    def run(*program: str, **env: str) -> Run:
+        command = list(program) or [sys.executable, "-m", "dptext_spark", "privatize"]
+        runs.append(Run(command, tmp_path, ring, **env))
+        return runs[-1]
+
+    yield run
+    for left in runs:
+        with suppress(ProcessLookupError):
+            os.killpg(left.process.pid, signal.SIGKILL)
+        left.process.wait()
+
+
+def test_ctrl_c_twice_during_the_write(start: Start) -> None:
+    """Rejects a hidden folder that stays, a traceback, py4j's words, Spark's, and a log that nobody needs."""
+    run = start()
+    run.wait_for_write()
+    for _ in range(2):
+        os.killpg(run.process.pid, signal.SIGINT)  # as a terminal sends it: to all of the group
+        time.sleep(0.1)
+    assert run.end() == (130, "dptext privatize: Interrupted by SIGINT. No output was written.\n")
+    assert (run.left(), run.logs()) == (set(), [])
+
+
+def test_sigterm_while_the_jvm_starts(start: Start) -> None:
+    """Rejects a JVM that stays behind and waits for its driver."""
+    run = start()
+    run.wait(run.java)
+    java = run.java()
+    run.process.terminate()
+    assert run.end() == (143, "dptext privatize: Interrupted by SIGTERM. No output was written.\n")
+    assert (run.left(), run.logs()) == (set(), [])
+    psutil.wait_procs(java, timeout=PATIENCE)
+    assert not [process for process in java if process.is_running()]
+
+
+def test_a_jvm_that_ends_during_the_write(start: Start) -> None:
+    """One line, which names a log that its owner alone can read."""
+    run = start()
+    run.wait_for_write()
+    for java in run.java():
+        java.terminate()
+    code, errors = run.end()
+    (log,) = run.logs()
+    assert (code, errors) == (
+        1,
+        "dptext privatize: The Spark job failed and no output was written. "
+        f"Got: the end of Spark's Java process. See Spark's log {log}.\n",
+    )
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
+    assert "WARN" in log.read_text()
+    assert run.left() == set()
+
+
+def test_a_jvm_that_does_not_start_is_one_message(start: Start) -> None:
+    run = start(PYSPARK_SUBMIT_ARGS="--driver-memory lots pyspark-shell")
+    code, errors = run.end()
+    (log,) = run.logs()
+    assert code == 1
+    assert errors.count("\n") == 1
+    assert re.match(r"dptext privatize: Spark could not be started. Got: .*lots", errors), errors
+    assert errors.endswith(f"See Spark's log {log}.\n")
+
+
+def test_sigterm_to_spark_submit(start: Start) -> None:
+    """There the JVM is above Python, and removes what was written when it is told to end."""
+    submit = Path(sys.executable).with_name("spark-submit")
+    run = start(str(submit), "--master", "local[2]", str(ROOT / "jobs" / "privatize.py"))
+    run.wait_for_write()
+    run.process.terminate()
+    run.process.communicate(timeout=PATIENCE)
+    assert run.process.returncode == 143
+    assert run.left() == set()

@@ -1,0 +1,89 @@
+"""TextPrivatizer: a stage of a pipeline that is saved and loaded, but for its key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.ml import Pipeline, PipelineModel
+from pyspark.ml.feature import SQLTransformer
+from pyspark.sql import DataFrame, SparkSession
+
+from dptext_spark import Embedding, Mahalanobis, TextPrivatizer, privatize
+from dptext_spark.errors import BundleError, ConfigError
+from tests.helpers.tables import by_id, texts
+from tests.helpers.worlds import KEY
+
+pytestmark = pytest.mark.spark
+
+MECHANISM = Mahalanobis(epsilon=3.0, lambda_=0.5)
+
+
+@pytest.fixture(scope="module")
+def frame(spark: SparkSession) -> DataFrame:
+    return spark.createDataFrame(list(enumerate(texts(20))), "id int, text string")
+
+
+@pytest.fixture
+def parameters(ring: Embedding) -> dict[str, Any]:
+    return {"embedding": ring.path, "mechanism": MECHANISM, "id": "id", "text": "text", "keep": ["id"]}
+
+
+def test_a_pipeline_with_it_comes_back_from_its_folder_without_the_key(
+    frame: DataFrame, parameters: dict[str, Any], key_file: Path, tmp_path: Path
+) -> None:
+    expected = by_id(privatize(frame, **parameters, key=KEY))
+    stage = TextPrivatizer(**parameters, key_file=key_file)
+    after = SQLTransformer(statement="SELECT id, concat(text, '.') AS text FROM __THIS__")
+    model = Pipeline(stages=[stage, after]).fit(frame)
+    dotted = {row: f"{text}." for row, text in expected.items()}
+    assert by_id(stage.transform(frame)) == expected
+    assert by_id(model.transform(frame)) == dotted
+
+    model.write().overwrite().save(str(tmp_path / "model"))
+    loaded = PipelineModel.load(str(tmp_path / "model"))
+    assert isinstance(loaded.stages[0], TextPrivatizer)
+    assert loaded.stages[0].uid == stage.uid
+    assert by_id(loaded.transform(frame)) != dotted  # a fresh key
+    loaded.stages[0].key_file = str(key_file)
+    assert by_id(loaded.transform(frame)) == dotted
+
+    content = b"".join(file.read_bytes() for file in (tmp_path / "model").rglob("*") if file.is_file())
+    assert str(parameters["embedding"]).encode() in content and b"mahalanobis" in content
+    for secret in (KEY.secret, KEY.secret.hex().encode(), str(key_file).encode(), b"key"):
+        assert secret not in content
+
+
+def test_a_copy_keeps_the_key_and_takes_other_parameters(
+    frame: DataFrame, parameters: dict[str, Any], key_file: Path
+) -> None:
+    stage = TextPrivatizer(**parameters, key_file=str(key_file))
+    other = stage.transform(frame, {stage.salt: "other"})
+    assert by_id(other) == by_id(privatize(frame, **parameters, key=KEY, salt="other"))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"key": "k"}, r"no such parameters\. Allowed: .*trust_id\. Got: key"),
+        ({"mechanism": "laplace"}, r"such as Laplace\(epsilon=8\)"),
+        ({"mechanism": {"mechanism": "laplace", "epsilon": -1}}, "Parameter epsilon of Laplace"),
+        ({"text": 3}, "A parameter of TextPrivatizer has a wrong type"),
+        ({"key_file": "no/key"}, "The key file no/key cannot be read"),
+    ],
+)
+def test_wrong_parameters_are_refused(
+    frame: DataFrame, parameters: dict[str, Any], change: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        TextPrivatizer(**parameters | change).transform(frame)
+
+
+def test_missing_parameters_are_named(frame: DataFrame, ring: Embedding) -> None:
+    with pytest.raises(ConfigError, match="by name"):
+        TextPrivatizer("text")
+    with pytest.raises(ConfigError, match="lacks the parameters mechanism, id"):
+        TextPrivatizer(embedding=ring, text="text").transform(frame)
+    with pytest.raises(BundleError):
+        TextPrivatizer(embedding="gone", mechanism=MECHANISM, id="id", text="text").transform(frame)

@@ -1,0 +1,82 @@
+"""Coverage of a vocabulary: which tokens count, what is warned of, how little is looked at."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from dptext_spark.coverage import Coverage
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.text.policies import TextPolicy
+from dptext_spark.text.token_columns import SLICE_BYTES
+
+CHINESE = "\u6211\u559c\u6b22\u5403\u82f9\u679c"
+FATE = "They become [MASK]."
+
+
+def measure(values: Any, world: Embedding, **policy: str) -> Coverage:
+    return Coverage.measure(pa.array(values), world, TextPolicy(**policy))
+
+
+def test_tokens_are_known_as_a_run_knows_them(small: Embedding) -> None:
+    """Rejects a lookup without lower case, and blank tokens that count as unknown."""
+    assert measure(["w1 W2, zyx", None, ""], small) == Coverage(rows=3, tokens=3, unknown=1)
+    assert measure([["w1", None, "", "zyx", "w2 w3"], None], small) == Coverage(rows=2, tokens=3, unknown=2)
+    assert measure(["the w1 zyx"], small, protect="content") == Coverage(rows=1, tokens=2, unknown=1)
+    assert Coverage.measure(pa.array([], pa.string()), small, TextPolicy()) == Coverage()
+    slots = TextPolicy(protect="slots:s")
+    found = Coverage.measure(pa.array(["w1 zyx abc"]), small, slots, pa.array([["zyx"]]))
+    assert found == Coverage(rows=1, tokens=1, unknown=1)
+
+
+def test_letters_of_scripts_without_spaces_are_counted(small: Embedding) -> None:
+    assert measure([CHINESE, "w1"], small) == Coverage(rows=2, tokens=2, unknown=1, unspaced=6 / 7 * 2)
+    assert measure([[CHINESE, "abcdef"]], small).unspaced_share == 0.0  # its words were told apart already
+
+
+def test_texts_that_are_cut_into_words_are_not_complained_of(small: Embedding) -> None:
+    pytest.importorskip("icu4py")
+    found = measure([CHINESE, "w1"], small, tokenizer="icu")
+    assert found.unspaced == 0.0 and found.tokens > 2
+
+
+def test_one_megabyte_is_looked_at(small: Embedding) -> None:
+    found = measure(["zyx " * 1000] * 1000, small)
+    assert 0.9 * SLICE_BYTES < found.rows * 4000 < 1.1 * SLICE_BYTES
+    assert found.tokens == found.rows * 1000
+    assert measure(["zyx " * SLICE_BYTES, "w1"], small).rows == 1
+
+
+def test_samples_are_added_up() -> None:
+    parts = [Coverage(10, 90, 3, 2.0), Coverage(), Coverage(10.0, 10.0, 7.0, 0.0)]  # type: ignore[arg-type]
+    whole = Coverage.sum(parts)
+    assert whole == Coverage(20, 100, 10, 2.0)
+    assert (whole.unknown_share, whole.unspaced_share) == (0.1, 0.1)
+    assert whole.to_json() == {"rows": 20, "tokens": 100, "unknown": 10, "unspaced": 0.1}
+    assert whole.describe() == "90.0% of 100 words are in the vocabulary (a sample of 20 rows)"
+    assert Coverage(rows=5).describe() == "no words in a sample of 5 rows"
+
+
+@pytest.mark.parametrize(
+    ("coverage", "said"),
+    [
+        (Coverage(), ""),
+        (Coverage(1000, 100, 10, 100.0), ""),
+        (
+            Coverage(1000, 1000, 278, 0.0),
+            "27.8% of the words of column text, in a sample of 1,000 rows, are not",
+        ),
+        (Coverage(1000, 1000, 101, 0.0), f"vocabulary. {FATE}"),
+        (
+            Coverage(1000, 1000, 990, 950.0),
+            "95% of the letters of column text, in a sample of 1,000 rows, are",
+        ),
+        (Coverage(1000, 1000, 990, 950.0), "--tokenizer icu"),
+        (Coverage(1000, 9000, 890, 200.0), "A run of such letters counts as one word: 9.9% of the words"),
+    ],
+)
+def test_what_is_warned_of(coverage: Coverage, said: str) -> None:
+    warning = coverage.warning("text", FATE)
+    assert said in warning if said else warning == ""

@@ -1,0 +1,178 @@
+"""dptext try: what a sentence becomes, as privatize would have it; a table that fits the terminal."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner, Result
+
+from dptext_spark import preview
+from dptext_spark.cli import main
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.errors import ConfigError
+from dptext_spark.mechanisms import Exponential, Laplace, Mahalanobis
+from dptext_spark.noise import NoiseKey
+from dptext_spark.options import TryOptions
+from dptext_spark.privatizer import Privatizer
+from tests.helpers.worlds import KEY
+
+SENTENCE = "play some jazz in boston"
+
+
+@pytest.fixture
+def attempt(demo_bundle: Embedding) -> Callable[..., Result]:
+    """``dptext try`` with the demo's bundle."""
+
+    def invoke(*arguments: object, stdin: str | None = None, columns: int = 200) -> Result:
+        given = ["try", *arguments, "--embedding", demo_bundle.path]
+        return CliRunner().invoke(main, [*map(str, given)], input=stdin, env={"COLUMNS": str(columns)})
+
+    return invoke
+
+
+LAPLACE = ("--mechanism", "laplace", "--epsilon")
+
+
+def test_a_table_of_draws(attempt: Callable[..., Result]) -> None:
+    """Rejects an epsilon upside down, draws that are all the same, and a mechanism that is left out."""
+    result = attempt(SENTENCE, *LAPLACE, 1, "1e6", "--mechanism", "exponential")
+    assert result.exit_code == 0, result.output
+    count, blank, header, *rows = result.output.splitlines()
+    assert (count, blank) == ("5 words.", "")
+    assert header.split() == ["mechanism", "epsilon", "replaced", "becomes"]
+    assert [row.split()[:2] for row in rows[::3]] == [
+        ["laplace", "1"],
+        ["laplace", "1e+06"],
+        ["exponential", "1"],
+        ["exponential", "1e+06"],
+    ]
+    assert len({*rows[:3]}) == 3
+    assert [row.split("%")[1].strip() for row in rows[3:6]] == [SENTENCE] * 3
+    assert all(re.search(r" 0%  ", row) for row in rows[3:6])
+
+
+def test_the_draws_are_those_of_privatize(demo_bundle: Embedding, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rejects a preview with a policy, search or noise of its own."""
+    monkeypatch.setattr(NoiseKey, "generate", lambda: KEY)
+    mechanism = Mahalanobis(epsilon=6.0, lambda_=0.5)
+    found = preview.run(
+        TryOptions(
+            sentence="the weather in Zzyzx",
+            embedding=demo_bundle.path,
+            mechanism="mahalanobis",
+            epsilon=6,
+            **{"lambda": 0.5},
+            oov="random",
+            protect="content",
+            draws=4,
+        )
+    )
+    search = TryOptions(sentence="", embedding=demo_bundle.path, mechanism="laplace", epsilon=1)
+    privatizer = Privatizer(
+        embedding=demo_bundle,
+        mechanism=mechanism,
+        policy=found.policy,
+        search=search.search_over(demo_bundle),
+    )
+    expected = privatizer.sanitize(
+        pa.array(["the weather in Zzyzx"] * 4), pa.array([1, 2, 3, 4]), column=preview.COLUMN
+    )
+    assert [draw.text for draw in found.draws] == expected.values.to_pylist()
+    assert {str(found.policy.oov), str(found.policy.protect)} == {"random", "content"}
+    assert found.draws[0].counts.unprotected == 2 and found.draws[0].counts.out_of_vocabulary == 1
+
+
+def test_no_two_runs_share_noise(attempt: Callable[..., Result]) -> None:
+    first, second = (attempt(SENTENCE, *LAPLACE, 2, "--draws", 5).output for _ in range(2))
+    assert first != second
+
+
+@pytest.mark.parametrize("arguments", [[], ["-"]])
+def test_a_sentence_from_standard_input(attempt: Callable[..., Result], arguments: list[str]) -> None:
+    """So that it need not be in the shell's history."""
+    result = attempt(*arguments, *LAPLACE, "1e6", stdin="jazz in boston\n")
+    assert result.output.splitlines()[-1].endswith("jazz in boston"), result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((" ", *LAPLACE, 5), "no sentence to try"),
+        ((SENTENCE, *LAPLACE, 5, "--protect", "slots:x"), "A sentence has no slots.*Got: slots:x"),
+        ((SENTENCE, *LAPLACE, 5, "--draws", 0), "--draws .*Got: 0"),
+        ((SENTENCE, *LAPLACE, 5, "--lambda", 0.5), "--lambda is not an option"),
+        ((SENTENCE, *LAPLACE, 5, "--mechanism", "gauss"), "mechanism is unknown.*Got: 'gauss'"),
+        ((SENTENCE, "--epsilon", 5), "--mechanism is missing"),
+        ((SENTENCE, "--mechanism", "mahalanobis", "--epsilon", 5), "--lambda is missing"),
+        ((SENTENCE, *LAPLACE, 5, "--oov", "fail", "Boston"), "unexpected extra argument"),
+    ],
+)
+def test_what_is_wrong_is_said(
+    attempt: Callable[..., Result], arguments: tuple[object, ...], message: str
+) -> None:
+    result = attempt(*arguments)
+    assert result.exit_code == 2
+    assert re.search(message, result.output), result.output
+    assert SENTENCE not in result.output
+
+
+def test_parameters_go_to_the_mechanisms_that_have_them() -> None:
+    """Rejects a truncation that laplace is asked for, and one lambda for all."""
+    options = TryOptions.of(
+        {
+            "embedding": "b",
+            "mechanism": ("exponential", "laplace", "mahalanobis", "laplace"),
+            "epsilon": [8.0, 2.0],
+            "lambda": [0.5, 0.25],
+            "truncate": 4.0,
+        }
+    )
+    assert options.mechanism == (
+        Exponential(epsilon=2.0, truncate=4.0),
+        Exponential(epsilon=8.0, truncate=4.0),
+        Laplace(epsilon=2.0),
+        Laplace(epsilon=8.0),
+        *(Mahalanobis(epsilon=e, lambda_=weight) for weight in (0.25, 0.5) for e in (2.0, 8.0)),
+    )
+    made = TryOptions.of({"embedding": "b", "mechanism": options.mechanism, "epsilon": 2.0})
+    assert made.mechanism == options.mechanism
+    with pytest.raises(ConfigError, match="--truncate is not an option of this command or mechanism"):
+        TryOptions.of({"embedding": "b", "mechanism": ["laplace"], "epsilon": 2.0, "truncate": 4.0})
+
+
+def test_the_report_as_json(attempt: Callable[..., Result]) -> None:
+    result = attempt(SENTENCE + " Zzyzx", *LAPLACE, "1e6", 5, "--json")
+    value: dict[str, Any] = json.loads(result.stdout)
+    assert value["words"] == 6
+    assert value["out_of_vocabulary"] == {"policy": "mask", "tokens": 1}
+    assert [draw["epsilon"] for draw in value["draws"]] == [5.0] * 3 + [1e6] * 3
+    assert value["draws"][-1]["text"] == f"{SENTENCE} [MASK]"
+    assert value["draws"][-1]["replaced"] == 0.0
+
+
+def test_words_that_are_not_perturbed_are_counted(attempt: Callable[..., Result]) -> None:
+    said = attempt(SENTENCE + " Zzyzx", *LAPLACE, 5, "--protect", "content").output
+    assert said.splitlines()[0] == "6 words, 1 outside the vocabulary (mask), 2 not protected."
+
+
+def test_a_line_is_no_wider_than_the_terminal(attempt: Callable[..., Result]) -> None:
+    """Rejects a break inside the first columns, and words that are lost at a break."""
+    sentence = " ".join([SENTENCE] * 4)
+    lines = attempt(sentence, *LAPLACE, "1e6", "--draws", 1, columns=60).output.splitlines()[3:]
+    assert len(lines) > 2 and max(map(len, lines)) <= 60
+    assert lines[0].startswith("laplace")
+    assert " ".join(" ".join(lines).split("%")[1].split()) == sentence
+
+
+@pytest.mark.parametrize(
+    ("text", "columns"), [("jazz", 4), ("爵士樂", 6), ("e\u0301", 1), ("موسيقى", 6), ("ﾊ", 1)]
+)
+def test_wide_letters_and_combining_marks(text: str, columns: int) -> None:
+    assert preview._columns(text) == columns
+    assert preview._wrapped(f"{text} {text}", 2 * columns) == [text, text]
+    assert preview._wrapped(f"{text} {text}", 2 * columns + 1) == [f"{text} {text}"]

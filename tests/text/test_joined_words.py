@@ -1,0 +1,174 @@
+"""Words of a vocabulary that are several tokens of a text."""
+
+from __future__ import annotations
+
+import re
+from itertools import combinations
+
+import pyarrow as pa
+import pytest
+import regex
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from dptext_spark.text import joined_words
+from dptext_spark.text.joined_words import JOINERS, JoinedWords, parts_of
+from dptext_spark.text.tokens import PLAIN, match_form, straight, token_spans, tokenize
+
+WORDS = [
+    "u.s.",
+    "e-mail",
+    "covid-19",
+    "1,000",
+    "harbor_seal",
+    "new_york",
+    "new_york_times",
+    "york_times_reader",
+    "big apple",
+    "kans.",
+    "mr.",
+    "mr",
+    "st._louis",
+    "don't",
+    "u.s.-led",
+    "it",
+    "is",
+    "i",
+    "new",
+    "york",
+    "B.B._King",
+    "at&t",
+    "Jr.",
+    "jr",
+]
+TOKENIZER = JoinedWords.of(pa.array(WORDS))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The U.S. sent e-mail.", ["The", "U.S.", "sent", "e-mail"]),
+        ("u.s", ["u", "s"]),  # without the stop it is no word of the vocabulary
+        ("COVID-19, 1,000 cases", ["COVID-19", "1,000", "cases"]),
+        ("1,000,000", ["1,000", "000"]),
+        ("a harbor  seal, a harbor-seal", ["a", "harbor  seal", "a", "harbor", "seal"]),
+        ("New\nYork new_york", ["New\nYork", "new_york"]),
+        ("new york times", ["new york times"]),  # the longest
+        ("new york times reader", ["new york times", "reader"]),  # of the longest, the leftmost
+        ("the york times reader", ["the", "york times reader"]),
+        ("b.b. Big Apple", ["b", "b", "Big Apple"]),
+        ("new new york york", ["new", "new york", "york"]),
+        ("From St. Louis, Kans. by u.s.-led", ["From", "St. Louis", "Kans.", "by", "u.s.-led"]),
+        ("Mr. Jr. said mr.", ["Mr", "Jr", "said", "mr"]),  # known without the stop, which may end a sentence
+        ("b.b. king B.B. King", ["b", "b", "king", "B.B. King"]),  # lower case is not in the vocabulary
+        ("I don\u2019t DON'T", ["I", "don't", "DON'T"]),
+        ("e--mail e - mail e- mail at&t", ["e", "mail", "e", "mail", "e", "mail", "at&t"]),
+        ("", []),
+        ("...", []),
+    ],
+)
+def test_joined_words_are_one_token(text: str, expected: list[str]) -> None:
+    assert TOKENIZER(text) == expected
+
+
+def test_a_vocabulary_without_joined_words_is_split_as_before() -> None:
+    """Such a tokenizer costs nothing; what looks joined and can stand in no text is none."""
+    words = [
+        *["it", "'s", "n't", "o'clock", "été", "don", ",", "...", "--"],
+        ".com",
+        "c++",
+        "a--b",
+        "e\u0301-x",
+        "mr.",
+        "Mr",
+    ]
+    assert JoinedWords.of(pa.array(words)) is PLAIN
+
+
+def test_the_tokens_of_a_joined_word() -> None:
+    assert parts_of("harbor seal", TOKENIZER) == ["harbor", "seal"]
+    assert parts_of("U.S.", TOKENIZER) == ["U", "S"]
+    assert [parts_of(token, TOKENIZER) for token in ("'s", "n't", "seal", "")] == [
+        ["'s"],
+        ["n't"],
+        ["seal"],
+        [""],
+    ]
+
+
+def oracle(text: str, words: list[str]) -> list[str]:
+    """The rule, slowly: all runs of tokens, the longest words first, then the leftmost."""
+    text, tokens = straight(text), tokenize(text)
+    spans = list(token_spans(text, tokens))
+    gap = regex.compile(rf"\.?([{regex.escape(JOINERS)}]|\s+)?")
+
+    def known(form: str) -> bool:
+        forms = (form, re.sub(r"\s+", " ", form), re.sub(r"\s+", "_", form))
+        return any(match_form(form, lower=lower) in words for form in forms for lower in (False, True))
+
+    def bare(word: str) -> bool:
+        return word[-1] == "." and any(word[:-1].lower() == other.lower() for other in words)
+
+    usable = [w for w in words if len(tokenize(w)) > 1 or (w[-1] == "." and not bare(w))]
+    words = usable
+    taken: dict[int, tuple[int, str]] = {}
+    runs = [(a, b) for a, b in combinations(range(len(tokens) + 1), 2)]
+    for first, after in sorted(runs, key=lambda run: (run[0] - run[1], run[0])):
+        start, end = spans[first][0], spans[after - 1][1]
+        between = zip(spans[first : after - 1], spans[first + 1 : after], strict=True)
+        if not all(gap.fullmatch(text[a[1] : b[0]]) for a, b in between):
+            continue
+        forms = [text[start : end + 1]] if text[end : end + 1] == "." else []
+        forms += [text[start:end]] if after - first > 1 else []
+        if any(first < b and a < after for a, (b, _) in taken.items()):
+            continue
+        if word := next(filter(known, forms), None):
+            taken[first] = (after, word)
+    out, i = [], 0
+    while i < len(tokens):
+        after, token = taken.get(i, (i + 1, tokens[i]))
+        out.append(token)
+        i = after
+    return out
+
+
+VOCABULARY = [
+    "a.b.",
+    "a-b",
+    "b-a",
+    "a_b",
+    "b_a_b",
+    "a_b-a",
+    "b.",
+    "it's",
+    "s_a",
+    "a.-b",
+    "B_B",
+    "é_a",
+    "σσ-a",
+    "a",
+]
+
+
+@given(st.text(st.sampled_from("aabB._- -\n'sités\u0301Σς,"), max_size=14))
+@example("Σς-a")
+@example("a b a b a. b.")
+def test_the_rule_is_what_is_written_down(text: str) -> None:
+    words = JoinedWords.of(pa.array(VOCABULARY))
+    assert words(text) == oracle(text, VOCABULARY)
+
+
+@given(st.text(max_size=20) | st.text(st.sampled_from("uUsS.e-mail newyork_'\n"), max_size=30))
+def test_tokens_are_pieces_of_the_text_in_its_order(text: str) -> None:
+    """The contract of tokenizers; and no letter is lost or repeated."""
+    found = TOKENIZER(text)
+    assert [straight(text)[a:b] for a, b in token_spans(straight(text), found)] == found
+    assert [part for token in found for part in parts_of(token, TOKENIZER)] == tokenize(text)
+
+
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rejects a cache that grows with the texts: memory of a worker that runs for days."""
+    monkeypatch.setattr(joined_words, "_CACHED", 3)
+    tokenizer = JoinedWords.of(pa.array(["a-b", "b-c"]))
+    assert [len(tokenizer(f"a-b {i} b-c {i}")) for i in range(9)] == [4] * 9
+    assert len(tokenizer._folded) == 3  # type: ignore[attr-defined]

@@ -1,0 +1,248 @@
+"""Released words as texts again: what stands between them, which are joined, and whose capitals they have."""
+
+from __future__ import annotations
+
+import sys
+import time
+import unicodedata
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import regex
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from dptext_spark.errors import ConfigError
+from dptext_spark.text.layout import CLITICS, AsItStood, Assembled, Layout, SingleSpaces, assemble
+from dptext_spark.text.policies import TextPolicy
+from dptext_spark.text.token_columns import AS_IT_IS, LEFT_OUT, MASKED, PLACEHOLDER, Tokens
+from dptext_spark.text.tokens import PLAIN, straight, tokenize
+
+PLAIN_WORDS = [
+    "do",
+    "cat",
+    "x",
+    "9",
+    "\u00e9t\u00e9",
+    "stra\u00dfe",
+    "o'clock",
+    "rock'n",
+    "n",
+    "iPhone",
+    "\u03c3\u03c2",
+]
+WORDS = [*CLITICS, *PLAIN_WORDS]
+VOCABULARY = pa.array(WORDS)
+FAMILY = "\U0001f469\u200d\U0001f469\u200d\U0001f467"
+STAND_INS = {"[MASK]": MASKED, "=": AS_IT_IS, "-": LEFT_OUT}
+
+
+def laid_out(layout: str, texts: list[str | None], *released: str) -> Assembled:
+    """Put words, or stand-ins, in the places of the tokens of some texts."""
+    numbers = [STAND_INS[word] if word in STAND_INS else WORDS.index(word) for word in released]
+    done = assemble(
+        Tokens.of(pa.array(texts, pa.string())),
+        np.array(numbers, dtype=np.int64),
+        VOCABULARY,
+        Layout.of(layout),
+    )
+    done.values.validate(full=True)
+    return done
+
+
+@pytest.mark.parametrize(
+    ("text", "released", "words", "kept"),
+    [
+        ("one two", ["do", "cat"], "do cat", "do cat"),
+        ("One, TWO!", ["do", "cat"], "do cat", "Do, CAT!"),
+        (" one\n\n\ttwo ", ["do", "cat"], "do cat", " do\n\n\tcat "),
+        ("one", ["[MASK]"], "[MASK]", "[MASK]"),
+        ("ONE", ["[MASK]"], "[MASK]", "[MASK]"),
+        ("One iPhone", ["=", "="], "One iPhone", "One iPhone"),
+        # Clitics are joined to the word before them, wherever they come from.
+        ("I don't", ["x", "do", "n't"], "x don't", "X don't"),
+        ("I don\u2019t", ["x", "do", "n't"], "x don't", "X don't"),
+        ("one two three", ["x", "'d", "'ve"], "x'd've", "x'd've"),
+        ("one, two", ["x", "'d"], "x'd", "x, 'd"),
+        ("one  two", ["x", "'d"], "x'd", "x  'd"),
+        ("ONE TWO", ["do", "n't"], "don't", "DON'T"),
+        ("don't", ["=", "="], "don't", "don't"),
+        # Not where nothing stands before them, or where the tokenizer would not split them again.
+        ("one two", ["'s", "do"], "'s do", "'s do"),
+        ("one two", ["[MASK]", "'s"], "[MASK] 's", "[MASK] 's"),
+        ("one two", ["[MASK]", "n't"], "[MASK] n't", "[MASK] n't"),
+        ("it's", ["[MASK]", "'s"], "[MASK] 's", "[MASK] 's"),
+        ("one two three", ["[MASK]", "'s", "'ve"], "[MASK] 's've", "[MASK] 's've"),
+        ("one two", ["rock'n", "n't"], "rock'n n't", "rock'n n't"),
+        ("one two three", ["x", "'s", "n't"], "x's n't", "x's n't"),
+        # A word that stands for a clitic keeps away from the one before it.
+        ("don't", ["cat", "x"], "cat x", "cat x"),
+        ("it's'one", ["cat", "do", "x"], "cat do x", "cat do' x"),
+        # What is left out takes what stood before it along.
+        ("one, two; three", ["do", "-", "cat"], "do cat", "do; cat"),
+        ("(one) two", ["-", "cat"], "cat", ") cat"),
+        ("one two!", ["-", "-"], "", "!"),
+        ("one two's", ["do", "-", "'s"], "do's", "do's"),
+        # Rows without words, and what is no letter in any script.
+        ("", [], "", ""),
+        (" \u2026?! ", [], "", " \u2026?! "),
+        (f"one {FAMILY} two\u2764\ufe0f", ["do", "cat"], "do cat", f"do {FAMILY} cat\u2764\ufe0f"),
+        ("\u05e9\u05b8\u05dc, \u202e\u0645\u0631\u202c!", ["do", "cat"], "do cat", "do, \u202ecat\u202c!"),
+        ("cafe\u0301-bar \u0301", ["do", "cat"], "do cat", "do-cat \u0301"),
+        ("5\ufe0f\u20e3 one", ["do", "cat"], "do cat", "do cat"),
+        ("one_two@three.com", ["do", "cat", "x", "n"], "do cat x n", "do_cat@x.n"),
+        # Signs that stand for letters never pass.
+        ("\u24bf\u24de\u24d7\u24dd one\u2122 \u2121\U000e0041", ["do"], "do", " do "),
+    ],
+)  # fmt: skip
+def test_texts_by_layout(text: str, released: list[str], words: str, kept: str) -> None:
+    assert laid_out("words", [text], *released).values.to_pylist() == [words]
+    assert laid_out("keep", [text], *released).values.to_pylist() == [kept]
+
+
+@pytest.mark.parametrize(
+    ("token", "expected"),
+    [
+        ("one", ["do", "iphone", "stra\u00dfe", "n't", "9"]),
+        ("One", ["Do", "Iphone", "Stra\u00dfe", "N't", "9"]),
+        ("O'Neill", ["Do", "Iphone", "Stra\u00dfe", "N't", "9"]),
+        ("I", ["Do", "Iphone", "Stra\u00dfe", "N't", "9"]),
+        ("ONE", ["DO", "IPHONE", "STRA\u1e9eE", "N'T", "9"]),
+        # As U.S., where the vocabulary has it: a title by its parts, and upper case.
+        ("O'N", ["DO", "IPHONE", "STRA\u1e9eE", "N'T", "9"]),
+        ("oNe", ["do", "iPhone", "stra\u00dfe", "n't", "9"]),
+        ("McOne", ["do", "iPhone", "stra\u00dfe", "n't", "9"]),
+        ("2026", ["do", "iPhone", "stra\u00dfe", "n't", "9"]),
+        ("1st", ["do", "iphone", "stra\u00dfe", "n't", "9"]),
+        ("1ST", ["DO", "IPHONE", "STRA\u1e9eE", "N'T", "9"]),
+        ("\u6771\u4eac", ["do", "iPhone", "stra\u00dfe", "n't", "9"]),
+        ("\u00c9t\u00e9", ["Do", "Iphone", "Stra\u00dfe", "N't", "9"]),
+        ("\u00c9T\u00c9", ["DO", "IPHONE", "STRA\u1e9eE", "N'T", "9"]),
+    ],
+)
+def test_a_word_has_the_capitals_of_the_token_in_whose_place_it_stands(
+    token: str, expected: list[str]
+) -> None:
+    """Rejects capitals that change how many letters a word has (SS for a sharp s)."""
+    given_words = ["do", "iPhone", "stra\u00dfe", "n't", "9"]
+    done = laid_out("keep", [token] * 5, *given_words)
+    assert done.values.to_pylist() == expected
+    assert done.capitals.tolist() == [int(expected[0] != "do")] * 5
+
+
+def test_what_passes_is_counted() -> None:
+    """Rejects a count of what the words' layout has as well, of what is left out, and of other rows' gaps."""
+    texts = ["One two", "one, Two!", None, "", "...", "ONE two", "\u24bf one", "one two"]
+    released = ["do", "[MASK]", "do", "-", "=", "do", "do", "do", "do"]
+    done = laid_out("keep", texts, *released)
+    assert done.values.to_pylist() == ["Do [MASK]", "do!", None, "", "...", "ONE do", " do", "do do"]
+    assert done.characters.tolist() == [0, 1, 0, 0, 3, 0, 0, 0]
+    assert done.capitals.tolist() == [1, 0, 0, 0, 0, 0, 0, 0]
+    alone = laid_out("words", texts, *released)
+    assert not alone.characters.any() and not alone.capitals.any()
+
+
+def test_no_sign_that_stands_for_a_letter_passes() -> None:
+    """All of Unicode: rejects a gap through which letters pass that the tokenizer takes for none."""
+    everything = "".join(map(chr, [*range(0xD800), *range(0xE000, sys.maxunicode + 1)]))
+    signs = [
+        sign
+        for sign in regex.findall(r"[^\p{L}\p{N}\p{M}\p{C}]", everything)
+        if regex.match(r"\p{Alphabetic}|\p{Braille}|(?=\p{S})\p{Han}", sign)
+        or any(unicodedata.category(c)[0] in "LN" for c in unicodedata.normalize("NFKC", sign))
+    ]
+    tags = map(chr, range(0xE0000, 0xE0080))
+    assert len(signs) > 1000
+    assert laid_out("keep", ["".join([*signs, *tags])]).values.to_pylist() == [""]
+    passing = (
+        f"{FAMILY}\U0001f1eb\U0001f1f7\u2764\ufe0f\u20ac$%&/()=?*~\u2014\u201e\u201c\u00a0\t\r\n\u3002\u061f"
+    )
+    assert laid_out("keep", [passing]).values.to_pylist() == [passing]
+
+
+LIKELY = "ntN sdlmrevoS'\u2019_-.@\u00e9\u0301\U0001f600\u200d1\u6771\u24bf\n"
+TEXTS = st.text(st.sampled_from(LIKELY) | st.characters(exclude_categories=["Cs"]), max_size=40)
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from(WORDS), max_size=8))
+@example(["x", "'d", "'ve"])
+@example(["x", "'s", "n't", "'s"])
+@example(["rock'n", "n't", "'s"])
+def test_the_tokenizer_finds_the_words_again(released: list[str]) -> None:
+    """Rejects clitics joined where the tokenizer does not split them, or left apart where it would."""
+    if released and released[0] in CLITICS:
+        released[0] = "cat"
+    (done,) = laid_out("words", ["token " * len(released)], *released).values.to_pylist()
+    assert tokenize(done) == released
+
+
+@settings(deadline=None)
+@given(TEXTS, st.data())
+@example("it's'one", None)
+@example("\u0301a'\u0301'b", None)
+def test_the_tokenizer_finds_them_in_what_stood_around(text: str, data: st.DataObject | None) -> None:
+    """Rejects words that run together, or into an apostrophe between them."""
+    given_tokens = tokenize(text)
+    some = st.sampled_from([*WORDS, *STAND_INS])
+    count = len(given_tokens)
+    released = data.draw(st.lists(some, min_size=count, max_size=count)) if data else ["cat"] * count
+    (done,) = laid_out("keep", [text], *released).values.to_pylist()
+    pairs = zip(released, given_tokens, strict=True)
+    outputs = [token if word == "=" else word for word, token in pairs if word != "-"]
+    expected = [part for output in outputs for part in tokenize(output)]
+    # A clitic that stands apart has lost its apostrophe.
+    assert [part.lower().lstrip("'") for part in tokenize(done)] == [
+        part.lower().lstrip("'") for part in expected
+    ]
+
+
+@settings(deadline=None)
+@given(TEXTS)
+def test_nothing_else_is_changed(text: str) -> None:
+    """Released as they are, tokens give the text back; rejects a gap that is lost or moved."""
+    (done,) = laid_out("keep", [text], *["="] * len(tokenize(text))).values.to_pylist()
+    told, given_ = (straight(each).replace(" ", "") for each in (done, text))
+    assert [sign for sign in given_ if sign in told] == [*told]
+    assert {unicodedata.category(sign) for sign in {*given_} - {*told}} <= {"So", "Sc", "Sm", "Cf", "Cn"}
+
+
+def test_a_row_of_a_million_words() -> None:
+    """Rejects a search for each token that begins at the start of its row."""
+    text = "Don't, you " * 250_000
+    tokens = Tokens.of(pa.array([text]))
+    start = time.perf_counter()
+    done = assemble(tokens, np.full(len(tokens), WORDS.index("cat")), VOCABULARY, AsItStood())
+    assert time.perf_counter() - start < 30
+    assert done.values.to_pylist() == ["Cat cat, cat " * 250_000]
+
+
+def test_a_tokenizer_that_invents_tokens_releases_nothing() -> None:
+    """Rejects a gap that ends where a token was not found: it would be raw text."""
+
+    class Inventive:
+        identity = "inventive"
+
+        def __call__(self, text: str) -> list[str]:
+            return [*PLAIN(text), "invented"]
+
+    tokens = Tokens.of(pa.array(["secret words"]), Inventive())
+    with pytest.raises(ValueError, match="substring not found") as caught:
+        assemble(tokens, np.zeros(3, dtype=np.int64), VOCABULARY, AsItStood())
+    assert "secret" not in repr(caught.value)
+
+
+def test_layouts_are_policies() -> None:
+    assert TextPolicy().layout == SingleSpaces() and TextPolicy(layout="keep").layout == AsItStood()
+    assert TextPolicy() != TextPolicy(layout="keep")
+    said = " ".join(TextPolicy(layout="keep").describe())
+    assert "ARE RELEASED AS THEY ARE" in said and "are not in the output" not in said
+    assert "Capitals, punctuation, emoji and spacing of the covered words are not" in " ".join(
+        TextPolicy().describe()
+    )
+    with pytest.raises(
+        ConfigError, match=r"layout \(--layout\) is unknown. Allowed: words, keep. Got: 'kept'"
+    ):
+        TextPolicy(layout="kept")
+    assert PLACEHOLDER == "[MASK]"

@@ -1,0 +1,155 @@
+"""Columns of every library are the same column: equal content, equal words, nothing quoted of the rest."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from dptext_spark import Embedding, Laplace, Privatizer, TextPolicy
+from dptext_spark.errors import InputError
+from dptext_spark.text.python_columns import as_arrow
+from tests.helpers.worlds import release
+
+MECHANISM = Laplace(epsilon=4.0)
+TEXTS = ["w1 w2 Zyx", None, "", "w3"]
+WORDS = [["w1", None, "zyx"], None, [], ["w3"]]
+
+SAME_TEXTS: dict[str, Any] = {
+    "list": TEXTS,
+    "tuple": tuple(TEXTS),
+    "NaN": ["w1 w2 Zyx", math.nan, "", "w3"],
+    "pd.NA": ["w1 w2 Zyx", pd.NA, "", "w3"],
+    "generator": (text for text in TEXTS),
+    "large": pa.array(TEXTS, pa.large_string()),
+    "chunks": pa.chunked_array([TEXTS[:1], TEXTS[1:]]),
+    "dictionary": pa.array(TEXTS).dictionary_encode(),
+    "dictionary chunks": pa.chunked_array([TEXTS[:1], TEXTS[1:]]).dictionary_encode(),
+    "series": pd.Series(["w1 w2 Zyx", np.nan, "", "w3"], index=[9, 9, 2, 0]),
+    "string series": pd.Series(TEXTS, dtype="string"),
+    "Arrow series": pd.Series(TEXTS, dtype=pd.ArrowDtype(pa.string())),
+    "categories": pd.Series(TEXTS, dtype="category"),
+    "objects": np.array(TEXTS, dtype=object),
+    "sliced series": pd.Series(["w9", *TEXTS])[1:],
+}
+SAME_WORDS: dict[str, Any] = {
+    "lists": WORDS,
+    "NaN": [["w1", math.nan, "zyx"], math.nan, [], ["w3"]],
+    "series": pd.Series(WORDS),
+    "series of arrays": pd.Series([None if row is None else np.array(row, dtype=object) for row in WORDS]),
+    "chunks": pa.chunked_array([WORDS[:2], WORDS[2:]]),
+}
+SAME_IDS: dict[str, Any] = {
+    "list": [10, 11, 12, 13],
+    "range": range(10, 14),
+    "numpy": np.arange(10, 14, dtype=np.int16),
+    "series": pd.Series([10, 11, 12, 13]),
+    "index": pd.RangeIndex(10, 14),
+    "texts": np.array(["10", "11", "12", "13"]),
+    "chunks": pa.chunked_array([[10, 11], [12, 13]]),
+}
+
+
+@pytest.fixture
+def privatizer(small: Embedding) -> Privatizer:
+    return Privatizer(embedding=small, mechanism=MECHANISM, noise=release(MECHANISM, small))
+
+
+def sanitized(privatizer: Privatizer, values: Any, ids: Any = SAME_IDS["list"], **options: Any) -> list[Any]:
+    done = privatizer.sanitize(values, ids, column="text", **options)
+    assert isinstance(done.values, pa.Array)
+    assert len(done.counts.tokens) == len(done.values)
+    return done.values.to_pylist()
+
+
+@pytest.mark.parametrize("kind", SAME_TEXTS)
+def test_texts_of_every_library_get_the_same_words(privatizer: Privatizer, kind: str) -> None:
+    expected = sanitized(privatizer, pa.array(TEXTS), pa.array(SAME_IDS["list"]))
+    assert expected[1:3] == [None, ""] and expected[0].endswith("[MASK]")
+    assert sanitized(privatizer, SAME_TEXTS[kind]) == expected
+
+
+@pytest.mark.parametrize("kind", SAME_WORDS)
+def test_token_lists_of_every_library_get_the_same_words(privatizer: Privatizer, kind: str) -> None:
+    expected = sanitized(privatizer, pa.array(WORDS))
+    assert expected[0][1:] == [None, "[MASK]"] and expected[1:3] == [None, []]
+    assert sanitized(privatizer, SAME_WORDS[kind]) == expected
+
+
+@pytest.mark.parametrize("kind", SAME_IDS)
+def test_ids_of_every_library_draw_the_same_noise(privatizer: Privatizer, kind: str) -> None:
+    expected = sanitized(privatizer, TEXTS, pa.array(SAME_IDS["list"]))
+    assert sanitized(privatizer, TEXTS, SAME_IDS[kind]) == expected
+
+
+@pytest.mark.parametrize(
+    "slots", [[["w1"]], pd.Series([["w1"]]), pa.chunked_array([[["w1"]]]), ['["w1"]'], [[{"text": "w1"}]]]
+)
+def test_slots_of_every_library(small: Embedding, slots: Any) -> None:
+    privatizer = Privatizer(embedding=small, mechanism=MECHANISM, policy=TextPolicy(protect="slots:s"))
+    done = privatizer.sanitize(["w1 W2"], [1], column="text", slots=slots)
+    assert done.counts.unprotected.tolist() == [1]
+    assert done.values[0].as_py().endswith(" W2")
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([], []),
+        ([None, None], [None, None]),
+        (pd.Series([np.nan, np.nan]), [None, None]),
+        (pd.Series([], dtype=object), []),
+        ([[None], []], [[None], []]),
+        (pa.chunked_array([], pa.string()), []),
+    ],
+    ids=["empty", "nulls", "NaN", "empty series", "null tokens", "no chunks"],
+)
+def test_columns_without_a_single_word(privatizer: Privatizer, values: Any, expected: list[Any]) -> None:
+    assert sanitized(privatizer, values, range(len(values))) == expected
+
+
+NO_TEXT: dict[str, Any] = {
+    "numbers": [1, 2],
+    "floats": np.array([1.5, 2.5]),
+    "bytes": [b"secret"],
+    "a text": "secret",
+    "a number": 7,
+    "nothing": None,
+    "several kinds": ["secret", 7],
+    "several kinds, the number first": [7, "secret"],
+    "no Unicode": ["secret \ud800"],
+    "two dimensions": np.array([["secret", "b"]]),
+    "a frame": pd.DataFrame({"secret": ["secret"]}),
+    "a table": pa.table({"secret": ["secret"]}),
+    "a dictionary": {"secret": 1},
+    "a set": {"secret"},
+    "a scalar": pa.scalar("secret"),
+    "moments": pd.Series(pd.date_range("2024-01-01", periods=2)),
+    "lists of lists": [[["secret"]]],
+    "more than 64 bits": [2**64],
+}
+
+
+@pytest.mark.parametrize("kind", NO_TEXT)
+def test_what_is_no_text_is_refused_and_not_quoted(privatizer: Privatizer, kind: str) -> None:
+    with pytest.raises(InputError) as caught:
+        privatizer.sanitize(NO_TEXT[kind], [1, 2], column="text")
+    error: BaseException | None = caught.value
+    while error is not None:
+        assert "secret" not in f"{error} {error!r} {error.args}"
+        error = error.__cause__ or error.__context__
+
+
+@pytest.mark.parametrize("ids", [[1.5], "a", [None], None, [1, 2], {"a": 1}])
+def test_wrong_ids_are_refused(privatizer: Privatizer, ids: Any) -> None:
+    with pytest.raises(InputError):
+        privatizer.sanitize(["w1"], ids, column="text")
+
+
+def test_arrow_arrays_are_not_copied() -> None:
+    array = pa.array(["a"])
+    assert as_arrow(array, "Column a") is array

@@ -152,7 +152,7 @@ class Guarantee:
     def _told_apart(self) -> Iterator[tuple[str, float, int]]:
         """What losses are stated for: names, distances, and how many words are that far apart."""
         if (far := self.distances) is None:
-            yield "an input 1 away", 1.0, 1
+            yield "another", 1.0, 1
             return
         yield from (
             ("its nearest word", far.nearest, 1),
@@ -184,10 +184,10 @@ class Guarantee:
     def _describe_losses(self) -> Iterator[str]:
         losses = list(self.losses())
         named = " or ".join(f"{delta:g}" for delta in DELTAS)
-        typical = f" (a typical word: medians over {self.distances.sample})" if self.distances else ""
+        told = f"a typical word (medians over {self.distances.sample})" if self.distances else "an input"
         yield (
-            f"Up to an additional probability of {named} the factor is far smaller than at the worst of all "
-            f"outputs. At most it is, to tell an input{typical}"
+            f"Up to an additional probability of {named} the factor is smaller than at the worst of all "
+            f"outputs. To tell {told} it is at most"
         )
         yield from (f"  {self._describe_loss(loss)}" for loss in losses)
         if self.distances is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from decimal import ROUND_CEILING, Decimal
 from typing import Any, ClassVar, Final
@@ -108,10 +108,6 @@ class Guarantee:
     def loss(self, distance: float) -> float:
         """Bound the log-likelihood ratio, in nats, of two words at ``distance``."""
         return self.epsilon * (distance if self.truncation is None else min(distance, self.truncation))
-
-    def text_loss(self, distances: Iterable[float]) -> float:
-        """Bound the log-likelihood ratio of two texts, from the distances of their words by position."""
-        return sum(map(self.loss, distances))
 
     def loss_beyond(self, delta: float, distance: float, words: int = 1) -> float:
         """Bound the loss but for an additional probability, of several words that are so far apart each.

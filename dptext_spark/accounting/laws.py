@@ -236,21 +236,6 @@ class BoundedRange(LossLaw):
         return _connected(edges, deltas)
 
 
-@dataclass(frozen=True, kw_only=True)
-class PureLoss(LossLaw):
-    """Nothing is known of the law but the largest loss: the worst is a coin that says so, or the opposite."""
-
-    epsilon: float
-
-    def bound(self, distance: float) -> float:
-        return self.epsilon * distance
-
-    def atoms(self, distance: float) -> Atoms:
-        most = self.bound(distance)
-        likely = special.expit(most)
-        return np.array([-most, most]), np.array([1.0 - likely, likely])
-
-
 def _connected(edges: NDArray[np.float64], deltas: NDArray[np.float64]) -> Atoms:
     """Atoms at the edges whose delta(t) is given there and nowhere smaller (Doroshenko et al. 2022)."""
     steps, falls = np.diff(edges), -np.diff(deltas)

@@ -17,7 +17,6 @@ from dptext_spark.accounting.laws import (
     BoundedRange,
     LebesgueLaw,
     LossLaw,
-    PureLoss,
     SphericalLaplace,
     VolumeLaw,
 )
@@ -35,7 +34,6 @@ ALL = [
     LebesgueLaw(dimension=10, epsilon=5.0),
     BoundedRange(epsilon=3.0),
     BoundedRange(epsilon=3.0, truncation=0.5),
-    PureLoss(epsilon=3.0),
 ]
 
 

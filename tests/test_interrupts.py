@@ -35,6 +35,17 @@ def interrupted(work: Callable[[], object]) -> Interrupted:
     return caught.value
 
 
+@pytest.fixture(autouse=True)
+def heard() -> Iterator[None]:
+    """What nohup made this process ignore is heard here."""
+    before = {number: signal.getsignal(number) for number in interrupts.SIGNALS}
+    for number, old in before.items():
+        signal.signal(number, signal.SIG_DFL if old is signal.SIG_IGN else old)
+    yield
+    for number, old in before.items():
+        signal.signal(number, old)
+
+
 def wait(until: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 60
     while not until() and time.monotonic() < deadline:

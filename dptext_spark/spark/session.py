@@ -89,7 +89,9 @@ def _start(app: str, settings: Mapping[str, str], *, logged: bool) -> None:
                 os.close(output)
             _hold_signals_in_calls()
             interrupts.on_interrupt(_stop_jobs)
-        SparkContext.getOrCreate(conf)
+        context: Any = SparkContext.getOrCreate(conf)
+        # It would print a traceback where the JVM ends in the midst of a job, beside our message.
+        context._accumulatorServer.handle_error = lambda *_: None
         interrupts.handle_again()
     except (PySparkException, Py4JError, OSError) as error:
         why = condition(error) if isinstance(error, Py4JJavaError) else start_failure()

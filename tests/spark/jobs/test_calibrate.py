@@ -364,16 +364,16 @@ def test_the_page_comes_to_storage_that_is_not_on_this_machine(
 def test_a_target_is_met_by_the_closed_form(tmp_path: Path) -> None:
     """Of two words 1 apart on a line each stays with probability 1 - exp(-epsilon / 2) / 2."""
     pair = worlds.build(tmp_path, [[-0.5], [0.5]])
-    facts = run(pair, tmp_path / "out", epsilon=(3.0, 3.4), runs=4000, target="max(n_w) <= 0.9")
+    facts = run(pair, tmp_path / "out", epsilon=(2.0, 3.4), runs=4000, target="max(n_w) <= 0.9")
     (found,) = facts["target"]
     stays = 1.0 - math.exp(-found["epsilon"] / 2.0) / 2.0
     assert stays <= 0.9
-    assert 3.0 <= found["epsilon"] < found["missed"] <= found["epsilon"] + 0.0101
+    assert 2.0 < found["epsilon"] < found["missed"] <= found["epsilon"] + 0.0101
     assert found["measured"] <= found["bound"] <= 0.9
     assert found["bound"] == pytest.approx(0.9, abs=0.015)
     assert abs(found["measured"] - stays) < 5 * math.sqrt(0.09 / 4000)
     assert found["options"] == f"--mechanism laplace --epsilon {found['epsilon']:g}"
-    assert {3.0, 3.4} <= {tried["epsilon"] for tried in found["tried"]}
+    assert {2.0, 3.4} <= {tried["epsilon"] for tried in found["tried"]}
 
     # The options as they are printed lead to a release that quotes what was measured there.
     source = write_table(tmp_path / "in.parquet", {"text": ["w0 w1"]})
@@ -384,7 +384,7 @@ def test_a_target_is_met_by_the_closed_form(tmp_path: Path) -> None:
     assert "Measured over 2 words, 4,000 runs each:\n  n_w: mean" in result.output
     assert "Warning" not in result.output
     summed = {row["epsilon"]: row["max"] for row in facts["summary"] if row["statistic"] == "n_w"}
-    assert sorted(summed) == [3.0, found["epsilon"], 3.4]
+    assert sorted(summed) == [2.0, found["epsilon"], 3.4]
     assert summed[found["epsilon"]] == found["measured"]
     for name in ("words", "outputs", "summary"):
         assert set(table(tmp_path / "out", name)["epsilon"].to_pylist()) == {*summed}

@@ -23,7 +23,7 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.noise import ReleaseNoise
 from dptext_spark.options import VectorsOptions
 from dptext_spark.spark.jobs import vectors
-from dptext_spark.text.tokens import tokenize
+from dptext_spark.text.joined_words import JoinedWords, vocabulary_forms
 from dptext_spark.vectors.projected_vectors import ProjectedVectors
 from dptext_spark.vectors.vector_privatizer import VectorPrivatizer
 from tests.helpers.tables import hashes, rows_of, spark_settings, write_table
@@ -115,7 +115,9 @@ def test_the_demo_table_end_to_end(demo_bundle: Embedding, dptext: Command, tmp_
     assert (steps == np.rint(steps)).all()
     assert np.abs(steps).max() < 2**23
     index = {word: row for row, word in enumerate(demo_bundle.words.to_pylist())}
-    known = [[index[w.lower()] for w in tokenize(row["text"]) if w.lower() in index] for row in given]
+    cut = JoinedWords.of(demo_bundle.words)
+    texts = [[form.lower() for word in cut(row["text"]) for form in vocabulary_forms(word)] for row in given]
+    known = [[index[form] for form in forms if form in index] for forms in texts]
     averages = np.array([demo_bundle.vectors[rows].mean(axis=0, dtype=np.float64) for rows in known])
     radii = np.linalg.norm(released - averages @ matrix.T, axis=1)
     largest = np.linalg.norm(matrix, ord=2)
@@ -132,7 +134,7 @@ def test_the_demo_table_end_to_end(demo_bundle: Embedding, dptext: Command, tmp_
     assert max(mutants) < 1e-6
 
     report = json.loads((tmp_path / "out.report.json").read_text())
-    words = [word for row in given for word in tokenize(row["text"])]
+    words = [word for row in given for word in cut(row["text"])]
     assert report["columns"]["text"] == {
         "input_dimension": 50,
         "dimension": 46,

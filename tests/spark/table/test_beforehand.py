@@ -20,7 +20,7 @@ from dptext_spark.errors import DptextError
 from dptext_spark.options import PrivatizeOptions, VectorsOptions
 from dptext_spark.spark.jobs import vectors
 from dptext_spark.spark.settings import session_settings
-from dptext_spark.spark.table import beforehand, local, run
+from dptext_spark.spark.table import beforehand, local_table, run
 from dptext_spark.spark.table.columns import TableColumns, Unknown
 from dptext_spark.spark.table.local_files import LocalFiles, local_path
 from dptext_spark.spark.table.local_table import LocalTable, is_plain
@@ -370,7 +370,7 @@ def test_local_files_answer_as_hadoop_does(tmp_path: Path, spark: SparkSession, 
 
 def test_nothing_is_checked_where_spark_runs_or_is_configured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not is_plain()
-    monkeypatch.setattr(local.pyspark.SparkContext, "_active_spark_context", None)
+    monkeypatch.setattr(local_table.pyspark.SparkContext, "_active_spark_context", None)
     for name in [name for name in os.environ if name.startswith(("SPARK", "PYSPARK", "HADOOP", "YARN"))]:
         monkeypatch.delenv(name)
     assert is_plain()

@@ -172,7 +172,9 @@ def test_key_and_rows_show_nowhere_and_threads_do_not_matter(
         *options,
         "--output",
         place / "out",
-        "--verbose",
+        "--verbose",  # Spark's log, on standard error
+        "--spark-conf",
+        "spark.log.level=DEBUG",
         cwd=tmp_path,
         env={"PYSPARK_SUBMIT_ARGS": submit, "TMPDIR": str(place / "temporary")},
     )

@@ -14,7 +14,6 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from dptext_spark.geometry.ball import LebesgueRadii, volume_radii
 from dptext_spark.geometry.sphere import gamma_quantile
@@ -79,6 +78,8 @@ class RadialLaw(LossLaw):
         """
 
     def atoms(self, distance: float) -> Atoms:
+        from scipy import special  # slow to load, and the command line needs no losses
+
         shares = _shares()
         radii = np.append(self.radii(shares[:-1]), np.inf)
         if self.dimension == 1:
@@ -92,6 +93,8 @@ class RadialLaw(LossLaw):
 
 def _shares() -> NDArray[np.float64]:
     """float64 (cells + 1,): edges of cells as shares of their law, finer and finer towards both ends."""
+    from scipy import special  # slow to load, as above
+
     inner = special.ndtr(np.linspace(-_OUTERMOST, _OUTERMOST, _CELLS - 1))
     return np.concatenate([[0.0], inner, [1.0]])
 

@@ -243,5 +243,6 @@ def _connected(edges: NDArray[np.float64], deltas: NDArray[np.float64]) -> Atoms
     """Atoms at the edges whose delta(t) is given there and nowhere smaller (Doroshenko et al. 2022)."""
     steps, falls = np.diff(edges), -np.diff(deltas)
     below = np.concatenate([[1.0 - deltas[0]], falls / -np.expm1(-steps)])
-    above = np.append(falls / np.expm1(steps), 0.0)
+    with np.errstate(over="ignore"):  # of a step of thousands of nats nothing is left
+        above = np.append(falls / np.expm1(steps), 0.0)
     return edges, np.maximum(below - above, 0.0)

@@ -23,8 +23,8 @@ JOINERS: Final = ".-',/&_+:@"
 _GAP: Final = regex.compile(rf"\.?(?:[{regex.escape(JOINERS)}]|\s+)?")
 _ODD: Final = "[^A-Za-z0-9]"  # of words that may be other than one token
 
-# Entries of a cache: some hundred MB at most, and more than texts in one language have.
-_CACHED: Final = 1 << 20
+# Entries of a cache, of which each worker has two: some tens of MB at most, and nearly all that occur.
+_CACHED: Final = 1 << 17
 
 ValueT = TypeVar("ValueT")
 

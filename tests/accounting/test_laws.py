@@ -54,6 +54,20 @@ def test_atoms_are_a_law_of_losses(law: LossLaw, distance: float) -> None:
     assert (masses * np.exp(-losses)).sum() <= 1.0 + 1e-9
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("epsilon", [1e-9, 1e9])
+def test_extreme_epsilons_warn_of_nothing(epsilon: float) -> None:
+    """Rejects numpy's overflow warnings on a user's terminal."""
+    laws_at = (
+        SphericalLaplace(dimension=50, epsilon=epsilon),
+        LebesgueLaw(dimension=5, epsilon=epsilon),
+        BoundedRange(epsilon=epsilon),
+    )
+    for law in laws_at:
+        losses, masses = law.atoms(1.0)
+        assert np.isfinite(losses).all() and masses.sum() == pytest.approx(1.0, abs=1e-12)
+
+
 @pytest.mark.parametrize("law", ALL, ids=repr)
 def test_farther_words_lose_more(law: LossLaw) -> None:
     """What lets one distance stand for all that are less."""

@@ -295,15 +295,23 @@ def test_a_failed_run_leaves_nothing(dptext: Callable[..., Result], tmp_path: Pa
 
 
 @pytest.mark.parametrize("exists", [False, True])
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [(CommitFailedError("no room"), "no room"), (ValueError("quartz is no date"), "ValueError")],
+)
 def test_a_commit_that_fails_leaves_nothing(
     dptext: Callable[..., Result],
     delta: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     exists: bool,
+    error: Exception,
+    told: str,
 ) -> None:
+    """Rejects a message that quotes values of the files."""
+
     def fail(*_: Any, **__: Any) -> None:
-        raise CommitFailedError("no room")
+        raise error
 
     if exists:
         write(tmp_path / "out", [0])
@@ -311,7 +319,7 @@ def test_a_commit_that_fails_leaves_nothing(
     monkeypatch.setattr(DeltaTable, "create_write_transaction", fail)
     monkeypatch.setattr(transaction, "create_table_with_add_actions", fail)
     assert refused(
-        dptext(delta, *DELTA, "--mode", "append"), "could not be made part of .*Got: no room", code=1
+        dptext(delta, *DELTA, "--mode", "append"), rf"could not be made part of .*Got: {told}\.", code=1
     )
     assert hashes(tmp_path) == before
     assert [*tmp_path.rglob("*dptext*")] == [] and (tmp_path / "out").exists() == exists

@@ -292,6 +292,13 @@ def test_types_that_iceberg_lacks_are_refused(spark: SparkSession, catalog: Cata
 
 
 @pytest.mark.parametrize("exists", [False, True])
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (CommitFailedException("somebody was faster"), "somebody was faster"),
+        (ValueError("quartz is no date"), "ValueError"),
+    ],
+)
 def test_a_commit_that_fails_leaves_nothing(
     run: Callable[..., Result],
     catalog: Catalog,
@@ -299,14 +306,18 @@ def test_a_commit_that_fails_leaves_nothing(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     exists: bool,
+    error: Exception,
+    told: str,
 ) -> None:
+    """Rejects a message that quotes values of the files."""
+
     def fail(*_: Any, **__: Any) -> None:
-        raise CommitFailedException("somebody was faster")
+        raise error
 
     if exists:
         write(catalog, "db.out", ring([0]))
     monkeypatch.setattr(type(catalog), "commit_table", fail)
-    assert refused(run("--mode", "append"), "could not be made part of .*Got: somebody was faster", code=1)
+    assert refused(run("--mode", "append"), rf"could not be made part of .*Got: {told}\.", code=1)
     assert not [*tmp_path.rglob("*dptext*")]
     assert catalog.table_exists("db.out") == exists
     assert not exists or [row["id"] for row in rows(catalog)] == [0]

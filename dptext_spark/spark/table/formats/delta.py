@@ -43,6 +43,7 @@ from dptext_spark.spark.table.formats.lakehouse import (
     check_fits,
     file_url,
     read_files,
+    told,
     url_of,
     write_and_commit,
 )
@@ -334,4 +335,4 @@ def _plain(what: str, kind: type[DptextError]) -> Iterator[None]:
     try:
         yield
     except (exceptions.DeltaError, OSError, ValueError, TypeError) as error:
-        raise kind(what, got=str(error).strip().partition("\n")[0].rstrip(".")) from None
+        raise kind(what, got=told(error, kind, exceptions.CommitFailedError)) from None

@@ -31,6 +31,7 @@ from dptext_spark.spark.table.formats.lakehouse import (
     WrittenFile,
     check_fits,
     read_files,
+    told,
     url_of,
     write_and_commit,
 )
@@ -314,4 +315,4 @@ def _plain(what: str, raised: type[DptextError]) -> Iterator[None]:
     except databases as error:  # may quote addresses with passwords
         raise raised(what, got=type(error).__name__) from None
     except known as error:
-        raise raised(what, got=str(error).strip().partition("\n")[0].rstrip(".")) from None
+        raise raised(what, got=told(error, raised, modules[0].CommitFailedException)) from None

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from dptext_spark.errors import ConfigError, InputError
+from dptext_spark.errors import ConfigError, DptextError, InputError, JobError
 from dptext_spark.spark.failures import condition
 from dptext_spark.spark.table.fields import quoted
 from dptext_spark.spark.table.formats.format import Format, Output
@@ -102,6 +102,19 @@ class LakehouseFormat(Format):
                 "(spark-submit --packages), where there is one for its version, and name the table with "
                 "--format table",
             ) from None
+
+
+def told(error: Exception, raised: type[DptextError], harmless: type[Exception]) -> str:
+    """Say what a library found, or where that may quote values of rows only what kind of error it is.
+
+    Args:
+        error: The library's.
+        raised: What it becomes; a JobError where files with rows are looked at.
+        harmless: The library's error whose text never quotes any.
+    """
+    if issubclass(raised, JobError) and not isinstance(error, OSError | harmless):
+        return type(error).__name__
+    return str(error).strip().partition("\n")[0].rstrip(".")
 
 
 @dataclass(frozen=True, kw_only=True)

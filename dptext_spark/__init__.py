@@ -10,9 +10,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from dptext_spark.accounting.row_budget import RowBudget
     from dptext_spark.embedding.build import build_embedding
     from dptext_spark.embedding.bundle import Embedding
     from dptext_spark.errors import DptextError
+    from dptext_spark.evaluation.comparison import Comparison, Concern, evaluate
     from dptext_spark.guarantee import Guarantee
     from dptext_spark.mechanisms import (
         Exponential,
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from dptext_spark.version import __version__
 
 __all__ = [
+    "Comparison",
+    "Concern",
     "DptextError",
     "Embedding",
     "Exponential",
@@ -42,26 +46,32 @@ __all__ = [
     "Privatizer",
     "Projection",
     "ReleaseCounts",
+    "RowBudget",
     "TextPolicy",
     "TextPrivatizer",
     "__version__",
     "build_embedding",
     "ensure_java",
+    "evaluate",
     "privatize",
     "privatize_udf",
     "register_udf",
 ]
 
 _HOMES: Final = {
+    "Comparison": "evaluation.comparison",
+    "Concern": "evaluation.comparison",
     "DptextError": "errors",
     "Embedding": "embedding.bundle",
     "Guarantee": "guarantee",
     "NoiseKey": "noise",
+    "RowBudget": "accounting.row_budget",
     "Privatizer": "privatizer",
     "TextPolicy": "text.policies",
     "__version__": "version",
     "build_embedding": "embedding.build",
     "ensure_java": "spark.java",
+    "evaluate": "evaluation.comparison",
     "privatize": "spark",
     "privatize_udf": "spark",
     "register_udf": "spark",

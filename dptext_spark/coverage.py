@@ -51,7 +51,8 @@ class Coverage:
         part = next(slices(values), slice(0, 0))
         values, slots = values[part], None if slots is None else slots[part]
         check_unicode(values, "to be sanitized")
-        tokens = Tokens.of(values, joining(embedding, policy.tokenizer))
+        marks = policy.protect.marks(values, slots)
+        tokens = Tokens.of(values, joining(embedding, policy.tokenizer), marks)
         blank = (tokens.codes < 0) | tokens.flag(lambda token: not token)
         protected = ~blank & policy.protect.protected(tokens, slots)
         runs = tokens.kind == "text" and policy.tokenizer.name == WordRuns.name

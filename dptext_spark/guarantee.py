@@ -13,6 +13,7 @@ import numpy as np
 from dptext_spark.accounting.composition import loss_beyond
 from dptext_spark.accounting.laws import LossLaw
 from dptext_spark.geometry.metric import Metric
+from dptext_spark.noise import UNIFORM_BITS
 from dptext_spark.notebook import lines_html
 
 WEAK_LOSS: Final = math.log(1e6)
@@ -62,6 +63,8 @@ class Claim:
 
     epsilon: float
     law: LossLaw
+    delta_num: float | None
+    noise_bits: int
     source: str
     delta: float = 0.0
     truncation: float | None = None
@@ -79,6 +82,10 @@ class Guarantee:
         epsilon: Proven nats per unit of that distance.
         law: The law of the loss, by which far less is lost but for a small additional probability.
         delta: Additive slack; 0 is a pure guarantee.
+        delta_num: The computed law of an output is this near to the proven one, in total variation; a
+            probability of at most e^t p + delta is then at most e^t p + delta + (1 + e^t) delta_num. None
+            where no such bound is proven.
+        noise_bits: Bits that roundings leave to the noise in any direction, at least.
         truncation: Distances count up to here; None counts them whole.
         euclidean_epsilon: An epsilon that also holds in the embedding's Euclidean distance, where
             one is proven.
@@ -100,6 +107,8 @@ class Guarantee:
     euclidean_epsilon: float | None = None
     distances: Distances | None
     law: LossLaw = field(repr=False)
+    delta_num: float | None
+    noise_bits: int
     source: str
     fingerprint: str
     assumptions: tuple[str, ...] = ()
@@ -169,6 +178,7 @@ class Guarantee:
             *self.remarks,
         ]
         lines += self._describe_losses()
+        lines.append(self._describe_arithmetic())
         if self.euclidean_epsilon is not None and self.euclidean_epsilon != self.epsilon:
             lines.append(
                 "In the embedding's Euclidean distance the proven epsilon is "
@@ -197,8 +207,23 @@ class Guarantee:
         elif hundredth > WEAK_LOSS:
             yield "The bound hides a word among its nearest neighbours, but hardly among its hundred nearest."
         yield (
-            "In a text each word is perturbed independently, and the losses of all positions add up: two "
-            "texts that differ in one word keep that word's bound."
+            "Each word is perturbed by itself. Whoever knows the other words of its row, or for whom they "
+            "say nothing of it, gains no more than this from the whole output. But words of a text go "
+            "together: to anyone else the outputs of the others tell of it as well, and the bounds of all "
+            "words that may differ add up."
+        )
+
+    def _describe_arithmetic(self) -> str:
+        if self.delta_num is None:
+            return (
+                f"All this holds in exact arithmetic. With uniforms of {UNIFORM_BITS} bits the law of an "
+                "output is another one; how near it is to the proven one is not bounded for this search."
+            )
+        return (
+            f"With uniforms of {UNIFORM_BITS} bits the law of an output is within delta_num = "
+            f"{rounded_up(self.delta_num)} of the one that is proven, that of k outputs within k times that: "
+            "a factor f up to a probability p becomes f up to p + (1 + f) delta_num, and what is said of the "
+            "worst output, or of any, holds in exact arithmetic."
         )
 
     @staticmethod

@@ -33,6 +33,7 @@ from dptext_spark.errors import ConfigError
 
 FORMAT_VERSION: Final = 1
 KEY_BYTES: Final = 32
+UNIFORM_BITS: Final = 52
 _MAKE_KEY: Final = "Make one with: (umask 077; openssl rand -hex 32 > KEYFILE)"
 _UINT64_BYTES: Final = 8
 _AES_BLOCK_UINT64S: Final = 2
@@ -103,13 +104,35 @@ class NoiseKey:
                 do=_MAKE_KEY,
             ) from None
 
-    def derive(self, *fields: bytes) -> NoiseKey:
+    def derive(self, *fields: bytes | memoryview) -> NoiseKey:
         """Derive the key of a context; ``fields`` are length-prefixed, so their borders matter."""
         return NoiseKey(_keyed_hash(self.secret, fields))
 
     def seal(self, text: str) -> str:
         """Give a keyed hash by which equal texts are known again; it tells nothing without the key."""
         return self.derive(b"seal", text.encode()).secret.hex()
+
+
+def check_label(key: object, label: str) -> None:
+    """Refuse a key that may be used again where what is released under it has no name.
+
+    Equal noise in two tables tells which of their texts are equal: under one label it is meant.
+
+    Args:
+        key: The key, or its file; None for a fresh one, which needs no label.
+        label: The name.
+
+    Raises:
+        ConfigError: There is a key and no label.
+    """
+    if key is not None and not label:
+        raise ConfigError(
+            "A key that may be used again needs a label of what is released, --salt LABEL",
+            allowed="one label for each table or version of it, such as 'queries 2026-03-01'",
+            got="none",
+            do="Name the table and its date. Under one key and label rows of equal ids and texts come out "
+            "equal: on purpose where a release is repeated, but of two tables it shows which texts are equal",
+        )
 
 
 def _keyed_hash(secret: bytes, fields: tuple[bytes | memoryview, ...]) -> bytes:
@@ -165,7 +188,7 @@ class ReleaseNoise:
         """Derive a release's noise from the user's key.
 
         Args:
-            salt: Keeps tables apart that share a key and row ids.
+            salt: The label of what is released, which keeps tables apart that share a key and row ids.
             law: Name and every parameter of the noise law, epsilon among them. If epsilon were left
                 out, releases at two epsilons would share the noise's direction and quantile, and
                 their linear combination would give the input back exactly.
@@ -187,9 +210,10 @@ class ReleaseNoise:
 def to_uniform(uint64s: NDArray[np.uint64]) -> NDArray[np.float64]:
     """Map random integers to uniforms on a 2^52-point grid strictly inside (0, 1).
 
-    The grid's points are (k + 1/2) / 2^52: symmetric about 1/2, never 0 or 1, exact in float64.
+    The grid's points are (k + 1/2) / 2^52: symmetric about 1/2, never 0 or 1, exact in float64. What the grid
+    changes in the law of an output is bounded in :mod:`dptext_spark.accounting.resolution`.
     """
-    uniforms = (uint64s >> np.uint64(12)).astype(np.float64)
+    uniforms = (uint64s >> np.uint64(64 - UNIFORM_BITS)).astype(np.float64)
     uniforms += 0.5
-    uniforms *= 2.0**-52
+    uniforms *= 2.0**-UNIFORM_BITS
     return uniforms

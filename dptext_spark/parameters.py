@@ -72,7 +72,9 @@ def parameters(model: type[Options]) -> Iterator[click.Parameter]:
         if name not in fields:
             yield _option(name, of, _heading(of, model))
         elif not fields[name].is_required():
-            yield _option(name, {"": fields[name]}, _heading(of, model))
+            heading = _heading(of, model)
+            heading = model.headings()[name] if heading == REQUIRED else heading
+            yield _option(name, {"": fields[name]}, heading)
 
 
 def _of_mechanisms(model: type[Options]) -> dict[str, dict[str, FieldInfo]]:
@@ -134,7 +136,8 @@ def help_of(field: FieldInfo, heading: str = REQUIRED) -> str:
     """Say what an option is, its default and bounds, and that it must be given if the heading does not."""
     said = [str(field.description)]
     if field.annotation is not bool and not field.is_required() and field.default not in (None, (), ""):
-        said.append(f"default: {field.default}")
+        several = field.default if isinstance(field.default, tuple) else (field.default,)
+        said.append(f"default: {' '.join(map(str, several))}")
     marks = [bounds] if (bounds := _bounds(field)) else []
     marks += ["required"] if field.is_required() and heading != REQUIRED else []
     return " ".join(["; ".join(said), *(f"[{mark}]" for mark in marks)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from itertools import pairwise
@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dptext_spark.accounting.row_budget import Ladder
 from dptext_spark.counts import Counts, CountT
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import InputError
@@ -122,6 +123,7 @@ class Privatizer:
             vocabulary are one token each.
         search: How released words are searched, and how many there are; by default exactly, and all that the
             bundle allows.
+        ladder: The epsilon of each row, by its number of words; by default all have the mechanism's own.
 
     Raises:
         ConfigError: The parts do not go together.
@@ -136,16 +138,21 @@ class Privatizer:
         noise: ReleaseNoise | None = None,
         policy: TextPolicy | None = None,
         search: Search | None = None,
+        ladder: Ladder | None = None,
     ) -> None:
         self.embedding = embedding = Embedding.of(embedding)
         self.mechanism = mechanism = Mechanism.of(mechanism)
         self.policy = policy or TextPolicy()
         self.search = search or ExactSearch.over(embedding)
         self.tokenizer = joining(embedding, self.policy.tokenizer)
+        self.ladder = ladder
         self._noise = noise or mechanism.release_noise(
-            NoiseKey.generate(), salt="", embedding=embedding, search=self.search
+            NoiseKey.generate(), salt="", embedding=embedding, search=self.search, ladder=ladder
         )
-        self._perturb = mechanism.bind(embedding, self.search)
+        if ladder is None:
+            self._perturb = mechanism.bind(embedding, self.search)
+        else:
+            self._perturb_rungs = mechanism.bind_rungs(embedding, self.search, ladder.epsilons)
 
     def __repr__(self) -> str:
         return f"Privatizer({self.mechanism!r}, {self.embedding!r}, {self._chosen})"
@@ -156,7 +163,7 @@ class Privatizer:
 
     @property
     def _chosen(self) -> str:
-        words = f"{self.search.name} search among {self.search.release_words:,} words"
+        words = f"{self.search.label} search among {self.search.release_words:,} words"
         policies = (f"{part.name} {getattr(self.policy, part.name)}" for part in fields(self.policy))
         return ", ".join([*policies, words])
 
@@ -168,6 +175,7 @@ class Privatizer:
         column: str,
         slots: PythonColumn | None = None,
         positions: NDArray[np.int64] | None = None,
+        words: NDArray[np.int64] | None = None,
     ) -> Sanitized:
         """Sanitize rows of one column.
 
@@ -177,9 +185,12 @@ class Privatizer:
             values: Texts (string) or token lists (list of string); null, None and NaN stay null.
             ids: Row ids, integers or strings, unique in the whole table, without nulls.
             column: The column's name, which keeps its noise apart from other columns'.
-            slots: Slots of each row, for the policy ``slots:COLUMN``.
+            slots: Slots of each row, for the policies ``slots:COLUMN``, ``slots-in-order:COLUMN`` and
+                ``slots-by-text:COLUMN``; positions are code points of a text, elements of a token list.
             positions: int64 (rows, arrays), for values that are elements of arrays and share their row's
                 id: the place of each in those arrays, as :class:`~dptext_spark.text.nested.Leaves` has it.
+            words: int64 (rows,), for a row budget: how many words each row has in all columns and arrays of
+                the release, as :meth:`told_words` counts them; by default those of this column.
 
         Returns:
             The values as an Arrow array, of the type that they have in Arrow.
@@ -189,18 +200,28 @@ class Privatizer:
                 refuses a token.
             BundleError: The bundle was changed since it was opened.
         """
-        values, ids = as_arrow(values, f"Column {column}"), as_arrow(ids, "The column of row ids")
-        slots = None if slots is None else as_arrow(slots, "The column of slots")
-        column_kind(values.type, column)
-        check_unicode(values, column)
+        values, slots = self._columns(values, slots, column)
+        ids = as_arrow(ids, "The column of row ids")
         names = _names(ids, positions)
         if len(ids) != len(values) or (slots is not None and len(slots) != len(values)):
             raise InputError(
                 f"Column {column} has other rows than its ids or slots",
                 got=f"{len(values)} rows, {len(ids)} ids",
             )
+        rungs = None
+        if self.ladder is not None:
+            rungs = self.ladder.rungs(self.told_words(values, slots) if words is None else words)
+            epsilons = np.array(self.ladder.epsilons)[rungs].astype("<f8")
+            # Equal rows that differ in another column have other epsilons, and must not share noise.
+            names = [(*name, epsilon.tobytes()) for name, epsilon in zip(names, epsilons, strict=True)]
         parts = [
-            self._sanitize(values[part], names[part], column, None if slots is None else slots[part])
+            self._sanitize(
+                values[part],
+                names[part],
+                column,
+                None if slots is None else slots[part],
+                None if rungs is None else rungs[part],
+            )
             for part in slices(values)
         ]
         self.embedding.check_unchanged()
@@ -209,16 +230,41 @@ class Privatizer:
             counts=TokenCounts.concat(part.counts for part in parts),
         )
 
+    def told_words(
+        self, values: PythonColumn, slots: PythonColumn | None = None, *, column: str = "to be sanitized"
+    ) -> NDArray[np.int64]:
+        """int64 (rows,): count the words of a column's rows that their outputs tell, which is no secret.
+
+        These are all tokens but those that the policy leaves out: which of them the vocabulary has, and
+        which are perturbed, does not matter.
+
+        Raises:
+            InputError: As :meth:`sanitize` does.
+        """
+        return told_words(*self._columns(values, slots, column), self.embedding, self.policy)
+
+    @staticmethod
+    def _columns(
+        values: PythonColumn, slots: PythonColumn | None, column: str
+    ) -> tuple[pa.Array, pa.Array | None]:
+        values = as_arrow(values, f"Column {column}")
+        column_kind(values.type, column)
+        check_unicode(values, column)
+        return values, None if slots is None else as_arrow(slots, "The column of slots")
+
     def _sanitize(
-        self, values: pa.Array, names: list[Name], column: str, slots: pa.Array | None
+        self,
+        values: pa.Array,
+        names: list[Name],
+        column: str,
+        slots: pa.Array | None,
+        rungs: NDArray[np.int64] | None,
     ) -> Sanitized:
-        tokens = Tokens.of(values, self.tokenizer)
-        word_ids = look_up(tokens, self.embedding)
-        blank = (tokens.codes < 0) | tokens.flag(lambda token: not token)
-        unprotected = ~blank & ~self.policy.protect.protected(tokens, slots)
-        known = (word_ids >= 0) & ~blank & ~unprotected
-        unknown = (word_ids < 0) & ~blank & ~unprotected
-        released = self._release(tokens, word_ids, known, unknown, names, column)
+        tokens = Tokens.of(values, self.tokenizer, self.policy.protect.marks(values, slots))
+        found = _Sorted.of(tokens, self.embedding, self.policy, slots)
+        word_ids, blank, unprotected = found.word_ids, found.blank, found.unprotected
+        known, unknown = found.known, found.unknown
+        released = self._release(tokens, word_ids, known, unknown, names, column, rungs)
         released[blank | unprotected] = AS_IT_IS
         assembled = assemble(tokens, released, self.embedding.words, self.policy.layout)
         counts = TokenCounts(
@@ -242,6 +288,7 @@ class Privatizer:
         unknown: NDArray[np.bool_],
         names: list[Name],
         column: str,
+        rungs: NDArray[np.int64] | None,
     ) -> NDArray[np.int64]:
         """int64 (tokens,): what is released in place of known and of unknown tokens."""
 
@@ -257,18 +304,65 @@ class Privatizer:
                     column=column,
                     count=len(chosen),
                     release_words=self.search.release_words,
-                    uniforms=lambda k: draws(purpose, k).uniforms(chosen),
+                    uniforms=lambda k: (part for _, part in draws(purpose, k).chunks(chosen)),
                 )
             )
         width = self.mechanism.uniforms_per_token(self.embedding.dimension)
         for chunk, uniforms in draws(tokens.units, width).chunks(np.flatnonzero(known)):
+            if rungs is None:
+                words = self._perturb(word_ids[chunk], uniforms)
+            else:
+                words = self._perturb_rungs(word_ids[chunk], uniforms, rungs[tokens.rows[chunk]])
             # Where a mechanism gives no word the placeholder stands, never the token itself.
-            released[chunk] = np.maximum(self._perturb(word_ids[chunk], uniforms), MASKED)
+            released[chunk] = np.maximum(words, MASKED)
         return released
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Sorted:
+    """Word ids of tokens, int64 (tokens,), and what the policy makes of each, bool (tokens,)."""
+
+    word_ids: NDArray[np.int64]
+    blank: NDArray[np.bool_]
+    unprotected: NDArray[np.bool_]
+    known: NDArray[np.bool_]
+    unknown: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, tokens: Tokens, embedding: Embedding, policy: TextPolicy, slots: pa.Array | None) -> _Sorted:
+        word_ids = look_up(tokens, embedding)
+        blank = (tokens.codes < 0) | tokens.flag(lambda token: not token)
+        unprotected = ~blank & ~policy.protect.protected(tokens, slots)
+        return cls(
+            word_ids=word_ids,
+            blank=blank,
+            unprotected=unprotected,
+            known=(word_ids >= 0) & ~blank & ~unprotected,
+            unknown=(word_ids < 0) & ~blank & ~unprotected,
+        )
+
+
+def told_words(
+    values: pa.Array, slots: pa.Array | None, embedding: Embedding, policy: TextPolicy
+) -> NDArray[np.int64]:
+    """int64 (rows,): count the words of a column's rows, as :meth:`Privatizer.told_words` does."""
+    counted, tokenizer = [np.empty(0, dtype=np.int64)], joining(embedding, policy.tokenizer)
+    for part in slices(values):
+        own = None if slots is None else slots[part]
+        tokens = Tokens.of(values[part], tokenizer, policy.protect.marks(values[part], own))
+        words = np.diff(tokens.offsets)
+        if policy.oov.stand_in == LEFT_OUT:
+            found = _Sorted.of(tokens, embedding, policy, own)
+            words -= tokens.count(found.unknown)
+        counted.append(words)
+    return np.concatenate(counted)
+
+
 Name = tuple[bytes, ...]
-"""What names a text: its row's id and, inside arrays, its place in them. Two lengths never collide."""
+"""What names a text: its row's id, inside arrays its place in them, under a row budget its epsilon.
+
+Two lengths never collide.
+"""
 
 
 def _names(ids: pa.Array, positions: NDArray[np.int64] | None) -> list[Name]:
@@ -308,6 +402,54 @@ class _Draws:
     def _row_key(self, row: int) -> bytes:
         """Derive a row's key once, however many chunks a long row is cut into."""
         if self._last[0] != row:
-            row_id, *place = self.names[row]
-            self._last = (row, self.noise.row_key(row_id, (*place, *self.tokens.row_content(row))))
+            self._last = (row, _row_key(self.noise, self.names[row], self.tokens, row))
         return self._last[1]
+
+
+def _row_key(noise: ColumnNoise, name: Name, tokens: Tokens, row: int) -> bytes:
+    row_id, *place = name
+    return noise.row_key(row_id, (*place, *tokens.row_content(row)))
+
+
+@dataclass(frozen=True)
+class _Unsplit:
+    """In place of a tokenizer, where only the texts' noise is asked for."""
+
+    identity: str
+
+    def __call__(self, text: str, marked: Sequence[tuple[int, int]] = ()) -> list[str]:
+        return []
+
+
+def noise_of_rows(
+    values: pa.Array,
+    ids: pa.Array,
+    *,
+    column: str,
+    noise: ReleaseNoise,
+    width: int,
+    identity: str,
+    positions: NDArray[np.int64] | None = None,
+) -> Iterator[tuple[tuple[bytes | memoryview, ...], bytes]]:
+    """Give what a value's noise follows from, beside its id, and the key of it, without drawing any.
+
+    Args:
+        values, ids, column, positions: As for :meth:`Privatizer.sanitize`.
+        noise: Of the release.
+        width: Uniforms of a token.
+        identity: Of the tokenizer of texts.
+
+    Yields:
+        For each value its place in arrays and its content, and the secret key that its noise is drawn from,
+        which another release has too if and only if it draws the same noise for it.
+
+    Raises:
+        InputError: An id is null, or a text is not Unicode.
+    """
+    check_unicode(values, column)
+    names = _names(ids, positions)
+    for part in slices(values):
+        tokens = Tokens.of(values[part], _Unsplit(identity))
+        drawn = noise.column(column, purpose=tokens.units, uint64s_per_token=width)
+        for row, name in enumerate(names[part]):
+            yield (*name[1:], *tokens.row_content(row)), _row_key(drawn, name, tokens, row)

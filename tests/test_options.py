@@ -23,6 +23,7 @@ from dptext_spark.options import (
     AuditOptions,
     CalibrateOptions,
     EmbeddingOptions,
+    EvaluateOptions,
     Options,
     PrivatizeOptions,
     VectorsOptions,
@@ -46,7 +47,9 @@ def test_good_options() -> None:
     assert options.mechanism == Laplace(epsilon=5.0)
     assert (options.input, options.embedding, options.text) == ("in", Path("bundle"), ("text",))
     assert (options.id, options.keep, options.oov, options.release_words) == (None, (), "mask", 7)
-    assert options.report_path == "out.report.json"
+    assert options.report_path == "out.private/report.json"
+    assert options.public_report_path == "out.release.json"
+    assert PrivatizeOptions.of({**GOOD, "public-report": "p.json"}).public_report_path == "p.json"
     assert PrivatizeOptions.of({**GOOD, "report": "r.json"}).report_path == "r.json"
     with pytest.raises(ValueError, match="frozen"):
         options.input = "other"
@@ -108,6 +111,7 @@ def test_wrong_combinations(change: dict[str, Any], message: str) -> None:
     ("given", "message"),
     [
         ({"incremental": "c"}, "--incremental needs --key-file"),
+        ({"incremental": "c", "key-file": "k"}, "needs a label .*, --salt LABEL.*Got: none"),
         ({"incremental": "c", "key-file": "k", "overwrite": True}, "do not go together"),
         ({"incremental": "c", "key-file": "k", "id": "id"}, "cannot check that --id.*--trust-id"),
         ({"batch-files": 3}, "--batch-files is for --incremental"),
@@ -117,12 +121,70 @@ def test_wrong_combinations(change: dict[str, Any], message: str) -> None:
 def test_options_of_incremental_runs(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         PrivatizeOptions.of({**GOOD, **given})
-    good = {"incremental": "c", "key-file": "k", "id": "id", "trust-id": True, "batch-files": 3}
+    good = {"incremental": "c", "key-file": "k", "salt": "s", "id": "id", "trust-id": True, "batch-files": 3}
     assert PrivatizeOptions.of({**GOOD, **good}).batch_files == 3
 
 
+EVALUATE: dict[str, Any] = {
+    "input": "in",
+    "output": "out",
+    "text": "text",
+    "embedding": "bundle",
+    "mechanism": ["laplace", "exponential"],
+    "epsilon": [5.0, 10.0],
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"text": None}, "One column is evaluated. Allowed: --text or --tokens"),
+        ({"tokens": "words"}, "One column is evaluated"),
+        ({"text": "turns[].text"}, "inside arrays cannot be evaluated.*explode"),
+        ({"target": "n_w <= 0.5"}, "--target has a wrong value"),
+        ({"target": "recovery(top1, 3) <= 0.5", "versions": 2}, "not measured. Allowed: 1 or --versions 2"),
+        ({"target": "accuracy >= 0.5"}, "needs --label"),
+        ({"target": "attribution <= 0.5", "label": "class"}, "needs --author"),
+        ({"label": "text"}, "The evaluated column has no classes"),
+        ({"label": "a", "author": "a"}, "name one column"),
+        ({"author": "person.name"}, "not fields inside them"),
+        ({"sample": 1}, "--sample has a wrong value"),
+        ({"sample": "some"}, "--sample has a wrong value"),
+        ({"candidates": 4}, "--candidates has a wrong value"),
+        ({"versions": 0}, "--versions has a wrong value"),
+        ({"read-option": "x"}, "--read-option has a wrong value"),
+        ({"truncate": -1.0}, "--truncate has a wrong value"),
+        ({"lambda": 0.5}, "--lambda is not an option"),
+    ],
+)
+def test_what_cannot_be_evaluated(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        EvaluateOptions.of({**EVALUATE, **change})
+
+
+def test_an_evaluation_writes_the_command_of_the_release() -> None:
+    """The options that both commands have, quoted for a shell; rejects one that lacks a policy."""
+    given = {
+        "id": "row id",
+        "oov": "drop",
+        "truncate": 4.0,
+        "release-words": 500,
+        "where": "name = 'Zebulon'",
+    }
+    options = EvaluateOptions.of({**EVALUATE, **given})
+    assert [(m.name, m.epsilon) for m in options.mechanism] == [
+        *(("laplace", 5.0), ("laplace", 10.0), ("exponential", 5.0), ("exponential", 10.0))
+    ]
+    assert options.release_command(options.mechanism[-1]) == (
+        "dptext privatize --input in --output sanitized --embedding bundle --text text --id 'row id' "
+        "--oov drop --release-words 500 --mechanism exponential --truncate 4 --epsilon 10"
+    )
+    assert "Zebulon" not in str(options.to_json())
+    assert options.to_json()["mechanism"] == ["laplace", "exponential"]
+
+
 def test_what_a_report_keeps_of_the_options() -> None:
-    kept = PrivatizeOptions.of({**GOOD, "key-file": "/secret/place", "id": "id"}).to_json()
+    kept = PrivatizeOptions.of({**GOOD, "key-file": "/secret/place", "salt": "s", "id": "id"}).to_json()
     assert (kept["mechanism"], kept["epsilon"], kept["key"], kept["id"]) == ("laplace", 5.0, "file", "id")
     assert "/secret/place" not in str(kept)
     assert PrivatizeOptions.of(GOOD).to_json()["key"] == "fresh, not kept"
@@ -155,7 +217,7 @@ def test_embedding_options() -> None:
         ({"keep": ["a", 5]}, "a valid string"),
         ({"embedding": 5}, "a path. Got: 5"),
         ({"compression": "zip"}, "snappy, zstd, gzip, lz4_raw or none"),
-        ({"search": "fast"}, "exact\\. Got: 'fast'"),
+        ({"search": "fast"}, "exact or ivf\\. Got: 'fast'"),
     ],
 )
 def test_a_value_of_another_kind(change: dict[str, Any], allowed: str) -> None:
@@ -171,7 +233,7 @@ def test_what_may_be_private_is_not_quoted(name: str) -> None:
         with pytest.raises(ConfigError, match=f"--{name} has a wrong value.*that is not shown") as caught:
             PrivatizeOptions.of({**GOOD, name: given})
         assert "5550100" not in str(caught.value)
-    assert "5550100" not in repr(PrivatizeOptions.of({**GOOD, name: "5550100"}))
+    assert "5550100" not in repr(PrivatizeOptions.of({**GOOD, name: "5550100", "salt": "s"}))
 
 
 def test_one_value_will_do_for_a_list_and_nothing_is_not_given() -> None:
@@ -218,7 +280,11 @@ VECTORS = {"input": "in", "output": "out", "epsilon": 5.0, "vector": "v"}
         (PrivatizeOptions, {**GOOD, "text": [5, 5]}, ["--text has", "twice in --text"]),
         (VectorsOptions, {**VECTORS, "seed": -1, "text": "t"}, ["--seed has", "--embedding go together"]),
         (AuditOptions, {**AUDIT, "runs": 1}, ["--runs has", "--embedding is missing"]),
-        (AuditOptions, {**AUDIT, "world": "moon"}, ["--world has .*line, star, clusters, edge or bundle"]),
+        (
+            AuditOptions,
+            {**AUDIT, "world": "moon"},
+            ["--world has .*line, star, clusters, edge, joint or bundle"],
+        ),
         (
             CalibrateOptions,
             {**CALIBRATE, "epsilon": [5.0, -1.0], "words": 1, "target": "p95(n_w) >= 2", "runs": 0},
@@ -368,10 +434,24 @@ def test_a_new_search_is_one_class(line: Embedding, monkeypatch: pytest.MonkeyPa
     given = {**GOOD, "search": "slow", "embedding": str(line.path), "release-words": 3}
     options = PrivatizeOptions.of(given)
     assert options.search_over(line, options.release_words) == Slow(release_words=3)
-    assert "--search [exact|slow]" in help_of("privatize")
+    assert "--search [exact|ivf|slow]" in help_of("privatize")
     assert "search" not in options.to_json()  # it has a place of its own in the report
-    with pytest.raises(ConfigError, match=r"--search has a wrong value. Allowed: exact or slow. Got: 'fast'"):
+    allowed = r"--search has a wrong value. Allowed: exact, ivf or slow. Got: 'fast'"
+    with pytest.raises(ConfigError, match=allowed):
         PrivatizeOptions.of({**given, "search": "fast"})
+
+
+def test_lists_are_looked_at_in_one_way() -> None:
+    """Rejects options of the search in lists where they do nothing, and two that may disagree."""
+    for wrong, message in (
+        ({"probes": 3}, "--probes is for --search ivf"),
+        ({"recall": 0.9}, "--recall is for --search ivf"),
+        ({"search": "ivf", "probes": 3, "recall": 0.9}, "--probes and --recall say the same"),
+        ({"search": "ivf", "recall": 1.5}, "--recall has a wrong value"),
+        ({"search": "ivf", "probes": 0}, "--probes has a wrong value"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            PrivatizeOptions.of({**GOOD, **wrong})
 
 
 def test_a_new_reader_is_one_class(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

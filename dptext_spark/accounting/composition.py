@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Mapping
+from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -13,13 +14,31 @@ from dptext_spark.accounting.laws import Atoms, LossLaw
 if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
-# Steps of the grid of losses from 0 to the largest one.
+# Steps of the grid of losses from 0 to the largest one, and of a coarse one, fewer for many words: what a
+# step adds to the variance of a word's loss is a share of that variance, however many words there are.
 _STEPS: Final = 4000
+_COARSE: Final = range(100, 800)
+# Words, beyond which the fine grid's transforms would be too long.
+_MANY: Final = 1 << 14
 # Part of delta that composition may cut off; it is added again.
 _TRUNCATED: Final = 1e-3
+# More than what Fourier transforms in double precision err by, for each word: at most 1.6 * 2^-52 were
+# measured against transforms in extended precision, for 10 to 16,384 words.
+FOURIER: Final = 2.0**-49
+# Of the pure loss, to which t is searched for, and where a coarse answer will do.
+_PRECISION: Final = 1e-8
+_COARSELY: Final = 1e-5
 
 
-def loss_beyond(law: LossLaw, distance: float, *, words: int = 1, delta: float) -> float:
+def loss_beyond(
+    law: LossLaw,
+    distance: float,
+    *,
+    words: int = 1,
+    delta: float,
+    least: bool = False,
+    coarse: bool = False,
+) -> float:
     """Find t such that several words, each moved by a distance at most, are (t, delta)-indistinguishable.
 
     Args:
@@ -27,6 +46,8 @@ def loss_beyond(law: LossLaw, distance: float, *, words: int = 1, delta: float) 
         distance: How far each word moves at most.
         words: How many do.
         delta: Probability beside t, above 0.
+        least: Bound the smallest such t from below, so that what cells and grid cost can be told.
+        coarse: Bound it less closely, and far faster.
 
     Returns:
         t in nats, never above what is proven without a delta.
@@ -34,23 +55,65 @@ def loss_beyond(law: LossLaw, distance: float, *, words: int = 1, delta: float) 
     pure = words * law.bound(distance)
     if pure == 0.0:
         return 0.0
-    composed = _words(law, distance)
+    steps = _STEPS
+    if coarse or words > _MANY:
+        law, steps = law.coarse(), max(_COARSE.start, min(_COARSE.stop, int(_COARSE.stop * 8 / words**0.5)))
+    composed = _words(law, distance, law.bound(distance) / steps, least)
     if words > 1:
-        composed = composed.self_compose(words, tail_mass_truncation=_TRUNCATED * delta)
+        cut_off, erred = _TRUNCATED * delta, FOURIER * words
+        composed = composed.self_compose(words, tail_mass_truncation=cut_off)
+        # What is cut off counts as lost, and may have come back at the other end: neither in a lower bound.
+        delta += 2.0 * cut_off + erred if least else -erred
+    low, high = 0.0, pure
+    if composed.get_delta_for_epsilon(low) <= delta:
+        return low
+    while high - low > (_COARSELY if coarse else _PRECISION) * pure:
+        middle = (low + high) / 2.0
+        if composed.get_delta_for_epsilon(middle) <= delta:
+            high = middle
+        else:
+            low = middle
+    return low if least else high
+
+
+def joint_loss_beyond(laws: Mapping[LossLaw, int], distance: float, *, delta: float) -> float:
+    """Find t such that one word that was released several times is (t, delta)-indistinguishable.
+
+    Args:
+        laws: The loss of each release, of noise of its own, and how many there are of that loss.
+        distance: How far the word moves at most.
+        delta: Probability beside t, above 0.
+
+    Returns:
+        t in nats, never above what is proven without a delta.
+    """
+    pure = sum(times * law.bound(distance) for law, times in laws.items())
+    if pure == 0.0:
+        return 0.0
+    # One grid for all: that of the largest loss.
+    interval = max(law.bound(distance) for law in laws) / _STEPS
+    # Each composition may cut off a part of its own.
+    cut = _TRUNCATED * delta / (2 * len(laws))
+    parts = [
+        _words(law, distance, interval).self_compose(times, tail_mass_truncation=cut)
+        for law, times in laws.items()
+    ]
+    composed = reduce(lambda one, other: one.compose(other, tail_mass_truncation=cut), parts)
     return min(max(float(composed.get_epsilon_for_delta(delta)), 0.0), pure)
 
 
 @lru_cache(maxsize=64)
-def _words(law: LossLaw, distance: float) -> PrivacyLossDistribution:
+def _words(law: LossLaw, distance: float, interval: float, least: bool = False) -> PrivacyLossDistribution:
     # A large package, and all that a release of words without an account does without.
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
-    interval = law.bound(distance) / _STEPS
-    first, masses = on_grid(law.atoms(distance), interval)
+    put = under_grid if least else on_grid
+    first, masses = put(law.atoms(distance, least=least), interval)
     return PrivacyLossDistribution.create_from_rounded_probability(
         {first + i: float(mass) for i, mass in enumerate(masses) if mass > 0.0},
         infinity_mass=0.0,
         value_discretization_interval=interval,
+        pessimistic_estimate=not least,
     )
 
 
@@ -73,4 +136,27 @@ def on_grid(atoms: Atoms, interval: float) -> tuple[int, NDArray[np.float64]]:
     on = np.zeros(size)
     on += np.bincount(index, weights=masses - upper, minlength=size)
     on += np.bincount(index + 1, weights=upper, minlength=size)
+    return first, on
+
+
+def under_grid(atoms: Atoms, interval: float) -> tuple[int, NDArray[np.float64]]:
+    """Move atoms to multiples of an interval so that delta(t) grows nowhere larger; see :func:`on_grid`.
+
+    delta(t) is the mean of a convex function of exp(-loss). So what lies on both sides of every second grid
+    point moves there as far as its mean of exp(-loss) stays; the rest of a cell moves to its lower end.
+    """
+    losses, masses = atoms
+    below = np.floor(losses / interval).astype(np.int64)
+    first = int(below.min()) // 2 * 2 - 1  # cells of one pair: an odd one and the even one after it
+    pair, upper = np.divmod(below - first, 2)
+    point = first + 1 + 2 * pair
+    size = int(pair.max()) + 1
+    away = np.abs(np.expm1(point * interval - losses)) * masses
+    pulls = [np.bincount(pair[upper == half], away[upper == half], minlength=size) for half in (0, 1)]
+    held = [np.bincount(pair[upper == half], masses[upper == half], minlength=size) for half in (0, 1)]
+    balance = np.minimum(*pulls)
+    moved = [np.divide(balance, pull, out=np.zeros(size), where=pull > 0.0) for pull in pulls]
+    on = np.zeros(2 * size)
+    on[0::2] = held[0] * (1.0 - moved[0])
+    on[1::2] = held[0] * moved[0] + held[1]
     return first, on

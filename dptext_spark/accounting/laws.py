@@ -2,14 +2,16 @@
 
 A law is given by atoms, losses with their probabilities, that bound the true one from above: the mass of a
 small cell of noise lies at the largest loss in it. So whatever is computed from them bounds delta(t) =
-E[(1 - exp(t - loss))+] from above, but for roundings of double precision.
+E[(1 - exp(t - loss))+] from above, but for roundings of double precision. Other atoms, each at the least loss
+of its cell, bound it from below, so that what the cells cost can be told.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -21,8 +23,12 @@ from dptext_spark.geometry.sphere import gamma_quantile
 Atoms = tuple[NDArray[np.float64], NDArray[np.float64]]
 """Losses and their probabilities, float64 (a,) each."""
 
-# Cells of the noise's length, and of its cosine with the difference of the words.
-_CELLS: Final = 1200
+# Cells of the noise's length, and of its cosine with the difference of the words, which tells far more. The
+# coarse ones are for where many laws are wanted: losses are a little larger then.
+_CELLS: Final = (600, 2400)
+_COARSE: Final = (120, 2400)
+# Of the losses of a bounded range.
+_EDGES: Final = 2400
 # Normal quantiles of the outermost cells: they hold 1e-16 each.
 _OUTERMOST: Final = 8.2
 # Radii beyond which no loss changes by what a float can hold.
@@ -41,8 +47,15 @@ class LossLaw(ABC):
         """The largest loss of two words at a distance: what is proven without any delta."""
 
     @abstractmethod
-    def atoms(self, distance: float) -> Atoms:
-        """Give the law for words at a distance above 0; it bounds that of words less far apart as well."""
+    def atoms(self, distance: float, *, least: bool = False) -> Atoms:
+        """Give the law for words at a distance above 0; it bounds that of words less far apart as well.
+
+        ``least`` bounds the law of the distance itself from below.
+        """
+
+    def coarse(self) -> LossLaw:
+        """Give the same law in fewer atoms, which bound it as well, if not as closely."""
+        return self
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,10 +65,12 @@ class RadialLaw(LossLaw):
     Attributes:
         dimension: n, that of the noise.
         epsilon: The mechanism's parameter.
+        cells: Of length and of cosine, the noise is cut into so many.
     """
 
     dimension: int
     epsilon: float
+    cells: tuple[int, int] = field(default=_CELLS, repr=False)
 
     @abstractmethod
     def radii(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -63,40 +78,58 @@ class RadialLaw(LossLaw):
 
     @abstractmethod
     def losses(
-        self, distance: float, radii: NDArray[np.float64], cosines: NDArray[np.float64]
+        self,
+        distance: float,
+        radii: NDArray[np.float64],
+        cosines: NDArray[np.float64],
+        *,
+        least: bool = False,
     ) -> NDArray[np.float64]:
-        """Bound the loss in cells of noise.
+        """Bound the loss in cells of noise: from above, or, for the ``least``, from below.
 
         Args:
             distance: Of the two words.
             radii: float64 (r + 1,), ascending, edges of the cells' lengths; the last one is infinite.
-            cosines: float64 (c,), the least cosine in a cell between noise and the way to the other word:
-                there the loss is the largest.
+            cosines: float64 (c,), the cosine in a cell between noise and the way to the other word at which
+                the loss is what is wanted: the least one for the largest loss.
+            least: Whether the least loss of each cell is wanted; what the last one gives is not looked at.
 
         Returns:
             float64 (r, c).
         """
 
-    def atoms(self, distance: float) -> Atoms:
-        from scipy import special  # slow to load, and the command line needs no losses
-
-        shares = _shares()
-        radii = np.append(self.radii(shares[:-1]), np.inf)
+    def atoms(self, distance: float, *, least: bool = False) -> Atoms:
+        shares, inner = map(_shares, self.cells)
         if self.dimension == 1:
             cosines, weights = np.array([-1.0, 1.0]), np.array([0.5, 0.5])
         else:
-            half = (self.dimension - 1) / 2.0
-            cosines, weights = 2.0 * special.betaincinv(half, half, shares[:-1]) - 1.0, np.diff(shares)
-        losses = self.losses(distance, radii, cosines)
+            edges, weights = _cosines(self.dimension, self.cells[1]), np.diff(inner)
+            cosines = edges[1:] if least else edges[:-1]
+        radii = np.append(self.radii(shares[:-1]), np.inf)
+        losses = self.losses(distance, radii, cosines, least=least)
+        if least:
+            losses[-1] = -self.bound(distance)  # as no noise ever loses less
         return losses.ravel(), np.outer(np.diff(shares), weights).ravel()
 
+    def coarse(self) -> LossLaw:
+        return replace(self, cells=_COARSE)
 
-def _shares() -> NDArray[np.float64]:
+
+def _shares(cells: int) -> NDArray[np.float64]:
     """float64 (cells + 1,): edges of cells as shares of their law, finer and finer towards both ends."""
+    from scipy import special  # slow to load, and the command line needs no losses
+
+    inner = special.ndtr(np.linspace(-_OUTERMOST, _OUTERMOST, cells - 1))
+    return np.concatenate([[0.0], inner, [1.0]])
+
+
+@lru_cache(maxsize=8)
+def _cosines(dimension: int, cells: int) -> NDArray[np.float64]:
+    """float64 (cells + 1,): the edges of the cells of a direction's cosine, in 2 dimensions or more."""
     from scipy import special  # slow to load, as above
 
-    inner = special.ndtr(np.linspace(-_OUTERMOST, _OUTERMOST, _CELLS - 1))
-    return np.concatenate([[0.0], inner, [1.0]])
+    half = (dimension - 1) / 2.0
+    return np.asarray(2.0 * special.betaincinv(half, half, _shares(cells)) - 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,9 +147,15 @@ class SphericalLaplace(RadialLaw):
         return gamma_quantile(self.dimension, uniforms)
 
     def losses(
-        self, distance: float, radii: NDArray[np.float64], cosines: NDArray[np.float64]
+        self,
+        distance: float,
+        radii: NDArray[np.float64],
+        cosines: NDArray[np.float64],
+        *,
+        least: bool = False,
     ) -> NDArray[np.float64]:
-        g, s, c = radii[:-1, None], self.epsilon * distance, cosines[None]
+        g = np.append(radii[1:-1], radii[-2])[:, None] if least else radii[:-1, None]
+        s, c = self.epsilon * distance, cosines[None]
         other = np.sqrt(np.square(g - s) + 2.0 * g * s * (1.0 - c))
         # The difference of the lengths, without cancellation.
         return np.asarray(s * (s - 2.0 * g * c) / (other + g))
@@ -140,16 +179,23 @@ class BallLaw(RadialLaw):
         """
 
     def losses(
-        self, distance: float, radii: NDArray[np.float64], cosines: NDArray[np.float64]
+        self,
+        distance: float,
+        radii: NDArray[np.float64],
+        cosines: NDArray[np.float64],
+        *,
+        least: bool = False,
     ) -> NDArray[np.float64]:
         bounded = np.minimum(radii, _FAR)[:, None]
         start, stop = bounded[:-1], bounded[1:]
-        other = _third_side(start, distance, cosines)
-        farthest = np.maximum(
-            other, _third_side(stop, distance, cosines)
-        )  # a distance is convex on a geodesic
-        grown = self.fall(other) - self.fall(start) + self.excess(start, stop, farthest)
-        return np.clip(grown, -self.bound(distance), self.bound(distance))
+        first, last = (_third_side(side, distance, cosines) for side in (start, stop))
+        # A distance is convex on a geodesic, so that the farthest point is an end.
+        excess = self.excess(start, stop, np.maximum(first, last))
+        if least:
+            found = self.fall(last) - self.fall(stop) - excess
+        else:
+            found = self.fall(first) - self.fall(start) + excess
+        return np.clip(found, -self.bound(distance), self.bound(distance))
 
 
 def _third_side(
@@ -232,9 +278,14 @@ class BoundedRange(LossLaw):
     def bound(self, distance: float) -> float:
         return self.epsilon * (distance if self.truncation is None else min(distance, self.truncation))
 
-    def atoms(self, distance: float) -> Atoms:
+    def atoms(self, distance: float, *, least: bool = False) -> Atoms:
         most = self.bound(distance)
-        edges = np.linspace(-most, most, 2 * _CELLS + 1)
+        edges = np.linspace(-most, most, _EDGES + 1)
+        if least:
+            # The pair of laws has P[loss > t] = (exp(R) - exp((R + t) / 2)) / (exp(R) - 1). A cell in one
+            # atom, with its mean of exp(-loss), loses less: its middle.
+            masses = np.exp((edges[:-1] - most) / 2.0) * np.expm1(np.diff(edges) / 2.0) / -math.expm1(-most)
+            return (edges[1:] + edges[:-1]) / 2.0, masses
         deltas = np.square(-np.expm1((edges - most) / 2.0)) / -math.expm1(-most)
         return _connected(edges, deltas)
 
@@ -246,3 +297,9 @@ def _connected(edges: NDArray[np.float64], deltas: NDArray[np.float64]) -> Atoms
     with np.errstate(over="ignore"):  # of a step of thousands of nats nothing is left
         above = np.append(falls / np.expm1(steps), 0.0)
     return edges, np.maximum(below - above, 0.0)
+
+
+LAWS: Final[dict[str, type[LossLaw]]] = {
+    kind.__name__: kind for kind in (SphericalLaplace, VolumeLaw, LebesgueLaw, BoundedRange)
+}
+"""Laws that their names and parameters make again."""

@@ -72,18 +72,22 @@ def sampled_losses(
 
 
 def code_losses(
-    chosen: Sequence[NDArray[np.int64]], tested: Sequence[NDArray[np.int64]], level: float
+    chosen: Sequence[NDArray[np.int64]],
+    tested: Sequence[NDArray[np.int64]],
+    level: float,
+    delta: float = 0.0,
 ) -> Losses:
     """Bound how well the laws of two kinds of outcomes are told apart, both ways; alike, they lose nothing.
 
-    Of each kind there are codes of outcomes (m,) for both samples of :func:`sampled_losses`.
+    Of each kind there are codes of outcomes (m,) for both samples of :func:`sampled_losses`. Events are
+    places among the codes seen, in ascending order.
     """
     runs = min(map(len, [*chosen, *tested]))
     outcomes = np.stack([codes[:runs] for codes in [*chosen, *tested]])
     distinct, places = np.unique(outcomes.ravel(), return_inverse=True)
     counts = np.stack([np.bincount(p, minlength=len(distinct)) for p in places.reshape(outcomes.shape)])
     ways = np.array([[0, 1], [1, 0]])
-    return sampled_losses(ways, counts[:2], counts[2:], runs, level, 0.0)
+    return sampled_losses(ways, counts[:2], counts[2:], runs, level, delta)
 
 
 def _event(one: NDArray[np.int64], other: NDArray[np.int64], runs: int, delta: float) -> NDArray[np.int64]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import Mechanism
-from dptext_spark.noise import NoiseKey
+from dptext_spark.noise import NoiseKey, ReleaseNoise
 from dptext_spark.privatizer import Privatizer
 from dptext_spark.search.nearest import Search
 from dptext_spark.text.token_columns import PLACEHOLDER
@@ -132,17 +132,29 @@ def _released_vectors(
     An unknown word has no vector: the placeholder stands for it.
     """
     noise = mechanism.release_noise(key, salt=SALT, embedding=embedding, search=search)
-    release = VectorPrivatizer(mechanism=mechanism.of_length(embedding.dimension), noise=noise)
-    nearest = mechanism.bind(embedding, search).search
     times = rows["times"].to_numpy()
     ids = [
         f"{row}-{place}" for row, n in zip(rows["id"].to_pylist(), times, strict=True) for place in range(n)
     ]
-    vectors = embedding.vectors[np.repeat(rows["word"].to_numpy(), times)].astype(np.float64)
-    values = pa.array(list(vectors), pa.list_(pa.float64()))
-    points = release.sanitize(values, pa.array(ids), column=COLUMN).values.flatten().to_numpy()
-    words = nearest(points.reshape(len(ids), -1))
-    names = embedding.words.take(pa.array(words)).to_pylist()
+    words = np.repeat(rows["word"].to_numpy(), times)
+    names = nearest_to_vectors(embedding, mechanism, words, pa.array(ids), noise, search).to_pylist()
     starts = np.cumsum(times) - times
     lists = [[*names[start : start + n], PLACEHOLDER] for start, n in zip(starts, times, strict=True)]
     return pa.array(lists, pa.list_(pa.string()))
+
+
+def nearest_to_vectors(
+    embedding: Embedding,
+    mechanism: ProjectedVectors,
+    words: NDArray[np.int64],
+    ids: pa.Array,
+    noise: ReleaseNoise,
+    search: Search,
+) -> pa.Array:
+    """Release the vectors of words (t,), each in a row of its own, and name the nearest images' words."""
+    release = VectorPrivatizer(mechanism=mechanism.of_length(embedding.dimension), noise=noise)
+    vectors = embedding.vectors[words].astype(np.float64)
+    values = pa.array(list(vectors), pa.list_(pa.float64()))
+    points = release.sanitize(values, ids, column=COLUMN).values.flatten().to_numpy()
+    nearest = mechanism.bind(embedding, search).search
+    return embedding.words.take(pa.array(nearest(points.reshape(len(ids), -1))))

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dptext_spark.audit.bounds import Losses, code_losses, exact_losses, sampled_losses
+from dptext_spark.audit.power import DRAWS, Share
 from dptext_spark.audit.sampling import Sampler, Samples, released, rows_of
 from dptext_spark.audit.worlds import World
 from dptext_spark.binomial import tail_probability
@@ -28,12 +29,16 @@ from dptext_spark.text.token_columns import PLACEHOLDER
 FACTORS: Final = (4.0, 2.0, 1.3, 1.1)
 """Epsilon is multiplied by these to see what would have been found."""
 
+TOLERANCE: Final = 1e-9
+"""Nats by which rounding may move a loss."""
+
+SHOWN_OUTPUTS: Final = 10
+"""Outputs of an event that a witness names."""
+
 _REPEAT_ROWS: Final = 120
 _REPEAT_WORDS: Final = 50
-_TOLERANCE: Final = 1e-9
-_SHOWN_WORDS: Final = 10
 
-Kind: TypeAlias = Literal["loss", "probabilities", "leak", "repeat"]
+Kind: TypeAlias = Literal["loss", "probabilities", "leak", "repeat", "joint"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,10 +47,11 @@ class Witness:
 
     Attributes:
         kind: ``loss`` (more than claimed), ``probabilities`` (outputs do not follow those stated), ``leak``
-            (an output that no release may have) or ``repeat`` (noise that is not independent).
-        pair: Two input words; the first is favoured.
-        event: Output words, the first few.
-        event_words: How many output words.
+            (an output that no release may have), ``repeat`` (noise that is not independent) or ``joint``
+            (more than claimed by several releases together).
+        pair: Two input words, or what is released of them; the first is favoured.
+        event: Output words, or joint outputs, the first few.
+        event_words: How many there are.
         evidence: Outputs in the event, of the first and of the second word, or exact probabilities.
         runs: Outputs of each word.
         nats: Loss that is shown.
@@ -80,8 +86,10 @@ class Outcome:
         closest: The pair that comes nearest to its claim, or goes farthest beyond.
         nats: Loss that is shown for it.
         claim: Loss that is claimed for it at most.
-        caught: Smallest tried factor by which epsilon, if multiplied, would have been found too large; None
-            for none of them.
+        caught: Smallest tried factor by which epsilon, if multiplied, would have been found too large in most
+            draws; None for none of them.
+        power: In how many draws of their own it was, by one pair of words; None where it was in none, and
+            where probabilities are known.
         witnesses: What was found, the worst of each kind.
     """
 
@@ -95,6 +103,7 @@ class Outcome:
     nats: float
     claim: float
     caught: float | None
+    power: Share | None
     witnesses: tuple[Witness, ...]
 
     def describe(self) -> str:
@@ -102,6 +111,8 @@ class Outcome:
         power = f"could not have caught even epsilon x {max(FACTORS):g}"
         if self.caught:
             power = f"would have caught epsilon x {self.caught:g}"
+        if self.power:
+            power += f" {self.power.describe()}"
         one, other = self.closest
         return (
             f"{self.world} ({self.geometry}, {self.words:,} words, n={self.dimension}, {self.runs:,} runs): "
@@ -118,6 +129,7 @@ class Trial:
         runs: Outputs of each word, an even number; half of them choose events.
         alpha: Probability with which something may be found in this world although there is nothing.
         sampler: What perturbs the words.
+        draws: How often what would have been found is drawn again.
     """
 
     world: World
@@ -125,12 +137,13 @@ class Trial:
     runs: int
     alpha: float
     sampler: Sampler
+    draws: int = DRAWS
 
     def run(self) -> Outcome:
         """Look for violations, and for what would have been one."""
         mechanism, embedding = self.world.mechanism, self.world.embedding
         probabilities = self._probabilities(mechanism)
-        samples = self._samples(mechanism)
+        samples = self._samples(mechanism, self.world.words)
         losses = self._losses(probabilities, samples)
         pair = self._worst(losses)
         found = [
@@ -139,6 +152,7 @@ class Trial:
             *([] if probabilities is None else self._disagreement(probabilities, samples)),
             *self._repeats(),
         ]
+        caught, power = (None, None) if found else self._caught()
         return Outcome(
             world=self.world.name,
             geometry=embedding.space.geometry,
@@ -149,7 +163,8 @@ class Trial:
             closest=self._names(pair),
             nats=float(losses.nats[pair]),
             claim=float(self.world.claims[pair]),
-            caught=None if found else self._caught(),
+            caught=caught,
+            power=power,
             witnesses=tuple(found),
         )
 
@@ -161,50 +176,73 @@ class Trial:
         bound = mechanism.bind(self.world.embedding, self._search)
         return bound.probabilities(self.world.words) if isinstance(bound, KnownLaw) else None
 
-    def _samples(self, mechanism: Mechanism) -> list[Samples]:
+    def _samples(self, mechanism: Mechanism, words: NDArray[np.int64], *draw: bytes) -> list[Samples]:
         """Draw two independent halves: one to choose events, one to test them."""
         key = noise_key(self.options.noise_seed)
+        embedding, half = self.world.embedding, self.runs // 2
         return [
-            self.sampler(
-                self.world.embedding,
-                mechanism,
-                self.world.words,
-                self.runs // 2,
-                key.derive(half),
-                self._search,
-            )
-            for half in (b"choose", b"test")
+            self.sampler(embedding, mechanism, words, half, key.derive(part, *draw), self._search)
+            for part in (b"choose", b"test")
         ]
 
     def _losses(self, probabilities: NDArray[np.float64] | None, samples: Sequence[Samples]) -> Losses:
-        delta = self.world.guarantee.delta
         if probabilities is not None:
-            return exact_losses(self.world.pairs, probabilities, delta)
+            return exact_losses(self.world.pairs, probabilities, self.world.guarantee.delta)
+        return self._sampled_losses(self.world.pairs, samples)
+
+    def _sampled_losses(self, pairs: NDArray[np.int64], samples: Sequence[Samples]) -> Losses:
         chosen, tested = (half.counts for half in samples)
         level = self.alpha / 2.0 / (2 * len(self.world.pairs))
-        return sampled_losses(self.world.pairs, chosen, tested, self.runs // 2, level, delta)
+        return sampled_losses(pairs, chosen, tested, self.runs // 2, level, self.world.guarantee.delta)
 
-    def _caught(self) -> float | None:
-        """Find the least factor of epsilon that would have been found; they are tried from the largest."""
-        caught = None
+    def _caught(self) -> tuple[float | None, Share | None]:
+        """Find the least factor of epsilon that would have been found in most draws, and in how many.
+
+        One draw of all pairs, from the largest factor on, tells by which pair; further draws are of it alone.
+        """
+        shown: dict[float, int] = {}
         for factor in FACTORS:
-            mechanism = self.world.mechanism
-            wrong = mechanism.model_copy(update={"epsilon": mechanism.epsilon * factor})
+            wrong = self._multiplied(factor)
             probabilities = self._probabilities(wrong)
-            losses = self._losses(probabilities, self._samples(wrong) if probabilities is None else ())
+            samples = self._samples(wrong, self.world.words) if probabilities is None else ()
+            losses = self._losses(probabilities, samples)
             if not self._exceeded(losses).any():
                 break
-            caught = factor
-        return caught
+            shown[factor] = self._worst(losses)
+        for factor in sorted(shown):
+            wrong = self._multiplied(factor)
+            if self._probabilities(wrong) is not None:
+                return factor, None
+            if power := self._power(wrong, shown[factor]):
+                return factor, power
+        return None, None
+
+    def _multiplied(self, factor: float) -> Mechanism:
+        mechanism = self.world.mechanism
+        return mechanism.model_copy(update={"epsilon": mechanism.epsilon * factor})
+
+    def _power(self, wrong: Mechanism, pair: int) -> Share | None:
+        """Count the draws in which a pair shows more than is claimed, if they are most of them."""
+        words, places = np.unique(self.world.words[self.world.pairs[pair]], return_inverse=True)
+        found = missed = 0
+        while found + missed < self.draws:
+            draw = (found + missed).to_bytes(8, "little")
+            samples = self._samples(wrong, words, b"power", draw)
+            nats = self._sampled_losses(places.reshape(1, 2), samples).nats[0]
+            exceeded = bool(nats > self.world.claims[pair] + TOLERANCE)
+            found, missed = found + exceeded, missed + (not exceeded)
+            if 2 * missed >= self.draws:
+                return None
+        return Share.of(found, self.draws)
 
     def _exceeded(self, losses: Losses) -> NDArray[np.bool_]:
-        return losses.nats > self.world.claims + _TOLERANCE
+        return losses.nats > self.world.claims + TOLERANCE
 
     def _worst(self, losses: Losses) -> int:
         """Give the pair that goes farthest beyond its claim, or else comes nearest to it."""
         if self._exceeded(losses).any():
             return int((losses.nats - self.world.claims).argmax())
-        return int((losses.nats / np.maximum(self.world.claims, _TOLERANCE)).argmax())
+        return int((losses.nats / np.maximum(self.world.claims, TOLERANCE)).argmax())
 
     # What is found
 
@@ -219,7 +257,7 @@ class Trial:
             else f"{hits:,.0f} times of {self.runs // 2:,}, {other} {misses:,.0f} times"
         )
         event = losses.events[pair]
-        words = tuple(str(self.world.embedding.words[int(row)]) for row in event[:_SHOWN_WORDS])
+        words = tuple(str(self.world.embedding.words[int(row)]) for row in event[:SHOWN_OUTPUTS])
         listed = ", ".join(words) + (", ..." if len(event) > len(words) else "")
         what = words[0] if len(event) == 1 else f"one of {len(event)} words ({listed})"
         yield self._witness(
@@ -281,7 +319,7 @@ class Trial:
                 chosen, tested = ([look(near(half)), look(far(half))] for half in sequences)
                 losses = code_losses(chosen, tested, self.alpha / 4.0 / bounds)
                 nats = max(nats, float(losses.nats.max()))
-            if nats > _TOLERANCE:
+            if nats > TOLERANCE:
                 yield self._witness(
                     "repeat",
                     self._names(0),
@@ -317,7 +355,7 @@ class Trial:
             pair=pair,
             runs=self.runs,
             message=message,
-            command=_command(self.options, self.world.name, pair, self.runs),
+            command=repeating(self.options, self.world.name, self.runs, pair),
             **evidence,
         )
 
@@ -355,17 +393,20 @@ def noise_key(seed: int) -> NoiseKey:
     return NoiseKey(hashlib.blake2b(f"dptext audit {seed}".encode(), digest_size=KEY_BYTES).digest())
 
 
-def _command(options: AuditOptions, world: str, pair: tuple[str, str], runs: int) -> str:
-    """Write the command that repeats what was seen of a pair; its events and counts come out the same."""
+def repeating(
+    options: AuditOptions, world: str, runs: int | None, pair: tuple[str, str] | None = None
+) -> str:
+    """Write the command that repeats what was seen in a world; its events and counts come out the same."""
     parameters = options.mechanism.model_dump(mode="json", by_alias=True, exclude_unset=True)
     values = {
         **({"embedding": options.embedding} if world == BUNDLE_WORLD else {}),
         "mechanism": options.mechanism.name,
         **parameters,
         **({} if options.search == ExactSearch.name else {"search": options.search}),
+        **{name: value for name in ("probes", "recall") if (value := getattr(options, name)) is not None},
         "world": world,
-        "pair": ":".join(pair),
-        "runs": runs,
+        **({} if pair is None else {"pair": ":".join(pair)}),
+        **({} if runs is None else {"runs": runs}),
         "noise-seed": options.noise_seed,
         "confidence": options.confidence,
     }

@@ -10,17 +10,24 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from dptext_spark.audit.joint_trial import JointOutcome, JointTrial
+from dptext_spark.audit.power import DRAWS
 from dptext_spark.audit.sampling import Sampler, sampled
 from dptext_spark.audit.trial import Outcome, Trial, Witness
 from dptext_spark.audit.worlds import World, worlds
 from dptext_spark.bars import progress_bar
 from dptext_spark.errors import ConfigError, JobError
-from dptext_spark.options import BUNDLE_WORLD, AuditOptions
+from dptext_spark.options import BUNDLE_WORLD, JOINT_WORLD, AuditOptions
 
 FORMAT_VERSION: Final = 1
 RUNS: Final = 40_000
+LEAST_RUNS: Final = 100
+# Joint releases are made for every draw, of rows and not of words.
+_JOINT_SHARE: Final = 25
 # An audit should take a minute or so, and what a bundle shows does not grow with its runs.
 BUNDLE_RUNS: Final = 10_000
+# Each vector is a row of its own, which takes far longer than a word of a row.
+_VECTOR_DRAWS: Final = 5
 _FLOPS: Final = 1e12  # of the search, for all words of the bundle together
 
 
@@ -33,7 +40,7 @@ class AuditReport:
 
     options: dict[str, Any]
     metric: str
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[Outcome | JointOutcome, ...]
 
     @property
     def witnesses(self) -> tuple[Witness, ...]:
@@ -96,18 +103,22 @@ def run_audit(options: AuditOptions, *, bundle_sampler: Sampler = sampled) -> Au
         _check_report(options.report)
     with tempfile.TemporaryDirectory(prefix="dptext-audit-") as folder:
         found = list(worlds(options, Path(folder)))
-        trials = [
-            Trial(
-                world=world,
-                options=options,
-                runs=_runs(options, world),
-                alpha=(1.0 - options.confidence) / len(found),
-                sampler=bundle_sampler if world.name == BUNDLE_WORLD else sampled,
-            )
-            for world in found
-        ]
+        alpha = (1.0 - options.confidence) / len(found)
+        trials = [_trial(world, options, alpha, bundle_sampler) for world in found]
         outcomes = tuple(trial.run() for trial in progress_bar(trials, leave=False, unit=" worlds"))
     return AuditReport(options=options.to_json(), metric=found[0].guarantee.metric, outcomes=outcomes)
+
+
+def _trial(world: World, options: AuditOptions, alpha: float, bundle_sampler: Sampler) -> Trial | JointTrial:
+    runs, draws = _runs(options, world), DRAWS
+    if world.name == JOINT_WORLD:
+        return JointTrial(world=world, options=options, runs=runs, alpha=alpha)
+    sampler: Sampler = sampled
+    if world.name == BUNDLE_WORLD:
+        draws, sampler = 1, bundle_sampler
+    elif options.mechanism.releases == "vectors":
+        draws = _VECTOR_DRAWS
+    return Trial(world=world, options=options, runs=runs, alpha=alpha, sampler=sampler, draws=draws)
 
 
 def _check_report(path: Path) -> None:
@@ -128,4 +139,6 @@ def _runs(options: AuditOptions, world: World) -> int:
     if runs is None and world.name == BUNDLE_WORLD:
         flops = 2.0 * world.embedding.vectors.size * len(world.words)
         runs = int(min(BUNDLE_RUNS, max(1000.0, _FLOPS / flops)))
+    if world.name == JOINT_WORLD:
+        runs = max((runs or RUNS) // _JOINT_SHARE, LEAST_RUNS)
     return (runs or RUNS) // 2 * 2

@@ -19,7 +19,7 @@ from dptext_spark.embedding.spaces import EuclideanSpace, PoincareBall, Space
 from dptext_spark.errors import ConfigError
 from dptext_spark.guarantee import Guarantee
 from dptext_spark.mechanisms import Mechanism
-from dptext_spark.options import BUNDLE_WORLD, AuditOptions
+from dptext_spark.options import BUNDLE_WORLD, JOINT_WORLD, AuditOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +92,7 @@ def _clusters(n: int) -> NDArray[np.float64]:
 
 
 # Points by dimension, the claimed loss between them as their distance.
-_LAYOUTS: Final = {"line": _line, "star": _star, "clusters": _clusters}
+_LAYOUTS: Final = {"line": _line, "star": _star, "clusters": _clusters, JOINT_WORLD: _line}
 _EDGE: Final = "edge"
 _EDGE_NORM: Final = 1.0 - 1e-6
 # Bundles refuse vectors that are shorter or longer; points of the ball run together farther out.
@@ -137,7 +137,7 @@ def _small_world(
         ConfigError: There is none.
     """
     refusal = ConfigError(f"World {name} cannot be built")
-    for n in (1 if name == "line" else 2, *(1 << power for power in range(11))):
+    for n in (1 if _LAYOUTS.get(name) is _line else 2, *(1 << power for power in range(11))):
         embedding = _bundle(folder, name, space, n, 1.0 / mechanism.epsilon)
         try:
             mechanism.prepare(embedding)
@@ -213,6 +213,8 @@ def worlds(options: AuditOptions, folder: Path) -> Iterator[World]:
     named = () if bundle else options.pair
     for space in mechanism.spaces:
         for name in names:
-            if name in _LAYOUTS or (name == _EDGE and space is PoincareBall):
+            if name in (_LAYOUTS.keys() - {JOINT_WORLD}) or (name == _EDGE and space is PoincareBall):
                 yield _small_world(name, space, mechanism, named, folder)
+    if JOINT_WORLD in names:
+        yield _small_world(JOINT_WORLD, mechanism.spaces[0], mechanism, (), folder)
     yield from bundle

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dptext_spark.calibration.rays import NearestOnRays
-from dptext_spark.calibration.transitions import Transitions
+from dptext_spark.calibration.transitions import Transitions, judged_runs
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.geometry.ball import translated
@@ -24,7 +24,7 @@ from dptext_spark.mechanisms.hyperbolic import HyperbolicNoise
 from dptext_spark.mechanisms.mechanism import KnownLaw
 from dptext_spark.mechanisms.noisy import AdditiveNoise
 from dptext_spark.noise import KEY_BYTES, NoiseKey, ReleaseNoise, to_uniform
-from dptext_spark.search.exact import EuclideanNearest
+from dptext_spark.search.exact import EuclideanNearest, HyperbolicNearest
 from dptext_spark.search.nearest import Search
 
 EstimatorName: TypeAlias = Literal["auto", "plain", "shared-ray", "exact"]
@@ -43,7 +43,8 @@ class Estimator(ABC):
     """Estimates transitions of words at a grid of epsilons.
 
     Attributes:
-        bound, noise: The mechanism at each epsilon, bound to the embedding, and its noise.
+        bound: The mechanism at each epsilon, bound to the embedding.
+        noise: Keyed without epsilon: each run has the same uniforms at every epsilon, in whatever grid.
         width: Uniforms that a word takes.
         release_words: How many words, the first rows, may be output.
         runs: Runs of each word at each epsilon.
@@ -53,7 +54,7 @@ class Estimator(ABC):
     block_words: ClassVar[int]  # that one call does best to take
 
     bound: tuple[Any, ...]
-    noise: tuple[ReleaseNoise, ...]
+    noise: ReleaseNoise
     width: int
     release_words: int
     runs: int
@@ -62,6 +63,24 @@ class Estimator(ABC):
     @abstractmethod
     def serves(cls, bound: Perturbation) -> bool:
         """Say whether this way is open to a bound mechanism."""
+
+    @property
+    def monotone(self) -> bool:
+        """Whether a run in which a word stays is one at every larger epsilon too.
+
+        So it is where the nearest word is taken of a point on a ray from the word: as epsilon grows, a run's
+        point moves along its ray towards the word. The points nearest to the word are the intersection of the
+        half-spaces on its side of the bisectors, in Euclidean as in hyperbolic space, so they are convex; the
+        word's own point is among them, or none is. A ray that left them never returns. With Vickrey's choice
+        a run may leave the word and stay again, and an approximate search has cells of any shape.
+        """
+        first = self.bound[0]
+        on_rays = isinstance(first, AdditiveNoise | HyperbolicNoise)
+        return (
+            on_rays
+            and first.vickrey is None
+            and isinstance(first.search, EuclideanNearest | HyperbolicNearest)
+        )
 
     @abstractmethod
     def __call__(self, words: NDArray[np.int64], *, block: int) -> Transitions:
@@ -72,9 +91,9 @@ class Estimator(ABC):
             block: The number of this block of words; no two blocks of one estimation may share it.
         """
 
-    def _uniforms(self, epsilon: int, row_id: str, runs: slice) -> NDArray[np.float64]:
-        """Uniforms (runs, width) of an epsilon and whatever the row id names."""
-        column = self.noise[epsilon].column("calibration", purpose=self.name, uint64s_per_token=self.width)
+    def _uniforms(self, row_id: str, runs: slice) -> NDArray[np.float64]:
+        """Uniforms (runs, width) of whatever the row id names."""
+        column = self.noise.column("calibration", purpose=self.name, uint64s_per_token=self.width)
         words = np.empty((runs.stop - runs.start, self.width), dtype=np.uint64)
         column.fill(words, column.row_key(row_id.encode(), ()), runs.start)
         return to_uniform(words)
@@ -84,7 +103,7 @@ class DrawingEstimator(Estimator):
     """Counts outputs that it draws."""
 
     def __call__(self, words: NDArray[np.int64], *, block: int) -> Transitions:
-        return Transitions.of_draws(words, self.draws(words, block=block))
+        return Transitions.of_draws(words, self.draws(words, block=block), release_words=self.release_words)
 
     @abstractmethod
     def draws(self, words: NDArray[np.int64], *, block: int) -> NDArray[np.int32]:
@@ -93,7 +112,7 @@ class DrawingEstimator(Estimator):
 
 @dataclass(frozen=True, kw_only=True)
 class PlainEstimator(DrawingEstimator):
-    """Runs the mechanism as a release would: every word, epsilon and run has noise of its own."""
+    """Runs the mechanism as a release would: every word and run has noise of its own, at all epsilons."""
 
     name: ClassVar[EstimatorName] = "plain"
     block_words: ClassVar[int] = 64
@@ -110,10 +129,10 @@ class PlainEstimator(DrawingEstimator):
         for start in range(0, len(words), size):
             group = words[start : start + size]
             for runs in _slices(self.runs, _DRAWS):
+                uniforms = np.concatenate([self._uniforms(str(word), runs) for word in group])
+                inputs = np.repeat(group, runs.stop - runs.start)
                 for epsilon, perturb in enumerate(self.bound):
-                    uniforms = [self._uniforms(epsilon, str(word), runs) for word in group]
-                    inputs = np.repeat(group, runs.stop - runs.start)
-                    drawn = perturb(inputs, np.concatenate(uniforms))
+                    drawn = perturb(inputs, uniforms.copy())  # for it may overwrite them
                     outputs[epsilon, start : start + size, runs] = drawn.reshape(len(group), -1)
         return outputs
 
@@ -133,7 +152,7 @@ class SharedRayEstimator(DrawingEstimator):
     def draws(self, words: NDArray[np.int64], *, block: int) -> NDArray[np.int32]:
         outputs = np.empty((len(self.bound), len(words), self.runs), dtype=np.int32)
         for runs in _slices(self.runs, max(1, min(_DRAWS, _CELLS // self._cells))):
-            self._run(words, self._uniforms(0, str(block), runs), outputs[:, :, runs])
+            self._run(words, self._uniforms(str(block), runs), outputs[:, :, runs])
         return outputs
 
     @property
@@ -227,7 +246,15 @@ class ExactEstimator(Estimator):
             for part in _slices(len(words), max(1, _WORD_CELLS // self.release_words))
         ]
         epsilon_index, word, output, count = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-        return Transitions(epsilon_index=epsilon_index, word=word, output=output, count=count, runs=self.runs)
+        return Transitions(
+            epsilon_index=epsilon_index,
+            word=word,
+            output=output,
+            count=count,
+            judged=count * (judged_runs(self.runs) / self.runs),
+            runs=self.runs,
+            release_words=self.release_words,
+        )
 
     def _expected(self, epsilon: int, words: NDArray[np.int64]) -> tuple[NDArray[Any], ...]:
         with np.errstate(under="ignore"):
@@ -275,10 +302,10 @@ def estimator(
         )
     kind = [*fitting.values()][-1] if name == "auto" else fitting[name]
     key = NoiseKey(seed.to_bytes(KEY_BYTES, "little"))
-    noise = (m.release_noise(key, salt="calibration", embedding=embedding, search=search) for m in mechanisms)
+    alike = mechanisms[0].model_copy(update={"epsilon": 1.0})
     return kind(
         bound=bound,
-        noise=tuple(noise),
+        noise=alike.release_noise(key, salt="calibration", embedding=embedding, search=search),
         width=mechanisms[0].uniforms_per_token(embedding.dimension),
         release_words=search.release_words,
         runs=runs,

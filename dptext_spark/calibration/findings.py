@@ -9,8 +9,8 @@ from typing import Any, Final, Self
 
 import numpy as np
 
-from dptext_spark.calibration.grid import Grid
-from dptext_spark.calibration.record import FORMAT_VERSION, matches, named
+from dptext_spark.calibration.grid import PRIORS, Grid
+from dptext_spark.calibration.record import FEW_RUNS, FORMAT_VERSION, MARK, matches, named, world
 from dptext_spark.calibration.statistics import LEVELS
 from dptext_spark.calibration.summary_table import SINGLE
 from dptext_spark.embedding.bundle import Embedding
@@ -57,13 +57,16 @@ class CalibrationReport:
                 "options": options,
                 "embedding": facts,
                 "release_words": grid.search.release_words,
-                "search": grid.search.name,
+                "search": grid.search.label,
                 "estimator": grid.estimator,
                 "runs": grid.runs,
                 "sample": {"words": grid.words, "blocks": grid.blocks},
                 "distances": {name: _neighbours(metric) for name, metric in metrics.items()},
                 "guarantee": [
-                    {"setting": name, **configured.guarantee(embedding, distances[name]).to_json()}
+                    {
+                        "setting": name,
+                        **configured.guarantee(embedding, distances[name], grid.search).to_json(),
+                    }
                     for name, mechanisms in grid.settings
                     for configured in mechanisms
                 ],
@@ -87,7 +90,7 @@ class CalibrationReport:
             f"{value['embedding']['words']:,} words, {value['runs']:,} runs each, "
             f"{value['estimator']} estimator, {value['release_words']:,} words may be output",
             "",
-            *_table_lines(value["summary"]),
+            *_table_lines(value),
         ]
         lines += ["", *map(_target_line, value["target"])] if value["target"] else []
         lines += ["", *map(_gain_line, value["gains"])] if value["gains"] else []
@@ -108,32 +111,52 @@ def _neighbours(metric: Metric) -> dict[str, Any]:
 
 _SHOWN: Final = (
     ("n_w", "mean"),
+    ("n_w_zipf", "mean"),
     ("n_w", "p95"),
     ("n_w", "max"),
-    ("s_w", "p5"),
     ("s_w", "mean"),
     ("entropy", "mean"),
-    ("k_w", "p50"),
-    ("deniability", "p50"),
-    ("bayes_risk_uniform", "mean"),
+    ("deniability", "mean"),
+    ("bayes_risk_uniform", "limits"),
+    ("bayes_risk_zipf", "limits"),
 )
 
 
-def _table_lines(summary: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _table_lines(value: Mapping[str, Any]) -> Iterator[str]:
     groups: dict[tuple[str, float], dict[str, Mapping[str, Any]]] = {}
-    for row in summary:
+    for row in value["summary"]:
         groups.setdefault((row["setting"], row["epsilon"]), {})[row["statistic"]] = row
-    width = max(len(setting) for setting, _ in groups)
     heads = [name if name in SINGLE else f"{number}({name})" for name, number in _SHOWN]
-    yield "  ".join([" " * width, " epsilon", *heads]).rstrip()
+    table = [["", "epsilon", *heads]]
     for (setting, epsilon), rows in groups.items():
-        shown = zip(_SHOWN, heads, strict=True)
-        cells = [f"{rows[name][number]:{len(head)}.4g}" for (name, number), head in shown]
-        yield "  ".join([f"{setting:{width}}", f"{epsilon:8g}", *cells])
+        table.append([setting, f"{epsilon:g}", *(_cell(rows[name], number) for name, number in _SHOWN)])
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for first, *others in table:
+        cells = (f"{cell:>{width}}" for cell, width in zip(others, widths[1:], strict=True))
+        yield "  ".join([f"{first:{widths[0]}}", *cells]).rstrip()
+    yield from ("", *_notes(value, groups))
+
+
+def _cell(row: Mapping[str, Any], number: str) -> str:
+    mark = MARK if row["few_runs"] else " "
+    said = f"{row['low']:.3g} to {row['high']:.3g}" if number == "limits" else f"{row[number]:.4g}"
+    return said + mark
+
+
+def _notes(
+    value: Mapping[str, Any], groups: Mapping[tuple[str, float], Mapping[str, Mapping[str, Any]]]
+) -> Iterator[str]:
+    first = next(iter(groups.values()))
+    uniform, zipf = (first[f"bayes_risk_{prior}"]["floor"] for prior in PRIORS)
+    yield world(value)
+    yield f"A guess without a look at the output is right with probability {uniform:.3g} and {zipf:.3g}."
+    shown = {name for name, _ in _SHOWN}
+    if any(row["few_runs"] for rows in groups.values() for name, row in rows.items() if name in shown):
+        yield FEW_RUNS
 
 
 def _target_line(found: Mapping[str, Any]) -> str:
-    said = f"Target {found['target']}, confidence {found['confidence']:g}"
+    said = f"Target {found['target']}, confidence {found['confidence']:g} of the whole search"
     if found["epsilon"] is None:
         setting = f" ({found['setting']})" if found["setting"] else ""
         return f"{said}{setting}: not met by any epsilon tried, down to {found['missed']:g}"

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Final, Self, TypeAlias
+from typing import Final, Literal, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +23,12 @@ from dptext_spark.version import __version__
 Settings: TypeAlias = tuple[tuple[str, tuple[Mechanism, ...]], ...]
 """The mechanism at each epsilon, under the name of its other parameters."""
 
+Prior: TypeAlias = Literal["uniform", "zipf"]
+"""How likely each measured word is to be the input: all alike, or the k-th of them, by their order in the
+bundle, with weight 1 / k, which is Zipf's law where a bundle's words come by falling frequency."""
+
+PRIORS: Final[tuple[Prior, ...]] = ("uniform", "zipf")
+
 BATCHES: Final = 16
 """Groups of blocks, each evenly spread over the sample, whose means tell how sure a mean is."""
 
@@ -34,6 +40,7 @@ class Grid:
     Attributes:
         settings: The mechanisms.
         estimator, block_words: How transitions are estimated, and of how many words best at once.
+        monotone: See :attr:`Estimator.monotone`.
         search: How released words are searched, and how many there are.
         runs: Runs of each word at each epsilon.
         seed: Public; the noise follows from it.
@@ -45,6 +52,7 @@ class Grid:
     settings: Settings
     estimator: EstimatorName
     block_words: int
+    monotone: bool
     search: Search
     runs: int
     seed: int
@@ -87,6 +95,23 @@ class Grid:
         """Ids of the sample's words, int64 (words,)."""
         return np.arange(self.words) * self.vocabulary // self.words
 
+    @property
+    def ranks(self) -> NDArray[np.int64]:
+        """Places of the sample's words among each other, from 1, int64 (words,)."""
+        return np.arange(1, self.words + 1)
+
+    def weights(self, prior: Prior) -> NDArray[np.float64]:
+        """Give the prior probabilities of the sample's words, float64 (words,)."""
+        weights = np.ones(self.words) if prior == "uniform" else 1.0 / self.ranks
+        return weights / float(weights.sum())
+
+    def units(self, prior: Prior) -> NDArray[np.float64]:
+        """Give the prior probabilities of words that share a run's noise: of each block, or each word."""
+        weights = self.weights(prior)
+        if self.estimator != "shared-ray":
+            return weights
+        return np.bincount(np.arange(self.words) % self.blocks, weights).astype(np.float64)
+
     def block(self, number: int) -> NDArray[np.int64]:
         """Ids of the words of a block."""
         return self.word_ids[number :: self.blocks]
@@ -106,6 +131,10 @@ class Grid:
             seed=self.seed,
             name=self.estimator,
         )
+
+    def ranks_of(self, number: int) -> NDArray[np.int64]:
+        """Places of the words of a block among all of the sample, from 1."""
+        return self.ranks[number :: self.blocks]
 
     def examples(self, embedding: Embedding, words: NDArray[np.int64]) -> pa.Table:
         """Measure words in a block of their own: setting, epsilon, word and output (word ids), and count."""
@@ -150,14 +179,14 @@ class Grid:
 
 def fitting_estimator(
     settings: Settings, embedding: Embedding, search: Search, name: EstimatorName
-) -> type[Estimator]:
-    """Say which estimator serves all settings.
+) -> Estimator:
+    """Give the estimator that serves all settings, as it is for the first, with one run.
 
     Raises:
         ConfigError: The one that is named does not.
     """
     made = [estimator(own[:1], embedding, search=search, runs=1, name=name) for _, own in settings]
-    return type(made[0])
+    return made[0]
 
 
 def example_ids(embedding: Embedding, words: Sequence[str]) -> NDArray[np.int64]:

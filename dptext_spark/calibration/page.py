@@ -18,7 +18,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from dptext_spark.calibration.plots import Axis, Plot, histogram_plot, number, percentile_plot
-from dptext_spark.calibration.record import PAGE, PLOTS
+from dptext_spark.calibration.record import FEW_RUNS, MARK, PAGE, PLOTS, world
 from dptext_spark.calibration.results import HIGH_N_W, N_W_EDGES, S_W_EDGES, Census, Line, Results, line_of
 from dptext_spark.calibration.summary_table import NUMBERS
 
@@ -35,17 +35,21 @@ _DISTANCE: Final = Axis(name="distance", label="distance to neighbour k")
 
 _STATISTICS: Final = {
     "n_w": "N_w, share of runs in which the word stayed",
-    "s_w": "S_w, distinct outputs",
-    "s_eta": "S_eta, outputs that hold most of the mass",
+    "n_w_zipf": "N_w on average, the k-th measured word with weight 1/k",
+    "s_w": "S_w, distinct outputs in these runs",
+    "unseen": "Chance that one more run gives a new output",
+    "s_eta": "S_eta, outputs that hold most of the runs",
     "entropy": "Entropy of the output, bits",
     "h_0": "H_0 = log2 S_w, bits",
     "h_inf": "H_inf, min-entropy of the output, bits",
-    "k_w": "K_w, inputs that gave an output",
-    "deniability": "Inputs about as likely behind an output, mean",
-    "deniability_p5": "Inputs about as likely behind an output, 5th percentile",
-    "bayes_risk_uniform": "Best guesser names the input, all words equally frequent",
-    "bayes_risk_zipf": "Best guesser names the input, Zipf frequencies",
+    "k_w": "K_w, measured words that gave an output in these runs",
+    "posterior": "Probability of the input given its output, on average; deniability is 1 over its mean",
+    "deniability": "Deniability: words among which an output leaves the input, as if equally likely",
+    "bayes_risk_uniform": "A guesser names the input, all measured words equally likely",
+    "bayes_risk_zipf": "A guesser names the input, the k-th measured word with weight 1/k",
 }
+
+_RISKS: Final = ("deniability", "bayes_risk_uniform", "bayes_risk_zipf")
 
 
 def write_report(folder: Path, *, words_of_choice: Sequence[str] = ()) -> Path:
@@ -120,6 +124,10 @@ def _view(results: Results, words_of_choice: Sequence[str]) -> dict[str, Any]:
         "substitutions": _substitutions(results, words_of_choice),
         "statistics": _STATISTICS,
         "columns": NUMBERS,
+        "risks": [row for row in facts["summary"] if row["statistic"] in _RISKS],
+        "world": world(facts),
+        "mark": MARK,
+        "few_runs": FEW_RUNS,
         "label": lambda setting: labels.get(setting, setting),
         "label_of": lambda row: results.label(line_of(row)),
         "distances": facts.get("distances") or {},

@@ -1,4 +1,4 @@
-"""Figures of a calibration as PNG images, each with its finding in words for those who do not see it.
+"""Figures of calibrations and evaluations as PNG images, each with its finding in words for the blind.
 
 Needs the extra ``[report]``.
 """
@@ -6,7 +6,7 @@ Needs the extra ``[report]``.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -168,6 +168,64 @@ def histogram_plot(
         if len(labels) > 1:
             _legend(figure)
         return _finished(figure, name, _peaks(counts, edges, axis))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spot:
+    """A setting in a plane: the number beside it, where it lies, and the interval across."""
+
+    mark: str
+    x: float
+    y: float
+    x_ends: tuple[float, float]
+
+
+def trade_off_plot(
+    name: str,
+    lines: Mapping[str, Sequence[Spot]],
+    x: Axis,
+    y: Axis,
+    *,
+    floor: tuple[float, float],
+    chosen: Spot | None = None,
+) -> Plot:
+    """Draw what is gained over what is paid, a line of settings for each label, between floor and ceiling.
+
+    Args:
+        name: Of the file.
+        lines: One or more, by label; spots in their order along the line.
+        x, y: What is paid, and what is gained.
+        floor: What is paid, and what is gained, for nothing at all: dotted lines.
+        chosen: The setting that is to be seen first.
+    """
+    with _drawing(4.4) as figure:
+        axes = figure.subplots()
+        for i, (label, spots) in enumerate(lines.items()):
+            at, ends = np.array([(s.x, s.y) for s in spots]), np.array([s.x_ends for s in spots])
+            reach = np.abs(ends - at[:, :1]).T
+            look = {"marker": _MARKERS[i % len(_MARKERS)], "capsize": 2.0, "elinewidth": 1.0, **_look(i)}
+            axes.errorbar(at[:, 0], at[:, 1], xerr=reach, label=_text(label), **look)
+            for spot in spots:
+                offset: dict[str, Any] = {"xytext": (4, -11), "textcoords": "offset points", "fontsize": 8.0}
+                axes.annotate(_text(spot.mark), (spot.x, spot.y), **offset)
+        axes.axvline(floor[0], color="#777777", lw=1.0, ls=":", label="Without any output")
+        axes.axhline(floor[1], color="#777777", lw=1.0, ls=(0, (1, 3)), label="Random words")
+        if chosen is not None:
+            place: dict[str, Any] = {"s": 220.0, "facecolors": "none", "edgecolors": "#000000", "zorder": 5}
+            axes.scatter([chosen.x], [chosen.y], label="Recommended", **place)
+        axes.set_title(y.label)
+        _y_axis(axes, y)
+        _x_axis(axes, x, np.array([spot.x for spots in lines.values() for spot in spots]))
+        _legend(figure)
+        return _finished(figure, name, _paid(lines, x, y))
+
+
+def _paid(lines: Mapping[str, Sequence[Spot]], x: Axis, y: Axis) -> Iterator[str]:
+    """Say where each line begins and ends."""
+    for label, spots in lines.items():
+        ends = [spots[0], spots[-1]] if len(spots) > 1 else [spots[0]]
+        places = (f"{s.mark}: {y.name} {y.write(s.y)} at {x.name} {x.write(s.x)}" for s in ends)
+        yield f"{label}: {', '.join(places)}."
 
 
 @contextmanager

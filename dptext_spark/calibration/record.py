@@ -20,7 +20,12 @@ FILE: Final = "calibration.json"
 PAGE: Final = "report.html"
 PLOTS: Final = "plots"
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
+
+MARK: Final = "*"
+FEW_RUNS: Final = (
+    f"{MARK} Too few runs: the limits are far apart, or words have more outputs than so many can show."
+)
 
 _MATCHED: Final = {"average": "mean", "worst case": "max"}
 
@@ -121,13 +126,14 @@ class Excerpt:
 
     Attributes:
         summary: Its numbers at the release's mechanism and epsilon; empty where it has none.
-        sample: What they rest on, in words.
+        sample, world: What they rest on, and what a guesser knows beforehand, in words.
         warnings: Why they may not be those of the release.
     """
 
     path: str
     summary: tuple[Mapping[str, Any], ...]
     sample: str
+    world: str
     warnings: tuple[str, ...]
 
     @classmethod
@@ -151,20 +157,24 @@ class Excerpt:
             warnings.append(f"it is of another embedding bundle {differ}")
         if (among := calibration["release_words"]) != search.release_words:
             warnings.append(f"it is of a search among {among:,} words, not {search.release_words:,}")
-        if (theirs := calibration.get("search", search.name)) != search.name:
-            warnings.append(f"it is of the search {theirs}, not {search.name}")
+        if (theirs := calibration.get("search", search.label)) != search.label:
+            warnings.append(f"it is of the search {theirs}, not {search.label}")
         if not rows:
             listed = "; ".join(named(*key) for key in sorted(set(keys)))
             warnings.append(f"it has no numbers for {named(*wanted)}, but for {listed}")
         sample = f"{calibration['sample']['words']:,} words, {calibration['runs']:,} runs each"
-        return cls(path=path, summary=tuple(rows), sample=sample, warnings=tuple(warnings))
+        priors = world(calibration)
+        return cls(path=path, summary=tuple(rows), sample=sample, world=priors, warnings=tuple(warnings))
 
     def describe(self) -> str:
         """Say the numbers in plain words, warnings first."""
         doubt = f"Warning: the calibration {self.path} may not be of this release"
         lines = [f"{doubt}: {warning}." for warning in self.warnings]
         lines += [f"Measured over {self.sample}:"] if self.summary else []
-        return "\n".join([*lines, *(f"  {described(row)}" for row in self.summary)])
+        lines += [f"  {described(row)}" for row in self.summary]
+        lines += [self.world] if self.summary else []
+        lines += [FEW_RUNS] if any(row["few_runs"] for row in self.summary) else []
+        return "\n".join(lines)
 
 
 def named(mechanism: str, setting: str, epsilon: float) -> str:
@@ -172,9 +182,22 @@ def named(mechanism: str, setting: str, epsilon: float) -> str:
     return ", ".join(filter(None, (mechanism, setting, f"epsilon {all_digits(epsilon)}")))
 
 
+def world(calibration: Mapping[str, Any]) -> str:
+    """Say of which words risks are, and under which priors."""
+    words, all_ = calibration["sample"]["words"], calibration["embedding"]["words"]
+    which = f"all {all_:,} words" if words == all_ else f"the {words:,} measured words"
+    return (
+        f"Risks and deniability: of a guesser who knows that the word is one of {which}. Uniform: all are "
+        f"equally likely, for deniability too; zipf: the k-th of them has weight 1/k."
+    )
+
+
 def described(row: Mapping[str, Any]) -> str:
     """Write one row of a summary."""
-    if row["p50"] is None:
-        return f"{row['statistic']}: {row['mean']:.4g}"
-    shown = ", ".join(f"{name} {row[name]:.4g}" for name in ("mean", "min", "p5", "p50", "p95", "max"))
-    return f"{row['statistic']}: {shown}"
+    limits = "" if row["low"] is None else f" ({row['low']:.4g} to {row['high']:.4g})"
+    shown = [f"mean {row['mean']:.4g}{limits}"] if row["p50"] is not None else [f"{row['mean']:.4g}{limits}"]
+    if row["p50"] is not None:
+        shown += [f"{name} {row[name]:.4g}" for name in ("min", "p5", "p50", "p95", "max")]
+    if row["floor"] is not None:
+        shown.append(f"without a look at outputs {row['floor']:.4g}")
+    return f"{row['statistic']}: {', '.join(shown)}{' ' + MARK if row['few_runs'] else ''}"

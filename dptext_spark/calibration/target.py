@@ -5,17 +5,16 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import scipy
 
 from dptext_spark.calibration.grid import Grid
 from dptext_spark.calibration.record import option_line
-from dptext_spark.calibration.statistics import LEVELS
+from dptext_spark.calibration.statistics import LEVELS, OF_WORD
 from dptext_spark.calibration.summary_table import BatchMeans, mean_interval
 from dptext_spark.errors import ConfigError
-from dptext_spark.search.exact import ExactSearch
 
 STATISTICS: Final = ("mean", *LEVELS)
 
@@ -73,8 +72,35 @@ class Target:
 
     @property
     def bounded_column(self) -> str:
-        """The column whose order statistic bounds a quantile: of n_w each word's upper limit, else itself."""
-        return "n_w_high" if self.column == "n_w" else self.column
+        """The column whose order statistic bounds a quantile: each word's limit, where it has one."""
+        end = "high" if self.upper else "low"
+        return f"{self.column}_{end}" if f"{self.column}_{end}" in OF_WORD else self.column
+
+    @property
+    def mean_column(self) -> str:
+        """The column whose mean is bounded: n_w itself, which is unbiased, and of others what bounds them."""
+        return "n_w" if self.column == "n_w" else self.bounded_column
+
+    def looks(self, grid: Grid) -> int:
+        """Say among how many looks, at one epsilon each, the chance of error is divided.
+
+        The search looks at the same words and noise at every epsilon. Where a run in which a word stays is
+        one at every larger epsilon too, a quantile of n_w and its bound only grow with epsilon. If an
+        epsilon that misses the target seems to meet it, then so do all smaller ones that miss it: that this
+        happens to any of them is no likelier than to the smallest. Elsewhere each look has its share of the
+        chance of error, and so it has for a mean, whose bound need not grow with epsilon.
+
+        Source: the events that the bound fails, at epsilons that come down to the border, contain each
+            other; for the rest Bonferroni's inequality.
+        """
+        once = grid.monotone and self.column == "n_w" and self.statistic != "mean"
+        certain = grid.exact and grid.whole
+        return 1 if once or certain else most_looks(max(len(own) for _, own in grid.settings))
+
+    def searched(self, grid: Grid) -> Grid:
+        """Give the grid with the confidence that each look must have, so that the search has the grid's."""
+        looks = self.looks(grid)
+        return grid if looks == 1 else replace(grid, confidence=1.0 - (1.0 - grid.confidence) / looks)
 
     def met(self, bound: float) -> bool:
         """Say whether a confidence bound keeps to the limit."""
@@ -82,17 +108,18 @@ class Target:
 
     def bounded_mean(self, means: BatchMeans, grid: Grid) -> tuple[float, float]:
         """Give the column's mean over the words, and its bound on the side that matters."""
-        mean, low, high = mean_interval(means[self.column], means["n"], 1.0 - grid.confidence)
+        mean, *_ = mean_interval(means[self.column], means["n"], 0.5)
         if grid.exact and grid.whole:
             return mean, mean
+        _, low, high = mean_interval(means[self.mean_column], means["n"], 1.0 - grid.confidence)
         return mean, high if self.upper else low
 
     def rank(self, grid: Grid) -> int | None:
         """Say which of the words' values, in ascending order from 1, bounds the quantile; None for the mean.
 
-        A sample's words count as drawn at random, and the runs of different words as independent. For n_w
-        the values are the words' upper limits at a tail of (1 - confidence) / 2 each, so that some lie too
-        low; the other columns are taken as measured.
+        A sample's words count as drawn at random, and the runs of different words as independent. Where
+        words have limits, at a tail of (1 - confidence) / 2 each, the values are these, so that some lie on
+        the wrong side; the other columns are counts in these runs, and taken as they are.
 
         Raises:
             ConfigError: So many words cannot bound this quantile.
@@ -104,14 +131,17 @@ class Target:
             return None
         words, level, alpha = grid.words, LEVELS[self.statistic], 1.0 - grid.confidence
         own = max(1, math.ceil(level * words))
-        missed = alpha / 2.0 if self.column == "n_w" and not grid.exact else 0.0
+        limited = self.bounded_column != self.column and not grid.exact
+        missed = alpha / 2.0 if limited else 0.0
         if grid.whole:
-            below = scipy.stats.binom.isf(alpha, words - own + 1, missed) if missed else 0
-            rank = own + int(below) if self.upper else own
+            wrong = words - own + 1 if self.upper else own  # so many may be on the wrong side
+            below = int(scipy.stats.binom.isf(alpha, wrong, missed)) if missed else 0
+            rank = own + below if self.upper else own - below
         elif self.upper:
             rank = 1 + int(scipy.stats.binom.isf(alpha, words, level + (1.0 - level) * missed))
         else:
             # The largest rank such that, with chance alpha at most, fewer words are at or below the quantile.
+            level *= 1.0 - missed
             rank = int(scipy.stats.binom.ppf(alpha, words, level))
             rank += int(scipy.stats.binom.cdf(rank, words, level) <= alpha)
         if not 1 <= rank <= words:
@@ -131,6 +161,8 @@ def tuned(
     release_words: int | None,
 ) -> dict[str, Any]:
     """Find the largest epsilon at which a setting meets a target, and tell all that was seen on the way.
+
+    Of a setting: where there are several, each search has the confidence for itself.
 
     Args:
         target: What is wanted.
@@ -154,11 +186,12 @@ def tuned(
     if epsilon is not None:
         options = option_line(first.model_copy(update={"epsilon": epsilon}))
         options += "" if release_words is None else f" --release-words {release_words}"
-        options += "" if grid.search.name == ExactSearch.name else f" --search {grid.search.name}"
+        options += "".join(f" --{name} {value}" for name, value in grid.search.options.items())
         found = dict(zip(found, (*tried[epsilon], options), strict=True))
     return {
         "target": str(target),
         "confidence": grid.confidence,
+        "looks": target.looks(grid),
         "setting": setting,
         "epsilon": epsilon,
         "missed": missed,
@@ -172,8 +205,7 @@ def largest_epsilon(
 ) -> tuple[float | None, float | None]:
     """Find the largest epsilon that meets a target, to three significant digits, by doubling and bisection.
 
-    Each epsilon is judged by itself: the chance that one is found that only seemed to meet the target is
-    that of the few judged near the border, not of one.
+    At most :func:`most_looks` are judged.
 
     Args:
         meets: Says whether an epsilon does; raises ConfigError where the mechanism has no such epsilon.
@@ -185,7 +217,7 @@ def largest_epsilon(
     """
     low, met, high = 0.0, None, math.inf
     tried = iter(sorted(epsilons))
-    for _ in range(len(epsilons) + 2 * _STEPS):
+    for _ in range(most_looks(len(epsilons))):
         epsilon = next(tried, None) if math.isinf(high) else None
         epsilon = epsilon or _between(low, high)
         if not low < epsilon < high:
@@ -198,6 +230,11 @@ def largest_epsilon(
         except ConfigError:  # too low for this mechanism
             low = epsilon
     return met, None if math.isinf(high) else high
+
+
+def most_looks(epsilons: int) -> int:
+    """Say how many epsilons a search that begins with so many judges at most."""
+    return epsilons + 2 * _STEPS
 
 
 def _between(low: float, high: float) -> float:

@@ -18,14 +18,19 @@ class Transitions:
         output: int32 (c,), the output's row in the embedding.
         count: int32 (c,), in how many of the runs the word became the output; float64 where it was
             computed, not counted: the expected number.
+        judged: Of ``count``'s type (c,), how many of them are among the last :attr:`judged_runs` runs: what
+            is learned from the others can be judged by these.
         runs: Runs of each word at each epsilon.
+        release_words: How many words may be output.
     """
 
     epsilon_index: NDArray[np.int16]
     word: NDArray[np.int32]
     output: NDArray[np.int32]
     count: NDArray[np.int32] | NDArray[np.float64]
+    judged: NDArray[np.int32] | NDArray[np.float64]
     runs: int
+    release_words: int
 
     @property
     def exact(self) -> bool:
@@ -45,6 +50,11 @@ class Transitions:
         return probability
 
     @property
+    def judged_runs(self) -> int:
+        """How many runs of each word, the last ones, are held out to judge what the others taught."""
+        return judged_runs(self.runs)
+
+    @property
     def seen(self) -> NDArray[np.float64]:
         """How likely each cell is to come up in that many runs, float64 (c,); 1 for a counted one."""
         if not self.exact:
@@ -55,18 +65,33 @@ class Transitions:
         return seen
 
     @classmethod
-    def of_draws(cls, words: NDArray[np.int64], outputs: NDArray[np.int32]) -> Transitions:
+    def of_draws(
+        cls, words: NDArray[np.int64], outputs: NDArray[np.int32], *, release_words: int
+    ) -> Transitions:
         """Count the outputs (epsilons, k, runs), overwritten, of distinct words (k,)."""
         outputs = outputs[:, np.argsort(words)]
+        runs = outputs.shape[2]
+        # The lowest bit says that a run is one to judge by; so one sort counts both.
+        outputs <<= 1
+        outputs[:, :, runs - judged_runs(runs) :] |= 1
         outputs.sort(axis=2)
+        judged = outputs.ravel() & 1
+        outputs >>= 1
         borders = np.ones(outputs.shape, dtype=np.bool_)
         borders[:, :, 1:] = outputs[:, :, 1:] != outputs[:, :, :-1]
         starts = np.flatnonzero(borders)
-        rows, _ = np.divmod(starts, outputs.shape[2])
+        rows, _ = np.divmod(starts, runs)
         return cls(
             epsilon_index=(rows // len(words)).astype(np.int16),
             word=np.sort(words).astype(np.int32)[rows % len(words)],
             output=outputs.ravel()[starts],
             count=np.diff(starts, append=outputs.size).astype(np.int32),
-            runs=outputs.shape[2],
+            judged=np.add.reduceat(judged, starts, dtype=np.int32),
+            runs=runs,
+            release_words=release_words,
         )
+
+
+def judged_runs(runs: int) -> int:
+    """Say how many of so many runs, the last ones, are held out: half of them, rounded down."""
+    return runs // 2

@@ -21,7 +21,7 @@ from dptext_spark.errors import BundleError
 from dptext_spark.options import PrivatizeOptions
 
 QUERIES: Final = Path(__file__).with_name("queries.parquet")
-"""2,002 spoken-style queries: `id` int64, `intent` string, `text` string, `slots` array<string>."""
+"""2,002 spoken-style queries: `id` int64, `intent` and `text` string, `slots` array<struct<start, end>>."""
 
 GLOVE: Final = Path(__file__).with_name("glove.6B.50d.subset.txt.gz")
 """8,000 words with 50-dimensional GloVe vectors, in GloVe's text format and in frequency order."""
@@ -79,8 +79,8 @@ def run(folder: Path) -> None:
             click.echo(f"  {row['text'].strip()}")
             click.secho(f"    -> {released[row['id']]}", fg="green")
         click.echo(f"\n{report.guarantee.describe()}\n\n{report.describe_counts()}")
-        click.echo(f"Output: {output}\nReport: {options.report_path}")
-    click.echo("\n== What is covered and what is not\n" + "\n".join(report.scope()))
+        click.echo(options.finish(report))
+    click.echo("\n== What is covered and what is not\n" + "\n".join(report.private_scope()))
     click.secho("\n== Your own words", bold=True)
     click.echo(
         f"$ dptext try {shlex.quote(SENTENCE)} --embedding {shlex.quote(str(bundle))} --mechanism laplace "

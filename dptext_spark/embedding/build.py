@@ -33,9 +33,9 @@ from dptext_spark.embedding.bundle import (
 )
 from dptext_spark.embedding.parts import FOLDER as PARTS
 from dptext_spark.embedding.readers import Source, open_source
-from dptext_spark.embedding.sealing import file_sha256, sealed
 from dptext_spark.embedding.spaces import SPACES, VECTORS, GeometryName, Normalization, Space, write_header
 from dptext_spark.errors import BundleError
+from dptext_spark.sealing import file_sha256, sealed
 from dptext_spark.text.joined_words import matchable, vocabulary_forms
 from dptext_spark.text.tokens import match_form, tokenize
 

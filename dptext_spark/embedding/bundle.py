@@ -21,10 +21,10 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dptext_spark.embedding.parts import Part
-from dptext_spark.embedding.sealing import file_sha256, json_sha256, sealed
 from dptext_spark.embedding.spaces import SPACES, VECTORS, GeometryName, Normalization, Space
 from dptext_spark.errors import BundleError, ConfigError
 from dptext_spark.notebook import facts_html
+from dptext_spark.sealing import file_sha256, json_sha256, sealed
 
 Stamp: TypeAlias = tuple[int, int, int]
 
@@ -106,7 +106,7 @@ class Embedding:
     manifest: Manifest
     words: pa.StringArray
     space: Space
-    _stamps: Mapping[str, Stamp | None] = field(default_factory=dict)
+    _stamps: dict[str, Stamp | None] = field(default_factory=dict)
     _parts: dict[str, Part] = field(default_factory=dict)
 
     @property
@@ -216,7 +216,7 @@ class Embedding:
     def part(self, name: str) -> Part | None:
         """Find an optional part; None where the bundle has none of this name, or a damaged one."""
         if name not in self._parts and (found := Part.read(self.path, name, self.fingerprint)):
-            self._parts[name] = found
+            self.adopt([found])
         return self._parts.get(name)
 
     def keep(self, part: Part, files: Mapping[str, Path] | None = None) -> None:
@@ -234,11 +234,13 @@ class Embedding:
                 raise BundleError(
                     "The embedding bundle cannot be written to", got=f"{self.path}: {error.strerror}"
                 ) from None
-        self._parts[part.name] = part
+        self.adopt([part])
 
     def adopt(self, parts: Iterable[Part]) -> Self:
         """Take over the parts that another process has of this bundle."""
-        self._parts.update({part.name: part for part in parts})
+        for part in parts:
+            self._parts[part.name] = part
+            self._stamps.update({name: _stamp(self.path / name) for name in part.files})
         return self
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -17,8 +17,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
-from dptext_spark.embedding.sealing import file_sha256, sealed, unsealed
 from dptext_spark.errors import BundleError
+from dptext_spark.sealing import file_sha256, sealed, unsealed
 
 FOLDER: Final = "parts"
 

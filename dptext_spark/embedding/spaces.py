@@ -37,7 +37,7 @@ LORENTZ_SPACE: Final = "lorentz_space.npy"
 LORENTZ_TIME: Final = "lorentz_time.npy"
 
 LARGEST_BALL_RADIUS: Final = 14.6
-"""Farther out, float64 leaves fewer than the 30 bits of noise that guarantees speak of."""
+"""Farther out, float64 leaves noise of radius 1 fewer than 30 bits."""
 
 # Squares and products of such lengths are far from the ends of float32's range.
 _LENGTHS: Final = (1e-9, 1e12)

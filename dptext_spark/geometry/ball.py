@@ -232,3 +232,12 @@ def translated(
     moved[:, 1:] = tanh[:, None] * directions + (1.0 + growth)[:, None] * points
     moved[:, 1:] /= growth[:, None]
     return moved
+
+
+def translation_error(time: float) -> float:
+    """Bound how far rounding takes translated noise of radius r astray, over max(1, sinh r), in distance.
+
+    It grows as 1 / (1 - |p|²) = (1 + u0) / 2 for a point p whose Lorentz time is u0. The factor is measured,
+    against 100 digits.
+    """
+    return 2.0**-49 * (1.0 + time) / 2.0

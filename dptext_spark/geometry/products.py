@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,6 +46,17 @@ class ExactProduct:
         product += high @ self.high
         product *= self.scale
         return product
+
+    def error(self, matrix: NDArray[np.float64]) -> float:
+        """Bound |computed - exact| of rows of length 1 times the matrix, but for what cutting the rows costs.
+
+        That is what the cut of the matrix leaves over, the product of the two low parts, which is left out,
+        and two sums. What cutting the rows leaves over is sqrt(n) 2^-(2 bits + 1) of them at most.
+        """
+        rest = matrix / self.scale - self.high - self.low  # exact
+        left_out = float(np.linalg.norm(self.low, 2)) * math.sqrt(len(self.low)) * 2.0 ** -(self.bits + 1)
+        sums = 2.0**-51 * float(np.linalg.norm(matrix))
+        return self.scale * (float(np.linalg.norm(rest)) + left_out) + sums
 
 
 def _cut(values: NDArray[np.float64], bits: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

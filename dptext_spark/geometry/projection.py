@@ -16,8 +16,8 @@ from threadpoolctl import threadpool_limits
 
 from dptext_spark.bars import progress_bar
 from dptext_spark.geometry.products import ExactProduct
-from dptext_spark.geometry.rounding import gamma
-from dptext_spark.geometry.sphere import gamma_quantile, uniform_directions
+from dptext_spark.geometry.rounding import bits_left, gamma
+from dptext_spark.geometry.sphere import gamma_quantile, noise_error, uniform_directions
 from dptext_spark.noise import ColumnNoise, NoiseKey, to_uniform
 
 _PUBLIC_KEY: Final = NoiseKey(hashlib.sha256(b"dptext-spark public projection").digest())
@@ -122,6 +122,14 @@ class NoisyProjection:
     def lengths(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
         """Turn uniforms (t,) into lengths of the noise (t,)."""
         return gamma_quantile(len(self.projection.matrix), uniforms) * self.scale
+
+    def bits(self, longest: float) -> int:
+        """Give the bits that noise of its mean length keeps in any direction, for vectors up to a length."""
+        matrix = self.projection.matrix
+        # The image's error, and that of its sum with the noise, in lengths of the noise.
+        astray = longest * (self.projection.error + 2.0**-53 * float(np.linalg.norm(matrix)))
+        error = noise_error(len(matrix)) + 2.0**-53
+        return bits_left(error + astray / (len(matrix) * self.scale), len(matrix))
 
 
 def spectral_constant(matrix: NDArray[np.float64]) -> float:

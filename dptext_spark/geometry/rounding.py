@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import numpy as np
@@ -38,3 +39,8 @@ def score_slack(terms: int, lengths: NDArray[np.float64], longest: float) -> NDA
     bound = 2.0 * gamma(terms) * longest * (lengths + longest)
     # The bound itself is rounded up on its way to float32, as are the thresholds made with it.
     return (bound * (1.0 + 8 * UNIT_ROUNDOFF)).astype(np.float32)
+
+
+def bits_left(error: float, dimension: int) -> int:
+    """Give the bits that noise of length 1 keeps in one coordinate of n, 1 / sqrt(n), beside an error."""
+    return max(0, math.floor(-math.log2(error * math.sqrt(dimension))))

@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 import scipy
 from numpy.typing import NDArray
+
+# Relative error of SciPy's quantiles of the normal law and of Gamma laws of shapes from 1 to 1,000: measured,
+# below half of this against 40 digits.
+QUANTILE_ERROR: Final = 2.0**-47
+
+
+def noise_error(dimension: int) -> float:
+    """Bound the rounding of a computed length times a direction, in that length; beside it, of a unit vector.
+
+    The sum of n squares in any order is good to n roundoffs, its root to half of these.
+    """
+    return 2.0 * QUANTILE_ERROR + (dimension / 2.0 + 8.0) * 2.0**-53
 
 
 def uniform_directions(uniforms: NDArray[np.float64]) -> NDArray[np.float64]:

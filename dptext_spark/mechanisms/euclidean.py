@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -15,7 +16,8 @@ from dptext_spark.embedding.spaces import EuclideanSpace, Space
 from dptext_spark.errors import ConfigError
 from dptext_spark.geometry.metric import EuclideanMetric
 from dptext_spark.geometry.products import ExactProduct
-from dptext_spark.geometry.sphere import gamma_quantile
+from dptext_spark.geometry.rounding import bits_left, longest_of
+from dptext_spark.geometry.sphere import gamma_quantile, noise_error
 from dptext_spark.guarantee import Claim
 from dptext_spark.mechanisms.mechanism import Law
 from dptext_spark.mechanisms.noisy import AdditiveNoise, NoiseMechanism
@@ -84,7 +86,7 @@ class EllipticalLaplace(NoiseMechanism):
             ConfigError: A is singular, so that some directions would get no noise at all.
         """
         values = self.space(embedding, EuclideanSpace).covariance_values
-        least = self.mixing * max(float(values[0]), 0.0) + 1.0 - self.mixing
+        least = float(self._eigenvalues(values)[0])
         if least < LEAST_EIGENVALUE:
             raise ConfigError(
                 f"Mechanism {self.name} would leave some directions of this embedding without noise",
@@ -109,11 +111,32 @@ class EllipticalLaplace(NoiseMechanism):
         """The loss of spherical noise, in the norm of :meth:`metric`: A^(-1/2) makes the noise spherical."""
         return SphericalLaplace(dimension=embedding.dimension, epsilon=self.epsilon)
 
+    def noise_bits(self, embedding: Embedding) -> int:
+        """Bits of noise of its mean length n / epsilon, in the norm of :meth:`metric`, in any direction."""
+        space, n = self.space(embedding, EuclideanSpace), embedding.dimension
+        weakest = math.sqrt(self.least_eigenvalue(embedding))
+        strongest = math.sqrt(self._eigenvalues(space.covariance_values)[-1])
+        # Of the sum with the word's vector, whose length counts in lengths of the noise.
+        astray = (longest_of(space.half_norms) * self.epsilon / n + strongest) * 2.0**-53
+        error = noise_error(n)
+        if self.mixing > 0.0:
+            root = self._power(embedding, 0.5)
+            product = ExactProduct.of(root)
+            error += math.sqrt(n) * 2.0 ** -(2 * product.bits + 1)
+            # The root itself and its inverse, by which distances count, are good to n roundoffs.
+            astray += product.error(root) + n * 2.0**-52 * strongest
+        return bits_left(error + astray / weakest, n)
+
+    def _eigenvalues(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Those of A (n,), by those of Sigma."""
+        # 1 - mixing first: where it is 0, small eigenvalues keep their digits.
+        return self.mixing * np.maximum(values, 0.0) + (1.0 - self.mixing)
+
     def _power(self, embedding: Embedding, exponent: float) -> NDArray[np.float64]:
         """A power of A, by the eigendecomposition of Sigma."""
         space = self.space(embedding, EuclideanSpace)
-        values, axes = np.maximum(space.covariance_values, 0.0), space.covariance_vectors
-        scales = (self.mixing * values + 1.0 - self.mixing) ** exponent
+        axes = space.covariance_vectors
+        scales = self._eigenvalues(space.covariance_values) ** exponent
         return (axes * scales) @ axes.T
 
 
@@ -130,6 +153,8 @@ class Laplace(EllipticalLaplace):
         return Claim(
             epsilon=self.epsilon,
             law=self.loss_law(embedding),
+            delta_num=self.delta_num(embedding, embedding.dimension),
+            noise_bits=self.noise_bits(embedding),
             euclidean_epsilon=self.epsilon,
             source="Feyisetan et al. 2020, section 2.4, by the triangle inequality and post-processing",
         )
@@ -162,6 +187,8 @@ class Mahalanobis(EllipticalLaplace):
         return Claim(
             epsilon=self.epsilon,
             law=self.loss_law(embedding),
+            delta_num=self.delta_num(embedding, embedding.dimension),
+            noise_bits=self.noise_bits(embedding),
             euclidean_epsilon=self.epsilon / float(np.sqrt(self.least_eigenvalue(embedding))),
             source="Xu et al. 2020, Theorem 1; Euclidean equivalent by Lemma 2",
         )

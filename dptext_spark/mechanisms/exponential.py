@@ -18,15 +18,19 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from dptext_spark.accounting.laws import BoundedRange
+from dptext_spark.accounting.resolution import listed_word_distance
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import EuclideanSpace, PoincareBall, Space
 from dptext_spark.geometry.metric import EuclideanMetric, Metric
 from dptext_spark.geometry.products import ExactProduct
 from dptext_spark.geometry.rounding import gamma, longest_of
 from dptext_spark.guarantee import Claim
-from dptext_spark.mechanisms.mechanism import Law, Mechanism
+from dptext_spark.mechanisms.mechanism import ByRung, Law, Mechanism, RungPerturbation
 from dptext_spark.search.exact import WORD_BLOCK
 from dptext_spark.search.nearest import Search
+
+DISTANCE_BITS: Final = 30
+"""Of a computed distance, at least; see :class:`AllByProducts`."""
 
 CACHE_BYTES: Final = 256 << 20
 """Memory for the lists of a bound mechanism, one per process."""
@@ -71,8 +75,17 @@ class Exponential(Mechanism):
 
     def bind(self, embedding: Embedding, search: Search) -> ExponentialChoice:
         """Get ready to draw; of the search only the number of released words matters."""
+        return self._bind(embedding, search, CACHE_BYTES)
+
+    def bind_rungs(self, embedding: Embedding, search: Search, epsilons: Sequence[float]) -> RungPerturbation:
+        """See :meth:`Mechanism.bind_rungs`; the rungs share the memory for lists."""
+        size = CACHE_BYTES // ByRung.most
+        return ByRung(bind=lambda rung: self.at(epsilons[rung])._bind(embedding, search, size))
+
+    def _bind(self, embedding: Embedding, search: Search, size: int) -> ExponentialChoice:
         near, words = self._near_words(embedding, search.release_words), len(embedding.words)
-        cache = ListCache.empty(words=words, release_words=near.release_words, whole=self.truncate is None)
+        whole = self.truncate is None
+        cache = ListCache.empty(words=words, release_words=near.release_words, whole=whole, size=size)
         return ExponentialChoice(near=near, epsilon=self.epsilon, cache=cache)
 
     def _near_words(self, embedding: Embedding, release_words: int) -> NearWords:
@@ -98,6 +111,8 @@ class Exponential(Mechanism):
         return Claim(
             epsilon=self.epsilon,
             law=BoundedRange(epsilon=self.epsilon, truncation=self.truncate),
+            delta_num=listed_word_distance(embedding.releasable),
+            noise_bits=DISTANCE_BITS,
             truncation=self.truncate,
             euclidean_epsilon=self.epsilon if isinstance(embedding.space, EuclideanSpace) else None,
             source="McSherry and Talwar 2007, Theorem 6, for a metric as in Yue et al. 2021 (SanText) and "

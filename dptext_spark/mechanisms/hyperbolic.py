@@ -16,7 +16,8 @@ from dptext_spark.accounting.laws import LebesgueLaw, VolumeLaw
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import PoincareBall, Space
 from dptext_spark.errors import ConfigError
-from dptext_spark.geometry.ball import LebesgueRadii, translated, volume_radii
+from dptext_spark.geometry.ball import LebesgueRadii, translated, translation_error, volume_radii
+from dptext_spark.geometry.rounding import bits_left
 from dptext_spark.geometry.sphere import uniform_directions
 from dptext_spark.guarantee import Claim
 from dptext_spark.mechanisms.mechanism import Law
@@ -55,6 +56,14 @@ class BallNoise(NoiseMechanism):
 
     def law(self, dimension: int) -> Law:
         return {"law": self.name, "epsilon": self.epsilon}
+
+    def noise_bits(self, embedding: Embedding) -> int:
+        """Bits of noise of its median radius around the outermost word: of its direction where it is long."""
+        space = self.space(embedding, PoincareBall)
+        median = float(self.quantile(embedding.dimension)(np.array([0.5]))[0])
+        return bits_left(
+            translation_error(float(space.lorentz_time.max())) / min(median, 1.0), embedding.dimension
+        )
 
     def bind(self, embedding: Embedding, search: Search) -> HyperbolicNoise:
         self.check(embedding)
@@ -97,6 +106,8 @@ class Hyperbolic(BallNoise):
         return Claim(
             epsilon=self.epsilon,
             law=VolumeLaw(dimension=embedding.dimension, epsilon=self.epsilon),
+            delta_num=self.delta_num(embedding, embedding.dimension),
+            noise_bits=self.noise_bits(embedding),
             source="Feyisetan et al. 2019, section V-A, for the density by hyperbolic volume",
         )
 
@@ -120,6 +131,8 @@ class HyperbolicIcdm(BallNoise):
         return Claim(
             epsilon=self.epsilon + embedding.dimension,
             law=LebesgueLaw(dimension=embedding.dimension, epsilon=self.epsilon),
+            delta_num=self.delta_num(embedding, embedding.dimension),
+            noise_bits=self.noise_bits(embedding),
             source="Feyisetan et al. 2019, section V-A, with the slope of the density by hyperbolic volume",
             remarks=(
                 "The paper claims epsilon itself, but counts its density by Lebesgue measure, which changes "

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, Never, Protocol, Self, TypeAlias, runtime_checkable
 
@@ -13,6 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from dptext_spark.accounting.laws import LossLaw
+from dptext_spark.accounting.row_budget import Ladder, RowBudget
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import Space, SpaceT
 from dptext_spark.errors import ConfigError
@@ -26,11 +29,17 @@ from dptext_spark.search.nearest import Search
 # Below this, noise outgrows what single precision can hold.
 LEAST_EPSILON: Final = 1e-12
 
-COMMON_ASSUMPTIONS: Final = (
-    "the embedding and the release vocabulary were not made from the private table",
-    "the noise key stays secret, and BLAKE2b and AES-256 are pseudorandom",
-    "arithmetic stands for real numbers: uniforms have 52 bits, noise at least 30",
-)
+PUBLIC_WORDS: Final = "the embedding and the release vocabulary were not made from the private table"
+
+
+def assumptions(noise_bits: int) -> tuple[str, ...]:
+    """Say what every guarantee assumes, of noise that keeps so many bits beside its roundings."""
+    return (
+        "the noise key stays secret, and BLAKE2b and AES-256 are pseudorandom",
+        "arithmetic stands for real numbers, but for the uniforms: roundings leave the noise at least "
+        f"{noise_bits} bits along its weakest axis",
+    )
+
 
 Law: TypeAlias = Mapping[str, str | float | int]
 
@@ -45,6 +54,47 @@ class Perturbation(Protocol):
 
         k is as ``Mechanism.uniforms_per_token`` says.
         """
+
+
+class RungPerturbation(Protocol):
+    """A mechanism bound at several epsilons, as pure a function as :class:`Perturbation`."""
+
+    def __call__(
+        self, words: NDArray[np.int64], uniforms: NDArray[np.float64], rungs: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """As :class:`Perturbation` does, each word at the epsilon that its rung (t,) numbers."""
+
+
+@dataclasses.dataclass(kw_only=True)
+class ByRung:
+    """Perturbs the words of one rung after those of another.
+
+    Attributes:
+        bind: Binds the mechanism at the epsilon of a rung.
+        bound: What is bound already, the rung used last at the end.
+        most: So many are kept.
+    """
+
+    bind: Callable[[int], Perturbation]
+    bound: dict[int, Perturbation] = dataclasses.field(default_factory=dict)
+    most: ClassVar[int] = 64
+
+    def __call__(
+        self, words: NDArray[np.int64], uniforms: NDArray[np.float64], rungs: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Perturb words (t,)."""
+        perturbed = np.empty(len(words), dtype=np.int64)
+        for rung in np.unique(rungs).tolist():
+            chosen = np.flatnonzero(rungs == rung)
+            perturbed[chosen] = self._at(rung)(words[chosen], uniforms[chosen])
+        return perturbed
+
+    def _at(self, rung: int) -> Perturbation:
+        found = self.bound.pop(rung, None) or self.bind(rung)
+        while len(self.bound) >= self.most:
+            del self.bound[next(iter(self.bound))]
+        self.bound[rung] = found
+        return found
 
 
 @runtime_checkable
@@ -154,10 +204,12 @@ class Mechanism(Parameters, ABC):
         """
 
     def release_noise(
-        self, key: NoiseKey, *, salt: str, embedding: Embedding, search: Search
+        self, key: NoiseKey, *, salt: str, embedding: Embedding, search: Search, ladder: Ladder | None = None
     ) -> ReleaseNoise:
         """Derive the noise of a release of this mechanism; see :meth:`ReleaseNoise.of`."""
         law = dict(self.law(embedding.dimension))
+        if ladder is not None:
+            law["row budget"] = ladder.identity
         if self.release_words_shape_law:
             law["release words"] = search.release_words
         return ReleaseNoise.of(key, salt=salt, law=law, fingerprint=embedding.fingerprint)
@@ -165,6 +217,36 @@ class Mechanism(Parameters, ABC):
     @abstractmethod
     def uniforms_per_token(self, dimension: int) -> int:
         """Say how many uniforms one token takes."""
+
+    def at(self, epsilon: float) -> Self:
+        """Give the same mechanism with another epsilon."""
+        return self.model_copy(update={"epsilon": epsilon})
+
+    def ladder(self, budget: RowBudget, embedding: Embedding) -> Ladder:
+        """Find the epsilons that keep rows to a budget, on the driver; none is above the mechanism's own.
+
+        Raises:
+            ConfigError: Long rows need an epsilon that the mechanism does not have.
+        """
+
+        def law(epsilon: float) -> LossLaw:
+            there = self.at(epsilon)
+            try:
+                there.check(embedding)
+            except ConfigError as error:
+                raise ConfigError(
+                    f"Mechanism {self.name} cannot keep to a row budget: long rows need a small epsilon",
+                    allowed=error.allowed,
+                    got=error.got,
+                    do="Take a mechanism that has every epsilon, such as exponential",
+                ) from None
+            return there.claim(embedding).law
+
+        return Ladder.of(budget, law, self.epsilon)
+
+    def bind_rungs(self, embedding: Embedding, search: Search, epsilons: Sequence[float]) -> RungPerturbation:
+        """Get ready to perturb words each at one of several epsilons, as :meth:`bind` does at one."""
+        return ByRung(bind=lambda rung: self.at(epsilons[rung]).bind(embedding, search))
 
     @abstractmethod
     def bind(self, embedding: Embedding, search: Search) -> Perturbation:
@@ -179,22 +261,35 @@ class Mechanism(Parameters, ABC):
     def claim(self, embedding: Embedding) -> Claim:
         """Say what is proven for this mechanism on this embedding, in the distance of :meth:`metric`."""
 
-    def guarantee(self, embedding: Embedding | Path | str, distances: Distances | None = None) -> Guarantee:
-        """State the guarantee with all that it rests on, for a bundle or its folder.
+    def guarantee(
+        self,
+        embedding: Embedding | Path | str,
+        distances: Distances | None = None,
+        search: Search | None = None,
+    ) -> Guarantee:
+        """State the guarantee with all that it rests on.
 
-        ``distances`` are measured if not known already.
+        Args:
+            embedding: A bundle or its folder.
+            distances: They are measured if not known already.
+            search: How released words are searched; by default exactly.
         """
         embedding = Embedding.of(embedding)
         metric = self.metric(embedding)
+        claim = self.claim(embedding)
         return Guarantee(
             mechanism=self.title,
             configured_epsilon=self.epsilon,
             metric=metric.description,
             distances=distances or Distances.measure(metric),
             fingerprint=embedding.fingerprint,
-            assumptions=COMMON_ASSUMPTIONS,
-            **vars(self.claim(embedding)),
+            assumptions=(PUBLIC_WORDS, *assumptions(claim.noise_bits)),
+            **{**vars(claim), "delta_num": claim.delta_num if self._resolved(search) else None},
         )
+
+    def _resolved(self, search: Search | None) -> bool:
+        """Whether what is proven of finite arithmetic holds under a search."""
+        return search is None or search.convex_cells or self.release_words_shape_law
 
     def prepare(self, embedding: Embedding) -> None:
         """Compute, once and on the driver, the optional parts of a bundle that all workers need; check it."""

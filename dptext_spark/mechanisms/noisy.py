@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Self
 
@@ -10,9 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
+from dptext_spark.accounting.resolution import nearest_word_distance
+from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.geometry.sphere import uniform_directions
-from dptext_spark.mechanisms.mechanism import Mechanism
-from dptext_spark.search.nearest import NearestWords
+from dptext_spark.mechanisms.mechanism import Mechanism, RungPerturbation
+from dptext_spark.search.nearest import NearestWords, Search
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,16 +67,40 @@ class AdditiveNoise(NoisyNearest):
         """Turn uniforms (t, d), overwritten, into directions (t, d)."""
         return uniform_directions(uniforms)
 
-    def noise(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Turn uniforms (t, d + 1) into noise (t, d); the first uniform gives the length."""
+    def noise(
+        self, uniforms: NDArray[np.float64], factors: NDArray[np.float64] | float = 1.0
+    ) -> NDArray[np.float64]:
+        """Turn uniforms (t, d + 1) into noise (t, d); the first uniform gives the length, times a factor."""
         noise = self.directions(uniforms[:, 1:])
-        noise *= self.lengths(uniforms[:, 0])[:, None]
+        noise *= (self.lengths(uniforms[:, 0]) * factors)[:, None]
         return noise
 
     def points(self, words: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
         points = self.noise(uniforms)
         points += self.centres(words)
         return points
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseOfRungs:
+    """Additive noise whose length is each word's own: words of all rungs are searched for at once.
+
+    Attributes:
+        bound: The noise at one epsilon.
+        factors: float64 (rungs,), by how much longer it is at those of the rungs.
+    """
+
+    bound: AdditiveNoise
+    factors: NDArray[np.float64]
+
+    def __call__(
+        self, words: NDArray[np.int64], uniforms: NDArray[np.float64], rungs: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Perturb words (t,)."""
+        coins = uniforms[:, -1].copy()
+        points = self.bound.noise(uniforms[:, :-1], self.factors[rungs])
+        points += self.bound.centres(words)
+        return self.bound.choose(points, coins)
 
 
 def vickrey_probability(t: float, distances: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -115,6 +142,13 @@ class NoiseMechanism(Mechanism):
             raise ValueError("Options --select vickrey and --t go together: give both or neither")
         return self
 
+    def bind_rungs(self, embedding: Embedding, search: Search, epsilons: Sequence[float]) -> RungPerturbation:
+        """See :meth:`Mechanism.bind_rungs`; where epsilon has a part in lengths alone, all rungs are one."""
+        bound = self.bind(embedding, search)
+        if not isinstance(bound, AdditiveNoise):
+            return super().bind_rungs(embedding, search, epsilons)
+        return NoiseOfRungs(bound=bound, factors=self.epsilon / np.array(epsilons))
+
     def uniforms_per_token(self, dimension: int) -> int:
         """Say how many uniforms one token takes: one for the radius, the direction's, one for the choice.
 
@@ -122,3 +156,7 @@ class NoiseMechanism(Mechanism):
         releases that differ in the choice alone spend epsilon once.
         """
         return dimension + 2
+
+    def delta_num(self, embedding: Embedding, dimension: int) -> float:
+        """Bound what the uniforms' bits change, for noise of a dimension and all words that may be output."""
+        return nearest_word_distance(embedding.releasable, dimension, vickrey=self.t is not None)

@@ -24,6 +24,7 @@ from dptext_spark.geometry.projection import (
     spectral_constant,
     vocabulary_constant,
 )
+from dptext_spark.geometry.rounding import longest_of
 from dptext_spark.guarantee import Claim, rounded_up
 from dptext_spark.mechanisms.mechanism import Law, Parameters
 from dptext_spark.mechanisms.noisy import AdditiveNoise, NoiseMechanism
@@ -178,17 +179,21 @@ class Projection(ProjectionParameters, NoiseMechanism):
 
     def bind(self, embedding: Embedding, search: Search) -> ProjectedNoise:
         self.check(embedding)
-        projection = self.projection(embedding.dimension)
+        image = self._noise(embedding)
         return ProjectedNoise(
             vectors=embedding.vectors,
-            image=NoisyProjection(projection, self.constant(embedding) / self.epsilon),
-            search=nearest_images(embedding, projection, search),
+            image=image,
+            search=nearest_images(embedding, image.projection, search),
             vickrey=self.t,
         )
 
+    def _noise(self, embedding: Embedding) -> NoisyProjection:
+        scale = self.constant(embedding) / self.epsilon
+        return NoisyProjection(self.projection(embedding.dimension), scale)
+
     def claim(self, embedding: Embedding) -> Claim:
         """Epsilon in Euclidean distance; with the paper's Delta epsilon or more."""
-        paper = self.sensitivity == "paper"
+        paper, space = self.sensitivity == "paper", self.space(embedding, EuclideanSpace)
         pure = self.epsilon
         if paper:
             # What the noise achieves with the matrix at hand, by the exact stretch of the vocabulary.
@@ -204,6 +209,8 @@ class Projection(ProjectionParameters, NoiseMechanism):
             epsilon=epsilon,
             # The image of a difference is that long at most, in units of the noise.
             law=SphericalLaplace(dimension=self.rows(embedding.dimension), epsilon=epsilon),
+            delta_num=self.delta_num(embedding, self.rows(embedding.dimension)),
+            noise_bits=self._noise(embedding).bits(longest_of(space.half_norms)),
             euclidean_epsilon=epsilon,
             source=f"Feyisetan and Kasiviswanathan 2021, {claim}",
             remarks=(

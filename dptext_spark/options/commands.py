@@ -6,24 +6,31 @@ A new command is a class here, a module of its name in ``dptext_spark.spark.jobs
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias, get_args
 
 from pydantic import Field, InstanceOf, Strict, field_validator
 from pydantic_core import PydanticCustomError
 
+from dptext_spark.accounting.row_budget import LEAST_ROW_DELTA, RowBudget
 from dptext_spark.calibration.estimators import EstimatorName
-from dptext_spark.calibration.record import setting
-from dptext_spark.calibration.statistics import CONFIDENCE, ETA, GAMMA
+from dptext_spark.calibration.record import option_line, setting
+from dptext_spark.calibration.statistics import CONFIDENCE, ETA
 from dptext_spark.calibration.target import Target
+from dptext_spark.embedding.lists import check_faiss, index_lists
 from dptext_spark.embedding.readers import formats
 from dptext_spark.embedding.spaces import GeometryName, Normalization
-from dptext_spark.errors import ConfigError
+from dptext_spark.errors import ConfigError, JobError
+from dptext_spark.evaluation.comparison import ATTRIBUTION
+from dptext_spark.evaluation.goal import LABELLED, Goal
+from dptext_spark.evaluation.recovery import CANDIDATES, TOP
+from dptext_spark.guarantee import DELTAS, ROWS
 from dptext_spark.mechanisms import Mechanism
-from dptext_spark.noise import NoiseKey
-from dptext_spark.options.configured import MechanismOptions, as_json
+from dptext_spark.noise import NoiseKey, check_label
+from dptext_spark.options.configured import MechanismOptions, SearchOptions, as_json
 from dptext_spark.options.validation import OneOf, Options, Shown, Under, findings
 from dptext_spark.text.layout import Layout
 from dptext_spark.text.policies import OovPolicy, Protection, TextPolicy
@@ -52,7 +59,15 @@ PAIRS: Final = Under("Pairs")
 NOISE: Final = Under("Noise and key")
 OUTPUT: Final = Under("Output")
 INCREMENTAL: Final = Under("A table that grows")
+LEDGER: Final = Under("Ledger")
 TARGET: Final = Under("Target")
+BUDGET: Final = Under("Rows and persons")
+SPHERE: Final = Under("Noise without a bundle")
+
+MOST_WORDS: Final = 10_000
+LEAST_DELTA: Final = 1e-12
+"""Below this the Fourier transforms that add losses up are no longer exact enough to tell."""
+TABLE: Final = Under("Table")
 
 
 class EmbeddingOptions(Options):
@@ -81,7 +96,19 @@ class EmbeddingOptions(Options):
         None, description="words that may never be output, in any capitals: a file, one a line"
     )
     geometry: GeometryName = Field("euclidean", description="of the vectors")
+    index: Annotated[str | None, Shown(lambda: ["ivf[:LISTS]"])] = Field(
+        None, description="lists of near words for --search ivf of the other commands; needs faiss"
+    )
     overwrite: Annotated[bool, OUTPUT] = Field(False, description="replace a bundle that exists")
+
+    @field_validator("index")
+    @classmethod
+    def _check_index(cls, value: str | None) -> str | None:
+        with findings():
+            if value is not None:
+                index_lists(value)
+                check_faiss()
+        return value
 
 
 class PoincareOptions(Options):
@@ -168,6 +195,12 @@ def _pair(given: str) -> tuple[str, str]:
     return name, value
 
 
+def _checked_pairs(values: tuple[str, ...]) -> tuple[str, ...]:
+    if not all(re.match("[^=]+=", value) for value in values):
+        raise PydanticCustomError("pairs", "NAME=VALUE")
+    return values
+
+
 def _for_texts(**given: str) -> Iterator[ConfigError]:
     """Find options that have nothing to do where there are no texts."""
     for option, value in given.items():
@@ -179,6 +212,9 @@ class TableOptions(Options):
     """What the jobs that turn a private table into one for release have in common."""
 
     heading = "Table"
+
+    published: ClassVar[frozenset[str]] = frozenset({"id", "key", "text", "tokenizer", "trust-id"})
+    """Options that may be handed on: no place, filter, label, nor column that stays behind but for the id."""
 
     input: TablePath = Field(
         min_length=1,
@@ -215,7 +251,8 @@ class TableOptions(Options):
     key_file: Annotated[LocalPath | None, NOISE] = Field(
         None,
         repr=False,
-        description="32-byte key, mode 0600, for a repeatable release; default: a fresh key, never kept",
+        description="32-byte key, mode 0600, for a repeatable release, which needs --salt; default: a fresh "
+        "key, never kept",
     )
     where: Annotated[str | None, Shown(lambda: ["SQL"])] = Field(
         None,
@@ -224,14 +261,28 @@ class TableOptions(Options):
         description="SQL condition that rows must meet; left out of the report, but Spark's own logs show it",
     )
     salt: Annotated[str, Shown(lambda: ["LABEL"]), NOISE] = Field(
-        "", description="keeps tables apart that share a key and ids"
+        "",
+        description="with --key-file: the name of what is released, such as the table and its date; equal "
+        "ids and texts under one key and label get equal noise. Without --id the rows of a single file are "
+        "named by its own name: only the label tells a/part-0 from b/part-0",
     )
-    trust_id: bool = Field(False, description="skip the check that ids are unique and not null")
+    trust_id: bool = Field(
+        False,
+        description="skip the check that ids are unique and not null; rows of one id show whether their "
+        "texts are equal: equal ones come out equal, others by chance alone",
+    )
     compression: Annotated[Literal["snappy", "zstd", "gzip", "lz4_raw", "none"] | None, OUTPUT] = Field(
         None, description="of the output's files; default: snappy, and none for csv and json"
     )
     report: Annotated[TablePath | None, OUTPUT] = Field(
-        None, description="where the report goes; default: OUTPUT.report.json"
+        None,
+        description="where the report goes, which is for those who run the job; default: "
+        "OUTPUT.private/report.json",
+    )
+    public_report: Annotated[TablePath | None, OUTPUT] = Field(
+        None,
+        description="where the report goes that may be handed on with the table; default: "
+        "OUTPUT.release.json",
     )
     mode: Annotated[Literal["error", "overwrite", "append"], OUTPUT] = Field(
         "error",
@@ -263,9 +314,7 @@ class TableOptions(Options):
     @field_validator("read_option", "write_option")
     @classmethod
     def _check_pairs(cls, values: tuple[str, ...]) -> tuple[str, ...]:
-        if not all(re.match("[^=]+=", value) for value in values):
-            raise PydanticCustomError("pairs", "NAME=VALUE")
-        return values
+        return _checked_pairs(values)
 
     @property
     def read_options(self) -> dict[str, str]:
@@ -278,14 +327,25 @@ class TableOptions(Options):
         return dict(_pair(value) for value in self.write_option)
 
     @property
+    def private_folder(self) -> str:
+        """Where lies what is for those who run the job."""
+        return self.beside("private")
+
+    @property
     def report_path(self) -> str:
         """Where the report goes."""
-        return self.report or self.beside("report.json")
+        return self.report or f"{self.private_folder}/report.json"
+
+    @property
+    def public_report_path(self) -> str:
+        """Where the report goes that may be handed on."""
+        return self.public_report or self.beside("release.json")
 
     @property
     def files(self) -> tuple[tuple[str, str, str], ...]:
         """What the job writes beside its output: a name, the option that moves it, and its path."""
-        return (("Report", "--report", self.report_path),)
+        public = ("Public report", "--public-report", self.public_report_path)
+        return (public, ("Report", "--report", self.report_path))
 
     @property
     def places(self) -> tuple[tuple[str, str, str], ...]:
@@ -310,6 +370,12 @@ class TableOptions(Options):
             ConfigError: The key file cannot be used.
         """
         return NoiseKey.read(self.key_file) if self.key_file else NoiseKey.generate()
+
+    def conflicts(self) -> Iterator[ConfigError]:
+        try:
+            check_label(self.key_file, self.salt)
+        except ConfigError as error:
+            yield error
 
     def column_conflicts(self, **kinds: tuple[str, ...]) -> Iterator[ConfigError]:
         """Find what is wrong with the columns to sanitize, given by the options that name them."""
@@ -342,6 +408,10 @@ class TableOptions(Options):
             "write-option": sorted(self.write_options),
             "key": "file" if self.key_file else "fresh, not kept",
         }
+
+    def to_publish(self) -> dict[str, Any]:
+        """Give what may be handed on of the options, as JSON-ready values: those of ``published``."""
+        return {name: value for name, value in self.to_json().items() if name in self.published}
 
 
 class PolicyOptions(Options):
@@ -377,15 +447,20 @@ class PolicyOptions(Options):
         return TextPolicy(oov=self.oov, protect=self.protect, layout=self.layout, tokenizer=self.tokenizer)
 
 
-class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
+class PrivatizeOptions(PolicyOptions, MechanismOptions, SearchOptions, TableOptions):
     """Sanitize columns of a table into another one."""
 
     command = "privatize"
     heading = "Text"
     usage = (
         "--input queries.parquet --output sanitized --embedding glove-50d \\\n"
-        "      --mechanism laplace --epsilon 10 --text text --id id --keep intent --key-file release.key"
+        "      --mechanism laplace --epsilon 10 --text text --id id --keep intent --key-file release.key \\\n"
+        "      --salt 'queries 2026-03-01'"
     )
+    published = TableOptions.published | {
+        *("layout", "oov", "protect", "release-words", "tokens"),
+        *("row-budget", "row-delta", "within"),
+    }
 
     embedding: LocalPath = Field(description="embedding bundle, made by dptext embedding")
     mechanism: InstanceOf[Mechanism] = Field(description="how words are perturbed")
@@ -393,8 +468,36 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
         (), description="string column to sanitize; repeatable; this or --tokens must be given"
     )
     tokens: tuple[Column, ...] = Field((), description="array<string> column to sanitize; repeatable")
+    row_budget: Annotated[float | None, BUDGET] = Field(
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="nats that a row may lose: its epsilon follows from its number of words, and --epsilon "
+        "is the largest that a row gets",
+    )
+    within: Annotated[float | None, BUDGET] = Field(
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="with --row-budget or --person: how far each word moves at most, in the mechanism's "
+        "metric; default: as far as the nearest word, the median of the embedding",
+    )
+    row_delta: Annotated[float | None, BUDGET] = Field(
+        None,
+        ge=LEAST_ROW_DELTA,
+        lt=1,
+        description="with --row-budget: additional probability; default: 0, a pure budget",
+    )
+    person: Annotated[Column | None, BUDGET] = Field(
+        None,
+        description="column that names whose a row is: the report says what the rows of a person add up to; "
+        "it takes one more pass over the table",
+    )
     calibration: Annotated[TablePath | None, OUTPUT] = Field(
         None, description="folder that dptext calibrate wrote for this release, to be quoted in the report"
+    )
+    evaluation: Annotated[TablePath | None, OUTPUT] = Field(
+        None, description="folder that dptext evaluate wrote for this release, to be quoted in the report"
     )
     incremental: Annotated[TablePath | None, INCREMENTAL] = Field(
         None,
@@ -405,6 +508,19 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
         None, ge=1, description="with --incremental: files added at once, at most; default: all that are new"
     )
 
+    ledger: Annotated[TablePath | None, LEDGER] = Field(
+        None,
+        min_length=1,
+        description="folder that knows earlier releases: enter this one, and tell what it adds to them",
+    )
+    budget: Annotated[float | None, LEDGER] = Field(
+        None,
+        gt=0.0,
+        allow_inf_nan=False,
+        description="with --ledger: refuse a release after which a word of some row had lost more than "
+        "this over all releases, in nats per unit of distance, as epsilon counts",
+    )
+
     @property
     def unfinished(self) -> str:
         going_on = "The output has the batches before; the same command goes on."
@@ -413,12 +529,35 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
     @property
     def places(self) -> tuple[tuple[str, str, str], ...]:
         checkpoint = [("Checkpoint", "--incremental", self.incremental)] if self.incremental else []
-        return (*super().places, *checkpoint)
+        ledger = [("Ledger", "--ledger", self.ledger)] if self.ledger else []
+        return (*super().places, *checkpoint, *ledger)
+
+    def rows_budget(self, nearest: float) -> RowBudget | None:
+        """What a row may lose, where that is limited; each word moves as far as ``nearest`` by default."""
+        if self.row_budget is None:
+            return None
+        within = nearest if self.within is None else self.within
+        return RowBudget(loss=self.row_budget, within=within, delta=self.row_delta or 0.0)
+
+    def _budget_conflicts(self) -> Iterator[ConfigError]:
+        if self.within is not None and self.row_budget is None and self.person is None:
+            yield ConfigError("Option --within is for --row-budget or --person")
+        if self.person is not None and self.incremental is not None:
+            yield ConfigError(
+                "Options --person and --incremental do not go together: rows of a person come in many runs",
+                do="Count them in a --dry-run of the whole table",
+            )
+        if self.row_delta is not None and self.row_budget is None:
+            yield ConfigError("Option --row-delta is for --row-budget")
 
     def conflicts(self) -> Iterator[ConfigError]:
+        yield from super().conflicts()
         yield from self.column_conflicts(text=self.text, tokens=self.tokens)
+        yield from self._budget_conflicts()
         if not self.text:
             yield from _for_texts(layout=self.layout, tokenizer=self.tokenizer)
+        if self.budget is not None and self.ledger is None:
+            yield ConfigError("Option --budget needs --ledger, which knows what was spent")
         if self.incremental is None:
             if self.batch_files is not None:
                 yield ConfigError("Option --batch-files is for --incremental runs")
@@ -441,6 +580,9 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
     def to_json(self) -> dict[str, Any]:
         return {**super().to_json(), **as_json(self.mechanism)}
 
+    def to_publish(self) -> dict[str, Any]:
+        return {**super().to_publish(), **as_json(self.mechanism)}
+
 
 class VectorsOptions(VectorParameters, TableOptions):
     """Release vectors, or texts as averages of word vectors, by random projection and noise."""
@@ -448,6 +590,7 @@ class VectorsOptions(VectorParameters, TableOptions):
     command = "vectors"
     heading = "Vectors"
     usage = "--input vectors.parquet --output released --vector vector --id id --epsilon 10"
+    published = TableOptions.published | {"vector", *VectorParameters.model_fields}
 
     vector: tuple[Column, ...] = Field(
         (), description="array<float> or array<double> column; repeatable; this or --text must be given"
@@ -459,6 +602,7 @@ class VectorsOptions(VectorParameters, TableOptions):
     tokenizer: TokenizerName = Field("words", description=f"of texts: {Segmentation.choices()}")
 
     def conflicts(self) -> Iterator[ConfigError]:
+        yield from super().conflicts()
         yield from self.column_conflicts(vector=self.vector, text=self.text)
         if not self.text:
             yield from _for_texts(tokenizer=self.tokenizer)
@@ -483,12 +627,25 @@ class VectorsOptions(VectorParameters, TableOptions):
         return (("Projection", "--output", self.projection_path), *super().files)
 
 
-WorldName: TypeAlias = Literal["line", "star", "clusters", "edge", "bundle"]
+class LedgerOptions(Options):
+    """Show what a ledger knows of releases, and what they add up to: dptext ledger show PATH."""
+
+    command = "ledger"
+    positional = ("action", "path")
+    heading = "Ledger"
+    usage = "show ledger"
+
+    action: Literal["show"] = Field(description="show: its releases and their totals")
+    path: TablePath = Field(min_length=1, description="folder that dptext privatize --ledger wrote")
+
+
+WorldName: TypeAlias = Literal["line", "star", "clusters", "edge", "joint", "bundle"]
 WORLDS: Final = get_args(WorldName)
 BUNDLE_WORLD: Final = "bundle"
+JOINT_WORLD: Final = "joint"
 
 
-class AuditOptions(MechanismOptions):
+class AuditOptions(MechanismOptions, SearchOptions):
     """Check the running code against its claimed guarantee; the exit code is 1 where it breaks it."""
 
     command = "audit"
@@ -511,7 +668,8 @@ class AuditOptions(MechanismOptions):
     runs: int | None = Field(
         None,
         ge=100,
-        description="outputs of each word; default: 40000, and 10000 or fewer for words of the bundle",
+        description="outputs of each word; default: 40000, and 10000 or fewer for words of the bundle; one "
+        "in 25 in each draw of world joint",
     )
     confidence: float = Field(
         0.999, gt=0.0, lt=1.0, description="probability of finding nothing where there is nothing"
@@ -531,6 +689,9 @@ class AuditOptions(MechanismOptions):
     def conflicts(self) -> Iterator[ConfigError]:
         if BUNDLE_WORLD in (self.world or WORLDS) and self.embedding is None:
             yield ConfigError("Option --embedding is missing", do="Or name small worlds only, with --world")
+        yield from super().conflicts()
+        if self.pair and self.worlds == (JOINT_WORLD,):
+            yield ConfigError(f"Option --pair is not for world {JOINT_WORLD}, which has words of its own")
 
     def finish(self, report: Any) -> str:
         """Write the audit's report where it is wanted, and fail where it found something."""
@@ -548,7 +709,6 @@ class GridOptions(MechanismOptions):
 
     spread = ("lambda", "epsilon")
 
-    embedding: LocalPath = Field(description="embedding bundle, made by dptext embedding")
     mechanism: tuple[InstanceOf[Mechanism], ...] = Field(
         description="what is measured: the mechanism at each lambda and epsilon"
     )
@@ -577,25 +737,84 @@ class GridOptions(MechanismOptions):
         return tuple(sorted({*values}))
 
 
-class TryOptions(PolicyOptions, GridOptions):
-    """Show what a SENTENCE of yours becomes, several times for each mechanism and epsilon; needs no Spark."""
+class AccountOptions(GridOptions):
+    """Say what outputs tell: the pure bound, and what is lost but for a small probability; needs no Spark."""
 
-    command = "try"
-    positional = ("sentence",)
-    heading = "Sentence"
-    usage = (
-        '"play some jazz in boston" --embedding glove-50d \\\n'
-        "      --mechanism laplace --mechanism exponential --epsilon 5 10 20"
-    )
-    runner = "dptext_spark.preview"
+    command = "account"
+    heading = "Account"
+    usage = "--embedding glove-50d --mechanism laplace --epsilon 5 10 --words 1 10 100"
+    runner = "dptext_spark.account"
     on_spark = False
+
+    embedding: LocalPath | None = Field(None, description="embedding bundle, made by dptext embedding")
+    mechanism: tuple[InstanceOf[Mechanism], ...] = Field(
+        (), description="whose losses are told: the mechanism at each lambda and epsilon"
+    )
+    epsilon: tuple[float, ...] = Field((), description="privacy parameters; several may follow")
+    words: tuple[Annotated[int, Field(ge=1, le=MOST_WORDS)], ...] = Field(
+        (1, *ROWS), description="words that are told apart together; several may follow"
+    )
+    distance: tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...] = Field(
+        (),
+        description="how far apart they are; several may follow; default: a typical word and its nearest, "
+        "10th and 100th nearest, and the farthest",
+    )
+    deltas: tuple[Annotated[float, Field(ge=LEAST_DELTA, lt=1)], ...] = Field(
+        DELTAS, description="additional probabilities; several may follow"
+    )
+    noise_dimension: Annotated[tuple[Annotated[int, Field(ge=1, le=100_000)], ...], SPHERE] = Field(
+        (), description="in place of a bundle: dimensions of spherical Laplace noise; several may follow"
+    )
+    pure: Annotated[tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...], SPHERE] = Field(
+        (), description="with --noise-dimension: epsilon times distance, in nats; several may follow"
+    )
+    report: Annotated[LocalPath | None, OUTPUT] = Field(
+        None, description="JSON file to write; one that exists is replaced"
+    )
+
+    @field_validator("mechanism", mode="before")
+    @classmethod
+    def _build(cls, value: Any) -> Any:
+        """Build the mechanisms; none where nothing of one is given."""
+        nothing = isinstance(value, dict) and all(given is None for given in value.values())
+        return () if nothing else super()._build(value)
+
+    def conflicts(self) -> Iterator[ConfigError]:
+        bundle = {
+            "embedding": self.embedding,
+            "mechanism": self.mechanism,
+            "epsilon": self.epsilon,
+            "distance": self.distance,
+        }
+        sphere = {"noise-dimension": self.noise_dimension, "pure": self.pure}
+        if any(sphere.values()):
+            if listed := ", ".join(f"--{name}" for name, given in bundle.items() if given):
+                yield ConfigError(f"Options of a bundle and --noise-dimension do not go together: {listed}")
+            if not all(sphere.values()):
+                yield ConfigError("Options --noise-dimension and --pure go together: give both or neither")
+        elif self.embedding is None or not self.mechanism:
+            yield ConfigError(
+                "It is not said whose losses are told",
+                do="Give --embedding, --mechanism and --epsilon, or --noise-dimension and --pure",
+            )
+
+    def finish(self, report: Any) -> str:
+        """Write the account where it is wanted."""
+        if self.report is None:
+            return ""
+        try:
+            self.report.write_text(report.to_json(), encoding="utf-8")
+        except OSError as error:
+            raise JobError(f"The report {self.report} cannot be written", got=str(error.strerror)) from None
+        return f"Report: {self.report}"
+
+
+class SeveralOptions(GridOptions):
+    """What the commands have in common that take several mechanisms, each at its lambdas and epsilons."""
+
     several = True
 
-    sentence: str | None = Field(
-        None, repr=False, description="what to sanitize; from standard input where it is - or left out"
-    )
     mechanism: tuple[InstanceOf[Mechanism], ...] = Field(description="how words are perturbed; repeatable")
-    draws: int = Field(3, ge=1, le=1000, description="times that the sentence is sanitized by each")
 
     @field_validator("mechanism", mode="before")
     @classmethod
@@ -613,7 +832,27 @@ class TryOptions(PolicyOptions, GridOptions):
         return tuple(found)
 
 
-class CalibrateOptions(GridOptions):
+class TryOptions(PolicyOptions, SeveralOptions, SearchOptions):
+    """Show what a SENTENCE of yours becomes, several times for each mechanism and epsilon; needs no Spark."""
+
+    command = "try"
+    positional = ("sentence",)
+    heading = "Sentence"
+    usage = (
+        '"play some jazz in boston" --embedding glove-50d \\\n'
+        "      --mechanism laplace --mechanism exponential --epsilon 5 10 20"
+    )
+    runner = "dptext_spark.preview"
+    on_spark = False
+
+    sentence: str | None = Field(
+        None, repr=False, description="what to sanitize; from standard input where it is - or left out"
+    )
+    embedding: LocalPath = Field(description="embedding bundle, made by dptext embedding")
+    draws: int = Field(3, ge=1, le=1000, description="times that the sentence is sanitized by each")
+
+
+class CalibrateOptions(GridOptions, SearchOptions):
     """Measure what a mechanism does to words at several epsilons, before anything is released."""
 
     command = "calibrate"
@@ -623,6 +862,7 @@ class CalibrateOptions(GridOptions):
         "      --epsilon 5 10 20 --target 'p95(n_w) <= 0.5'"
     )
 
+    embedding: LocalPath = Field(description="embedding bundle, made by dptext embedding")
     output: TablePath = Field(
         min_length=1, description="folder for the tables; a run that was killed continues"
     )
@@ -637,11 +877,8 @@ class CalibrateOptions(GridOptions):
         "auto", description="plain: as a release runs; shared-ray: fast, for noise; exact: for exponential"
     )
     eta: float = Field(ETA, gt=0.0, lt=1.0, description="probability that s_eta may leave out")
-    gamma: float = Field(
-        GAMMA, ge=1.0, allow_inf_nan=False, description="deniability: factor within which a word is as likely"
-    )
     confidence: float = Field(
-        CONFIDENCE, gt=0.5, lt=1.0, description="of each interval, and of each test of the target"
+        CONFIDENCE, gt=0.5, lt=1.0, description="of each interval, and of the search for the target"
     )
     target: Annotated[str | None, TARGET] = Field(
         None, description="find the largest epsilon that meets this, for example 'p95(n_w) <= 0.5'"
@@ -686,3 +923,186 @@ class CalibrateOptions(GridOptions):
         """Give the options as JSON-ready values; the mechanism with one epsilon's and lambda's parameters."""
         values = self.model_dump(mode="json", by_alias=True, exclude={"mechanism", "search"})
         return {**as_json(self.mechanism[0]), **values}
+
+
+class EvaluateOptions(PolicyOptions, SeveralOptions, SearchOptions):
+    """Rehearse releases of your own rows, attack them, and measure what is kept; nothing is released."""
+
+    command = "evaluate"
+    heading = "Evaluation"
+    usage = (
+        "--input queries.parquet --text text --id id --embedding glove-50d --output evaluation \\\n"
+        "      --mechanism laplace --mechanism exponential --epsilon 5 10 20 --target 'recovery(top1) <= 0.2'"
+    )
+
+    embedding: LocalPath = Field(description="embedding bundle, made by dptext embedding")
+    input: TablePath = Field(
+        min_length=1,
+        description="file or folder, any path that Spark can read; a name with --format table or iceberg",
+    )
+    output: TablePath = Field(
+        min_length=1,
+        description="folder for the findings, which are private; a run that was killed continues",
+    )
+    text: Column | None = Field(None, description="string column to evaluate; this or --tokens must be given")
+    tokens: Column | None = Field(None, description="array<string> column to evaluate")
+    label: Column | None = Field(
+        None, description="column of classes: how well models learn them from released texts is a use, too"
+    )
+    author: Column | None = Field(
+        None, description="column of authors: how well an attacker learns them from released texts is a risk"
+    )
+    id: Annotated[Column | None, TABLE] = Field(
+        None,
+        description="column that names each row, unique and without nulls; default: file and row position",
+    )
+    trust_id: Annotated[bool, TABLE] = Field(
+        False, description="skip the check that ids are unique and not null"
+    )
+    format: Annotated[str, TABLE] = Field(
+        "parquet", min_length=1, description="of the input, and of --public-corpus: as for privatize"
+    )
+    read_option: Annotated[tuple[Annotated[str, Shown(lambda: ["NAME=VALUE"])], ...], TABLE] = Field(
+        (), repr=False, description="NAME=VALUE for Spark's reader of the format; repeatable"
+    )
+    where: Annotated[str | None, Shown(lambda: ["SQL"]), TABLE] = Field(
+        None,
+        min_length=1,
+        repr=False,
+        description="SQL condition that rows must meet; left out of the findings; Spark's own logs show it",
+    )
+    sample: Annotated[int, Field(ge=2)] | Literal["all"] = Field(
+        5000, description="rows to evaluate, the same ones in every run, in two halves: N or all"
+    )
+    public_corpus: TablePath | None = Field(
+        None,
+        min_length=1,
+        description="table with a column of the same name, from whose texts attackers learn the language; "
+        "default: from the sampled rows themselves, the worst case",
+    )
+    versions: int = Field(
+        1,
+        ge=1,
+        le=100,
+        description="releases of each row that attackers also have together, each under a key",
+    )
+    candidates: int = Field(
+        CANDIDATES, ge=max(TOP), description="words that attackers take into account at each place"
+    )
+    runs: int = Field(
+        1000, ge=1, description="draws of each word, from which attackers learn what a mechanism does"
+    )
+    confidence: float = Field(CONFIDENCE, gt=0.5, lt=1.0, description="of each interval, and of the choice")
+    target: Annotated[str | None, TARGET] = Field(
+        None,
+        description="find the setting that keeps most, or risks least, within this limit, for example "
+        "'recovery(top1) <= 0.2' or 'similarity >= 0.9'",
+    )
+    noise_seed: Annotated[int, NOISE] = Field(
+        0, ge=0, lt=2**63, description="public number that the rehearsals' noise follows from"
+    )
+    overwrite: Annotated[bool, OUTPUT] = Field(
+        False, description="replace an evaluation that exists, finished or not"
+    )
+
+    @field_validator("target")
+    @classmethod
+    def _check_target(cls, value: str) -> str:
+        with findings():
+            Goal.parse(value)
+        return value
+
+    @field_validator("read_option")
+    @classmethod
+    def _check_pairs(cls, values: tuple[str, ...]) -> tuple[str, ...]:
+        return _checked_pairs(values)
+
+    @property
+    def read_options(self) -> dict[str, str]:
+        """Options of the input's format, by name."""
+        return dict(_pair(value) for value in self.read_option)
+
+    @property
+    def goal(self) -> Goal | None:
+        """What is asked for, if anything."""
+        if self.target is None:
+            return None
+        goal = Goal.parse(self.target)
+        return goal if self.label is None else goal.keeping("accuracy")
+
+    @property
+    def column(self) -> str:
+        """The column that is evaluated."""
+        return self.text or self.tokens or ""
+
+    def conflicts(self) -> Iterator[ConfigError]:
+        yield from super().conflicts()
+        if (self.text is None) == (self.tokens is None):
+            yield ConfigError("One column is evaluated", allowed="--text or --tokens, one of them")
+        elif "[]" in str(self.column):
+            yield ConfigError(
+                "Fields inside arrays cannot be evaluated",
+                got=str(self.column),
+                do="Make a table of their elements with explode() first",
+            )
+        try:
+            goal = None if self.target is None else Goal.parse(self.target)
+        except (ConfigError, TypeError):
+            return
+        named = dict.fromkeys(LABELLED, "label") | {ATTRIBUTION: "author"}
+        if goal is not None and (option := named.get(goal.measure)) and getattr(self, option) is None:
+            yield ConfigError(f"The --target {goal} needs --{option}", do="Name the column")
+        classes = [name for name in (self.label, self.author) if name is not None]
+        if len(classes) > len({*classes}):
+            yield ConfigError("Options --label and --author name one column", got=str(self.label))
+        if self.column in classes:
+            yield ConfigError("The evaluated column has no classes", got=self.column)
+        if inside := [name for name in classes if "." in name or "[]" in name]:
+            yield ConfigError("Classes are columns, not fields inside them", got=", ".join(inside))
+        if goal is not None and goal.concern.versions not in (1, self.versions):
+            yield ConfigError(
+                "The --target is of versions that are not measured",
+                allowed=f"1 or --versions {self.versions}",
+                got=str(goal.concern.versions),
+            )
+
+    @property
+    def unfinished(self) -> str:
+        return "The same command continues."
+
+    def finish(self, report: Any) -> str:
+        return f"Output, which is private: {self.output}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the options as JSON-ready values, without the mechanisms and the filter's text."""
+        values = self.model_dump(mode="json", by_alias=True, exclude={"mechanism", "where"})
+        mechanisms = list(dict.fromkeys(mechanism.name for mechanism in self.mechanism))
+        where = "given, not kept" if self.where else None
+        # Values may be passwords.
+        return {
+            "mechanism": mechanisms,
+            **values,
+            "where": where,
+            "read-option": sorted(self.read_options),
+        }
+
+    def release_command(self, mechanism: Mechanism) -> str:
+        """Write the command that makes a release with a setting; a filter must be added by hand."""
+        given = {
+            "input": self.input,
+            "output": "sanitized",
+            "format": None if self.format == "parquet" else self.format,
+            "embedding": str(self.embedding),
+            "text": self.text,
+            "tokens": self.tokens,
+            "id": self.id,
+        }
+        policies = {
+            name: value
+            for name in ("oov", "protect", "layout", "tokenizer", "release_words", "search")
+            if (value := getattr(self, name)) != type(self).model_fields[name].default
+        }
+        words = ["dptext", "privatize"]
+        for name, value in (given | policies).items():
+            words += [] if value is None else [f"--{name.replace('_', '-')}", str(value)]
+        return f"{shlex.join(words)} {option_line(mechanism)}"

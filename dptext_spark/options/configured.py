@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, field_validator
 from pydantic.fields import FieldInfo
 
+from dptext_spark.calibration.recall import RECALL, chosen_search
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import MECHANISMS, Mechanism
 from dptext_spark.options.validation import OneOf, Options, findings
 from dptext_spark.search.exact import ExactSearch
+from dptext_spark.search.ivf import IvfSearch
 from dptext_spark.search.nearest import SEARCHES, Search
 
 
@@ -21,10 +23,55 @@ def as_json(mechanism: Mechanism) -> dict[str, Any]:
     return {"mechanism": mechanism.name, **mechanism.model_dump(mode="json", by_alias=True)}
 
 
+class SearchOptions(Options):
+    """How released words are found, in the commands that run a mechanism."""
+
+    heading = "Search"
+
+    search: Annotated[str, OneOf(lambda: sorted(SEARCHES))] = Field(
+        ExactSearch.name,
+        description="how the released word nearest to a noisy point is found; ivf: in the lists of the "
+        "bundle's index",
+    )
+    probes: int | None = Field(None, ge=1, description="with --search ivf: lists that a noisy point looks at")
+    recall: float | None = Field(
+        None,
+        gt=0.0,
+        le=1.0,
+        description="with --search ivf: as many lists as it takes to give the exact nearest word so often, "
+        f"on noisy points at this epsilon; default: {RECALL:g}",
+    )
+
+    def conflicts(self) -> Iterator[ConfigError]:
+        given = [name for name in ("probes", "recall") if getattr(self, name, None) is not None]
+        if given and self.search == ExactSearch.name:
+            yield ConfigError(f"Option --{given[0]} is for --search {IvfSearch.name}")
+        if len(given) > 1:
+            yield ConfigError("Options --probes and --recall say the same thing", do="Give one of them")
+        yield from super().conflicts()
+
+    def search_over(self, embedding: Embedding, release_words: int | None = None) -> Search:
+        """Set up the search among the words of a bundle that may be output.
+
+        Raises:
+            ConfigError: More words than the bundle allows, or fewer than two; or the bundle or a mechanism
+                does not suit the search.
+        """
+        mechanism = getattr(self, "mechanism", ())
+        return chosen_search(
+            self.search,
+            embedding,
+            mechanism if isinstance(mechanism, tuple) else (mechanism,),
+            release_words=release_words,
+            probes=self.probes,
+            recall=self.recall,
+        )
+
+
 class MechanismOptions(Options):
     """What the jobs that take a mechanism have in common; the field is ``mechanism``."""
 
-    heading = "Search"
+    heading = "Mechanism"
 
     several: ClassVar[bool] = False
     """Whether this command takes several mechanisms at once."""
@@ -59,18 +106,6 @@ class MechanismOptions(Options):
             if str(name) not in known:
                 raise ConfigError("The mechanism is unknown", allowed=", ".join(known), got=repr(name))
             return known[str(name)].validated(parameters)
-
-    search: Annotated[str, OneOf(lambda: sorted(SEARCHES))] = Field(
-        ExactSearch.name, description="how the released word nearest to a noisy point is found"
-    )
-
-    def search_over(self, embedding: Embedding, release_words: int | None = None) -> Search:
-        """Set up the search among the words of a bundle that may be output.
-
-        Raises:
-            ConfigError: More words than the bundle allows, or fewer than two.
-        """
-        return Search.named(self.search).over(embedding, release_words)
 
     @classmethod
     def mechanism_options(cls) -> dict[str, dict[str, FieldInfo]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
@@ -16,10 +16,63 @@ FORMAT_VERSION: Final = 1
 _LIBRARIES: Final = ("dptext-spark", "pyspark", "numpy", "scipy", "pyarrow", "cryptography")
 
 
-def table_scope(kept: tuple[str, ...]) -> list[str]:
-    """Say what a table's guarantee leaves out, a sentence each."""
+COUNTS: Final = "The counts are exact facts about the private table: they are for those who run the job."
+
+
+def has_arrays(columns: Collection[str]) -> bool:
+    """Say whether any of these paths of columns leads into an array."""
+    return any("[]" in name for name in columns)
+
+
+def table_scope(kept: Collection[str], sanitized: Collection[str]) -> list[str]:
+    """Say what a table's guarantee leaves out, a sentence each.
+
+    Args:
+        kept: Columns that pass as they are.
+        sanitized: Columns that do not.
+    """
     raw = [f"Columns released as they are, without protection: {', '.join(kept)}."] if kept else []
-    return [*raw, "The counts are exact facts about the private table: they are for those who run the job."]
+    *others, last = [
+        *([f"the {len(sanitized)} sanitized columns of a row"] if len(sanitized) > 1 else []),
+        *(["the elements of its arrays"] if has_arrays(sanitized) else []),
+        "all rows that repeat one another or tell of one person",
+    ]
+    adding = " and ".join(filter(None, [", ".join(others), last]))
+    return [
+        *raw,
+        f"What is lost adds up over {adding}.",
+        "Rows keep the input's order, and what it tells.",
+    ]
+
+
+def key_scope(*, kept: bool, what: str, arrays: bool, by_position: bool, grows: bool = False) -> list[str]:
+    """Say what another release of the same rows tells and costs, a sentence each.
+
+    Args:
+        kept: Whether the key may be used again.
+        what: The content that is released, in words.
+        arrays: Whether any of it stands in arrays.
+        by_position: Whether rows are named by their files and their places there.
+        grows: Whether later runs add what is new.
+    """
+    if not kept:
+        return [
+            "The key is fresh and not kept: another release of these rows has noise of its own, and all of "
+            "them spend epsilon again."
+        ]
+    said = [
+        f"Released again under this key and label, a {what} comes out equal where it and its row's id are "
+        "equal byte for byte: whoever has both releases sees which rows changed.",
+        f"A {what} that changed in any byte has fresh noise: all of it, not the changed part alone, spends "
+        "epsilon again.",
+    ]
+    if arrays:
+        said.append("Elements of arrays are named by their places: those that shift count as changed.")
+    if by_position:
+        said.append("Rows that move to another file, or to another place in it, count as changed.")
+    if grows and by_position:
+        said.append("A file that comes again under another name adds its rows again, as changed ones.")
+    return said
 
 
 def embedding_json(embedding: Embedding) -> dict[str, Any]:

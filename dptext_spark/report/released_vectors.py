@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from dptext_spark.coverage import Coverage
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.report.facts import (
+    COUNTS,
     coverage_json,
     describe_coverage,
     embedding_json,
@@ -53,19 +54,23 @@ class VectorReport:
 
     Attributes:
         options: The run's options as JSON-ready values.
+        published: Those of them that may be handed on.
         embedding: The bundle of the words; None where there are no texts.
         row_id: Where row ids come from, in words.
         kept, columns: The columns that pass raw, and the released ones.
-        remarks: What else the output tells or lacks, in sentences.
+        remarks: What else the output tells, in sentences.
+        private_remarks: What it lacks, in sentences for those who run the job.
         coverage: What a sample of rows said beforehand of each text column.
         rows: Rows read and written; None before the run.
     """
 
     options: Mapping[str, Any]
+    published: Mapping[str, Any] = field(default_factory=dict)
     embedding: Embedding | None
     row_id: str
     kept: tuple[str, ...]
     remarks: tuple[str, ...] = ()
+    private_remarks: tuple[str, ...] = ()
     coverage: Mapping[str, Coverage] = field(default_factory=dict)
     rows: int | None = None
     columns: Mapping[str, VectorColumn]
@@ -78,17 +83,31 @@ class VectorReport:
         """Say what is covered and what is not."""
         empty = [name for name, column in self.columns.items() if column.mechanism is None]
         told = [f"Columns without a single vector, null in every row: {', '.join(empty)}."] if empty else []
-        return [*told, *table_scope(self.kept), *self.remarks]
+        return [*told, *table_scope(self.kept, self.columns), *self.remarks]
 
-    def to_json(self) -> str:
-        """Write the report as JSON text."""
-        value = {
+    def private_scope(self) -> list[str]:
+        """Say the same, and what concerns those who run the job alone."""
+        return [*self.scope(), *self.private_remarks, COUNTS]
+
+    def _release(self, scope: list[str], options: Mapping[str, Any]) -> dict[str, Any]:
+        """What both reports have."""
+        return {
             "guarantees": [{"columns": n, **g.to_json()} for g, n in self.guarantees().items()],
-            "scope": self.scope(),
-            "options": dict(self.options),
+            "scope": scope,
+            "options": dict(options),
             "row_id": self.row_id,
             "kept": list(self.kept),
             "embedding": self.embedding and embedding_json(self.embedding),
+        }
+
+    def to_publish(self) -> str:
+        """Write what may be handed on with the table as JSON text: no count but that of its rows."""
+        return written({**self._release(self.scope(), self.published), "rows": self.rows})
+
+    def to_json(self) -> str:
+        """Write the report, which is for those who run the job, as JSON text."""
+        value = {
+            **self._release(self.private_scope(), self.options),
             **({"coverage": coverage_json(self.coverage)} if self.coverage else {}),
             "rows": self.rows,
             "columns": {name: column.to_json() for name, column in self.columns.items()},
@@ -105,7 +124,7 @@ class VectorReport:
         parts = []
         for guarantee, names in self.guarantees().items():
             parts += [f"Guarantee of {', '.join(names)}", guarantee.describe(), ""]
-        parts += ["Scope", *self.scope(), self.row_id]
+        parts += ["Scope", *self.private_scope(), self.row_id]
         if self.rows is not None:
             parts += ["", f"Rows: {self.rows:,}"]
             parts += [f"{name}: {_count_line(c.counts)}" for name, c in self.columns.items() if c.counts]

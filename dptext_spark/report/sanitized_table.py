@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Final
 
+from dptext_spark.accounting.ledger import Cost
+from dptext_spark.accounting.row_budget import Ladder
+from dptext_spark.calibration.recall import Recall
 from dptext_spark.calibration.record import Excerpt
 from dptext_spark.coverage import Coverage
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.guarantee import Guarantee
+from dptext_spark.evaluation.answer import Quotation
+from dptext_spark.guarantee import Guarantee, factor, rounded_up
 from dptext_spark.privatizer import TokenCounts
 from dptext_spark.report.facts import (
+    COUNTS,
     coverage_json,
     describe_coverage,
     embedding_json,
     table_scope,
     written,
 )
+from dptext_spark.report.persons import Persons
+from dptext_spark.report.row_lengths import RowLengths
 from dptext_spark.search.nearest import Search
 from dptext_spark.text.policies import TextPolicy
 
@@ -28,51 +35,89 @@ class Report:
 
     Attributes:
         options: The run's options as JSON-ready values.
+        published: Those of them that may be handed on.
         guarantee: What is proven.
         policy: What happens to unknown and unprotected words.
         search: How the release vocabulary is searched, and its size.
         row_id: Where row ids come from, in words.
-        kept: Columns that pass raw.
-        remarks: What else the output tells or lacks, in sentences.
+        kept, sanitized: Columns that pass raw, and those that do not.
+        remarks: What else the output tells, in sentences.
+        private_remarks: What it lacks, in sentences for those who run the job.
         rows: Rows read and written; None before the run.
         added_rows: Those that this run added to what runs before had written; None without --incremental.
         columns: Counts of each sanitized column; empty before the run.
         calibration: What was measured beforehand, if anything.
+        evaluation: What it was found to keep and to give away, if that was evaluated.
         coverage: What a sample of rows said beforehand of each sanitized column.
+        recall: What a search in lists finds of what the exact one would; None for the exact one.
+        ladder: The epsilon of each row by its number of words; None where all have the mechanism's own.
+        lengths: How many words rows have; None before they were looked at, and where there are none.
+        persons: What the rows of a person add up to; None where nobody asked.
+        ledger: What the release adds to a ledger, a batch of a growing table each; empty without one.
     """
 
     options: Mapping[str, Any]
+    published: Mapping[str, Any] = field(default_factory=dict)
     guarantee: Guarantee
     policy: TextPolicy
     embedding: Embedding
     search: Search
     row_id: str
     kept: tuple[str, ...]
+    sanitized: tuple[str, ...]
     remarks: tuple[str, ...] = ()
+    private_remarks: tuple[str, ...] = ()
     rows: int | None = None
     added_rows: int | None = None
     columns: Mapping[str, TokenCounts[int]]
     calibration: Excerpt | None = None
+    evaluation: Quotation | None = None
     coverage: Mapping[str, Coverage] = field(default_factory=dict)
+    recall: Recall | None = None
+    ladder: Ladder | None = None
+    lengths: RowLengths | None = None
+    persons: Persons | None = None
+    ledger: tuple[Cost, ...] = ()
 
     def scope(self) -> list[str]:
         """Say what is covered and what is not."""
-        return [*self.policy.describe(), *table_scope(self.kept), *self.remarks]
+        searched = [] if self.recall is None else [self.recall.describe()]
+        return [*self.policy.describe(), *table_scope(self.kept, self.sanitized), *searched, *self.remarks]
 
-    def to_json(self) -> str:
-        """Write the report as JSON text."""
-        value = {
+    def private_scope(self) -> list[str]:
+        """Say the same, and what concerns those who run the job alone."""
+        return [*self.scope(), *self.private_remarks, COUNTS]
+
+    def _release(self, scope: list[str], options: Mapping[str, Any]) -> dict[str, Any]:
+        """What both reports have."""
+        return {
             "guarantee": self.guarantee.to_json(),
-            "scope": self.scope(),
-            "options": dict(self.options),
+            **({"row_budget": self.ladder.to_json()} if self.ladder else {}),
+            "scope": scope,
+            "options": dict(options),
             "row_id": self.row_id,
             "kept": list(self.kept),
             "embedding": {**embedding_json(self.embedding), "release_words": self.search.release_words},
-            "search": self.search.name,
+            "search": self.search.label,
+            **({"recall": self.recall.to_json()} if self.recall else {}),
+        }
+
+    def to_publish(self) -> str:
+        """Write what may be handed on with the table as JSON text: no count but that of its rows."""
+        return written({**self._release(self.scope(), self.published), "rows": self.rows})
+
+    def to_json(self) -> str:
+        """Write the report, which is for those who run the job, as JSON text."""
+        value = {
+            **self._release(self.private_scope(), self.options),
             **({"calibration": asdict(self.calibration)} if self.calibration else {}),
+            **({"row_lengths": self.lengths.to_json(self.guarantee, self.ladder)} if self.lengths else {}),
+            **({"persons": self.persons.to_json(self.guarantee, self.ladder)} if self.persons else {}),
+            **({"evaluation": asdict(self.evaluation)} if self.evaluation else {}),
             **({"coverage": coverage_json(self.coverage)} if self.coverage else {}),
             "rows": self.rows,
             **({"added_rows": self.added_rows} if self.added_rows is not None else {}),
+            **({"ledger": [cost.to_json() for cost in self.ledger]} if self.ledger else {}),
             "columns": {name: self._counts_json(counts) for name, counts in self.columns.items()},
         }
         return written(value)
@@ -83,18 +128,49 @@ class Report:
 
     def describe(self) -> str:
         """Say guarantee, scope and counts in plain words."""
-        parts = ["Guarantee", self.guarantee.describe(), "", "Scope", *self.scope(), self.row_id]
+        parts = ["Guarantee", self.guarantee.describe(), ""]
+        if self.ladder is not None:
+            parts += ["Budget of each row", describe_ladder(self.ladder, self.guarantee), ""]
+        parts += ["Scope", *self.private_scope(), self.row_id]
         if self.calibration is not None:
             parts += ["", "Calibration", self.calibration.describe()]
+        if self.evaluation is not None:
+            parts += ["", "Evaluation", self.evaluation.describe()]
         if self.rows is not None:
             parts += ["", self.describe_counts()]
         elif self.coverage:
             parts += ["", *describe_coverage(self.coverage)]
+        if self.lengths is not None:
+            parts += self.lengths.describe(self.guarantee, self.ladder)
+        if self.persons is not None:
+            parts += ["", *self.persons.describe(self.guarantee, self.ladder)]
+        if self.ledger:
+            of = f", the last of {len(self.ledger)} batches" if len(self.ledger) > 1 else ""
+            parts += ["", f"Ledger{of}", self.ledger[-1].describe()]
         return "\n".join(parts)
 
     def describe_counts(self) -> str:
         """Say what was done to the words of each column."""
         return describe_counts(self.policy, self.rows or 0, self.columns, added_rows=self.added_rows)
+
+
+SHOWN_LENGTHS: Final = (1, 10, 100, 1000)
+"""Words of the rows whose epsilons are said."""
+
+
+def describe_ladder(ladder: Ladder, guarantee: Guarantee) -> str:
+    """Say what a row loses at most, and what epsilon that leaves it."""
+    budget = ladder.budget
+    slack = f", up to an additional probability of {rounded_up(budget.delta)}" if budget.delta else ""
+    epsilons = ", ".join(f"{words}: {ladder.epsilon(words):.3g}" for words in SHOWN_LENGTHS)
+    return (
+        f"Whoever sees a whole row's output can favour one row over another by a factor of at most "
+        f"{factor(budget.loss)}{slack}, where each word of the one is at most {rounded_up(budget.within, 6)} "
+        f"from the word in its place in the other ({guarantee.metric}): all words of all sanitized columns "
+        "together. A row's epsilon follows from its number of words, as the output tells it. Of so many "
+        f"words it is: {epsilons}; the guarantee above is that of {guarantee.configured_epsilon:g}, the "
+        "largest that a row gets."
+    )
 
 
 def describe_counts(

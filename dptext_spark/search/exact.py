@@ -7,7 +7,7 @@ reduction of its own. The answer therefore depends on the point alone, not on ho
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -29,8 +29,16 @@ _SETTLE_BLOCK: Final = 4096
 _STRAY: Final = 2.0**-30
 
 
+class Candidates(ABC):
+    """Points that are scored in single precision, with a proven bound on how far scores can stray."""
+
+    @abstractmethod
+    def candidates(self, k: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Find all words that may be among the k nearest: rows of points and of words, int64 (c,) each."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class _Scan:
+class _Scan(Candidates):
     """Scores queries @ matrix.T - offsets, in single precision, and how far they can stray.
 
     If word i is exactly as near as word j or nearer, then score i >= (score j - width j) - slack.
@@ -51,7 +59,6 @@ class _Scan:
 
     @np.errstate(under="ignore")
     def candidates(self, k: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Find all words that may be among the k nearest: rows of points and of words, int64 (c,) each."""
         best = np.full((len(self.queries), k), -np.inf, dtype=np.float32)
         floor = np.full(len(self.queries), -np.inf, dtype=np.float32)
         found: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]] = []
@@ -66,7 +73,7 @@ class _Scan:
                 continue
             scores, width = scores[hot], scores.shape[1]
             certain = scores if self.widths is None else scores - self.widths[block]
-            best[hot] = _largest(best[hot], certain)
+            best[hot] = largest(best[hot], certain)
             floor[hot] = best[hot].min(axis=1) - self.slack[hot]
             # Flat, for NumPy finds the nonzeros of one dimension several times as fast as of two.
             flat = np.flatnonzero(scores >= floor[hot, None])
@@ -77,7 +84,7 @@ class _Scan:
         return rows[keep], words[keep]
 
 
-def _largest(best: NDArray[np.float32], scores: NDArray[np.float32]) -> NDArray[np.float32]:
+def largest(best: NDArray[np.float32], scores: NDArray[np.float32]) -> NDArray[np.float32]:
     """Merge the k largest of each row so far (t, k), k 1 or 2, with new scores (t, b)."""
     if best.shape[1] == 1:
         largest: NDArray[np.float32] = np.maximum(best, scores.max(axis=1, keepdims=True))
@@ -93,12 +100,14 @@ def _largest(best: NDArray[np.float32], scores: NDArray[np.float32]) -> NDArray[
 class _ExactNearest(NearestWords):
     """Scan in single precision, then settle in double precision; the geometry is the subclass's."""
 
+    point_block: ClassVar[int] = POINT_BLOCK
+
     def __call__(self, points: NDArray[np.float64]) -> NDArray[np.int64]:
         nearest = np.empty(len(points), dtype=np.int64)
-        for start in range(0, len(points), POINT_BLOCK):
-            block = slice(start, start + POINT_BLOCK)
+        for start in range(0, len(points), self.point_block):
+            block = slice(start, start + self.point_block)
             located = self._located(points[block])
-            rows, words = self._scan(located).candidates(1)
+            rows, words = self.scan(located).candidates(1)
             nearest[block][rows] = words
             contested = np.bincount(rows)[rows] > 1
             owners, winners, _ = self.settled(located, rows[contested], words[contested], 1)
@@ -108,10 +117,10 @@ class _ExactNearest(NearestWords):
     def nearest_two(self, points: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         nearest = np.empty((len(points), 2), dtype=np.int64)
         distances = np.empty((len(points), 2))
-        for start in range(0, len(points), POINT_BLOCK):
-            block = slice(start, start + POINT_BLOCK)
+        for start in range(0, len(points), self.point_block):
+            block = slice(start, start + self.point_block)
             located = self._located(points[block])
-            _, nearest[block], scores = self.settled(located, *self._scan(located).candidates(2), 2)
+            _, nearest[block], scores = self.settled(located, *self.scan(located).candidates(2), 2)
             distances[block] = self.distances(located, nearest[block], scores)
         return nearest, distances
 
@@ -137,7 +146,7 @@ class _ExactNearest(NearestWords):
         return points
 
     @abstractmethod
-    def _scan(self, points: NDArray[np.float64]) -> _Scan:
+    def scan(self, points: NDArray[np.float64]) -> Candidates:
         """Prepare the scores of a block of points in single precision."""
 
     @abstractmethod
@@ -152,8 +161,8 @@ class _ExactNearest(NearestWords):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EuclideanNearest(_ExactNearest):
-    """Exact Euclidean nearest-word search over a (memory-mapped) embedding matrix.
+class EuclideanWords(_ExactNearest):
+    """Words that are compared by their Euclidean distance to points; which ones, subclasses say.
 
     Args:
         vectors: float32 (V, n), C order; used in place, never copied.
@@ -163,12 +172,7 @@ class EuclideanNearest(_ExactNearest):
     vectors: NDArray[np.float32]
     half_norms: NDArray[np.float32]
 
-    def _scan(self, points: NDArray[np.float64]) -> _Scan:
-        queries = points.astype(np.float32)
-        slack = self._slack(queries)
-        return _Scan(queries=queries, matrix=self.vectors, offsets=self.half_norms, slack=slack)
-
-    def _slack(self, queries: NDArray[np.float32]) -> NDArray[np.float32]:
+    def slack(self, queries: NDArray[np.float32]) -> NDArray[np.float32]:
         """Bound how far two scores of one point can stray from their exact difference.
 
         The terms added to n pay for rounding q, the half norm and the subtraction.
@@ -189,6 +193,16 @@ class EuclideanNearest(_ExactNearest):
         # Words that are equally near but for rounding may come out in the other order here.
         distances.sort(axis=1)
         return distances
+
+
+@dataclass(frozen=True, kw_only=True)
+class EuclideanNearest(EuclideanWords):
+    """Exact Euclidean nearest-word search over a (memory-mapped) embedding matrix."""
+
+    def scan(self, points: NDArray[np.float64]) -> Candidates:
+        queries = points.astype(np.float32)
+        slack = self.slack(queries)
+        return _Scan(queries=queries, matrix=self.vectors, offsets=self.half_norms, slack=slack)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,7 +234,7 @@ class HyperbolicNearest(_ExactNearest):
             points[strays, 1:] *= (told[strays] / np.maximum(lengths[strays], _STRAY))[:, None]
         return points
 
-    def _scan(self, points: NDArray[np.float64]) -> _Scan:
+    def scan(self, points: NDArray[np.float64]) -> Candidates:
         """Score words by their Lorentz product over q0, u0 (v·w - 1), each as high as it can be.
 
         A product of n terms strays by gamma_(n + 2) u0 at most, for |v|, |w| <= 1 and both are rounded; in
@@ -268,6 +282,11 @@ class ExactSearch(Search):
     """Looks at every word: the nearest one, exact to double precision."""
 
     name: ClassVar[str] = "exact"
+
+    @property
+    def options(self) -> dict[str, str | int]:
+        # A subclass that is chosen by another name is not the default.
+        return {} if self.name == ExactSearch.name else super().options
 
     def of_words(self, embedding: Embedding) -> NearestWords:
         match embedding.space:

@@ -45,11 +45,23 @@ class Search(ABC):
     """
 
     name: ClassVar[str]  # as reports have it
+    # Whether the points with one answer are a convex set, which bounds of finite arithmetic count on.
+    convex_cells: ClassVar[bool] = True
     release_words: int  # how many words, the first ones, may be output
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         SEARCHES[cls.name] = cls
+
+    @property
+    def label(self) -> str:
+        """What reports call it: two searches that find different words have different labels."""
+        return self.name
+
+    @property
+    def options(self) -> dict[str, str | int]:
+        """The options that choose it again; none for the default."""
+        return {"search": self.name}
 
     @staticmethod
     def named(name: str) -> type[Search]:

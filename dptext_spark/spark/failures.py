@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Lock
 from typing import Final
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -40,15 +41,26 @@ def plain(error: Exception, what: str = FAILED) -> DptextError:
     return JobError(what, got=condition(error), do=see_log())
 
 
+_LOCK: Final = Lock()
+_SILENCED: Final[list[bool]] = []
+
+
 @contextmanager
 def quiet() -> Iterator[None]:
     """Silence the logger of pyspark that prints queries and what they quote on standard error."""
     logger = PySparkLogger.getLogger("SQLQueryContextLogger")
-    before, logger.disabled = logger.disabled, True
+    with _LOCK:
+        _SILENCED.append(logger.disabled)
+        logger.disabled = True
     try:
         yield
     finally:
-        logger.disabled = before
+        with _LOCK:
+            # The first of several threads found it as it was; the last to leave puts it back.
+            found = _SILENCED[0]
+            _SILENCED.pop()
+            if not _SILENCED:
+                logger.disabled = found
 
 
 def condition(error: Exception) -> str:

@@ -15,12 +15,15 @@ import pyarrow as pa
 import pyspark
 from pyspark.sql import Column, DataFrame, SparkSession
 
+from dptext_spark.accounting.row_budget import Ladder, RowBudget
+from dptext_spark.calibration.recall import chosen_search
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Mechanism
-from dptext_spark.noise import NoiseKey, ReleaseNoise
+from dptext_spark.noise import NoiseKey, ReleaseNoise, check_label
 from dptext_spark.notebook import is_notebook, show_in_notebook
-from dptext_spark.privatizer import Privatizer, Sanitized, TokenCounts
+from dptext_spark.privatizer import Privatizer, TokenCounts
+from dptext_spark.report.facts import has_arrays, key_scope
 from dptext_spark.report.sanitized_table import Report
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.nearest import Search
@@ -41,10 +44,17 @@ class Plan:
     noise: ReleaseNoise
     policy: TextPolicy
     search: Search
+    ladder: Ladder | None = None
     counters = TokenCounts.names()
     text_type = None
+    words = ("tokens", "dropped")
 
-    def open(self) -> Callable[..., Sanitized]:
+    @property
+    def by_words(self) -> bool:
+        """Whether a row's epsilon follows from its number of words."""
+        return self.ladder is not None
+
+    def open(self) -> Privatizer:
         """Open the bundle and bind the mechanism to it."""
         return Privatizer(
             embedding=self.bundle.open(),
@@ -52,7 +62,8 @@ class Plan:
             noise=self.noise,
             policy=self.policy,
             search=self.search,
-        ).sanitize
+            ladder=self.ladder,
+        )
 
 
 def privatize(
@@ -69,7 +80,8 @@ def privatize(
     layout: Layout | str = "words",
     tokenizer: Segmentation | str = "words",
     release_words: int | None = None,
-    search: str = ExactSearch.name,
+    search: str | Search = ExactSearch.name,
+    row_budget: RowBudget | None = None,
     key: NoiseKey | None = None,
     salt: str = "",
     trust_id: bool = False,
@@ -92,14 +104,18 @@ def privatize(
         tokens: array<string> columns to sanitize.
         keep: Columns that pass as they are; ``*`` for all that are not sanitized, but for that of slots.
         oov: Treatment of words outside the vocabulary: mask, drop, random, fail, keep-unprotected.
-        protect: ``all``, ``content`` or ``slots:COLUMN``.
+        protect: ``all``, ``content``, ``slots:COLUMN``, ``slots-in-order:COLUMN`` or
+            ``slots-by-text:COLUMN``.
         layout: What surrounds the words of texts: ``words`` joined by single spaces, or ``keep``.
         tokenizer: What cuts texts: ``words``, or ``icu`` for Chinese, Japanese, Thai, Lao, Khmer and Burmese.
         release_words: Output only the first that many releasable words.
-        search: How the nearest word is found, by name.
+        search: How the nearest word is found: ``exact``, ``ivf`` at its default recall, or a search itself.
+        row_budget: What each row may lose at most: its epsilon follows from its number of words, and the
+            mechanism's is the largest that a row gets.
         key: For a repeatable release; by default a fresh one that is never written.
-        salt: Keeps tables apart that share a key and ids.
-        trust_id: Skip the check of the ids.
+        salt: With a key: the name of what is released, such as the table and its date. Equal ids and texts
+            under one key and label get equal noise.
+        trust_id: Skip the check of the ids. Rows of one id show whether their texts are equal.
         counts: Receives what was done to the words, with the first action on the result.
         show: False shows nothing in a notebook.
 
@@ -110,17 +126,18 @@ def privatize(
     Raises:
         DptextError: Columns, ids or parameters are wrong.
     """
+    check_label(key, salt)
     policy = TextPolicy(oov=oov, protect=protect, layout=layout, tokenizer=tokenizer)
     columns = TableColumns(
-        text=_names(text), tokens=_names(tokens), keep=_names(keep), id=id, slots=policy.protect.slots_column
+        text=_names(text), tokens=_names(tokens), keep=_names(keep), id=id, protect=policy.protect
     )
     columns = columns.named(df.schema)
     columns.check(df)
     embedding = Embedding.of(embedding)
-    plan = _plan(df.sparkSession, embedding, mechanism, policy, search, release_words, key, salt)
+    plan = _plan(df.sparkSession, embedding, mechanism, policy, search, release_words, key, salt, row_budget)
     check_ids(df, None if trust_id else id)
     if show and is_notebook():
-        _show_once(columns, embedding, plan)
+        _show_once(columns, embedding, plan, kept=key is not None)
     observation = None if counts is None else counts.observe(columns.sanitized, policy)
     return columns.sanitize(columns.select(df), df.schema, plan, observation)
 
@@ -135,13 +152,16 @@ def privatize_udf(
     layout: Layout | str = "words",
     tokenizer: Segmentation | str = "words",
     release_words: int | None = None,
-    search: str = ExactSearch.name,
+    search: str | Search = ExactSearch.name,
     key: NoiseKey | None = None,
     salt: str = "",
 ) -> Callable[..., Column]:
     """Make a vectorized UDF ``(id, text) -> text`` for ``df.select``; needs Spark 4.1 or newer.
 
-    It gives the words that :func:`privatize` gives under the same key. The ids are not checked.
+    It gives the words that :func:`privatize` gives under the same key and label. The ids are not checked: all
+    rows that it is given, of whatever table, count as one release, and where an id comes twice it shows
+    whether the two texts are equal. There is no row budget: a UDF sees one column of a row, and not how many
+    words the others have.
 
     Args:
         column: The text column's name, which the noise depends on.
@@ -153,6 +173,7 @@ def privatize_udf(
         ConfigError: ``protect`` needs slots, or Spark is too old.
     """
     arrow_udf = _arrow_udf()
+    check_label(key, salt)
     policy = TextPolicy(oov=oov, protect=protect, layout=layout, tokenizer=tokenizer)
     if policy.protect.slots_column:
         raise ConfigError(
@@ -167,7 +188,7 @@ def privatize_udf(
     def sanitize(batches: Iterator[tuple[pa.Array, pa.Array]]) -> Iterator[pa.Array]:
         release = opened(plan)
         for ids, texts in batches:
-            yield release(texts, ids, column=column).values
+            yield release.sanitize(texts, ids, column=column).values
 
     udf: Callable[..., Column] = arrow_udf(sanitize, "string")
     return udf
@@ -205,21 +226,26 @@ def _arrow_udf() -> Callable[..., Any]:
 _SHOWN: Final[set[Hashable]] = set()
 
 
-def _show_once(columns: TableColumns, embedding: Embedding, plan: Plan) -> None:
+def _show_once(columns: TableColumns, embedding: Embedding, plan: Plan, *, kept: bool) -> None:
     """Show in a notebook what a release promises and what it leaves out, unless it was shown already."""
-    release = (columns, embedding.fingerprint, plan.mechanism, plan.policy, plan.search)
+    release = (columns, embedding.fingerprint, plan.mechanism, plan.policy, plan.search, plan.ladder, kept)
     if release in _SHOWN:
         return
     _SHOWN.add(release)
     report = Report(
         options={},
-        guarantee=plan.mechanism.guarantee(embedding),
+        guarantee=plan.mechanism.guarantee(embedding, search=plan.search),
         policy=plan.policy,
         embedding=embedding,
         search=plan.search,
         row_id=f"Rows are named by column {columns.id}.",
         kept=columns.keep,
+        sanitized=columns.sanitized,
+        remarks=tuple(
+            key_scope(kept=kept, what="text", arrays=has_arrays(columns.sanitized), by_position=False)
+        ),
         columns={},
+        ladder=plan.ladder,
     )
     show_in_notebook(f"Release of {', '.join(columns.sanitized)}", report.describe())
 
@@ -233,14 +259,18 @@ def _plan(
     embedding: Embedding,
     mechanism: Mechanism,
     policy: TextPolicy,
-    search: str,
+    search: str | Search,
     release_words: int | None,
     key: NoiseKey | None,
     salt: str,
+    row_budget: RowBudget | None = None,
 ) -> Plan:
     mechanism = Mechanism.of(mechanism)
-    chosen = Search.named(search).over(embedding, release_words)
+    chosen = search
+    if not isinstance(chosen, Search):
+        chosen = chosen_search(chosen, embedding, (mechanism,), release_words=release_words)
     mechanism.prepare(embedding)
+    ladder = None if row_budget is None else mechanism.ladder(row_budget, embedding)
     bundle, key = BundleFiles.send(spark, embedding), key or NoiseKey.generate()
-    noise = mechanism.release_noise(key, salt=salt, embedding=embedding, search=chosen)
-    return Plan(bundle=bundle, mechanism=mechanism, noise=noise, policy=policy, search=chosen)
+    noise = mechanism.release_noise(key, salt=salt, embedding=embedding, search=chosen, ladder=ladder)
+    return Plan(bundle=bundle, mechanism=mechanism, noise=noise, policy=policy, search=chosen, ladder=ladder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from dptext_spark.calibration.recall import recall_of
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import all_of
 from dptext_spark.noise import NoiseKey
@@ -41,7 +42,15 @@ class Release:
             lambda: options.search_over(self.embedding, options.release_words),
             lambda: self.mechanism.prepare(self.embedding),
         )
-        self.guarantee = self.mechanism.guarantee(self.embedding)
+        self.recall = recall_of(self.search, self.mechanism, self.embedding)
+        self.guarantee = self.mechanism.guarantee(self.embedding, search=self.search)
+        far = self.guarantee.distances
+        budget = options.rows_budget(far.nearest if far else 1.0)
+        self.ladder = None if budget is None else self.mechanism.ladder(budget, self.embedding)
         self.noise = self.mechanism.release_noise(
-            self.key, salt=options.salt, embedding=self.embedding, search=self.search
+            self.key,
+            salt=options.salt,
+            embedding=self.embedding,
+            search=self.search,
+            ladder=self.ladder,
         )

@@ -11,11 +11,12 @@ from pyspark.ml.param import Param, Params, TypeConverters
 from pyspark.ml.util import DefaultParamsReadable, DefaultParamsWritable
 from pyspark.sql import DataFrame
 
+from dptext_spark.accounting.row_budget import RowBudget
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.faults import check_names
 from dptext_spark.mechanisms import Mechanism, mechanism
-from dptext_spark.noise import NoiseKey
+from dptext_spark.noise import NoiseKey, check_label
 from dptext_spark.options.configured import as_json
 from dptext_spark.spark.frames import privatize
 
@@ -33,6 +34,11 @@ def _mechanism(value: Any) -> dict[str, Any]:
     return dict(value) if isinstance(value, Mapping) else as_json(Mechanism.of(value))
 
 
+def _budget(value: Any) -> dict[str, float]:
+    """A row budget as a stage is saved with it: its numbers by their names."""
+    return vars(value if isinstance(value, RowBudget) else RowBudget(**value))
+
+
 def _param(name: str, doc: str, converter: Any) -> Param[Any]:
     return Param(Params._dummy(), name, doc, converter)
 
@@ -44,7 +50,8 @@ class TextPrivatizer(Transformer, DefaultParamsReadable["TextPrivatizer"], Defau
     after loading, give ``key_file`` again, or each call of ``transform`` makes a fresh key.
 
     Args:
-        key_file: Of the noise key, for repeatable releases; read at each ``transform``.
+        key_file: Of the noise key, for repeatable releases, which need a ``salt``; read at each
+            ``transform``.
         parameters: ``embedding`` (a path), ``mechanism``, ``id``, and ``text`` or ``tokens`` must be given.
 
     Raises:
@@ -63,7 +70,8 @@ class TextPrivatizer(Transformer, DefaultParamsReadable["TextPrivatizer"], Defau
     tokenizer = _param("tokenizer", "what cuts texts into words", TypeConverters.toString)
     release_words = _param("release_words", "output only the first so many words", TypeConverters.toInt)
     search = _param("search", "how the nearest word is found", TypeConverters.toString)
-    salt = _param("salt", "keeps tables apart that share a key and ids", TypeConverters.toString)
+    row_budget = _param("row_budget", "what a row may lose: loss, within, delta", _budget)
+    salt = _param("salt", "with a key file: the name of what is released", TypeConverters.toString)
     trust_id = _param("trust_id", "skip the check of the ids", TypeConverters.toBoolean)
 
     def __init__(self, *unnamed: Any, key_file: str | Path | None = None, **parameters: Any) -> None:
@@ -82,7 +90,10 @@ class TextPrivatizer(Transformer, DefaultParamsReadable["TextPrivatizer"], Defau
         given = {param.name: self.getOrDefault(param) for param in self.params if self.isSet(param)}
         if missing := [name for name in ("embedding", "mechanism", "id") if name not in given]:
             raise ConfigError(f"{type(self).__name__} lacks the parameters {', '.join(missing)}")
+        check_label(self.key_file, given.get("salt", ""))
         options = dict(given.pop("mechanism"))
+        if "row_budget" in given:
+            given["row_budget"] = RowBudget(**given["row_budget"])
         return privatize(
             dataset,
             mechanism=mechanism(options.pop("mechanism"), **options),

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import regex
 from numpy.typing import NDArray
 
+from dptext_spark.text.marks import Span, touches
 from dptext_spark.text.tokens import PLAIN, Tokenizer, match_form, straight, token_spans
 
 JOINERS: Final = ".-',/&_+:@"
@@ -69,7 +70,8 @@ class JoinedWords:
     * A single token has its full stop (``kans.``) only where the vocabulary lacks it without, in any
       capitals: most full stops end a sentence.
 
-    What is no word of the vocabulary stays apart, as ``base`` has it.
+    What is no word of the vocabulary stays apart, as ``base`` has it, and so does what a marked span
+    touches from what it does not.
 
     Attributes:
         base: Gives the tokens.
@@ -107,13 +109,13 @@ class JoinedWords:
         """That of ``base``: the vocabulary is in the noise's context as the bundle's fingerprint."""
         return self.base.identity
 
-    def __call__(self, text: str) -> list[str]:
-        tokens, longest = self.base(text), self.longest
+    def __call__(self, text: str, marked: Sequence[Span] = ()) -> list[str]:
+        tokens, longest = self.base(text, marked), self.longest
         folded = [self._folded[token] for token in tokens]
         starts = {i: longest[pair] for i, pair in enumerate(pairwise(folded)) if pair in longest}
         if self.stopped:
             starts |= {i: starts.get(i, 1) for i, token in enumerate(folded) if token in self.stopped}
-        return self._join(straight(text), tokens, starts) if starts else tokens
+        return self._join(straight(text), tokens, starts, marked) if starts else tokens
 
     @cached_property
     def _folded(self) -> _Cache[str]:
@@ -129,19 +131,28 @@ class JoinedWords:
             )
         )
 
-    def _join(self, text: str, tokens: list[str], starts: Mapping[int, int]) -> list[str]:
+    def _join(
+        self, text: str, tokens: list[str], starts: Mapping[int, int], marked: Sequence[Span]
+    ) -> list[str]:
         """Join what is a word, of the tokens from some of them on, at most so many."""
         spans = list(token_spans(text, tokens))
+        inside = [touches(span, marked) for span in spans] if marked else [False] * len(spans)
         found = []
         for first, most in starts.items():
             start = spans[first][0]
             for last, (begin, end) in enumerate(spans[first : first + most], first):
                 if last > first and not _GAP.fullmatch(text, spans[last - 1][1], begin):
                     break
-                if text.startswith(".", end) and self._is_word[text[start : end + 1]]:
-                    found.append((first - last, first, text[start : end + 1]))
-                elif last > first and self._is_word[text[start:end]]:
-                    found.append((first - last, first, text[start:end]))
+                if inside[last] != inside[first]:
+                    break
+                # What stands outside of spans is joined by what stands outside, whatever is in them.
+                stops = [end + 1] if text.startswith(".", end) else []
+                for stop in [*stops, *([end] if last > first else [])]:
+                    if not inside[first] and touches((start, stop), marked):
+                        continue
+                    if self._is_word[text[start:stop]]:
+                        found.append((first - last, first, text[start:stop]))
+                        break
         joined: list[str | None] = [*tokens]
         free = [True] * len(tokens)
         for shorter, first, word in sorted(found):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import pairwise
 from typing import ClassVar, Final
 
 import pyarrow as pa
@@ -13,8 +15,9 @@ import pyarrow.compute as pc
 import regex
 
 from dptext_spark.errors import ConfigError
+from dptext_spark.text.marks import Span
 from dptext_spark.text.named_policy import NamedPolicy
-from dptext_spark.text.tokens import PlainTokenizer, tokenize
+from dptext_spark.text.tokens import PlainTokenizer, straight, token_spans, tokenize
 
 UNSPACED: Final = ("Han", "Hiragana", "Katakana", "Thai", "Lao", "Khmer", "Myanmar")
 """Scripts whose words stand without spaces: Chinese, Japanese, Thai, Lao, Khmer and Burmese."""
@@ -22,6 +25,7 @@ UNSPACED: Final = ("Han", "Hiragana", "Katakana", "Thai", "Lao", "Khmer", "Myanm
 _SCRIPTS: Final = "".join(rf"\p{{{script}}}" for script in UNSPACED)
 # With the signs that the scripts share: of long sounds, of voiced ones, and of what is repeated.
 _LETTER: Final = rf"{_SCRIPTS}\u3006\u3031-\u3035\u303c\u30fc\uff70\uff9e\uff9f"
+_LETTERS: Final = regex.compile(r"\P{M}\p{M}*")
 _RUN: Final = regex.compile(rf"((?!\p{{M}})[{_LETTER}][{_LETTER}\p{{M}}]*)")
 
 
@@ -51,8 +55,8 @@ class Segmentation(NamedPolicy, ABC):
         """See :class:`~dptext_spark.text.tokens.Tokenizer`."""
 
     @abstractmethod
-    def __call__(self, text: str) -> list[str]:
-        """Cut a text into tokens."""
+    def __call__(self, text: str, marked: Sequence[Span] = ()) -> list[str]:
+        """Cut a text into tokens; see :class:`~dptext_spark.text.tokens.Tokenizer`."""
 
 
 class WordRuns(PlainTokenizer, Segmentation):
@@ -102,18 +106,32 @@ class IcuWords(Segmentation):
     def identity(self) -> str:
         return f"icu {self.version}"
 
-    def __call__(self, text: str) -> list[str]:
+    def __call__(self, text: str, marked: Sequence[Span] = ()) -> list[str]:
         tokens = tokenize(text)
         if _RUN.search(text) is None:
             return tokens
         cut, found = _icu_breaker(self.version), []
-        for token in tokens:
+        borders = sorted({border for span in marked for border in span})
+        for token, (start, _) in zip(tokens, token_spans(straight(text), tokens), strict=True):
             if _RUN.search(token) is None:
                 found.append(token)
                 continue
             for number, part in enumerate(_RUN.split(token)):  # what is between runs and runs, by turns
-                found += cut(part) if number % 2 else tokenize(part)
+                pieces = _pieces(part, [border - start for border in borders]) if number % 2 else ()
+                found += [word for piece in pieces for word in cut(piece)] if number % 2 else tokenize(part)
+                start += len(part)
         return found
+
+
+def _pieces(run: str, borders: Iterable[int]) -> list[str]:
+    """Cut a run of letters at some places, each letter whole with the marks that it bears."""
+    letters = [match.start() for match in _LETTERS.finditer(run)]
+    inner = [border for border in borders if 0 < border < len(run)]
+    # Where a border parts a letter from its marks, the letter is in the span: it stands alone.
+    below = (letters[bisect_right(letters, border) - 1] for border in inner)
+    above = ([*letters, len(run)][bisect_left(letters, border)] for border in inner)
+    cuts = sorted({0, *below, *above, len(run)})
+    return [run[start:end] for start, end in pairwise(cuts)]
 
 
 @cache

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Final, Protocol
 
 import regex
+
+from dptext_spark.text.marks import Span
 
 # A token is a run of letters and digits with their combining marks; inner apostrophes stay, and the
 # clitics of English are tokens of their own ("do" + "n't"), as in GloVe's vocabularies.
@@ -29,14 +31,15 @@ class Tokenizer(Hashable, Protocol):
     """Splits texts into tokens: small, picklable, comparable.
 
     The tokens of a text are pieces of ``straight(text)`` as they stand, in their order and without overlap;
-    every letter and every digit is in one of them.
+    every letter and every digit is in one of them. How the marked spans of a text are cut, and how all else
+    is, does not depend on the other: no token is put together from tokens of which only some touch a span.
     """
 
     @property
     def identity(self) -> str:
         """What enters the noise of texts, so that no two tokenizers share any; empty for the plain one."""
 
-    def __call__(self, text: str) -> list[str]: ...
+    def __call__(self, text: str, marked: Sequence[Span] = ()) -> list[str]: ...
 
 
 class PlainTokenizer:
@@ -44,7 +47,7 @@ class PlainTokenizer:
 
     identity: Final = ""
 
-    def __call__(self, text: str) -> list[str]:
+    def __call__(self, text: str, marked: Sequence[Span] = ()) -> list[str]:
         return tokenize(text)
 
 

@@ -16,6 +16,7 @@ from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from dptext_spark.accounting.laws import SphericalLaplace
+from dptext_spark.accounting.resolution import rounded_vector_distance
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import EuclideanSpace, Space
 from dptext_spark.errors import ConfigError
@@ -26,7 +27,7 @@ from dptext_spark.geometry.projection import (
     spectral_constant,
 )
 from dptext_spark.guarantee import Claim, Distances, Guarantee, rounded_up
-from dptext_spark.mechanisms.mechanism import COMMON_ASSUMPTIONS, LEAST_EPSILON, Law, Mechanism
+from dptext_spark.mechanisms.mechanism import LEAST_EPSILON, PUBLIC_WORDS, Law, Mechanism, assumptions
 from dptext_spark.mechanisms.projected import ProjectionParameters, nearest_images
 from dptext_spark.search.nearest import NearestWords, Search
 
@@ -165,7 +166,11 @@ class VectorNoise:
 
     def __call__(self, vectors: NDArray[np.float64], uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
         """Release vectors (t, n) by uniforms (t, m + 1), overwritten: float64 (t, m) on the grid."""
-        return on_grid(NoisyProjection(self.projection, self.scale)(vectors, uniforms), self.grid)
+        return on_grid(self._noise(vectors, uniforms), self.grid)
+
+    @property
+    def _noise(self) -> NoisyProjection:
+        return NoisyProjection(self.projection, self.scale)
 
     def to_json(self) -> dict[str, Any]:
         """Give the mechanism with its projection as JSON-ready values: all that may be known of the noise."""
@@ -196,7 +201,8 @@ class VectorNoise:
     def guarantee(self, fingerprint: str = "") -> VectorGuarantee:
         """State what is proven for bare vectors, or for texts over the bundle of a fingerprint."""
         parameters, of_texts = self.parameters, bool(fingerprint)
-        assumed = COMMON_ASSUMPTIONS if of_texts else COMMON_ASSUMPTIONS[1:]
+        public = "parameters and seed were not chosen by the private table"
+        bits = self._noise.bits(self.longest)
         return VectorGuarantee(
             mechanism="projected vectors",
             configured_epsilon=parameters.epsilon,
@@ -204,9 +210,11 @@ class VectorNoise:
             epsilon=self.pure_epsilon,
             distances=None,
             law=SphericalLaplace(dimension=self.dimension, epsilon=self.pure_epsilon),
+            delta_num=rounded_vector_distance(self.dimension, self.scale / self.grid),
+            noise_bits=bits,
             source="Feyisetan and Kasiviswanathan 2021, Claim 3, with the matrix's largest singular value",
             fingerprint=fingerprint,
-            assumptions=("parameters and seed were not chosen by the private table", *assumed),
+            assumptions=(public, *([PUBLIC_WORDS] if of_texts else []), *assumptions(bits)),
             remarks=tuple(self._remarks(of_texts)),
         )
 
@@ -286,7 +294,14 @@ class ProjectedVectors(VectorParameters, Mechanism):
     def claim(self, embedding: Embedding) -> Claim:
         """Epsilon in Euclidean distance; with the paper's Delta up to its delta."""
         stated = self.guarantee(embedding)
-        return Claim(epsilon=stated.epsilon, law=stated.law, source=stated.source, remarks=stated.remarks)
+        return Claim(
+            epsilon=stated.epsilon,
+            law=stated.law,
+            delta_num=stated.delta_num,
+            noise_bits=stated.noise_bits,
+            source=stated.source,
+            remarks=stated.remarks,
+        )
 
     def guarantee(self, embedding: Embedding | Path | str, distances: Distances | None = None) -> Guarantee:
         """State the guarantee of vectors, which no distances of words describe."""

@@ -6,8 +6,10 @@ Put this file into Airflow's folder of DAGs and adjust the parameters and ``TABL
 provider apache-airflow-providers-apache-spark, ``spark-submit`` on the workers' PATH and the connection
 ``spark_default``. The package itself need not be in Airflow's environment.
 
-Every task may be run again. The same logical date reads the same partition under the same key, so it gives
-the same bytes and spends no ε twice; it replaces that partition and no other.
+Every task may be run again. The same logical date reads the same partition under the same key and label, so
+it gives the same bytes and costs nothing in the ledger, as long as the partition is the same to the byte; it
+replaces that partition and no other. Rows that changed meanwhile get fresh noise and cost ε once more for all
+of their words, until the budget refuses them, and whoever saw both outputs sees which ones they are.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from airflow.sdk.exceptions import AirflowFailException
 # What is measured must be what is released: both jobs get these.
 MECHANISM = ["--embedding", "{{ params.bundle }}", "--mechanism", "{{ params.mechanism }}"]
 MECHANISM += ["--epsilon", "{{ params.epsilon }}"]
-# Ids need be unique within a day only: the day is the salt of its noise.
+# The ledger takes equal ids of any day for one row: they are unique over all days.
 TABLE = ["--text", "text", "--id", "id", "--keep", "id", "--keep", "intent"]
 PARTITION = "dt={{ ds }}"
 CALIBRATION = "{{ ti.xcom_pull('locate_calibration') }}"
@@ -47,11 +49,15 @@ SANITIZED = Asset("dptext_sanitized")
         ),
         "input": Param("/data/messages", type="string", description="table with folders dt=YYYY-MM-DD"),
         "output": Param("/data/messages_sanitized", type="string", description="table to write"),
-        "reports": Param("/data/messages_reports", type="string", description="reports, dt=YYYY-MM-DD.json"),
+        "reports": Param("/data/messages_reports", type="string", description="for those who run this"),
+        "releases": Param("/data/messages_releases", type="string", description="what goes with each day"),
         "bundle": Param("/opt/dptext/glove-50d", type="string", description="made by dptext embedding"),
         "calibrations": Param("/data/dptext_calibrations", type="string"),
         "calibrated_words": Param(1000, type="integer", description="how many words are measured"),
         "key_file": Param("/etc/dptext/release.key", type="string", description="mode 0600"),
+        "table": Param("messages", type="string", minLength=1, description="its name: no other has it here"),
+        "ledger": Param("/data/messages_ledger", type="string", description="what was released before"),
+        "budget": Param(20.0, type="number", exclusiveMinimum=0, description="ε of a row over all releases"),
         "mechanism": Param("laplace", type="string"),
         "epsilon": Param(10.0, type="number", exclusiveMinimum=0),
         "max_unknown": Param(0.05, type="number", description="share of words the bundle may lack"),
@@ -107,10 +113,13 @@ def dptext_privatize() -> None:
             *TABLE,
             *["--input", f"{{{{ params.input }}}}/{PARTITION}"],
             *["--output", f"{{{{ params.output }}}}/{PARTITION}"],
-            # Not beside the output, where it would be taken for a part of the table.
+            # Not beside the output, where they would be taken for parts of the table.
             *["--report", f"{{{{ params.reports }}}}/{PARTITION}.json"],
+            *["--public-report", f"{{{{ params.releases }}}}/{PARTITION}.json"],
             *["--calibration", CALIBRATION],
-            *["--key-file", "{{ params.key_file }}", "--salt", "{{ ds }}"],
+            # The label of a day's noise.
+            *["--key-file", "{{ params.key_file }}", "--salt", "{{ params.table }} {{ ds }}"],
+            *["--ledger", "{{ params.ledger }}", "--budget", "{{ params.budget }}"],
             "--overwrite",
         ],
     )

@@ -88,7 +88,8 @@ class Airflow:
             Exit code and log.
         """
         places = {"input": "messages", "output": "sanitized", "properties": "spark.conf"}
-        places |= {name: name for name in ("reports", "bundle", "calibrations")}
+        names = ("reports", "releases", "bundle", "calibrations", "ledger")
+        places |= {name: name for name in names}
         places |= {"key_file": "release.key"}
         values: dict[str, Any] = {name: str(self.folder / place) for name, place in places.items()}
         values |= {"jobs": str(ROOT / "jobs"), "calibrated_words": 50, **params}
@@ -185,6 +186,8 @@ def good_day(airflow: Airflow) -> str:
     expect(sorted(released["id"].to_pylist()) == given["id"].to_pylist(), "rows are not those of the input")
     report = json.loads((airflow.folder / "reports" / f"dt={day}.json").read_text())
     changed = report["columns"]["text"]["replaced"]
+    public = json.loads((airflow.folder / "releases" / f"dt={day}.json").read_text())
+    expect("columns" not in public and public["scope"], "what goes with the day has counts, or no scope")
     same = pc.sum(pc.equal(released.sort_by("id")["text"], given["text"])).as_py()
     expect(same < len(given) / 2, f"{same} of {len(given)} texts came out as they went in")
     return f"calibrated; {len(released):,} rows, {changed:,} words replaced; report within bounds"

@@ -209,7 +209,7 @@ def main(words: int | None, epsilon: float, options: tuple[str, ...]) -> None:
         seconds, peaks = run_job(command)
         kernel.append(on_all_cores(kernel_tokens, bundle, epsilon, SECONDS))
         sgemm.append(on_all_cores(sgemm_flops, SECONDS))
-        report = json.loads(Path(f"{output}.report.json").read_text())["columns"]["text"]
+        report = json.loads(Path(f"{output}.private/report.json").read_text())["columns"]["text"]
         perturbed = report["replaced"] + report["unchanged"]
         matrix = embedding.vectors.nbytes / 2**20
     # Sampled while workers start, shares are of different moments: take those of all processes.

@@ -195,7 +195,7 @@ class World:
         arguments: list[str | Path] = [script, *options]
         if script == PRIVATIZE:
             arguments += ["--input", self.table, "--embedding", self.bundle, *_RELEASE]
-            arguments += ["--key-file", self.folder / "release.key"] if key else []
+            arguments += ["--key-file", self.folder / "release.key", "--salt", "faults"] if key else []
             arguments += ["--output"]
         with (folder / "driver.log").open("wb") as log:
             process = self.cluster.start(
@@ -241,8 +241,11 @@ class World:
         expect(code in (1, 2), f"exit code {code}:\n{run.log()}")
         expect(message in run.message, f"the message is: {run.message}")
         if not output:
-            report = run.output.with_name(f"{run.output.name}.report.json")
-            expect(not run.output.exists() and not report.exists(), "there is an output, or a report")
+            places = [
+                run.output.with_name(f"{run.output.name}{e}") for e in ("", ".release.json", ".private")
+            ]
+            left = [place.name for place in places if place.exists()]
+            expect(not left, f"there is an output, or a report: {left}")
             expect(not run.hidden(), f"left behind: {run.hidden()}")
         return f'none, exit code {code}: "{_short(run.message)}"'
 
@@ -252,7 +255,7 @@ def _bytes(output: Path) -> dict[str, Any]:
 
 
 def _counts(run: Run) -> Any:
-    report = json.loads(run.output.with_name(f"{run.output.name}.report.json").read_text())
+    report = json.loads((run.output.with_name(f"{run.output.name}.private") / "report.json").read_text())
     return {"rows": report["rows"], **report["columns"]}
 
 

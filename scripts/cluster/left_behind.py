@@ -37,6 +37,7 @@ WORD: Final = "qzcanaryword"
 ID: Final = "qzcanaryid"
 OTHER: Final = "qzcanaryother"
 PLANTED: Final = "qzplanted"
+LABEL: Final = "leaks"
 SENTENCE: Final = "please play the quiet canary song about seven lonely lighthouses in march"
 
 LOGGING: Final = """\
@@ -93,7 +94,7 @@ class Scene:
         hosts, run = self.cluster.hosts, self.folder / name
         return {
             "output": [run / "out"],
-            "report": [run / "out.report.json"],
+            "reports": [run / "out.private", run / "out.release.json"],
             "driver's log (DEBUG)": [run / "driver.log"],
             "executors' logs (DEBUG)": [f for host in hosts for f in host.glob("work/*/*/std*")],
             "daemons' logs": sorted(self.cluster.folder.glob("*.log")),
@@ -131,7 +132,7 @@ class Scene:
             process = self.cluster.start(
                 *(ROOT / "jobs" / "privatize.py", "--input", self.table, "--embedding", self.bundle),
                 *("--mechanism", "laplace", "--epsilon", "1", "--text", "text", "--id", "id"),
-                *("--key-file", private / "release.key", "--output", run / "out"),
+                *("--key-file", private / "release.key", "--salt", LABEL, "--output", run / "out"),
                 *options,
                 conf=settings,
                 env={"TMPDIR": str(run / "tmp")},
@@ -166,7 +167,7 @@ class Scene:
         """What no run may leave, by name."""
         embedding = Embedding.open(self.bundle)
         release = Laplace(epsilon=1.0).release_noise(
-            self.key, salt="", embedding=embedding, search=ExactSearch.over(embedding)
+            self.key, salt=LABEL, embedding=embedding, search=ExactSearch.over(embedding)
         )
         return {
             "a private word": text_forms(WORD),

@@ -26,9 +26,11 @@ ROWS: Final = 60
 
 TABLE: Final = "--input tables/queries --key-file key --salt tables --embedding glove"
 WORDS: Final = f"privatize {TABLE} --text text --id id --keep intent"
-BALL_TABLE: Final = "--input tables/mammals --key-file key --embedding ball --text text --id id"
+BALL_TABLE: Final = (
+    "--input tables/mammals --key-file key --salt mammals --embedding ball --text text --id id"
+)
 CALIBRATE: Final = "calibrate --words 60 --runs 60"
-VECTORS: Final = "vectors --input tables/vectors --key-file key --id id"
+VECTORS: Final = "vectors --input tables/vectors --key-file key --salt vectors --id id"
 
 COMMANDS: Final = f"""
 embedding demo.txt.gz --output glove
@@ -58,14 +60,14 @@ poincare --pairs mammals.tsv.gz --min-links 0 --epochs 12 --dimension 3 --max-ra
 privatize {TABLE} --tokens tokens --mechanism laplace --epsilon 8 --keep id --output out/tokens
 privatize {TABLE} --text turns[].text --text text --keep turns[].who --mechanism laplace --epsilon 8 \
 --output out/nested
-privatize --input tables/days --key-file key --embedding glove --text text --keep dt --mechanism laplace \
---epsilon 8 --incremental out/checkpoint --output out/incremental
+privatize --input tables/days --key-file key --salt days --embedding glove --text text --keep dt \
+--mechanism laplace --epsilon 8 --incremental out/checkpoint --output out/incremental
 privatize {BALL_TABLE} --mechanism hyperbolic --epsilon 12 --output out/hyperbolic
 privatize {BALL_TABLE} --mechanism hyperbolic-icdm --epsilon 12 --select vickrey --t 0.5 --output out/icdm
 privatize {BALL_TABLE} --mechanism exponential --epsilon 9 --output out/exponential-ball
 
-vectors --input tables/queries --key-file key --embedding glove --text text --epsilon 30 --id id --keep id \
---output out/texts
+vectors --input tables/queries --key-file key --salt tables --embedding glove --text text --epsilon 30 \
+--id id --keep id --output out/texts
 {VECTORS} --vector vector --vector wide --epsilon 30 --keep id --output out/vectors
 {VECTORS} --vector wide --epsilon 30 --sensitivity paper --beta 0.9 --seed 2 --keep id --output \
 out/vectors-paper

@@ -102,6 +102,25 @@ def test_the_line_catches_a_slightly_larger_epsilon(name: str, parameters: list[
     assert not report.witnesses
     assert caught[0] is not None
     assert caught[0] <= factor
+    # Where probabilities are known nothing is drawn.
+    powers = [outcome.power for outcome in report.outcomes if name != "exponential"]
+    assert all(power.draws == (5 if name == "vectors" else 20) for power in powers)
+    assert all(2 * power.found > power.draws for power in powers)
+
+
+def test_power_is_a_share_of_draws_under_keys_of_their_own() -> None:
+    """Rejects one draw that is counted over and over: it is found always or never."""
+    options = {"mechanism": "laplace", "epsilon": 2.0, "world": ("line",), "runs": 8000}
+    shares = []
+    for seed in range(4):
+        (outcome,) = run_audit(AuditOptions.of({**options, "noise-seed": seed})).outcomes
+        shares.append(outcome.power)
+        assert f"would have caught epsilon x {outcome.caught:g} in {outcome.power.found} of 20 draws" in (
+            outcome.describe()
+        )
+    print(shares)
+    assert any(10 < share.found < 20 for share in shares)
+    assert all(share.low < share.found / 20 <= share.high for share in shares)
 
 
 def test_no_false_alarm_over_twenty_seeds() -> None:
@@ -443,7 +462,10 @@ def test_a_probability_that_underflowed_is_no_violation() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--world", "plane"], "--world has a wrong value.*line, star, clusters, edge or bundle.*plane"),
+        (
+            ["--world", "plane"],
+            "--world has a wrong value.*line, star, clusters, edge, joint or bundle.*plane",
+        ),
         (["--world", "bundle"], "--embedding is missing"),
         (["--world", "edge"], "edge.*Poincaré"),
         (["--pair", "w1:w9"], "two different words of the 8.*w1:w9"),

@@ -57,7 +57,7 @@ EPSILONS = (1e9, 40.0, 15.0, 6.0, 1.0, 1e-6)
 
 def shared_points(shared: EuclideanRayEstimator, word: int, block: int) -> tuple[np.ndarray, np.ndarray]:
     """The noisy points (epsilons, runs, n) of a word, and their coins, from the uniforms alone."""
-    uniforms = shared._uniforms(0, str(block), slice(0, shared.runs))
+    uniforms = shared._uniforms(str(block), slice(0, shared.runs))
     directions = shared.bound[0].directions(uniforms[:, 1:-1].copy())
     lengths = np.stack([bound.lengths(uniforms[:, 0]) for bound in shared.bound])
     return shared.bound[0].vectors[word] + lengths[..., None] * directions, uniforms[:, -1]
@@ -101,7 +101,7 @@ def test_shared_rays_find_what_the_mechanism_finds(
     shared = make(clustered, grid(name, EPSILONS, **parameters), runs=100)
     words = np.arange(0, 2500, 61)
     outputs = shared.draws(words, block=2)
-    uniforms = shared._uniforms(0, "2", slice(0, 100))
+    uniforms = shared._uniforms("2", slice(0, 100))
     for epsilon, perturb in enumerate(shared.bound):
         inputs = np.repeat(words, 100)
         expected = perturb(inputs, np.tile(uniforms, (len(words), 1)))
@@ -117,7 +117,7 @@ def test_shared_rays_of_the_ball_lead_where_the_mechanism_goes(
     shared = make(ball, grid(name, (9.0, 3.0, 1.5), **choice), runs=1100)
     words = np.arange(len(ball.words))
     outputs = shared.draws(words, block=2)
-    uniforms = shared._uniforms(0, "2", slice(0, 1100))
+    uniforms = shared._uniforms("2", slice(0, 1100))
     for epsilon, perturb in enumerate(shared.bound):
         inputs = np.repeat(words, 1100)
         expected = perturb(inputs, np.tile(uniforms, (len(words), 1)))
@@ -136,7 +136,7 @@ def test_centres_may_be_in_another_space(small: Embedding, choice: dict[str, Any
     )
     words = np.array([3, 199, 250])
     outputs = shared.draws(words, block=0)
-    uniforms = shared._uniforms(0, "0", slice(0, 100))
+    uniforms = shared._uniforms("0", slice(0, 100))
     for epsilon, perturb in enumerate(plain.bound):
         expected = perturb(np.repeat(words, 100), np.tile(uniforms, (3, 1)))
         np.testing.assert_array_equal(outputs[epsilon].ravel(), expected)
@@ -176,10 +176,50 @@ def test_draws_are_values(small: Embedding, name: str) -> None:
     assert transitions["output"].to_numpy().max() < 200
 
 
-def test_plain_runs_do_not_share_noise(small: Embedding) -> None:
-    """Words at one place, by any cut of the work, at any epsilon."""
+def test_plain_words_do_not_share_noise_and_epsilons_do(small: Embedding) -> None:
+    """Words at one place differ, by any cut of the work; epsilons that hardly differ do not."""
     drawn = make(small, grid("laplace", (2.0, 2.0 + 1e-12)), 300, "plain").draws(np.array([5, 6]), block=0)
-    assert (drawn[0, 0] != drawn[1, 0]).mean() > 0.5
+    assert (drawn[0, 0] != drawn[0, 1]).mean() > 0.5
+    np.testing.assert_array_equal(drawn[0], drawn[1])
+
+
+@pytest.mark.parametrize("kind", ["plain", "shared-ray"])
+@pytest.mark.parametrize(
+    ("name", "parameters", "epsilons"),
+    [
+        ("laplace", {}, (1.0, 2.0, 4.0, 7.0)),
+        ("mahalanobis", {"lambda": 0.5}, (1.0, 2.0, 4.0, 7.0)),
+        ("projection", {"dimension": 6}, (1.0, 2.0, 4.0, 7.0)),
+        ("hyperbolic", {}, (1.1, 1.5, 3.0, 9.0)),
+        ("hyperbolic-icdm", {}, (0.5, 1.5, 3.0, 9.0)),
+    ],
+)
+def test_a_word_that_stays_does_so_at_every_larger_epsilon(
+    small: Embedding, ball: Embedding, name: str, parameters: dict[str, Any], epsilons: Any, kind: str
+) -> None:
+    """Run by run, in one grid or each epsilon in its own: rejects noise that is keyed by epsilon."""
+    world = ball if name.startswith("hyperbolic") else small
+    if kind == "shared-ray" and name == "projection":
+        kind = "auto"
+    words = np.arange(0, len(world.words), 7)
+    made = [make(world, grid(name, (epsilon,), **parameters), 300, kind) for epsilon in epsilons]
+    assert all(one.monotone for one in made)
+    stays = [one.draws(words, block=1)[0] == words[:, None] for one in made]  # type: ignore[attr-defined]
+    for near, far in zip(stays[1:], stays[:-1], strict=True):
+        assert (near >= far).all()
+        assert near.sum() > far.sum()
+    together = make(world, grid(name, epsilons, **parameters), 300, kind).draws(words, block=1)  # type: ignore[attr-defined]
+    np.testing.assert_array_equal(together == words[:, None], stays)
+
+
+def test_only_what_is_proven_to_be_monotone_says_so(small: Embedding) -> None:
+    """With Vickrey's choice a run that left its word may stay again: here are some."""
+    assert not make(small, grid("exponential", (1.0,)), 1).monotone
+    mechanisms = grid("laplace", tuple(np.geomspace(1.0, 40.0, 30)), select="vickrey", t=0.8)
+    made = make(small, mechanisms, 200)
+    assert not made.monotone
+    stays = made.draws(np.arange(0, 200, 9), block=0) == np.arange(0, 200, 9)[:, None]  # type: ignore[attr-defined]
+    assert (stays[1:] < stays[:-1]).any()
 
 
 def test_the_estimator_fits_the_mechanism(small: Embedding, ball: Embedding) -> None:

@@ -14,7 +14,9 @@ from dptext_spark.mechanisms import Laplace, Mahalanobis
 from tests.helpers.calibration_oracle import grid
 
 NUMBERS = {"mean": 0.25, "sd": 0.1, "min": 0.0, "p5": 0.125, "p50": 0.5, "p95": 0.75, "max": 1.0}
-STATISTICS = ("n_w", "s_w", "entropy", "k_w", "deniability", "bayes_risk_uniform")
+NUMBERS |= {"low": 0.2, "high": 0.3, "floor": 0.005, "few_runs": False}
+RISKS = ("bayes_risk_uniform", "bayes_risk_zipf")
+STATISTICS = ("n_w", "s_w", "entropy", "k_w", "n_w_zipf", "deniability", *RISKS)
 
 
 def report(embedding: Embedding, **changes: Any) -> CalibrationReport:
@@ -67,7 +69,26 @@ def test_the_main_numbers_are_said(small: Embedding) -> None:
     ).describe()
     assert "laplace: 200 of 300 words, 60 runs each, shared-ray estimator, 300 words may be output" in said
     assert "lambda=0.5 against lambda=0, epsilon 2: n_w -0.5 (-0.75 to -0.25)" in said
-    assert "Target p95(n_w) <= 0.5, confidence 0.9: not met by any epsilon tried, down to 0.001" in said
+    assert "Target p95(n_w) <= 0.5, confidence 0.9 of the whole search: not met by any epsilon" in said
     assert "average N_w 0.25 of tem, epsilon 7: laplace, lambda=0.5, epsilon 2" in said
     (row,) = (line for line in said.splitlines() if line.startswith("lambda=0.5   "))
-    assert row.split()[1:] == ["2", "0.25", "0.75", "1", "0.125", "0.25", "0.25", "0.5", "0.5", "0.25"]
+    assert row.split()[1:9] == ["2", "0.25", "0.25", "0.75", "1", "0.25", "0.25", "0.25"]
+    assert row.count("0.2 to 0.3") == 2
+    assert "one of the 200 measured words. Uniform: all are equally likely" in said
+    assert "without a look at the output is right with probability 0.005 and 0.005" in said
+    assert "Too few runs" not in said
+
+
+def test_numbers_for_which_runs_are_too_few_are_marked(small: Embedding) -> None:
+    rows = [
+        {"mechanism": "laplace", "setting": "", "epsilon": epsilon, "statistic": name, **NUMBERS}
+        | {"few_runs": epsilon < 3 and name == "entropy"}
+        for epsilon in (2.0, 4.0)
+        for name in STATISTICS
+    ]
+    said = report(small, summary=rows, facts={"words": 200}).describe()
+    first, second = (line for line in said.splitlines() if line.strip().startswith(("2 ", "4 ")))
+    assert first.count("*") == 1 and second.count("*") == 0
+    assert first.split()[6] == "0.25*"
+    assert "* Too few runs:" in said
+    assert "one of all 200 words" in said

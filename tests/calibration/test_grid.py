@@ -22,7 +22,7 @@ from tests.helpers.worlds import among
 def of(embedding: Embedding, *mechanisms: Mechanism, words: int | None = None) -> Grid:
     settings, vocabulary = (("", mechanisms),), len(embedding.words)
     kind = fitting_estimator(settings, embedding, ExactSearch.over(embedding), "auto")
-    chosen = {"estimator": kind.name, "block_words": kind.block_words, "runs": 10}
+    chosen = {"estimator": kind.name, "block_words": kind.block_words, "monotone": kind.monotone, "runs": 10}
     return grid(words or vocabulary, vocabulary, settings=settings, **chosen)
 
 
@@ -61,12 +61,26 @@ def test_whatever_decides_the_numbers_decides_the_name() -> None:
         "estimator": "plain",
         "search": among(7),
         **dict.fromkeys(("runs", "seed", "vocabulary", "words", "block_words"), 7),
+        "monotone": False,
         "confidence": 0.5,
         "eta": 0.5,
     }
     names = [replace(first, **{name: value}).identity(bundle) for name, value in other.items()]  # type: ignore[arg-type]
     names += [first.identity(bundle), first.identity("c")]
     assert len(set(names)) == len(names) == len(Grid.__dataclass_fields__) + 2
+
+
+def test_words_that_share_noise_weigh_together(small: Embedding) -> None:
+    """A block of shared rays is one unit, of plain runs each word is. Rejects ranks in the vocabulary."""
+    shared = of(small, Laplace(epsilon=2.0), words=100)
+    assert shared.monotone and not of(small, Exponential(epsilon=2.0)).monotone
+    zipf = 1.0 / np.arange(1, 101)
+    np.testing.assert_allclose(shared.weights("zipf"), zipf / zipf.sum())
+    for number in range(shared.blocks):
+        ranks = shared.ranks_of(number)
+        np.testing.assert_array_equal(shared.word_ids[ranks - 1], shared.block(number))
+        assert shared.units("zipf")[number] == pytest.approx(shared.weights("zipf")[ranks - 1].sum())
+    np.testing.assert_array_equal(replace(shared, estimator="plain").units("uniform"), np.full(100, 0.01))
 
 
 @pytest.mark.parametrize("words", [2, 16, 40, 1000])

@@ -71,8 +71,12 @@ def calibrate(
         for number, piece in enumerate(found):
             pq.write_table(piece, folder / part / f"part-{number}.parquet")
     facts["summary"] = pa.concat_tables(tables["summary"]).to_pylist()
+    limits = {"low": 0.125, "high": 0.5, "floor": 0.0625, "few_runs": False}
+    facts["summary"] = [row | limits for row in facts["summary"]]
     facts["summary"] += [
-        row | dict.fromkeys(("sd", "min", "p5", "p50", "p95", "max")) | {"statistic": "bayes_risk_zipf"}
+        row
+        | dict.fromkeys(("sd", "min", "p5", "p50", "p95", "max"))
+        | {"statistic": "bayes_risk_zipf", "few_runs": True}
         for row in facts["summary"][:1]
     ]
     facts |= facts_of(settings, embedding)
@@ -150,6 +154,7 @@ def facts_of(settings: Sequence[Sequence[Mechanism]], embedding: Embedding) -> d
 
 def target(name: str, epsilon: float | None) -> dict[str, Any]:
     found = {"target": "p95(n_w) <= 0.5", "confidence": 0.9, "setting": name, "epsilon": epsilon, "tried": []}
+    found["looks"] = 1
     rest = {"missed": 3.26, "measured": 0.48, "bound": 0.499, "options": "--mechanism laplace --epsilon 3.25"}
     return found | (rest if epsilon else {"missed": 0.001, "measured": None, "bound": None, "options": None})
 
@@ -235,8 +240,8 @@ def test_the_page_has_its_sections_and_figures_with_findings(several: Path) -> N
     page = page_of(several)
     ids = [a["id"] for a in page.attributes("h2")]
     assert ids == [
-        "percentiles", "histograms", "least-protected", "substitutions", "target", "gains", "matches",
-        "neighbours", "guarantee", "numbers",
+        "percentiles", "histograms", "least-protected", "risks", "substitutions", "target", "gains",
+        "matches", "neighbours", "guarantee", "numbers",
     ]  # fmt: skip
     assert [a["aria-labelledby"] for a in page.attributes("section")] == ids
     assert len(page.attributes("h1")) == 1 and page.attributes("html") == [{"lang": "en"}]
@@ -248,6 +253,20 @@ def test_the_page_has_its_sections_and_figures_with_findings(several: Path) -> N
     assert "median S_w falls from" in alts[1] and "to 1 at epsilon 64" in alts[1]
     for said in ("measurements, not guarantees", "Any of 35 words", "-0.0312", "met up to epsilon 3.25"):
         assert said in page.text, said
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_risks_come_with_limits_floors_priors_and_marks(single: Path) -> None:
+    """Rejects a bare number of a guesser of whom nobody says among which words he guesses."""
+    page = page_of(single)
+    risk = json.loads((single / "calibration.json").read_text())["summary"][-1]
+    assert f"{risk['mean']:.3g}* 0.125 to 0.5" in page.text.replace("–", "")
+    assert "0.0625" in page.text and "Limits at 90% confidence" in page.text
+    assert "one of all 40 words" in page.text and "the k-th of them has weight 1/k" in page.text
+    assert page.text.count("* Too few runs:") == 2
+
+    edited(single, lambda facts: facts["summary"].pop())
+    assert "The calibration has no risks." in page_of(single).text
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -370,7 +389,7 @@ def test_exact_probabilities_have_no_interval(world: Embedding, tmp_path: Path) 
     assert "exact probabilities" in exact.text and "% interval for" not in exact.text
     counted = page_of(calibrate(tmp_path / "plain", world, [grid("laplace")], name="plain"))
     assert "a 90% interval for that word" in counted.text and "with noise of its own" not in counted.text
-    assert "noise of its own, as in a release" in counted.text
+    assert "noise of its own, which all epsilons share" in counted.text
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -20,7 +20,9 @@ def expected_counts() -> Transitions:
         word=np.array([0, 0, 1, 1], np.int32),
         output=np.array([0, 1, 0, 1], np.int32),
         count=np.array([5.0, 5.0, 1e-5, 10.0 - 1e-5]),
+        judged=np.array([5.0, 5.0, 1e-5, 10.0 - 1e-5]) / 2.0,
         runs=10,
+        release_words=2,
     )
 
 
@@ -34,7 +36,12 @@ def test_word_statistics_of_an_example() -> None:
     assert columns["s_eta"].tolist() == [2, 1, 8]  # word 7: 2 + 7 ones hold nine tenths
     even = -0.6 * math.log2(0.6) - 0.4 * math.log2(0.4)
     many = 8 * 0.1 * math.log2(10) + 0.2 * math.log2(5)
-    np.testing.assert_allclose(columns["entropy"], [even, 0.0, many])
+    # One nat for every 20 outputs beyond the first, but at most as much as ten words can have.
+    more = np.array([1, 0, 8]) / 20.0 / math.log(2.0)
+    np.testing.assert_allclose(
+        columns["entropy"], np.minimum(np.array([even, 0.0, many]) + more, math.log2(10))
+    )
+    assert columns["unseen"].tolist() == [0.0, 0.0, 0.8]
     np.testing.assert_allclose(columns["h_0"], [1.0, 0.0, math.log2(9)])
     np.testing.assert_allclose(columns["h_inf"], [-math.log2(0.6), 0.0, math.log2(5)])
     for row, hits in enumerate((6, 10, 0)):
@@ -52,10 +59,88 @@ def test_word_statistics_of_an_exact_law() -> None:
     assert first["s_w"] == pytest.approx(2 * (1 - 0.5**10))
     assert second["s_w"] == pytest.approx(1 + 1e-5, rel=1e-9)
     assert second["s_eta"] == 1 and first["s_eta"] == 2
-    assert first["entropy"] == 1.0 and first["h_inf"] == 1.0
+    assert first["entropy"] == first["entropy_low"] == first["entropy_high"] == 1.0
+    assert first["h_inf"] == first["h_inf_low"] == first["h_inf_high"] == 1.0
+    assert first["s_eta_low"] == 2 and first["unseen"] == second["unseen"] == 0.0
+
+
+LAWS = {
+    "even": np.full(4, 0.25),
+    "stays": np.array([0.97, 0.02, 0.005, 0.005]),
+    "many": np.full(500, 1.0 / 500),
+    "falling": 1.0 / np.arange(1, 301) / (1.0 / np.arange(1, 301)).sum(),
+}
+SEEDS = 400
+
+
+def sampled(law: np.ndarray, runs: int, seed: int) -> dict[str, np.ndarray]:
+    """Statistics of ``SEEDS`` words of one law, by columns."""
+    draws = np.random.default_rng(seed).choice(len(law), (1, SEEDS, runs), p=law).astype(np.int32)
+    table = word_statistics(
+        Transitions.of_draws(np.arange(SEEDS), draws, release_words=len(law)), confidence=0.9
+    )
+    return {name: table[name].to_numpy() for name in table.column_names}
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("runs", [2, 31, 200])
+@pytest.mark.parametrize("law", LAWS)
+def test_limits_of_entropies_and_sets_hold(law: str, runs: int) -> None:
+    """For any number of runs: each side misses 1 in 20 at most, false alarm 1e-4; mutants below 1e-6.
+
+    Mutants: the value as counted for its limit, where outputs are many; and limits that leave out what was
+    not seen.
+    """
+    p = LAWS[law]
+    true = {
+        "entropy": -(p * np.log2(p)).sum(),
+        "h_inf": -np.log2(p.max()),
+        "s_eta": float(np.searchsorted(np.cumsum(np.sort(p)[::-1]), 0.95 - 1e-9) + 1),
+    }
+    found = sampled(p, runs, 3)
+    for name, value in true.items():
+        low = (found[f"{name}_low"] > value + 1e-9).sum()
+        assert stats.binomtest(int(low), SEEDS, 0.05, "greater").pvalue > 1e-4, name
+        if name != "s_eta":
+            high = (found[f"{name}_high"] < value - 1e-9).sum()
+            assert stats.binomtest(int(high), SEEDS, 0.05, "greater").pvalue > 1e-4, name
+            assert (found[f"{name}_low"] <= found[f"{name}_high"]).all()
+    if law == "many":
+        for mutant in (found["entropy"], found["h_inf"]):
+            assert stats.binomtest(int((mutant < math.log2(500)).sum()), SEEDS, 0.05, "greater").pvalue < 1e-6
+
+
+@pytest.mark.statistical
+def test_limits_say_something_where_runs_are_enough() -> None:
+    """Of a word that hardly changes, of 300 outputs. Rejects the range of what is possible for limits."""
+    found = sampled(np.append(LAWS["stays"], np.full(296, 1e-12)) / (1 + 296e-12), 2000, 4)
+    assert np.median(found["entropy_high"]) < 1.2 < math.log2(300) / 6
+    assert np.median(found["h_inf_high"] - found["h_inf_low"]) < 0.05
+    assert np.median(found["s_eta_low"]) == 1.0
+    assert found["unseen"].max() < 0.01
+
+
+@pytest.mark.statistical
+def test_an_entropy_does_not_grow_with_the_runs() -> None:
+    """Mean of 400 words of 4 even outputs, 30 runs: within 4 standard errors; mutant: as counted."""
+    found = sampled(np.append(LAWS["even"], np.zeros(12)), 30, 5)["entropy"]
+    error = found.std() / math.sqrt(SEEDS)
+    assert abs(found.mean() - 2.0) < 4 * error + 0.005  # what the next order leaves, Miller 1955
+    counted_alone = found - 3 / 60 / math.log(2.0)
+    assert stats.ttest_1samp(counted_alone, 2.0, alternative="less").pvalue < 1e-6
 
 
 @pytest.mark.parametrize("wrong", [{"eta": 1.0}, {"confidence": 0.0}])
 def test_impossible_parameters_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ConfigError):
         word_statistics(counted(), **wrong)
+
+
+def test_a_single_run_bounds_next_to_nothing() -> None:
+    """None is left to judge by: rejects a division by none, and limits closer than what is possible."""
+    draws = np.array([[[0], [4], [4]]], np.int32)
+    with np.errstate(all="raise"):
+        first, *_ = word_statistics(counted(draws, np.arange(3), release_words=5)).to_pylist()
+    assert (first["n_w"], first["unseen"], first["s_eta_low"]) == (1.0, 1.0, 1.0)
+    for name in ("entropy", "h_inf"):
+        assert (first[f"{name}_low"], first[f"{name}_high"]) == (0.0, pytest.approx(math.log2(5)))

@@ -20,7 +20,7 @@ from dptext_spark import Embedding, Laplace, privatize
 from dptext_spark.cli import main
 from tests.helpers.cluster import PATIENCE, QUICK_JAVA, Cluster, wait_for
 from tests.helpers.tables import ROOT, by_id, rows_of, spark_settings, texts, write_table
-from tests.helpers.worlds import KEY
+from tests.helpers.worlds import KEY, LABEL
 
 pytestmark = pytest.mark.spark
 
@@ -36,7 +36,7 @@ spark = SparkSession.builder.getOrCreate()
 df = spark.read.parquet(table)
 for number, bundle in enumerate(bundles):
     out = privatize(df, embedding=bundle, mechanism=Laplace(epsilon=1.0), id="id", text="text", keep="id",
-                    key=NoiseKey(bytes(range(32))))
+                    key=NoiseKey(bytes(range(32))), salt="tests")
     out.write.parquet(f"{output}/{number}")
 """
 
@@ -63,6 +63,8 @@ def test_a_cluster_gives_the_same_bytes_as_one_machine(
         ring.path,
         "--key-file",
         key_file,
+        "--salt",
+        LABEL,
         "--id",
         "id",
         "--keep",
@@ -149,6 +151,7 @@ def test_a_killed_python_worker_changes_nothing(spark: SparkSession, ring: Embed
             text="text",
             keep="id",
             key=KEY,
+            salt=LABEL,
             trust_id=True,
         )
         return by_id(out)

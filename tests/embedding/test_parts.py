@@ -10,8 +10,8 @@ import pytest
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.parts import Part
-from dptext_spark.embedding.sealing import file_sha256
 from dptext_spark.errors import BundleError
+from dptext_spark.sealing import file_sha256
 from tests.helpers.bundles import content_of, glove, vectors_of
 
 CONTENT = b"lists of words"

@@ -11,7 +11,13 @@ import pytest
 from scipy import integrate, special
 
 from dptext_spark.embedding.spaces import LARGEST_BALL_RADIUS
-from dptext_spark.geometry.ball import SHARPEST_EPSILON, LebesgueRadii, translated, volume_radii
+from dptext_spark.geometry.ball import (
+    SHARPEST_EPSILON,
+    LebesgueRadii,
+    translated,
+    translation_error,
+    volume_radii,
+)
 from tests.helpers.worlds import near
 
 EDGES = np.array([2.0**-53, 1e-12, 1e-3, 0.25, 0.5, 0.75, 0.999, 1 - 1e-12, 1 - 2.0**-53])
@@ -167,6 +173,23 @@ def test_noise_has_thirty_bits_at_every_point_that_a_bundle_takes(radius: float)
     assert worst(math.tanh(LARGEST_BALL_RADIUS / 2)) <= allowed
     # At points farther out, which bundles refuse, there are fewer.
     assert worst(1 - 1e-8) > allowed
+
+
+@pytest.mark.parametrize("out", [0.0, 0.7, 2.5, 7.0, LARGEST_BALL_RADIUS])
+def test_translation_strays_as_far_as_it_says(out: float) -> None:
+    """Within four bits; rejects one error for all points, as at the origin."""
+    time, worst = math.cosh(out), 0.0
+    for n in (2, 5, 50):
+        point, directions = placed(n, math.tanh(out / 2))
+        for radius in (0.1, 1.0, 5.0, 14.0):
+            worst = max(
+                [
+                    worst,
+                    *(strays(point, radius, u) / max(1.0, math.sinh(radius)) for u in directions.values()),
+                ]
+            )
+    assert worst <= translation_error(time) <= 16.0 * worst
+    assert out < 7.0 or worst > translation_error(1.0)
 
 
 @pytest.mark.parametrize("radius", [1e3, 1e9, 1e17])

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import mpmath
 import numpy as np
 import pytest
 from scipy import special, stats
 
-from dptext_spark.geometry.sphere import gamma_quantile, uniform_directions
+from dptext_spark.geometry.sphere import QUANTILE_ERROR, gamma_quantile, uniform_directions
 
 EDGES = np.array([2.0**-53, 1e-12, 1e-3, 0.25, 0.5, 0.75, 1 - 1e-12, 1 - 2.0**-53])
 
@@ -59,3 +60,35 @@ def test_radii_are_gamma_quantiles(shape: float) -> None:
 
 def test_radii_of_shape_one_are_exponential() -> None:
     np.testing.assert_allclose(gamma_quantile(1.0, EDGES), -np.log1p(-EDGES), rtol=1e-12)
+
+
+# Uniforms over the whole range, and at its ends and its middle, exact in 52 bits.
+SPREAD = np.concatenate(
+    [EDGES[[0, -1]], (np.arange(0, 2**52, 2**47) + 0.5) * 2.0**-52, 2.0 ** -np.arange(2, 50.0)]
+)
+
+
+def relative_error(found: float, uniform: float, below: mpmath.mpf, density: mpmath.mpf) -> float:
+    """Of a quantile, by how much probability it misses its uniform."""
+    return float(abs((below - mpmath.mpf(uniform)) / density / mpmath.mpf(found)))
+
+
+@pytest.mark.parametrize("shape", [0, 1, 2, 50, 300, 1000])
+def test_quantiles_are_as_good_as_noise_bits_suppose(shape: int) -> None:
+    """Against 40 digits, the normal law (shape 0) and Gamma laws; rejects single precision."""
+    worst, single = 0.0, 0.0
+    with mpmath.workdps(40):
+        for uniform in SPREAD.tolist():
+            quantile = special.ndtri(uniform) if shape == 0 else gamma_quantile(shape, np.array([uniform]))[0]
+            for value in (float(quantile), float(np.float32(quantile))):
+                x = mpmath.mpf(value)
+                if shape == 0:
+                    below, density = mpmath.ncdf(x), mpmath.npdf(x)
+                else:
+                    below = mpmath.gammainc(shape, 0, x, regularized=True)
+                    density = mpmath.exp((shape - 1) * mpmath.log(x) - x - mpmath.loggamma(shape))
+                error = relative_error(value, uniform, below, density)
+                worst, single = (
+                    (max(worst, error), single) if value == quantile else (worst, max(single, error))
+                )
+    assert worst <= QUANTILE_ERROR / 2.0 < single

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from dptext_spark.calibration import Transitions
-from dptext_spark.calibration.grid import Grid
+from dptext_spark.calibration.grid import PRIORS, Grid
 from dptext_spark.calibration.statistics import LEVELS
 from dptext_spark.mechanisms import Laplace
 from tests.helpers.worlds import among
@@ -18,72 +18,93 @@ DRAWS = np.array([[[1, 2, 1, 2, 1, 1, 2, 1, 1, 2], [2] * 10, [0, 1, 2, 3, 4, 5, 
 WORDS = np.array([1, 2, 7])
 
 
-def counted(draws: np.ndarray = DRAWS, words: np.ndarray = WORDS) -> Transitions:
-    return Transitions.of_draws(words, draws.copy())
+def counted(draws: np.ndarray = DRAWS, words: np.ndarray = WORDS, release_words: int = 10) -> Transitions:
+    return Transitions.of_draws(words, draws.copy(), release_words=release_words)
 
 
 def cells(transitions: Transitions) -> pa.Table:
     """The cells as a table."""
-    return pa.table(
-        {name: getattr(transitions, name) for name in ("epsilon_index", "word", "output", "count")}
-    )
+    names = ("epsilon_index", "word", "output", "count", "judged")
+    return pa.table({name: getattr(transitions, name) for name in names})
 
 
 def concat(parts: Iterable[Transitions]) -> Transitions:
     """Put together the transitions of different words."""
     table = pa.concat_tables(map(cells, parts := list(parts)))
     table = table.sort_by([(name, "ascending") for name in ("epsilon_index", "word", "output")])
-    return Transitions(**{n: table[n].to_numpy() for n in table.column_names}, runs=parts[0].runs)
+    columns = {n: table[n].to_numpy() for n in table.column_names}
+    return Transitions(**columns, runs=parts[0].runs, release_words=parts[0].release_words)
 
 
-def dense(transitions: Transitions, size: int) -> np.ndarray:
-    """Counts (epsilons, size, size) by input and output."""
-    counts = np.zeros((transitions.epsilon_index.max() + 1, size, size))
-    counts[transitions.epsilon_index, transitions.word, transitions.output] = transitions.count
+def dense(transitions: Transitions, outputs: int, column: str = "count") -> np.ndarray:
+    """Counts (epsilons, inputs, outputs)."""
+    counts = np.zeros((transitions.epsilon_index.max() + 1, transitions.word.max() + 1, outputs))
+    counts[transitions.epsilon_index, transitions.word, transitions.output] = getattr(transitions, column)
     return counts
 
 
 def output_statistics(transitions: Transitions) -> pa.Table:
-    """How many different inputs gave each output, expected where counts are exact."""
-    names = ["epsilon_index", "word", "k_w"]
-    seen = pa.table([transitions.epsilon_index, transitions.output, transitions.seen], names=names)
-    found = seen.group_by(names[:2]).aggregate([("k_w", "sum")]).rename_columns(names)
-    return found.sort_by([(name, "ascending") for name in names[:2]])
+    """How many different inputs gave each output, given that any did, on average where counts are exact."""
+    names = ["epsilon_index", "word", "k_w", "never"]
+    never = np.zeros(len(transitions.count))
+    if transitions.exact:
+        never = np.log1p(-np.minimum(transitions.seen, 1.0 - 2.0**-53))
+    found = pa.table([transitions.epsilon_index, transitions.output, transitions.seen, never], names=names)
+    found = found.group_by(names[:2]).aggregate([("k_w", "sum"), ("never", "sum")]).rename_columns(names)
+    if transitions.exact:
+        given = found["k_w"].to_numpy() / -np.expm1(found["never"].to_numpy())
+        found = found.set_column(2, "k_w", pa.array(given))
+    return found.drop_columns("never").sort_by([(name, "ascending") for name in names[:2]])
 
 
-def deniability(transitions: Transitions, gamma: float) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and 5% quantile over runs of how many of all words are as likely, (epsilons, words)."""
-    means, lows = [], []
-    for counts in dense(transitions, transitions.word.max() + 1):
-        for row in counts:
-            seen = np.flatnonzero(row)
-            k = np.array([(counts[:, y] >= row[y] / gamma * (1 - 1e-12)).sum() for y in seen])
-            means.append((k * row[seen]).sum() / row.sum())
-            lows.append(np.quantile(k, 0.05, weights=row[seen], method="inverted_cdf"))
-    shape = (transitions.epsilon_index.max() + 1, -1)
-    return np.reshape(means, shape), np.reshape(lows, shape)
+def posterior(transitions: Transitions) -> np.ndarray:
+    """What others' runs, and a word's own others, say of it at its outputs, run by run, (epsilons, words)."""
+    own = 0 if transitions.exact else 1
+    found = []
+    for counts in dense(transitions, int(transitions.output.max()) + 1):
+        counts = counts[np.unique(transitions.word)]
+        shares = counts / transitions.runs
+        for row, others in zip(counts, shares.sum(axis=0) - shares, strict=True):
+            mine = np.maximum(row - own, 0.0) / max(transitions.runs - own, 1)
+            known = mine + others > 0
+            given = np.where(known, mine / np.where(known, mine + others, 1.0), 1.0 / len(counts))
+            found.append((row * given).sum() / transitions.runs)
+    return np.reshape(found, (transitions.epsilon_index.max() + 1, -1))
 
 
-def bayes_risk(
-    transitions: Transitions, prior: np.ndarray, held_out: Transitions | None = None
-) -> np.ndarray:
-    """How often the best guesser names the input, (epsilons,).
+def risk(law: np.ndarray, prior: np.ndarray) -> float:
+    """How often the best guesser names the input, by the law (inputs, outputs)."""
+    return float((prior[:, None] / prior.sum() * law).max(axis=0).sum())
+
+
+def guessed(transitions: Transitions, prior: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What guessers win, by brute force, (epsilons,) each.
 
     Args:
-        transitions: The runs that the guesser has seen, of all words that may be the input.
-        prior: How frequent the vocabulary's words are, to any scale.
-        held_out: Other runs of the same words, to judge the guesser by.
+        transitions: Of words 0, 1, ...
+        prior: Of these words, adding up to 1, the first the likeliest.
+
+    Returns:
+        Of the guesser who is judged by the runs it knows, all of them; and of one who learns from the first
+        half of the runs and is judged by the second.
     """
-    weights = np.where(np.isin(np.arange(len(prior)), transitions.word), prior, 0.0)[:, None]
-    weights /= weights.sum()
-    learned, judged = (
-        weights * dense(t, len(prior)) / t.runs for t in (transitions, held_out or transitions)
-    )
-    # Of an output it has never seen, the guesser knows the prior alone.
-    learned = np.where(learned.any(axis=1, keepdims=True), learned, weights)
-    guess = learned.argmax(axis=1)[:, None]
-    risk: np.ndarray = np.take_along_axis(judged, guess, axis=1).sum(axis=(1, 2))
-    return risk
+    weights, size = prior[:, None], int(transitions.output.max()) + 1
+    count, judged = (dense(transitions, size, column) for column in ("count", "judged"))
+    own = (weights * count).max(axis=1).sum(axis=1) / transitions.runs
+    learned = weights * (count - judged)
+    guess = np.where(learned.any(axis=1), learned.argmax(axis=1), 0)[:, None]
+    won = np.take_along_axis(weights * judged, guess, axis=1).sum(axis=(1, 2))
+    return own, won / max(transitions.judged_runs, 1)
+
+
+def sums_of_guesses(transitions: Transitions, grid: Grid, epsilon: float = 2.0) -> dict[str, object]:
+    """What guessers win under both priors, of the first epsilon, as Spark gives it."""
+    sums: dict[str, object] = {"setting": "", "epsilon": epsilon}
+    for prior in PRIORS:
+        weights = grid.weights(prior)
+        own, won = (float(value[0]) / weights[0] for value in guessed(transitions, weights))
+        sums |= {prior: own * transitions.runs, f"{prior}_judged": won * transitions.judged_runs}
+    return sums
 
 
 def summary(table: pa.Table) -> pa.Table:
@@ -105,6 +126,7 @@ def grid(words: int = 64, vocabulary: int | None = None, **changes: object) -> G
         "settings": (("", tuple(Laplace(epsilon=e) for e in (2.0, 40.0))),),
         "estimator": "shared-ray",
         "block_words": 512,
+        "monotone": True,
         "search": among(vocabulary or words),
         "runs": 60,
         "seed": 0,

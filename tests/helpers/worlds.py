@@ -19,6 +19,9 @@ from dptext_spark.search.nearest import Search
 KEY = NoiseKey(bytes(range(32)))
 """The fixed key that makes every run draw the same noise; worthless outside these tests."""
 
+LABEL = "tests"
+"""The label of what is released under it, where the tests go the user's way."""
+
 
 def words(count: int) -> list[str]:
     return [f"w{row}" for row in range(count)]

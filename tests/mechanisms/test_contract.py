@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from pydantic import ValidationError
-from scipy import stats
+from scipy import special, stats
 
 from dptext_spark import mechanisms
 from dptext_spark.embedding.bundle import Embedding
@@ -317,6 +318,56 @@ def test_the_euclidean_equivalent(small: Embedding, weight: float) -> None:
     )
     said = f"the proven epsilon is {rounded_up(guarantee.euclidean_epsilon, 6)}" in guarantee.describe()
     assert said == (weight > 0)
+
+
+@contract
+def test_what_arithmetic_changes_is_stated(name: str, parameters: dict[str, Any], world: Embedding) -> None:
+    """Rejects a guarantee of real numbers alone, and one that forgets the choice between two words."""
+    guarantee = mechanism(name, epsilon=2.5, **parameters).guarantee(world)
+    assert 0.0 < guarantee.delta_num < 1e-8 and 10 <= guarantee.noise_bits <= 52
+    assert f"delta_num = {rounded_up(guarantee.delta_num)} of" in guarantee.describe()
+    assert f"at least {guarantee.noise_bits} bits along" in guarantee.describe()
+    stored = guarantee.to_json()
+    assert (stored["delta_num"], stored["noise_bits"]) == (guarantee.delta_num, guarantee.noise_bits)
+    if "t" in parameters:
+        plain = {key: value for key, value in parameters.items() if key not in POST_PROCESSING}
+        assert mechanism(name, epsilon=2.5, **plain).guarantee(world).delta_num < guarantee.delta_num
+
+
+@pytest.mark.parametrize("epsilon", [10.0, 1e9])
+@pytest.mark.parametrize("kind", ["sphere", "half", "weakest"])
+def test_noise_keeps_the_bits_that_are_stated(tmp_path: Path, kind: str, epsilon: float) -> None:
+    """Against 64 bits; rejects "at least 30" where an eigenvalue is 10^-9, and where noise is short."""
+    n, rng = 300, np.random.default_rng(3)
+    points = rng.standard_normal((2 * n, n))
+    points = np.linalg.svd(points - points.mean(axis=0), full_matrices=False)[0] * math.sqrt(2 * n)
+    points[:, 0] *= math.sqrt(1.05e-9)
+    axes = np.linalg.qr(rng.standard_normal((n, n)))[0]
+    world = worlds.build(tmp_path, (points @ axes).astype(np.float32))
+    configured = Mahalanobis(
+        epsilon=epsilon, **{"lambda": {"sphere": 0.0, "half": 0.5, "weakest": 1.0}[kind]}
+    )
+    uniforms = rng.random((1000, n + 1))
+    uniforms[:, 0] = 0.5
+    words = np.arange(1000) % (2 * n)
+    found = configured.bind(world, ExactSearch.over(world)).points(words, uniforms.copy())
+    # The same noise in the axes of the covariance, over its deviations there, in extended precision.
+    normals = special.ndtri(uniforms[:, 1:]).astype(np.longdouble)
+    normals /= np.sqrt(np.square(normals).sum(axis=1))[:, None]
+    if configured.mixing:
+        assert isinstance(world.space, EuclideanSpace)
+        basis = np.asarray(world.space.covariance_vectors).astype(np.longdouble)
+        values = np.asarray(world.space.covariance_values).astype(np.longdouble)
+        deviations = np.sqrt(configured.mixing * values + (1 - np.longdouble(configured.mixing)))
+    else:
+        basis, deviations = np.eye(n, dtype=np.longdouble), np.ones(n, dtype=np.longdouble)
+    length = np.longdouble(special.gammaincinv(n, 0.5)) / np.longdouble(epsilon)
+    noise = (found.astype(np.longdouble) - world.vectors[words].astype(np.longdouble)) @ basis / deviations
+    errors = np.sqrt(np.square(noise / length - normals @ basis).sum(axis=1)).astype(np.float64)
+    bits = -math.log2(errors.max() * math.sqrt(n))
+    stated = configured.claim(world).noise_bits
+    assert stated <= bits <= stated + 10
+    assert (bits < 30) == (kind == "weakest" or epsilon == 1e9)
 
 
 def distances_between(points: np.ndarray) -> np.ndarray:

@@ -52,6 +52,8 @@ def report(line: Embedding) -> Report:
         search=among(4),
         row_id="Rows are named by column id.",
         kept=options.keep,
+        sanitized=options.text,
+        published=options.to_publish(),
         rows=1234,
         columns={"naïve text": COUNTS},
     )
@@ -98,6 +100,48 @@ def test_the_json_is_complete(report: Report, line: Embedding) -> None:
         }
     }
     assert "naïve text" in report.to_json()  # readable, not escaped
+
+
+def test_what_may_be_handed_on_has_no_count_but_that_of_rows(report: Report) -> None:
+    """Rejects counters of any kind, and options that say where things are."""
+    told = dataclasses.replace(report, added_rows=4321, private_remarks=("The input is partitioned by h.",))
+    public, whole = json.loads(told.to_publish()), json.loads(told.to_json())
+    assert public.keys() == whole.keys() - {"added_rows", "columns"}
+    assert {*public["options"]} <= {*whole["options"]} - {"input", "output", "embedding", "salt", "where"}
+    assert public["options"]["epsilon"] == 3.0 and public["rows"] == 1234
+    assert public["scope"] == report.scope() and whole["scope"][-2] == "The input is partitioned by h."
+    assert all(name not in told.to_publish() for name in ("600", "300", "110", "4321", "partitioned"))
+
+
+@pytest.mark.parametrize(
+    ("sanitized", "over"),
+    [
+        (["a"], "all rows that repeat one another or tell of one person"),
+        (["a", "b"], "the 2 sanitized columns of a row and all rows that"),
+        (["a[].x"], "the elements of its arrays and all rows that"),
+        (["a[].x", "b", "c"], "the 3 sanitized columns of a row, the elements of its arrays and all rows"),
+    ],
+)
+def test_the_scope_says_what_adds_up(report: Report, sanitized: list[str], over: str) -> None:
+    said = dataclasses.replace(report, sanitized=tuple(sanitized)).scope()
+    assert any(line.startswith(f"What is lost adds up over {over}") for line in said)
+    assert "Rows keep the input's order, and what it tells." in said
+
+
+def test_the_scope_says_what_another_release_tells() -> None:
+    """Rejects "nothing is released twice": it holds for rows that are equal to the byte alone."""
+    options = {"what": "text", "arrays": True, "by_position": True, "grows": True}
+    (fresh,) = facts.key_scope(kept=False, **options)
+    assert "another release of these rows has noise of its own" in fresh
+    equal, changed, arrays, moved, again = facts.key_scope(kept=True, **options)
+    assert "comes out equal where it and its row's id are equal byte for byte" in equal
+    assert "sees which rows changed" in equal
+    assert "all of it, not the changed part alone, spends epsilon again" in changed
+    assert "those that shift count as changed" in arrays
+    assert "another file, or to another place in it, count as changed" in moved
+    assert "comes again under another name adds its rows again" in again
+    plain = facts.key_scope(kept=True, what="text", arrays=False, by_position=False, grows=True)
+    assert plain == [equal, changed]
 
 
 @pytest.mark.parametrize("oov", ["mask", "drop", "random", "fail", "keep-unprotected"])

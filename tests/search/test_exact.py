@@ -60,7 +60,7 @@ def test_the_nearest_word_is_exact(count: int, n: int, kind: str) -> None:
 class NoSlack(EuclideanNearest):
     """Trusts the float32 scores: only exact float32 ties are looked at again."""
 
-    def _slack(self, queries: np.ndarray) -> np.ndarray:
+    def slack(self, queries: np.ndarray) -> np.ndarray:
         return np.zeros(len(queries), dtype=np.float32)
 
 
@@ -154,7 +154,7 @@ def test_the_slack_bounds_the_error_of_single_precision(n: int, scale: float) ->
     vectors = np.concatenate([rng.standard_normal((6, n)), np.full((2, n), 1.1), np.full((2, n), -0.7)])
     vectors = vectors.astype(np.float32)
     points = scale * np.concatenate([rng.standard_normal((4, n)), np.full((2, n), 1.3)])
-    slack = search_of(vectors)._slack(points.astype(np.float32))
+    slack = search_of(vectors).slack(points.astype(np.float32))
     errors = float32_errors(vectors, points)
     assert (errors <= slack).all()
     # A bound that forgets the length of the sums would be broken, so these samples can tell.
@@ -192,9 +192,9 @@ def test_a_floor_of_the_best_score_would_lose_the_second(monkeypatch: pytest.Mon
     vectors = near_ties(600, 50)
     points = np.concatenate([hard_points(vectors, 140), np.zeros((1, 50))])
     search = search_of(vectors)
-    assert len(search._scan(points).candidates(2)[0]) >= 2 * len(points)
-    monkeypatch.setattr(search_module, "_largest", floor_of_the_best)
-    rows = search._scan(points).candidates(2)[0]
+    assert len(search.scan(points).candidates(2)[0]) >= 2 * len(points)
+    monkeypatch.setattr(search_module, "largest", floor_of_the_best)
+    rows = search.scan(points).candidates(2)[0]
     assert (np.bincount(rows, minlength=len(points)) < 2).sum() >= 5
 
 

@@ -46,8 +46,8 @@ def test_the_nearest_word_in_the_ball_is_exact(count: int, n: int, kind: str) ->
 class NoWidths(HyperbolicNearest):
     """Trusts the float32 scores: only exact float32 ties are looked at again."""
 
-    def _scan(self, points: np.ndarray) -> Any:
-        return dataclasses.replace(super()._scan(points), widths=None)
+    def scan(self, points: np.ndarray) -> Any:
+        return dataclasses.replace(super().scan(points), widths=None)
 
 
 def float32_product(words: np.ndarray) -> Search:
@@ -138,7 +138,7 @@ def test_the_widths_bound_the_error_of_single_precision(n: int) -> None:
     words = np.concatenate([inside(rng.standard_normal((6, n)), gaps), inside(np.ones((6, n)), gaps)])
     heads = np.concatenate([rng.standard_normal((3, n)), np.ones((2, n)), -np.ones((1, n)), words[:2]])
     points = at(heads, RADII[[0, 2, 3, 6, 7, 4, 4, 5]])
-    scan = ball_search(words)._scan(points)
+    scan = ball_search(words).scan(points)
     errors = []
     for products in (scan.queries @ scan.matrix.T, one_after_another(scan.queries, scan.matrix)):
         for point, row in zip(points, products - scan.offsets, strict=True):
@@ -180,7 +180,7 @@ def test_an_edge_full_of_words_is_scanned_with_few_candidates() -> None:
     words = inside(np.random.default_rng(0).standard_normal((3000, 5)), np.geomspace(1e-5, 0.5, 3000))
     points = hard_ball_points(words, 700)
     search = ball_search(words)
-    rows, _ = search._scan(points).candidates(2)
+    rows, _ = search.scan(points).candidates(2)
     assert len(rows) < 20 * len(points)
 
 
@@ -189,5 +189,5 @@ def test_a_bundle_of_the_ball_is_searched_in_place(ball: Embedding) -> None:
         vectors=ball.vectors[:15], space=ball.space.lorentz_space[:15], time=ball.space.lorentz_time[:15]
     )
     points = hard_ball_points(np.asarray(ball.vectors), 70)
-    assert np.shares_memory(search._scan(points).matrix, ball.space.lorentz_space)
+    assert np.shares_memory(search.scan(points).matrix, ball.space.lorentz_space)
     assert ball_faults(two(search), np.asarray(ball.vectors[:15]), points) == 0

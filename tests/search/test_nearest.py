@@ -12,7 +12,18 @@ from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import mechanism
 from dptext_spark.search.nearest import SEARCHES, NearestWords, Search
 
+PARAMETERS: dict[str, dict[str, int]] = {"exact": {}, "ivf": {"lists": 8, "probes": 3}}
+WORLDS = [("exact", "small"), ("exact", "ball"), ("ivf", "indexed")]
+
 contract = pytest.mark.parametrize("name", sorted(SEARCHES))
+
+
+def over(name: str, embedding: Embedding, words: int | None = None) -> Search:
+    return SEARCHES[name].over(embedding, words, **PARAMETERS[name])
+
+
+def test_every_search_is_held_to_the_contract() -> None:
+    assert PARAMETERS.keys() == SEARCHES.keys() == {name for name, _ in WORLDS}
 
 
 def noisy_points(embedding: Embedding, search: Search, count: int) -> np.ndarray:
@@ -24,12 +35,11 @@ def noisy_points(embedding: Embedding, search: Search, count: int) -> np.ndarray
     return bound.points(np.arange(count) % len(embedding.words), uniforms[:, :-1])  # type: ignore[attr-defined]
 
 
-@contract
-@pytest.mark.parametrize("world", ["small", "ball"])
+@pytest.mark.parametrize(("name", "world"), WORLDS)
 def test_answers_hang_on_the_point_alone(name: str, world: str, request: pytest.FixtureRequest) -> None:
     """Rejects a state that is carried from batch to batch, and answers outside the release vocabulary."""
     embedding: Embedding = request.getfixturevalue(world)
-    search = SEARCHES[name].over(embedding, 12)
+    search = over(name, embedding, 12)
     points = noisy_points(embedding, search, 300)
     nearest: NearestWords = search.of_words(embedding)
     found, (two, distances) = nearest(points), nearest.nearest_two(points)
@@ -48,7 +58,7 @@ def test_answers_hang_on_the_point_alone(name: str, world: str, request: pytest.
 
 @contract
 @pytest.mark.parametrize("words", [1, 0, -1, 201])
-def test_an_impossible_release_vocabulary_is_refused(name: str, words: int, small: Embedding) -> None:
+def test_an_impossible_release_vocabulary_is_refused(name: str, words: int, indexed: Embedding) -> None:
     with pytest.raises(ConfigError, match=f"2 to 200 words of this bundle.*{words}"):
-        SEARCHES[name].over(small, words)
-    assert SEARCHES[name].over(small).release_words == small.releasable == 200
+        over(name, indexed, words)
+    assert over(name, indexed).release_words == indexed.releasable == 200

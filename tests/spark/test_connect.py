@@ -31,7 +31,7 @@ from tests.helpers.tables import (
     texts,
     write_table,
 )
-from tests.helpers.worlds import KEY, release
+from tests.helpers.worlds import KEY, LABEL, release
 
 MISSING = [name for name in ("grpc", "grpc_status", "zstandard") if importlib.util.find_spec(name) is None]
 
@@ -56,7 +56,8 @@ spark = SparkSession.builder.remote(url).getOrCreate()
 sends, send = [], type(spark).addArtifacts
 type(spark).addArtifacts = lambda self, *paths, **kinds: sends.append(paths) or send(self, *paths, **kinds)
 df = spark.read.parquet(table)
-options = dict(embedding=bundle, mechanism=Laplace(epsilon=1.0), id="id", key=NoiseKey(bytes(range(32))))
+options = dict(embedding=bundle, mechanism=Laplace(epsilon=1.0), id="id")
+options |= dict(key=NoiseKey(bytes(range(32))), salt="tests")
 
 def refusal(frame, **columns):
     try:
@@ -66,7 +67,7 @@ def refusal(frame, **columns):
 
 counts = ReleaseCounts()
 out = privatize(df, text=["text", "turns[].text"], keep=["id", "turns[].who"], counts=counts, **options)
-words = dict(embedding=bundle, mechanism=options["mechanism"], column="text", key=options["key"])
+words = {name: value for name, value in options.items() if name != "id"} | dict(column="text")
 udf = privatize_udf(**words)
 register_udf(spark, "clean", **words)
 df.createOrReplaceTempView("t")
@@ -170,7 +171,7 @@ def test_a_connect_session_gives_the_words_of_the_privatizer(
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
 
-    privatizer = Privatizer(embedding=ring, mechanism=MECHANISM, noise=release(MECHANISM, ring))
+    privatizer = Privatizer(embedding=ring, mechanism=MECHANISM, noise=release(MECHANISM, ring, salt=LABEL))
     flat = privatizer.sanitize(pa.array(texts(6)), pa.array(ids), column="text").values.to_pylist()
     said = privatizer.sanitize(
         pa.array(np.repeat(texts(6), 2).tolist()),
@@ -205,7 +206,7 @@ def _check_traces(server: Server, ring: Embedding, done: Any) -> None:
     shown = [file.read_bytes() for file in (server.folder / "events").rglob("*") if file.is_file()]
     assert b"MapInArrow" in b"".join(shown)
     shown += [(server.folder / "log").read_bytes(), done.stdout.encode(), done.stderr.encode()]
-    for secret in (KEY.secret, release(MECHANISM, ring).key.secret):
+    for secret in (KEY.secret, release(MECHANISM, ring, salt=LABEL).key.secret):
         octal = "".join(f"\\{byte:03o}" for byte in secret).encode()
         forms = [secret, secret.hex().encode(), base64.b64encode(secret), repr(secret)[2:-1].encode(), octal]
         assert not any(form in content for form in forms for content in shown)

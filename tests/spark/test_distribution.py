@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 
 from dptext_spark import Embedding
 from dptext_spark.embedding.parts import Part
-from dptext_spark.embedding.sealing import file_sha256
 from dptext_spark.errors import BundleError
+from dptext_spark.sealing import file_sha256
 from dptext_spark.spark import distribution
 from dptext_spark.spark.distribution import BundleFiles
 from tests.helpers import worlds

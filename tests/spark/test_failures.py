@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, DptextError, InputError, JobError
 from dptext_spark.spark import failures
-from dptext_spark.spark.failures import FAILED, plain_errors
+from dptext_spark.spark.failures import FAILED, plain_errors, quiet
 from tests.helpers.tables import run_table
 
 # The shared session is the one that the jobs find.
@@ -60,3 +61,16 @@ def test_the_name_of_an_error_never_comes_from_a_row(spark: SparkSession) -> Non
         spark.range(1).select(quoting).collect()
     assert "SECRET" not in str(caught.value)
     assert "SECRET" not in failures.condition(RuntimeError("An error\n: java.lang.Error: no [SECRET] "))
+
+
+def test_a_logger_is_heard_again_when_the_last_of_several_threads_is_done() -> None:
+    """Rejects that each puts back what it found: the second found the first one's silence."""
+    logger = PySparkLogger.getLogger("SQLQueryContextLogger")
+    before = logger.disabled
+    one, two = quiet(), quiet()
+    one.__enter__()
+    two.__enter__()
+    one.__exit__(None, None, None)
+    assert logger.disabled
+    two.__exit__(None, None, None)
+    assert logger.disabled == before

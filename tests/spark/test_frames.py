@@ -33,7 +33,7 @@ from dptext_spark import (
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.privatizer import TokenCounts
 from tests.helpers.tables import RING_WORDS, agreement, by_id, spark_settings, texts
-from tests.helpers.worlds import KEY, release
+from tests.helpers.worlds import KEY, LABEL, release
 
 pytestmark = pytest.mark.spark
 
@@ -63,7 +63,10 @@ def reference(
 ) -> dict[Any, Any]:
     """What the Privatizer gives without Spark, under the fixed key."""
     privatizer = Privatizer(
-        embedding=ring, mechanism=mechanism, noise=release(mechanism, ring), policy=TextPolicy(**policy)
+        embedding=ring,
+        mechanism=mechanism,
+        noise=release(mechanism, ring, salt=LABEL),
+        policy=TextPolicy(**policy),
     )
     released = privatizer.sanitize(pa.array(values), pa.array(ids), column=column).values
     return dict(zip(ids, released.to_pylist(), strict=True))
@@ -150,10 +153,18 @@ def test_several_columns_get_the_words_of_the_privatizer_without_spark(
         tokens=["words", "more"],
         keep="id",
         key=KEY,
+        salt=LABEL,
     ).repartition(4)
     for column, values in {"a": texts(60), "b": texts(60), "words": words, "more": words}.items():
         assert by_id(out, column) == reference(ring, ids, values, column)
     assert by_id(out, "a") != by_id(out, "b")  # equal content, other column: other noise
+
+
+SLOTS = (
+    "spans array<struct<start: bigint, end: smallint, kind: string>>, json string, "
+    "pieces array<struct<text: string, entity: string>>, texts array<string>, none string"
+)
+PIECES = [("W01 unheard ", None), ("w02", "x"), ("!", None)]
 
 
 @pytest.mark.parametrize(
@@ -162,15 +173,18 @@ def test_several_columns_get_the_words_of_the_privatizer_without_spark(
         ({"oov": "mask"}, "w01 [MASK] w02"),
         ({"oov": "drop"}, "w01 w02"),
         ({"oov": "keep-unprotected"}, "w01 unheard w02"),
-        ({"protect": "slots:slots"}, "W01 unheard w02"),
+        ({"protect": "slots:spans"}, "W01 unheard w02"),
+        ({"protect": "slots:json"}, "W01 unheard w02"),
+        ({"protect": "slots-in-order:pieces"}, "W01 unheard w02"),
+        ({"protect": "slots-by-text:texts"}, "W01 unheard w02"),
+        ({"protect": "slots:none"}, "w01 [MASK] w02"),
     ],
 )
 def test_policies_reach_the_workers(
     spark: SparkSession, ring: Embedding, options: dict[str, str], expected: str
 ) -> None:
-    frame = spark.createDataFrame(
-        [(1, "W01 unheard w02!", ["w02"])], "id int, text string, slots array<string>"
-    )
+    row = (1, "W01 unheard w02!", [(12, 15, "x")], '[{"start": 12, "end": 15}]', PIECES, ["w02"], None)
+    frame = spark.createDataFrame([row], f"id int, text string, {SLOTS}")
     out = privatize(frame, embedding=ring, mechanism=EXACT, id="id", text="text", **options)
     assert out.columns == ["text"]
     assert out.first() == (expected,)
@@ -178,7 +192,15 @@ def test_policies_reach_the_workers(
 
 def test_only_release_words_come_out(frame: DataFrame, ring: Embedding) -> None:
     out = privatize(
-        frame, embedding=ring, mechanism=MECHANISM, id="id", text="text", release_words=5, keep="id", key=KEY
+        frame,
+        embedding=ring,
+        mechanism=MECHANISM,
+        id="id",
+        text="text",
+        release_words=5,
+        keep="id",
+        key=KEY,
+        salt=LABEL,
     )
     found = {word for text in by_id(out).values() for word in text.split()}
     assert found == set(RING_WORDS[:5])
@@ -189,7 +211,15 @@ def test_only_release_words_come_out(frame: DataFrame, ring: Embedding) -> None:
 
 def ours(ring: Embedding, mechanism: Laplace = MECHANISM) -> Sanitize:
     return lambda df: privatize(
-        df, embedding=ring, mechanism=mechanism, id="id", text="text", keep="id", key=KEY, trust_id=True
+        df,
+        embedding=ring,
+        mechanism=mechanism,
+        id="id",
+        text="text",
+        keep="id",
+        key=KEY,
+        salt=LABEL,
+        trust_id=True,
     )
 
 
@@ -306,7 +336,9 @@ def test_the_number_of_blas_threads_does_not_matter(demo_bundle: Embedding) -> N
     # The search is settled in double precision, so the last bits of a threaded sgemm do not decide.
     words = demo_bundle.words.to_pylist()
     rows = [" ".join(words[row * 40 : row * 40 + 40]) for row in range(100)]
-    privatizer = Privatizer(embedding=demo_bundle, mechanism=MECHANISM, noise=release(MECHANISM, demo_bundle))
+    privatizer = Privatizer(
+        embedding=demo_bundle, mechanism=MECHANISM, noise=release(MECHANISM, demo_bundle, salt=LABEL)
+    )
     released = []
     for threads in (1, 2):
         with threadpool_limits(limits=threads, user_api="blas"):
@@ -351,7 +383,7 @@ def tiny(frame: DataFrame, ring: Embedding) -> dict[Any, str]:
 def test_another_release_shares_no_noise(
     frame: DataFrame, ring: Embedding, tiny: dict[Any, str], change: dict[str, Any]
 ) -> None:
-    options = {"mechanism": TINY, "key": KEY} | change
+    options = {"mechanism": TINY, "key": KEY, "salt": LABEL} | change
     out = privatize(frame, embedding=ring, id="id", text="text", keep="id", **options)
     assert not share_noise(by_id(out), tiny)
 
@@ -365,7 +397,9 @@ def test_other_ids_and_columns_share_no_noise(
     frame: DataFrame, ring: Embedding, tiny: dict[Any, str], column: str, change: str
 ) -> None:
     changed = frame.select(F.expr(change).alias("row"), F.col("text").alias(column), "id")
-    out = privatize(changed, embedding=ring, mechanism=TINY, id="row", text=column, keep="id", key=KEY)
+    out = privatize(
+        changed, embedding=ring, mechanism=TINY, id="row", text=column, keep="id", key=KEY, salt=LABEL
+    )
     assert not share_noise(by_id(out, column), tiny)
 
 
@@ -386,7 +420,7 @@ def test_a_fresh_key_for_every_call(frame: DataFrame, ring: Embedding) -> None:
 def test_the_check_catches_noise_without_epsilon_in_its_context(ring: Embedding) -> None:
     ids, rows = list(range(ROWS)), texts(ROWS)
     released = [
-        Privatizer(embedding=ring, mechanism=mechanism, noise=release(TINY, ring))
+        Privatizer(embedding=ring, mechanism=mechanism, noise=release(TINY, ring, salt=LABEL))
         .sanitize(pa.array(rows), pa.array(ids), column="text")
         .values.to_pylist()
         for mechanism in (TINY, Laplace(epsilon=2e-3))
@@ -456,6 +490,15 @@ def test_an_ids_width_does_not_matter(frame: DataFrame, ring: Embedding, kind: s
             r"id, text, words, real.*Got: nope, gone, idd",
         ),
         ({"text": "text", "protect": "slots:marks"}, "Got: marks"),
+        (
+            {"text": "text", "protect": "slots:words"},
+            "given as texts.*Got: words, .*slots-in-order:words",
+        ),
+        ({"text": "text", "protect": "slots:numbers"}, "cannot hold the positions of slots.*Got: numbers"),
+        ({"text": "text", "protect": "slots-in-order:words"}, "cannot hold the pieces.*Got: words"),
+        ({"text": "text", "protect": "slots-by-text:real"}, "cannot hold the texts of slots.*Got: real"),
+        ({"text": "text", "tokens": "words", "protect": "slots:text"}, "in one column.*Got: text, words"),
+        ({"tokens": "words", "protect": "slots-in-order:text"}, "Only texts have pieces.*Got: words"),
         ({"text": ["words", "id"]}, r"words \(array<string>\), not string; id \(int\), not string"),
         ({"tokens": ["text", "numbers"]}, r"text \(string\), not array<string>; numbers \(array<int>\), not"),
         ({"text": "text", "id": "real"}, r"real \(double\), not an integer or string id"),
@@ -507,7 +550,14 @@ def test_odd_column_names(spark: SparkSession, ring: Embedding) -> None:
     row = (7, *RING_WORDS[: len(ODD_NAMES)], "as it is")
     frame = spark.createDataFrame([row], _schema(names))
     out = privatize(
-        frame, embedding=ring, mechanism=EXACT, id=names[0], text=ODD_NAMES, keep=[names[-1]], key=KEY
+        frame,
+        embedding=ring,
+        mechanism=EXACT,
+        id=names[0],
+        text=ODD_NAMES,
+        keep=[names[-1]],
+        key=KEY,
+        salt=LABEL,
     )
     assert out.columns == names[1:]
     assert out.collect()[0] == row[1:]
@@ -538,12 +588,32 @@ def test_names_that_differ_in_capitals_only(spark: SparkSession, ring: Embedding
             privatize(twice, text="text", **options)
 
 
+# A label for a key
+
+
+def test_a_key_needs_the_name_of_what_is_released(spark: SparkSession, ring: Embedding) -> None:
+    """Rejects frames and UDFs of two tables whose equal ids and texts come out equal unasked."""
+    frame = spark.createDataFrame([(1, "w00")], "id int, text string")
+    given = {"embedding": ring, "mechanism": TINY, "key": KEY}
+    for make in (
+        lambda salt: privatize(frame, id="id", text="text", **given, **salt),
+        lambda salt: privatize_udf(column="text", **given, **salt),
+        lambda salt: register_udf(spark, "unnamed", column="text", **given, **salt),
+    ):
+        for salt in ({}, {"salt": ""}):
+            with pytest.raises(
+                ConfigError, match=r"needs a label of what is released, --salt LABEL.*Got: none"
+            ):
+                make(salt)
+    assert privatize(frame, id="id", text="text", embedding=ring, mechanism=EXACT).first() == ("w00",)
+
+
 # The UDF
 
 
 def test_the_udf_gives_the_words_of_privatize(frame: DataFrame, ring: Embedding) -> None:
     expected = by_id(ours(ring)(frame))
-    udf = privatize_udf(embedding=ring, mechanism=MECHANISM, column="text", key=KEY)
+    udf = privatize_udf(embedding=ring, mechanism=MECHANISM, column="text", key=KEY, salt=LABEL)
     out = frame.select("id", udf("id", "text").alias("text"))
     assert by_id(out) == expected
     # The optimizer evaluates a UDF again where its output is filtered: the words must not change.
@@ -558,7 +628,7 @@ def test_layout_and_tokenizer_reach_the_workers(spark: SparkSession, ring: Embed
     frame = spark.createDataFrame([*rows.items()], "id int, text string")
     expected = reference(ring, [*rows], [*rows.values()], **policy)
     assert expected[1].endswith(")\n[MASK] [MASK]")
-    given = {"embedding": ring, "mechanism": MECHANISM, "key": KEY, **policy}
+    given = {"embedding": ring, "mechanism": MECHANISM, "key": KEY, "salt": LABEL, **policy}
     assert by_id(privatize(frame, id="id", text="text", keep="id", **given)) == expected
     udf = privatize_udf(column="text", **given)
     assert by_id(frame.select("id", udf("id", "text").alias("text"))) == expected
@@ -580,7 +650,7 @@ def test_the_udf_refuses_slots(spark: SparkSession, ring: Embedding) -> None:
 def test_sql_calls_the_registered_udf(frame: DataFrame, ring: Embedding) -> None:
     expected = by_id(ours(ring)(frame))
     spark = frame.sparkSession
-    register_udf(spark, "clean", embedding=ring.path, mechanism=MECHANISM, column="text", key=KEY)
+    register_udf(spark, "clean", embedding=ring.path, mechanism=MECHANISM, column="text", key=KEY, salt=LABEL)
     frame.createOrReplaceTempView("texts")
     try:
         assert by_id(spark.sql("SELECT id, clean(id, text) AS text FROM texts")) == expected
@@ -692,7 +762,7 @@ def test_a_row_of_a_million_words(spark: SparkSession, ring: Embedding) -> None:
 
 def test_no_plan_shows_a_key(frame: DataFrame, ring: Embedding) -> None:
     canary = NoiseKey(bytes.fromhex("c0ffee" * 10 + "c0ff"))
-    out = privatize(frame, embedding=ring, mechanism=MECHANISM, id="id", text="text", key=canary)
+    out = privatize(frame, embedding=ring, mechanism=MECHANISM, id="id", text="text", key=canary, salt=LABEL)
     out.collect()
     plans = [
         out._jdf.queryExecution().toString(),
@@ -701,7 +771,7 @@ def test_no_plan_shows_a_key(frame: DataFrame, ring: Embedding) -> None:
     ]
     modes = out.sparkSession._jvm.org.apache.spark.sql.execution.ExplainMode
     plans += [out._jdf.queryExecution().explainString(modes.fromString(m)) for m in ("extended", "codegen")]
-    derived = release(MECHANISM, ring, key=canary).key.secret
+    derived = release(MECHANISM, ring, key=canary, salt=LABEL).key.secret
     for secret in (canary.secret, derived):
         for shown in (secret.hex(), repr(secret)[2:-1], str(list(secret))[1:-1]):
             assert not any(re.search(re.escape(shown), plan, re.IGNORECASE) for plan in plans)

@@ -28,19 +28,32 @@ def test_a_release_binds_key_bundle_and_policy(line: Embedding, tmp_path: Path) 
     key_file = tmp_path / "key"
     key_file.write_text(KEY.secret.hex() + "\n")
     key_file.chmod(0o600)
-    given = {**GOOD, "embedding": line.path, "key-file": key_file, "release-words": 3, "protect": "slots:s"}
+    given = {
+        **GOOD,
+        "embedding": line.path,
+        "key-file": key_file,
+        "salt": "label",
+        "release-words": 3,
+        "protect": "slots:s",
+    }
     release = Release(PrivatizeOptions.of(given))
     assert release.embedding.fingerprint == line.fingerprint
     assert (release.search.release_words, release.policy.protect.slots_column) == (3, "s")
     assert release.guarantee.epsilon == 5.0
-    again, other = (Release(PrivatizeOptions.of({**given, "salt": salt})) for salt in ("", "other"))
+    again, other = (Release(PrivatizeOptions.of({**given, "salt": salt})) for salt in ("label", "other"))
     assert again.noise == release.noise != other.noise
     fresh = [Release(PrivatizeOptions.of({**GOOD, "embedding": line.path})).noise for _ in "12"]
     assert fresh[0] != fresh[1]
 
 
 def test_a_release_reports_all_that_is_wrong(tmp_path: Path) -> None:
-    given = {**GOOD, "embedding": tmp_path / "none", "key-file": tmp_path / "key", "protect": "some"}
+    given = {
+        **GOOD,
+        "embedding": tmp_path / "none",
+        "key-file": tmp_path / "key",
+        "salt": "label",
+        "protect": "some",
+    }
     with pytest.raises(ConfigError) as caught:
         Release(PrivatizeOptions.of(given))
     message = str(caught.value)

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from dptext_spark import Embedding, Mahalanobis, TextPrivatizer, privatize
 from dptext_spark.errors import BundleError, ConfigError
 from tests.helpers.tables import by_id, texts
-from tests.helpers.worlds import KEY
+from tests.helpers.worlds import KEY, LABEL
 
 pytestmark = pytest.mark.spark
 
@@ -27,7 +27,14 @@ def frame(spark: SparkSession) -> DataFrame:
 
 @pytest.fixture
 def parameters(ring: Embedding) -> dict[str, Any]:
-    return {"embedding": ring.path, "mechanism": MECHANISM, "id": "id", "text": "text", "keep": ["id"]}
+    return {
+        "embedding": ring.path,
+        "mechanism": MECHANISM,
+        "id": "id",
+        "text": "text",
+        "keep": ["id"],
+        "salt": LABEL,
+    }
 
 
 def test_a_pipeline_with_it_comes_back_from_its_folder_without_the_key(
@@ -60,7 +67,7 @@ def test_a_copy_keeps_the_key_and_takes_other_parameters(
 ) -> None:
     stage = TextPrivatizer(**parameters, key_file=str(key_file))
     other = stage.transform(frame, {stage.salt: "other"})
-    assert by_id(other) == by_id(privatize(frame, **parameters, key=KEY, salt="other"))
+    assert by_id(other) == by_id(privatize(frame, **parameters | {"salt": "other"}, key=KEY))
 
 
 @pytest.mark.parametrize(
@@ -71,6 +78,7 @@ def test_a_copy_keeps_the_key_and_takes_other_parameters(
         ({"mechanism": {"mechanism": "laplace", "epsilon": -1}}, "Parameter epsilon of Laplace"),
         ({"text": 3}, "A parameter of TextPrivatizer has a wrong type"),
         ({"key_file": "no/key"}, "The key file no/key cannot be read"),
+        ({"key_file": "no/key", "salt": ""}, "needs a label of what is released, --salt LABEL.*Got: none"),
     ],
 )
 def test_wrong_parameters_are_refused(

@@ -24,7 +24,9 @@ from tests.helpers.worlds import among
 
 
 @pytest.mark.parametrize("oov", ["mask", "drop", "random", "fail", "keep-unprotected"])
-@pytest.mark.parametrize("protect", ["all", "content", "slots:entities", "slots:a:b"])
+@pytest.mark.parametrize(
+    "protect", ["all", "content", "slots:entities", "slots:a:b", "slots-in-order:a", "slots-by-text:a"]
+)
 def test_policies_say_what_is_not_covered(oov: str, protect: str) -> None:
     policy = TextPolicy(oov=oov, protect=protect)
     assert (str(policy.oov), str(policy.protect)) == (oov, protect)
@@ -32,6 +34,7 @@ def test_policies_say_what_is_not_covered(oov: str, protect: str) -> None:
     assert ("WITHOUT ANY PROTECTION" in described) == (oov == "keep-unprotected")
     assert ("Stop words are released as they are" in described) == (protect == "content")
     assert ("Only words inside the slots" in described) == protect.startswith("slots")
+    assert ("WITHOUT ANY BOUND" in described) == protect.startswith("slots-by-text")
 
 
 UNKNOWN = {
@@ -48,7 +51,7 @@ def test_what_policies_say_is_what_happens(oov: str, protect: str, small: Embedd
     policy = TextPolicy(oov=oov, protect=protect)
     privatizer = Privatizer(embedding=small, mechanism=Laplace(epsilon=1e6), policy=policy)
     given = ["w1 Zyx the", "Zyx", "", None]
-    slots = pa.array([["w1 Zyx"], ["Zyx"], [], None], pa.list_(pa.string()))
+    slots = pa.array([[{"start": 0, "end": 6}], [{"start": 0, "end": 3}], [], None])
     done = privatizer.sanitize(pa.array(given), pa.array(range(4)), column="text", slots=slots)
     released = done.values.to_pylist()
     said = policy.describe()
@@ -70,7 +73,15 @@ def test_what_policies_say_is_what_happens(oov: str, protect: str, small: Embedd
 
 
 @pytest.mark.parametrize(
-    ("protect", "column"), [("all", None), ("content", None), ("slots:x", "x"), ("slots:a:b", "a:b")]
+    ("protect", "column"),
+    [
+        ("all", None),
+        ("content", None),
+        ("slots:x", "x"),
+        ("slots:a:b", "a:b"),
+        ("slots-in-order:x", "x"),
+        ("slots-by-text:x", "x"),
+    ],
 )
 def test_the_column_of_the_slots(protect: str, column: str | None) -> None:
     assert TextPolicy(protect=protect).protect.slots_column == column
@@ -97,8 +108,10 @@ def test_policies_are_values() -> None:
         TextPolicy(protect="slots:a"),
         TextPolicy(oov="drop", protect="slots:b"),
         TextPolicy(oov="drop"),
+        TextPolicy(oov="drop", protect="slots-in-order:a"),
+        TextPolicy(oov="drop", protect="slots-by-text:a"),
     ]
-    assert len({policy, *others}) == 4
+    assert len({policy, *others}) == 6
 
 
 # New policies
@@ -120,7 +133,7 @@ def new_policies(monkeypatch: pytest.MonkeyPatch) -> None:
         count: str
 
         def release(self, unknown: UnknownTokens) -> NDArray[np.int64]:
-            word, coin = unknown.uniforms(2).T
+            word, coin = np.concatenate([*unknown.uniforms(2)]).T
             return np.where(coin < 0.5, (word * int(self.count)).astype(np.int64), LEFT_OUT)
 
     class Capitals(Protection):
@@ -166,6 +179,7 @@ def test_a_new_policy_is_one_class(small: Embedding) -> None:
         search=among(200),
         row_id="",
         kept=(),
+        sanitized=("text",),
         rows=1,
         columns={"text": TokenCounts(**counts)},
     )
@@ -179,6 +193,6 @@ def test_a_new_policy_is_one_class(small: Embedding) -> None:
     assert PLACEHOLDER in masked.describe() and "(mask)" in masked.describe()
     with pytest.raises(ConfigError, match=r"fail, keep-unprotected or first:COUNT\. Got: 'x'"):
         PrivatizeOptions.of({**given, "oov": "x"})
-    with pytest.raises(ConfigError, match=r"all, content, slots:COLUMN, capitals\. Got: 'x'"):
+    with pytest.raises(ConfigError, match=r"all, content, slots:COLUMN, .*, capitals\. Got: 'x'"):
         TextPolicy(protect="x")
-    assert Protection.choices().endswith(", slots:COLUMN (all else passes) or capitals (small words pass)")
+    assert Protection.choices().endswith("; proves less) or capitals (small words pass)")

@@ -16,6 +16,7 @@ from dptext_spark.text.python_columns import as_arrow
 from tests.helpers.worlds import release
 
 MECHANISM = Laplace(epsilon=4.0)
+FIRST = {"start": 0, "end": 2}
 TEXTS = ["w1 w2 Zyx", None, "", "w3"]
 WORDS = [["w1", None, "zyx"], None, [], ["w3"]]
 
@@ -87,7 +88,15 @@ def test_ids_of_every_library_draw_the_same_noise(privatizer: Privatizer, kind: 
 
 
 @pytest.mark.parametrize(
-    "slots", [[["w1"]], pd.Series([["w1"]]), pa.chunked_array([[["w1"]]]), ['["w1"]'], [[{"text": "w1"}]]]
+    "slots",
+    [
+        [[FIRST]],
+        pd.Series([[FIRST]]),
+        pd.Series([np.array([FIRST], dtype=object)]),
+        pa.chunked_array([[[FIRST]]]),
+        pa.array([[FIRST]], pa.large_list(pa.struct({"end": pa.uint8(), "start": pa.int16()}))),
+        ['[{"start": 0, "end": 2}]'],
+    ],
 )
 def test_slots_of_every_library(small: Embedding, slots: Any) -> None:
     privatizer = Privatizer(embedding=small, mechanism=MECHANISM, policy=TextPolicy(protect="slots:s"))

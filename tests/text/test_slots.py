@@ -1,15 +1,338 @@
-"""Slots: how they are read, and which tokens they protect."""
+"""Slots: how each form of them is read, and what a release under it loses, enumerated."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
+from itertools import permutations, product
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.errors import InputError
+from dptext_spark.mechanisms import Exponential
+from dptext_spark.privatizer import joining, look_up
+from dptext_spark.search.exact import ExactSearch
 from dptext_spark.text.joined_words import JoinedWords
-from dptext_spark.text.slots import protected_by_slots, slot_values
+from dptext_spark.text.policies import Protection
+from dptext_spark.text.slots import marks_of_pieces, marks_of_positions, protected_by_texts, slot_values
+from dptext_spark.text.token_columns import Tokens
+from dptext_spark.text.tokens import PLAIN, Tokenizer
+from tests.helpers import worlds
+
+
+def span(start: Any, end: Any, **others: Any) -> dict[str, Any]:
+    return {"start": start, "end": end, **others}
+
+
+def protected(
+    text: str | list[str | None], slots: Any, policy: str = "slots:s", tokenizer: Tokenizer = PLAIN
+) -> list[str | None]:
+    """The tokens of a row that a policy protects."""
+    values = pa.array([text], pa.string() if isinstance(text, str) else pa.list_(pa.string()))
+    column = slots if isinstance(slots, pa.Array) else pa.array([slots])
+    chosen = Protection.of(policy)
+    tokens = Tokens.of(values, tokenizer, chosen.marks(values, column))
+    (row,) = tokens.row_tokens()
+    return [token for token, flag in zip(row, chosen.protected(tokens, column), strict=True) if flag]
+
+
+# Slots by position
+
+TEXT = "Fly to New York, \U0001f600 not Nice"
+ALL = ["Fly", "to", "New", "York", "not", "Nice"]
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+@pytest.mark.parametrize(
+    ("slots", "expected"),
+    [
+        ([span(7, 15)], ["New", "York"]),
+        ([span(7, 15, kind="city")], ["New", "York"]),
+        ([span(11, 15)], ["York"]),
+        ([span(13, 14)], ["York"]),  # a part of a word
+        ([span(10, 11)], []),  # the space
+        ([span(9, 12)], ["New", "York"]),
+        ([span(15, 18)], []),  # a comma and an emoji
+        ([span(23, 27)], ["Nice"]),  # behind an emoji, which is one code point
+        ([span(23, 28)], ALL),  # one too far
+        ([span(25, 29)], ALL),  # what UTF-16 counts
+        ([span(23, 27), span(7, 10), span(0, 3)], ["Fly", "New", "Nice"]),  # in any order
+        ([span(7, 12), span(9, 15), span(7, 12)], ["New", "York"]),  # overlapping, and twice
+        ([span(0, 27)], ALL),
+        ([], []),
+        ([span(-1, 3)], ALL),
+        ([span(3, 3)], ALL),
+        ([span(5, 3)], ALL),
+        ([span(0, 3), span(99, 100)], ALL),
+        ([span(0, None)], ALL),
+        ([span(None, 3)], ALL),
+        ([span(0, 3), None], ALL),
+        (None, ALL),
+    ],
+)
+def test_words_that_a_span_touches_are_protected(slots: Any, expected: list[str], as_json: bool) -> None:
+    """Rejects bytes and UTF-16 for characters, ends that are inclusive, and doubt that lets words pass."""
+    typed = pa.array([slots], pa.list_(pa.struct({"start": pa.int64(), "end": pa.int64()})))
+    assert protected(TEXT, pa.array([json.dumps(slots)]) if as_json else typed) == expected
+
+
+@pytest.mark.parametrize(
+    "slots",
+    ["", "no JSON", "{}", '"x"', "7", "[7]", "[[0, 3]]", "[" * 200_000, '[{"start": 0}]', '[{"begin": 0}]']
+    + [f'[{{"start": 0, "end": {end}}}]' for end in ("3.0", "true", '"3"', "NaN", "1e99", "9" * 30, "null")],
+)
+def test_json_that_is_not_understood_protects_the_whole_row(slots: str) -> None:
+    assert protected(TEXT, slots) == ALL
+
+
+def test_positions_that_no_text_has_are_not_taken_for_others() -> None:
+    """Rejects a number that wraps around in a narrower type."""
+    kind = pa.list_(pa.struct({"start": pa.uint64(), "end": pa.uint64()}))
+    assert protected(TEXT, pa.array([[span(0, 2**63 + 3)]], kind)) == ALL
+    assert protected(TEXT, pa.array([[span(2**64 - 1, 3)]], kind)) == ALL
+    assert protected(TEXT, pa.array([[span(0, 3)]], kind)) == ["Fly"]
+
+
+@pytest.mark.parametrize(
+    ("text", "slots", "expected"),
+    [
+        ("cafe\u0301 noir", [span(0, 5)], ["cafe\u0301"]),
+        ("cafe\u0301 noir", [span(4, 5)], ["cafe\u0301"]),  # the combining accent alone
+        ("cafe\u0301 noir", [span(6, 10)], ["noir"]),
+        ("\u05e9\u05dc\u05d5\u05dd \u05e2\u05d5\u05dc\u05dd", [span(5, 9)], ["\u05e2\u05d5\u05dc\u05dd"]),
+        ("\u200f\u0645\u0635\u0631 abc", [span(1, 4)], ["\u0645\u0635\u0631"]),
+        ("\U0001f469\u200d\U0001f692 Ann met Bo", [span(4, 7), span(12, 14)], ["Ann", "Bo"]),
+        ("Boston\u2019s rain", [span(0, 6)], ["Boston"]),
+        ("Boston\u2019s rain", [span(6, 8)], ["'s"]),
+        ("don\u2019t", [span(0, 2)], ["do"]),
+        ("", [], []),
+    ],
+)
+def test_positions_are_code_points(text: str, slots: Any, expected: list[str]) -> None:
+    assert protected(text, slots) == expected
+
+
+@pytest.mark.parametrize(
+    ("slots", "expected"),
+    [
+        ([span(3, 4)], ["New York"]),
+        ([span(2, 6)], [None, "New York", "", "in"]),
+        ([span(0, 1), span(5, 6)], ["fly", "in"]),
+        ([], []),
+        ([span(6, 7)], ["fly", "to", None, "New York", "", "in"]),
+        (None, ["fly", "to", None, "New York", "", "in"]),
+    ],
+)
+def test_positions_of_a_token_list_are_elements(slots: Any, expected: list[str | None]) -> None:
+    """Rejects characters where elements are meant; nulls and blanks have places."""
+    typed = pa.array([slots], pa.list_(pa.struct({"start": pa.int8(), "end": pa.int8()})))
+    assert protected(["fly", "to", None, "New York", "", "in"], typed) == expected
+
+
+def test_tokens_without_their_marks_are_protected() -> None:
+    """Rejects slots that are forgotten on the way, after which everything would pass."""
+    for policy in ("slots:s", "slots-in-order:s"):
+        assert Protection.of(policy).protected(Tokens.of(pa.array(["a b"])), None).tolist() == [True, True]
+
+
+def test_rows_keep_their_own_slots() -> None:
+    """Rejects spans that count on into the next row: nulls, empty rows and rows in doubt lie between."""
+    rng = np.random.default_rng(5)
+    texts = [None if n == 7 else " ".join(f"a{i}" for i in range(n)) for n in rng.integers(0, 8, 300)]
+    slots = [
+        None if n == 0 else [span(int(a), int(a + 2)) for a in rng.integers(0, 20, n - 1)]
+        for n in rng.integers(0, 4, 300)
+    ]
+    kind = pa.list_(pa.struct({"start": pa.int64(), "end": pa.int64()}))
+    values, column = pa.array(texts), pa.array(slots, kind)
+    tokens = Tokens.of(values, PLAIN, marks_of_positions(column, values, "s"))
+    expected = [f for t, s in zip(texts, slots, strict=True) for f in flags(t or "", s)]
+    assert tokens.marked.tolist() == expected and 0.2 < np.mean(expected) < 0.8
+    part = slice(100, 200)
+    cut = Tokens.of(values[part], PLAIN, marks_of_positions(column[part], values[part], "s"))
+    assert cut.marked.tolist() == tokens.marked[tokens.offsets[100] : tokens.offsets[200]].tolist()
+
+
+def flags(text: str, slots: list[dict[str, int]] | None) -> list[bool]:
+    """By the definition: character by character."""
+    sound = slots is not None and all(s["end"] <= len(text) for s in slots)
+    inside = {place for s in slots or () for place in range(s["start"], s["end"])}
+    found, place = [], 0
+    for word in text.split():
+        found.append(not sound or bool(inside & {*range(place, place + len(word))}))
+        place += len(word) + 1
+    return found
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        ([["Paris"]], r"given as texts.*start: int.*slots-in-order:s\); slots-by-text:s"),
+        ([[{"text": "Paris", "kind": "city"}]], "given as texts"),
+        (['["Paris"]'], "given as texts.*Got: texts in the JSON of s"),
+        (['[{"text": "Paris"}]'], "given as texts"),
+        ([[span(1.0, 2.0)]], "cannot hold the positions.*Got: s, list"),
+        ([[span("1", "2")]], "cannot hold the positions"),
+        ([[{"start": 1}]], "cannot hold the positions"),
+        ([[[0, 3]]], "cannot hold the positions"),
+        ([5], "cannot hold the positions"),
+        ([span(1, 2)], "cannot hold the positions"),
+    ],
+)
+def test_what_cannot_be_positions_is_refused(column: Any, message: str) -> None:
+    """Before, slots given as texts were looked for in the text; no message quotes them."""
+    with pytest.raises(InputError, match=message) as caught:
+        protected("to Paris", pa.array(column))
+    assert "Paris" not in str(caught.value)
+
+
+# Words that are joined, and scripts without spaces
+
+
+def test_no_word_is_joined_across_the_border_of_a_slot() -> None:
+    """Rejects "new york" for one token with a slot on "york": with another city "new" would pass."""
+    tokenizer = JoinedWords.of(pa.array(["new_york", "to_new", "york", "u.s.", "u.s.-led", "x_y", "x_y_z"]))
+    assert protected("in New York now", [span(3, 11)], tokenizer=tokenizer) == ["New York"]
+    assert protected("in New York now", [span(7, 11)], tokenizer=tokenizer) == ["York"]
+    assert protected("in New York now", [span(3, 6)], tokenizer=tokenizer) == ["New"]
+    assert protected("in New York", [span(3, 6), span(7, 11)], tokenizer=tokenizer) == ["New York"]
+    assert protected("in New York", None, tokenizer=tokenizer) == ["in", "New York"]
+    assert protected("to New York", [span(7, 11)], tokenizer=tokenizer) == ["York"]
+    assert protected("a U.S.-led x", [span(2, 6)], tokenizer=tokenizer) == ["U.S."]
+    assert protected("x y z", [span(0, 3)], tokenizer=tokenizer) == ["x y"]
+    assert protected("new-york", [span(3, 4)], tokenizer=JoinedWords.of(pa.array(["new-york"]))) == []
+    kansas = JoinedWords.of(pa.array(["kans."]))
+    assert protected("kans.boston", [span(4, 11)], tokenizer=kansas) == ["boston"]
+    assert protected("kans.boston", [span(0, 4)], tokenizer=kansas) == ["kans."]
+    assert protected("x y z", [span(2, 3)], tokenizer=tokenizer) == ["y"]
+
+
+def test_a_text_that_a_slot_cuts_otherwise_has_noise_of_its_own() -> None:
+    """Rejects equal noise for other words: a second release without slots would share it, word by word."""
+    tokenizer = JoinedWords.of(pa.array(["new_york"]))
+    values = pa.array(["in new york now"])
+
+    def content(*slots: dict[str, int]) -> tuple[bytes, bytes]:
+        marks = marks_of_positions(pa.array([[*slots]]), values, "s") if slots else None
+        first, second = Tokens.of(values, tokenizer, marks).row_content(0)
+        return first, bytes(second)
+
+    assert content() == content(span(3, 11)) == content(span(0, 2)) != content(span(7, 11))
+    assert content(span(7, 11)) != content(span(3, 6))
+
+
+def test_a_script_without_spaces_is_cut_at_the_borders_of_slots() -> None:
+    """Rejects a cut that the hidden letters have a say in, and one between a letter and its marks."""
+    pytest.importorskip("icu4py")
+    from dptext_spark.text.segmentation import IcuWords
+
+    icu, text = IcuWords(), "\u6211\u559c\u6b22\u5403\u9999\u8549\u82f9\u679ciPhone"  # 我喜欢吃香蕉苹果iPhone
+    assert protected(text, [span(1, 3)], tokenizer=icu) == ["\u559c\u6b22"]
+    assert protected(text, [span(2, 3)], tokenizer=icu) == ["\u6b22"]
+    assert protected(text, [span(9, 10)], tokenizer=icu) == ["iPhone"]
+    assert protected(text, [span(1, 3)]) == [text]  # one token to the plain tokenizer
+    thai = "\u0e01\u0e34\u0e19\u0e02\u0e49\u0e32\u0e27"
+    assert protected(thai, [span(1, 2)], tokenizer=icu) == ["\u0e01\u0e34"]
+    assert protected(thai, [span(3, 7)], tokenizer=icu) == ["\u0e02\u0e49\u0e32\u0e27"]
+    assert protected(thai, [span(4, 7)], tokenizer=icu) == ["\u0e02\u0e49", "\u0e32\u0e27"]
+    hidden = ["\u5317\u4eac", "\u6b22\u5403", "\u9999\u8549", "\u4e0a\u6d77"]
+    around = set()
+    for word in hidden:
+        whole = f"\u6211\u559c{word}\u82f9\u679c"
+        around.add(tuple(icu(whole, [(2, 4)])[:2] + icu(whole, [(2, 4)])[-1:]))
+        assert "".join(icu(whole, [(2, 4)])) == whole
+    assert len(around) == 1
+    assert len({tuple(icu(f"\u6211\u559c{word}\u82f9\u679c")[:2]) for word in hidden}) > 1
+
+
+# Slots in order
+
+
+PIECES = [("Fly to ", None), ("New York", "city"), (", ", None), ("now", None), ("!", "mark")]
+
+
+@pytest.mark.parametrize("name", ["slot", "slot_name", "entity"])
+@pytest.mark.parametrize("as_json", [False, True])
+def test_pieces_give_positions(name: str, as_json: bool) -> None:
+    pieces = [{"text": text, name: slot} for text, slot in PIECES]
+    text = "".join(text for text, _ in PIECES)
+    for changed, expected in {
+        text: ["New", "York"],
+        text.replace("!", "?"): ["Fly", "to", "New", "York", "now"],
+        text + "!": ["Fly", "to", "New", "York", "now"],
+        text.lower(): ["fly", "to", "new", "york", "now"],
+    }.items():
+        slots: Any = json.dumps(pieces) if as_json else pieces
+        assert protected(changed, slots, "slots-in-order:s") == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "slots"),
+    [
+        ("a b", None),
+        ("a b", [{"text": "a b", "slot": None}, {"text": None, "slot": None}]),
+        ("a b", [{"text": "b", "slot": "x"}, {"text": "a ", "slot": None}]),  # not in order
+        ("a b", [{"text": "b", "slot": "x"}]),  # the slots alone
+        ("a b", []),
+        ("a b", "[]"),
+        ("a b", "no JSON"),
+        ("a b", '[{"text": "a b"}, 7]'),
+        ("a b", '["a b"]'),
+        ("a b", '[{"text": "a b\\ud800", "slot": "x"}]'),
+    ],
+)
+def test_pieces_that_do_not_make_up_the_text_protect_it_whole(text: str, slots: Any) -> None:
+    typed = slots if isinstance(slots, str | None) else pa.array([slots], PIECE)
+    assert protected(text, typed, "slots-in-order:s") == ["a", "b"]
+
+
+PIECE = pa.list_(pa.struct({"text": pa.string(), "slot": pa.string()}))
+
+
+def test_pieces_of_many_rows() -> None:
+    """Rejects positions that count on into the next row; both ways to read pieces are one."""
+    rng = np.random.default_rng(2)
+    rows = [
+        [{"text": text, "slot": slot} for text, slot in zip(texts, slots, strict=True)]
+        for texts, slots in (
+            (rng.choice(["new ", "y\u0301ork ", "", "\U0001f600 ", "in "], n), rng.choice([None, "city"], n))
+            for n in rng.integers(0, 6, 200)
+        )
+    ]
+    texts = ["".join(piece["text"] for piece in row) if i % 9 else None for i, row in enumerate(rows)]
+    values, column = pa.array(texts), pa.array(rows, PIECE)
+    written = pa.array([json.dumps(row) for row in rows])
+    found, read = marks_of_pieces(column, values, "s"), marks_of_pieces(written, values, "s")
+    for name in ("starts", "ends", "offsets"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(read, name))
+    for row, (text, pieces) in enumerate(zip(texts, rows, strict=True)):
+        named = [piece["text"] for piece in pieces if piece["slot"] and piece["text"]]
+        if text is not None:
+            assert not found.whole[row]
+            assert [text[start:end] for start, end in found.spans.get(row, [])] == named
+
+
+@pytest.mark.parametrize(
+    ("values", "column", "message"),
+    [
+        (["a"], [["a"]], "cannot hold the pieces.*Got: s, list"),
+        (["a"], [[{"text": "a"}]], "cannot hold the pieces"),
+        (["a"], [[{"text": 1, "slot": "a"}]], "cannot hold the pieces"),
+        (["a"], [[span(0, 1)]], "cannot hold the pieces"),
+        ([["a"]], [[{"text": "a", "slot": "a"}]], "Only texts have pieces"),
+    ],
+)
+def test_what_cannot_be_pieces_is_refused(values: Any, column: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        marks_of_pieces(pa.array(column), pa.array(values), "s")
+
+
+# Slots by their texts
 
 
 @pytest.mark.parametrize(
@@ -46,7 +369,7 @@ TOKENS = ["fly", "me", "To", "New", "York", None, "new", "york", "Paris", "new"]
 
 
 @pytest.mark.parametrize(
-    ("slots", "protected"),
+    ("slots", "places"),
     [
         (["Paris"], [8]),
         (["new york"], [3, 4, 6, 7]),
@@ -58,9 +381,9 @@ TOKENS = ["fly", "me", "To", "New", "York", None, "new", "york", "Paris", "new"]
         ([], []),
     ],
 )
-def test_every_occurrence_of_a_slot_is_protected(slots: object, protected: list[int] | str) -> None:
-    expected = [protected == "all" or row in protected for row in range(len(TOKENS))]
-    assert protected_by_slots(TOKENS, slots) == expected
+def test_every_occurrence_of_a_slot_is_protected(slots: object, places: list[int] | str) -> None:
+    expected = [places == "all" or row in places for row in range(len(TOKENS))]
+    assert protected_by_texts(TOKENS, slots) == expected
 
 
 @pytest.mark.parametrize(
@@ -68,18 +391,18 @@ def test_every_occurrence_of_a_slot_is_protected(slots: object, protected: list[
 )
 def test_in_doubt_the_whole_row_is_protected(slots: object) -> None:
     """Rejects the tempting default, that a slot which is not found protects nothing."""
-    assert protected_by_slots(TOKENS, slots) == [True] * len(TOKENS)
+    assert protected_by_texts(TOKENS, slots) == [True] * len(TOKENS)
 
 
 @pytest.mark.parametrize(
     "read",
     [
         pytest.param(
-            lambda: protected_by_slots(["😀", "hi"], ["😀"]),
+            lambda: protected_by_texts(["\U0001f600", "hi"], ["\U0001f600"]),
             id="token without letters",
         ),
         pytest.param(
-            lambda: protected_by_slots(["a", "b"], "[" * 200_000),
+            lambda: protected_by_texts(["a", "b"], "[" * 200_000),
             id="deep JSON",
         ),
     ],
@@ -94,6 +417,185 @@ def test_a_joined_word_is_protected_whole_where_a_slot_has_a_part_of_it() -> Non
     tokens = tokenizer("a seal, a Harbor  Seal and a harbor")
     assert tokens == ["a", "seal", "a", "Harbor  Seal", "and", "a", "harbor"]
     for slot, expected in {"seal": [1, 3], "harbor seal": [3], "harbor": [3, 6], "seal and": [3, 4]}.items():
-        flags = protected_by_slots(tokens, [slot], tokenizer)
-        assert [place for place, flag in enumerate(flags) if flag] == expected
-    assert protected_by_slots(["e-mail", "it"], ["e-mail"]) == [True, False]
+        found = protected_by_texts(tokens, [slot], tokenizer)
+        assert [place for place, flag in enumerate(found) if flag] == expected
+    assert protected_by_texts(["e-mail", "it"], ["e-mail"]) == [True, False]
+
+
+@pytest.mark.parametrize("column", [[7], [[span(0, 1)]], [[7]]])
+def test_what_cannot_be_texts_is_refused(column: Any) -> None:
+    with pytest.raises(InputError, match=r"cannot hold the texts of slots.*Got: s, "):
+        protected("a b", pa.array(column), "slots-by-text:s")
+
+
+# What a release loses: the law of the output of whole rows, computed, for every pair of hidden words
+
+CITIES = ("boston", "paris", "rio", "saint_malo")
+EPSILON = 0.5
+
+Row = tuple[str, Any]
+Law = dict[tuple[str, ...], float]
+
+
+@pytest.fixture(scope="module")
+def cities(tmp_path_factory: pytest.TempPathFactory) -> Embedding:
+    """A vocabulary in the plane; it has what two words are together, of either of which one may be hidden."""
+    names = [*CITIES, "malo", "x", "y", "x_paris", "rio_y"]
+    points = np.random.default_rng(4).standard_normal((len(names), 2)) * 3
+    return worlds.build(tmp_path_factory.mktemp("cities"), points, names)
+
+
+class Release:
+    """The exact law of a row's output under a policy, from the mechanism's probabilities."""
+
+    def __init__(self, world: Embedding, policy: Protection) -> None:
+        self.world, self.policy = world, policy
+        self.names = world.words.to_pylist()
+        mechanism = Exponential(epsilon=EPSILON)
+        bound: Any = mechanism.bind(world, ExactSearch.over(world))
+        self.chances = np.asarray(bound.probabilities(np.arange(len(self.names))))
+        points = np.asarray(world.vectors, dtype=np.float64)
+        self.distances = np.linalg.norm(points[:, None] - points[None], axis=2)
+
+    def law(self, row: Row) -> Law:
+        text, slots = row
+        values, column = pa.array([text]), pa.array([slots])
+        tokens = Tokens.of(values, self.tokenizer(), self.policy.marks(values, column))
+        flags, word_ids = self.policy.protected(tokens, column), look_up(tokens, self.world)
+        (words,) = tokens.row_tokens()
+        laws = [
+            dict(zip(self.names, self.chances[word_id].tolist(), strict=True)) if flag else {str(word): 1.0}
+            for word, word_id, flag in zip(words, word_ids.tolist(), flags, strict=True)
+        ]
+        outputs = product(*laws)
+        return {o: math.prod(law[word] for law, word in zip(laws, o, strict=True)) for o in outputs}
+
+    def tokenizer(self) -> Tokenizer:
+        return joining(self.world, PLAIN)
+
+    def loss(self, one: Row, other: Row) -> float:
+        """The largest log-ratio of the probabilities of any output; infinite where one has none."""
+        first, second = self.law(one), self.law(other)
+        return max(
+            math.log(first[output] / second[output]) if output in second else math.inf for output in first
+        )
+
+    def claim(self, one: str, other: str) -> float:
+        places = [self.names.index(word) for word in (one, other)]
+        return EPSILON * float(self.distances[places[0], places[1]])
+
+    def loss_of_the_slot(self, one: str, other: str) -> float:
+        """What the slot's own output loses."""
+        rows = [self.chances[self.names.index(word)] for word in (one, other)]
+        return float(np.log(rows[0] / rows[1]).max())
+
+
+def shown(word: str) -> str:
+    return word.replace("_", " ")
+
+
+def by_position(before: str, word: str, after: str) -> Row:
+    return before + shown(word) + after, [span(len(before), len(before) + len(shown(word)))]
+
+
+def in_order(before: str, word: str, after: str) -> Row:
+    pieces = [(before, None), (shown(word), "city"), (after, None)]
+    return before + shown(word) + after, [{"text": text, "slot": slot} for text, slot in pieces]
+
+
+def by_text(before: str, word: str, after: str) -> Row:
+    return before + shown(word) + after, [shown(word)]
+
+
+# What stands around a slot: other words, the words that may be hidden themselves, parts of joined words.
+AROUND = [
+    ("to ", "!"),
+    ("to boston, not ", ""),
+    ("", " from Paris via rio"),
+    ("x ", " y"),
+    ("saint ", " malo"),
+]
+
+
+@pytest.mark.parametrize(("policy", "row"), [("slots:s", by_position), ("slots-in-order:s", in_order)])
+def test_slots_by_position_lose_no_more_than_is_claimed(
+    cities: Embedding, policy: str, row: Callable[..., Row]
+) -> None:
+    """The loss of every output, for every pair of hidden words, whatever stands around them."""
+    release = Release(cities, Protection.of(policy))
+    shares = []
+    for (before, after), (one, other) in product(AROUND, permutations(CITIES, 2)):
+        loss = release.loss(row(before, one, after), row(before, other, after))
+        assert 0 < loss <= release.claim(one, other) + 1e-12, (before, after, one, other)
+        shares.append(loss / release.claim(one, other))
+    assert max(shares) > 0.5  # the claim is no larger than it need be
+
+
+def test_two_slots_lose_no_more_than_the_sum(cities: Embedding) -> None:
+    """Rejects spans behind the hidden word that do not move with it."""
+    release = Release(cities, Protection.of("slots:s"))
+
+    def row(word: str) -> Row:
+        text = f"to {shown(word)} boston and paris"
+        second = text.index("paris", len(f"to {shown(word)} boston"))
+        return text, [span(second, second + 5), span(3, 3 + len(shown(word)))]
+
+    for one, other in permutations(CITIES, 2):
+        assert release.loss(row(one), row(other)) <= release.claim(one, other) + 1e-12
+
+
+class Matched(Release):
+    """Wrong: the words of a slot are looked for in the text, as they were before."""
+
+    def law(self, row: Row) -> Law:
+        text, (slot,) = row
+        self.policy = Protection.of("slots-by-text:s")
+        return super().law((text, [text[slot["start"] : slot["end"]]]))
+
+
+class Uncut(Release):
+    """Wrong: words are joined across the borders of slots, and protected where a slot has a part of them."""
+
+    def law(self, row: Row) -> Law:
+        joined = self.tokenizer()
+        self.tokenizer = lambda: lambda text, marked=(): joined(text)  # type: ignore[assignment, method-assign]
+        return super().law(row)
+
+
+class WholeWhereTwice(Release):
+    """Wrong: a text is protected whole where a slot's word occurs twice."""
+
+    def law(self, row: Row) -> Law:
+        text, (slot,) = row
+        word = text[slot["start"] : slot["end"]]
+        return super().law((text, [span(0, len(text))] if text.lower().count(word) > 1 else [slot]))
+
+
+@pytest.mark.parametrize("wrong", [Matched, Uncut, WholeWhereTwice])
+def test_what_protects_by_the_hidden_words_loses_more(cities: Embedding, wrong: type[Release]) -> None:
+    """The enumeration finds each of them out."""
+    release = wrong(cities, Protection.of("slots:s"))
+    excess = [
+        release.loss(by_position(before, one, after), by_position(before, other, after))
+        - release.claim(one, other)
+        for (before, after), (one, other) in product(AROUND, permutations(CITIES, 2))
+    ]
+    assert max(excess) == math.inf
+
+
+def test_slots_by_text_lose_what_their_scope_says(cities: Embedding) -> None:
+    """Among words that occur nowhere else no more than the claim; else a word is ruled out or given away."""
+    release = Release(cities, Protection.of("slots-by-text:s"))
+    around, over = [*AROUND[:2], ("", " from paris via rio")], []
+    for (before, after), (one, other) in product(around, permutations(CITIES[:3], 2)):
+        loss = release.loss(by_text(before, one, after), by_text(before, other, after))
+        elsewhere = [word for word in (one, other) if word in (before + after).lower()]
+        if not elsewhere:
+            assert loss <= release.claim(one, other) + 1e-12
+        elif one in elsewhere:  # its other occurrence may come out as another word, which does not pass
+            assert loss == math.inf
+        else:  # it passes where the other one's stays by chance alone: that is ruled out
+            stays = release.chances[release.names.index(other), release.names.index(other)]
+            assert loss == pytest.approx(release.loss_of_the_slot(one, other) - math.log(stays))
+            over.append(loss - release.claim(one, other))
+    assert max(over) > 0

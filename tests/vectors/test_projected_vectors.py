@@ -138,8 +138,16 @@ def test_good_options() -> None:
     options = VectorsOptions.of(GOOD | {"seed": 3, "salt": None})
     assert isinstance(options, VectorsOptions)
     assert options.mechanism == ProjectedVectors(epsilon=5.0, seed=3)
-    assert (options.projection_path, options.report_path) == ("out.projection.json", "out.report.json")
-    kept = VectorsOptions.of(GOOD | {"key-file": "/secret/place"}).to_json()
+    assert (options.projection_path, options.report_path) == (
+        "out.projection.json",
+        "out.private/report.json",
+    )
+    assert options.public_report_path == "out.release.json"
+    assert options.to_publish().keys() == {
+        *("vector", "text", "tokenizer", "id", "trust-id", "key"),
+        *("epsilon", "beta", "delta", "dimension", "sensitivity", "seed"),
+    }
+    kept = VectorsOptions.of(GOOD | {"key-file": "/secret/place", "salt": "s"}).to_json()
     assert (kept["epsilon"], kept["sensitivity"], kept["key"]) == (5.0, "spectral", "file")
     assert "/secret/place" not in str(kept)
 

@@ -58,7 +58,7 @@ def sampled(
             keep="word",
             key=key,
             salt=sampling.SALT,
-            search=search.name,
+            search=search,
             trust_id=True,
         )
         last = F.size(sampling.COLUMN) - 1

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from dptext_spark.calibration import record
 from dptext_spark.calibration.findings import CalibrationReport
 from dptext_spark.calibration.grid import Grid, example_ids, fitting_estimator
-from dptext_spark.calibration.summary_table import COMPARED, KEYS, gains, summary
+from dptext_spark.calibration.summary_table import AVERAGED, KEYS, gains, summary
 from dptext_spark.calibration.target import Target, tuned
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import all_of
@@ -22,7 +22,7 @@ from dptext_spark.report.facts import embedding_json, versions
 from dptext_spark.spark.distribution import BundleFiles
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.measuring import aggregates
-from dptext_spark.spark.measuring.folder import CalibrationFolder, check_free
+from dptext_spark.spark.measuring.folder import CalibrationFolder
 from dptext_spark.spark.measuring.waves import Waves
 from dptext_spark.spark.session import session
 from dptext_spark.spark.table.beforehand import check_record
@@ -54,6 +54,7 @@ def run(options: CalibrateOptions) -> CalibrationReport:
         settings=settings,
         estimator=fitting.name,
         block_words=fitting.block_words,
+        monotone=fitting.monotone,
         search=search,
         runs=options.runs,
         seed=options.noise_seed,
@@ -64,10 +65,10 @@ def run(options: CalibrateOptions) -> CalibrationReport:
     )
     target = None if options.target is None else Target.parse(options.target)
     if target is not None:
-        target.rank(grid)  # refuses what so many words cannot tell
+        target.rank(target.searched(grid))  # refuses what so many words cannot tell
     place, identity = options.output.rstrip("/"), grid.identity(embedding.fingerprint)
     if is_plain() and local_path(place):
-        check_free(LocalFiles(), place, identity, overwrite=options.overwrite)
+        CalibrationFolder.check_free(LocalFiles(), place, identity, overwrite=options.overwrite)
     drawing.announce("report.html and plots", drawing.PAGE)
     spark = session("dptext calibrate")
     storage = Storage(spark)
@@ -78,22 +79,24 @@ def run(options: CalibrateOptions) -> CalibrationReport:
     with plain_errors(failed):
         parts = folder.claim(identity, overwrite=options.overwrite)
         waves = Waves(spark=spark, storage=storage, folder=parts, bundle=bundle)
-        tables = [_measured(waves, grid, "grid", options.gamma)]
+        tables = [_measured(waves, grid, "grid")]
         found = [] if target is None else _tuned(target, options, grid, embedding, waves, tables[0][1])
         # A release takes the epsilon that was found: the tables have it too.
         chosen = {n: e for n, row in enumerate(found) if (e := row["epsilon"]) and e not in grid.epsilons(n)}
         for number, epsilon in chosen.items():
             alone = grid.at(number, epsilon, embedding)
-            tables.append(_measured(waves, alone, f"found-{number}-{epsilon!r}", options.gamma))
+            tables.append(_measured(waves, alone, f"found-{number}-{epsilon!r}"))
         cells, words, outputs = (reduce(DataFrame.unionByName, parts) for parts in zip(*tables, strict=True))
         whole = grid.also_at(chosen)
-        rows = summary(whole, aggregates.moments(words, outputs), aggregates.guesses(outputs))
+        batches = aggregates.batch_means(words, AVERAGED)
+        found_of = aggregates.moments(words, outputs), aggregates.means(words), batches
+        rows = summary(whole, *found_of, aggregates.guesses(outputs))
         folder.clear()
         write = partial(folder.write, waves)
-        write("words", words.drop("block").orderBy(*KEYS, "word"), "word")
+        write("words", words.drop("block", "rank").orderBy(*KEYS, "word"), "word")
         write("outputs", outputs.select(*KEYS, "word", "k_w").orderBy(*KEYS, "word"), "word")
         if options.transitions:
-            write("transitions", aggregates.exploded(cells).drop("seen"), "word", "output")
+            write("transitions", aggregates.exploded(cells).drop("rank", "judged"), "word", "output")
         if options.example:
             write("examples", spark.createDataFrame(whole.examples(embedding, examples)), "word", "output")
         table = pa.Table.from_pylist(rows).drop_columns("mechanism")
@@ -105,7 +108,7 @@ def run(options: CalibrateOptions) -> CalibrationReport:
             facts=embedding_json(embedding),
             versions=versions(),
             summary=rows,
-            gains=gains(aggregates.batch_means(words, COMPARED) if len(grid.settings) > 1 else {}, grid),
+            gains=gains(batches, grid),
             target=found,
             other=other,
         )
@@ -113,11 +116,11 @@ def run(options: CalibrateOptions) -> CalibrationReport:
     return report
 
 
-def _measured(waves: Waves, grid: Grid, name: str, gamma: float) -> tuple[DataFrame, DataFrame, DataFrame]:
+def _measured(waves: Waves, grid: Grid, name: str) -> tuple[DataFrame, DataFrame, DataFrame]:
     """Measure a grid under a name: its cells, and what they say of words and of outputs."""
     cells = waves.measured(grid, name, cells=True)
-    words = waves.kept(aggregates.with_deniability(cells, gamma, grid.runs), f"{name}-words")
-    return cells, words, waves.kept(aggregates.output_statistics(cells), f"{name}-outputs")
+    words = waves.kept(aggregates.with_posterior(cells, grid), f"{name}-words")
+    return cells, words, waves.kept(aggregates.output_statistics(cells, grid), f"{name}-outputs")
 
 
 def _tuned(
@@ -129,15 +132,16 @@ def _tuned(
     words: DataFrame,
 ) -> list[dict[str, Any]]:
     """Search each setting's largest epsilon that meets the target, and measure what is not yet measured."""
+    searched = target.searched(grid)
 
     def measure(number: int, epsilon: float) -> tuple[float, float]:
-        if epsilon in grid.epsilons(number):
+        if searched == grid and epsilon in grid.epsilons(number):
             own = (F.col("setting") == grid.names[number]) & (F.col("epsilon") == epsilon)
             measured = words.where(own)
         else:
-            alone = grid.at(number, epsilon, embedding)
+            alone = searched.at(number, epsilon, embedding)
             measured = waves.measured(alone, f"target-{number}-{epsilon!r}", cells=False)
-        return aggregates.bounded(measured, target, grid)
+        return aggregates.bounded(measured, target, searched)
 
     return [
         tuned(target, grid, number, partial(measure, number), release_words=options.release_words)

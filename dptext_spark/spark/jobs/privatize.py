@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 
+from dptext_spark.accounting.ledger import LARGEST_EPSILON, Apart, Cost, Naming, Terms, Unit, recorded
 from dptext_spark.calibration import record
 from dptext_spark.calibration.record import Excerpt
+from dptext_spark.errors import ConfigError
+from dptext_spark.evaluation import answer
+from dptext_spark.evaluation.answer import Quotation
 from dptext_spark.options import PrivatizeOptions
 from dptext_spark.privatizer import TokenCounts
+from dptext_spark.report.persons import Persons
+from dptext_spark.report.row_lengths import RowLengths
 from dptext_spark.report.sanitized_table import Report
 from dptext_spark.spark.distribution import BundleFiles
 from dptext_spark.spark.failures import FAILED, plain_errors
@@ -15,12 +23,17 @@ from dptext_spark.spark.frames import Plan
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.release import Release
 from dptext_spark.spark.table.beforehand import check_record, checks_beforehand
-from dptext_spark.spark.table.columns import TableColumns, check_ids, column_counts
+from dptext_spark.spark.table.columns import LONGEST, MEDIAN, TableColumns, check_ids, column_counts
 from dptext_spark.spark.table.incremental import GrowingJob
+from dptext_spark.spark.table.ledger_folder import OpenLedger
+from dptext_spark.spark.table.reservation import Account, check_ledger
 from dptext_spark.spark.table.run import Job
 from dptext_spark.spark.table.sample import CoveragePlan, Sample
+from dptext_spark.spark.table.sealed_rows import SealPlan
 from dptext_spark.spark.table.storage import Storage
+from dptext_spark.spark.table.sums_of_persons import count_persons
 from dptext_spark.text.policies import TextPolicy
+from dptext_spark.version import __version__
 
 
 def run(options: PrivatizeOptions) -> Report:
@@ -30,43 +43,60 @@ def run(options: PrivatizeOptions) -> Report:
     ``--incremental`` files that are new since the last run are added to it, batch by batch.
 
     Returns:
-        The report, which lies beside the output too; that of a dry run only where ``--report`` says.
+        The report, which lies in its place too, as what may be handed on of it lies beside the output; that
+        of a dry run only where ``--report`` says.
 
     Raises:
         DptextError: Options or input are wrong (before any data is read), or the job failed.
     """
     kind = Job if options.incremental is None else GrowingJob
     checks = checks_beforehand(kind, options, lambda: _columns(options))
-    release = Release(options, *checks, lambda: check_record(options.calibration))
+    checks += [
+        lambda: check_record(options.calibration, options.evaluation),
+        lambda: check_ledger(options.ledger),
+    ]
+    release = Release(options, *checks)
     job = kind.open("dptext privatize", options, _columns(options))
     report = Report(
         calibration=_calibration(job.storage, options, release),
+        evaluation=_evaluation(job.storage, options, release),
         options=options.to_json(),
+        published=options.to_publish(),
         guarantee=release.guarantee,
         policy=release.policy,
         embedding=release.embedding,
         search=release.search,
+        recall=release.recall,
         row_id=job.row_id_words,
         kept=job.columns.keep,
+        sanitized=job.columns.sanitized,
         remarks=tuple(job.remarks),
+        private_remarks=tuple(job.private_remarks),
         columns={},
+        ladder=release.ladder,
     )
     cut_off = "The Spark job failed; the output has the batches before, and the same command goes on"
     with plain_errors(FAILED if options.incremental is None else cut_off):
         if isinstance(job, GrowingJob):
             job.claim(release)
+        account = _account(job, options, release)
         with progress(job.df.sparkSession, "Checking ids"):
             check_ids(job.df, job.checked_id)
         bundle = BundleFiles.send(job.df.sparkSession, release.embedding)
+        looks = CoveragePlan(bundle=bundle, policy=release.policy)
+        report = replace(report, persons=_persons(job, options, release, looks))
         sample = Sample(
             columns=job.columns,
             table=job.source.df.schema,
-            plan=CoveragePlan(bundle=bundle, policy=release.policy),
+            plan=looks,
             fate=_fate(release.policy),
         )
         if options.dry_run:
-            sample(job.columns.select(job.df, job.row_id))
-            report = replace(report, coverage=sample.found)
+            selected = job.columns.select(job.df, job.row_id)
+            sample(selected)
+            if account is not None:
+                account.look(selected)
+            report = replace(report, coverage=sample.found, lengths=sample.lengths, ledger=_costs(account))
             job.write_dry(report.to_json())
             return report
         plan = Plan(
@@ -75,13 +105,87 @@ def run(options: PrivatizeOptions) -> Report:
             noise=release.noise,
             policy=release.policy,
             search=release.search,
+            ladder=release.ladder,
         )
-        found = job.sanitize(plan, sample)
+        found = job.sanitize(plan, sample, nullcontext if account is None else account.entered)
     counts = column_counts(job.columns.sanitized, TokenCounts[int], found)
     added = found.get("added_rows")
-    report = replace(report, rows=found["rows"], added_rows=added, columns=counts, coverage=sample.found)
-    job.write_beside("report", options.report_path, report.to_json())
+    lengths = None
+    if (longest := found.get(LONGEST)) is not None:  # of no rows there is none
+        lengths = RowLengths(median=found.get(MEDIAN), longest=longest)
+    report = replace(
+        report,
+        rows=found["rows"],
+        added_rows=added,
+        columns=counts,
+        coverage=sample.found,
+        lengths=lengths,
+        ledger=_costs(account),
+    )
+    job.write_reports(report.to_publish(), report.to_json())
     return report
+
+
+def _account(job: Job, options: PrivatizeOptions, release: Release) -> Account | None:
+    """Say what the run has to do with the ledger that it is given, if any."""
+    if options.ledger is None:
+        return None
+    guarantee, far = release.guarantee, release.guarantee.distances
+    if guarantee.epsilon > LARGEST_EPSILON:
+        raise ConfigError("Epsilon is too large for a ledger", allowed=f"{LARGEST_EPSILON:g} or less")
+    storage, dimension, key = job.storage, release.embedding.dimension, release.key
+    grows = options.incremental is not None
+    known_as: Naming = "id" if options.id is not None else "file" if grows else "position"
+    place = storage.real(options.incremental) if options.incremental is not None else ""
+    names = f"id {options.id}" if known_as == "id" else f"{known_as} {job.identity}\n{place}"
+    policies = {name: str(policy) for name, policy in vars(release.policy).items()}
+    terms = Terms(
+        version=__version__,
+        label=options.salt,
+        key=key.seal("ledger"),
+        naming=key.seal(names),
+        known_as=known_as,
+        input=key.seal(f"input {job.identity}"),
+        output=storage.real(options.output) if job.written.has_path else options.output,
+        columns=job.columns.sanitized,
+        policy={**policies, "release words": str(release.search.release_words)},
+        law=dict(release.mechanism.law(dimension)),
+        unit=Unit(metric=guarantee.metric, fingerprint=guarantee.fingerprint),
+        epsilon=guarantee.epsilon,
+        delta=guarantee.delta,
+        loss=recorded(guarantee.law),
+        apart=Apart(nearest=far.nearest, tenth=far.tenth, hundredth=far.hundredth) if far else None,
+    )
+    plan = SealPlan(
+        key=key.derive(b"ledger"),
+        noise=release.noise,
+        width=release.mechanism.uniforms_per_token(dimension),
+        identity=release.policy.tokenizer.identity,
+        whole=release.ladder is not None,
+    )
+    table = job.source.df.schema
+    seal = partial(plan.sealed, routes=job.columns.routes(table), width=len(job.columns.schema(table)))
+    return Account(
+        ledger=OpenLedger(path=options.ledger, storage=storage),
+        terms=terms,
+        # Under a fresh key no two runs have a row in common.
+        seal=None if options.key_file is None else seal,
+        budget=options.budget,
+        nothing_written=lambda: not grows and job.written.has_path and not storage.exists(options.output),
+    )
+
+
+def _costs(account: Account | None) -> tuple[Cost, ...]:
+    return () if account is None else tuple(account.costs)
+
+
+def _persons(job: Job, options: PrivatizeOptions, release: Release, plan: CoveragePlan) -> Persons | None:
+    if options.person is None:
+        return None
+    far = release.guarantee.distances
+    within = options.within or (far.nearest if far else 0.0)
+    with progress(job.df.sparkSession, "Counting words of persons"):
+        return count_persons(job.df, job.columns, options.person, plan, within)
 
 
 def _fate(policy: TextPolicy) -> str:
@@ -96,7 +200,8 @@ def _columns(options: PrivatizeOptions) -> TableColumns:
         keep=options.keep,
         left_out=options.except_,
         id=options.id,
-        slots=options.policy.protect.slots_column,
+        protect=options.policy.protect,
+        person=options.person,
     )
 
 
@@ -109,4 +214,17 @@ def _calibration(storage: Storage, options: PrivatizeOptions, release: Release) 
         embedding=release.embedding,
         mechanism=release.mechanism,
         search=release.search,
+    )
+
+
+def _evaluation(storage: Storage, options: PrivatizeOptions, release: Release) -> Quotation | None:
+    if options.evaluation is None:
+        return None
+    return Quotation.of(
+        options.evaluation,
+        answer.read(options.evaluation, storage.read),
+        embedding=release.embedding,
+        mechanism=release.mechanism,
+        search=release.search,
+        release=options.to_json(),
     )

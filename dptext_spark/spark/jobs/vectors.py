@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -49,8 +49,10 @@ class VectorPlan:
     tokenizer: Segmentation
     counters = VectorCounts.names()
     text_type = ArrayType(FloatType())
+    by_words = False
+    words = None
 
-    def open(self) -> Callable[..., ReleasedVectors]:
+    def open(self) -> _Columns:
         """Derive the projections and open the bundle."""
         privatizers = {}
         for name, mechanism, noise, bundle in self.columns:
@@ -59,12 +61,19 @@ class VectorPlan:
                 mechanism=mechanism, noise=noise, embedding=embedding, tokenizer=self.tokenizer
             )
 
-        def release(values: pa.Array, ids: pa.Array, *, column: str, **_: Any) -> ReleasedVectors:
-            if column not in privatizers:
-                return nothing_released(values, column)
-            return privatizers[column].sanitize(values, ids, column=column)
+        return _Columns(privatizers)
 
-        return release
+
+@dataclass(frozen=True)
+class _Columns:
+    """The privatizer of each column that holds vectors."""
+
+    privatizers: Mapping[str, VectorPrivatizer]
+
+    def sanitize(self, values: pa.Array, ids: pa.Array, *, column: str, **_: Any) -> ReleasedVectors:
+        if column not in self.privatizers:
+            return nothing_released(values, column)
+        return self.privatizers[column].sanitize(values, ids, column=column)
 
 
 def run(options: VectorsOptions) -> VectorReport:
@@ -73,8 +82,8 @@ def run(options: VectorsOptions) -> VectorReport:
     The table appears under its name when it is complete, and not at all if the run fails.
 
     Returns:
-        The report, which lies beside the output too, as the projections do; that of a dry run only where
-        ``--report`` says.
+        The report, which lies in its place too, as what may be handed on of it and the projections lie beside
+        the output; that of a dry run only where ``--report`` says.
 
     Raises:
         DptextError: Options or input are wrong (before any row is released), or the job failed.
@@ -99,10 +108,12 @@ def run(options: VectorsOptions) -> VectorReport:
     with plain_errors():
         report = VectorReport(
             options=options.to_json(),
+            published=options.to_publish(),
             embedding=embedding,
             row_id=job.row_id_words,
             kept=job.columns.keep,
             remarks=tuple(job.remarks),
+            private_remarks=tuple(job.private_remarks),
             columns=_columns(job, options, embedding),
         )
         bundle = BundleFiles.send(job.df.sparkSession, embedding) if embedding else None
@@ -119,7 +130,7 @@ def run(options: VectorsOptions) -> VectorReport:
     coverage = sample.found if sample else {}
     report = replace(report, rows=found["rows"], columns=counted, coverage=coverage)
     job.write_beside("projection", options.projection_path, report.projections())
-    job.write_beside("report", options.report_path, report.to_json())
+    job.write_reports(report.to_publish(), report.to_json())
     return report
 
 

@@ -1,1 +1,1 @@
-"""Blocks of words measured in Python workers, and what they come to in Spark SQL."""
+"""Words and rows measured in Python workers, and what they come to in Spark SQL."""

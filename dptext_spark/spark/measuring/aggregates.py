@@ -2,77 +2,91 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from dptext_spark.calibration.grid import BATCHES, Grid
+from dptext_spark.calibration.grid import BATCHES, PRIORS, Grid
 from dptext_spark.calibration.statistics import LEVELS
-from dptext_spark.calibration.summary_table import KEYS, OF_OUTPUTS, OF_WORDS, BatchMeans
+from dptext_spark.calibration.summary_table import KEYS, LIMITS, OF_OUTPUTS, OF_WORDS, BatchMeans
 from dptext_spark.calibration.target import Target
 from dptext_spark.spark.measuring.blocks import CELLS
 
 
 def exploded(parts: DataFrame) -> DataFrame:
     """One row for each cell."""
-    cells = parts.select(*KEYS, "word", F.explode(F.arrays_zip(*CELLS)).alias("cell"))
-    names = {"outputs": "output", "counts": "count", "seen": "seen"}
-    return cells.select(*KEYS, "word", *(F.col(f"cell.{field}").alias(n) for field, n in names.items()))
+    cells = parts.select(*KEYS, "word", "rank", F.explode(F.arrays_zip(*CELLS)).alias("cell"))
+    names = {"outputs": "output", "counts": "count", "judged": "judged"}
+    return cells.select(
+        *KEYS, "word", "rank", *(F.col(f"cell.{field}").alias(n) for field, n in names.items())
+    )
 
 
-def output_statistics(parts: DataFrame) -> DataFrame:
-    """K_w of each output, and its most likely input's weight times its count under two priors.
+def output_statistics(parts: DataFrame, grid: Grid) -> DataFrame:
+    """K_w of each output, and what guessers win at it under each prior, as sums of weights times counts.
+
+    K_w is how many words gave an output in these runs; where probabilities are computed, how many do on
+    average if any does. ``uniform`` and ``zipf`` are the weight times the count of the input that leads in
+    all runs. Of the guesser who learns from one half of the runs, ``uniform_judged`` and ``zipf_judged``
+    are what it wins in the other half: at an output it has not seen it names the likeliest word beforehand.
 
     Source: Chatzikokolakis, Palamidessi and Panangaden 2008, "On the Bayes risk in information-hiding
-        protocols", section 3: the sums of the latter over outputs give its complement.
+        protocols", section 3: the sums of the former over outputs give its complement.
     """
-    # Integers add up alike in any order: 2^32 to one.
-    seen = F.sum(F.round(F.col("seen") * 2.0**32).cast("long")) / 2.0**32
-    zipf = F.max(F.col("count") / (F.col("word") + 1.0))
+    learned = F.col("count") - F.col("judged")
+    # The first word is the likeliest of all, or as likely as any.
+    first = F.sum(F.when(F.col("rank") == 1, F.col("judged")).otherwise(0.0))
+    guessers: list[Column] = []
+    for prior in PRIORS:
+        weight = F.lit(1.0) if prior == "uniform" else 1.0 / F.col("rank")
+        # Of equals the first in rank: the runs that judge have no say.
+        guess = F.max(
+            F.struct(
+                (weight * learned).alias("score"), -F.col("rank"), (weight * F.col("judged")).alias("won")
+            )
+        )
+        won = F.when(guess["score"] > 0.0, guess["won"]).otherwise(first)
+        guessers += [F.max(weight * F.col("count")).alias(prior), won.alias(f"{prior}_judged")]
     outputs = exploded(parts).groupBy(*KEYS, F.col("output").alias("word"))
-    return outputs.agg(seen.alias("k_w"), F.max("count").alias("uniform"), zipf.alias("zipf"))
+    return outputs.agg(_inputs(grid).alias("k_w"), *guessers)
 
 
-def with_deniability(parts: DataFrame, gamma: float, runs: int) -> DataFrame:
-    """Add to each word how many words are about as likely behind its outputs: mean and p5 over its runs.
+def _inputs(grid: Grid) -> Column:
+    """How many words gave an output, given that one did."""
+    if not grid.exact:
+        return F.count(F.lit(1)).cast("double")
+    share = F.least(F.col("count") / float(grid.runs), F.lit(1.0 - 2.0**-53))
+    never = F.greatest(F.log1p(-share) * float(grid.runs), F.lit(-40.0))
+    seen, any_ = _exact_sum(-F.expm1(never)), -F.expm1(_exact_sum(never).cast("double"))
+    return F.greatest(seen.cast("double") / any_, F.lit(1.0))
 
-    Words w', the word w itself included, with p(output | w') >= p(output | w) / gamma.
 
-    Source: Bindschaedler et al. 2017, "Plausible Deniability for Privacy-Preserving Data Synthesis",
-        definition 1, with one side of its ratio.
+def with_posterior(parts: DataFrame, grid: Grid) -> DataFrame:
+    """Add to each word what its outputs make of it: its probability given the output, on average.
+
+    Of all measured words alike beforehand. Each run is judged by all the others: of the runs with the same
+    output, the share that are the same word's, where a word of which one run is left out counts by its other
+    runs. A run whose output no other gave tells nothing, and leaves the prior.
+
+    Source: leave-one-out estimation, as unbiased for the sums of squares of probabilities, Simpson 1949.
     """
-    # A hair wider, so that rounding of the logarithms does not exclude what is as likely as that.
-    reach = float(np.log(gamma)) + 2.0**-40
-    as_likely = F.expr(
-        "count(1) OVER (PARTITION BY setting, epsilon, output ORDER BY -ln(count) "
-        f"RANGE BETWEEN UNBOUNDED PRECEDING AND {reach!r}D FOLLOWING)"
-    )
-    cells = exploded(parts).select(*KEYS, "word", "count", as_likely.alias("k"))
-    lists = F.array_sort(F.collect_list(F.struct("k", "count"))).alias("cells")
-    words = cells.groupBy(*KEYS, "word").agg(lists).select(*KEYS, "word", *_over_runs("cells", runs))
+    one = 0.0 if grid.exact else 1.0
+    # Sums of counts are exact by themselves, in any order.
+    sum_ = _exact_sum(F.col("count")) if grid.exact else F.sum("count")
+    total = sum_.over(Window.partitionBy(*KEYS, "output")).cast("double")
+    cells = exploded(parts).select(*KEYS, "word", "count", total.alias("total"))
+    own = (F.col("count") - one) / max(grid.runs - one, 1.0)
+    all_ = own + (F.col("total") - F.col("count")) / float(grid.runs)
+    given = F.when(all_ > 0.0, own / all_).otherwise(1.0 / grid.words)
+    mean = _exact_sum(F.col("count") * given).cast("double") / float(grid.runs)
+    words = cells.groupBy(*KEYS, "word").agg(mean.alias("posterior"))
     return parts.drop(*CELLS).join(words, [*KEYS, "word"])
-
-
-def _over_runs(cells: str, runs: int) -> Iterator[Column]:
-    """Mean and 5% quantile of k over runs, from k and count in ascending order."""
-    total = F.aggregate(cells, F.lit(0.0), lambda sum_, cell: sum_ + cell["k"] * cell["count"])
-    nothing = F.struct(F.lit(0.0).alias("mass"), F.lit(0).cast("long").alias("k"))
-    reached = F.aggregate(
-        cells,
-        nothing,
-        lambda so_far, cell: F.when(
-            so_far["mass"] < 0.05 * runs * (1.0 - 1e-9),
-            F.struct((so_far["mass"] + cell["count"]).alias("mass"), cell["k"].alias("k")),
-        ).otherwise(so_far),
-    )
-    yield (total / float(runs)).alias("deniability")
-    yield reached["k"].cast("double").alias("deniability_p5")
 
 
 def moments(words: DataFrame, outputs: DataFrame) -> list[dict[str, Any]]:
@@ -96,9 +110,21 @@ def moments(words: DataFrame, outputs: DataFrame) -> list[dict[str, Any]]:
 
 
 def guesses(outputs: DataFrame) -> list[dict[str, Any]]:
-    """Add up what the best guesser wins at each output, under each prior."""
-    sums = (_exact_sum(F.col(name)).alias(name) for name in ("uniform", "zipf"))
+    """Add up what guessers win at each output, under each prior."""
+    names = [f"{prior}{kind}" for prior in PRIORS for kind in ("", "_judged")]
+    sums = (_exact_sum(F.col(name)).alias(name) for name in names)
     return [row.asDict() for row in outputs.groupBy(*KEYS).agg(*sums).collect()]
+
+
+def means(words: DataFrame) -> list[dict[str, Any]]:
+    """Give, for each setting and epsilon, the means of ``LIMITS`` over words, and n_w by Zipf's law.
+
+    The latter as ``n_w_zipf``, the sum of n_w over the words' ranks, not yet over the sum of the weights.
+    """
+    sums = [_exact_sum(F.col(name)).alias(name) for name in LIMITS]
+    zipf = _exact_sum(F.col("n_w") / F.col("rank")).alias("n_w_zipf")
+    rows = words.groupBy(*KEYS).agg(F.count(F.lit(1)).alias("n"), zipf, *sums).collect()
+    return [row.asDict() | {n: float(Fraction(row[n]) / row["n"]) for n in LIMITS} for row in rows]
 
 
 def batch_means(words: DataFrame, columns: Sequence[str]) -> dict[tuple[str, float], BatchMeans]:
@@ -118,8 +144,8 @@ def bounded(words: DataFrame, target: Target, grid: Grid) -> tuple[float, float]
     """Give a target's statistic of the words of one setting and epsilon, and its bound."""
     rank = target.rank(grid)
     if rank is None:
-        (means,) = batch_means(words, [target.column]).values()
-        return target.bounded_mean(means, grid)
+        (found,) = batch_means(words, [target.column, target.mean_column]).values()
+        return target.bounded_mean(found, grid)
     measured = words.agg(_quantile(target.column, LEVELS[target.statistic])).collect()[0][0]
     ordered = words.select(target.bounded_column).orderBy(target.bounded_column)
     bound = ordered.offset(rank - 1).limit(1).collect()[0][0]

@@ -11,16 +11,16 @@ import pyarrow as pa
 
 from dptext_spark.calibration import Estimator, Transitions, word_statistics
 from dptext_spark.calibration.grid import Grid
+from dptext_spark.calibration.statistics import OF_WORD
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.spark.distribution import BundleFiles
 
-WORDS: Final = ("n_w", "n_w_low", "n_w_high", "s_w", "s_eta", "entropy", "h_0", "h_inf")
-CELLS: Final = ("outputs", "counts", "seen")
+CELLS: Final = ("outputs", "counts", "judged")
 
-SCHEMA: Final = "setting string, block int, epsilon double, word int, " + ", ".join(
-    f"{name} double" for name in WORDS
+SCHEMA: Final = "setting string, block int, epsilon double, rank int, word int, " + ", ".join(
+    f"{name} double" for name in OF_WORD
 )
-CELL_SCHEMA: Final = f"{SCHEMA}, outputs array<int>, counts array<double>, seen array<double>"
+CELL_SCHEMA: Final = f"{SCHEMA}, outputs array<int>, counts array<double>, judged array<double>"
 
 # Words per Arrow batch: each brings its outputs along.
 _ROWS: Final = 256
@@ -44,7 +44,9 @@ def _measured(bundle: BundleFiles, grid: Grid, setting: int, block: int, cells: 
         "setting": pa.repeat(grid.names[setting], len(table)),
         "block": np.full(len(table), block, dtype=np.int32),
         "epsilon": np.array(grid.epsilons(setting))[table["epsilon_index"].to_numpy()],
-        **{column: table[column].combine_chunks() for column in ("word", *WORDS)},
+        # Words come in ascending order, as their ranks do, at each epsilon.
+        "rank": np.tile(grid.ranks_of(block), len(grid.epsilons(setting))).astype(np.int32),
+        **{column: table[column].combine_chunks() for column in ("word", *OF_WORD)},
     }
     return pa.table(columns | (_lists(transitions) if cells else {}))
 
@@ -52,7 +54,8 @@ def _measured(bundle: BundleFiles, grid: Grid, setting: int, block: int, cells: 
 def _lists(transitions: Transitions) -> dict[str, pa.Array]:
     """The cells of each epsilon and word as lists."""
     offsets = pa.array(np.append(transitions.starts, len(transitions.count)), pa.int32())
-    values = (transitions.output, transitions.count.astype(np.float64), transitions.seen)
+    counts = (transitions.count, transitions.judged)
+    values = (transitions.output, *(count.astype(np.float64) for count in counts))
     lists = (pa.ListArray.from_arrays(offsets, pa.array(column)) for column in values)
     return dict(zip(CELLS, lists, strict=True))
 

@@ -1,65 +1,73 @@
-"""The folder of a calibration: whether it is free, and what is written into it."""
+"""The folder of a calibration or an evaluation: whether it is free, and what is written into it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import ClassVar, Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from dptext_spark.calibration import record
 from dptext_spark.calibration.findings import CalibrationReport
-from dptext_spark.calibration.record import FILE, PAGE, PLOTS
 from dptext_spark.errors import ConfigError
+from dptext_spark.evaluation import answer
 from dptext_spark.report import drawing
 from dptext_spark.spark.measuring.blocks import name_batches
 from dptext_spark.spark.measuring.waves import Waves
 from dptext_spark.spark.table.storage import Places, Storage
 
 PARTS: Final = ".parts"
-"""Folder, inside the calibration's, of what is done already while a run is not finished."""
-
-_TABLES: Final = ("words", "outputs", "transitions", "examples", "summary")
-_ALL: Final = (FILE, *_TABLES, PAGE, PLOTS)
-
-
-def check_free(places: Places, place: str, identity: str, *, overwrite: bool) -> None:
-    """Refuse a folder that is neither free nor that of a run of this identity, to be continued.
-
-    Raises:
-        ConfigError: It is neither.
-    """
-    if not places.exists(place):
-        return
-    started = places.exists(f"{place}/{PARTS}")
-    if not (started or places.exists(f"{place}/{FILE}")):
-        raise ConfigError(f"The output {place} exists and is not a calibration", do="Choose another --output")
-    if overwrite:
-        return
-    if not started:
-        raise ConfigError(
-            f"The calibration {place} exists",
-            do="Choose another --output, or replace it with --overwrite",
-        )
-    if not places.exists(f"{place}/{PARTS}/{identity}"):
-        raise ConfigError(
-            f"The output {place} holds parts of a calibration with other options",
-            allowed="the options that it was started with, which continue it",
-            do="Give those, choose another --output, or start anew with --overwrite",
-        )
+"""Folder, inside the output, of what is done already while a run is not finished."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class CalibrationFolder:
-    """The output of a calibration of a mechanism, at a place without a slash at the end."""
+class MeasuredFolder:
+    """The output of a run that measures, at a place without a slash at the end."""
+
+    what: ClassVar[str]
+    file: ClassVar[str]  # which comes last: where it is, the folder is whole
+    tables: ClassVar[tuple[str, ...]]
+    drawn: ClassVar[tuple[str, ...]]
+    other: ClassVar[str] = "with other options"
 
     storage: Storage
     place: str
-    mechanism: str
+
+    @classmethod
+    def check_free(cls, places: Places, place: str, identity: str | None, *, overwrite: bool) -> None:
+        """Refuse a folder that is neither free nor that of a run of this identity, to be continued.
+
+        Any identity will do where it is None, not yet known.
+
+        Raises:
+            ConfigError: It is neither.
+        """
+        if not places.exists(place):
+            return
+        started = places.exists(f"{place}/{PARTS}")
+        article = "an" if cls.what[0] in "aeiou" else "a"
+        if not (started or places.exists(f"{place}/{cls.file}")):
+            raise ConfigError(
+                f"The output {place} exists and is not {article} {cls.what}", do="Choose another --output"
+            )
+        if overwrite:
+            return
+        if not started:
+            raise ConfigError(
+                f"The {cls.what} {place} exists",
+                do="Choose another --output, or replace it with --overwrite",
+            )
+        if identity is not None and not places.exists(f"{place}/{PARTS}/{identity}"):
+            raise ConfigError(
+                f"The output {place} holds parts of {article} {cls.what} {cls.other}",
+                allowed="the options that it was started with, which continue it",
+                do="Give those, choose another --output, or start anew with --overwrite",
+            )
 
     def claim(self, identity: str, *, overwrite: bool) -> str:
         """See whether the folder is free or another run's to continue, and give the parts of this run.
@@ -67,7 +75,7 @@ class CalibrationFolder:
         Raises:
             ConfigError: It is neither.
         """
-        check_free(self.storage, self.place, identity, overwrite=overwrite)
+        self.check_free(self.storage, self.place, identity, overwrite=overwrite)
         parts = f"{self.place}/{PARTS}"
         own = f"{parts}/{identity}"
         if self.storage.exists(parts) and not self.storage.exists(own):
@@ -75,10 +83,49 @@ class CalibrationFolder:
         return own
 
     def clear(self) -> None:
-        """Remove the calibration that was here before, now that this one is measured; its findings first."""
-        for path in (f"{self.place}/{name}" for name in _ALL):
+        """Remove what was here before, now that this run has measured; its findings first."""
+        for path in (f"{self.place}/{name}" for name in (self.file, *self.tables, *self.drawn)):
             if self.storage.exists(path):
                 self.storage.delete(path)
+
+    def end(self, findings: str, page: str, draw: Callable[[Path], object]) -> None:
+        """Write the findings and, where its libraries are installed, the page; the parts go last.
+
+        Args:
+            findings: JSON.
+            page: The module that draws.
+            draw: Draws into a folder of this machine that has findings and tables.
+        """
+        self.storage.write(f"{self.place}/{self.file}", findings)
+        if not drawing.missing_library(page):
+            self._draw(draw)
+        self.storage.delete(f"{self.place}/{PARTS}")
+
+    def _draw(self, draw: Callable[[Path], object]) -> None:
+        """Draw from a copy of the tables where they are not on this machine."""
+        place = self.storage.real(self.place)
+        if place.startswith("file:"):
+            draw(Path(place.removeprefix("file:")))
+            return
+        with TemporaryDirectory(prefix=f"dptext-{self.what}-") as folder:
+            for name in (self.file, *self.tables):
+                if self.storage.exists(f"{self.place}/{name}"):
+                    self.storage.fetch(f"{self.place}/{name}", Path(folder, name))
+            draw(Path(folder))
+            for name in self.drawn:
+                self.storage.put(Path(folder, name), f"{self.place}/{name}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrationFolder(MeasuredFolder):
+    """The output of a calibration of a mechanism."""
+
+    what = "calibration"
+    file = record.FILE
+    tables = ("words", "outputs", "transitions", "examples", "summary")
+    drawn = (record.PAGE, record.PLOTS)
+
+    mechanism: str
 
     def write(self, waves: Waves, name: str, df: DataFrame, *words: str) -> None:
         """Write a table, with words for their rows in the columns ``words``."""
@@ -90,24 +137,32 @@ class CalibrationFolder:
         waves.write(df.select(named, *df.columns), f"{self.place}/{name}")
 
     def finish(self, report: CalibrationReport, *, examples: Sequence[str]) -> None:
-        """Write calibration.json and the page; the parts go last."""
-        self.storage.write(f"{self.place}/{FILE}", report.to_json())
-        if not drawing.missing_library(drawing.PAGE):
-            self._write_page(examples)
-        self.storage.delete(f"{self.place}/{PARTS}")
+        """Write calibration.json and the page."""
 
-    def _write_page(self, examples: Sequence[str]) -> None:
-        """Write report.html and its figures, from a copy of the tables where they are not on this machine."""
-        from dptext_spark.calibration.page import write_report  # slow to load, and not everywhere
+        def draw(folder: Path) -> None:
+            from dptext_spark.calibration.page import write_report  # slow to load, and not everywhere
 
-        place = self.storage.real(self.place)
-        if place.startswith("file:"):
-            write_report(Path(place.removeprefix("file:")), words_of_choice=examples)
-            return
-        with TemporaryDirectory(prefix="dptext-calibration-") as folder:
-            for name in (FILE, *_TABLES):
-                if self.storage.exists(f"{self.place}/{name}"):
-                    self.storage.fetch(f"{self.place}/{name}", Path(folder, name))
-            write_report(Path(folder), words_of_choice=examples)
-            for name in (PAGE, PLOTS):
-                self.storage.put(Path(folder, name), f"{self.place}/{name}")
+            write_report(folder, words_of_choice=examples)
+
+        self.end(report.to_json(), drawing.PAGE, draw)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationFolder(MeasuredFolder):
+    """The output of an evaluation."""
+
+    what = "evaluation"
+    file = answer.FILE
+    tables = answer.TABLES
+    drawn = (answer.PAGE,)
+    other = "with other options, or of other rows"
+
+    def finish(self, findings: str) -> None:
+        """Write evaluation.json and the page."""
+
+        def draw(folder: Path) -> None:
+            from dptext_spark.evaluation.answer_page import write_answer  # slow to load, and not everywhere
+
+            write_answer(folder)
+
+        self.end(findings, drawing.ANSWER, draw)

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from dptext_spark.calibration import record
 from dptext_spark.errors import ConfigError
+from dptext_spark.evaluation import answer
 from dptext_spark.options import TableOptions
 from dptext_spark.spark.table.columns import TableColumns
 from dptext_spark.spark.table.formats.files import FileFormat, Parquet
@@ -42,14 +43,15 @@ def checks_beforehand(
     ]
 
 
-def check_record(path: str | None) -> None:
-    """Refuse a calibration of this machine that cannot be read, if one is named, as :func:`record.read` does.
+def check_record(calibration: str | None, evaluation: str | None = None) -> None:
+    """Refuse a calibration or an evaluation of this machine that cannot be read, where one is named.
 
     Raises:
         ConfigError: It is none.
     """
-    if path is not None and is_plain() and local_path(path):
-        record.read(path, LocalFiles().read)
+    for path, read in ((calibration, record.read), (evaluation, answer.read)):
+        if path is not None and is_plain() and local_path(path):
+            read(path, LocalFiles().read)
 
 
 def _check_outputs(

@@ -6,14 +6,19 @@ The output has the fields that were named, in the structs and arrays around them
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial, reduce
 from itertools import combinations
-from typing import Any, Protocol, Self, TypeVar
+from operator import add
+from typing import Any, Final, Protocol, Self, TypeVar
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import (
     ArrayType,
     DataType,
@@ -39,6 +44,14 @@ from dptext_spark.spark.table.fields import (
     quoted,
 )
 from dptext_spark.text.nested import Leaves, Route, put
+from dptext_spark.text.policies import AllWords, Protection, Slots, SlotsInOrder
+
+MEDIAN: Final = "__dptext_median_words"
+LONGEST: Final = "__dptext_longest_words"
+"""Observed of the rows' numbers of words."""
+
+# The median is off by one row in so many, at most.
+_ACCURACY: Final = 10_000
 
 KindT = TypeVar("KindT", bound=Counts[int])
 
@@ -61,8 +74,19 @@ class WorkPlan(Opens, Protocol):
     def text_type(self) -> DataType | None:
         """What texts become; None where they stay texts."""
 
-    def open(self) -> Callable[..., Any]:
-        """Get ready; what comes back is called as :meth:`dptext_spark.privatizer.Privatizer.sanitize` is."""
+    @property
+    def by_words(self) -> bool:
+        """Whether what becomes of a row depends on its number of words in all columns together."""
+
+    @property
+    def words(self) -> tuple[str, str] | None:
+        """Two counters, of which the first less the second is the number of a row's words, if it has any."""
+
+    def open(self) -> Any:
+        """Get ready; what comes back has ``sanitize`` and ``told_words`` as a ``Privatizer`` has them.
+
+        The latter only where ``by_words`` says so.
+        """
 
 
 @lru_cache(maxsize=2)  # a reused worker sees a new plan for every release, and must not keep them all
@@ -86,7 +110,8 @@ class TableColumns:
         keep: What passes as it is; ``*`` for all else that the table has.
         left_out: What ``*`` does not stand for.
         id: What names the rows; None where the caller does.
-        slots: What names each row's slots, if any.
+        protect: Which words are perturbed, and what names each row's slots, if anything does.
+        person: What names whose a row is, if anybody asks.
         flat: Whether what is sanitized must be columns, not fields inside them.
     """
 
@@ -96,8 +121,14 @@ class TableColumns:
     keep: tuple[str, ...]
     left_out: tuple[str, ...] = ()
     id: str | None
-    slots: str | None = None
+    protect: Protection = field(default_factory=AllWords)
+    person: str | None = None
     flat: bool = False
+
+    @property
+    def slots(self) -> str | None:
+        """What names each row's slots, if any."""
+        return self.protect.slots_column
 
     @property
     def sanitized(self) -> tuple[str, ...]:
@@ -106,7 +137,7 @@ class TableColumns:
 
     @property
     def _beside(self) -> tuple[str, ...]:
-        return tuple(name for name in (self.id, self.slots) if name is not None)
+        return tuple(name for name in (self.id, self.slots, self.person) if name is not None)
 
     def named(self, table: StructType) -> Self:
         """Give the same columns, with the names of those that ``*`` stands for in a table.
@@ -144,6 +175,7 @@ class TableColumns:
         """
         fields = self._fields(schema)
         self._check_types(fields)
+        self._check_slots(fields)
         self._check_capitals(schema, fields, exact)
         if twice := sorted({name for name in self.sanitized if self.sanitized.count(name) > 1}):
             raise InputError("Columns are named twice", got=", ".join(twice))
@@ -203,9 +235,35 @@ class TableColumns:
             for name in names
             if not _is_of(fields[name].data_type, *kinds)
         ]
-        wrong += [f"{name}, which is in an array" for name in self._beside if None in fields[name].path]
+        wrong += [f"{name}, which is in an array" for name in ids if None in fields[name].path]
         if wrong:
             raise InputError("Columns have the wrong type", got="; ".join(wrong))
+
+    def _check_slots(self, fields: Mapping[str, Field]) -> None:
+        if not isinstance(self.protect, Slots):
+            return
+        slots = fields[self.protect.column]
+        if not isinstance(slots.data_type, Unknown):
+            self.protect.check_slots(_arrow_type(slots.data_type))
+        if isinstance(self.protect, SlotsInOrder) and self.tokens:
+            raise InputError("Only texts have pieces", got=", ".join(self.tokens))
+        if self.protect.by_position and len(self.sanitized) > 1:
+            raise InputError(
+                f"Column {slots.name} says where slots stand in one column, and several are to be sanitized",
+                got=", ".join(self.sanitized),
+                do="Sanitize them one by one",
+            )
+        apart = [
+            name
+            for name in self.sanitized
+            if slots.arrays != fields[name].arrays and (slots.arrays or self.protect.by_position)
+        ]
+        if apart:
+            raise InputError(
+                f"Column {slots.name} does not lie beside what its slots are slots of",
+                allowed="slots in the same arrays as the texts: turns[].slots for turns[].text",
+                got=", ".join(apart),
+            )
 
     def _check_capitals(self, schema: StructType, fields: Mapping[str, Field], exact: bool) -> None:
         if ambiguous := [name for name, field in fields.items() if field.is_repeated(schema, exact)]:
@@ -231,6 +289,13 @@ class TableColumns:
         fields, schema = self._fields(table), self.schema(table)
         return tuple((name, fields[name].route(schema)) for name in self.sanitized)
 
+    def slots_route(self, table: StructType) -> Route:
+        """Give the way to the slots in the last column of what :meth:`select` leaves of such a table."""
+        if not self.slots:
+            return ()
+        slots = self._fields(table)[self.slots]
+        return slots.route(prune(table, [slots.path]))[1:]
+
     def select(self, df: DataFrame, row_id: Column | None = None) -> DataFrame:
         """Leave in a checked frame what workers read: the output's columns, row ids, slots if any.
 
@@ -244,7 +309,9 @@ class TableColumns:
             for field in self.schema(df.schema).fields
         ]
         columns.append((fields[str(self.id)].column if row_id is None else row_id).cast("string"))
-        columns += [fields[self.slots].column] if self.slots else []
+        if self.slots:
+            slots = prune(df.schema, [fields[self.slots].path])[0]
+            columns.append(pruned(quoted(slots.name), df.schema[slots.name].dataType, slots.dataType))
         return df.select(*[c.alias(n) for c, n in zip(columns, positional(len(columns)), strict=True)])
 
     def sanitize(
@@ -255,16 +322,29 @@ class TableColumns:
         The observation receives ``rows`` and the counters of each column once the result is written.
         """
         schema = self.schema(table)
-        batches = partial(_sanitize_batches, plan, self.routes(table), len(schema))
+        ways = self.routes(table), self.slots_route(table)
+        batches = partial(_sanitize_batches, plan, *ways, len(schema))
         counters = [counter(name, c) for name in self.sanitized for c in plan.counters]
         outputs = [*schema.fields, *(StructField(name, LongType()) for name in counters)]
         inner = positional(len(outputs))
         renamed = [self._retyped(n, field, plan.text_type) for n, field in zip(inner, outputs, strict=True)]
         result = selected.mapInArrow(batches, StructType(renamed))
         if observation is not None:
-            sums = [F.sum(n).alias(c) for n, c in zip(inner[len(schema) :], counters, strict=True)]
+            named = dict(zip(counters, inner[len(schema) :], strict=True))
+            sums = [F.sum(column).alias(name) for name, column in named.items()]
+            sums += self._lengths(plan, named)
             result = result.observe(observation, F.count(F.lit(1)).alias("rows"), *sums)
         return result.select(*[F.col(n).alias(f.name) for n, f in zip(inner, schema.fields, strict=False)])
+
+    def _lengths(self, plan: WorkPlan, named: Mapping[str, str]) -> list[Column]:
+        """Aggregate the numbers of words of rows, all columns together."""
+        if plan.words is None:
+            return []
+        all_words, left_out = plan.words
+        terms = [F.col(named[counter(name, all_words)]) for name in self.sanitized]
+        terms += [-F.col(named[counter(name, left_out)]) for name in self.sanitized]
+        words = reduce(add, terms)
+        return [F.percentile_approx(words, 0.5, _ACCURACY).alias(MEDIAN), F.max(words).alias(LONGEST)]
 
     def _retyped(self, name: str, field: StructField, text_type: DataType | None) -> StructField:
         if text_type is None or field.name not in self.text:
@@ -273,30 +353,66 @@ class TableColumns:
         return StructField(name, text_type, True, field.metadata)
 
 
+def beside_leaves(slots: pa.Array, route: Route, leaves: Leaves) -> pa.Array:
+    """Give the slots of each value: those that lie in the same arrays, or those of its row."""
+    own = Leaves.of(slots, route)
+    return own.values if own.positions.shape[1] else own.values.take(pa.array(leaves.rows))
+
+
 def _sanitize_batches(
-    plan: WorkPlan, sanitized: tuple[tuple[str, Route], ...], width: int, batches: Iterable[pa.RecordBatch]
+    plan: WorkPlan,
+    sanitized: tuple[tuple[str, Route], ...],
+    slots_route: Route,
+    width: int,
+    batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     """Sanitize fields of Arrow batches: ``width`` columns, row ids, slots if any; runs in Python workers."""
-    sanitize = opened(plan)
+    release = opened(plan)
     for batch in batches:
         columns = batch.columns[:width]
         ids, *slots = batch.columns[width:]
         counts: list[pa.Array] = []
+        words = None
+        if plan.by_words:
+            words = words_of_rows(partial(_told, release), sanitized, batch, slots)
         for name, (column, *inside) in sanitized:
             leaves = Leaves.of(columns[column], tuple(inside))
             rows = pa.array(leaves.rows)
-            result = sanitize(
+            result = release.sanitize(
                 leaves.values,
                 ids.take(rows),
                 column=name,
-                slots=slots[0].take(rows) if slots else None,
+                slots=beside_leaves(slots[0], slots_route, leaves) if slots else None,
                 positions=leaves.positions,
+                **({} if words is None else {"words": words[leaves.rows]}),
             )
             columns[column] = put(columns[column], tuple(inside), result.values)
             found = (getattr(result.counts, c) for c in plan.counters)
             counts += [pa.array(leaves.sum_by_row(each, len(batch))) for each in found]
         arrays = [*columns, *counts]
         yield pa.RecordBatch.from_arrays(arrays, names=positional(len(arrays)))
+
+
+def _told(release: Any, values: pa.Array, slots: pa.Array | None, name: str) -> Any:
+    return release.told_words(values, slots, column=name)
+
+
+def words_of_rows(
+    count: Callable[[pa.Array, pa.Array | None, str], NDArray[np.int64]],
+    sanitized: tuple[tuple[str, Route], ...],
+    batch: pa.RecordBatch,
+    slots: list[pa.Array],
+) -> NDArray[np.int64]:
+    """int64 (rows,): add up the words of each row, of all its columns and of all elements of its arrays.
+
+    ``count`` gives those of a field's values, with their slots and the field's name.
+    """
+    words = np.zeros(len(batch), dtype=np.int64)
+    for name, (column, *inside) in sanitized:
+        leaves = Leaves.of(batch.columns[column], tuple(inside))
+        marks = slots[0].take(pa.array(leaves.rows)) if slots else None
+        words += leaves.sum_by_row(count(leaves.values, marks, name), len(batch))
+    return words
 
 
 def positional(count: int) -> list[str]:
@@ -334,6 +450,14 @@ def check_ids(df: DataFrame, name: str | None, *measures: Column) -> list[Any]:
             do="Choose another --id, or leave it out to name rows by file and position",
         )
     return measured
+
+
+def _arrow_type(data_type: DataType) -> pa.DataType:
+    """Give a type as workers see it; what they never see is no type that slots may have."""
+    try:
+        return to_arrow_type(data_type)
+    except PySparkException:
+        return pa.null()
 
 
 def _is_of(data_type: Any, kind: Any, *inner: Any) -> bool:

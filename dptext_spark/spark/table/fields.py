@@ -41,6 +41,12 @@ class Field:
         first, *rest = [step for step in self.path if step is not None]
         return reduce(Column.getField, rest, quoted(first))
 
+    @property
+    def arrays(self) -> tuple[Step, ...]:
+        """The path to the elements of the innermost array that the field lies in; empty where in none."""
+        depths = [depth for depth, step in enumerate(self.path, 1) if step is None]
+        return self.path[: max(depths, default=0)]
+
     def holds(self, other: Field) -> bool:
         """Say whether the other one is this one, or lies inside."""
         return other.path[: len(self.path)] == self.path

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -19,19 +20,19 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from dptext_spark.errors import ConfigError
 from dptext_spark.noise import NoiseKey
 from dptext_spark.options import PrivatizeOptions
-from dptext_spark.search.exact import ExactSearch
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.release import Release
-from dptext_spark.spark.table.columns import WorkPlan
+from dptext_spark.spark.table.columns import LONGEST, MEDIAN, WorkPlan
 from dptext_spark.spark.table.formats.files import FileFormat, Parquet
 from dptext_spark.spark.table.formats.format import Format
-from dptext_spark.spark.table.run import Job
+from dptext_spark.spark.table.run import Entered, Job
 from dptext_spark.spark.table.storage import Places, Storage, literal
 
 # Options that change neither which words come out nor where; the bundle counts by its fingerprint, and what
 # passes through by its columns.
 _FREE: Final = {
     "batch-files",
+    "budget",
     "calibration",
     "compression",
     "dry-run",
@@ -39,9 +40,11 @@ _FREE: Final = {
     "except",
     "format",
     "incremental",
+    "ledger",
     "output-format",
     "mode",
     "overwrite",
+    "public-report",
     "read-option",
     "report",
     "write-option",
@@ -156,7 +159,8 @@ class GrowingJob(Job):
             "bundle": release.embedding.fingerprint,
             "tokenizer": release.policy.tokenizer.identity or self.options.tokenizer,
             "release-words": release.search.release_words,
-            **({} if release.search.name == ExactSearch.name else {"search": release.search.name}),
+            **({} if release.ladder is None else {"row-epsilons": release.ladder.identity}),
+            **release.search.options,
             "columns": self.columns.schema(self.source.df.schema).jsonValue(),
             **self._formats(release.key),
         }
@@ -174,8 +178,10 @@ class GrowingJob(Job):
         }
         return {name: key.seal(value) for name, value in said.items() if value not in ("", Parquet.name)}
 
-    def sanitize(self, plan: WorkPlan, look: Callable[[DataFrame], None] | None = None) -> Mapping[str, Any]:
-        """Sanitize the files that are new, batch by batch; ``look`` is called with each batch before that.
+    def sanitize(
+        self, plan: WorkPlan, look: Callable[[DataFrame], None] | None = None, entered: Entered = nullcontext
+    ) -> Mapping[str, Any]:
+        """Sanitize the files that are new, batch by batch; ``look`` and ``entered`` get each batch.
 
         Returns:
             The sums of all batches so far, as an observation has them, and ``added_rows``, those of this run.
@@ -191,8 +197,10 @@ class GrowingJob(Job):
             if look is not None:
                 look(batch)
             observation = Observation("dptext")
-            self._append(columns.sanitize(batch, table, plan, observation), f"batch-{number:06d}")
-            checkpoint.add(number, {name: count or 0 for name, count in observation.get.items()})
+            with entered(batch):
+                self._append(columns.sanitize(batch, table, plan, observation), f"batch-{number:06d}")
+                found = {name: count or 0 for name, count in observation.get.items() if name != MEDIAN}
+                checkpoint.add(number, found)
 
         with self.storage.locked(f"{checkpoint.path}/lock", "Another run works with this checkpoint"):
             before = checkpoint.counts()
@@ -204,10 +212,11 @@ class GrowingJob(Job):
                 query.trigger(availableNow=True).start().awaitTermination()
             after = checkpoint.counts()
         sums = Counter({"rows": 0, "added_rows": 0})
+        longest = max((counts.pop(LONGEST, 0) for counts in after.values()), default=0)
         for path, counts in after.items():
             sums.update(counts)
             sums["added_rows"] += 0 if path in before else counts["rows"]
-        return sums
+        return {**sums, LONGEST: longest}
 
     @property
     def _checkpoint(self) -> Checkpoint:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeAlias
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql.types import DataType
 
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.options import TableOptions
+from dptext_spark.report.facts import has_arrays, key_scope
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session
@@ -21,6 +22,9 @@ from dptext_spark.spark.table.columns import TableColumns, WorkPlan
 from dptext_spark.spark.table.formats.format import Format, Output
 from dptext_spark.spark.table.source import Source, own_session, where
 from dptext_spark.spark.table.storage import Places, Storage
+
+Entered: TypeAlias = Callable[[DataFrame], AbstractContextManager[object]]
+"""What must hold while rows are perturbed and written."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,31 +119,49 @@ class Job:
 
     @property
     def remarks(self) -> list[str]:
-        """Say what else the output tells or lacks."""
-        said = []
+        """Say what else the output tells."""
+        said = key_scope(
+            kept=self.options.key_file is not None,
+            what="text or vector" if self.columns.vector else "text",
+            arrays=has_arrays(self.columns.sanitized),
+            by_position=self.options.id is None,
+            grows=self.grows,
+        )
+        if self.options.trust_id and self.options.id is not None:
+            said.append(
+                "Whether ids are unique was not checked: rows of one id show whether their texts are equal."
+            )
         if self.options.where:
             said.append(
                 "Only rows that meet the filter --where are in the output, which tells that they meet it. "
                 "The filter is not in this report: it may quote private values."
             )
+        return said
+
+    @property
+    def private_remarks(self) -> list[str]:
+        """Say what the output lacks, for those who run the job: it names columns that stay behind."""
         if lost := [name for name in self.source.partitions if name not in self.partitions]:
-            said.append(
+            return [
                 f"The input is partitioned by {', '.join(lost)}, the output is not: pass these columns "
                 "through with --keep to keep the folders."
-            )
-        return said
+            ]
+        return []
 
     @property
     def checked_id(self) -> str | None:
         """The id column that is to be checked, if any."""
         return None if self.options.trust_id else self.options.id
 
-    def sanitize(self, plan: WorkPlan, look: Callable[[DataFrame], None] | None = None) -> Mapping[str, Any]:
+    def sanitize(
+        self, plan: WorkPlan, look: Callable[[DataFrame], None] | None = None, entered: Entered = nullcontext
+    ) -> Mapping[str, Any]:
         """Sanitize the table and write the output; what is under its name is always whole.
 
         Args:
             plan: What workers do.
             look: Called with the rows, as :meth:`TableColumns.select` gives them, before they are sanitized.
+            entered: Called with them too; what it gives is entered while they are sanitized and written.
 
         Returns:
             The number of ``rows`` and the sums of the counters.
@@ -152,9 +174,15 @@ class Job:
         if look is not None:
             look(selected)
         result = self.columns.sanitize(selected, self.df.schema, plan, observation)
-        with progress(result.sparkSession, "Sanitizing"):
+        with entered(selected), progress(result.sparkSession, "Sanitizing"):
             self.written.write(self.storage, result, self.output)
         return observation.get
+
+    @property
+    def identity(self) -> str:
+        """Where the rows come from: one place has one."""
+        read = Format.named(self.options.format, self.options.read_options)
+        return self.storage.real(self.options.input) if read.has_path else f"{read.name} {self.options.input}"
 
     @property
     def output(self) -> Output:
@@ -170,6 +198,20 @@ class Job:
         if self.options.report is not None:
             with plain_errors("The report of the dry run could not be written"):
                 self.storage.write(self.options.report, report)
+
+    def write_reports(self, public: str, private: str) -> None:
+        """Write the report that may be handed on, and the one that may not, to their places.
+
+        The output is there already.
+
+        Raises:
+            JobError: They cannot be written.
+        """
+        self.write_beside("public report", self.options.public_report_path, public)
+        if self.options.report is None:
+            with plain_errors("The output was written, but its report could not be"):
+                self.storage.make_private_folder(self.options.private_folder)
+        self.write_beside("report", self.options.report_path, private)
 
     def write_beside(self, what: str, path: str, text: str) -> None:
         """Write a file that belongs to the output, which is there already.

@@ -5,22 +5,26 @@ Workers count; no row and no word leaves them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, field, fields
 from functools import partial
 from typing import Final
 
 import click
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import DoubleType, StructField, StructType
 
 from dptext_spark.coverage import Coverage
 from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.privatizer import told_words
+from dptext_spark.report.row_lengths import RowLengths
 from dptext_spark.spark.distribution import BundleFiles
-from dptext_spark.spark.table.columns import TableColumns, opened, positional
+from dptext_spark.spark.table.columns import TableColumns, beside_leaves, opened, positional
 from dptext_spark.text.nested import Leaves, Route
 from dptext_spark.text.policies import TextPolicy
+from dptext_spark.text.token_columns import slices
 
 SAMPLE_TASKS: Final = 4
 SAMPLE_ROWS: Final = 1000
@@ -48,6 +52,7 @@ class Sample:
         table: The schema of the table.
         fate: What becomes of unknown words, and what to do about it, in sentences.
         found: What the first call found, by column.
+        lengths: How many words its rows have, all columns together; None before it, and for no rows.
     """
 
     columns: TableColumns
@@ -55,6 +60,7 @@ class Sample:
     plan: CoveragePlan
     fate: str
     found: dict[str, Coverage] = field(default_factory=dict)
+    lengths: RowLengths | None = None
 
     def __call__(self, selected: DataFrame) -> None:
         """Look at rows as :meth:`TableColumns.select` gives them; later calls do nothing."""
@@ -69,13 +75,15 @@ class Sample:
         words = {*self.columns.text, *self.columns.tokens}
         routes = [(name, route) for name, route in self.columns.routes(self.table) if name in words]
         slots = selected.columns[-1:] if self.columns.slots else []
+        way = self.columns.slots_route(self.table) if slots else None
         wanted = sorted({column for _, (column, *_) in routes})
         inside = tuple((wanted.index(column), *rest) for _, (column, *rest) in routes)
         narrow = selected.select(*(selected.columns[column] for column in wanted), *slots)
-        names = positional(len(routes) * len(fields(Coverage)))
+        names = positional(len(routes) * len(fields(Coverage)) + _LENGTHS)
         sums = StructType([StructField(name, DoubleType()) for name in names])
-        counted = narrow.mapInArrow(partial(_count, self.plan, inside, bool(slots)), sums)
+        counted = narrow.mapInArrow(partial(_count, self.plan, inside, way), sums)
         rows = counted.limit(SAMPLE_TASKS).collect()  # sums of each task, no data
+        self.lengths = _together([row[-_LENGTHS:] for row in rows])
         width = len(fields(Coverage))
         return {
             name: Coverage.sum(Coverage(*row[i * width : (i + 1) * width]) for row in rows)
@@ -84,8 +92,44 @@ class Sample:
         }
 
 
+# Of each task: rows whose words were counted, their median and the longest.
+_LENGTHS: Final = 3
+
+
+def _together(tasks: list[tuple[float, float, float]]) -> RowLengths | None:
+    """Put the numbers of tasks together; the median is that of their medians, each for its rows."""
+    counted = sorted((median, rows, longest) for rows, median, longest in tasks if rows)
+    if not counted:
+        return None
+    medians, rows, longest = (np.array(column) for column in zip(*counted, strict=True))
+    middle = int(np.searchsorted(np.cumsum(rows), rows.sum() / 2.0))
+    return RowLengths(median=int(medians[middle]), longest=int(longest.max()), sample=int(rows.sum()))
+
+
+def _words(
+    columns: Sequence[tuple[Leaves, pa.Array | None]], rows: int, plan: CoveragePlan
+) -> tuple[float, float, float]:
+    """Count the words of the first rows, as many as the first MB of each column covers whole."""
+    parts = [next(slices(leaves.values), slice(0, 0)) for leaves, _ in columns]
+    whole = [
+        int(leaves.rows[part.stop]) if part.stop < len(leaves.rows) else rows
+        for part, (leaves, _) in zip(parts, columns, strict=True)
+    ]
+    looked_at = min(whole, default=0) or min(rows, 1)
+    words = np.zeros(rows, dtype=np.int64)
+    for leaves, marks in columns:
+        chosen = int(np.searchsorted(leaves.rows, looked_at))
+        values, slots = leaves.values[:chosen], None if marks is None else marks[:chosen]
+        told = told_words(values, slots, opened(plan), plan.policy)
+        words += np.bincount(leaves.rows[:chosen], weights=told, minlength=rows).astype(np.int64)
+    if not looked_at:
+        return 0.0, 0.0, 0.0
+    words = np.sort(words[:looked_at])
+    return float(looked_at), float(words[(looked_at - 1) // 2]), float(words[-1])
+
+
 def _count(
-    plan: CoveragePlan, routes: tuple[Route, ...], slots: bool, batches: Iterable[pa.RecordBatch]
+    plan: CoveragePlan, routes: tuple[Route, ...], slots: Route | None, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Count words in the first rows of a task; runs in Python workers.
 
@@ -94,14 +138,17 @@ def _count(
     batches = iter(batches)
     batch = next(batches, None)
     sums: list[float] = []
+    looked_at: list[tuple[Leaves, pa.Array | None]] = []
     for column, *inside in routes:
         if batch is None or not len(batch):
             sums += astuple(Coverage())
             continue
         rows = batch.slice(0, SAMPLE_ROWS)
         leaves = Leaves.of(rows.column(column), tuple(inside))
-        marks = rows.columns[-1].take(pa.array(leaves.rows)) if slots else None
+        marks = None if slots is None else beside_leaves(rows.columns[-1], slots, leaves)
         sums += astuple(Coverage.measure(leaves.values, opened(plan), plan.policy, marks))
+        looked_at.append((leaves, marks))
+    sums += _words(looked_at, 0 if batch is None else min(len(batch), SAMPLE_ROWS), plan)
     yield pa.RecordBatch.from_arrays(
         [pa.array([float(value)]) for value in sums], names=positional(len(sums))
     )

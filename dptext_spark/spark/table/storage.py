@@ -153,6 +153,14 @@ class Storage:
         system, place = self._at(path)
         system.mkdirs(place)
 
+    def make_private_folder(self, path: str) -> None:
+        """Make a folder for its owner alone, where the file system knows of owners, unless it is there."""
+        system, place = self._at(path)
+        if not system.exists(place):
+            # In two steps: mkdirs() with a mode would give it to new folders above, too.
+            system.mkdirs(place)
+            system.setPermission(place, self._jvm.org.apache.hadoop.fs.permission.FsPermission("700"))
+
     def rename(self, source: str, target: str) -> None:
         """Rename; the target must not exist.
 

@@ -36,7 +36,7 @@ def test_the_demo_shows_more_noise_at_less_epsilon_and_runs_twice(
         output = tmp_path / f"sanitized-epsilon-{epsilon:g}"
         assert str(output) in shown
         assert pq.read_table(output).num_rows == pq.read_table(demo.QUERIES).num_rows
-        counts = json.loads(Path(f"{output}.report.json").read_text())["columns"]["text"]
+        counts = json.loads(Path(f"{output}.private/report.json").read_text())["columns"]["text"]
         replaced.append(counts["replaced"] / counts["tokens"])
     # Rejects an epsilon that is ignored or used upside down. A share's standard error is below 0.004.
     assert replaced[0] > replaced[1] + 0.3 > replaced[2] + 0.5

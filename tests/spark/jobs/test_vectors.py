@@ -27,7 +27,7 @@ from dptext_spark.text.joined_words import JoinedWords, vocabulary_forms
 from dptext_spark.vectors.projected_vectors import ProjectedVectors
 from dptext_spark.vectors.vector_privatizer import VectorPrivatizer
 from tests.helpers.tables import hashes, rows_of, spark_settings, write_table
-from tests.helpers.worlds import KEY
+from tests.helpers.worlds import KEY, LABEL
 
 # The shared session is the one that the jobs find.
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -43,7 +43,8 @@ def dptext(key_file: Path, tmp_path: Path) -> Command:
     """``dptext vectors`` in this process, at epsilon 10 under the fixed key."""
 
     def invoke(source: Path | str, *arguments: Any, output: Path | str = tmp_path / "out") -> Result:
-        given = ["--input", source, "--output", output, "--epsilon", 10, "--key-file", key_file, *arguments]
+        given = ["--input", source, "--output", output, "--epsilon", 10, "--key-file", key_file]
+        given += ["--salt", LABEL, *arguments]
         return CliRunner().invoke(main, ["vectors", *map(str, given)])
 
     return invoke
@@ -133,7 +134,7 @@ def test_the_demo_table_end_to_end(demo_bundle: Embedding, dptext: Command, tmp_
     assert real > 1e-4
     assert max(mutants) < 1e-6
 
-    report = json.loads((tmp_path / "out.report.json").read_text())
+    report = json.loads((tmp_path / "out.private" / "report.json").read_text())
     words = [word for row in given for word in cut(row["text"])]
     assert report["columns"]["text"] == {
         "input_dimension": 50,
@@ -188,7 +189,7 @@ def test_each_column_is_what_the_privatizer_gives_without_spark(
     projections = json.loads((tmp_path / "out.projection.json").read_text())["projections"]
     assert [p["columns"] for p in projections] == [["narrow", "wide"], ["text"]]
     assert {p["seed"] for p in projections} == {7}
-    guarantees = json.loads((tmp_path / "out.report.json").read_text())["guarantees"]
+    guarantees = json.loads((tmp_path / "out.private" / "report.json").read_text())["guarantees"]
     assert [(g["columns"], bool(g["fingerprint"])) for g in guarantees] == [
         (["narrow", "wide"], False),
         (["text"], True),
@@ -267,7 +268,8 @@ def test_projections_are_part_of_the_release(dptext: Command, table: Path, tmp_p
         "in",
         "out",
         "out.projection.json",
-        "out.report.json",
+        "out.private",
+        "out.release.json",
     }
 
 
@@ -298,7 +300,7 @@ def test_a_hostile_table(dptext: Command, ring: Embedding, tmp_path: Path) -> No
     assert {len(row["v`1.x"]) for row in rows if row["v`1.x"]} == {3}
     assert np.isfinite([x for row in rows for x in (row["text"] or []) + (row["v`1.x"] or [])]).all()
     assert len({tuple(row["text"]) for row in rows if row["text"]}) == len(texts) - 1
-    columns = json.loads((tmp_path / "out.report.json").read_text())["columns"]
+    columns = json.loads((tmp_path / "out.private" / "report.json").read_text())["columns"]
     assert columns["text"] == {
         "input_dimension": 2,
         "dimension": 2,
@@ -342,7 +344,7 @@ def test_tables_without_a_vector(dptext: Command, tmp_path: Path) -> None:
         rows = rows_of(tmp_path / f"out-{name}")
         assert [row["v"] for row in rows] == nulls
         assert [len(row["w"]) for row in rows] == [1] * len(nulls)
-        report = json.loads((tmp_path / f"out-{name}.report.json").read_text())
+        report = json.loads((tmp_path / f"out-{name}.private" / "report.json").read_text())
         assert report["rows"] == len(nulls)
         assert report["columns"]["v"]["null"] == len(nulls)
 

@@ -34,6 +34,9 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 PRIVATIZE = "privatize --input {in} --output new --embedding {ring} --mechanism laplace --epsilon 5 "
 VECTORS = "vectors --input {in} --output new --epsilon 5 --dimension 2 --vector v "
 CALIBRATE = "calibrate --embedding {ring} --mechanism laplace --epsilon 5 --output new "
+EVALUATE = (
+    "evaluate --input {in} --text text --embedding {ring} --mechanism laplace --epsilon 5 --output new "
+)
 POINCARE = "poincare --output new --pairs "
 AUDIT = "audit --embedding {ring} --mechanism laplace --epsilon 5 "
 
@@ -49,9 +52,14 @@ AUDIT = "audit --embedding {ring} --mechanism laplace --epsilon 5 "
         (PRIVATIZE + "--text text --report note.txt", "The report note.txt exists"),
         (PRIVATIZE + "--text text --output {in}/new", "inside one another"),
         (PRIVATIZE + "--text text --embedding nowhere", "This is no embedding bundle"),
-        (PRIVATIZE + "--text text --key-file nowhere", "The key file nowhere cannot be read"),
+        (PRIVATIZE + "--text text --key-file nowhere --salt s", "The key file nowhere cannot be read"),
         (PRIVATIZE + "--text text --calibration old", "old/calibration.json cannot be read"),
+        (PRIVATIZE + "--text text --evaluation old", "old/evaluation.json cannot be read"),
         (PRIVATIZE + "--text text --release-words 99", "--release-words"),
+        (PRIVATIZE + "--text text --ledger done", "The folder done is no ledger"),
+        (PRIVATIZE + "--text text --ledger {in}/ledger", "inside one another"),
+        (PRIVATIZE + "--text text --budget 5", "Option --budget needs --ledger"),
+        ("ledger show nowhere", "There is no ledger nowhere"),
         (VECTORS + "--input note.txt", "The input note.txt is not Parquet, or is damaged"),
         (VECTORS + "--keep nope", "Got: nope"),
         (VECTORS + "--output old", "The output old exists"),
@@ -62,6 +70,13 @@ AUDIT = "audit --embedding {ring} --mechanism laplace --epsilon 5 "
         (CALIBRATE + "--compare old", "old/calibration.json cannot be read"),
         (CALIBRATE + "--embedding nowhere", "This is no embedding bundle"),
         (CALIBRATE + "--target max(n_w)<=0.5 --words 30", "cannot be told"),
+        (EVALUATE + "--input nowhere", "The input nowhere cannot be read as a table"),
+        (EVALUATE + "--text nope", "Got: nope"),
+        (EVALUATE + "--output old", "The output old exists and is not an evaluation"),
+        (EVALUATE + "--output {in}/new", "inside one another"),
+        (EVALUATE + "--embedding nowhere", "This is no embedding bundle"),
+        (EVALUATE + "--release-words 99", "--release-words"),
+        (EVALUATE + "--format csv", "Name the rows with --id"),
         (POINCARE + "nowhere.tsv", "The pairs nowhere.tsv cannot be read"),
         (POINCARE + "nowhere", "The pairs nowhere cannot be read"),
         (POINCARE + "old", "The pairs old cannot be read"),

@@ -109,6 +109,7 @@ def table(tmp_path: Path) -> Path:
         (run_table, {"id": "vector"}, r"vector \(array<double>\), not an integer or string id"),
         (run_table, {"text": ["turns[].message"], "id": "turns[].n"}, "which is in an array"),
         (run_table, {"protect": "slots:gone"}, "Got: gone"),
+        (run_table, {"protect": "slots:words"}, "given as texts, .* Got: words, list"),
         (run_table, {"text": ["words[]"], "tokens": ["words"]}, "inside one another"),
         (run_table, {"text": ["payload.message"], "keep": ["payload"]}, "both sanitized and kept raw"),
         (run_table, {"text": ["text", "dt"]}, r"Partition columns cannot be sanitized.*Got: dt"),
@@ -174,6 +175,9 @@ def test_wrong_outputs(ring_release: dict[str, Any], table: Path, tmp_path: Path
         ({"output": tmp_path / "link" / "out"}, "Output and input lie inside one another"),
         ({"output": tmp_path}, "Output and input lie inside one another"),
         ({"report": table / "report.json"}, "Report and input lie inside one another"),
+        ({"public_report": tmp_path / "notes.txt"}, "The public report .*notes.txt exists.*--public-report"),
+        ({"public_report": table / "a.json"}, "Public report and input lie inside one another"),
+        ({"report": tmp_path / "x", "public_report": tmp_path / "x"}, "Report and public report lie inside"),
         ({"incremental": tmp_path / "out"}, "Checkpoint and output lie inside one another"),
         ({"incremental": tmp_path / "new", "output": tmp_path / "mine"}, "The output .*/mine exists"),
     ]:

@@ -253,8 +253,9 @@ def test_rows_are_added_and_replaced_in_one_commit_each(
         "WRITE",
         "WRITE",
     ]
-    assert names(tmp_path) == {"in", "out", "out.report.json"}
-    (tmp_path / "out.report.json").unlink()
+    assert names(tmp_path) == {"in", "out", "out.private", "out.release.json"}
+    (tmp_path / "out.private" / "report.json").unlink()
+    (tmp_path / "out.release.json").unlink()
     before = hashes(out)
     assert refused(dptext(delta, *DELTA), "exists.*--mode append")
     assert hashes(out) == before

@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import ArrayType, IntegerType, MapType, StringType, StructField, StructType
 
 from dptext_spark import Embedding, Laplace, Privatizer, privatize
 from dptext_spark.errors import InputError
 from dptext_spark.spark.table.columns import TableColumns
+from dptext_spark.text.policies import Slots
 from tests.helpers.tables import RING_WORDS, spark_settings
-from tests.helpers.worlds import KEY, release
+from tests.helpers.worlds import KEY, LABEL, release
 
 pytestmark = pytest.mark.spark
 
@@ -122,7 +123,7 @@ def test_all_that_is_beside_what_is_sanitized_may_be_kept(frame: DataFrame, ring
         keep=("payload.lang", "*"),
         left_out=("payload.secret", "turns[].secret", "tags"),
         id=None,
-        slots="brackets[]",
+        protect=Slots("brackets[]"),
     )
     rest = ("payload.lang", "id", "payload.odd.name`", "turns[].who", "turns[].words", "dotted.name")
     assert columns.named(SCHEMA).keep == rest
@@ -146,14 +147,16 @@ def test_every_element_and_field_has_noise_of_its_own(spark: SparkSession, ring:
     table = pa.table({"id": ["a", "b"], "turns": turns, "turn": [t[0] for t in turns], "flat": [TEXT] * 2})
     names = ["turns[].text", "turns[].note", "turn.text", "flat"]
     frame = spark.createDataFrame(table)
-    out = privatize(frame, embedding=ring, mechanism=TINY, id="id", text=names, key=KEY, keep="turn.note")
+    out = privatize(
+        frame, embedding=ring, mechanism=TINY, id="id", text=names, key=KEY, salt=LABEL, keep="turn.note"
+    )
     rows = out.collect()
     released = [turn[field] for row in rows for turn in row["turns"] for field in ("text", "note")]
     released += [text for row in rows for text in (row["turn"]["text"], row["flat"])]
     assert len(set(released)) == len(released) == 10
     assert all(row["turn"]["note"] == TEXT for row in rows)
 
-    privatizer = Privatizer(embedding=ring, mechanism=TINY, noise=release(TINY, ring))
+    privatizer = Privatizer(embedding=ring, mechanism=TINY, noise=release(TINY, ring, salt=LABEL))
     places = np.array([[0], [1], [0]])
     ids, texts = pa.array(["a", "a", "b"]), pa.array([TEXT] * 3)
     expected = privatizer.sanitize(texts, ids, column="turns[].note", positions=places).values.to_pylist()
@@ -165,14 +168,48 @@ def test_every_element_and_field_has_noise_of_its_own(spark: SparkSession, ring:
 def test_ids_and_slots_may_be_fields(spark: SparkSession, ring: Embedding) -> None:
     rows = [((7, ["w02"]), ["W01! w02", "w02", "W01!"])]
     frame = spark.createDataFrame(rows, "meta struct<id: int, slots: array<string>>, notes array<string>")
-    out = privatize(
-        frame, embedding=ring, mechanism=EXACT, id="meta.id", text="notes[]", protect="slots:meta.slots"
-    )
+    policy = "slots-by-text:meta.slots"
+    out = privatize(frame, embedding=ring, mechanism=EXACT, id="meta.id", text="notes[]", protect=policy)
     # An element in which the row's slots are not found is protected whole.
     assert out.first() == (["W01 w02", "w02", "w01"],)
     twice = frame.union(frame)
     with pytest.raises(InputError, match=r"meta\.id does not name the rows.*1 duplicates in 2 rows"):
         privatize(twice, embedding=ring, mechanism=EXACT, id="meta.id", text="notes[]")
+
+
+def test_slots_lie_beside_their_texts(spark: SparkSession, ring: Embedding) -> None:
+    """In structs, arrays and arrays of arrays; rejects slots of another element, or of the row's first."""
+    spans = "slots: array<struct<start: int, end: int, kind: string>>"
+    turns = f"array<struct<who: string, text: string, mark: struct<{spans}>>>"
+    schema = f"id int, message struct<text: string, {spans}>, turns {turns}, deep array<{turns}>"
+    row = (
+        1,
+        ("W01 W02", [(4, 7, "x")]),
+        [("a", "W01 W02", ([(0, 1, None)],)), None, ("b", "W03 W04", None), ("c", "W05 W06", ([],))],
+        [
+            [("a", "W01 W02", ([(4, 5, None)],))],
+            None,
+            [],
+            [("b", "W03", ([(0, 9, None)],)), ("c", None, ([],))],
+        ],
+    )
+    frame = spark.createDataFrame([row, (2, None, None, None), (3, None, [], [None])], schema)
+    for text, slots, expected in (
+        ("message.text", "message.slots", [("W01 w02",), None, None]),
+        ("turns[].text", "turns[].mark.slots", [["w01 W02", None, "w03 w04", "W05 W06"], None, []]),
+        ("deep[][].text", "deep[][].mark.slots", [[["W01 w02"], None, [], ["w03", None]], None, [None]]),
+    ):
+        out = privatize(frame, embedding=ring, mechanism=EXACT, id="id", text=text, protect=f"slots:{slots}")
+        found = [row[0] for row in out.collect()]
+        if "[]" in text:
+            found = [without_structs(value) for value in found]
+        assert found == expected
+
+
+def without_structs(value: Any) -> Any:
+    if isinstance(value, Row):
+        return value[0]
+    return value if value is None else [without_structs(each) for each in value]
 
 
 @pytest.mark.parametrize(
@@ -191,7 +228,13 @@ def test_ids_and_slots_may_be_fields(spark: SparkSession, ring: Embedding) -> No
         ({"text": "turns[].words"}, r"turns\[\]\.words \(array<string>\), not string"),
         ({"tokens": "turns[].text"}, r"turns\[\]\.text \(string\), not array<string>"),
         ({"text": "notes[]", "id": "turns[].who"}, r"turns\[\]\.who, which is in an array"),
-        ({"text": "notes[]", "protect": "slots:turns[].words"}, r"turns\[\]\.words, which is in an array"),
+        ({"text": "notes[]", "protect": "slots:turns[].who"}, r"does not lie beside.*Got: notes\[\]"),
+        ({"text": "notes[]", "protect": "slots:payload.lang"}, r"does not lie beside.*Got: notes\[\]"),
+        ({"text": "dotted.name", "protect": "slots:notes[]"}, r"does not lie beside.*Got: dotted\.name"),
+        (
+            {"text": ["notes[]", "dotted.name"], "protect": "slots-by-text:turns[].who"},
+            r"does not lie beside.*turns\[\]\.text.*Got: notes\[\], dotted\.name",
+        ),
         ({"text": "notes[]", "tokens": "notes"}, r"inside one another\. Got: notes\[\] in notes"),
         (
             {"text": "payload.message", "keep": "payload"},
@@ -238,7 +281,14 @@ def test_fields_that_differ_in_capitals_only(spark: SparkSession, ring: Embeddin
 
 
 def test_large_arrow_types(frame: DataFrame, ring: Embedding, spark: SparkSession) -> None:
-    options: dict[str, Any] = {"embedding": ring, "mechanism": TINY, "id": "id", "key": KEY, **ALL}
+    options: dict[str, Any] = {
+        "embedding": ring,
+        "mechanism": TINY,
+        "id": "id",
+        "key": KEY,
+        "salt": LABEL,
+        **ALL,
+    }
     plain = privatize(frame, **options).collect()
     with spark_settings(spark, execution_arrow_useLargeVarTypes="true"):
         assert privatize(frame, **options).collect() == plain

@@ -86,7 +86,7 @@ def test_every_format_gives_the_words_that_parquet_gives(
         paths = {"input": tmp_path / name, "output": tmp_path / f"{name} out", "format": name}
         write_rows(tmp_path / name / f"x.{name}")
         report = run_table(**options | paths)
-        text = json.loads((tmp_path / f"{name} out.report.json").read_text())
+        text = json.loads((tmp_path / f"{name} out.private" / "report.json").read_text())
         assert (report.rows, text["options"]["format"]) == (4, name)
         wanted: list[dict[str, Any]] = words
         if name == "csv":
@@ -110,7 +110,7 @@ def test_partitions_options_and_compression_of_other_formats(options: dict[str, 
     files = sorted((tmp_path / "out").rglob("*.csv.gz"))
     assert {file.parent.name for file in files} == {"dt=007", "dt=x%2Fy"}
     assert pd.read_csv(files[0], sep="|").columns.tolist() == ["id", "text"]
-    report = json.loads((tmp_path / "out.report.json").read_text())
+    report = json.loads((tmp_path / "out.private" / "report.json").read_text())
     assert report["options"]["read-option"] == ["sep"]  # a value may be a password
 
 
@@ -204,7 +204,7 @@ def test_what_a_format_cannot_do_is_said_before_spark_starts(
     options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dptext_spark.spark.table.run.session", lambda app: pytest.fail("Spark was started"))
-    key = {"key_file": options["key_file"]}
+    key = {name: options[name] for name in ("key_file", "salt")}
     for changes, message in [
         ({"format": "orc", "id": None}, "Rows of format orc cannot be named by file.*for .*parquet.*--id"),
         ({"format": "parqet"}, "The format is unknown. Allowed: avro, csv, .*Got: 'parqet'"),
@@ -260,7 +260,14 @@ def test_vectors_in_orc_and_what_csv_cannot_hold(options: dict[str, Any], tmp_pa
     rows = [{"id": i, "v": [1.0, float(i)], "text": "w01 w02"} for i in range(3)]
     write_rows(tmp_path / "in" / "x.orc", rows)
     paths = {name: str(options[name]) for name in ("input", "output", "embedding")}
-    given = {**paths, "key-file": str(options["key_file"]), "format": "orc", "id": "id", "keep": ["id"]}
+    given = {
+        **paths,
+        "key-file": str(options["key_file"]),
+        "salt": options["salt"],
+        "format": "orc",
+        "id": "id",
+        "keep": ["id"],
+    }
     given |= {"vector": ["v"], "text": ["text"], "epsilon": 1.0}
     with pytest.raises(ConfigError, match=r"format csv cannot hold. Got: v \(.*\), text \(array<float>\)"):
         vectors.run(VectorsOptions.of({**given, "output-format": "csv"}))
@@ -286,7 +293,7 @@ def test_tables_by_name(
     try:
         spark.read.parquet(str(tmp_path / "plain")).write.saveAsTable("shop.queries")
         named = {"input": "shop.queries", "format": "table", "output": "spark_catalog.shop.clean"}
-        report = {"report": tmp_path / "report.json"}
+        report = {"report": tmp_path / "report.json", "public_report": tmp_path / "release.json"}
         with pytest.raises(InputError, match="words outside the vocabulary"):
             run_table(**options | named | report, oov="fail")
         assert [table.name for table in spark.catalog.listTables("shop")] == ["queries"]
@@ -297,7 +304,7 @@ def test_tables_by_name(
             return [row.asDict() for row in spark.table("shop.clean").orderBy("id", "text").collect()]
 
         assert clean() == words
-        with pytest.raises(ConfigError, match=r"The (report|output table) .* exists"):
+        with pytest.raises(ConfigError, match=r"The (public report|output table) .* exists"):
             run_table(**options | named | report)
         with pytest.raises(ConfigError, match=r"The output table .* exists.*--mode append"):
             run_table(**options | named | report, overwrite=True)

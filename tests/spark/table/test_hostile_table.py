@@ -17,7 +17,7 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import Laplace
 from tests.helpers.canaries import found, key_forms, text_forms
 from tests.helpers.tables import command, hashes, rows_of, run_table, write_key, write_table
-from tests.helpers.worlds import KEY, release
+from tests.helpers.worlds import KEY, LABEL, release
 
 # The shared session is the one that the jobs find.
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -125,7 +125,7 @@ def test_no_unknown_token_of_a_hostile_table_comes_out(
         assert len(apart(released[-1], allowed)) == 1_000_000
     assert report.columns["text"].out_of_vocabulary >= 990_000
     assert hashes(tmp_path / "in") == before
-    written = (tmp_path / "out.report.json").read_text() + report.describe()
+    written = (tmp_path / "out.private" / "report.json").read_text() + report.describe()
     assert not re.search("zebulon|quartz|4111|zq1|qqq", written, re.IGNORECASE)
 
 
@@ -135,7 +135,7 @@ def test_the_leak_check_catches_unprotected_words(demo_bundle: Embedding, tmp_pa
     released = [row["text"] for row in rows_of(tmp_path / "out")]
     found = leaks(SECRETS, released, demo_bundle.words.to_pylist())
     assert found >= {"Quartzman", "4111111111111111", "q" * 50_000, "\u05e9\u05dc\u05d5\u05dd"}
-    assert "RELEASED AS THEY ARE" in (tmp_path / "out.report.json").read_text()
+    assert "RELEASED AS THEY ARE" in (tmp_path / "out.private" / "report.json").read_text()
 
 
 @pytest.mark.parametrize("form", ["NFD", "NFKC"])
@@ -157,6 +157,7 @@ def test_key_and_rows_show_nowhere_and_threads_do_not_matter(
         (place / part).mkdir()
     options = ["--input", table, "--embedding", ring.path, "--mechanism", "laplace", "--epsilon", "1"]
     options += ["--text", "text", "--id", "id", "--keep", "id", "--key-file", key_file]
+    options += ["--salt", LABEL]
     settings = {
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": f"file:{place}/events",
@@ -184,7 +185,7 @@ def test_key_and_rows_show_nowhere_and_threads_do_not_matter(
     (place / "stderr").write_text(done.stderr)
     assert " DEBUG DAGScheduler: " in done.stderr
     assert b"MapInArrow" in b"".join(f.read_bytes() for f in (place / "events").rglob("*") if f.is_file())
-    derived = release(Laplace(epsilon=1.0), ring, key=type(KEY)(secret)).key.secret
+    derived = release(Laplace(epsilon=1.0), ring, key=type(KEY)(secret), salt=LABEL).key.secret
     secrets = {"key": key_forms(secret), "derived": key_forms(derived), "word": text_forms("Unheardof")}
     assert list(found([place], secrets)) == []
     for name, forms in secrets.items():

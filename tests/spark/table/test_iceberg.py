@@ -90,9 +90,12 @@ def run(dptext: Callable[..., Result], tmp_path: Path) -> Callable[..., Result]:
     """``dptext privatize`` from ``lake.db.in`` to ``lake.db.out``."""
 
     def invoke(*arguments: str, source: str = "lake.db.in", output: str = "lake.db.out") -> Result:
-        report = tmp_path / "report.json"
-        report.unlink(missing_ok=True)
-        return dptext(source, *ICEBERG, *arguments, "--report", report, output=output)
+        given = []
+        for option in ("--report", "--public-report"):
+            report = tmp_path / f"{option}.json"
+            report.unlink(missing_ok=True)
+            given += [option, report]
+        return dptext(source, *ICEBERG, *arguments, *given, output=output)
 
     return invoke
 

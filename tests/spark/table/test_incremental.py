@@ -140,6 +140,7 @@ def test_a_kill_loses_and_repeats_nothing(
         add_file(number)
     arguments = ["--input", options["input"], "--output", options["output"], "--text", "text", "--keep", "id"]
     arguments += ["--embedding", options["embedding"], "--key-file", options["key_file"]]
+    arguments += ["--salt", options["salt"]]
     arguments += ["--mechanism", "laplace", "--epsilon", "1", "--incremental", tmp_path / "checkpoint"]
     arguments += ["--batch-files", "1"]
     killed = [sys.executable, "-c", KILLED, *arguments]
@@ -226,7 +227,7 @@ def test_checkpoint_and_output_belong_together(
     with pytest.raises(ConfigError, match="to which new files are to be added, is gone"):
         grow()
     shutil.move(tmp_path / "moved", tmp_path / "out")
-    with pytest.raises(ConfigError, match=r"The (report|output) .* exists"):
+    with pytest.raises(ConfigError, match=r"The (public report|output) .* exists"):
         grow(incremental=tmp_path / "fresh")
     for place in (tmp_path / "in" / "checkpoint", tmp_path / "out" / "checkpoint"):
         with pytest.raises(ConfigError, match=r"Checkpoint and .* lie inside one another"):

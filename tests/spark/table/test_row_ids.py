@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import Result
 from pyspark.sql import SparkSession
+from scipy import stats
 
 from dptext_spark.embedding.bundle import Embedding
 from tests.helpers.tables import names, refused, rows_of, run_table, spark_settings, texts, write_table
@@ -112,10 +113,47 @@ def test_a_pattern_as_input_needs_an_id(dptext: Callable[..., Result], table: Pa
     assert rows_of(tmp_path / "out") == by_pattern
 
 
+def test_tables_under_labels_of_their_own_do_not_tell_which_texts_are_equal(
+    release_of: Callable[..., list[dict[str, Any]]],
+    dptext: Callable[..., Result],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two files of one name, so of the same row ids; half of their texts are equal.
+
+    Rejects, as mutants, one label for both and what ran before there had to be one. False alarms: 1e-9 each.
+    """
+    count = 500
+    one = [f"w{row % 64:02d}" for row in range(2 * count)]
+    two = one[:count] + [f"w{(row + 1) % 64:02d}" for row in range(count, 2 * count)]
+    for name, words in {"a": one, "b": two}.items():
+        write_table(tmp_path / name / "part-0.parquet", {"row": range(2 * count), "text": words})
+
+    def equal_outputs(*labels: str) -> tuple[int, int]:
+        """How many of the equal texts, and how many of the others, came out equal."""
+        rows = [
+            release_of(tmp_path / name / "part-0.parquet", "--keep", "row", "--salt", label)
+            for name, label in zip("ab", labels, strict=True)
+        ]
+        first, second = ({row["row"]: row["text"] for row in each} for each in rows)
+        equal = [first[row] == second[row] for row in range(2 * count)]
+        return sum(equal[:count]), sum(equal[count:])
+
+    by_chance = stats.binom.isf(1e-9, count, 1 / 64)
+    assert max(equal_outputs("a 2026-03-01", "b 2026-03-01")) <= by_chance
+    same = equal_outputs("tests", "tests")
+    assert same[0] == count and same[1] <= by_chance
+    unnamed = dptext(tmp_path / "a" / "part-0.parquet", "--salt", "")
+    assert unnamed.exit_code == 2 and "needs a label of what is released, --salt LABEL" in unnamed.output
+    monkeypatch.setattr("dptext_spark.options.commands.check_label", lambda key, label: None)
+    before = equal_outputs("", "")
+    assert before[0] == count and before[1] <= by_chance
+
+
 def test_without_a_key_file_every_run_has_other_noise(ring: Embedding, table: Path, tmp_path: Path) -> None:
     releases = []
     for name in ("one", "two"):
         run_table(input=table, output=tmp_path / name, embedding=ring.path, epsilon=TINY)
         releases.append(rows_of(tmp_path / name))
     assert releases[0] != releases[1]
-    assert "fresh, not kept" in (tmp_path / "one.report.json").read_text()
+    assert "fresh, not kept" in (tmp_path / "one.private" / "report.json").read_text()

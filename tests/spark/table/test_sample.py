@@ -39,10 +39,10 @@ def test_columns_and_fields_are_counted_each(
     spark: SparkSession, ring: Embedding, capsys: pytest.CaptureFixture[str]
 ) -> None:
     turns = "array<struct<who: string, said: string>>"
-    schema = f"kept string, id int, turns {turns}, note string, marks array<string>"
+    schema = f"kept string, id int, turns {turns}, note string, marks string"
     rows = [
-        ("nope nope", 1, [("a", "w00 secret"), ("b", "w01")], "W02 secret w03", ["secret"]),
-        ("nope nope", 2, None, None, []),
+        ("nope nope", 1, [("a", "w00 secret"), ("b", "w01")], "W02 secret w03", '[{"start": 4, "end": 10}]'),
+        ("nope nope", 2, None, None, None),
     ]
     frame = spark.createDataFrame(rows, schema).coalesce(1)
     names: dict[str, Any] = {"text": ("note", "turns[].said"), "keep": ("kept", "turns[].who")}
@@ -54,7 +54,8 @@ def test_columns_and_fields_are_counted_each(
     said = capsys.readouterr().err
     assert said.count("Warning, for those who run the job: 33.3% of the words of column") == 2
     assert "secret" not in said
-    slots = look(frame, ring, TextPolicy(protect="slots:marks"), text=("note",), slots="marks")
+    policy = TextPolicy(protect="slots:marks")
+    slots = look(frame, ring, policy, text=("note",), protect=policy.protect)
     assert slots.found == {"note": Coverage(rows=2, tokens=1, unknown=1)}
 
 
@@ -88,7 +89,7 @@ def test_a_run_tells_it_before_it_writes(
     done = dptext(table)
     assert done.exit_code == 0
     assert "become [MASK]" in done.stderr and "Coverage" not in done.stdout
-    report = json.loads((tmp_path / "out.report.json").read_text())
+    report = json.loads((tmp_path / "out.private" / "report.json").read_text())
     assert report["coverage"] == {"text": {"rows": 12, "tokens": 108, "unknown": 12, "unspaced": 0.0}}
 
 
@@ -128,7 +129,7 @@ def test_texts_that_become_vectors_are_looked_at(
         assert report.coverage == {"text": Coverage(rows=2, tokens=3, unknown=1)}
         assert "left out of the averages" in capsys.readouterr().err
         assert ("\ntext: 66.7% of 3 words are in the vocabulary" in report.describe()) is dry
-    assert json.loads((tmp_path / "out.report.json").read_text())["coverage"].keys() == {"text"}
+    assert json.loads((tmp_path / "out.private" / "report.json").read_text())["coverage"].keys() == {"text"}
     bare = vectors.run(VectorsOptions.of({**options, "dry-run": True, "output": str(tmp_path / "bare")}))
     assert bare.coverage == {} and "Coverage" not in bare.describe()
 

@@ -97,10 +97,10 @@ def test_partitions_that_are_not_kept_are_gone_and_the_report_says_so(
     found = folders_of(tmp_path / "out")
     assert found["dt=007"] == [0, 1, 2, 10, 11, 12]
     assert set(found) == {folder.split("/")[0] for folder in FOLDERS}
-    assert any("partitioned by h, the output is not" in line for line in report.scope())
+    assert any("partitioned by h, the output is not" in line for line in report.private_scope())
     none = run_table(**options | {"output": tmp_path / "none"}, keep=["id"])
     assert list(folders_of(tmp_path / "none")) == ["."]
-    assert any("partitioned by dt, h, the output is not" in line for line in none.scope())
+    assert any("partitioned by dt, h, the output is not" in line for line in none.private_scope())
     # How the output is laid out does not change the words.
     assert sorted_rows(tmp_path / "none") == sorted_rows(tmp_path / "out")
 
@@ -202,7 +202,7 @@ def test_neither_filter_nor_rows_show(
     where = "--where=name = 'Zebulon' and cast(text as int) = 5"
     result = CliRunner().invoke(main, ["privatize", "--mechanism=laplace", "--text=text", where, *given])
     assert result.exit_code == 0, result.output
-    report = (tmp_path / "out.report.json").read_text()
+    report = (tmp_path / "out.private" / "report.json").read_text()
     assert json.loads(report)["rows"] == 1
     assert json.loads(report)["options"]["where"] == "given, not kept"
     assert any("Only rows that meet the filter" in line for line in json.loads(report)["scope"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -48,11 +49,11 @@ def test_the_demo_table_end_to_end(demo_bundle: Embedding, key_file: Path, tmp_p
     arguments = (
         f"--input {source} --output {tmp_path}/out --embedding {demo_bundle.path} --key-file {key_file} "
     )
-    arguments += "--mechanism laplace --epsilon 10 --text text --id id --keep id --keep intent"
+    arguments += "--salt s --mechanism laplace --epsilon 10 --text text --id id --keep id --keep intent"
     result = CliRunner().invoke(main, ["privatize", *arguments.split()])
     assert result.exit_code == 0, result.output
 
-    assert names(tmp_path) == {"queries.parquet", "out", "out.report.json"}
+    assert names(tmp_path) == {"queries.parquet", "out", "out.private", "out.release.json"}
     assert hashes(tmp_path).items() >= before.items()
     kinds = {field.name: field.type for field in pq.read_schema(next((tmp_path / "out").glob("part-*")))}
     assert kinds == {"id": pa.int64(), "intent": pa.string(), "text": pa.string()}
@@ -65,7 +66,7 @@ def test_the_demo_table_end_to_end(demo_bundle: Embedding, key_file: Path, tmp_p
     bare = {clitic.lstrip("'") for clitic in CLITICS}  # of one that stands apart from any word: [MASK] 've's
     assert set(words) <= allowed | bare and 0 < len(words) - len(pieces) < len(words) / 20
 
-    report = json.loads((tmp_path / "out.report.json").read_text())
+    report = json.loads((tmp_path / "out.private" / "report.json").read_text())
     counts = report["columns"]["text"]
     assert report["rows"] == len(given) == 2002
     assert counts["tokens"] == len(words)
@@ -88,7 +89,7 @@ def test_the_report_says_what_was_done(ring: Embedding, key_file: Path, table: P
     run_table(
         input=table, output=tmp_path / "out", embedding=ring.path, key_file=key_file, salt="s", keep=["id"]
     )
-    text = (tmp_path / "out.report.json").read_text()
+    text = (tmp_path / "out.private" / "report.json").read_text()
     report = json.loads(text)
     assert report["format_version"] == 1
     guarantee = report["guarantee"]
@@ -108,6 +109,7 @@ def test_the_report_says_what_was_done(ring: Embedding, key_file: Path, table: P
         "file",
     )
     assert str(key_file) not in text
+    assert any("whoever has both releases sees which rows changed" in line for line in report["scope"])
     assert "file's path" in report["row_id"]
     assert any("without protection: id" in line for line in report["scope"])
     assert report["versions"]["dptext-spark"] == __version__
@@ -131,7 +133,7 @@ def test_the_counters_are_those_of_the_rows(ring: Embedding, tmp_path: Path) -> 
         epsilon=EXACT,
     )
     assert report.rows == 4
-    columns = json.loads((tmp_path / "out.report.json").read_text())["columns"]
+    columns = json.loads((tmp_path / "out.private" / "report.json").read_text())["columns"]
     dropped = {"replaced": 0, "unprotected": 0, "kept_characters": 0, "kept_capitals": 0}
     assert columns == {
         "text": {
@@ -159,6 +161,37 @@ def test_the_counters_are_those_of_the_rows(ring: Embedding, tmp_path: Path) -> 
     ]
 
 
+def test_what_may_be_handed_on_has_no_counts_and_the_rest_a_place_of_its_own(
+    dptext: Callable[..., Result], tmp_path: Path
+) -> None:
+    """A table of one row, whose counters disclose it. Rejects a report beside the output that has them."""
+    columns = {"id": [7], "text": ["w00 w01 Zebulon"], "phone": ["1"], "dt": ["a"]}
+    source = write_table(tmp_path / "private place" / "in.parquet", columns)
+    filtered = ["--where", "phone = '1'", "--read-option", "mergeSchema=true"]
+    given = [*filtered, "--except", "phone", "--keep", "*", "--id", "id", "--salt", "secret plan"]
+    result = dptext(source, *given)
+    assert result.exit_code == 0, result.output
+    private = tmp_path / "out.private"
+    assert result.output.endswith(
+        f"Output: {tmp_path}/out\nPublic report: {tmp_path}/out.release.json\nReport: {private}/report.json\n"
+    )
+    assert stat.S_IMODE(private.stat().st_mode) == 0o700
+    assert names(private) == {"report.json"}
+    text = (tmp_path / "out.release.json").read_text()
+    public, report = json.loads(text), json.loads((private / "report.json").read_text())
+    assert report["columns"]["text"]["tokens"] == 3 and report["coverage"]
+    assert public.keys() == {*report} - {"columns", "coverage", "row_lengths"} and public["rows"] == 1
+    assert public["scope"] == report["scope"][:-1] and "counts are exact facts" in report["scope"][-1]
+    about_words = {"text": ["text"], "tokens": [], "oov": "mask", "protect": "all", "layout": "words"}
+    about_noise = {"mechanism": "laplace", "epsilon": 10.0, "select": "nearest", "t": None, "key": "file"}
+    others = {"id": "id", "trust-id": False, "tokenizer": "words", "release-words": None}
+    of_rows = {"row-budget": None, "row-delta": None, "within": None}
+    assert public["options"] == about_words | about_noise | of_rows | others
+    private_words = ("phone", "secret plan", "private place", "key_file", "mergeSchema")
+    assert [word for word in private_words if word in text] == []
+    assert refused(dptext(source), "The public report .*out.release.json exists")
+
+
 def test_protect_content_counts_the_stop_words_it_releases(ring: Embedding, tmp_path: Path) -> None:
     source = write_table(tmp_path / "in.parquet", {"text": ["the w00 and The w01"]})
     report = run_table(
@@ -166,7 +199,7 @@ def test_protect_content_counts_the_stop_words_it_releases(ring: Embedding, tmp_
     )
     counts = report.columns["text"]
     assert (counts.tokens, counts.unprotected, counts.unchanged) == (5, 3, 2)
-    assert "Stop words are released" in (tmp_path / "out.report.json").read_text()
+    assert "Stop words are released" in (tmp_path / "out.private" / "report.json").read_text()
 
 
 def test_all_columns_are_kept_but_for_exceptions(dptext: Callable[..., Result], tmp_path: Path) -> None:
@@ -178,10 +211,10 @@ def test_all_columns_are_kept_but_for_exceptions(dptext: Callable[..., Result], 
     assert result.exit_code == 0, result.output
     assert [sorted(row) for row in rows_of(tmp_path / "out")] == [["id", "lang", "text"]] * 2
     report = json.loads(result.stdout)
-    assert report == json.loads((tmp_path / "out.report.json").read_text())
+    assert report == json.loads((tmp_path / "out.private" / "report.json").read_text())
     assert report["kept"] == ["id", "lang"]
     assert "Columns released as they are, without protection: id, lang." in report["scope"]
-    assert result.stderr.endswith(f"Output: {tmp_path}/out\nReport: {tmp_path}/out.report.json\n")
+    assert result.stderr.endswith(f"\nReport: {tmp_path}/out.private/report.json\n")
     absent = dptext(*given, "--except", "fax", output=tmp_path / "again")
     assert refused(absent, "lacks columns.*Got: fax")
 
@@ -226,7 +259,7 @@ def test_an_output_that_exists_is_kept_unless_told(
     assert hashes(tmp_path / "out") != {
         k.removeprefix("out/"): v for k, v in first.items() if k.startswith("out/")
     }
-    assert names(tmp_path) == {"in", "out", "out.report.json"}
+    assert names(tmp_path) == {"in", "out", "out.private", "out.release.json"}
 
 
 def test_the_old_table_survives_a_failing_overwrite(
@@ -238,7 +271,7 @@ def test_the_old_table_survives_a_failing_overwrite(
     assert refused(result, "words outside the vocabulary, which --oov fail forbids")
     assert "unheardof" not in result.output.lower()
     assert hashes(tmp_path) == before
-    assert names(tmp_path) == {"in", "out", "out.report.json"}
+    assert names(tmp_path) == {"in", "out", "out.private", "out.release.json"}
 
 
 def test_the_old_table_survives_a_rename_that_fails(
@@ -256,7 +289,7 @@ def test_the_old_table_survives_a_rename_that_fails(
     monkeypatch.setattr(Storage, "rename", fails_once_written)
     assert refused(dptext(table, "--overwrite", "--salt", "x"), "The disk is full", code=1)
     assert hashes(tmp_path) == before
-    assert names(tmp_path) == {"in", "out", "out.report.json"}
+    assert names(tmp_path) == {"in", "out", "out.private", "out.release.json"}
 
 
 def test_a_failed_run_leaves_nothing(dptext: Callable[..., Result], table: Path, tmp_path: Path) -> None:
@@ -408,6 +441,6 @@ def test_a_table_without_rows(dptext: Callable[..., Result], tmp_path: Path) -> 
         files = list((tmp_path / "out").glob("part-*"))
         assert [pq.read_schema(file).names for file in files] == [["id", "text"]]
         assert rows_of(tmp_path / "out") == []
-        report = json.loads((tmp_path / "out.report.json").read_text())
+        report = json.loads((tmp_path / "out.private" / "report.json").read_text())
         assert report["rows"] == 0
         assert report["columns"]["text"]["tokens"] == 0

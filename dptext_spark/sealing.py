@@ -1,4 +1,4 @@
-"""Hashes that tell whether the files of a bundle are those that were written."""
+"""Hashes that tell whether files are those that were written: of bundles, and of ledgers."""
 
 from __future__ import annotations
 

@@ -1,0 +1,77 @@
+"""What uniforms of finitely many bits change: the computed law of an output against the proven one.
+
+A uniform is the middle of one of 2^bits equal cells of (0, 1). Let an output change at B places as one
+uniform goes from 0 to 1, all else given. The output of a number and that of its cell's middle differ only
+where such a place lies between them, which is half a cell for each at most. So the law moves by
+B 2^-(bits + 1) at most in total variation, and uniforms that are replaced one after the other by those on the
+grid add up.
+docs/mathematics.md counts the places for each mechanism.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import numpy as np
+
+from dptext_spark.geometry.sphere import gamma_quantile
+from dptext_spark.noise import UNIFORM_BITS
+
+# How often, at most, the choice between two words changes under one coin where they stay the two nearest.
+_CHOICES: Final = 9
+
+
+def nearest_word_distance(
+    words: int, dimension: int, *, vickrey: bool = False, bits: int = UNIFORM_BITS
+) -> float:
+    """Bound the total variation for the word of a noisy point, nearest or by Vickrey's choice.
+
+    The uniform of the noise's length moves the point along a ray, on which two words are equally near once at
+    most; that of one coordinate of its direction along half an ellipse, where they are twice at most.
+
+    Args:
+        words: V of the release vocabulary.
+        dimension: n of the noise.
+        vickrey: Whether the choice is between the two nearest words.
+        bits: Of a uniform.
+    """
+    # On a line a direction is a sign, whose change at 1/2 lies between two cells.
+    arcs = dimension if dimension > 1 else 0
+    if not vickrey:
+        return _moved((1 + 2 * arcs) * (words - 1), bits)
+    # Changes of the ordered pair of nearest words on a ray and on an arc, and of the choice between them.
+    ray, arc = 4 * words, 8 * words
+    changes = ray + _CHOICES * (ray + 1) + arcs * (arc + _CHOICES * (arc + 1))
+    return _moved(changes + 1, bits)  # and the coin's own
+
+
+def listed_word_distance(words: int, *, bits: int = UNIFORM_BITS) -> float:
+    """Bound the total variation for one of V words that is drawn by cumulated probabilities.
+
+    Each of the V - 1 places between words lies up to half a cell off; the rounded sums in double precision
+    move them as far again at most, and the quotients half as far.
+    """
+    return min(1.0, _moved(words, bits) + _moved(2 * words, max(bits, UNIFORM_BITS)))
+
+
+def rounded_vector_distance(dimension: int, steps: float, *, bits: int = UNIFORM_BITS) -> float:
+    """Bound the total variation for a noisy vector whose numbers are rounded to a grid.
+
+    A number that rises or falls by s steps of the grid is rounded otherwise s + 1 times at most. Beyond the
+    radius that the last cell of the uniform has, outputs may all differ: that costs a cell.
+
+    Args:
+        dimension: m of the noise.
+        steps: The noise's scale in steps of the grid.
+        bits: Of a uniform.
+    """
+    longest = float(gamma_quantile(dimension, np.array([1.0 - 2.0**-bits]))[0]) * steps
+    ray = math.sqrt(dimension) * longest + dimension + 2
+    # The mean length of the noise counts, for its directions are replaced first.
+    arc = 2.0 * dimension * steps * (1.0 + math.sqrt(dimension - 1)) + 2 * dimension
+    return _moved(ray + (dimension if dimension > 1 else 0) * arc, bits)
+
+
+def _moved(changes: float, bits: int) -> float:
+    return min(1.0, changes * 2.0 ** -(bits + 1))

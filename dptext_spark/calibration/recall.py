@@ -1,0 +1,259 @@
+"""How many lists a search must look at, found on noisy points as a release has them.
+
+A noisy point lies far from all words, and how far follows from epsilon; so recall is measured on such points,
+of words drawn by Zipf's law over the rows of the bundle, never taken from elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any, Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dptext_spark.binomial import lower_limit
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.embedding.lists import InvertedLists, made
+from dptext_spark.errors import ConfigError
+from dptext_spark.mechanisms import Mechanism
+from dptext_spark.mechanisms.noisy import NoisyNearest
+from dptext_spark.noise import NoiseKey, to_uniform
+from dptext_spark.search.exact import ExactSearch
+from dptext_spark.search.ivf import IvfSearch
+from dptext_spark.search.nearest import Search
+
+SAMPLE: Final = 4096
+"""Noisy points that a recall is measured on."""
+
+CONFIDENCE: Final = 0.99
+"""That the recall is what it is said to be, or more."""
+
+RECALL: Final = 0.98
+"""Of a search in lists, where nothing else is asked for."""
+
+_BANDS: Final = (100, 1_000, 10_000)
+# Of the words: a list at a time takes about twice the time of all at once.
+_PAYS: Final = 0.5
+_KEY: Final = NoiseKey(bytes(32))  # public: nothing private is perturbed with it
+_BLOCK: Final = 512
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recall:
+    """What a search in lists finds of what the exact search would.
+
+    Attributes:
+        search: The search.
+        recall: Share of noisy points, of words by Zipf's law, for which it gives the exact nearest word.
+        at_least: A lower limit of it, with ``CONFIDENCE``.
+        looked_at: Mean share of the released words that a point is compared with, centroids included.
+        staying: Share of words that come out as themselves, by the exact search and by this one.
+        bands: By the words' ranks, ``1-100`` and so on: words of the sample, and recall.
+    """
+
+    search: IvfSearch
+    recall: float
+    at_least: float
+    looked_at: float
+    staying: tuple[float, float]
+    bands: dict[str, tuple[int, float]]
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the values as JSON-ready ones."""
+        bands = {name: {"words": words, "recall": recall} for name, (words, recall) in self.bands.items()}
+        exact, own = self.staying
+        return {
+            "lists": self.search.lists,
+            "probes": self.search.probes,
+            "recall": self.recall,
+            "recall_at_least": self.at_least,
+            "confidence": CONFIDENCE,
+            "sample": SAMPLE,
+            "words_looked_at": self.looked_at,
+            "n_w": {"exact": exact, "ivf": own},
+            "recall_by_rank": bands,
+        }
+
+    def describe(self) -> str:
+        """Say it in plain words."""
+        paid = "" if self.looked_at < _PAYS else " The exact search would hardly be slower."
+        bands = ", ".join(f"{name} {recall:.1%}" for name, (_, recall) in self.bands.items())
+        exact, own = self.staying
+        return (
+            f"Search ivf looks at {self.search.probes:,} of {self.search.lists:,} lists, "
+            f"{self.looked_at:.1%} of the words: on {SAMPLE:,} noisy points of words by Zipf's law it gives "
+            f"the exact nearest word for {self.recall:.1%} (at least {self.at_least:.1%}; by rank of the "
+            f"word: {bands}). Words unchanged there: {exact:.1%} by the exact search, {own:.1%} by this "
+            "one. The guarantee is the same, for the search looks at the noisy point alone."
+            f"{paid}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class NoisySample:
+    """Noisy points of a mechanism with their exact nearest words; public, the same every time.
+
+    Attributes:
+        words: int64 (t,), the words that were perturbed.
+        points: float64 (t, n).
+        nearest: int64 (t,), what the exact search gives.
+    """
+
+    embedding: Embedding
+    release_words: int
+    words: NDArray[np.int64]
+    points: NDArray[np.float64]
+    nearest: NDArray[np.int64]
+
+    @classmethod
+    def draw(cls, mechanism: Mechanism, embedding: Embedding, release_words: int) -> Self:
+        """Draw ``SAMPLE`` points.
+
+        Raises:
+            ConfigError: The mechanism has no noisy point among the embedding's own words.
+        """
+        exact = ExactSearch.over(embedding, release_words)
+        for lists in made(embedding)[:1]:  # a mechanism that searches images of the words refuses lists
+            mechanism.bind(embedding, IvfSearch.over(embedding, release_words, lists=lists, probes=1))
+        bound = mechanism.bind(embedding, exact)
+        if not isinstance(bound, NoisyNearest):
+            raise ConfigError(f"Mechanism {mechanism.name} searches no words", do="Take --search exact")
+        words = zipf_words(embedding.inputs, SAMPLE)
+        noise = mechanism.release_noise(_KEY, salt="recall", embedding=embedding, search=exact).column(
+            "recall", purpose="recall", uint64s_per_token=mechanism.uniforms_per_token(embedding.dimension)
+        )
+        drawn = np.empty((SAMPLE, noise.uint64s_per_token), dtype=np.uint64)
+        noise.fill(drawn, noise.row_key(b"", ()), 0)
+        points = bound.points(words, to_uniform(drawn)[:, :-1])
+        nearest = exact.of_words(embedding)(points)
+        return cls(
+            embedding=embedding, release_words=release_words, words=words, points=points, nearest=nearest
+        )
+
+    def probes_for(self, lists: int, recall: float) -> int:
+        """Find the least number of lists whose recall is at least so much, with ``CONFIDENCE``; L for 1."""
+        ranks = np.sort(self._ranks(InvertedLists.open(self.embedding, lists)))
+        hits = np.arange(1, SAMPLE + 1)
+        enough = np.flatnonzero(lower_limit(hits, SAMPLE, 1.0 - CONFIDENCE) >= recall)
+        return int(ranks[enough[0]]) if len(enough) else lists
+
+    def _ranks(self, lists: InvertedLists) -> NDArray[np.int64]:
+        """int64 (t,): how many lists must be looked at until that of the nearest word is among them."""
+        of = np.empty(len(lists.rows), dtype=np.int64)
+        of[lists.rows] = np.repeat(np.arange(len(lists.centroids)), np.diff(lists.starts))
+        ranks = np.empty(len(self.points), dtype=np.int64)
+        for start in range(0, len(ranks), _BLOCK):
+            part = slice(start, start + _BLOCK)
+            scores = self.points[part] @ lists.centroids.T.astype(np.float64) - lists.centroid_half_norms
+            own = scores[np.arange(len(scores)), of[self.nearest[part]]]
+            ranks[part] = (scores >= own[:, None]).sum(axis=1)
+        return ranks
+
+    def measured(self, search: IvfSearch) -> Recall:
+        """Measure a search."""
+        found = search.of_words(self.embedding)(self.points)
+        hits = found == self.nearest
+        bands, edges = {}, [0, *_BANDS, len(self.embedding.words)]
+        for low, high in pairwise(edges):
+            band = (self.words >= low) & (self.words < high)
+            if band.any():
+                bands[f"{low + 1:,}-{high:,}"] = int(band.sum()), float(hits[band].mean())
+        limit = float(lower_limit(int(hits.sum()), SAMPLE, 1.0 - CONFIDENCE))
+        return Recall(
+            search=search,
+            recall=float(hits.mean()),
+            at_least=limit,
+            looked_at=self._looked_at(search),
+            staying=(float((self.nearest == self.words).mean()), float((found == self.words).mean())),
+            bands=bands,
+        )
+
+    def _looked_at(self, search: IvfSearch) -> float:
+        chosen, sizes = search.of_words(self.embedding).looked_at(self.points)
+        compared = (chosen * sizes).sum(axis=1) + search.lists
+        return float(compared.mean() / search.release_words)
+
+
+@lru_cache(maxsize=2)  # to choose a search and to measure it takes one sample
+def sample_of(mechanism: Mechanism, embedding: Embedding, release_words: int) -> NoisySample:
+    """Draw a sample once; see :meth:`NoisySample.draw`."""
+    return NoisySample.draw(mechanism, embedding, release_words)
+
+
+def zipf_words(words: int, count: int) -> NDArray[np.int64]:
+    """int64 (count,): the quantiles of Zipf's law over the first rows of a bundle, weights 1 / (row + 1)."""
+    shares = np.cumsum(1.0 / np.arange(1, words + 1))
+    quantiles: NDArray[np.float64] = (np.arange(count) + 0.5) / count * shares[-1]
+    return np.searchsorted(shares, quantiles).astype(np.int64)
+
+
+def chosen_search(
+    name: str,
+    embedding: Embedding,
+    mechanisms: Sequence[Mechanism],
+    *,
+    release_words: int | None = None,
+    probes: int | None = None,
+    recall: float | None = None,
+) -> Search:
+    """Set up the search of a name for one mechanism or more.
+
+    Args:
+        release_words: How many words may be output; by default all that the bundle allows.
+        probes, recall: Of a search in lists, one or none of them: how many lists a point looks at, or how
+            often it gives the exact nearest word, by default ``RECALL``, whatever the mechanism.
+
+    Raises:
+        ConfigError: The name is unknown, or the bundle or a mechanism does not suit the search.
+    """
+    kind = Search.named(name)
+    search = ExactSearch.over(embedding, release_words)
+    if not issubclass(kind, IvfSearch):
+        return kind.over(embedding, release_words)
+    if probes is not None:
+        counts = made(embedding)
+        if len(counts) > 1:
+            listed = ", ".join(f"ivf:{count}" for count in counts)
+            what = "The bundle has several indexes, of which --probes does not choose one"
+            raise ConfigError(what, got=listed, do="Give --recall in its place: it takes the best one")
+        lists = counts[0] if counts else 0
+        return IvfSearch.over(embedding, search.release_words, lists=lists, probes=probes)
+    wanted = RECALL if recall is None else recall
+    farthest = min(mechanisms, key=lambda mechanism: mechanism.epsilon)
+    found = search_for(farthest, embedding, search.release_words, wanted).search
+    samples = (sample_of(mechanism, embedding, search.release_words) for mechanism in mechanisms)
+    return replace(found, probes=max(sample.probes_for(found.lists, wanted) for sample in samples))
+
+
+def recall_of(search: Search, mechanism: Mechanism, embedding: Embedding) -> Recall | None:
+    """Measure a search in lists for a mechanism; None for one that looks at all words."""
+    if not isinstance(search, IvfSearch):
+        return None
+    return sample_of(mechanism, embedding, search.release_words).measured(search)
+
+
+def search_for(
+    mechanism: Mechanism, embedding: Embedding, release_words: int, recall: float, lists: int | None = None
+) -> Recall:
+    """Find the search in lists that compares a point with the fewest words at a recall.
+
+    Args:
+        recall: Above 0, at most 1.
+        lists: Which of the bundle's indexes; by default the one that serves best.
+
+    Raises:
+        ConfigError: The bundle has no index, or the mechanism searches other points than words.
+    """
+    counts = made(embedding) if lists is None else [lists]
+    if not counts:
+        InvertedLists.open(embedding, 0)  # says that there is none
+    sample = sample_of(mechanism, embedding, release_words)
+    searches = [
+        IvfSearch.over(embedding, release_words, lists=count, probes=sample.probes_for(count, recall))
+        for count in counts
+    ]
+    return min((sample.measured(search) for search in searches), key=lambda found: found.looked_at)

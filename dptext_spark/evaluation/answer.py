@@ -1,0 +1,340 @@
+"""evaluation.json: what an evaluation found, which setting to take, and how that held on other rows."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+from dptext_spark.calibration.record import option_line, setting
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.errors import ConfigError
+from dptext_spark.evaluation.comparison import Comparison, Concern, Outcome
+from dptext_spark.evaluation.goal import Goal
+from dptext_spark.mechanisms import Mechanism
+from dptext_spark.search.nearest import Search
+
+# Names in the folder of an evaluation.
+FILE: Final = "evaluation.json"
+PAGE: Final = "report.html"
+TABLES: Final = ("settings", "risk", "utility")
+
+FORMAT_VERSION: Final = 1
+
+PRIVATE: Final = "Facts about private rows, for those who may read them."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """The findings of one evaluation; what evaluation.json holds."""
+
+    value: Mapping[str, Any]
+
+    @classmethod
+    def of(
+        cls,
+        whole: Comparison,
+        halves: Sequence[Comparison],
+        *,
+        goal: Goal | None,
+        confidence: float,
+        command: Callable[[Mechanism], str],
+        facts: Mapping[str, Any],
+    ) -> Self:
+        """Put together what was measured, and choose.
+
+        Args:
+            whole: Of all sampled rows.
+            halves: Of the half that a setting is chosen on, and of the one that it is checked on; with fewer,
+                as of very few rows, nothing is chosen.
+            goal: What is asked for, if anything.
+            confidence: Of each interval, and of the choice.
+            command: Writes the command of a release with a setting.
+            facts: Of the run, JSON-ready: options, embedding, sample, corpus, guarantee, versions.
+
+        Raises:
+            ConfigError: The goal's risk was not measured.
+        """
+        concern = goal.concern if goal else Concern()
+        best = whole.front(concern)
+        chosen = None if goal is None else _chosen(goal, whole, halves, confidence, command)
+        number = None if chosen is None else chosen["number"]
+        return cls(
+            value={
+                "format_version": FORMAT_VERSION,
+                "remark": PRIVATE,
+                "concern": {
+                    "attacker": concern.attacker,
+                    "guesses": concern.guesses,
+                    "versions": concern.versions,
+                },
+                "confidence": confidence,
+                **facts,
+                "settings": [
+                    _summary(whole, outcome, concern, confidence)
+                    | {"on_front": outcome.mechanism in best, "recommended": i == number}
+                    for i, outcome in enumerate(whole.outcomes)
+                ],
+                "risk": _plain(whole.risk(confidence=confidence).to_pylist()),
+                "utility": _plain(whole.utility(confidence=confidence).to_pylist()),
+                "target": chosen,
+            }
+        )
+
+    def to_json(self) -> str:
+        """Write the findings as JSON text."""
+        return json.dumps(self.value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+    def describe(self) -> str:
+        """Say what each setting gives away and keeps, and which one to take, in plain words."""
+        value = self.value
+        sample, corpus = value["sample"], value["corpus"]
+        learnt = f"from {corpus['from']}"
+        lines = [
+            PRIVATE,
+            f"{sample['rows']:,} of {sample['of']:,} rows, {sample['perturbed']:,} words that are perturbed. "
+            f"Attackers ({told(value['concern'])}) learn the language {learnt}.",
+            "",
+            *_table(value["settings"]),
+        ]
+        return "\n".join([*lines, *([""] if value["target"] else []), *advice(value)])
+
+
+def read(path: str, text_of: Callable[[str], str]) -> Mapping[str, Any]:
+    """Read an evaluation.
+
+    Args:
+        path: Its folder or its evaluation.json.
+        text_of: Reads a file.
+
+    Raises:
+        ConfigError: It is not one, or of another format.
+    """
+    file = path if path.endswith(".json") else f"{path.rstrip('/')}/{FILE}"
+    try:
+        value = json.loads(text_of(file))
+        version = value["format_version"] if "settings" in value and "risk" in value else None
+    except (json.JSONDecodeError, TypeError, KeyError):
+        version = None
+    if version != FORMAT_VERSION:
+        raise ConfigError(
+            f"{file} is not an evaluation of this version",
+            allowed=f"format version {FORMAT_VERSION}",
+            do="Give the folder of a finished dptext evaluate",
+        )
+    return dict(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quotation:
+    """What an evaluation, at a path, says about a release: facts about private rows.
+
+    Attributes:
+        setting: Its numbers of the release's setting.
+        sample, concern: Of how many rows they are, and which risk it is.
+    """
+
+    path: str
+    setting: Mapping[str, Any]
+    sample: Mapping[str, Any]
+    concern: Mapping[str, Any]
+
+    @classmethod
+    def of(
+        cls,
+        path: str,
+        evaluation: Mapping[str, Any],
+        *,
+        embedding: Embedding,
+        mechanism: Mechanism,
+        search: Search,
+        release: Mapping[str, Any],
+    ) -> Self:
+        """Pick what concerns a release.
+
+        Args:
+            path: Where the evaluation is.
+            evaluation: As :func:`read` gives it.
+            embedding, mechanism, search: The release's.
+            release: Its options, by name: ``text`` and ``tokens``, ``protect`` and ``tokenizer``.
+
+        Raises:
+            ConfigError: The evaluation is of another bundle, mechanism, column or policy; all that differ.
+        """
+        options = evaluation["options"]
+        named = [name for name in (options["text"], options["tokens"]) if name]
+        pairs = {
+            "embedding bundle": (evaluation["embedding"]["fingerprint"][:16], embedding.fingerprint[:16]),
+            "words that may be output": (evaluation["release_words"], search.release_words),
+            "search": (evaluation["search"], search.label),
+            **{name: (options[name], release[name]) for name in ("protect", "tokenizer")},
+        }
+        differ = [f"{what} {theirs}, not {ours}" for what, (theirs, ours) in pairs.items() if theirs != ours]
+        columns = [*release["text"], *release["tokens"]]
+        if not {*named} <= {*columns}:
+            differ.append(f"column {', '.join(named)}, not {', '.join(columns)}")
+        wanted = option_line(mechanism)
+        rows = [row for row in evaluation["settings"] if row["options"] == wanted]
+        if not rows:
+            listed = "; ".join(row["options"] for row in evaluation["settings"])
+            differ.append(f"settings {listed}, not {wanted}")
+        if differ:
+            raise ConfigError(
+                f"The evaluation {path} is not of this release",
+                got="; ".join(differ),
+                do="Evaluate what is released, or leave --evaluation out",
+            )
+        sample, concern = evaluation["sample"], evaluation["concern"]
+        return cls(path=path, setting=rows[0], sample=sample, concern=concern)
+
+    def describe(self) -> str:
+        """Say the numbers in plain words."""
+        row, sample = self.setting, self.sample
+        interval = f"{_share(row['recovered_low'])} to {_share(row['recovered_high'])}"
+        return (
+            f"{PRIVATE} Of {sample['perturbed']:,} words of {sample['rows']:,} rows "
+            f"{_share(row['recovered'])} are recovered ({interval}; "
+            f"{_share(row['recovered_floor'])} without any output; {told(self.concern)}). "
+            f"{_share(row['kept'])} are unchanged; similarity of texts {_number(row['similarity'])}, of "
+            f"random words {_number(row['similarity_floor'])}."
+        )
+
+
+def told(concern: Mapping[str, Any]) -> str:
+    """Say which attackers are meant."""
+    guesses = "one guess" if concern["guesses"] == 1 else f"{concern['guesses']} guesses"
+    versions = "one version" if concern["versions"] == 1 else f"{concern['versions']} versions"
+    return f"{concern['attacker']}, {guesses}, {versions} of each row"
+
+
+def advice(value: Mapping[str, Any]) -> Iterator[str]:
+    """Say which setting to take for the target, and how it held on the other half; nothing without one."""
+    if not (target := value["target"]):
+        return
+    share = f"{100 * value['confidence']:g}%"
+    if target["options"] is None:
+        yield f"Target {target['target']}: none of these settings surely meets it."
+        return
+    chosen, checked = target["chosen_on"], target["checked_on"]
+    side = "at most" if "<=" in target["target"] else "at least"
+    yield f"Target {target['target']}: take {target['options']}"
+    yield (
+        f"Chosen on {chosen['rows']:,} rows, where it is {chosen['measured']:.3g}, {side} "
+        f"{chosen['bound']:.3g} ({share} confidence, of the choice among {len(value['settings'])})."
+    )
+    found = {
+        (True, True): "the target is met there, too",
+        (True, False): "the target is met there in what was measured, but not surely",
+        (False, False): "THE TARGET IS MISSED THERE: evaluate more rows",
+    }[checked["met"], checked["surely"]]
+    yield (
+        f"Checked on the other {checked['rows']:,} rows: {checked['measured']:.3g}, {side} "
+        f"{checked['bound']:.3g} ({share} confidence); {found}."
+    )
+    yield f"The release: {target['command']}"
+
+
+def _chosen(
+    goal: Goal,
+    whole: Comparison,
+    halves: Sequence[Comparison],
+    confidence: float,
+    command: Callable[[Mechanism], str],
+) -> dict[str, Any]:
+    """Choose on the first half and check on the second."""
+    row: dict[str, Any] = {"target": str(goal), "number": None, "options": None, "command": None}
+    best = goal.choose(halves[0], confidence=confidence) if len(halves) > 1 else None
+    if best is None:
+        return {**row, "chosen_on": None, "checked_on": None}
+    number = [outcome is best for outcome in halves[0].outcomes].index(True)
+    each = 1.0 - (1.0 - confidence) / len(whole.outcomes)
+    mine = goal.of(halves[0], best, confidence=each)
+    other = goal.of(halves[1], halves[1].outcomes[number], confidence=confidence)
+    return {
+        "target": str(goal),
+        "number": number,
+        "options": option_line(best.mechanism),
+        "command": command(best.mechanism),
+        "chosen_on": {"rows": _rows(halves[0]), "measured": mine.measured, "bound": mine.bound},
+        "checked_on": {
+            "rows": _rows(halves[1]),
+            "measured": other.measured,
+            "bound": other.bound,
+            "met": goal.met(other.measured),
+            "surely": goal.met(other.bound),
+        },
+    }
+
+
+def _rows(comparison: Comparison) -> int:
+    """Rows that have words which are perturbed."""
+    return int(comparison.guessed.considered.rows[0])
+
+
+def _summary(comparison: Comparison, outcome: Outcome, concern: Concern, confidence: float) -> dict[str, Any]:
+    """A row of the table of settings."""
+    sums = concern.of(outcome)
+    low, high = sums.share_interval(confidence)
+    floor = comparison.guessed.recovered[concern.attacker, concern.guesses].ratio
+    measures, chance = comparison.uses(outcome, confidence), comparison.random_uses(confidence)
+    found = {
+        "recovered": float(sums.ratio[0]),
+        "recovered_low": float(low[0]),
+        "recovered_high": float(high[0]),
+        "recovered_floor": float(floor[0]),
+    }
+    for name in (n for n in ("similarity", "kept", "accuracy") if n in measures):
+        value, least, most = measures[name]
+        found |= {name: value, f"{name}_low": least, f"{name}_high": most, f"{name}_floor": chance[name][0]}
+    mechanism = outcome.mechanism
+    row = {
+        "mechanism": mechanism.name,
+        "setting": setting(mechanism),
+        "epsilon": mechanism.epsilon,
+        "options": option_line(mechanism),
+        **found,
+        "error": outcome.error,
+    }
+    return _plain([row])[0]
+
+
+def _plain(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows with None where there is no number, as JSON has it."""
+    return [
+        {name: None if isinstance(v, float) and math.isnan(v) else v for name, v in row.items()}
+        for row in rows
+    ]
+
+
+_COLUMNS: Final = {
+    "recovered": "recovered",
+    "recovered_floor": "floor",
+    "similarity": "similarity",
+    "similarity_floor": "floor",
+    "kept": "unchanged",
+}
+_LABELLED: Final = {"accuracy": "accuracy", "accuracy_floor": "floor"}
+
+
+def _table(settings: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    columns = {**_COLUMNS, **({} if "accuracy" not in settings[0] else _LABELLED)}
+    table = [["", *columns.values(), "no other beats it"]]
+    for row in settings:
+        cells = {name: _share(row[name]) for name in columns}
+        cells |= {name: _number(row[name]) for name in ("similarity", "similarity_floor")}
+        cells["recovered"] += f" ({_share(row['recovered_low'])} to {_share(row['recovered_high'])})"
+        table.append([row["options"], *cells.values(), "yes" if row["on_front"] else ""])
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for first, *others in table:
+        cells_of = (f"{cell:>{width}}" for cell, width in zip(others, widths[1:], strict=True))
+        yield "  ".join([f"{first:{widths[0]}}", *cells_of]).rstrip()
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"

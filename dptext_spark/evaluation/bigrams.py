@@ -1,0 +1,172 @@
+"""A language as an attacker knows it: which word follows which, smoothed, from counts of pairs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Spreads keys over a table by their high bits (Knuth 1998, volume 3, section 6.4: Fibonacci hashing).
+_SPREAD: Final = np.uint64(0x9E3779B97F4A7C15)
+# Up to 2^24 entries (16 MB), or 8 to 16 for each pair: more let through less that is not there.
+_ENTRIES: Final = 24
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # it holds private words
+class PairCounts:
+    """How often words follow each other, each pair once, in ascending order of first and second.
+
+    Words of a vocabulary of V have their ids; V is any token outside it, and V + 1, as a first word, the
+    start of a row.
+
+    Attributes:
+        first, second: int64 (c,).
+        count: int64 (c,), 1 or more.
+        vocabulary: V.
+    """
+
+    first: NDArray[np.int64]
+    second: NDArray[np.int64]
+    count: NDArray[np.int64]
+    vocabulary: int
+
+    @classmethod
+    def of(
+        cls,
+        first: NDArray[np.int64],
+        second: NDArray[np.int64],
+        count: NDArray[np.int64],
+        *,
+        vocabulary: int,
+    ) -> PairCounts:
+        """Add up counts (c,) of pairs that may come several times."""
+        keys, places = np.unique(first * (vocabulary + 2) + second, return_inverse=True)
+        total = np.zeros(len(keys), dtype=np.int64)
+        np.add.at(total, places, count)
+        first, second = np.divmod(keys, vocabulary + 2)
+        return cls(first=first, second=second, count=total, vocabulary=vocabulary)
+
+    @classmethod
+    def of_rows(cls, words: NDArray[np.int64], offsets: NDArray[np.int64], *, vocabulary: int) -> PairCounts:
+        """Count the pairs of rows of words (t,), -1 for a token outside the vocabulary."""
+        second = np.where(words < 0, vocabulary, words)
+        first = np.concatenate([[vocabulary + 1], second[:-1]])[: len(second)]
+        first[offsets[:-1][np.diff(offsets) > 0]] = vocabulary + 1
+        return cls.of(first, second, np.ones(len(words), dtype=np.int64), vocabulary=vocabulary)
+
+    def __add__(self, other: PairCounts) -> PairCounts:
+        """Add the pairs of other rows."""
+        names = ("first", "second", "count")
+        both = (np.concatenate([getattr(self, name), getattr(other, name)]) for name in names)
+        return PairCounts.of(*both, vocabulary=self.vocabulary)
+
+    @property
+    def words(self) -> NDArray[np.int64]:
+        """How often each word came, int64 (V + 1,), tokens outside the vocabulary last."""
+        words = np.zeros(self.vocabulary + 1, dtype=np.int64)
+        np.add.at(words, self.second, self.count)
+        return words
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # it holds private words
+class BigramModel:
+    """P[second | first] = back_off[first] lower[second] + what pairs that were seen have beyond that.
+
+    Attributes:
+        lower: float64 (V + 1,), a probability of each word, V standing for tokens outside the vocabulary.
+        back_off: float64 (V + 2,), by first word, V + 1 being the start of a row.
+        keys: int64 (c,), first * (V + 2) + second of the pairs seen, ascending.
+        beyond: float64 (c,), their probability beyond the first term.
+    """
+
+    lower: NDArray[np.float64]
+    back_off: NDArray[np.float64]
+    keys: NDArray[np.int64]
+    beyond: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, pairs: PairCounts) -> BigramModel:
+        """Smooth counts by interpolation with absolute discounting; no pair has a probability of 0.
+
+        Source: Kneser and Ney 1995, with the interpolation and the discount n1 / (n1 + 2 n2) as in Chen and
+        Goodman 1999, sections 2.7 and 2.8: the lower law counts the words before a word, not the word.
+        """
+        states, discount = pairs.vocabulary + 2, discount_of(pairs.count)
+        total = np.bincount(pairs.first, weights=pairs.count, minlength=states)
+        followers = np.bincount(pairs.first, minlength=states)
+        seen = np.maximum(total, 1.0)
+        return cls(
+            lower=smoothed(np.bincount(pairs.second, minlength=pairs.vocabulary + 1)),
+            back_off=np.where(total > 0, discount * followers / seen, 1.0),
+            keys=pairs.first * states + pairs.second,
+            beyond=(pairs.count - discount) / seen[pairs.first],
+        )
+
+    def probability(self, first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.float64]:
+        """P[second | first] of pairs, arrays that go together."""
+        keys = first * len(self.back_off) + second
+        probability = self.back_off[first] * self.lower[second]
+        at = np.minimum(np.searchsorted(self.keys, keys), max(len(self.keys) - 1, 0))
+        if len(self.keys):
+            probability = probability + np.where(self.keys[at] == keys, self.beyond[at], 0.0)
+        return probability
+
+    def seen(
+        self, first: NDArray[np.int64], second: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Find the pairs seen among all pairs of words of (p, i) and of (p, j).
+
+        Returns:
+            int64 (f,), their places in an array (p, i, j), ascending, and float64 (f,), their ``beyond``.
+        """
+        states = len(self.back_off)
+        with np.errstate(over="ignore"):
+            spread = (first.astype(np.uint64) * np.uint64(states) * _SPREAD)[:, :, None]
+            spread = spread + (second.astype(np.uint64) * _SPREAD)[:, None, :]
+        spread >>= np.uint64(64 - self._bits)
+        # Most pairs were never seen, and the table says so of nearly all of those.
+        places = np.flatnonzero(self._table.take(spread.view(np.int64)))
+        pair, rest = np.divmod(places, first.shape[1] * second.shape[1])
+        i, j = np.divmod(rest, second.shape[1])
+        keys = first[pair, i] * states + second[pair, j]
+        at = np.minimum(np.searchsorted(self.keys, keys), max(len(self.keys) - 1, 0))
+        found = np.flatnonzero(self.keys[at] == keys)
+        return places[found], self.beyond[at[found]]
+
+    @cached_property
+    def _bits(self) -> int:
+        pairs = len(self.keys).bit_length()
+        return max(min(pairs + 7, _ENTRIES), pairs + 3)
+
+    @cached_property
+    def _table(self) -> NDArray[np.bool_]:
+        """Whether some pair seen has this hash, bool (2^bits,)."""
+        table = np.zeros(1 << self._bits, dtype=np.bool_)
+        with np.errstate(over="ignore"):
+            table[(self.keys.astype(np.uint64) * _SPREAD) >> np.uint64(64 - self._bits)] = True
+        return table
+
+
+def discount_of(counts: NDArray[np.int64]) -> float:
+    """What a count of something seen is too high by, strictly between 0 and 1, from counts (c,) above 0.
+
+    Half an imagined count of one keeps it from the ends.
+
+    Source: Ney, Essen and Kneser 1994, section 4.
+    """
+    once, twice = np.count_nonzero(counts == 1), np.count_nonzero(counts == 2)
+    return (once + 0.5) / (once + 2.0 * twice + 1.0)
+
+
+def smoothed(counts: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Turn counts (c,) into probabilities, none of them 0: what is discounted is shared by all equally."""
+    some = counts > 0
+    if not some.any():
+        return np.full(len(counts), 1.0 / len(counts))
+    discount = discount_of(counts[some])
+    shared = discount * np.count_nonzero(some) / len(counts)
+    probability: NDArray[np.float64] = (np.maximum(counts - discount, 0.0) + shared) / counts.sum()
+    return probability

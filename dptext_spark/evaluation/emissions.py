@@ -1,0 +1,168 @@
+"""How likely each word comes out of each other word, as an attacker who knows the mechanism knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dptext_spark.calibration.estimators import Estimator
+from dptext_spark.calibration.transitions import Transitions
+from dptext_spark.evaluation.bigrams import discount_of
+
+MOST_OUTPUTS: Final = 1024
+"""Outputs of a word whose probabilities are kept one by one; the rest of the law is shared equally."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Emissions:
+    """P[output | word] for words of a vocabulary of V: cells, and an equal share for what has none.
+
+    For every word measured they add up to 1. Whatever they are off by, an attack that uses them is an
+    attack: what it gets back on real outputs is a lower bound of what the best attack gets.
+
+    Attributes:
+        keys: int64 (c,), output * V + word of each cell, ascending.
+        probability: float64 (c,), above 0.
+        elsewhere: float64 (V,), the probability of each output without a cell; 0 for words not measured.
+        error: float64 (V,), about how far a word's law is at most from the true one in total variation: the
+            standard errors of its cells, and all that has none. About 0 where it was computed.
+        outputs: How many words, the first ones, may be output.
+    """
+
+    keys: NDArray[np.int64]
+    probability: NDArray[np.float64]
+    elsewhere: NDArray[np.float64]
+    error: NDArray[np.float64]
+    outputs: int
+
+    @property
+    def vocabulary(self) -> int:
+        """V, how many words there are."""
+        return len(self.elsewhere)
+
+    @classmethod
+    def uniform(cls, vocabulary: int, outputs: int) -> Emissions:
+        """Let every word become any other one equally likely: what attackers have without any output."""
+        return cls(
+            keys=np.zeros(0, dtype=np.int64),
+            probability=np.zeros(0),
+            elsewhere=np.full(vocabulary, 1.0 / outputs),
+            error=np.zeros(vocabulary),
+            outputs=outputs,
+        )
+
+    @classmethod
+    def measured(
+        cls, estimator: Estimator, words: NDArray[np.int64], *, vocabulary: int, most: int = MOST_OUTPUTS
+    ) -> Emissions:
+        """Estimate or compute them for a mechanism at the estimator's only epsilon.
+
+        Args:
+            estimator: Of the very mechanism, from a public seed: nothing of it hangs on a release's noise.
+            words: int64 (k,), the distinct words that a text may hold.
+            vocabulary: V.
+            most: See :meth:`of_transitions`.
+        """
+        size = estimator.block_words
+        blocks = (
+            estimator(words[start : start + size], block=number)
+            for number, start in enumerate(range(0, len(words), size))
+        )
+        return cls.of_transitions(blocks, vocabulary=vocabulary, outputs=estimator.release_words, most=most)
+
+    @classmethod
+    def of_transitions(
+        cls, blocks: Iterable[Transitions], *, vocabulary: int, outputs: int, most: int = MOST_OUTPUTS
+    ) -> Emissions:
+        """Turn counts of one epsilon into probabilities; those that were computed stay as they are.
+
+        What was drawn is discounted as in :func:`~dptext_spark.evaluation.bigrams.smoothed`, for each word
+        by itself with one discount for all, so that an output that did not come up keeps a chance.
+
+        Args:
+            blocks: Transitions of distinct words, no word in two of them.
+            vocabulary: V.
+            outputs: How many words, the first ones, may be output.
+            most: A word keeps so many cells, its likeliest ones.
+        """
+        kept = [_likeliest(block, most) for block in blocks]
+        words = np.concatenate([block.word for block in kept]).astype(np.int64)
+        keys = np.concatenate([block.output for block in kept]).astype(np.int64) * vocabulary + words
+        counts = np.concatenate([block.count for block in kept])
+        runs, exact = kept[0].runs, kept[0].exact
+        cells = np.bincount(words, minlength=vocabulary)
+        full = cells == outputs  # nothing is left to come up
+        probability = counts / np.float64(runs)
+        if not exact:
+            probability -= np.where(full[words], 0.0, discount_of(counts[counts > 0]) / runs)
+        listed = np.bincount(words, weights=probability, minlength=vocabulary)
+        rest = np.where((cells > 0) & ~full, np.maximum(1.0 - listed, 0.0), 0.0)
+        probability /= np.where(full, listed, 1.0)[words]
+        variance = np.zeros(len(words)) if exact else probability * (1.0 - probability) / runs
+        spread = np.bincount(words, weights=np.sqrt(variance), minlength=vocabulary).astype(np.float64)
+        order = np.argsort(keys)
+        return cls(
+            keys=keys[order],
+            probability=probability[order],
+            elsewhere=rest / np.maximum(outputs - cells, 1),
+            error=np.minimum(0.5 * spread + rest, 1.0),
+            outputs=outputs,
+        )
+
+    def __call__(self, outputs: NDArray[np.int64], words: NDArray[np.int64]) -> NDArray[np.float64]:
+        """P[output | word] of pairs, arrays that go together."""
+        found, at = self._look_up(outputs, words)
+        probability = np.where(found, 0.0, self.elsewhere[words])
+        probability[found] = self.probability[at[found]]
+        return probability
+
+    def has_cell(self, outputs: NDArray[np.int64], words: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Say which pairs, of arrays that go together, have a cell."""
+        return self._look_up(outputs, words)[0]
+
+    def _look_up(
+        self, outputs: NDArray[np.int64], words: NDArray[np.int64]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+        keys = outputs * self.vocabulary + words
+        at = np.searchsorted(self.keys, keys)
+        found = at < len(self.keys)
+        found[found] = self.keys[at[found]] == keys[found]
+        return found, at
+
+    def cells(
+        self, outputs: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+        """List the cells of outputs (u,).
+
+        Returns:
+            int64 (c,) the place among ``outputs``, ascending, int64 (c,) the words, and float64 (c,) the
+            probabilities.
+        """
+        starts = np.searchsorted(self.keys, outputs * self.vocabulary)
+        counts = np.searchsorted(self.keys, (outputs + 1) * self.vocabulary) - starts
+        places = np.repeat(np.arange(len(outputs)), counts)
+        cells = np.arange(len(places)) + np.repeat(starts - (np.cumsum(counts) - counts), counts)
+        return places, self.keys[cells] % self.vocabulary, self.probability[cells]
+
+
+def _likeliest(block: Transitions, most: int) -> Transitions:
+    """Keep so many cells of each word of a block, those of the highest counts."""
+    starts = block.starts
+    sizes = np.diff(starts, append=len(block.word))
+    if sizes.max(initial=0) <= most:
+        return block
+    order = np.lexsort((block.output, -block.count, block.word))
+    chosen = np.sort(order[np.arange(len(order)) - np.repeat(starts, sizes) < most])
+    return Transitions(
+        epsilon_index=block.epsilon_index[chosen],
+        word=block.word[chosen],
+        output=block.output[chosen],
+        count=block.count[chosen],
+        judged=block.judged[chosen],
+        runs=block.runs,
+        release_words=block.release_words,
+    )

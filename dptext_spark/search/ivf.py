@@ -1,0 +1,246 @@
+"""Nearest words among some lists of the vocabulary, those around the centroids nearest to a point.
+
+Which lists are looked at and which word is taken there is a function of the point alone: lists are chosen by
+their centroids' distances and words by their own, near ties settled in double precision as in the exact
+search. So the search is post-processing and leaves guarantees as they are; what it misses changes the law of
+the output words, for which it says how often it gives the word that the exact search would give.
+
+The product is cut by lists: points are grouped by the lists that they look at, and each list takes one
+single-precision matrix product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, ClassVar, Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.embedding.lists import InvertedLists
+from dptext_spark.embedding.spaces import EuclideanSpace
+from dptext_spark.errors import ConfigError
+from dptext_spark.geometry.rounding import longest_of, score_slack
+from dptext_spark.search.exact import Candidates, EuclideanNearest, EuclideanWords, largest
+from dptext_spark.search.nearest import NearestWords, Search
+
+POINT_BLOCK: Final = 8192
+"""Points searched at once: the more there are, the more of them share a list."""
+
+# Scores held at once: they stay in the cache between the product and the scan.
+_CELLS: Final = 1 << 19
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListScan(Candidates):
+    """Scores queries against the words of the lists nearest to them, as :class:`Candidates` wants them.
+
+    Attributes:
+        queries: float32 (t, n).
+        points: float64 (t, n), the same.
+        slack: float32 (t,), how far two scores of a point can stray from their difference.
+        probes: How many lists each point looks at.
+    """
+
+    queries: NDArray[np.float32]
+    points: NDArray[np.float64]
+    slack: NDArray[np.float32]
+    lists: InvertedLists
+    stops: NDArray[np.int64]
+    probes: int
+    whole: EuclideanNearest
+
+    def candidates(self, k: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        chosen, first = self.chosen()
+        sizes = self.stops - self.lists.starts[:-1]
+        found = [*self._scanned(chosen, first, k)]
+        # Lists without enough words among them are no answer; all words are.
+        held = (chosen * sizes).sum(axis=1)
+        if len(short := np.flatnonzero(held < k)):
+            rows, words = self.whole.scan(self.points[short]).candidates(k)
+            found = [(row[held[row] >= k], word[held[row] >= k]) for row, word in found]
+            found.append((short[rows], words))
+        rows, words = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        return rows, words
+
+    def chosen(self) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+        """Which lists each point looks at, bool (t, L), and which of them seems nearest, int64 (t,)."""
+        centroids, half_norms = self.lists.centroids, self.lists.centroid_half_norms
+        scores = self.queries @ centroids.T
+        scores -= half_norms
+        first = scores.argmax(axis=1)
+        count = len(centroids)
+        if self.probes >= count:
+            return np.ones(scores.shape, dtype=np.bool_), first
+        lengths = np.sqrt(np.square(self.queries, dtype=np.float64).sum(axis=1))
+        slack = score_slack(self.queries.shape[1] + 4, lengths, longest_of(half_norms))
+        last = np.partition(scores, count - self.probes, axis=1)[:, count - self.probes]
+        # What scores more than the last one by the slack is certainly among the nearest, what scores less by
+        # as much is certainly not.
+        chosen = scores > (last + slack)[:, None]
+        missing = self.probes - chosen.sum(axis=1)
+        rows, lists = np.nonzero((scores >= (last - slack)[:, None]) & ~chosen)
+        wanted = missing[rows]
+        contested = np.bincount(rows, minlength=len(scores))[rows] > wanted
+        chosen[rows[~contested], lists[~contested]] = True
+        rows, lists, wanted = rows[contested], lists[contested], wanted[contested]
+        vectors = centroids[lists].astype(np.float64)
+        exact = ((self.points[rows] - 0.5 * vectors) * vectors).sum(axis=1)
+        order = np.lexsort((lists, -exact, rows))
+        rows, lists, wanted = rows[order], lists[order], wanted[order]
+        rank = np.arange(len(rows)) - np.searchsorted(rows, rows)
+        taken = rank < wanted
+        chosen[rows[taken], lists[taken]] = True
+        return chosen, first
+
+    def _scanned(
+        self, chosen: NDArray[np.bool_], first: NDArray[np.int64], k: int
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """Find the words of the chosen lists that may be among the k nearest: rows and words."""
+        best = np.full((len(self.queries), k), -np.inf, dtype=np.float32)
+        rows = np.arange(len(self.queries))
+        nearest = np.zeros_like(chosen)
+        nearest[rows, first] = chosen[rows, first]
+        found: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]] = []
+        # The nearest list of each point first: then hardly any other has a word to be looked at.
+        for looked_at in (nearest, chosen & ~nearest):
+            lists, points = np.nonzero(looked_at.T)
+            borders = np.searchsorted(lists, np.arange(len(self.stops) + 1)).tolist()
+            for number, (start, stop) in enumerate(pairwise(borders)):
+                if start < stop:
+                    self._visit(number, points[start:stop], best, found)
+        floor = best.min(axis=1) - self.slack
+        for row, word, reached in found:
+            keep = reached >= floor[row]
+            yield row[keep], word[keep]
+
+    def _visit(
+        self,
+        number: int,
+        points: NDArray[np.int64],
+        best: NDArray[np.float32],
+        found: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]],
+    ) -> None:
+        """Score some points against the words of a list; keep what may be among the nearest."""
+        start, stop = int(self.lists.starts[number]), int(self.stops[number])
+        if start == stop:
+            return
+        vectors, offsets = self.lists.vectors[start:stop], self.lists.half_norms[start:stop]
+        size = max(1, _CELLS // (stop - start))
+        for at in range(0, len(points), size):
+            part = points[at : at + size]
+            scores = self.queries[part] @ vectors.T
+            scores -= offsets
+            floor = best[part].min(axis=1) - self.slack[part]
+            hot = np.flatnonzero(scores.max(axis=1) >= floor)
+            if not len(hot):
+                continue
+            scores, rows = scores[hot], part[hot]
+            best[rows] = largest(best[rows], scores)
+            floor = best[rows].min(axis=1) - self.slack[rows]
+            flat = np.flatnonzero(scores >= floor[:, None])
+            row, word = np.divmod(flat, stop - start)
+            found.append((rows[row], self.lists.rows[start + word], scores.ravel()[flat]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class IvfNearest(EuclideanWords):
+    """Euclidean nearest-word search in the lists whose centroids are nearest to a point.
+
+    Args:
+        lists: The words in lists.
+        stops: int64 (L,), where each list ends, of the words that may be output.
+        probes: How many lists each point looks at.
+    """
+
+    point_block: ClassVar[int] = POINT_BLOCK
+
+    lists: InvertedLists
+    stops: NDArray[np.int64]
+    probes: int
+
+    def looked_at(self, points: NDArray[np.float64]) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+        """Say which lists points (t, n) look at, bool (t, L), and how many words each has, int64 (L,)."""
+        return self.scan(points).chosen()[0], self.stops - self.lists.starts[:-1]
+
+    def scan(self, points: NDArray[np.float64]) -> ListScan:
+        queries = points.astype(np.float32)
+        return ListScan(
+            queries=queries,
+            points=points,
+            slack=self.slack(queries),
+            lists=self.lists,
+            stops=self.stops,
+            probes=self.probes,
+            whole=EuclideanNearest(vectors=self.vectors, half_norms=self.half_norms),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class IvfSearch(Search):
+    """Looks at the words of the lists nearest to a point.
+
+    Attributes:
+        lists: How many lists the bundle's index has.
+        probes: How many of them are looked at.
+    """
+
+    name: ClassVar[str] = "ivf"
+    convex_cells: ClassVar[bool] = False  # a word is not found where its list is not looked at
+
+    lists: int
+    probes: int
+
+    @property
+    def label(self) -> str:
+        return f"ivf, {self.probes} of {self.lists} lists"
+
+    @property
+    def options(self) -> dict[str, str | int]:
+        return {"search": self.name, "probes": self.probes}
+
+    @classmethod
+    def over(
+        cls, embedding: Embedding | Path | str, release_words: int | None = None, **parameters: Any
+    ) -> Self:
+        """See :meth:`Search.over`; the bundle must have the lists.
+
+        Raises:
+            ConfigError: It has not, or fewer than one list is to be looked at.
+        """
+        search = super().over(embedding := Embedding.of(embedding), release_words, **parameters)
+        if search.probes < 1:
+            raise ConfigError("Search ivf looks at no list", allowed="1 or more", got=str(search.probes))
+        _ = _euclidean(embedding), InvertedLists.open(embedding, search.lists)
+        return search
+
+    def of_words(self, embedding: Embedding) -> IvfNearest:
+        space, lists = _euclidean(embedding), InvertedLists.open(embedding, self.lists)
+        return IvfNearest(
+            vectors=space.vectors[: self.release_words],
+            half_norms=space.half_norms[: self.release_words],
+            lists=lists,
+            stops=lists.stops(self.release_words),
+            probes=self.probes,
+        )
+
+    def of_images(self, vectors: NDArray[np.float32], half_norms: NDArray[np.float32]) -> NearestWords:
+        raise ConfigError(
+            "Search ivf knows lists of the bundle's own vectors only",
+            allowed="exact, with a mechanism that searches images of them",
+            do="Take --search exact",
+        )
+
+
+def _euclidean(embedding: Embedding) -> EuclideanSpace:
+    if isinstance(embedding.space, EuclideanSpace):
+        return embedding.space
+    raise ConfigError(
+        "Search ivf is for Euclidean bundles",
+        got=f"geometry {embedding.space.geometry}",
+        do="Take --search exact",
+    )

@@ -1,0 +1,445 @@
+"""The job of ``dptext evaluate``: a private table and settings in, what each gives away and keeps out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial, reduce
+from operator import add
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import AtomicType
+
+from dptext_spark.calibration.record import option_line
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.errors import InputError, all_of
+from dptext_spark.evaluation.answer import Answer
+from dptext_spark.evaluation.bigrams import PairCounts
+from dptext_spark.evaluation.comparison import ATTRIBUTION, Comparison, Outcome
+from dptext_spark.evaluation.emissions import Emissions
+from dptext_spark.evaluation.goal import LABELLED
+from dptext_spark.evaluation.recovery import Attacker
+from dptext_spark.evaluation.row_sums import RowSums
+from dptext_spark.evaluation.tally import Tally, classifications, classified_table
+from dptext_spark.guarantee import Distances
+from dptext_spark.mechanisms import Mechanism
+from dptext_spark.options import EvaluateOptions
+from dptext_spark.report import drawing
+from dptext_spark.report.facts import embedding_json, versions
+from dptext_spark.search.nearest import Search
+from dptext_spark.spark.distribution import BundleFiles
+from dptext_spark.spark.failures import plain_errors
+from dptext_spark.spark.measuring.classified_rows import Classes, classified
+from dptext_spark.spark.measuring.folder import EvaluationFolder
+from dptext_spark.spark.measuring.rehearsed_rows import (
+    SCHEMA,
+    Counted,
+    RehearsalPlan,
+    SampledRows,
+    count_pairs,
+    emissions,
+    plan_of,
+    rehearsed,
+    tallies,
+)
+from dptext_spark.spark.measuring.waves import Waves
+from dptext_spark.spark.progress import progress
+from dptext_spark.spark.session import session
+from dptext_spark.spark.table.columns import TableColumns, check_ids
+from dptext_spark.spark.table.formats.files import FileFormat, Parquet
+from dptext_spark.spark.table.formats.format import Format
+from dptext_spark.spark.table.local_files import LocalFiles, local_path
+from dptext_spark.spark.table.local_table import LocalTable, is_plain
+from dptext_spark.spark.table.run import check_places
+from dptext_spark.spark.table.source import own_session, where
+from dptext_spark.spark.table.storage import Storage
+from dptext_spark.text.policies import AllWords
+from dptext_spark.version import __version__
+
+_FAILED: Final = "The Spark job of the evaluation failed; the same command continues it"
+
+
+def run(options: EvaluateOptions) -> Answer:
+    """Run ``dptext evaluate``: sample rows, rehearse and attack each setting, compare, choose, write.
+
+    A run that was killed leaves the settings that were done under ``.parts``; the same options on the same
+    rows continue there and end with the same numbers. evaluation.json comes last: where it is, the evaluation
+    is whole.
+
+    Raises:
+        DptextError: Options do not go together, the folder is of other options, or the job failed.
+    """
+    place = options.output.rstrip("/")
+    policy, read, *_ = all_of(lambda: options.policy, partial(_format, options), *_checks(options, place))
+    embedding = Embedding.open(options.embedding)
+    search, *_ = all_of(
+        lambda: options.search_over(embedding, options.release_words),
+        *(partial(mechanism.prepare, embedding) for mechanism in options.mechanism),
+    )
+    drawing.announce("report.html", drawing.ANSWER)
+    spark = own_session(session("dptext evaluate"))
+    storage = Storage(spark)
+    folder = EvaluationFolder(storage=storage, place=place)
+    columns = _columns(options)
+    with plain_errors(_FAILED):
+        check_places(storage, _places(options, read))
+        folder.check_free(storage, place, None, overwrite=options.overwrite)
+        source = read.open(spark, storage, options.input)
+        columns.check(source.df, source.partitions)
+        _check_classes(options, source.df)
+        df = where(source.df, options.where) if options.where else source.df
+        row_id = source.position if options.id is None else None
+        selected = columns.select(df, row_id)
+        bundle = BundleFiles.send(spark, embedding)
+        plan = plan_of(columns, df, bundle, policy, search, options.noise_seed)
+        corpus = _corpus(options, read, folder, plan)
+        with progress(spark, "Sampling rows"):
+            (total,) = check_ids(df, None if options.trust_id else options.id, F.count(F.lit(1)))
+            sample = None if options.sample == "all" else options.sample
+            ids = selected[selected.columns[-2 if columns.slots else -1]]
+            sampled = SampledRows.of(selected, ids, rows=total, sample=sample).kept()
+        try:
+            with progress(spark, "Counting words"):
+                halves = count_pairs(sampled.frame, plan, len(embedding.words))
+                if not sum(half.perturbed for half in halves):
+                    raise InputError(
+                        "There is nothing to evaluate: no word of these rows is perturbed",
+                        got=f"{sum(half.rows for half in halves)} rows",
+                        do="Take rows with words of the embedding that the policy protects",
+                    )
+                known = _known(halves, corpus, len(embedding.words))
+            rehearsals = Rehearsals(
+                options=options,
+                embedding=embedding,
+                search=search,
+                plan=plan,
+                rows=sampled,
+                known=known,
+                halves=tuple(number for number, half in enumerate(halves) if half.rows),
+                columns=columns.schema(df.schema).names,
+                waves=Waves(
+                    spark=spark,
+                    storage=storage,
+                    folder=folder.claim(
+                        _identity(options, embedding, sampled, halves, known), overwrite=options.overwrite
+                    ),
+                    bundle=bundle,
+                ),
+            )
+            found, ceilings = rehearsals.all(), rehearsals.ceilings()
+        finally:
+            sampled.frame.unpersist()
+        whole, *parts = _compared(found, ceilings, halves)
+        answer = Answer.of(
+            whole,
+            parts,
+            goal=options.goal,
+            confidence=options.confidence,
+            command=options.release_command,
+            facts={
+                "options": options.to_json(),
+                "embedding": embedding_json(embedding),
+                "release_words": search.release_words,
+                "search": search.label,
+                "sample": {
+                    "rows": sum(half.rows for half in halves),
+                    "of": total,
+                    "halves": [half.rows for half in halves],
+                    "perturbed": sum(half.perturbed for half in halves),
+                },
+                "corpus": {
+                    "from": "the attacked rows themselves" if corpus is None else options.public_corpus,
+                    "words": int(np.count_nonzero(known.words[:-1])),
+                    "pairs": len(known.count),
+                },
+                "guarantee": _guarantees(options.mechanism, embedding, search),
+                "versions": versions(),
+            },
+        )
+        folder.clear()
+        for name in folder.tables:
+            table = pa.Table.from_pylist(answer.value[name])
+            rehearsals.waves.write(spark.createDataFrame(table).coalesce(1), f"{place}/{name}")
+        folder.finish(answer.to_json())
+    return answer
+
+
+def _columns(options: EvaluateOptions, *, corpus: bool = False) -> TableColumns:
+    return TableColumns(
+        text=() if options.text is None else (options.text,),
+        tokens=() if options.tokens is None else (options.tokens,),
+        keep=() if corpus else tuple(dict.fromkeys(n for n in (options.label, options.author) if n)),
+        id=None if corpus else options.id,
+        protect=AllWords() if corpus else options.policy.protect,
+    )
+
+
+def _check_classes(options: EvaluateOptions, df: DataFrame) -> None:
+    """Refuse classes that are no plain values."""
+    named = {"--label": options.label, "--author": options.author}
+    for option, name in named.items():
+        if name is not None and not isinstance(kind := df.schema[name].dataType, AtomicType):
+            raise InputError(
+                f"Column {name} of {option} has no classes",
+                allowed="text, numbers, booleans or dates",
+                got=kind.simpleString(),
+            )
+
+
+def _format(options: EvaluateOptions) -> Format:
+    """Choose the input's format, and refuse what it cannot do; needs no Spark."""
+    read = Format.named(options.format, options.read_options)
+    read.check_input(has_id=options.id is not None, grows=False)
+    return read
+
+
+def _places(options: EvaluateOptions, read: Format) -> list[tuple[str, str, str]]:
+    """Give what must lie apart, of what are paths."""
+    read_from = [("Input", "--input", options.input)] if read.has_path else []
+    return [*read_from, ("Output", "--output", options.output)]
+
+
+def _checks(options: EvaluateOptions, place: str) -> list[Any]:
+    """Give the checks that files of this machine answer without a JVM."""
+    if not is_plain():
+        return []
+
+    def check_input() -> None:
+        read = _format(options)
+        if isinstance(read, FileFormat) and local_path(options.input):
+            read.check_files(LocalFiles(), options.input)
+        if isinstance(read, Parquet) and not read.options and (table := LocalTable.look(options.input)):
+            _columns(options).check_schema(table.schema, table.partitions)
+
+    def check_output() -> None:
+        read = _format(options)
+        places = [each for each in _places(options, read) if local_path(each[2])]
+        check_places(LocalFiles(), places)
+        if local_path(place):
+            EvaluationFolder.check_free(LocalFiles(), place, None, overwrite=options.overwrite)
+
+    return [check_input, check_output]
+
+
+def _corpus(
+    options: EvaluateOptions, read: Format, folder: EvaluationFolder, plan: RehearsalPlan
+) -> tuple[DataFrame, RehearsalPlan] | None:
+    """Open the table that attackers learn from, if it is another one than that which they attack."""
+    if options.public_corpus is None:
+        return None
+    columns = _columns(options, corpus=True)
+    spark = own_session(session("dptext evaluate"))
+    source = read.open(spark, folder.storage, options.public_corpus)
+    columns.check(source.df, source.partitions)
+    selected = columns.select(source.df, F.lit("")).withColumn("half", F.lit(0))
+    policy, search, seed = plan.policy, plan.search, plan.seed
+    return selected, plan_of(columns, source.df, plan.bundle, _learning(policy), search, seed)
+
+
+def _learning(policy: Any) -> Any:
+    """How an attacker cuts public texts: as the private ones; which words are perturbed does not matter."""
+    return type(policy)(oov=policy.oov, protect="all", layout=policy.layout, tokenizer=policy.tokenizer)
+
+
+def _known(
+    halves: Sequence[Counted], corpus: tuple[DataFrame, RehearsalPlan] | None, vocabulary: int
+) -> PairCounts:
+    """What attackers learn from."""
+    counted = halves if corpus is None else count_pairs(*corpus, vocabulary)
+    known = reduce(add, (half.pairs for half in counted))
+    if not known.words[:-1].any():
+        raise InputError(
+            "The --public-corpus has no word of the embedding",
+            do="Give texts of the language of the input, in a column of the same name",
+        )
+    return known
+
+
+def _identity(
+    options: EvaluateOptions,
+    embedding: Embedding,
+    sampled: SampledRows,
+    halves: Sequence[Counted],
+    known: PairCounts,
+) -> str:
+    """Hash what decides the numbers of each setting: options, bundle, and what was counted of the rows."""
+    left_out = {"output", "overwrite", "target", "confidence"}
+    value = {
+        "version": __version__,
+        "bundle": embedding.fingerprint,
+        "options": {n: v for n, v in options.to_json().items() if n not in left_out},
+        "where": options.where,
+        "mechanisms": [(m.name, m.model_dump(mode="json")) for m in options.mechanism],
+        "rows": [sampled.rows, sampled.last, *((half.rows, half.perturbed) for half in halves)],
+    }
+    found = hashlib.sha256(json.dumps(value, sort_keys=True).encode())
+    for pairs in (*(half.pairs for half in halves), known):
+        for array in (pairs.first, pairs.second, pairs.count):
+            found.update(array.tobytes())
+    return found.hexdigest()[:32]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rehearsals:
+    """The settings of a run, rehearsed one after the other; each is kept as soon as it is done.
+
+    Attributes:
+        options: What is asked for.
+        embedding, search, plan: How rows are read and released.
+        rows: The sampled rows.
+        known: What attackers learn from.
+        halves: Those that have rows.
+        columns: The names of the rows' columns, those of classes among them.
+        waves: Where what is done is kept.
+    """
+
+    options: EvaluateOptions
+    embedding: Embedding
+    search: Search
+    plan: RehearsalPlan
+    rows: SampledRows
+    known: PairCounts
+    halves: tuple[int, ...]
+    columns: list[str]
+    waves: Waves
+
+    @property
+    def classes(self) -> list[Classes]:
+        """What models are to learn."""
+        kept = _columns(self.options).keep
+        wanted = {self.options.label: LABELLED, self.options.author: (ATTRIBUTION, None)}
+        names = self.columns
+        return [Classes(column=names.index(n), learnt=learnt) for n, learnt in wanted.items() if n in kept]
+
+    def all(self) -> list[tuple[Mechanism | None, list[Tally], float]]:
+        """Rehearse what is not done: the floors first, then the settings.
+
+        Returns:
+            For each its mechanism, None for the floors, the tallies of the halves that have rows, and the
+            attackers' error.
+        """
+        return [self._one(number, m) for number, m in enumerate((None, *self.options.mechanism))]
+
+    def _one(self, number: int, mechanism: Mechanism | None) -> tuple[Mechanism | None, list[Tally], float]:
+        place = f"{self.waves.folder}/setting-{number:04d}"
+        if not self.waves.storage.exists(place):
+            name = "the floors" if mechanism is None else option_line(mechanism)
+            with progress(self.waves.spark, f"{number + 1} of {len(self.options.mechanism) + 1}: {name}"):
+                self._rehearse(mechanism, place)
+        table = self._read(place)
+        errors = table.filter(pa.compute.equal(table["kind"], "error"))["total"].to_pylist()
+        rest = table.filter(pa.compute.not_equal(table["kind"], "error"))
+        return mechanism, tallies(rest, len(self.embedding.words)), float(sum(errors))
+
+    def ceilings(self) -> list[dict[str, RowSums]]:
+        """Give what models get right in each half that learn from texts as they were."""
+        place = f"{self.waves.folder}/originals"
+        if not self.classes:
+            return []
+        if not self.waves.storage.exists(place):
+            with progress(self.waves.spark, "Learning from the originals"):
+                self.waves.write(self._classified(None, original=True), place)
+        return classifications(self._read(place))
+
+    def _read(self, place: str) -> pa.Table:
+        return self.waves.spark.read.schema(SCHEMA).parquet(place).toArrow()
+
+    def _classified(self, mechanism: Mechanism | None, *, original: bool = False) -> DataFrame:
+        """Learn all classes, and write what models get right under the keys of tallies."""
+        tables = []
+        for classes in self.classes:
+            found = classified(self.rows.frame, self.plan, classes, mechanism, original=original)
+            for half, own in enumerate(found):
+                if half not in self.halves:
+                    continue
+                halves = pa.array([half] * len(table := classified_table(own)), pa.int32())
+                tables.append(table.add_column(0, "half", halves))
+        return self.waves.spark.createDataFrame(pa.concat_tables(tables))
+
+    def _rehearse(self, mechanism: Mechanism | None, place: str) -> None:
+        spark, known = self.waves.spark, self.known
+        found = self._emissions(mechanism)
+        attacker = Attacker.of(found, known, candidates=self.options.candidates)
+        sent = spark.sparkContext.broadcast(attacker)
+        try:
+            versions = 1 if mechanism is None else self.options.versions
+            result = rehearsed(self.rows.frame, self.plan, mechanism, sent, versions)
+            error = float(np.average(found.error, weights=known.words[:-1]))
+            row = spark.createDataFrame([(-1, "error", 0, 0, error)], SCHEMA)
+            result = result.unionAll(row)
+            if self.classes:
+                result = result.unionAll(self._classified(mechanism))
+            self.waves.write(result, place)
+        finally:
+            sent.destroy()
+
+    def _emissions(self, mechanism: Mechanism | None) -> Emissions:
+        if mechanism is None:
+            return Emissions.uniform(len(self.embedding.words), self.search.release_words)
+        return emissions(
+            self.waves.spark,
+            self.waves.bundle,
+            self.embedding,
+            mechanism,
+            self.search,
+            runs=self.options.runs,
+            seed=self.options.noise_seed,
+            words=np.flatnonzero(self.known.words[:-1]),
+        )
+
+
+def _compared(
+    found: Sequence[tuple[Mechanism | None, list[Tally], float]],
+    ceilings: Sequence[dict[str, RowSums]],
+    halves: Sequence[Counted],
+) -> list[Comparison]:
+    """Compare settings on all rows, and on each of the halves that have rows."""
+    filled = [half.pairs for half in halves if half.rows]
+
+    def comparison(tally_of: Any, before: PairCounts, ideal: dict[str, RowSums]) -> Comparison:
+        (_, floor, _), *others = found
+        guessed = tally_of(floor)
+        return Comparison(
+            outcomes=tuple(
+                Outcome(
+                    mechanism=m,
+                    recovered=tally_of(own).recovered,
+                    use=tally_of(own).use,
+                    error=error,
+                    classified=tally_of(own).classified,
+                )
+                for m, own, error in others
+                if m is not None
+            ),
+            guessed=guessed.recovered[1],
+            random=guessed.use,
+            before=before,
+            chance=guessed.classified,
+            ideal=ideal,
+        )
+
+    whole = {name: reduce(add, (own[name] for own in ceilings)) for own in ceilings[:1] for name in own}
+    each = [*ceilings] or [{} for _ in filled]
+    parts = [comparison(lambda own, i=i: own[i], before, each[i]) for i, before in enumerate(filled)]
+    return [comparison(partial(reduce, add), reduce(add, filled), whole), *parts]
+
+
+def _guarantees(
+    mechanisms: Sequence[Mechanism], embedding: Embedding, search: Search
+) -> list[dict[str, Any]]:
+    """What is proven of each setting; distances are measured once for each metric."""
+    measured: dict[str, Distances] = {}
+    rows = []
+    for mechanism in mechanisms:
+        metric = mechanism.metric(embedding)
+        if metric.description not in measured:
+            measured[metric.description] = Distances.measure(metric)
+        guarantee = mechanism.guarantee(embedding, measured[metric.description], search)
+        rows.append({"options": option_line(mechanism), **guarantee.to_json()})
+    return rows

@@ -1,0 +1,132 @@
+"""The epsilon of a row by its number of words: never too large, hardly too small."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import pytest
+
+from dptext_spark.accounting.composition import loss_beyond
+from dptext_spark.accounting.laws import BoundedRange, LebesgueLaw, LossLaw, SphericalLaplace
+from dptext_spark.accounting.row_budget import Ladder, RowBudget
+from dptext_spark.errors import ConfigError
+
+
+def spherical(epsilon: float, dimension: int = 50) -> LossLaw:
+    return SphericalLaplace(dimension=dimension, epsilon=epsilon)
+
+
+def ranged(epsilon: float) -> LossLaw:
+    return BoundedRange(epsilon=epsilon, truncation=0.8)
+
+
+@pytest.mark.parametrize("law", [spherical, ranged])
+@pytest.mark.parametrize("loss", [0.1, 10.0, 1e4])
+def test_a_pure_budget(law: Callable[[float], LossLaw], loss: float) -> None:
+    """No row's bounds add up to more; rejects a length that is rounded down to the rung before."""
+    ladder = Ladder.of(RowBudget(loss=loss, within=1.5), law, math.inf)
+    for words in [*range(1, 40), 1000, 16_384, 16_385, 10**7]:
+        epsilon = ladder.epsilon(words)
+        assert 0.83 * loss < words * law(epsilon).bound(1.5) * (1 if words < 16_385 else 2) <= 2 * loss
+        assert words * law(epsilon).bound(1.5) <= loss
+    for words, before in zip(ladder.lengths[1:], ladder.epsilons, strict=False):
+        assert words * law(before).bound(1.5) > loss
+    assert all(words * law(ladder.epsilon(words)).bound(1.5) > 0.999 * loss for words in range(1, 17))
+
+
+@pytest.fixture(scope="module")
+def composed() -> Ladder:
+    return Ladder.of(RowBudget(loss=10.0, within=2.0, delta=1e-6), spherical, math.inf)
+
+
+def test_a_composed_budget(composed: Ladder) -> None:
+    """By finer arithmetic than the ladder's; rejects a length rounded down, and the sum of pure bounds."""
+    wasted, told = [], 0
+    for words in (1, 2, 3, 7, 10, 17, 30, 100, 1000):
+        epsilon = composed.epsilon(words)
+        loss = loss_beyond(spherical(epsilon), 2.0, words=words, delta=1e-6)
+        assert loss <= 10.0
+        wasted.append(1.0 - loss / 10.0)
+        rung = composed.epsilons.index(epsilon)
+        if rung and composed.lengths[rung] == words:
+            before = loss_beyond(spherical(composed.epsilons[rung - 1]), 2.0, words=words, delta=1e-6)
+            told += before > 10.0
+        assert words < 2 or epsilon > 1.2 * 10.0 / (words * 2.0)
+    assert told >= 4 and max(wasted) < 0.2 and wasted[0] < 0.03
+    assert list(composed.epsilons) == sorted(composed.epsilons, reverse=True)
+
+
+def test_a_composed_budget_by_draws(composed: Ladder) -> None:
+    """Seven words of spherical noise, a million rows, at a delta that they can tell; false alarms 10^-6."""
+    n, words, delta, loss = 50, 7, 1e-3, 6.0
+    ladder = Ladder.of(RowBudget(loss=loss, within=1.0, delta=delta), spherical, math.inf)
+    rng = np.random.default_rng(4)
+
+    def spent(epsilon: float) -> tuple[float, float]:
+        g = rng.gamma(n, size=(300_000, words))
+        c = 2.0 * rng.beta((n - 1) / 2, (n - 1) / 2, size=g.shape) - 1.0
+        losses = (np.sqrt(g * g + epsilon**2 - 2 * g * epsilon * c) - g).sum(axis=1)
+        gains = -np.expm1(np.minimum(loss - losses, 0.0))
+        return float(gains.mean()), 5.0 * float(gains.std()) / math.sqrt(len(gains))
+
+    mean, error = spent(ladder.epsilon(words))
+    assert mean - error <= delta
+    mean, error = spent(1.1 * ladder.epsilon(words))
+    assert mean - error > delta
+    mean, error = spent(ladder.epsilon(words - 1))  # a word too few
+    assert mean - error > delta
+
+
+def test_a_budget_of_a_mechanism_of_bounded_range() -> None:
+    ladder = Ladder.of(RowBudget(loss=3.0, within=0.5, delta=1e-6), ranged, math.inf)
+    for words in (1, 5, 40, 300):
+        law = ranged(ladder.epsilon(words))
+        assert 2.3 < loss_beyond(law, 0.5, words=words, delta=1e-6) <= 3.0
+
+
+def test_no_row_gets_more_than_the_largest() -> None:
+    ladder = Ladder.of(RowBudget(loss=12.0, within=1.0), spherical, 5.0)
+    assert ladder.epsilons[:3] == (5.0, 5.0, 4.0)
+
+
+def test_rungs_of_lengths() -> None:
+    ladder = Ladder(budget=RowBudget(loss=1.0, within=1.0), lengths=(1, 2, 4), epsilons=(3.0, 2.0, 1.0))
+    assert ladder.rungs(np.array([0, 1, 2, 3, 4])).tolist() == [0, 0, 1, 2, 2]
+    with pytest.raises(ConfigError, match="more words than a row budget allows"):
+        ladder.rungs(np.array([5]))
+
+
+def test_ladders_that_differ_share_no_context() -> None:
+    budgets = [
+        RowBudget(loss=1.0, within=1.0),
+        RowBudget(loss=2.0, within=1.0),
+        RowBudget(loss=2.0, within=2.0),  # the same epsilons as the first
+        RowBudget(loss=1.0, within=1.0, delta=1e-6),
+    ]
+    ladders = [Ladder.of(budget, partial(spherical, dimension=3), 9.0) for budget in budgets]
+    assert ladders[0].epsilons == ladders[2].epsilons
+    assert len({ladder.identity for ladder in ladders}) == 4
+
+
+def test_a_mechanism_that_loses_at_any_epsilon() -> None:
+    with pytest.raises(ConfigError, match="rows of 3 words"):
+        Ladder.of(RowBudget(loss=10.0, within=1.0), lambda e: LebesgueLaw(dimension=3, epsilon=e), 9.0)
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        {"loss": 0.0, "within": 1.0},
+        {"loss": math.inf, "within": 1.0},
+        {"loss": 1.0, "within": math.nan},
+        {"loss": 1.0, "within": 1.0, "delta": 1e-11},
+        {"loss": 1.0, "within": 1.0, "delta": 1.0},
+        {"loss": 1.0, "within": 1.0, "delta": math.nan},
+    ],
+)
+def test_budgets_that_are_none(numbers: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match="of a row budget is wrong"):
+        RowBudget(**numbers)

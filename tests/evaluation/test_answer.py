@@ -1,0 +1,171 @@
+"""The answer of an evaluation: chosen on one half, checked on the other, and shown on a page of its own."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.errors import ConfigError
+from dptext_spark.evaluation.answer import FILE, Answer, Quotation
+from dptext_spark.evaluation.answer_page import write_answer
+from dptext_spark.evaluation.comparison import Comparison, evaluate
+from dptext_spark.evaluation.goal import Goal
+from dptext_spark.mechanisms import Laplace
+from dptext_spark.search.exact import ExactSearch
+from tests.helpers.made_texts import sentences
+
+FACTS: dict[str, Any] = {
+    "options": {"input": "<script>alert(1)</script>", "where": "given, not kept"},
+    "embedding": {
+        "source": "made",
+        "words": 300,
+        "dimension": 50,
+        "geometry": "euclidean",
+        "fingerprint": "f" * 16,
+    },
+    "sample": {"rows": 120, "of": 1000, "halves": [60, 60], "perturbed": 800},
+    "corpus": {"from": "the attacked rows themselves", "words": 60, "pairs": 200},
+    "guarantee": [{"options": "--mechanism laplace --epsilon 5", "words": "Proven.\nTwice."}],
+    "versions": {"python": "3"},
+}
+
+
+def compared(small: Embedding, rows: slice, epsilons: tuple[float, ...]) -> Comparison:
+    texts = sentences(120, 1)[rows]
+    settings = [Laplace(epsilon=e) for e in epsilons]
+    return evaluate(texts, list(range(120))[rows], embedding=small, mechanisms=settings, runs=50)
+
+
+@pytest.fixture(scope="module")
+def halves(small: Embedding) -> dict[str, Comparison]:
+    return {
+        "whole": compared(small, slice(None), (5.0, 1e6)),
+        "first": compared(small, slice(60), (5.0, 1e6)),
+        "second": compared(small, slice(60, 120), (5.0, 1e6)),
+        "bare": compared(small, slice(60, 120), (1e6, 1e6)),
+    }
+
+
+def answer(halves: dict[str, Comparison], *names: str, target: str | None) -> Answer:
+    return Answer.of(
+        halves["whole"],
+        [halves[name] for name in names],
+        goal=None if target is None else Goal.parse(target),
+        confidence=0.95,
+        command=lambda mechanism: f"dptext privatize --epsilon {mechanism.epsilon:g}",
+        facts=FACTS,
+    )
+
+
+def test_the_choice_is_checked_on_rows_that_it_did_not_see(halves: dict[str, Comparison]) -> None:
+    found = answer(halves, "first", "second", target="recovery(top1) <= 0.95")
+    target = found.value["target"]
+    chosen, other = (halves[name].outcomes[0] for name in ("first", "second"))
+    for half, outcome in (("chosen_on", chosen), ("checked_on", other)):
+        assert target[half]["measured"] == outcome.recovered[1].recovered["in-context", 1].ratio[0]
+        assert target[half]["rows"] == 60
+    assert [row["recommended"] for row in found.value["settings"]] == [True, False]
+    assert "take --mechanism laplace --epsilon 5" in found.describe()
+    assert "the target is met there, too" in found.describe()
+    assert found.describe().endswith("The release: dptext privatize --epsilon 5")
+
+
+def test_a_choice_that_fails_elsewhere_says_so(halves: dict[str, Comparison]) -> None:
+    """Rejects a check on the rows of the choice: here all is recovered on the other half."""
+    found = answer(halves, "first", "bare", target="recovery(top1) <= 0.95")
+    assert not found.value["target"]["checked_on"]["met"]
+    assert "THE TARGET IS MISSED THERE" in found.describe()
+
+
+@pytest.mark.parametrize("names", [("first", "second"), ("first",)])
+def test_without_a_safe_setting_or_a_half_nothing_is_chosen(
+    halves: dict[str, Comparison], names: tuple[str, ...]
+) -> None:
+    found = answer(halves, *names, target="recovery(top1) <= 0.001")
+    assert found.value["target"]["options"] is None
+    assert "none of these settings surely meets it" in found.describe()
+
+
+@pytest.mark.parametrize("target", [None, "recovery(top1) <= 0.95", "recovery(top1) <= 0.001"])
+def test_the_page_is_one_file_that_escapes_what_it_shows(
+    halves: dict[str, Comparison], target: str | None, tmp_path: Path
+) -> None:
+    (tmp_path / FILE).write_text(answer(halves, "first", "second", target=target).to_json())
+    page = write_answer(tmp_path).read_text()
+    assert write_answer(tmp_path).read_text() == page
+    assert "<script" not in page and "&lt;script&gt;" in page
+    assert page.count("<img ") == page.count("data:image/png") == 2
+    assert not re.search(r'(?:src|href)="(?!data:|#)', page)
+    assert "prefers-color-scheme: dark" in page and "width=device-width" in page
+    assert ("take --mechanism laplace" in page) == (target == "recovery(top1) <= 0.95")
+    assert ("No target was given" in page) == (target is None)
+    assert "<strong>Private.</strong>" in page
+
+
+@pytest.fixture
+def value(halves: dict[str, Comparison], small: Embedding) -> dict[str, Any]:
+    """An evaluation of the column text with the bundle ``small``."""
+    options = {"text": "text", "tokens": None, "protect": "all", "tokenizer": "words"}
+    facts = FACTS | {"options": options, "release_words": 200, "search": "exact"}
+    facts["embedding"] = {"fingerprint": small.fingerprint}
+    whole = halves["whole"]
+    found = Answer.of(whole, [], goal=None, confidence=0.95, command=str, facts=facts)
+    return dict(json.loads(found.to_json()))
+
+
+RELEASE: dict[str, Any] = {"text": ["text", "other"], "tokens": [], "protect": "all", "tokenizer": "words"}
+
+
+def quoted(value: dict[str, Any], small: Embedding, epsilon: float = 5.0, **changed: Any) -> Quotation:
+    return Quotation.of(
+        "there",
+        value,
+        embedding=small,
+        mechanism=Laplace(epsilon=epsilon),
+        search=ExactSearch.over(small, changed.pop("release_words", None)),
+        release=RELEASE | changed,
+    )
+
+
+def test_a_release_quotes_its_own_setting(value: dict[str, Any], small: Embedding) -> None:
+    found = quoted(value, small)
+    assert found.setting == value["settings"][0]
+    assert f"{found.setting['recovered']:.1%} are recovered" in found.describe()
+    assert "Facts about private rows" in found.describe()
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (
+            {"epsilon": 6.0},
+            "settings --mechanism laplace --epsilon 5; .*, not .* --epsilon 6",
+        ),
+        ({"text": ["other"]}, "column text, not other"),
+        ({"protect": "content"}, "protect all, not content"),
+        ({"tokenizer": "icu"}, "tokenizer words, not icu"),
+        ({"release_words": 100}, "words that may be output 200, not 100"),
+    ],
+)
+def test_another_release_is_refused(
+    value: dict[str, Any], small: Embedding, changed: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"evaluation there is not of this release.*{message}"):
+        quoted(value, small, **changed)
+
+
+def test_another_bundle_is_refused(value: dict[str, Any], small: Embedding) -> None:
+    value["embedding"]["fingerprint"] = "0" * 64
+    with pytest.raises(ConfigError, match="embedding bundle 0000000000000000, not"):
+        quoted(value, small)
+
+
+def test_a_page_is_of_an_evaluation_of_this_version(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text(json.dumps({"format_version": 0, "settings": []}))
+    with pytest.raises(ConfigError, match="not an evaluation of this version"):
+        write_answer(tmp_path)

@@ -1,0 +1,105 @@
+"""Emissions against the mechanism's own probabilities, and what is made of counts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dptext_spark.calibration import Transitions, estimator
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.evaluation.emissions import Emissions
+from dptext_spark.mechanisms import Mechanism, mechanism
+from dptext_spark.search.exact import ExactSearch
+
+
+def measured(world: Embedding, configured: Mechanism, *, runs: int = 200, **options: int) -> Emissions:
+    found = estimator([configured], world, search=ExactSearch.over(world), runs=runs)
+    words = np.arange(len(world.words))
+    return Emissions.measured(found, words, vocabulary=len(words), **options)
+
+
+def table(emissions: Emissions) -> np.ndarray:
+    """P[output | word], (words, outputs)."""
+    words, outputs = np.arange(emissions.vocabulary), np.arange(emissions.outputs)
+    return emissions(outputs[None, :], words[:, None])
+
+
+def truth(world: Embedding, configured: Mechanism) -> np.ndarray:
+    bound = configured.bind(world, ExactSearch.over(world))
+    return np.asarray(bound.probabilities(np.arange(len(world.words))))  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 3.0, 40.0])
+def test_computed_emissions_are_the_mechanism(small: Embedding, epsilon: float) -> None:
+    exponential = mechanism("exponential", epsilon=epsilon)
+    found = measured(small, exponential)
+    np.testing.assert_allclose(table(found), truth(small, exponential), atol=1e-9)
+    assert found.error.max() < 1e-9
+
+
+@pytest.mark.parametrize("most", [1, 7, 150])
+def test_what_is_left_out_is_shared(small: Embedding, most: int) -> None:
+    """The likeliest outputs stay, all add up to one, and the error is no less than the true one."""
+    exponential = mechanism("exponential", epsilon=3.0)
+    found, exact = measured(small, exponential, most=most), truth(small, exponential)
+    assert len(found.keys) == most * len(small.words)
+    np.testing.assert_allclose(table(found).sum(axis=1), 1.0, rtol=1e-9)
+    best = np.argsort(-exact, axis=1, kind="stable")[:, :most]
+    given = np.take_along_axis(table(found), best, axis=1)
+    np.testing.assert_allclose(given, np.take_along_axis(exact, best, axis=1), rtol=1e-9)
+    distance = np.abs(table(found) - exact).sum(axis=1) / 2
+    assert (distance <= found.error + 1e-12).all()
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 5.0, 1e9])
+def test_drawn_emissions_are_laws_without_zeros(small: Embedding, epsilon: float) -> None:
+    """Rejects counts as they are: an output that did not come up in 50 runs is not impossible."""
+    law = table(measured(small, mechanism("laplace", epsilon=epsilon), runs=50))
+    np.testing.assert_allclose(law.sum(axis=1), 1.0, rtol=1e-9)
+    assert (law > 0).all()
+
+
+@pytest.mark.statistical
+def test_the_stated_error_is_about_the_true_one(small: Embedding) -> None:
+    """Drawn by plain runs where the truth is known: over 300 words at least it, and thrice at most.
+
+    The mean's own standard error is below 3 % of it, which is a hundredth of the room on either side. Rejects
+    standard errors alone: a word that gave the same output in all runs would be known without error.
+    """
+    exponential = mechanism("exponential", epsilon=3.0)
+    exact, words = truth(small, exponential), np.arange(len(small.words))
+    for runs in (5, 20, 2000):
+        drawn = estimator([exponential], small, search=ExactSearch.over(small), runs=runs, name="plain")
+        found = Emissions.measured(drawn, words, vocabulary=len(words))
+        distance = np.abs(table(found) - exact).sum(axis=1).mean() / 2
+        cells = np.bincount(found.keys % len(words), minlength=len(words))
+        mutant = (found.error - found.elsewhere * (found.outputs - cells)).mean()
+        print(f"{runs} runs: {distance:.4f}, stated {found.error.mean():.4f}, mutant {mutant:.4f}")
+        assert distance < found.error.mean() < 3 * distance
+        assert runs > 20 or mutant < distance
+
+
+def test_counts_by_hand() -> None:
+    """Word 0 gave output 0 eight times, 1 and 2 once; word 1 gave all four outputs, so nothing is left."""
+    drawn = Transitions(
+        epsilon_index=np.zeros(7, dtype=np.int16),
+        word=np.array([0, 0, 0, 1, 1, 1, 1], dtype=np.int32),
+        output=np.array([0, 1, 2, 0, 1, 2, 3], dtype=np.int32),
+        count=np.array([8, 1, 1, 4, 3, 2, 1], dtype=np.int32),
+        judged=np.zeros(7, dtype=np.int32),
+        runs=10,
+        release_words=4,
+    )
+    found = Emissions.of_transitions([drawn], vocabulary=3, outputs=4)
+    d = (3 + 0.5) / (3 + 2 * 1 + 1)
+    first = [(8 - d) / 10, (1 - d) / 10, (1 - d) / 10, 3 * d / 10]
+    np.testing.assert_allclose(table(found)[:2], [first, [0.4, 0.3, 0.2, 0.1]], rtol=1e-12)
+    assert (table(found)[2] == 0).all()  # not measured
+    assert found.has_cell(np.array([3, 3]), np.array([0, 1])).tolist() == [False, True]
+    places, words, probability = found.cells(np.array([3, 0]))
+    assert (places.tolist(), words.tolist()) == ([0, 1, 1], [1, 0, 1])
+    np.testing.assert_allclose(probability, [0.1, first[0], 0.4], rtol=1e-12)
+
+
+def test_without_a_mechanism_every_output_is_as_likely() -> None:
+    assert (table(Emissions.uniform(3, 5)) == 0.2).all()

@@ -1,0 +1,149 @@
+"""Search in lists: the nearest word of the nearest lists, whatever the batch, the threads and near ties."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_limits
+
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.embedding.lists import InvertedLists, make_lists
+from dptext_spark.errors import ConfigError
+from dptext_spark.mechanisms import Laplace, mechanism
+from dptext_spark.search.exact import ExactSearch
+from dptext_spark.search.ivf import IvfNearest, IvfSearch
+from tests.helpers import worlds
+from tests.helpers.nearest import exact_score, faults, hard_points, near_ties, two
+
+N, LISTS = 6, 12
+
+
+@pytest.fixture(scope="module")
+def ties(tmp_path_factory: pytest.TempPathFactory) -> Embedding:
+    """Words that are twins, or one ulp apart, in 12 lists."""
+    bundle = worlds.build(tmp_path_factory.mktemp("ties"), near_ties(400, N))
+    make_lists(bundle, LISTS)
+    return bundle
+
+
+def search_of(embedding: Embedding, probes: int, words: int | None = None) -> IvfNearest:
+    return IvfSearch.over(embedding, words, lists=LISTS, probes=probes).of_words(embedding)
+
+
+def nearest_lists(lists: InvertedLists, point: np.ndarray, probes: int) -> list[int]:
+    """By rational numbers: the nearest centroids, of equal ones the first."""
+    scores = [exact_score(point, centroid) for centroid in lists.centroids]
+    return sorted(range(len(scores)), key=lambda i: (-scores[i], i))[:probes]
+
+
+def reference(embedding: Embedding, point: np.ndarray, probes: int, words: int) -> int:
+    """The search as it is meant: all words of the nearest lists, compared by rational numbers."""
+    lists = InvertedLists.open(embedding, LISTS)
+    chosen = nearest_lists(lists, point, probes)
+    rows = np.concatenate([lists.rows[lists.starts[i] : lists.starts[i + 1]] for i in chosen])
+    rows = rows[rows < words]
+    if not len(rows):
+        rows = np.arange(words)
+    scores = {row: exact_score(point, embedding.vectors[row]) for row in rows.tolist()}
+    return min(scores, key=lambda row: (-scores[row], row))
+
+
+def points_of(embedding: Embedding, count: int) -> np.ndarray:
+    """Points with float64's digits, so that rational scores and the search's agree on near ties."""
+    return hard_points(embedding.vectors, count)
+
+
+@pytest.mark.parametrize("probes", [LISTS, LISTS + 5])
+def test_all_lists_give_the_exact_nearest_words(ties: Embedding, probes: int) -> None:
+    points, search = points_of(ties, 300), search_of(ties, probes)
+    assert faults(search, ties.vectors, points) == 0
+    assert faults(two(search), ties.vectors, points) == 0
+    exact = ExactSearch.over(ties).of_words(ties)
+    np.testing.assert_array_equal(search(points), exact(points))
+    np.testing.assert_array_equal(search.nearest_two(points)[1], exact.nearest_two(points)[1])
+
+
+@pytest.mark.parametrize(("probes", "words"), [(1, 400), (3, 400), (3, 30), (1, 5)])
+def test_the_answer_is_that_of_the_nearest_lists(ties: Embedding, probes: int, words: int) -> None:
+    """Rejects lists chosen in single precision, words outside the release vocabulary, lost points."""
+    rng = np.random.default_rng(7)
+    # No ties of words here: rational numbers and double precision must agree on every point.
+    points = rng.standard_normal((150, N)) * rng.choice([0.5, 1.0, 4.0], (150, 1))
+    found = search_of(ties, probes, words)(points)
+    expected = [reference(ties, point, probes, words) for point in points]
+    twins = [np.abs(ties.vectors[a] - ties.vectors[b]).max() for a, b in zip(found, expected, strict=True)]
+    assert found.max() < words and max(twins) < 1e-6
+    exact = ExactSearch.over(ties, words).of_words(ties)(points)
+    if probes == 1 and words == 400:
+        assert (found != exact).any()  # or the test could not tell lists from all words
+
+
+def test_centroids_as_near_as_each_other_are_settled_in_double_precision(tmp_path: Path) -> None:
+    """The scan in single precision alone takes the wrong list for half of these points."""
+    bundle = worlds.build(tmp_path, worlds.uneven(300, N))
+    make_lists(bundle, LISTS)
+    lists = InvertedLists.open(bundle, LISTS)
+    search = search_of(bundle, 1)
+    rng = np.random.default_rng(2)
+    first, second = rng.integers(0, LISTS, (2, 400))
+    first, second = first[first != second], second[first != second]
+    middle = (lists.centroids[first].astype(np.float64) + lists.centroids[second]) / 2
+    points = middle + 1e-9 * rng.standard_normal(middle.shape)
+    scan = search.scan(points)
+    chosen, _ = scan.chosen()
+    expected = np.zeros_like(chosen)
+    for row, point in enumerate(points):
+        expected[row, nearest_lists(lists, point, 1)] = True
+    np.testing.assert_array_equal(chosen, expected)
+    single = (points.astype(np.float32) @ lists.centroids.T - lists.centroid_half_norms).argmax(axis=1)
+    assert not expected[np.arange(len(points)), single].all()
+
+
+def test_answers_do_not_depend_on_batch_or_threads(ties: Embedding) -> None:
+    points, search = points_of(ties, 500), search_of(ties, 2)
+    found, (_, distances) = search(points), search.nearest_two(points)
+    for threads in (1, 2):
+        with threadpool_limits(threads):
+            for size in (1, 3, 64):
+                cuts = [points[start : start + size] for start in range(0, len(points), size)]
+                np.testing.assert_array_equal(np.concatenate([search(cut) for cut in cuts]), found)
+                two = np.concatenate([search.nearest_two(cut)[1] for cut in cuts])
+                np.testing.assert_array_equal(two, distances)
+
+
+def test_lists_with_one_word_or_none_answer_with_all_words(ties: Embedding) -> None:
+    """Two words may be output: a point whose list holds neither, or one, still gets its two nearest."""
+    points = points_of(ties, 200)
+    search, exact = search_of(ties, 1, 2), ExactSearch.over(ties, 2).of_words(ties)
+    words, distances = search.nearest_two(points)
+    np.testing.assert_array_equal(words, exact.nearest_two(points)[0])
+    np.testing.assert_array_equal(distances, exact.nearest_two(points)[1])
+    assert set(search(points).tolist()) <= {0, 1}
+
+
+def test_recall_grows_with_probes(demo_bundle: Embedding, tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    bundle = worlds.build(tmp_path, worlds.uneven(3000, 20))
+    make_lists(bundle, LISTS)
+    bound = Laplace(epsilon=20.0).bind(bundle, ExactSearch.over(bundle))
+    points = bound.points(rng.integers(0, 3000, 2000), rng.random((2000, 21)))
+    exact = ExactSearch.over(bundle).of_words(bundle)(points)
+    recalls = [float((search_of(bundle, probes)(points) == exact).mean()) for probes in (1, 2, 4, 8, 12)]
+    assert recalls == sorted(recalls) and recalls[0] < 0.95 and recalls[-1] == 1.0
+
+
+def test_a_bundle_without_the_lists_is_refused(small: Embedding, ball: Embedding, indexed: Embedding) -> None:
+    with pytest.raises(ConfigError, match="no such index"):
+        IvfSearch.over(small, lists=16, probes=2)
+    with pytest.raises(ConfigError, match="geometry poincare"):
+        IvfSearch.over(ball, lists=4, probes=2)
+    with pytest.raises(ConfigError, match="1 or more"):
+        IvfSearch.over(indexed, lists=8, probes=0)
+
+
+def test_projections_are_refused(indexed: Embedding) -> None:
+    projected = mechanism("projection", epsilon=5.0, beta=0.9, dimension=5)
+    with pytest.raises(ConfigError, match="--search exact"):
+        projected.bind(indexed, IvfSearch.over(indexed, lists=8, probes=2))

@@ -1,0 +1,327 @@
+"""dptext evaluate: its numbers against the core's on the same rows, its restart, its choice, its page."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from pyspark.sql import SparkSession
+
+from dptext_spark.cli import main
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.errors import ConfigError, InputError
+from dptext_spark.evaluation.comparison import Comparison
+from dptext_spark.evaluation.comparison import evaluate as evaluate_here
+from dptext_spark.mechanisms import Exponential, Laplace
+from dptext_spark.options import EvaluateOptions
+from dptext_spark.spark.jobs import evaluate
+from dptext_spark.spark.jobs.evaluate import Rehearsals
+from tests.helpers.made_texts import sentences
+from tests.helpers.tables import ROOT, run_table, spark_environment, spark_settings, write_table
+
+# The shared session is the one that the jobs find.
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+ROWS = 90
+TEXTS = sentences(ROWS, 1)
+PATIENCE = 180.0
+MEASURED = ("settings", "risk", "utility", "target")
+
+
+def table_of(folder: Path, files: int) -> Path:
+    """The same rows in so many files."""
+    for number in range(files):
+        ids = list(range(number, ROWS, files))
+        write_table(folder / f"{number}.parquet", {"id": ids, "text": [TEXTS[i] for i in ids]})
+    return folder
+
+
+def options(table: Path, embedding: Embedding, output: Path, **given: Any) -> dict[str, Any]:
+    values = {
+        "input": str(table),
+        "text": "text",
+        "id": "id",
+        "embedding": embedding.path,
+        "output": str(output),
+        "mechanism": ["laplace", "exponential"],
+        "epsilon": (5.0, 1e6),
+        "versions": 2,
+        "runs": 100,
+        "target": "recovery(top1) <= 0.99",
+    }
+    return {name.replace("_", "-"): value for name, value in (values | given).items()}
+
+
+def run(table: Path, embedding: Embedding, output: Path, **given: Any) -> dict[str, Any]:
+    """Run the job; what evaluation.json says."""
+    answer = evaluate.run(EvaluateOptions.of(options(table, embedding, output, **given)))
+    found = json.loads((output / "evaluation.json").read_text())
+    assert found == json.loads(answer.to_json())
+    assert not (output / ".parts").exists()
+    return dict(found)
+
+
+def measured(found: dict[str, Any]) -> list[Any]:
+    return [found[name] for name in MEASURED]
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return table_of(tmp_path_factory.mktemp("table") / "in", 3)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(
+    spark: SparkSession, small: Embedding, table: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """The folder of an evaluation of all rows."""
+    output = tmp_path_factory.mktemp("evaluation") / "out"
+    run(table, small, output)
+    return output
+
+
+@pytest.fixture(scope="module")
+def found(undisturbed: Path) -> dict[str, Any]:
+    return dict(json.loads((undisturbed / "evaluation.json").read_text()))
+
+
+@pytest.fixture(scope="module")
+def here(small: Embedding) -> Comparison:
+    """The same rows and settings by the core, at once and without Spark."""
+    settings = [kind(epsilon=e) for kind in (Laplace, Exponential) for e in (5.0, 1e6)]
+    return evaluate_here(TEXTS, list(range(ROWS)), embedding=small, mechanisms=settings, versions=2, runs=100)
+
+
+def test_the_numbers_are_the_cores(found: dict[str, Any], here: Comparison, undisturbed: Path) -> None:
+    """Rejects rows that are lost or counted twice, other noise, other emissions, and other pairs."""
+    for name, expected in (("risk", here.risk()), ("utility", here.utility())):
+        rows = expected.to_pylist()
+        assert len(found[name]) == len(rows)
+        for row, other in zip(found[name], rows, strict=True):
+            numbers = {n: v for n, v in other.items() if isinstance(v, float)}
+            assert {n: row[n] for n in numbers} == pytest.approx(numbers, rel=1e-9, abs=1e-9)
+            assert {n: v for n, v in row.items() if n not in numbers} == {
+                n: v for n, v in other.items() if n not in numbers
+            }
+        written = pq.ParquetDataset(undisturbed / name).read().to_pylist()
+        assert written == found[name]
+    assert pq.ParquetDataset(undisturbed / "settings").read().to_pylist() == found["settings"]
+
+
+def test_without_noise_all_is_recovered_and_kept(found: dict[str, Any]) -> None:
+    first, bare, *_ = found["settings"]
+    assert (bare["recovered"], bare["kept"]) == (1.0, 1.0)
+    assert bare["similarity"] == pytest.approx(1.0)
+    assert bare["recovered_floor"] < first["recovered_low"] < first["recovered_high"] < 1.0
+    assert first["recovered_floor"] == bare["recovered_floor"]
+
+
+def test_the_partitioning_and_the_batches_do_not_matter(
+    spark: SparkSession, small: Embedding, found: dict[str, Any], tmp_path: Path
+) -> None:
+    """Rejects noise that hangs on a row's place, and sums whose last bits hang on their order."""
+    one = table_of(tmp_path / "in", 1)
+    with spark_settings(spark, execution_arrow_maxRecordsPerBatch=7):
+        # The job has a session of its own, which takes the settings over.
+        other = run(one, small, tmp_path / "out")
+    other["target"]["command"] = found["target"]["command"]  # of another input
+    assert measured(other) == measured(found)
+    assert other["sample"] == found["sample"]
+
+
+def test_a_setting_is_chosen_on_one_half_and_checked_on_the_other(found: dict[str, Any]) -> None:
+    target = found["target"]
+    assert target["options"] in ("--mechanism laplace --epsilon 5", "--mechanism exponential --epsilon 5")
+    assert [row["recommended"] for row in found["settings"]].count(True) == 1
+    assert sum(found["sample"]["halves"]) == found["sample"]["rows"] == found["sample"]["of"] == ROWS
+    assert target["chosen_on"]["rows"] + target["checked_on"]["rows"] == ROWS
+    shares = [target[half]["measured"] for half in ("chosen_on", "checked_on")]
+    chosen = found["settings"][target["number"]]
+    assert shares[0] != shares[1]
+    assert min(shares) < chosen["recovered"] < max(shares)  # of both halves together
+    assert target["checked_on"]["met"] and target["checked_on"]["surely"]
+    assert target["command"].endswith(target["options"])
+    assert "--text text --id id" in target["command"]
+
+
+def test_a_sample_is_of_so_many_rows_and_always_the_same(
+    small: Embedding, table: Path, tmp_path: Path
+) -> None:
+    """Rejects a share of the table, rows by their places, and a target that makes other rows."""
+    few = {"sample": 40, "versions": 1, "epsilon": (5.0,), "mechanism": ["laplace"]}
+    first = run(table, small, tmp_path / "a", **few)
+    again = run(table_of(tmp_path / "in", 2), small, tmp_path / "b", **few | {"target": "kept >= 0.01"})
+    assert (first["sample"]["rows"], first["sample"]["of"]) == (40, ROWS)
+    assert first["risk"] == again["risk"]
+    for half in first["sample"]["halves"]:
+        assert 5 <= half <= 35
+
+
+def test_a_public_corpus_teaches_less(
+    small: Embedding, table: Path, found: dict[str, Any], tmp_path: Path
+) -> None:
+    other = write_table(tmp_path / "public.parquet", {"text": sentences(30, 2)})
+    given = {"epsilon": (5.0,), "mechanism": ["laplace"], "public_corpus": str(other), "target": None}
+    public = run(table, small, tmp_path / "out", **given)
+    assert public["settings"][0]["recovered"] < found["settings"][0]["recovered"]
+    assert public["corpus"]["from"] == str(other)
+    assert public["corpus"]["words"] < found["corpus"]["words"]
+    assert public["target"] is None
+    strange = write_table(tmp_path / "strange.parquet", {"text": ["nothing known"]})
+    with pytest.raises(InputError, match="no word of the embedding"):
+        run(table, small, tmp_path / "none", **given | {"public_corpus": str(strange)})
+
+
+def classes_of(folder: Path, files: int) -> Path:
+    """The rows in so many files, with a label that a word tells, one null, and an author's own word."""
+    for number in range(files):
+        ids = list(range(number, ROWS, files))
+        labels = [None if i == 7 else str(int(TEXTS[i].split()[0][1:]) < 5) for i in ids]
+        texts = [f"{TEXTS[i]} {'w150 w150' if i % 3 else 'w190 w190'}" for i in ids]
+        columns = {"id": ids, "text": texts, "label": labels, "author": [int(i % 3 > 0) for i in ids]}
+        write_table(folder / f"{number}.parquet", columns)
+    return folder
+
+
+def test_models_learn_labels_and_authors_between_floor_and_ceiling(small: Embedding, tmp_path: Path) -> None:
+    """Rejects a model that is tested on what it learnt, or on other texts than it says; rows in any files."""
+    given = {"mechanism": ["laplace"], "epsilon": (4.0, 1e6), "versions": 1, "runs": 20}
+    given |= {"label": "label", "author": "author", "target": "attribution <= 0.95"}
+    found = run(classes_of(tmp_path / "three", 3), small, tmp_path / "a", **given)
+    one = run(classes_of(tmp_path / "one", 1), small, tmp_path / "b", **given)
+    assert (found["utility"], found["risk"]) == (one["utility"], one["risk"])
+    accuracies = [row for row in found["utility"] if row["measure"].startswith("accuracy")]
+    (noisy, on_original), (bare, bare_original) = accuracies[:2], accuracies[2:]
+    assert bare["value"] == bare["ceiling"] == bare_original["value"] == bare_original["ceiling"]
+    assert 0.6 < bare["value"] < 1.0  # of other rows than those that were learnt
+    assert noisy["floor"] < bare["value"] and noisy["value"] < bare["value"]
+    assert on_original["ceiling"] == bare["ceiling"]
+    authors = {r["epsilon"]: r for r in found["risk"] if r["attacker"] == "attribution"}
+    assert authors[1e6]["recovered"] > 0.95 and authors[1e6]["rows"] == ROWS
+    assert authors[4.0]["floor"] <= authors[4.0]["recovered"] < 1.0
+    assert found["settings"][0]["accuracy"] == noisy["value"]
+    assert found["target"]["options"] in (None, "--mechanism laplace --epsilon 4")
+    page = (tmp_path / "a" / "report.html").read_text()
+    assert page.count("<img ") == 3 and "attribution" in page
+
+
+def test_findings_hold_no_word_of_a_text(undisturbed: Path) -> None:
+    for name in ("evaluation.json", "report.html"):
+        text = re.sub(r"data:image/png;base64,[^\"]+", "", (undisturbed / name).read_text())
+        assert not re.search(r"\bw\d+\b|strange", text), name
+
+
+def test_a_release_quotes_its_evaluation_and_no_other(
+    small: Embedding, table: Path, undisturbed: Path, found: dict[str, Any], tmp_path: Path
+) -> None:
+    """In the private report alone: the public one goes with the table."""
+    given = {"input": table, "output": tmp_path / "out", "embedding": small.path, "evaluation": undisturbed}
+    report = run_table(**given, id="id", epsilon=5.0)
+    private = json.loads((tmp_path / "out.private" / "report.json").read_text())
+    assert private["evaluation"]["setting"] == found["settings"][0]
+    assert "are recovered" in report.describe()
+    assert "recovered" not in (tmp_path / "out.release.json").read_text()
+    with pytest.raises(ConfigError, match="is not of this release"):
+        run_table(**given | {"output": tmp_path / "other"}, id="id", epsilon=6.0)
+    assert not (tmp_path / "other").exists()
+
+
+def test_the_page_stands_by_itself(undisturbed: Path) -> None:
+    page = (undisturbed / "report.html").read_text()
+    assert "Private." in page and "recovery(top1, in-context, 1)" in page
+    assert "dptext privatize --input" in page and "Checked on the other" in page
+    assert page.count("<img ") == page.count("data:image/png") == 2
+    assert not re.search(r'(?:src|href)="(?!data:|#)', page)
+
+
+@pytest.fixture
+def killed(small: Embedding, table: Path, tmp_path: Path) -> Path:
+    """The folder of a run that was killed once one of its settings was done."""
+    arguments = [sys.executable, "-m", "dptext_spark.cli", "evaluate"]
+    for name, value in options(table, small, tmp_path / "out").items():
+        for each in value if isinstance(value, tuple | list) else (value,):
+            arguments += [f"--{name}", str(each)]
+    job = subprocess.Popen(
+        arguments,
+        cwd=ROOT,
+        env=spark_environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    end = time.monotonic() + PATIENCE
+    while not settings_done(tmp_path / "out") and job.poll() is None and time.monotonic() < end:
+        time.sleep(0.01)
+    os.killpg(job.pid, signal.SIGKILL)
+    job.wait()
+    return tmp_path / "out"
+
+
+def settings_done(output: Path) -> list[str]:
+    return sorted(path.name for path in output.glob(".parts/*/setting-*"))
+
+
+def test_a_killed_run_continues_and_ends_with_the_same_numbers(
+    small: Embedding, table: Path, found: dict[str, Any], killed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rejects a run that begins anew, and one that takes the settings of other options or rows."""
+    done = settings_done(killed)
+    assert done and len(done) < 5
+    assert not (killed / "evaluation.json").exists()
+    fewer = table.parent / "fewer"
+    write_table(fewer / "0.parquet", {"id": [1, 2], "text": TEXTS[:2]})
+    for other, source in (({"runs": 50}, table), ({"noise_seed": 1}, table), ({}, fewer)):
+        with pytest.raises(ConfigError, match="parts of an evaluation with other options, or of other rows"):
+            run(source, small, killed, **other)
+    rehearsals = []
+    own = Rehearsals._rehearse
+
+    def counted(self: Any, mechanism: Any, place: str) -> None:
+        rehearsals.append(mechanism)
+        own(self, mechanism, place)
+
+    monkeypatch.setattr(Rehearsals, "_rehearse", counted)
+    again = run(table, small, killed)
+    assert len(rehearsals) == 5 - len(done)
+    assert measured(again) == measured(found)
+
+
+def test_what_cannot_be_evaluated_is_refused(
+    small: Embedding, table: Path, undisturbed: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=r"The evaluation .* exists.*--overwrite"):
+        run(table, small, undisturbed)
+    with pytest.raises(InputError, match="lacks columns"):
+        run(table, small, tmp_path / "out", text="nope")
+    with pytest.raises(ConfigError, match="inside one another"):
+        run(table, small, table / "out")
+    twice = write_table(tmp_path / "twice.parquet", {"id": [1, 1], "text": TEXTS[:2]})
+    with pytest.raises(InputError, match="does not name the rows"):
+        run(twice, small, tmp_path / "out")
+    unknown = write_table(tmp_path / "unknown.parquet", {"id": [1], "text": ["strange"]})
+    with pytest.raises(InputError, match="no word of these rows is perturbed"):
+        run(unknown, small, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_command_prints_the_answer(small: Embedding, table: Path, tmp_path: Path) -> None:
+    """Rows are named by their places; few rows leave nothing to choose, and the output says so."""
+    arguments = ["--input", table, "--text", "text", "--embedding", small.path, "--output", tmp_path / "out"]
+    arguments += ["--mechanism", "laplace", "--epsilon", "5", "--sample", "12", "--runs", "20"]
+    arguments += ["--target", "recovery(top1)<=0.001"]
+    result = CliRunner().invoke(main, ["evaluate", *map(str, arguments)])
+    assert result.exit_code == 0, result.output
+    assert "Facts about private rows" in result.output
+    assert "12 of 90 rows" in result.output
+    assert "none of these settings surely meets it" in result.output
+    assert f"Output, which is private: {tmp_path / 'out'}" in result.output

@@ -1,0 +1,476 @@
+"""dptext privatize --ledger: what releases add up to on real tables, whatever ends a run."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from pyspark.sql import SparkSession
+
+from dptext_spark.accounting.ledger import Cost, Ledger, Reserved, claimed_total
+from dptext_spark.cli import main
+from dptext_spark.errors import ConfigError, InputError
+from dptext_spark.spark.table.ledger_folder import LedgerFolder, OpenLedger
+from dptext_spark.spark.table.local_files import LocalFiles
+from dptext_spark.spark.table.sealed_rows import SEALED, compared
+from tests.helpers.tables import ROOT, names, run_table, spark_environment, texts, write_table
+
+# The shared session is the one that the jobs find.
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+
+@pytest.fixture
+def release(ring_release: dict[str, Any], tmp_path: Path) -> Callable[..., Cost]:
+    """Release a table of ids 0 to 5 with changed options into an output of its own; give what it cost."""
+    number = iter(range(1000))
+
+    def run(rows: dict[int, Any] | None = None, place: str = "in", **changes: Any) -> Cost:
+        if rows is not None:
+            shutil.rmtree(tmp_path / place, ignore_errors=True)
+            write_table(tmp_path / place / "a.parquet", {"id": [*rows], "text": [*rows.values()]})
+        options = {"id": "id", "salt": "label", "ledger": tmp_path / "ledger", "input": tmp_path / place}
+        options |= {"output": tmp_path / f"out-{next(number)}"}
+        given = {
+            name: value for name, value in {**ring_release, **options, **changes}.items() if value is not None
+        }
+        return run_table(**given).ledger[-1]
+
+    return run
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Callable[[], Ledger]:
+    return LedgerFolder(path=str(tmp_path / "ledger"), storage=LocalFiles()).read
+
+
+ROWS = dict(enumerate(texts(6)))
+TOTALS = "the dearest row that would be released anew has spent {} and has {} left"
+
+
+def counts(cost: Cost) -> tuple[int, ...]:
+    assert cost.rows is not None
+    return cost.rows.new, cost.rows.equal, cost.rows.changed, cost.rows.free
+
+
+def totals(ledger: Ledger) -> list[Decimal]:
+    return [ledger.total(ledger.worst(unit)) for unit in ledger.units]
+
+
+def test_a_second_release_is_refused_and_an_equal_one_is_free(
+    release: Callable[..., Cost], ledger: Callable[[], Ledger], tmp_path: Path
+) -> None:
+    """Rejects totals by release, a repeat that costs, an edited row that costs nothing or makes all cost."""
+    first = release(ROWS, budget=15.0)
+    assert counts(first) == (6, 0, 0, 0) and first.total == 10
+    before = names(tmp_path)
+    with pytest.raises(ConfigError) as caught:
+        release(epsilon=8.0, budget=15.0)
+    assert TOTALS.format(10, 5) in str(caught.value) and "Got: 8 requested." in str(caught.value)
+    assert "nats per unit of Euclidean distance of their vectors, bundle" in str(caught.value)
+    assert names(tmp_path) == before  # no output, no report
+    assert [r.state for r in ledger().releases] == ["committed", "withdrawn"]
+
+    again = release(budget=1.0)  # under any budget
+    assert counts(again) == (0, 6, 0, 6) and again.requested == 0
+    assert "nothing is spent" in again.describe()
+
+    with pytest.raises(ConfigError, match="over the budget"):
+        release({**ROWS, 2: "w00 w01"}, budget=15.0)
+    edited = release({**ROWS, 2: "w00 w01", 6: "w05"}, budget=20.0)
+    assert counts(edited) == (1, 5, 1, 5) and (edited.spent, edited.total) == (10, 20)
+    assert "Budget: 20, 0 remain" in edited.describe()
+    # Another epsilon for rows that have spent 10, without the edited one.
+    rest = release({n: text for n, text in ROWS.items() if n != 2}, epsilon=5.0, budget=15.0)
+    assert counts(rest) == (0, 5, 0, 0) and rest.total == 15
+    assert totals(ledger()) == [20]
+    assert ledger().worst(ledger().units[0])[-1].reserved.number == 5
+
+
+def test_a_dry_run_tells_the_cost_and_writes_nothing(
+    release: Callable[..., Cost], ledger: Callable[[], Ledger], tmp_path: Path
+) -> None:
+    assert release(ROWS, dry_run=True).total == 10
+    assert not (tmp_path / "ledger").exists()
+    release()
+    before = sorted((tmp_path / "ledger").rglob("*"))
+    dry = release({**ROWS, 2: "w00"}, dry_run=True, epsilon=4.0, budget=14.0)
+    assert counts(dry) == (0, 5, 1, 0) and dry.total == 14
+    with pytest.raises(ConfigError, match="over the budget"):
+        release(dry_run=True, epsilon=4.0, budget=13.0)
+    assert sorted((tmp_path / "ledger").rglob("*")) == before
+
+
+def test_disjoint_partitions_compose_in_parallel(
+    release: Callable[..., Cost], ledger: Callable[[], Ledger], ring_release: dict[str, Any], tmp_path: Path
+) -> None:
+    """Each day under a label of its own, as the DAG does; a day that comes again with an edited row."""
+    for day in range(3):
+        cost = release(
+            {10 * day + n: t for n, t in ROWS.items()}, f"dt={day}", salt=f"day {day}", budget=10.0
+        )
+        assert counts(cost) == (6, 0, 0, 0) and cost.total == 10
+    assert totals(ledger()) == [10]
+    with pytest.raises(
+        ConfigError, match=r"another input under this key and label\. Got: release 2 to file:"
+    ):
+        release(ROWS, salt="day 1")
+    again = release({10 + n: t for n, t in {**ROWS, 3: "w09"}.items()}, "dt=1", salt="day 1")
+    assert counts(again) == (0, 5, 1, 5) and totals(ledger()) == [20]
+    # The same rows under another column of ids cannot be known again: they count beside all.
+    write_table(tmp_path / "named" / "a.parquet", {"nr": [1], "text": ["w01"]})
+    assert release(place="named", id="nr", salt="named").total == 30
+    assert release(place="named", id="nr", key_file=None, salt="").total == 40
+    # Another metric's spending is told, not added.
+    other = release(place="dt=0", salt="day 0", mechanism="mahalanobis", **{"lambda": 0.5}, epsilon=3.0)
+    assert other.total == 3 and "Not added, for distances differ: 40 spent in nats" in other.describe()
+
+
+def test_rows_that_move_are_not_new(
+    release: Callable[..., Cost], ledger: Callable[[], Ledger], tmp_path: Path
+) -> None:
+    """Without --id a row is its file and position. Rejects a renamed file whose rows begin at nothing.
+
+    So does a row that moves inside a file among equal ones: each place has two contexts, the row has three.
+    """
+    release(ROWS, id=None)
+    assert counts(release(id=None)) == (0, 6, 0, 6)
+    (tmp_path / "in" / "a.parquet").rename(tmp_path / "in" / "b.parquet")
+    moved = release(id=None, budget=20.0)
+    assert counts(moved) == (6, 0, 0, 0) and moved.total == 20
+    (tmp_path / "in" / "b.parquet").rename(tmp_path / "in" / "a.parquet")
+    write_table(tmp_path / "in" / "c.parquet", {"id": [7], "text": ["w01"]})
+    more = release(id=None)  # the row of c may be one of b, which may have been one of a
+    assert counts(more) == (1, 6, 0, 6) and more.total == 30
+    shutil.rmtree(tmp_path / "ledger")
+    for place, total in enumerate([10, 20, 30]):
+        moved = release({n: "w01" if n == place else "w02" for n in range(3)}, id=None)
+        assert moved.total == total
+
+
+def test_elements_that_move_in_arrays_cost_again(release: Callable[..., Cost], tmp_path: Path) -> None:
+    """Three releases of one element at three places are three noises; rejects totals for each place.
+
+    Place by place there are two contexts each: [e, x, x], [x, e, x], [x, x, e].
+    """
+    for number, place in enumerate([0, 1, 2], 1):
+        turns = [{"text": "w01" if at == place else "w02"} for at in range(3)]
+        write_table(tmp_path / "in" / "a.parquet", {"id": [1], "turns": [turns]})
+        cost = release(text=["turns[].text"])
+        assert cost.total == 10 * number
+    assert counts(release(text=["turns[].text"])) == (0, 1, 0, 1)
+
+
+def test_a_growing_table_enters_its_new_rows(
+    release: Callable[..., Cost], ledger: Callable[[], Ledger], tmp_path: Path
+) -> None:
+    grow = {"id": None, "incremental": tmp_path / "checkpoint", "output": tmp_path / "out", "budget": 10.0}
+    for number in range(2):
+        rows = {"id": [*range(6)], "text": texts(6)}
+        write_table(tmp_path / "in" / f"{number}.parquet", rows)
+        assert counts(release(**grow)) == (6, 0, 0, 0)
+    assert totals(ledger()) == [10]
+    assert [found.state for found in ledger().releases] == ["committed"] * 2
+    dry = release(**{**grow, "dry_run": True})  # all files, which were released
+    assert counts(dry) == (0, 12, 0, 12)
+    write_table(tmp_path / "in" / "2.parquet", {"id": [1], "text": ["w01"]})
+    with pytest.raises(ConfigError, match="over the budget"):
+        release(**{**grow, "budget": 5.0})
+    assert pq.read_table(tmp_path / "out").num_rows == 12
+    assert ledger().releases[-1].state == "withdrawn"
+
+
+def test_a_failed_run_that_wrote_nothing_is_withdrawn(
+    release: Callable[..., Cost], ledger: Callable[[], Ledger], tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match="words outside the vocabulary"):
+        release({**ROWS, 1: "Unheardof"}, oov="fail")
+    assert [found.state for found in ledger().releases] == ["withdrawn"]
+    release(ROWS, output=tmp_path / "out")
+    # Where a table was there nobody can tell which one it is.
+    with pytest.raises(InputError, match="words outside the vocabulary"):
+        release({**ROWS, 1: "Unheardof"}, oov="fail", output=tmp_path / "out", overwrite=True)
+    assert ledger().releases[-1].state == "unfinished" and totals(ledger()) == [20]
+
+
+def test_a_damaged_ledger_is_told(
+    release: Callable[..., Cost], ledger: Callable[[], Ledger], tmp_path: Path
+) -> None:
+    """Rejects rows that were altered or lost and are taken for new ones, and a folder of other things."""
+    release(ROWS)
+    (folder,) = (tmp_path / "ledger" / "rows").iterdir()
+    (file,) = folder.glob("*.parquet")
+    good = pq.read_table(file)
+    pq.write_table(good.slice(0, 5), file)
+    with pytest.raises(ConfigError, match=r"sealed rows .* Got: FAILED_READ_FILE"):
+        release()
+    next(folder.glob(".*.parquet.crc")).unlink()  # Hadoop's own, which other file systems have not
+    with pytest.raises(ConfigError, match=f"sealed rows .* Got: rows/{folder.name}"):
+        release()
+    altered = [bytes([value[0] ^ 1]) + value[1:] for value in good["context"].to_pylist()]
+    pq.write_table(good.set_column(3, "context", [altered]), file)
+    with pytest.raises(ConfigError, match="sealed rows of a release are not those"):
+        release(epsilon=5.0)
+    shutil.rmtree(folder)
+    with pytest.raises(ConfigError, match="sealed rows of a release are not those"):
+        release()
+    (event, *_) = (tmp_path / "ledger" / "events").glob("*.reserved.json")
+    (tmp_path / "ledger" / "events" / "notes.txt").write_text("")
+    with pytest.raises(ConfigError, match=r"The ledger is damaged.* Got: notes\.txt"):
+        release()
+    with pytest.raises(ConfigError, match="is no ledger"):
+        release(ledger=event.parent)
+
+
+def test_a_ledger_holds_nothing_of_the_table(release: Callable[..., Cost], tmp_path: Path) -> None:
+    """Rejects an id, a text, a condition or a key in an event or a row."""
+    rows = {987_654: "w01 Zanzibar", 987_655: "w02"}
+    release(rows, where="id > 987653 and text != 'Quagmire'")
+    for file in (tmp_path / "ledger").rglob("*"):
+        if file.is_file():
+            content = repr(file.read_bytes())
+            content += str(pq.read_table(file).to_pydict()) if file.suffix == ".parquet" else ""
+            for secret in ("987654", "987653", "Zanzibar", "Quagmire", bytes(range(32)).hex(), "0102030405"):
+                assert secret not in content and secret not in file.name
+
+
+def test_what_cannot_be_is_told_before_spark(release: Callable[..., Cost], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--budget needs --ledger"):
+        release(ROWS, ledger=None, budget=1.0)
+    with pytest.raises(ConfigError, match="lie inside one another"):
+        release(ledger=tmp_path / "in" / "ledger")
+    shown = CliRunner().invoke(main, ["ledger", "show", str(tmp_path / "none")])
+    assert shown.exit_code == 2 and "There is no ledger" in shown.output
+    release()
+    shown = CliRunner().invoke(main, ["ledger", "show", str(tmp_path / "ledger"), "--json"])
+    found = json.loads(shown.stdout)
+    assert found["units"][0]["worst"] == 10.0 and found["releases"][0]["rows"]["new"] == 6
+    assert found["releases"][0]["terms"]["output"].endswith("/out-2")
+
+
+def test_comparison_against_sets(spark: SparkSession) -> None:
+    """Random releases of random rows, against a dictionary of sets of contexts for each row and column.
+
+    Rejects a sum over releases, a maximum over rows of sums that are of different rows, and totals that add
+    what has another unit.
+    """
+    rng = np.random.default_rng(5)
+    epsilons: dict[str, float] = {}
+    past: list[tuple[str, dict[tuple[int, str], tuple[int, int]]]] = []
+    for number in range(7):
+        release = f"{number:032x}"
+        epsilon = float(rng.choice([0.1, 0.2, 3.0]))
+        in_unit = number != 2
+        made = {
+            (int(row), column): (
+                (content := int(rng.integers(2))),
+                hash((int(row), column, content, epsilon, in_unit)),
+            )
+            for row in rng.choice(12, rng.integers(1, 12), replace=False)
+            for column in (["a", "b"] if number % 2 else ["a"])
+        }
+        if in_unit:
+            mine = _sealed(spark, [(release, made)]).drop("release")
+            earlier = _sealed(spark, past) if past else None
+            given = {"release": release, "epsilon": epsilon, "epsilons": epsilons}
+            found = compared(mine, earlier, known_as="id", family_worst=(), **given)
+            _check(found, made, past, epsilons, release, epsilon)
+            epsilons[release] = epsilon
+        past.append((release, made))
+
+
+def _sealed(spark: SparkSession, releases: list[tuple[str, dict[Any, Any]]]) -> Any:
+    rows = [
+        (str(row).encode(), column, str(content).encode(), str(context).encode(), release)
+        for release, made in releases
+        for (row, column), (content, context) in made.items()
+    ]
+    schema = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in SEALED)
+    return spark.createDataFrame(rows, f"{schema}, release string")
+
+
+def _check(
+    found: Any,
+    made: dict[Any, Any],
+    past: list[Any],
+    epsilons: dict[str, float],
+    release: str,
+    epsilon: float,
+) -> None:
+    def told(place: Any) -> tuple[bool, bool, bool, Decimal]:
+        before = [(other, rows[place]) for other, rows in past if place in rows]
+        content, context = made[place]
+        free = context in [known for _, (_, known) in before]
+        spent = {known: epsilons[other] for other, (_, known) in before if other in epsilons}
+        total = claimed_total({**spent, context: epsilon}.items())
+        changed = bool(before) and content not in [known for _, (known, _) in before]
+        return not before, changed, free, total
+
+    places = {place: told(place) for place in made}
+    rows: dict[int, list[Any]] = {}
+    for (row, _), facts in places.items():
+        rows.setdefault(row, []).append(facts)
+    changed = sum(any(c for _, c, _, _ in facts) for facts in rows.values())
+    new = sum(any(n for n, *_ in facts) and not any(c for _, c, _, _ in facts) for facts in rows.values())
+    free = sum(all(f for _, _, f, _ in facts) for facts in rows.values())
+    assert (found.rows.new, found.rows.changed, found.rows.free) == (new, changed, free)
+    assert found.rows.all == len(rows)
+    known = {**epsilons, release: epsilon}
+    assert claimed_total((name, known[name]) for name in found.worst) == max(t for *_, t in places.values())
+    anew = [total for _, _, free, total in places.values() if not free]
+    assert (found.dearest is None) == (not anew)
+    if anew:
+        spent = claimed_total((name, known[name]) for name in found.dearest)
+        assert spent + Decimal(repr(epsilon)) == max(anew)
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_two_runs_without_a_lock_never_both_pass(
+    release: Callable[..., Cost],
+    ledger: Callable[[], Ledger],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    wrong: bool,
+) -> None:
+    """As on an object store: both reserve before either looks, with a budget for one.
+
+    The mutant reads before it reserves; both pass then.
+    """
+    write_table(tmp_path / "in" / "a.parquet", {"id": [*ROWS], "text": [*ROWS.values()]})
+    both, add = threading.Barrier(2), OpenLedger.add
+
+    @contextmanager
+    def no_lock(self: OpenLedger) -> Iterator[None]:
+        yield
+
+    def add_together(self: OpenLedger, event: Any) -> None:
+        add(self, event)
+        if isinstance(event, Reserved):
+            both.wait(timeout=100)
+
+    monkeypatch.setattr(OpenLedger, "turn", no_lock)
+    monkeypatch.setattr(OpenLedger, "add", add_together)
+    if wrong:
+        monkeypatch.setattr(OpenLedger, "read", lambda self: Ledger())
+    passed: list[Decimal] = []
+    refused: list[str] = []
+
+    def run(epsilon: float) -> None:
+        try:
+            passed.append(release(epsilon=epsilon, budget=10.0).total)
+        except ConfigError as error:
+            refused.append(str(error))
+
+    threads = [threading.Thread(target=run, args=(epsilon,)) for epsilon in (6.0, 7.0)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    states = [found.state for found in ledger().releases]
+    assert len(passed) + len(refused) == 2 and all("over the budget" in said for said in refused)
+    assert (len(passed) == 2) is wrong
+    assert states.count("withdrawn") == (0 if wrong else 2)
+
+
+KILLED = """
+import signal, sys
+import psutil
+from dptext_spark.accounting.ledger import Committed
+from dptext_spark.cli import main
+from dptext_spark.spark.table import ledger_folder, output
+
+def die(*_, **__):
+    for process in [*psutil.Process().children(recursive=True), psutil.Process()]:
+        process.send_signal(signal.SIGKILL)
+
+def die_at_the_end(self, event):
+    if isinstance(event, Committed):
+        die()
+    add(self, event)
+
+add = ledger_folder.OpenLedger.add
+if sys.argv[1] == "renamed":
+    ledger_folder.OpenLedger.add = die_at_the_end
+else:
+    from dptext_spark.spark.table.formats import files
+    files.write_whole = die
+main(["privatize", *sys.argv[2:]])
+"""
+
+
+@pytest.fixture
+def arguments(ring_release: dict[str, Any], tmp_path: Path) -> Callable[..., list[str]]:
+    """A command line of the release."""
+    write_table(tmp_path / "in" / "a.parquet", {"id": [*ROWS], "text": [*ROWS.values()]})
+
+    def given(**changes: Any) -> list[str]:
+        options = {**ring_release, "mechanism": "laplace", "epsilon": 6, "text": "text", "id": "id"}
+        options |= {"salt": "label", "ledger": tmp_path / "ledger", "budget": 10, **changes}
+        return [
+            part for name, value in options.items() for part in (f"--{name.replace('_', '-')}", str(value))
+        ]
+
+    return given
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("when", ["reserved", "renamed"])
+def test_a_kill_counts_and_the_same_release_costs_nothing_more(
+    when: str,
+    arguments: Callable[..., list[str]],
+    release: Callable[..., Cost],
+    ledger: Callable[[], Ledger],
+    tmp_path: Path,
+) -> None:
+    """SIGKILL of the driver and its JVM before the noise, and after the output has its name."""
+    environment = spark_environment() | {"PYTHONPATH": str(ROOT)}
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, when, *arguments()], cwd=tmp_path, env=environment, check=False
+    )
+    assert killed.returncode == -signal.SIGKILL
+    assert (tmp_path / "out").exists() is (when == "renamed")
+    (left,) = ledger().releases
+    assert left.state == "unfinished" and totals(ledger()) == [6]
+    with pytest.raises(ConfigError, match="has spent 6 and has 4 left"):
+        release(epsilon=5.0, budget=10.0)
+    assert release(epsilon=6.0, budget=10.0).requested == 0
+    assert totals(ledger()) == [6]
+
+
+@pytest.mark.e2e
+def test_of_two_processes_at_once_one_passes(
+    arguments: Callable[..., list[str]], ledger: Callable[[], Ledger], tmp_path: Path
+) -> None:
+    """Rejects two that both find the budget of one."""
+    commands = [
+        [
+            sys.executable,
+            "-m",
+            "dptext_spark",
+            "privatize",
+            *arguments(epsilon=epsilon, output=tmp_path / str(epsilon)),
+        ]
+        for epsilon in (6, 7)
+    ]
+    environment = spark_environment() | {"PYTHONPATH": str(ROOT)}
+    runs = [
+        subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True)
+        for command in commands
+    ]
+    said = [run.communicate(timeout=280)[1] for run in runs]
+    assert sorted(run.returncode for run in runs) == [0, 2], said
+    assert any("over the budget of the ledger" in text for text in said)
+    assert sorted(found.state for found in ledger().releases) == ["committed", "withdrawn"]
+    assert [tmp_path.joinpath(str(epsilon)).exists() for epsilon in (6, 7)].count(True) == 1

@@ -1,0 +1,231 @@
+"""Rows under a budget: an epsilon that nothing but the number of words decides, all columns together."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dptext_spark import Embedding, Exponential, Laplace, Privatizer, RowBudget, TextPolicy
+from dptext_spark.mechanisms.mechanism import Mechanism
+from dptext_spark.privatizer import TokenCounts
+from dptext_spark.search.exact import ExactSearch
+from tests.helpers.worlds import KEY
+
+pytest.importorskip("pyspark")
+from dptext_spark.spark.table.columns import _sanitize_batches
+
+BUDGET = RowBudget(loss=2.0, within=1.0)
+
+
+def privatizer(
+    embedding: Embedding, mechanism: Mechanism, budget: RowBudget = BUDGET, **policies: str
+) -> Privatizer:
+    ladder, search = mechanism.ladder(budget, embedding), ExactSearch.over(embedding)
+    noise = mechanism.release_noise(KEY, salt="", embedding=embedding, search=search, ladder=ladder)
+    return Privatizer(
+        embedding=embedding, mechanism=mechanism, noise=noise, policy=TextPolicy(**policies), ladder=ladder
+    )
+
+
+@dataclass
+class Recorder:
+    """Stands for a bound mechanism and writes down what it is asked for."""
+
+    epsilons: list[float]
+    words: list[int]
+    uniforms: list[np.ndarray]
+
+    @classmethod
+    def of(cls, release: Privatizer) -> Recorder:
+        found, inner = cls([], [], []), release._perturb_rungs
+        assert release.ladder is not None
+        epsilons = release.ladder.epsilons
+
+        def record(words: np.ndarray, uniforms: np.ndarray, rungs: np.ndarray) -> np.ndarray:
+            found.epsilons += [epsilons[rung] for rung in rungs.tolist()]
+            found.words += words.tolist()
+            found.uniforms += [*uniforms.copy()]
+            return inner(words, uniforms, rungs)
+
+        release._perturb_rungs = record
+        return found
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a Spark worker is given."""
+
+    release: Any
+    by_words: bool = True
+    counters = TokenCounts.names()
+    text_type = None
+    words = None
+
+    def open(self) -> Any:
+        return self.release
+
+
+def spent(embedding: Embedding, recorder: Recorder, *, within: float) -> float:
+    """Enumerate the largest loss of a row whose words each become one that near: all words, all outputs."""
+    points = np.asarray(embedding.vectors, dtype=np.float64)
+    apart = np.linalg.norm(points[:, None] - points[None], axis=2)
+    total = 0.0
+    for word, epsilon in zip(recorder.words, recorder.epsilons, strict=True):
+        bound = Exponential(epsilon=epsilon).bind(embedding, ExactSearch.over(embedding))
+        law = np.log(bound.probabilities(np.arange(len(points))))
+        near = np.flatnonzero(apart[word] <= within)
+        total += max(float(np.abs(law[word] - law[other]).max()) for other in near)
+    return total
+
+
+def row_of(release: Any, *, by_words: bool = True) -> list[dict[str, Any]]:
+    """One row: a text of two words, an array of texts of two and one, a list of four words."""
+    texts = pa.array([["w0 w1", "w2"]], pa.list_(pa.string()))
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array(["w1 w3"]), texts, pa.array([["w0", "w4", "w2", "w3"]]), pa.array(["7"])],
+        names=["c0", "c1", "c2", "c3"],
+    )
+    routes = (("text", (0,)), ("turns[]", (1, -1)), ("words", (2,)))
+    found = _sanitize_batches(Plan(release, by_words), routes, (), 3, [batch])
+    return [row for part in found for row in part.to_pylist()]
+
+
+def test_all_columns_of_a_row_share_one_budget(line: Embedding) -> None:
+    """Nine words in three columns and two elements: their enumerated loss keeps to the budget.
+
+    Rejects an epsilon by one column's words, by one element's, and that of a row of a word.
+    """
+    release = privatizer(line, Exponential(epsilon=50.0))
+    recorder = Recorder.of(release)
+    row_of(release)
+    assert len(recorder.words) == 9
+    assert release.ladder is not None and {*recorder.epsilons} == {release.ladder.epsilon(9)}
+    loss = spent(line, recorder, within=BUDGET.within)
+    assert 0.3 * BUDGET.loss < loss <= BUDGET.loss
+
+    wrong = Recorder.of(release)
+    row_of(release, by_words=False)
+    assert spent(line, wrong, within=BUDGET.within) > BUDGET.loss
+    wrong.epsilons = [release.ladder.epsilon(1)] * 9
+    assert spent(line, wrong, within=BUDGET.within) > 2 * BUDGET.loss
+
+
+@pytest.mark.parametrize("oov", ["mask", "drop", "random", "keep-unprotected"])
+@pytest.mark.parametrize("protect", ["all", "content"])
+@pytest.mark.parametrize("layout", ["words", "keep"])
+def test_which_words_a_row_has_does_not_matter(line: Embedding, oov: str, protect: str, layout: str) -> None:
+    """Rows of one shape have one epsilon, whichever of their words are known, or stop words."""
+    release = privatizer(line, Exponential(epsilon=50.0), oov=oov, protect=protect, layout=layout)
+    recorder = Recorder.of(release)
+    texts = ["w0 w1 w2 w3", "w0 zzz w2 yyy", "w0 the of w3", "W4, zzz! the - w1"]
+    if oov == "drop":  # what is left out is in no shape
+        texts = ["w0 w1", "w0 zzz w2 yyy xxx", "zzz w0 w3", "W4, zzz!, - w1"]
+    release.sanitize(texts, list(range(len(texts))), column="text")
+    assert release.ladder is not None
+    assert {*recorder.epsilons} == {release.ladder.epsilon(2 if oov == "drop" else 4)}
+
+
+def test_a_count_of_known_words_would_tell_which_they_are(line: Embedding) -> None:
+    """Under --oov random an output hides which words are unknown; an epsilon by the known ones tells.
+
+    The place of a word that both rows have must tell nothing at all: enumerated, it does not, and would
+    with the mutant.
+    """
+    release = privatizer(line, Exponential(epsilon=50.0), oov="random")
+    recorder = Recorder.of(release)
+    release.sanitize(["w0 w1", "w0 zzz"], [1, 2], column="text")
+    assert [recorder.words[i] for i in (0, 2)] == [0, 0]
+
+    def told(one: float, other: float) -> float:
+        laws = [
+            Exponential(epsilon=epsilon).bind(line, ExactSearch.over(line)).probabilities(np.array([0]))
+            for epsilon in (one, other)
+        ]
+        return float(np.abs(np.log(laws[0] / laws[1])).max())
+
+    assert told(recorder.epsilons[0], recorder.epsilons[2]) == 0.0
+    assert release.ladder is not None
+    assert told(release.ladder.epsilon(2), release.ladder.epsilon(1)) > 0.5
+
+
+def test_no_noise_is_used_at_two_epsilons(small: Embedding) -> None:
+    """A text that stays while another column of its row grows; rejects noise by id and content alone.
+
+    With it two outputs at two epsilons would give the word away.
+    """
+    release = privatizer(small, Laplace(epsilon=50.0))
+    recorder = Recorder.of(release)
+    for words in (2, 3, 40):
+        release.sanitize(["w5 w6"], [1], column="text", words=np.array([words]))
+    pairs = itertools.combinations([recorder.uniforms[i] for i in (0, 2, 4)], 2)
+    assert all(np.abs(one - other).max() > 0.5 for one, other in pairs)
+    assert len({*recorder.epsilons}) == 3
+    again = Recorder.of(release)
+    release.sanitize(["w5 w6"], [1], column="text", words=np.array([3]))
+    assert np.array_equal(again.uniforms[0], recorder.uniforms[2])
+
+
+def test_budgets_share_no_noise(small: Embedding) -> None:
+    mechanism, search = Laplace(epsilon=3.0), ExactSearch.over(small)
+
+    def key(budget: RowBudget | None) -> bytes:
+        ladder = None if budget is None else mechanism.ladder(budget, small)
+        noise = mechanism.release_noise(KEY, salt="", embedding=small, search=search, ladder=ladder)
+        return noise.key.secret
+
+    budgets = [None, BUDGET, RowBudget(loss=3.0, within=1.0), RowBudget(loss=4.0, within=2.0)]
+    assert len({key(budget) for budget in budgets}) == 4
+
+
+@pytest.mark.parametrize("mechanism", [Laplace(epsilon=50.0), Exponential(epsilon=50.0, truncate=1.0)])
+def test_batches_change_nothing(small: Embedding, mechanism: Mechanism) -> None:
+    """Rows of all lengths, one by one and together: the same words; rejects a rung of a neighbour's."""
+    rng = np.random.default_rng(5)
+    texts = [" ".join(f"w{i}" for i in rng.integers(0, 300, n)) for n in [*range(20), 700, 3, 1]]
+    release = privatizer(small, mechanism, RowBudget(loss=40.0, within=1.0))
+    whole = release.sanitize(texts, list(range(len(texts))), column="text").values.to_pylist()
+    alone = [
+        release.sanitize([text], [number], column="text").values.to_pylist()[0]
+        for number, text in enumerate(texts)
+    ]
+    assert whole == alone
+    assert release.ladder is not None
+    other = privatizer(small, mechanism.at(release.ladder.epsilon(5)), RowBudget(loss=1e6, within=1.0))
+    assert whole != other.sanitize(texts, list(range(len(texts))), column="text").values.to_pylist()
+
+
+def test_told_words(line: Embedding) -> None:
+    release = privatizer(line, Laplace(epsilon=3.0), oov="drop")
+    assert release.told_words([None, "", "w0 zzz w1", "zzz"]).tolist() == [0, 0, 2, 0]
+    lists = [None, [], ["w0", "zzz", None, ""]]
+    assert release.told_words(pa.array(lists, pa.list_(pa.string()))).tolist() == [0, 0, 3]
+    release = privatizer(line, Laplace(epsilon=3.0))
+    assert release.told_words([None, "", "w0 zzz w1", "zzz"]).tolist() == [0, 0, 3, 1]
+    assert release.sanitize([None, ""], [1, 2], column="text").values.to_pylist() == [None, ""]
+
+
+def test_the_row_loses_no_more_than_its_budget_with_a_delta(line: Embedding) -> None:
+    """Three words, all outputs enumerated, against all rows of words that near; rejects a word too few."""
+    budget = RowBudget(loss=1.0, within=1.3, delta=0.01)
+    mechanism = Exponential(epsilon=50.0)
+    ladder = mechanism.ladder(budget, line)
+
+    def delta(epsilon: float) -> float:
+        bound = mechanism.at(epsilon).bind(line, ExactSearch.over(line))
+        law, points = bound.probabilities(np.arange(5)), np.asarray(line.vectors)[:, 0]
+        worst = 0.0
+        pairs = [(a, b) for a in range(5) for b in range(5) if abs(points[a] - points[b]) <= budget.within]
+        for three in itertools.combinations_with_replacement(pairs, 3):
+            one, other = np.ones(1), np.ones(1)
+            for a, b in three:
+                one, other = np.outer(one, law[a]).ravel(), np.outer(other, law[b]).ravel()
+            worst = max(worst, float(np.maximum(one - math.exp(budget.loss) * other, 0.0).sum()))
+        return worst
+
+    assert delta(ladder.epsilon(3)) <= budget.delta < delta(2.0 * ladder.epsilon(1))

@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
-from typing import Final
+from typing import Any, Final
 
 from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 from pyspark.sql import Column
@@ -22,6 +23,7 @@ FAILED: Final = "The Spark job failed and no output was written"
 # A JVM that has ended refuses connections, or breaks off those that it has.
 FAILURES: Final = (PySparkException, Py4JError, ConnectionError)
 _NO_SPACE: Final = "No space left on device"
+_ENDED: Final = "the end of Spark's Java process"
 
 
 @contextmanager
@@ -67,6 +69,8 @@ def condition(error: Exception) -> str:
     """Name a Spark error without its text, which can quote data."""
     if _NO_SPACE in str(error):
         return _NO_SPACE
+    if _has_ended():  # whatever the query met first on the way
+        return _ENDED
     if isinstance(error, PySparkException) and (condition := error.getCondition()):
         return str(condition)
     # Only where Spark itself puts it: brackets further on may be a row's.
@@ -75,8 +79,17 @@ def condition(error: Exception) -> str:
     if isinstance(error, Py4JJavaError):
         return str(error.java_exception.getClass().getName())
     if isinstance(error, Py4JError | ConnectionError):
-        return "the end of Spark's Java process"
+        return _ENDED
     return type(error).__name__
+
+
+def _has_ended() -> bool:
+    """Say whether Spark has stopped, or its Java process has."""
+    context: Any = SparkContext._active_spark_context
+    try:
+        return context is not None and bool(context._jsc is None or context._jsc.sc().isStopped())
+    except (Py4JError, OSError):
+        return True
 
 
 def failing(error: errors.DptextError) -> Column:

@@ -18,7 +18,7 @@ from dptext_spark.errors import ConfigError, JobError
 from dptext_spark.spark.failures import condition
 
 # Seconds: a Python worker that computes is told after two to end, and has two more.
-_TASKS_END: Final = 20.0
+_TASKS_END: Final = 60.0
 # What Hadoop's file systems need beyond Spark: their library, and where their credentials are set.
 _LIBRARIES: Final = {
     "s3a": (
@@ -144,8 +144,12 @@ class Storage:
 
     def await_tasks(self) -> None:
         """Wait until Spark runs no task, for some seconds at most: one that was cancelled may write still."""
-        tracker, deadline = self._context.statusTracker(), time.monotonic() + _TASKS_END
-        while time.monotonic() < deadline and any(e.numRunningTasks for e in tracker.getExecutorInfos()):
+        # The scheduler itself: what Spark's status tells is some hundred milliseconds old.
+        scheduler, deadline = self._context._jsc.sc().taskScheduler(), time.monotonic() + _TASKS_END
+        counts = self._jvm.scala.jdk.javaapi.CollectionConverters
+        while time.monotonic() < deadline and any(
+            counts.asJava(scheduler.runningTasksByExecutors()).values()
+        ):
             time.sleep(0.1)
 
     def make_folder(self, path: str) -> None:

@@ -303,8 +303,13 @@ class ProjectedVectors(VectorParameters, Mechanism):
             remarks=stated.remarks,
         )
 
-    def guarantee(self, embedding: Embedding | Path | str, distances: Distances | None = None) -> Guarantee:
-        """State the guarantee of vectors, which no distances of words describe."""
+    def guarantee(
+        self,
+        embedding: Embedding | Path | str,
+        distances: Distances | None = None,
+        search: Search | None = None,
+    ) -> Guarantee:
+        """State the guarantee of vectors: no distances of words describe it, no search of words weakens it."""
         embedding = Embedding.of(embedding)
         self.check(embedding)
         return self.of_length(embedding.dimension).guarantee(embedding.fingerprint)

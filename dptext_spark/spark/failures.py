@@ -78,9 +78,7 @@ def condition(error: Exception) -> str:
         return found[1]
     if isinstance(error, Py4JJavaError):
         return str(error.java_exception.getClass().getName())
-    if isinstance(error, Py4JError | ConnectionError):
-        return _ENDED
-    return type(error).__name__
+    return _ENDED if isinstance(error, Py4JError | ConnectionError) else type(error).__name__
 
 
 def _has_ended() -> bool:

@@ -309,7 +309,7 @@ class ProjectedVectors(VectorParameters, Mechanism):
         distances: Distances | None = None,
         search: Search | None = None,
     ) -> Guarantee:
-        """State the guarantee of vectors: no distances of words describe it, no search of words weakens it."""
+        """State the guarantee of vectors: neither distances nor a search of words matter to it."""
         embedding = Embedding.of(embedding)
         self.check(embedding)
         return self.of_length(embedding.dimension).guarantee(embedding.fingerprint)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +11,7 @@ import pytest
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.lists import InvertedLists, default_lists, index_lists, made, make_lists
-from dptext_spark.errors import ConfigError
+from dptext_spark.errors import BundleError, ConfigError
 from tests.helpers import worlds
 from tests.helpers.bundles import content_of
 
@@ -89,3 +91,19 @@ def test_twins_and_more_lists_than_different_words_do_no_harm(tmp_path: Path) ->
     bundle = worlds.build(tmp_path, vectors)
     lists = make_lists(bundle, 16)
     assert sorted(lists.rows.tolist()) == list(range(40)) and np.isfinite(lists.centroids).all()
+
+
+@pytest.mark.parametrize("adopted", [False, True])
+def test_an_index_that_changes_while_it_is_in_use_is_refused(bundle: Embedding, adopted: bool) -> None:
+    """Rejects stamps of the bundle's own files alone, where it was opened and in a worker's copy."""
+    make_lists(bundle, 8)
+    used = Embedding.open(bundle.path)
+    InvertedLists.open(used, 8)
+    used = pickle.loads(pickle.dumps(used)) if adopted else used
+    used.check_unchanged()
+    (part,) = used.parts
+    file = bundle.path / next(iter(part.files))
+    file.rename(file.with_suffix(".old"))
+    shutil.copy(file.with_suffix(".old"), file)
+    with pytest.raises(BundleError, match=r"changed while it was in use.*parts"):
+        used.check_unchanged()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
+from dptext_spark.calibration.estimators import PlainEstimator, estimator
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.lists import InvertedLists, make_lists
 from dptext_spark.errors import ConfigError
@@ -147,3 +148,22 @@ def test_projections_are_refused(indexed: Embedding) -> None:
     projected = mechanism("projection", epsilon=5.0, beta=0.9, dimension=5)
     with pytest.raises(ConfigError, match="--search exact"):
         projected.bind(indexed, IvfSearch.over(indexed, lists=8, probes=2))
+
+
+def test_lists_leave_finite_arithmetic_without_a_bound(indexed: Embedding) -> None:
+    """Rejects the count of cells that are convex: a line can meet a word's cell of lists more than once."""
+    search = IvfSearch.over(indexed, lists=8, probes=2)
+    noisy, listed = Laplace(epsilon=5.0), mechanism("exponential", epsilon=5.0)
+    exact, stated = noisy.guarantee(indexed), noisy.guarantee(indexed, search=search)
+    assert exact.delta_num and stated.delta_num is None
+    assert "not bounded for this search" in stated.describe()
+    assert list(stated.losses()) == list(exact.losses())
+    assert listed.guarantee(indexed, search=search) == listed.guarantee(indexed)
+
+
+def test_lists_share_no_rays(indexed: Embedding) -> None:
+    """Rejects rays that look for the nearest word of all where the release takes that of lists."""
+    search = IvfSearch.over(indexed, lists=8, probes=2)
+    assert type(estimator([Laplace(epsilon=5.0)], indexed, search=search, runs=3)) is PlainEstimator
+    with pytest.raises(ConfigError, match="estimator"):
+        estimator([Laplace(epsilon=5.0)], indexed, search=search, runs=3, name="shared-ray")

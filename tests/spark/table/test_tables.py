@@ -229,6 +229,12 @@ def test_a_dry_run_writes_nothing(dptext: Callable[..., Result], table: Path, tm
     assert refused(dptext(table, "--dry-run", "--keep", "nope"), "Got: nope")
 
 
+def test_ids_that_are_not_checked_are_told(dptext: Callable[..., Result], table: Path) -> None:
+    said = "Whether ids are unique was not checked: rows of one id show whether their texts are equal."
+    assert said in dptext(table, "--dry-run", "--id", "id", "--trust-id").output
+    assert said not in dptext(table, "--dry-run", "--id", "id").output
+
+
 def test_a_dry_run_writes_the_report_that_is_named(
     dptext: Callable[..., Result], table: Path, tmp_path: Path
 ) -> None:

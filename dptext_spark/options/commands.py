@@ -67,7 +67,6 @@ SPHERE: Final = Under("Noise without a bundle")
 MOST_WORDS: Final = 10_000
 LEAST_DELTA: Final = 1e-12
 """Below this the Fourier transforms that add losses up are no longer exact enough to tell."""
-TABLE: Final = Under("Table")
 
 
 class EmbeddingOptions(Options):
@@ -208,7 +207,48 @@ def _for_texts(**given: str) -> Iterator[ConfigError]:
             yield ConfigError(f"Option --{option} is for texts", do="Name them with --text, or leave it out")
 
 
-class TableOptions(Options):
+class InputOptions(Options):
+    """The private table of a job, and what names its rows."""
+
+    heading = "Table"
+
+    input: TablePath = Field(
+        min_length=1,
+        description="file or folder, any path that Spark can read; a name with --format table or iceberg",
+    )
+    format: str = Field(
+        "parquet",
+        min_length=1,
+        description="of the input: parquet, orc, csv, json, avro, delta, iceberg, or table for a "
+        "table of Spark's catalogs",
+    )
+    read_option: tuple[Annotated[str, Shown(lambda: ["NAME=VALUE"])], ...] = Field(
+        (), repr=False, description="NAME=VALUE for Spark's reader of the format; repeatable"
+    )
+    id: Column | None = Field(
+        None,
+        description="column that names each row, unique and without nulls; default: file and row position",
+    )
+    where: Annotated[str | None, Shown(lambda: ["SQL"])] = Field(
+        None,
+        min_length=1,
+        repr=False,
+        description="SQL condition that rows must meet; left out of reports, but Spark's own logs show it",
+    )
+    trust_id: bool = Field(False, description="skip the check that ids are unique and not null")
+
+    @field_validator("read_option")
+    @classmethod
+    def _check_read_pairs(cls, values: tuple[str, ...]) -> tuple[str, ...]:
+        return _checked_pairs(values)
+
+    @property
+    def read_options(self) -> dict[str, str]:
+        """Options of the input's format, by name."""
+        return dict(_pair(value) for value in self.read_option)
+
+
+class TableOptions(InputOptions):
     """What the jobs that turn a private table into one for release have in common."""
 
     heading = "Table"
@@ -216,29 +256,12 @@ class TableOptions(Options):
     published: ClassVar[frozenset[str]] = frozenset({"id", "key", "text", "tokenizer", "trust-id"})
     """Options that may be handed on: no place, filter, label, nor column that stays behind but for the id."""
 
-    input: TablePath = Field(
-        min_length=1,
-        description="file or folder, any path that Spark can read; a name with --format table or iceberg",
-    )
     output: TablePath = Field(min_length=1, description="folder or table to write; must not exist")
-    format: str = Field(
-        "parquet",
-        min_length=1,
-        description="of the input: parquet, orc, csv, json, avro, delta, iceberg, or table for a "
-        "table of Spark's catalogs",
-    )
     output_format: Annotated[str | None, OUTPUT] = Field(
         None, min_length=1, description="of the output; default: the input's format"
     )
-    read_option: tuple[Annotated[str, Shown(lambda: ["NAME=VALUE"])], ...] = Field(
-        (), repr=False, description="NAME=VALUE for Spark's reader of the format; repeatable"
-    )
     write_option: Annotated[tuple[Annotated[str, Shown(lambda: ["NAME=VALUE"])], ...], OUTPUT] = Field(
         (), repr=False, description="NAME=VALUE for Spark's writer of the format; repeatable"
-    )
-    id: Column | None = Field(
-        None,
-        description="column that names each row, unique and without nulls; default: file and row position",
     )
     keep: tuple[Column, ...] = Field(
         (),
@@ -253,12 +276,6 @@ class TableOptions(Options):
         repr=False,
         description="32-byte key, mode 0600, for a repeatable release, which needs --salt; default: a fresh "
         "key, never kept",
-    )
-    where: Annotated[str | None, Shown(lambda: ["SQL"])] = Field(
-        None,
-        min_length=1,
-        repr=False,
-        description="SQL condition that rows must meet; left out of the report, but Spark's own logs show it",
     )
     salt: Annotated[str, Shown(lambda: ["LABEL"]), NOISE] = Field(
         "",
@@ -311,15 +328,10 @@ class TableOptions(Options):
         """Whether rows are added to a table that may exist."""
         return self.mode == "append"
 
-    @field_validator("read_option", "write_option")
+    @field_validator("write_option")
     @classmethod
-    def _check_pairs(cls, values: tuple[str, ...]) -> tuple[str, ...]:
+    def _check_written_pairs(cls, values: tuple[str, ...]) -> tuple[str, ...]:
         return _checked_pairs(values)
-
-    @property
-    def read_options(self) -> dict[str, str]:
-        """Options of the input's format, by name."""
-        return dict(_pair(value) for value in self.read_option)
 
     @property
     def write_options(self) -> dict[str, str]:
@@ -925,7 +937,7 @@ class CalibrateOptions(GridOptions, SearchOptions):
         return {**as_json(self.mechanism[0]), **values}
 
 
-class EvaluateOptions(PolicyOptions, SeveralOptions, SearchOptions):
+class EvaluateOptions(PolicyOptions, SeveralOptions, SearchOptions, InputOptions):
     """Rehearse releases of your own rows, attack them, and measure what is kept; nothing is released."""
 
     command = "evaluate"
@@ -936,10 +948,6 @@ class EvaluateOptions(PolicyOptions, SeveralOptions, SearchOptions):
     )
 
     embedding: LocalPath = Field(description="embedding bundle, made by dptext embedding")
-    input: TablePath = Field(
-        min_length=1,
-        description="file or folder, any path that Spark can read; a name with --format table or iceberg",
-    )
     output: TablePath = Field(
         min_length=1,
         description="folder for the findings, which are private; a run that was killed continues",
@@ -952,32 +960,13 @@ class EvaluateOptions(PolicyOptions, SeveralOptions, SearchOptions):
     author: Column | None = Field(
         None, description="column of authors: how well an attacker learns them from released texts is a risk"
     )
-    id: Annotated[Column | None, TABLE] = Field(
-        None,
-        description="column that names each row, unique and without nulls; default: file and row position",
-    )
-    trust_id: Annotated[bool, TABLE] = Field(
-        False, description="skip the check that ids are unique and not null"
-    )
-    format: Annotated[str, TABLE] = Field(
-        "parquet", min_length=1, description="of the input, and of --public-corpus: as for privatize"
-    )
-    read_option: Annotated[tuple[Annotated[str, Shown(lambda: ["NAME=VALUE"])], ...], TABLE] = Field(
-        (), repr=False, description="NAME=VALUE for Spark's reader of the format; repeatable"
-    )
-    where: Annotated[str | None, Shown(lambda: ["SQL"]), TABLE] = Field(
-        None,
-        min_length=1,
-        repr=False,
-        description="SQL condition that rows must meet; left out of the findings; Spark's own logs show it",
-    )
     sample: Annotated[int, Field(ge=2)] | Literal["all"] = Field(
         5000, description="rows to evaluate, the same ones in every run, in two halves: N or all"
     )
     public_corpus: TablePath | None = Field(
         None,
         min_length=1,
-        description="table with a column of the same name, from whose texts attackers learn the language; "
+        description="table of the same format and column, from whose texts attackers learn the language; "
         "default: from the sampled rows themselves, the worst case",
     )
     versions: int = Field(
@@ -1011,16 +1000,6 @@ class EvaluateOptions(PolicyOptions, SeveralOptions, SearchOptions):
         with findings():
             Goal.parse(value)
         return value
-
-    @field_validator("read_option")
-    @classmethod
-    def _check_pairs(cls, values: tuple[str, ...]) -> tuple[str, ...]:
-        return _checked_pairs(values)
-
-    @property
-    def read_options(self) -> dict[str, str]:
-        """Options of the input's format, by name."""
-        return dict(_pair(value) for value in self.read_option)
 
     @property
     def goal(self) -> Goal | None:

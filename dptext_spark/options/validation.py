@@ -135,7 +135,7 @@ class Options(BaseModel):
     def headings(cls) -> dict[str, str]:
         """Give the heading of the help for each option: ``REQUIRED``, its own, or that of its class.
 
-        They come in the help's order: what must be given, then what the class itself adds.
+        They come in the help's order: what must be given, then what the class itself adds, then its bases.
         """
         owners = {
             name: kind
@@ -143,7 +143,8 @@ class Options(BaseModel):
             for name in inspect.get_annotations(kind)
             if name in cls.model_fields
         }
-        fields = sorted(owners, key=lambda name: not cls.model_fields[name].is_required())
+        required = [name for name, field in cls.model_fields.items() if field.is_required()]
+        fields = required + [name for name in owners if name not in required]
         return {
             str(cls.model_fields[name].alias): cls._heading(cls.model_fields[name], owners[name])
             for name in fields

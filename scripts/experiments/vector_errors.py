@@ -6,7 +6,6 @@ Source: Feyisetan and Kasiviswanathan 2021, section 5, Figures 1 and 2; Lemma 4.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -122,8 +121,3 @@ def text_stretch(law: Law, embedding: Embedding, words: int) -> float:
     order = np.argsort(scores, kind="stable")
     gap = vectors[order[-words:]].mean(axis=0) - vectors[order[:words]].mean(axis=0)
     return float(np.linalg.norm(law.matrix @ gap) / np.linalg.norm(gap))
-
-
-def stretches(law: Law, embedding: Embedding, lengths: Sequence[int]) -> list[float]:
-    """Give :func:`text_stretch` for texts of several lengths."""
-    return [text_stretch(law, embedding, words) for words in lengths]

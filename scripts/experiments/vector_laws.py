@@ -49,9 +49,9 @@ class Law:
         """m, the length of released vectors."""
         return len(self.matrix)
 
-    def images(self, vectors: NDArray[np.float32]) -> NDArray[np.float64]:
+    def images(self, vectors: NDArray[np.floating]) -> NDArray[np.float64]:
         """Project vectors (t, n) without noise: float64 (t, m)."""
-        return RandomProjection(self.matrix).times(vectors.astype(np.float64))
+        return vectors.astype(np.float64) @ self.matrix.T
 
     def noise(self, count: int, rng: np.random.Generator) -> NDArray[np.float64]:
         """Draw the noise of epsilon = 1, float64 (count, m); that of another epsilon is this over epsilon."""

@@ -39,7 +39,7 @@ READINGS: Final[dict[Reading, str]] = {
 """What is released: the paper does not say which."""
 
 STRENGTHS: Final = (1e-4, 1e-3, 1e-2, 1e-1)
-"""Of a model, C or its like, from which the training rows pick."""
+"""C of a model, from which a fifth of the training rows picks."""
 
 FOLDS: Final = 5
 _TOKENS_AT_ONCE: Final = 20_000
@@ -50,12 +50,10 @@ class Scores:
     """Of a linear model.
 
     Attributes:
-        validation: Accuracy within the training rows by which the strength was picked.
         test: Accuracy on the test set.
         auc: Area under the ROC curve on the test set, of two classes; else NaN.
     """
 
-    validation: float
     test: float
     auc: float
 
@@ -79,8 +77,9 @@ def support_vectors() -> BaseEstimator:
 
 
 def least_squares() -> BaseEstimator:
-    """Make a linear classifier by regularized least squares: some twenty times faster than SentEval's."""
-    return RidgeClassifierCV([1.0 / strength for strength in STRENGTHS], scoring="accuracy")
+    """Make a linear classifier by regularized least squares, in one fit for all strengths."""
+    # By squared errors of rows left out: its "accuracy" is 1 for any two classes (scikit-learn 1.9).
+    return RidgeClassifierCV(np.logspace(1.0, 5.0, 9))
 
 
 def logistic_regression() -> BaseEstimator:
@@ -107,9 +106,7 @@ def evaluate(
     chosen.fit(features[split.train].astype(np.float32), labels[split.train])
     test, truth = features[split.test].astype(np.float32), labels[split.test]
     auc = roc_auc_score(truth, chosen.decision_function(test)) if len(set(labels)) == 2 else float("nan")
-    return Scores(
-        validation=float(chosen[-1].best_score_), test=float(chosen.score(test, truth)), auc=float(auc)
-    )
+    return Scores(test=float(chosen.score(test, truth)), auc=float(auc))
 
 
 @dataclass(frozen=True, kw_only=True)

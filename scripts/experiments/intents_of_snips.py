@@ -105,9 +105,15 @@ def task_of(
     )
 
 
-def read(path: Path, world: World) -> Task:
-    """Read the queries whose slots stand in them as whole words in their order, and those without slots."""
+def read(path: Path, world: World, count: int) -> Task:
+    """Read the queries whose slots stand in them as whole words in their order, and those without slots.
+
+    All that are for tests, and about ``count`` to learn from, evenly spread.
+    """
     rows = pq.read_table(path).to_pylist()
+    tested = [row for row in rows if row["split"] == "validate"]
+    rest = [row for row in rows if row["split"] != "validate"]
+    rows = rest[:: max(1, len(rest) // count)] + tested
     found = [(row, positions(row["text"], json.loads(row["slots_json"]))) for row in rows]
     placed = [(row, slots) for row, slots in found if slots or not json.loads(row["slots_json"])]
     click.echo(f"{len(placed):,} of {len(rows):,} queries have their slots as whole words in their order.")
@@ -148,14 +154,11 @@ def bags(words: NDArray[np.int64], task: Task, vocabulary: int) -> sparse.csr_ar
     return found
 
 
-def intents_told(
-    words: NDArray[np.int64], task: Task, vocabulary: int, learned_on: NDArray[np.int64]
-) -> float:
-    """Give the share of the tested queries whose intent is told from words (t,), learned on others (t,)."""
+def learned(words: NDArray[np.int64], task: Task, vocabulary: int) -> LogisticRegression:
+    """Learn intents from the words (t,) of the queries that are not for tests."""
     apart = task.apart
     model = LogisticRegression(C=10.0, max_iter=300)
-    model.fit(bags(learned_on, task, vocabulary)[~apart], task.labels[~apart])
-    return float(model.score(bags(words, task, vocabulary)[apart], task.labels[apart]))
+    return model.fit(bags(words, task, vocabulary)[~apart], task.labels[~apart])
 
 
 def emissions_of(setting: Setting, world: World, words: NDArray[np.int64], runs: int) -> Emissions:
@@ -195,7 +198,13 @@ def recovered(
     return float(found["context-free", 1].ratio[0]), float(found["in-context", 1].ratio[0])
 
 
-def figures_of(task: Task, words: NDArray[np.int64], world: World, emissions: Emissions | None) -> Figures:
+def figures_of(
+    task: Task,
+    words: NDArray[np.int64],
+    world: World,
+    emissions: Emissions | None,
+    by_originals: LogisticRegression,
+) -> Figures:
     """Judge sanitized words (t,); emissions are None where the words came out as they were, or not at all."""
     tested = task.apart[task.rows.rows]
     common = task.slots & np.isin(task.rows.inputs, world.large_ids) & tested
@@ -212,13 +221,15 @@ def figures_of(task: Task, words: NDArray[np.int64], world: World, emissions: Em
         (1.0, 1.0) if original else recovered(task, np.maximum(words, 0), world, emissions or uniform)
     )
     vocabulary = len(world.large.words)
+    by_sanitized = by_originals if original else learned(words, task, vocabulary)
+    queries, intents = bags(words, task, vocabulary)[task.apart], task.labels[task.apart]
     return Figures(
         words_kept=float(same[common].mean()),
         queries_kept=float((counted(common & ~same) == 0)[whole].mean()),
         alone=alone,
         in_context=in_context,
-        by_originals=intents_told(words, task, vocabulary, task.rows.inputs),
-        by_sanitized=intents_told(words, task, vocabulary, words),
+        by_originals=float(by_originals.score(queries, intents)),
+        by_sanitized=float(by_sanitized.score(queries, intents)),
     )
 
 
@@ -227,14 +238,15 @@ def tried(
 ) -> Iterator[tuple[str, list[Figures]]]:
     """Try the originals, queries without their slots, and each setting."""
     inputs = task.rows.inputs
-    yield ORIGINAL, [figures_of(task, inputs, world, None)]
-    yield LEFT_OUT, [figures_of(task, np.where(task.slots, -1, inputs), world, None)]
+    model = learned(inputs, task, len(world.large.words))
+    yield ORIGINAL, [figures_of(task, inputs, world, None, model)]
+    yield LEFT_OUT, [figures_of(task, np.where(task.slots, -1, inputs), world, None, model)]
     slot_words = np.intersect1d(inputs[task.slots], world.large_ids)
     for setting in settings:
         emissions = emissions_of(setting, world, slot_words, runs)
         yield (
             setting.label,
-            [figures_of(task, setting.words(task, world, seed), world, emissions) for seed in seeds],
+            [figures_of(task, setting.words(task, world, seed), world, emissions, model) for seed in seeds],
         )
 
 
@@ -251,9 +263,9 @@ def about(task: Task, world: World) -> str:
     common = np.isin(task.rows.inputs, world.large_ids) & task.slots
     return (
         f"{(~task.apart).sum():,} queries to learn from, {task.apart.sum():,} to be judged. Of "
-        f"{len(task.slots):,} words {task.slots.sum():,} are in slots: {task.rows.perturbed.sum():,} of these are in "
-        f"the embedding's {len(world.large.words):,} words, {common.sum():,} in the {len(world.large_ids):,} "
-        "words of the balls too.\n"
+        f"{len(task.slots):,} words {task.slots.sum():,} are in slots, {task.rows.perturbed.sum():,} of "
+        f"these in the embedding's {len(world.large.words):,} words, {common.sum():,} in the "
+        f"{len(world.large_ids):,} words of the balls too.\n"
     )
 
 
@@ -336,6 +348,7 @@ def small(folder: Path) -> dict[str, dict[str, float]]:
 @click.option("--epsilon", "paper", type=float, multiple=True, default=(0.125, 1.0, 8.0), show_default=True)
 @click.option("--hyperbolic", type=float, multiple=True, default=(10.5, 18.0), show_default=True)
 @click.option("--laplace", type=float, multiple=True, default=(8.0, 12.0, 16.0), show_default=True)
+@click.option("--rows", "count", default=4000, show_default=True, help="queries to learn from, about")
 @click.option("--repetitions", default=3, show_default=True)
 @click.option("--runs", default=100, show_default=True, help="of each word, for the attacker to learn from")
 @click.option("--small", "is_small", is_flag=True, help="a few seconds on the demo's queries, as JSON")
@@ -346,6 +359,7 @@ def main(
     paper: tuple[float, ...],
     hyperbolic: tuple[float, ...],
     laplace: tuple[float, ...],
+    count: int,
     repetitions: int,
     runs: int,
     is_small: bool,
@@ -359,7 +373,7 @@ def main(
         if not (source and bundle and balls):
             raise click.UsageError("--queries, --embedding and --ball are needed, or --small")
         world = World.of(Embedding.open(bundle), [Embedding.open(ball) for ball in balls], folder)
-        task = read(source, world)
+        task = read(source, world, count)
         click.echo(about(task, world))
         settings = list(settings_of("slots", world.balls, paper, hyperbolic, laplace))
         found = dict(tried(task, world, settings, seeds=range(repetitions), runs=runs))

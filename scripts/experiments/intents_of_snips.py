@@ -346,7 +346,8 @@ def small(folder: Path) -> dict[str, dict[str, float]]:
 @click.option("--embedding", "bundle", type=click.Path(exists=True, path_type=Path), help="Euclidean")
 @click.option("--ball", "balls", type=click.Path(exists=True, path_type=Path), multiple=True)
 @click.option("--epsilon", "paper", type=float, multiple=True, default=(0.125, 1.0, 8.0), show_default=True)
-@click.option("--hyperbolic", type=float, multiple=True, default=(10.5, 18.0), show_default=True)
+@click.option("--hyperbolic", "noise", type=float, multiple=True, help="epsilons of it, above n - 1")
+@click.option("--exponential", type=float, multiple=True, help="epsilons of it, in the ball")
 @click.option("--laplace", type=float, multiple=True, default=(8.0, 12.0, 16.0), show_default=True)
 @click.option("--rows", "count", default=4000, show_default=True, help="queries to learn from, about")
 @click.option("--repetitions", default=3, show_default=True)
@@ -357,7 +358,8 @@ def main(
     bundle: Path | None,
     balls: tuple[Path, ...],
     paper: tuple[float, ...],
-    hyperbolic: tuple[float, ...],
+    noise: tuple[float, ...],
+    exponential: tuple[float, ...],
     laplace: tuple[float, ...],
     count: int,
     repetitions: int,
@@ -375,7 +377,9 @@ def main(
         world = World.of(Embedding.open(bundle), [Embedding.open(ball) for ball in balls], folder)
         task = read(source, world, count)
         click.echo(about(task, world))
-        settings = list(settings_of("slots", world.balls, paper, hyperbolic, laplace))
+        settings = list(
+            settings_of("slots", world.balls, paper, noise=noise, exponential=exponential, laplace=laplace)
+        )
         found = dict(tried(task, world, settings, seeds=range(repetitions), runs=runs))
         click.echo(f"### Intents and slots\n\n{table(found)}")
         click.echo(f"### How many words are nearer than the paper's new word\n\n{ranks(world)}")

@@ -474,19 +474,22 @@ def settings_of(
     protected: Protected,
     balls: Iterable[int],
     paper: Sequence[float],
-    hyperbolic: Sequence[float],
+    *,
+    noise: Sequence[float],
+    exponential: Sequence[float],
     laplace: Sequence[float],
 ) -> Iterator[Setting]:
-    """List what is tried; all words, and ``hyperbolic``, with the ball of fewest dimensions alone."""
+    """List what is tried: the paper's noise in all balls, other noise in that of fewest dimensions."""
     balls = sorted(balls)
     yield Setting(protected=protected, mechanism=None)
-    for ball in balls if protected == "slots" else balls[:1]:
+    for ball in balls:
         for epsilon in paper:
             chosen = mechanism("hyperbolic-icdm", epsilon=epsilon)
             yield Setting(protected=protected, mechanism=chosen, dimension=ball)
-    for epsilon in hyperbolic if protected == "slots" else ():
-        chosen = mechanism("hyperbolic", epsilon=epsilon)
-        yield Setting(protected=protected, mechanism=chosen, dimension=balls[0])
+    for name, epsilons in (("hyperbolic", noise), ("exponential", exponential)):
+        for epsilon in epsilons:
+            chosen = mechanism(name, epsilon=epsilon)
+            yield Setting(protected=protected, mechanism=chosen, dimension=balls[0])
     for epsilon in laplace:
         yield Setting(protected=protected, mechanism=mechanism("laplace", epsilon=epsilon))
 
@@ -496,7 +499,8 @@ def settings_of(
 @click.option("--embedding", "bundle", type=click.Path(exists=True, path_type=Path), help="Euclidean")
 @click.option("--ball", "balls", type=click.Path(exists=True, path_type=Path), multiple=True)
 @click.option("--epsilon", "paper", type=float, multiple=True, default=(0.125, 1.0, 8.0), show_default=True)
-@click.option("--hyperbolic", type=float, multiple=True, default=(10.5, 18.0), show_default=True)
+@click.option("--hyperbolic", "noise", type=float, multiple=True, help="epsilons of it, above n - 1")
+@click.option("--exponential", type=float, multiple=True, help="epsilons of it, in the ball")
 @click.option("--laplace", type=float, multiple=True, default=(8.0, 12.0, 16.0), show_default=True)
 @click.option("--protected", type=click.Choice(["slots", "all"]), default="slots", show_default=True)
 @click.option("--rows", default=1500, show_default=True, help="examples of each task, of each repetition")
@@ -508,7 +512,8 @@ def main(
     bundle: Path | None,
     balls: tuple[Path, ...],
     paper: tuple[float, ...],
-    hyperbolic: tuple[float, ...],
+    noise: tuple[float, ...],
+    exponential: tuple[float, ...],
     laplace: tuple[float, ...],
     protected: Protected,
     rows: int,
@@ -527,7 +532,9 @@ def main(
         world = World.of(Embedding.open(bundle), [Embedding.open(ball) for ball in balls], folder)
         tasks = list(read(data, world, frequent))
         click.echo(about(tasks, world))
-        settings = settings_of(protected, world.balls, paper, hyperbolic, laplace)
+        settings = settings_of(
+            protected, world.balls, paper, noise=noise, exponential=exponential, laplace=laplace
+        )
         found = dict(tried(tasks, world, settings, rows=rows, seeds=range(repetitions)))
         if protected == "all":
             click.echo(f"### All words\n\n{table(found)}")

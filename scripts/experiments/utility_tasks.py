@@ -36,6 +36,7 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.evaluation.bigrams import PairCounts
 from dptext_spark.evaluation.rehearsal import Rehearsal
 from dptext_spark.evaluation.released_rows import ReleasedRows
+from dptext_spark.guarantee import Distances
 from dptext_spark.mechanisms import Mechanism, mechanism
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.text.policies import TextPolicy
@@ -369,7 +370,14 @@ def about(tasks: Sequence[Task], world: World) -> str:
         ]
         for task in tasks
     ]
-    sizes = f"{len(world.large.words):,} words, {len(world.large_ids):,} of them in the balls"
+    spaces = {"Euclidean": world.flat, **{f"{n}-d ball": ball for n, ball in world.balls.items()}}
+    nearest = (
+        f"{name} {Distances.measure(each.space.metric()).nearest:.3g}" for name, each in spaces.items()
+    )
+    sizes = (
+        f"{len(world.large.words):,} words, {len(world.large_ids):,} of them in the balls. Median distance "
+        f"of these to the nearest of them: {', '.join(nearest)}"
+    )
     columns = ("task", "examples", "words", "in the embedding", "in the balls too", "in slots")
     return f"The embedding has {sizes}.\n\n{markdown(columns, rows)}"
 

@@ -353,8 +353,13 @@ def tried(
         yield setting, found(scores, kept)
 
 
-def written(value: Mean, column: str) -> str:
-    return f"{value:.2f}" if column.startswith("STS") else f"{value:.1f}"
+def written(one: Found, original: Found | None, column: str) -> str:
+    """Write a mean, and how much it is above that of the originals in the same samples."""
+    digits = 2 if column.startswith("STS") else 1
+    if original is None:
+        return format(one.mean(column), f".{digits}f")
+    above = Mean.of(np.subtract(one.scores[column], original.scores[column]))
+    return f"{one.mean(column).mean:.{digits}f} ({above.mean:+.{digits}f} ± {above.half:.{digits}f})"
 
 
 def about(tasks: Sequence[Task], world: World) -> str:
@@ -393,7 +398,8 @@ def table(found: Mapping[Setting | str, Found]) -> str:
     for setting, one in found.items():
         label = setting if isinstance(setting, str) else setting.label
         kept = "" if isinstance(setting, str) else f"{Mean.of(one.kept).mean:.1%}"
-        rows.append([label, kept, *(written(one.mean(column), column) for column in COLUMNS)])
+        original = None if setting == ORIGINAL else found[ORIGINAL]
+        rows.append([label, kept, *(written(one, original, column) for column in COLUMNS)])
     return markdown(("", "words kept", *COLUMNS), rows)
 
 

@@ -165,7 +165,7 @@ def emissions_of(setting: Setting, world: World, words: NDArray[np.int64], runs:
     """Learn how likely words (k,) become others, with the large vocabulary's ids."""
     size, ids = len(world.large.words), world.large_ids
     if setting.mechanism is None:
-        return Emissions.uniform(size, len(ids))
+        return replace(Emissions.uniform(size, len(ids)), elsewhere=without_output(world, words))
     embedding = world.balls[setting.dimension] if setting.dimension else world.flat
     search = ExactSearch.over(embedding)
     draw = estimator([setting.mechanism], embedding, search=search, runs=runs, seed=1)
@@ -181,6 +181,13 @@ def emissions_of(setting: Setting, world: World, words: NDArray[np.int64], runs:
         error=error,
         outputs=found.outputs,
     )
+
+
+def without_output(world: World, words: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Let all outputs of words (k,) be equally likely, and no other word be behind any, float64 (V,)."""
+    elsewhere = np.zeros(len(world.large.words))
+    elsewhere[words] = 1.0 / len(world.large_ids)
+    return elsewhere
 
 
 def recovered(
@@ -205,7 +212,7 @@ def figures_of(
     emissions: Emissions | None,
     by_originals: LogisticRegression,
 ) -> Figures:
-    """Judge sanitized words (t,); emissions are None where the words came out as they were, or not at all."""
+    """Judge sanitized words (t,); no emissions where all came out as they were, and all are recovered."""
     tested = task.apart[task.rows.rows]
     common = task.slots & np.isin(task.rows.inputs, world.large_ids) & tested
     same = words == task.rows.inputs
@@ -215,13 +222,11 @@ def figures_of(
 
     # Queries all of whose slot words may be perturbed.
     whole = (counted(common) > 0) & (counted(task.slots & tested) == counted(common))
-    original = bool(same.all())
-    uniform = Emissions.uniform(len(world.large.words), len(world.large_ids))
-    alone, in_context = (
-        (1.0, 1.0) if original else recovered(task, np.maximum(words, 0), world, emissions or uniform)
-    )
+    alone, in_context = 1.0, 1.0
+    if emissions is not None:
+        alone, in_context = recovered(task, np.maximum(words, 0), world, emissions)
     vocabulary = len(world.large.words)
-    by_sanitized = by_originals if original else learned(words, task, vocabulary)
+    by_sanitized = by_originals if emissions is None else learned(words, task, vocabulary)
     queries, intents = bags(words, task, vocabulary)[task.apart], task.labels[task.apart]
     return Figures(
         words_kept=float(same[common].mean()),
@@ -240,8 +245,9 @@ def tried(
     inputs = task.rows.inputs
     model = learned(inputs, task, len(world.large.words))
     yield ORIGINAL, [figures_of(task, inputs, world, None, model)]
-    yield LEFT_OUT, [figures_of(task, np.where(task.slots, -1, inputs), world, None, model)]
     slot_words = np.intersect1d(inputs[task.slots], world.large_ids)
+    nothing = emissions_of(Setting(protected="slots", mechanism=None), world, slot_words, runs)
+    yield LEFT_OUT, [figures_of(task, np.where(task.slots, -1, inputs), world, nothing, model)]
     for setting in settings:
         emissions = emissions_of(setting, world, slot_words, runs)
         yield (

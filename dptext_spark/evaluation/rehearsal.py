@@ -20,6 +20,7 @@ from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import KEY_BYTES, NoiseKey
 from dptext_spark.privatizer import Privatizer, joining, look_up
 from dptext_spark.search.nearest import Search
+from dptext_spark.text.marks import Marks
 from dptext_spark.text.policies import TextPolicy
 from dptext_spark.text.token_columns import Tokens, check_unicode, column_kind
 
@@ -46,7 +47,9 @@ class Rehearsal:
         Raises:
             InputError: The column has another type, a text is not Unicode, or the policy lacks its slots.
         """
-        tokens, words = self._read(values)
+        # Checked first: marks are places in texts.
+        self._check(values)
+        tokens, words = self._read(values, self.policy.protect.marks(values, slots))
         blank = (tokens.codes < 0) | tokens.flag(lambda token: not token)
         return ReleasedRows(
             offsets=tokens.offsets,
@@ -61,13 +64,17 @@ class Rehearsal:
         Raises:
             InputError: As above.
         """
+        self._check(values)
         tokens, words = self._read(values)
         return PairCounts.of_rows(words, tokens.offsets, vocabulary=len(self.embedding.words))
 
-    def _read(self, values: pa.Array) -> tuple[Tokens, NDArray[np.int64]]:
+    @staticmethod
+    def _check(values: pa.Array) -> None:
         column_kind(values.type, _COLUMN)
         check_unicode(values, _COLUMN)
-        tokens = Tokens.of(values, joining(self.embedding, self.policy.tokenizer))
+
+    def _read(self, values: pa.Array, marks: Marks | None = None) -> tuple[Tokens, NDArray[np.int64]]:
+        tokens = Tokens.of(values, joining(self.embedding, self.policy.tokenizer), marks)
         return tokens, look_up(tokens, self.embedding)
 
     def released(

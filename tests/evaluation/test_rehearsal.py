@@ -54,6 +54,13 @@ def test_stop_words_pass_where_content_is_protected(bundle: Path) -> None:
     assert rows.perturbed.tolist() == [False, True, False, False, True, True, True, False]
 
 
+def test_words_of_slots_alone_are_perturbed(bundle: Path) -> None:
+    """Rejects tokens that are read without their marks, of which every one would be perturbed in doubt."""
+    slots = pa.array([[{"start": 4, "end": 7}], None, [], [{"start": 13, "end": 18}], []])
+    rows = of(bundle, protect="slots:slots").unreleased(TEXTS, slots)
+    assert rows.perturbed.tolist() == [False, True, False, False, False, False, True, False]
+
+
 def test_the_seed_decides_and_versions_are_independent(line: Embedding) -> None:
     texts, ids, laplace = (
         pa.array(["w0 w1 w2 w3 w4"] * 40),

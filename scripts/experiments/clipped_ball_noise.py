@@ -11,6 +11,8 @@ is the addition, as an experiment alone. Printed as Markdown, for each ``--poinc
     2  which words come out
     3  what the construction gives away: a loss beyond epsilon * d between words, and at noisy points
 
+and, of no ball, the part of the noise that the other word's never reaches.
+
 Sources are bundles or files, as of ``hyperbolic_table4``. ``--small`` prints one JSON object of a made world.
 """
 
@@ -68,11 +70,16 @@ PAIRS: Final = 3
 DRAWS: Final = 10_000
 FALSE_ALARM: Final = 0.01
 NEIGHBOURS: Final = {"nearest": 1, "tenth": 10, "median": None}
-POINT_WORDS: Final = 50
-POINT_DRAWS: Final = 4000
+POINT_WORDS: Final = 20
+POINT_DRAWS: Final = 2000
 CENTRAL: Final = 0.01
+# Of the quadrature over lengths of noise.
+NODES: Final = 2000
 # Every so many words, for the noise that leaves nearly all of them as they are.
 ISOMETRY: Final = 5
+# Dimensions and Euclidean distances in the ball, for what holds of every word.
+DIMENSIONS: Final = (2, 10, 100)
+APART: Final = (1e-4, 1e-3, 1e-2, 0.1, 0.5)
 # At which Laplace noise is measured, to find those of equal worst cases.
 LAPLACE_EPSILONS: Final = tuple(np.geomspace(0.2, 60.0, 20).tolist())
 
@@ -169,16 +176,26 @@ class AddedLaw(RadialLaw):
         losses, masses = self.atoms(distance)
         return float((masses * -np.expm1(np.minimum(nats - losses, 0.0))).sum())
 
-    def unreachable(self, distance: float, cells: int = 20_000) -> float:
+    def unreachable(self, distance: float) -> float:
         """P[the noisy point is where the other word's noise never is], by quadrature over the length.
 
-        The cosine c has (1 + c) / 2 ~ Beta((n - 1) / 2, (n - 1) / 2); the point is out of the other's reach
-        where c <= (|z|² + s² - 1) / (2 |z| s).
+        It is for lengths above 1 - s alone, of cosines c with c <= (|z|² + s² - 1) / (2 |z| s), where
+        (1 + c) / 2 ~ Beta((n - 1) / 2, (n - 1) / 2).
         """
-        lengths = self.radii((np.arange(cells) + 0.5) / cells)
-        most = (np.square(lengths) + distance**2 - 1.0) / (2.0 * lengths * distance)
-        half = (self.dimension - 1) / 2.0
-        return float(special.betainc(half, half, np.clip((1.0 + most) / 2.0, 0.0, 1.0)).mean())
+        nodes, weights = special.roots_legendre(NODES)
+        root, half = (1.0 + nodes) / 2.0, (self.dimension - 1) / 2.0
+
+        def mass(reach: float, shares: np.ndarray | float) -> float:
+            """Over lengths 1 - reach root², where the density is smooth in the root up to the end."""
+            gaps = reach * np.square(root)
+            logs = (self.dimension - 1) * np.log1p(-gaps) + self.epsilon * np.log(gaps / (2.0 - gaps))
+            return float((weights * np.exp(logs) * shares * reach * root).sum())
+
+        most = min(distance, 1.0)
+        gaps = most * np.square(root)
+        cosines = (distance**2 - gaps * (2.0 - gaps)) / (2.0 * (1.0 - gaps) * distance)
+        shares = special.betainc(half, half, np.clip((1.0 + cosines) / 2.0, 0.0, 1.0))
+        return mass(most, shares) / mass(1.0, 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -395,7 +412,7 @@ def given_away(counted: Counted) -> Iterator[str]:
         ["ε", "word, other", "ε d, nats", "loss, at least", f"the word came out of both, of {DRAWS:,}"], rows
     )
     rows = []
-    for epsilon in EPSILONS:
+    for epsilon in EPSILONS[::2]:
         for name, rank in NEIGHBOURS.items():
             found = told_apart(counted.world, epsilon, rank)
             rows.append(
@@ -422,6 +439,21 @@ def given_away(counted: Counted) -> Iterator[str]:
         ],
         rows,
     )
+
+
+def without_end() -> Iterator[str]:
+    """Table 4: the part of the noise that no noise of the other word reaches, by dimension and distance."""
+    rows = [
+        [
+            dimension,
+            epsilon,
+            *(f"{AddedLaw(dimension=dimension, epsilon=epsilon).unreachable(s):.3g}" for s in APART),
+        ]
+        for dimension in DIMENSIONS
+        for epsilon in (EPSILONS[0], 1.0, EPSILONS[-1])
+    ]
+    yield "\n## Part of the noise out of the other word's reach, before clipping\n"
+    yield markdown(["n", "ε", *(f"Euclidean distance {s:g}" for s in APART)], rows)
 
 
 def made_world(folder: Path, words: int = 120, dimension: int = 20, seed: int = 0) -> tuple[World, World]:
@@ -515,7 +547,9 @@ def main(
             )
             counted = Counted.of(curved, EPSILONS)
             for part in (expected(counted, plain), what_comes_out(counted), given_away(counted)):
-                click.echo("\n".join(part))
+                for line in part:
+                    click.echo(line)
+        click.echo("\n".join(without_end()))
 
 
 if __name__ == "__main__":

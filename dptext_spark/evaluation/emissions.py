@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dptext_spark.calibration.estimators import Estimator
 from dptext_spark.calibration.transitions import Transitions
-from dptext_spark.evaluation.bigrams import discount_of
+from dptext_spark.evaluation.bigrams import PairCounts, discount_of
 
 MOST_OUTPUTS: Final = 1024
 """Outputs of a word whose probabilities are kept one by one; the rest of the law is shared equally."""
@@ -112,6 +112,10 @@ class Emissions:
             error=np.minimum(0.5 * spread + rest, 1.0),
             outputs=outputs,
         )
+
+    def mean_error(self, corpus: PairCounts) -> float:
+        """Give ``error`` on average over the words of a corpus."""
+        return float(np.average(self.error, weights=corpus.words[:-1]))
 
     def __call__(self, outputs: NDArray[np.int64], words: NDArray[np.int64]) -> NDArray[np.float64]:
         """P[output | word] of pairs, arrays that go together."""

@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 from dptext_spark.calibration.record import option_line
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
-from dptext_spark.evaluation.comparison import Comparison, Concern, Outcome
+from dptext_spark.evaluation.comparison import ATTRIBUTION, Comparison, Concern, Outcome, shares
 from dptext_spark.evaluation.goal import Goal
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.search.nearest import Search
@@ -255,7 +255,7 @@ def _beside_told(beside: Mapping[str, Any]) -> Iterator[str]:
         yield f"Share of words recovered there: {told}; without any output {floor}."
         return
     nothing = None not in (beside["low"], beside["floor"]) and beside["low"] <= beside["floor"]
-    useless = " THAT IS NO MORE THAN RANDOM WORDS KEEP: vary more settings, or allow more" if nothing else ""
+    useless = " THAT IS NO MORE THAN RANDOM WORDS KEEP: try other settings, or allow more." if nothing else ""
     yield f"It keeps {measure} {told} there, where random words keep {floor}.{useless}"
 
 
@@ -334,6 +334,11 @@ def _summary(comparison: Comparison, outcome: Outcome, concern: Concern, confide
     for name in (n for n in ("similarity", "kept", "accuracy") if n in measures):
         value, least, most = measures[name]
         found |= {name: value, f"{name}_low": least, f"{name}_high": most, f"{name}_floor": chance[name][0]}
+    if ATTRIBUTION in outcome.classified:
+        value, least, most = shares(outcome.classified[ATTRIBUTION], confidence)
+        by_chance = shares(outcome.chance[ATTRIBUTION], confidence)[0]
+        found |= {"attributed": value, "attributed_low": least, "attributed_high": most}
+        found["attributed_floor"] = by_chance
     row = {
         **comparison.named(outcome),
         "options": comparison.option_line(outcome),
@@ -361,11 +366,16 @@ _COLUMNS: Final = {
     "similarity_floor": "floor",
     "kept": "unchanged",
 }
-_LABELLED: Final = {"accuracy": "accuracy", "accuracy_floor": "floor"}
+_CLASSIFIED: Final = {
+    "attributed": {"attributed": "attributed", "attributed_floor": "floor"},
+    "accuracy": {"accuracy": "accuracy", "accuracy_floor": "floor"},
+}
 
 
 def _table(settings: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    columns = {**_COLUMNS, **({} if "accuracy" not in settings[0] else _LABELLED)}
+    columns = dict(_COLUMNS)
+    for name, more in _CLASSIFIED.items():
+        columns |= more if name in settings[0] else {}
     table = [["", *columns.values(), "no other beats it"]]
     for row in settings:
         cells = {name: _share(row[name]) for name in columns}

@@ -24,6 +24,8 @@ _SHARES: Final = {
     "accuracy": Axis(name="accuracy", label="Labels right, learnt from released texts", digits=3),
 }
 
+_CLASSIFIED: Final = {"attributed": "Authors right", "accuracy": "Labels right"}
+
 _MEASURES: Final = {
     "kept": "Words that stay",
     "distance": "Distance from a word to what it became",
@@ -99,6 +101,8 @@ def _view(value: Mapping[str, Any]) -> dict[str, Any]:
         "attackers": _by_setting(row for row in value["risk"] if row["words"] == "all"),
         "uses": _by_setting(value["utility"]),
         "guarantees": {own["options"]: own["words"] for own in value["guarantee"]},
+        "classified": {name: title for name, title in _CLASSIFIED.items() if name in settings[0]},
+        "ceilings": {row["measure"]: row["ceiling"] for row in value["utility"]} | {"attributed": None},
         "measures": {name: _MEASURES[name] for name in MEASURES},
         "options_of": _options,
     }

@@ -199,11 +199,11 @@ class Comparison:
                         if sums.size[i]
                     ]
             if (authors := outcome.classified.get(ATTRIBUTION)) is not None:
-                right, least, most = _shares(authors, confidence)
+                right, least, most = shares(authors, confidence)
                 key = {"attacker": ATTRIBUTION, "versions": 1, "guesses": 1, "words": "all"}
                 number = int(authors.rows[0])
                 numbers = {"rows": number, "tokens": number, "recovered": right, "low": least, "high": most}
-                floor = _shares(outcome.chance[ATTRIBUTION], confidence)[0]
+                floor = shares(outcome.chance[ATTRIBUTION], confidence)[0]
                 more = {"considered": 1.0, "floor": floor, "error": outcome.error}
                 rows.append(self.named(outcome) | key | numbers | more)
         return pa.Table.from_pylist(rows)
@@ -416,7 +416,7 @@ def _check(mechanisms: Sequence[Mechanism], versions: int, candidates: int, seed
         )
 
 
-def _shares(sums: RowSums, confidence: float) -> tuple[float, float, float]:
+def shares(sums: RowSums, confidence: float) -> tuple[float, float, float]:
     """A share of rows, with its interval."""
     low, high = sums.share_interval(confidence)
     return float(sums.ratio[0]), float(low[0]), float(high[0])
@@ -425,7 +425,7 @@ def _shares(sums: RowSums, confidence: float) -> tuple[float, float, float]:
 def _accuracies(
     classified: Mapping[str, RowSums], confidence: float
 ) -> dict[str, tuple[float, float, float]]:
-    return {name: _shares(sums, confidence) for name, sums in classified.items() if name != ATTRIBUTION}
+    return {name: shares(sums, confidence) for name, sums in classified.items() if name != ATTRIBUTION}
 
 
 def _band_names() -> list[str]:

@@ -249,7 +249,19 @@ def test_a_name_may_stand_among_the_numbers_of_an_option(monkeypatch: pytest.Mon
         raise JobError("Not run")
 
     monkeypatch.setattr("dptext_spark.spark.jobs.evaluate.run", keep)
-    given = "evaluate --embedding b --input i --output o --text t --mechanism exponential".split()
+    given = [
+        "evaluate",
+        "--embedding",
+        "b",
+        "--input",
+        "i",
+        "--output",
+        "o",
+        "--text",
+        "t",
+        "--mechanism",
+        "exponential",
+    ]
     CliRunner().invoke(
         main, [*given, "--truncate", "none", "4", "6", "--epsilon", "5", "--release-words", "9", "7"]
     )

@@ -229,7 +229,7 @@ def main(
 
 
 def _print_small() -> None:
-    texts, labels = demo_queries(150)
+    texts, labels = demo_queries(120)
     with tempfile.TemporaryDirectory() as folder:
         bundle = demo_embedding(Path(folder))
         world = World(
@@ -237,11 +237,11 @@ def _print_small() -> None:
             labels=labels,
             embedding=bundle,
             search=ExactSearch.over(bundle, 2000),
-            runs=50,
+            runs=30,
             candidates=16,
         )
-        names = ("laplace", "laplace, vickrey, t = 0.5", "exponential", "exponential, γ = 4")
-        found = {name: matched(world, KINDS[name], 0.5, near=0.03) for name in names}
+        starts = {"laplace": 7.5, "laplace, vickrey, t = 0.5": 8.5, "exponential": 3.4}
+        found = {n: matched(world, KINDS[n], 0.5, near=0.04, start=start) for n, start in starts.items()}
     values = {
         name: {"epsilon": match.epsilon} | {m: match.measures[m][0] for m in COLUMNS}
         for name, match in found.items()

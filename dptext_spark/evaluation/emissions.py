@@ -89,7 +89,7 @@ class Emissions:
             outputs: How many words, the first ones, may be output.
             most: A word keeps so many cells, its likeliest ones.
         """
-        kept = [_likeliest(block, most) for block in blocks]
+        kept = [likeliest(block, most) for block in blocks]
         words = np.concatenate([block.word for block in kept]).astype(np.int64)
         keys = np.concatenate([block.output for block in kept]).astype(np.int64) * vocabulary + words
         counts = np.concatenate([block.count for block in kept])
@@ -153,8 +153,8 @@ class Emissions:
         return places, self.keys[cells] % self.vocabulary, self.probability[cells]
 
 
-def _likeliest(block: Transitions, most: int) -> Transitions:
-    """Keep so many cells of each word of a block, those of the highest counts."""
+def likeliest(block: Transitions, most: int = MOST_OUTPUTS) -> Transitions:
+    """Keep so many cells of each word of a block, those of the highest counts; once or again is the same."""
     starts = block.starts
     sizes = np.diff(starts, append=len(block.word))
     if sizes.max(initial=0) <= most:

@@ -197,7 +197,7 @@ def test_words_and_parameters_are_varied_on_one_page(
         row = rows[f"{option_line(mechanism)} --release-words 100"]
         assert row["recovered"] == outcome.recovered[1].recovered["in-context", 1].ratio[0]
         assert row["kept_floor"] == outcome.random.similarity["kept"].ratio[0]
-    page = (varied / "report.html").read_text()
+    page = re.sub(r"</?span>", "", (varied / "report.html").read_text())
     front = [row for row in rows.values() if row["on_front"]]
     assert front and all(f"<code>{row['options']}</code>" in page for row in front)
     assert (
@@ -303,7 +303,7 @@ def test_a_release_quotes_its_evaluation_and_no_other(
 
 
 def test_the_page_stands_by_itself(undisturbed: Path) -> None:
-    page = (undisturbed / "report.html").read_text()
+    page = re.sub(r"</?span>", "", (undisturbed / "report.html").read_text())
     assert "Private." in page and "recovery(top1, in-context, 1)" in page
     assert "dptext privatize --input" in page and "Checked on the other" in page
     assert page.count("<img ") == page.count("data:image/png") == 2

@@ -8,7 +8,7 @@ import logging
 import os
 import sys
 import tomllib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -76,7 +76,11 @@ class Job(_Command):
         )
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        several = {f"--{n}" for n, f in self.model.fields().items() if repeatable(f) and number_of(f)}
+        fields = self.model.fields().items()
+        numbers = {f"--{name}" for name, field in fields if repeatable(field) and number_of(field)}
+        several = {
+            param.opts[0]: getattr(param, "values", ()) for param in self.own if param.opts[0] in numbers
+        }
         return super().parse_args(ctx, _spread(args, several))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -154,14 +158,20 @@ def _pairs(settings: Sequence[str]) -> dict[str, str]:
     return pairs
 
 
-def _spread(args: Sequence[str], several: Collection[str]) -> list[str]:
-    """Repeat options that several numbers may follow: ``--epsilon 5 10`` and ``--epsilon 5,10``."""
+def _spread(args: Sequence[str], several: Mapping[str, Sequence[str]]) -> list[str]:
+    """Repeat options that several numbers may follow: ``--epsilon 5 10`` and ``--epsilon 5,10``.
+
+    Args:
+        args: Of the command line.
+        several: Those options, and the names that may stand where a number does.
+    """
     parts = [part for arg in args for part in (arg.split("=", 1) if arg.split("=")[0] in several else [arg])]
     spread: list[str] = []
     option = None
     for part in parts:
         numbers = part.split(",")
-        if option is None or any(read_number(number, float) is number for number in numbers):
+        names = several.get(option or "", ())
+        if option is None or any(read_number(n, float) is n and n not in names for n in numbers):
             option = part if part in several else None
             spread.append(part)
             continue

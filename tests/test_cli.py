@@ -24,7 +24,7 @@ from dptext_spark.cli import main, read_config
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, JobError
-from dptext_spark.options import COMMANDS, CalibrateOptions, PrivatizeOptions
+from dptext_spark.options import COMMANDS, CalibrateOptions, EvaluateOptions, PrivatizeOptions
 from dptext_spark.spark.settings import WANTED
 from dptext_spark.spark.table import run as tables
 from tests.helpers.tables import write_table
@@ -238,6 +238,38 @@ def test_the_command_line_wins_over_the_file(
     assert (line.mechanism.epsilon, line.salt, line.keep, line.oov) == (5.0, "line", ("c",), "fail")
     assert (line.tokens, line.release_words, line.dry_run, line.overwrite) == (("words",), 3, True, True)
     assert file.text == line.text == ("text",)  # given on both command lines
+
+
+def test_a_name_may_stand_among_the_numbers_of_an_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rejects a command line on which only numbers follow, and a name that any option takes."""
+    seen: list[EvaluateOptions] = []
+
+    def keep(options: EvaluateOptions) -> None:
+        seen.append(options)
+        raise JobError("Not run")
+
+    monkeypatch.setattr("dptext_spark.spark.jobs.evaluate.run", keep)
+    given = [
+        "evaluate",
+        "--embedding",
+        "b",
+        "--input",
+        "i",
+        "--output",
+        "o",
+        "--text",
+        "t",
+        "--mechanism",
+        "exponential",
+    ]
+    CliRunner().invoke(
+        main, [*given, "--truncate", "none", "4", "6", "--epsilon", "5", "--release-words", "9", "7"]
+    )
+    CliRunner().invoke(main, [*given, "--truncate=6,none,4", "--epsilon", "5", "--release-words", "7,9"])
+    assert seen[0] == seen[1]
+    assert (seen[0].truncate, seen[0].release_words) == ((4.0, 6.0, "none"), (7, 9))
+    strange = CliRunner().invoke(main, [*given, "--truncate", "4", "--epsilon", "5", "none"])
+    assert strange.exit_code == 2 and "unexpected extra argument" in strange.output
 
 
 def test_options_of_a_calibration_reach_the_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from dptext_spark.cli import Job
 from dptext_spark.embedding import readers
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
-from dptext_spark.mechanisms import MECHANISMS, Laplace, Mahalanobis
+from dptext_spark.mechanisms import MECHANISMS, Exponential, Laplace, Mahalanobis
 from dptext_spark.options import (
     COMMANDS,
     AuditOptions,
@@ -31,6 +31,7 @@ from dptext_spark.options import (
 )
 from dptext_spark.search import nearest
 from dptext_spark.search.exact import ExactSearch
+from dptext_spark.search.ivf import IvfSearch
 
 GOOD: dict[str, Any] = {
     "input": "in",
@@ -153,7 +154,11 @@ EVALUATE: dict[str, Any] = {
         ({"candidates": 4}, "--candidates has a wrong value"),
         ({"versions": 0}, "--versions has a wrong value"),
         ({"read-option": "x"}, "--read-option has a wrong value"),
-        ({"truncate": -1.0}, "--truncate has a wrong value"),
+        ({"truncate": -1.0}, "--truncate has a wrong value. Allowed: a number above 0, or none. Got: -1.0"),
+        ({"truncate": ["none", "far"]}, "--truncate has a wrong value.*Got: 'far'"),
+        ({"truncate": "none", "mechanism": "laplace"}, "--truncate is not an option"),
+        ({"release-words": [5.5]}, "--release-words has a wrong value.*Got: 5.5"),
+        ({"t": 0.5}, "--select vickrey and --t go together"),
         ({"lambda": 0.5}, "--lambda is not an option"),
     ],
 )
@@ -175,12 +180,39 @@ def test_an_evaluation_writes_the_command_of_the_release() -> None:
     assert [(m.name, m.epsilon) for m in options.mechanism] == [
         *(("laplace", 5.0), ("laplace", 10.0), ("exponential", 5.0), ("exponential", 10.0))
     ]
-    assert options.release_command(options.mechanism[-1]) == (
+    assert options.release_command(options.mechanism[-1], ExactSearch(release_words=500)) == (
         "dptext privatize --input in --output sanitized --embedding bundle --text text --id 'row id' "
         "--oov drop --release-words 500 --mechanism exponential --truncate 4 --epsilon 10"
     )
     assert "Zebulon" not in str(options.to_json())
     assert options.to_json()["mechanism"] == ["laplace", "exponential"]
+    lists = IvfSearch(release_words=300, lists=16, probes=4)
+    assert options.release_command(options.mechanism[0], lists).partition("--oov drop ")[2] == (
+        "--release-words 300 --search ivf --probes 4 --mechanism laplace --epsilon 5"
+    )
+    all_words = EvaluateOptions.of(EVALUATE)
+    assert "words" not in all_words.release_command(options.mechanism[0], ExactSearch(release_words=900))
+
+
+def test_an_evaluation_varies_parameters_and_words() -> None:
+    """Each mechanism at all values of its own, none among them last; rejects values that others get, too."""
+    given = {
+        "mechanism": ["laplace", "mahalanobis", "exponential"],
+        "epsilon": 5.0,
+        "truncate": ["none", 4.0, 6.0, 4.0],
+        "lambda": [0.5, 0.25],
+        "release-words": [500, 200, 500],
+    }
+    options = EvaluateOptions.of({**EVALUATE, **given})
+    assert options.mechanism == (
+        Laplace(epsilon=5.0),
+        *(Mahalanobis(epsilon=5.0, lambda_=weight) for weight in (0.25, 0.5)),
+        *(Exponential(epsilon=5.0, truncate=distance) for distance in (4.0, 6.0, None)),
+    )
+    assert options.truncate == (4.0, 6.0, "none")
+    assert options.release_words == (200, 500)
+    nearest_too = EvaluateOptions.of({**EVALUATE, "select": "vickrey", "t": [0.5, 0.0], "epsilon": 5.0})
+    assert [getattr(m, "t", None) for m in nearest_too.mechanism] == [0.0, 0.5, None]
 
 
 def test_what_a_report_keeps_of_the_options() -> None:

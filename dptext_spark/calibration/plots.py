@@ -50,6 +50,9 @@ _STYLE: Final[dict[str, Any]] = {
     "figure.constrained_layout.use": True,
 }
 
+_LINES: Final = ("Without any output", "Random words")
+_CHOSEN: Final = "Recommended"
+
 _PANELS: Final = {"p95": "95th percentile", "p50": "Median", "p5": "5th percentile"}
 
 
@@ -198,7 +201,8 @@ def trade_off_plot(
         floor: What is paid, and what is gained, for nothing at all: dotted lines.
         chosen: The setting that is to be seen first.
     """
-    with _drawing(4.4) as figure:
+    labels = [*lines, *_LINES, *(() if chosen is None else (_CHOSEN,))]
+    with _drawing(3.2 + 0.19 * -(-len(labels) // _legend_columns(labels))) as figure:
         axes = figure.subplots()
         for i, (label, spots) in enumerate(lines.items()):
             at, ends = np.array([(s.x, s.y) for s in spots]), np.array([s.x_ends for s in spots])
@@ -208,11 +212,11 @@ def trade_off_plot(
             for spot in spots:
                 offset: dict[str, Any] = {"xytext": (4, -11), "textcoords": "offset points", "fontsize": 8.0}
                 axes.annotate(_text(spot.mark), (spot.x, spot.y), **offset)
-        axes.axvline(floor[0], color="#777777", lw=1.0, ls=":", label="Without any output")
-        axes.axhline(floor[1], color="#777777", lw=1.0, ls=(0, (1, 3)), label="Random words")
+        axes.axvline(floor[0], color="#777777", lw=1.0, ls=":", label=_LINES[0])
+        axes.axhline(floor[1], color="#777777", lw=1.0, ls=(0, (1, 3)), label=_LINES[1])
         if chosen is not None:
             place: dict[str, Any] = {"s": 220.0, "facecolors": "none", "edgecolors": "#000000", "zorder": 5}
-            axes.scatter([chosen.x], [chosen.y], label="Recommended", **place)
+            axes.scatter([chosen.x], [chosen.y], label=_CHOSEN, **place)
         axes.set_title(y.label)
         _y_axis(axes, y)
         _x_axis(axes, x, np.array([spot.x for spots in lines.values() for spot in spots]))
@@ -278,8 +282,12 @@ def _x_axis(axes: Axes, x: Axis, values: NDArray[np.float64]) -> None:
 
 def _legend(figure: Figure) -> None:
     handles, labels = figure.axes[0].get_legend_handles_labels()
-    columns = max(1, min(len(labels), _CHARACTERS // (max(map(len, labels)) + 8)))
+    columns = _legend_columns(labels)
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, handlelength=2.8)
+
+
+def _legend_columns(labels: Sequence[str]) -> int:
+    return max(1, min(len(labels), _CHARACTERS // (max(map(len, labels)) + 8)))
 
 
 def _trends(curves: Mapping[str, Curve], x: Axis, y: Axis) -> Iterator[str]:

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from dptext_spark.calibration.record import option_line, setting
+from dptext_spark.calibration.record import option_line
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
-from dptext_spark.evaluation.comparison import Comparison, Concern, Outcome
+from dptext_spark.evaluation.comparison import ATTRIBUTION, Comparison, Concern, Outcome, shares
 from dptext_spark.evaluation.goal import Goal
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.search.nearest import Search
@@ -21,7 +21,10 @@ FILE: Final = "evaluation.json"
 PAGE: Final = "report.html"
 TABLES: Final = ("settings", "risk", "utility")
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
+
+RELEASE: Final = "The release:"
+"""What the command of the recommended release is led by."""
 
 PRIVATE: Final = "Facts about private rows, for those who may read them."
 
@@ -40,7 +43,7 @@ class Answer:
         *,
         goal: Goal | None,
         confidence: float,
-        command: Callable[[Mechanism], str],
+        command: Callable[[Mechanism, Search], str],
         facts: Mapping[str, Any],
     ) -> Self:
         """Put together what was measured, and choose.
@@ -74,7 +77,7 @@ class Answer:
                 **facts,
                 "settings": [
                     _summary(whole, outcome, concern, confidence)
-                    | {"on_front": outcome.mechanism in best, "recommended": i == number}
+                    | {"on_front": outcome in best, "recommended": i == number}
                     for i, outcome in enumerate(whole.outcomes)
                 ],
                 "risk": _plain(whole.risk(confidence=confidence).to_pylist()),
@@ -163,23 +166,28 @@ class Quotation:
         Raises:
             ConfigError: The evaluation is of another bundle, mechanism, column or policy; all that differ.
         """
-        options = evaluation["options"]
+        options, settings = evaluation["options"], evaluation["settings"]
         named = [name for name in (options["text"], options["tokens"]) if name]
+        sizes = {row["release_words"]: row["search"] for row in settings}
+        label = sizes.get(search.release_words)
         pairs = {
             "embedding bundle": (evaluation["embedding"]["fingerprint"][:16], embedding.fingerprint[:16]),
-            "words that may be output": (evaluation["release_words"], search.release_words),
-            "search": (evaluation["search"], search.label),
+            "search": (label or search.label, search.label),
             **{name: (options[name], release[name]) for name in ("protect", "tokenizer")},
         }
         differ = [f"{what} {theirs}, not {ours}" for what, (theirs, ours) in pairs.items() if theirs != ours]
+        if label is None:
+            listed = " or ".join(map(str, sorted(sizes)))
+            differ.append(f"words that may be output {listed}, not {search.release_words}")
         columns = [*release["text"], *release["tokens"]]
         if not {*named} <= {*columns}:
             differ.append(f"column {', '.join(named)}, not {', '.join(columns)}")
-        wanted = option_line(mechanism)
-        rows = [row for row in evaluation["settings"] if row["options"] == wanted]
+        rows = {
+            row["release_words"]: row for row in settings if row["of_mechanism"] == option_line(mechanism)
+        }
         if not rows:
-            listed = "; ".join(row["options"] for row in evaluation["settings"])
-            differ.append(f"settings {listed}, not {wanted}")
+            listed = "; ".join(dict.fromkeys(row["of_mechanism"] for row in settings))
+            differ.append(f"settings {listed}, not {option_line(mechanism)}")
         if differ:
             raise ConfigError(
                 f"The evaluation {path} is not of this release",
@@ -187,7 +195,7 @@ class Quotation:
                 do="Evaluate what is released, or leave --evaluation out",
             )
         sample, concern = evaluation["sample"], evaluation["concern"]
-        return cls(path=path, setting=rows[0], sample=sample, concern=concern)
+        return cls(path=path, setting=rows[search.release_words], sample=sample, concern=concern)
 
     def describe(self) -> str:
         """Say the numbers in plain words."""
@@ -214,11 +222,13 @@ def advice(value: Mapping[str, Any]) -> Iterator[str]:
     if not (target := value["target"]):
         return
     share = f"{100 * value['confidence']:g}%"
+    side = "at most" if "<=" in target["target"] else "at least"
     if target["options"] is None:
         yield f"Target {target['target']}: none of these settings surely meets it."
+        if closest := target["closest"]:
+            yield f"The closest is {closest['options']}: {side} {closest['bound']:.3g} ({share} confidence)."
         return
     chosen, checked = target["chosen_on"], target["checked_on"]
-    side = "at most" if "<=" in target["target"] else "at least"
     yield f"Target {target['target']}: take {target['options']}"
     yield (
         f"Chosen on {chosen['rows']:,} rows, where it is {chosen['measured']:.3g}, {side} "
@@ -233,7 +243,20 @@ def advice(value: Mapping[str, Any]) -> Iterator[str]:
         f"Checked on the other {checked['rows']:,} rows: {checked['measured']:.3g}, {side} "
         f"{checked['bound']:.3g} ({share} confidence); {found}."
     )
-    yield f"The release: {target['command']}"
+    yield from _beside_told(target["beside"])
+    yield f"{RELEASE} {target['command']}"
+
+
+def _beside_told(beside: Mapping[str, Any]) -> Iterator[str]:
+    """Say what comes with the limit, and where that is nothing."""
+    measure, floor = beside["measure"], _number(beside["floor"])
+    told = f"{_number(beside['value'])} ({_number(beside['low'])} to {_number(beside['high'])})"
+    if measure == "recovered":
+        yield f"Share of words recovered there: {told}; without any output {floor}."
+        return
+    nothing = None not in (beside["low"], beside["floor"]) and beside["low"] <= beside["floor"]
+    useless = " THAT IS NO MORE THAN RANDOM WORDS KEEP: try other settings, or allow more." if nothing else ""
+    yield f"It keeps {measure} {told} there, where random words keep {floor}.{useless}"
 
 
 def _chosen(
@@ -241,22 +264,28 @@ def _chosen(
     whole: Comparison,
     halves: Sequence[Comparison],
     confidence: float,
-    command: Callable[[Mechanism], str],
+    command: Callable[[Mechanism, Search], str],
 ) -> dict[str, Any]:
     """Choose on the first half and check on the second."""
-    row: dict[str, Any] = {"target": str(goal), "number": None, "options": None, "command": None}
-    best = goal.choose(halves[0], confidence=confidence) if len(halves) > 1 else None
-    if best is None:
-        return {**row, "chosen_on": None, "checked_on": None}
-    number = [outcome is best for outcome in halves[0].outcomes].index(True)
+    names = ("number", "options", "command", "chosen_on", "checked_on", "beside", "closest")
+    row: dict[str, Any] = {"target": str(goal), **dict.fromkeys(names)}
+    if len(halves) < 2:
+        return row
     each = 1.0 - (1.0 - confidence) / len(whole.outcomes)
+    best = goal.choose(halves[0], confidence=confidence)
+    if best is None:
+        bounds = [goal.of(halves[0], outcome, confidence=each).bound for outcome in halves[0].outcomes]
+        number = bounds.index(min(bounds) if goal.upper else max(bounds))
+        return row | {
+            "closest": {"options": whole.option_line(whole.outcomes[number]), "bound": bounds[number]}
+        }
+    number = [outcome is best for outcome in halves[0].outcomes].index(True)
     mine = goal.of(halves[0], best, confidence=each)
     other = goal.of(halves[1], halves[1].outcomes[number], confidence=confidence)
-    return {
-        "target": str(goal),
+    return row | {
         "number": number,
-        "options": option_line(best.mechanism),
-        "command": command(best.mechanism),
+        "options": whole.option_line(whole.outcomes[number]),
+        "command": command(best.mechanism, best.search),
         "chosen_on": {"rows": _rows(halves[0]), "measured": mine.measured, "bound": mine.bound},
         "checked_on": {
             "rows": _rows(halves[1]),
@@ -265,7 +294,23 @@ def _chosen(
             "met": goal.met(other.measured),
             "surely": goal.met(other.bound),
         },
+        "beside": _beside(goal, halves[1], halves[1].outcomes[number], confidence),
     }
+
+
+def _beside(goal: Goal, checked: Comparison, outcome: Outcome, confidence: float) -> dict[str, Any]:
+    """What comes with a limit that is kept to: of a risk what is left of use, of a use what is at risk."""
+    if not goal.is_risk:
+        sums = goal.concern.of(outcome)
+        ends = [float(end[0]) for end in sums.share_interval(confidence)]
+        guessed = checked.guessed.recovered[goal.concern.attacker, goal.concern.guesses].ratio[0]
+        found = {"measure": "recovered", "value": float(sums.ratio[0]), "floor": float(guessed)}
+        return found | dict(zip(("low", "high"), ends, strict=True))
+    name = goal.concern.keeping
+    value, *ends = outcome.measures(checked.before, confidence)[name]
+    floor = outcome.floors(checked.before, confidence)[name][0]
+    found = {"measure": name, "value": value, "low": ends[0], "high": ends[1], "floor": floor}
+    return _plain([found])[0]
 
 
 def _rows(comparison: Comparison) -> int:
@@ -278,7 +323,8 @@ def _summary(comparison: Comparison, outcome: Outcome, concern: Concern, confide
     sums = concern.of(outcome)
     low, high = sums.share_interval(confidence)
     floor = comparison.guessed.recovered[concern.attacker, concern.guesses].ratio
-    measures, chance = comparison.uses(outcome, confidence), comparison.random_uses(confidence)
+    measures = outcome.measures(comparison.before, confidence)
+    chance = outcome.floors(comparison.before, confidence)
     found = {
         "recovered": float(sums.ratio[0]),
         "recovered_low": float(low[0]),
@@ -288,12 +334,17 @@ def _summary(comparison: Comparison, outcome: Outcome, concern: Concern, confide
     for name in (n for n in ("similarity", "kept", "accuracy") if n in measures):
         value, least, most = measures[name]
         found |= {name: value, f"{name}_low": least, f"{name}_high": most, f"{name}_floor": chance[name][0]}
-    mechanism = outcome.mechanism
+    if ATTRIBUTION in outcome.classified:
+        value, least, most = shares(outcome.classified[ATTRIBUTION], confidence)
+        by_chance = shares(outcome.chance[ATTRIBUTION], confidence)[0]
+        found |= {"attributed": value, "attributed_low": least, "attributed_high": most}
+        found["attributed_floor"] = by_chance
     row = {
-        "mechanism": mechanism.name,
-        "setting": setting(mechanism),
-        "epsilon": mechanism.epsilon,
-        "options": option_line(mechanism),
+        **comparison.named(outcome),
+        "options": comparison.option_line(outcome),
+        "of_mechanism": option_line(outcome.mechanism),
+        "release_words": outcome.search.release_words,
+        "search": outcome.search.label,
         **found,
         "error": outcome.error,
     }
@@ -315,11 +366,16 @@ _COLUMNS: Final = {
     "similarity_floor": "floor",
     "kept": "unchanged",
 }
-_LABELLED: Final = {"accuracy": "accuracy", "accuracy_floor": "floor"}
+_CLASSIFIED: Final = {
+    "attributed": {"attributed": "attributed", "attributed_floor": "floor"},
+    "accuracy": {"accuracy": "accuracy", "accuracy_floor": "floor"},
+}
 
 
 def _table(settings: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    columns = {**_COLUMNS, **({} if "accuracy" not in settings[0] else _LABELLED)}
+    columns = dict(_COLUMNS)
+    for name, more in _CLASSIFIED.items():
+        columns |= more if name in settings[0] else {}
     table = [["", *columns.values(), "no other beats it"]]
     for row in settings:
         cells = {name: _share(row[name]) for name in columns}

@@ -6,15 +6,15 @@ Needs the extra ``[report]``, so it is imported only where a page is drawn.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from dptext_spark.calibration.plots import Axis, Plot, Spot, number, trade_off_plot
-from dptext_spark.evaluation.answer import PAGE, advice, read, told
+from dptext_spark.evaluation.answer import PAGE, RELEASE, advice, read, told
 from dptext_spark.evaluation.goal import MEASURES
 
 _RECOVERED: Final = "Share of words recovered"
@@ -23,6 +23,8 @@ _SHARES: Final = {
     "kept": Axis(name="share unchanged", label="Share of words unchanged", digits=3),
     "accuracy": Axis(name="accuracy", label="Labels right, learnt from released texts", digits=3),
 }
+
+_CLASSIFIED: Final = {"attributed": "Authors right", "accuracy": "Labels right"}
 
 _MEASURES: Final = {
     "kept": "Words that stay",
@@ -80,24 +82,37 @@ def _share(value: float | None) -> str:
 
 def _view(value: Mapping[str, Any]) -> dict[str, Any]:
     """What the template shows."""
-    concern = value["concern"]
-    matters = [
-        row
-        for row in value["risk"]
-        if (row["guesses"], row["versions"]) == (concern["guesses"], concern["versions"])
-        and row["attacker"] == concern["attacker"]
-    ]
+    concern, settings = value["concern"], sorted(value["settings"], key=lambda row: float(row["recovered"]))
+    asked = ("attacker", "guesses", "versions")
+    matters = [row for row in value["risk"] if all(row[name] == concern[name] for name in asked)]
     return {
         "facts": value,
-        "advice": list(advice(value)),
+        "advice": [line for line in advice(value) if not line.startswith(RELEASE)],
         "told": told(concern),
         "plots": list(_plots(value)),
-        "bands": [(label, list(rows)) for label, rows in groupby(matters, _options)],
-        "attackers": [row for row in value["risk"] if row["words"] == "all"],
-        "uses": [(label, list(rows)) for label, rows in groupby(value["utility"], _options)],
+        "front": [row for row in settings if row["on_front"]],
+        "first": sorted(
+            (row for row in settings if row["on_front"] or row["recommended"]),
+            key=lambda row: not row["recommended"],
+        ),
+        "others": [row for row in settings if not (row["on_front"] or row["recommended"])],
+        "floors": list({row["release_words"]: row for row in settings}.values()),
+        "bands": _by_setting(matters),
+        "attackers": _by_setting(row for row in value["risk"] if row["words"] == "all"),
+        "uses": _by_setting(value["utility"]),
+        "guarantees": {own["options"]: own["words"] for own in value["guarantee"]},
+        "classified": {name: title for name, title in _CLASSIFIED.items() if name in settings[0]},
+        "ceilings": {row["measure"]: row["ceiling"] for row in value["utility"]} | {"attributed": None},
         "measures": {name: _MEASURES[name] for name in MEASURES},
         "options_of": _options,
     }
+
+
+def _by_setting(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    found = defaultdict[str, list[Mapping[str, Any]]](list)
+    for row in rows:
+        found[_options(row)].append(row)
+    return found
 
 
 def _options(row: Mapping[str, Any]) -> str:

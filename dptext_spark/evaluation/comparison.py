@@ -41,6 +41,9 @@ CONFIDENCE: Final = 0.95
 ATTRIBUTION: Final = "attribution"
 """The attacker who names the author of a row."""
 
+RELEASE_WORDS: Final = "release-words"
+"""The option for how many words may be output, which settings may differ in beside their mechanisms."""
+
 _IDEAL: Final = {"kept": 1.0, "distance": 0.0, "similarity": 1.0}
 
 
@@ -49,30 +52,54 @@ class Outcome:
     """What one setting gives away and keeps.
 
     Attributes:
-        mechanism: The setting.
+        mechanism, search: The setting; of the search above all how many words may be output.
         recovered: By the number of versions that attackers have.
         use: What is kept.
+        random: What random words of the same number keep, of those that may be output: the floor of use.
         classified: Rows whose class a model gets right, where labels or authors were given.
+        chance: The same of models that learn from random words.
         error: About how far the laws that attackers reckon with are at most from the mechanism's, in total
             variation, on average over the corpus's words.
     """
 
     mechanism: Mechanism
+    search: Search
     recovered: Mapping[int, Successes]
     use: Use
+    random: Use
     error: float
     classified: Mapping[str, RowSums] = field(default_factory=dict)
+    chance: Mapping[str, RowSums] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, mechanism: Mechanism, tally: Tally, emissions: Emissions, corpus: PairCounts) -> Outcome:
-        """Say what a setting came to that was attacked with these emissions, learnt for this corpus."""
+    def of(cls, mechanism: Mechanism, search: Search, tally: Tally, floor: Tally, error: float) -> Outcome:
+        """Say what a setting came to, and what nothing but random words does."""
         return cls(
             mechanism=mechanism,
+            search=search,
             recovered=tally.recovered,
             use=tally.use,
+            random=floor.use,
             classified=tally.classified,
-            error=float(np.average(emissions.error, weights=corpus.words[:-1])),
+            chance=floor.classified,
+            error=error,
         )
+
+    def __repr__(self) -> str:
+        return f"Outcome({self.mechanism!r}, release_words={self.search.release_words})"
+
+    def measures(self, before: PairCounts, confidence: float) -> dict[str, tuple[float, float, float]]:
+        """Give what is left of use, each measure with its interval, NaN where there is none.
+
+        Args:
+            before: The pairs of words before.
+            confidence: Of each interval.
+        """
+        return self.use.measures(before, confidence) | _accuracies(self.classified, confidence)
+
+    def floors(self, before: PairCounts, confidence: float) -> dict[str, tuple[float, float, float]]:
+        """Give the same of random words."""
+        return self.random.measures(before, confidence) | _accuracies(self.chance, confidence)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,17 +141,29 @@ class Comparison:
     Attributes:
         outcomes: One for each setting.
         guessed: What attackers know without any output: the floor of every risk. Its ceiling is 1.
-        random: What random words of the same number keep: the floor of use.
         before: The pairs of words before.
-        chance, ideal: What models get right that learn from random words, and from texts as they were.
+        ideal: What models get right that learn from texts as they were.
     """
 
     outcomes: tuple[Outcome, ...]
     guessed: Successes
-    random: Use
     before: PairCounts
-    chance: Mapping[str, RowSums] = field(default_factory=dict)
     ideal: Mapping[str, RowSums] = field(default_factory=dict)
+
+    def option_line(self, outcome: Outcome) -> str:
+        """Write the options of a setting for the command line, those that settings differ in among them."""
+        more = f" --{RELEASE_WORDS} {outcome.search.release_words}" if self._several_sizes else ""
+        return option_line(outcome.mechanism) + more
+
+    def named(self, outcome: Outcome) -> dict[str, Any]:
+        """Name a setting by its mechanism, its other parameters, and epsilon."""
+        mechanism, size = outcome.mechanism, f"{RELEASE_WORDS}={outcome.search.release_words}"
+        parts = filter(None, [setting(mechanism), size if self._several_sizes else ""])
+        return {"mechanism": mechanism.name, "setting": ", ".join(parts), "epsilon": mechanism.epsilon}
+
+    @property
+    def _several_sizes(self) -> bool:
+        return len({outcome.search.release_words for outcome in self.outcomes}) > 1
 
     def risk(self, *, confidence: float = CONFIDENCE) -> pa.Table:
         """Give the share of perturbed words that attackers recover.
@@ -151,7 +190,7 @@ class Comparison:
                         "considered": successes.considered.ratio,
                         "floor": self.guessed.recovered[attacker, top].ratio,
                     }
-                    key = _named(outcome.mechanism) | {"attacker": attacker, "versions": versions}
+                    key = self.named(outcome) | {"attacker": attacker, "versions": versions}
                     rows += [
                         {**key, "guesses": top, "words": band}
                         | {name: column[i].item() for name, column in columns.items()}
@@ -160,23 +199,14 @@ class Comparison:
                         if sums.size[i]
                     ]
             if (authors := outcome.classified.get(ATTRIBUTION)) is not None:
-                right, least, most = _shares(authors, confidence)
+                right, least, most = shares(authors, confidence)
                 key = {"attacker": ATTRIBUTION, "versions": 1, "guesses": 1, "words": "all"}
                 number = int(authors.rows[0])
                 numbers = {"rows": number, "tokens": number, "recovered": right, "low": least, "high": most}
-                floor = _shares(self.chance[ATTRIBUTION], confidence)[0]
+                floor = shares(outcome.chance[ATTRIBUTION], confidence)[0]
                 more = {"considered": 1.0, "floor": floor, "error": outcome.error}
-                rows.append(_named(outcome.mechanism) | key | numbers | more)
+                rows.append(self.named(outcome) | key | numbers | more)
         return pa.Table.from_pylist(rows)
-
-    def uses(self, outcome: Outcome, confidence: float) -> dict[str, tuple[float, float, float]]:
-        """Give what is left of use, each measure with its interval, NaN where there is none."""
-        found = outcome.use.measures(self.before, confidence)
-        return found | _accuracies(outcome.classified, confidence)
-
-    def random_uses(self, confidence: float) -> dict[str, tuple[float, float, float]]:
-        """Give the same of random words: the floors."""
-        return self.random.measures(self.before, confidence) | _accuracies(self.chance, confidence)
 
     def utility(self, *, confidence: float = CONFIDENCE) -> pa.Table:
         """Give what is left of use.
@@ -187,29 +217,30 @@ class Comparison:
             :func:`~dptext_spark.evaluation.similarity.similarity`, and the overlap, agreement and leaders of
             :mod:`~dptext_spark.evaluation.frequencies`, of words and of pairs.
         """
-        floor, ideal = self.random_uses(confidence), _accuracies(self.ideal, confidence)
+        ideal = _accuracies(self.ideal, confidence)
         ceilings = _IDEAL | {name: value for name, (value, *_) in ideal.items()}
-        return pa.Table.from_pylist(
-            [
-                _named(outcome.mechanism)
+        rows: list[dict[str, Any]] = []
+        for outcome in self.outcomes:
+            floor = outcome.floors(self.before, confidence)
+            rows += [
+                self.named(outcome)
                 | {"measure": name, "value": value, "low": _number(low), "high": _number(high)}
                 | {"floor": floor[name][0], "ceiling": ceilings.get(name, 1.0)}
-                for outcome in self.outcomes
-                for name, (value, low, high) in self.uses(outcome, confidence).items()
+                for name, (value, low, high) in outcome.measures(self.before, confidence).items()
             ]
-        )
+        return pa.Table.from_pylist(rows)
 
-    def front(self, concern: Concern | None = None) -> list[Mechanism]:
+    def front(self, concern: Concern | None = None) -> list[Outcome]:
         """Give the settings that no other one beats, by what was measured, the least risk first.
 
         Raises:
             ConfigError: That risk was not measured.
         """
-        return [self._mechanism(point) for point in front(self._points(CONFIDENCE, concern))]
+        return [self.outcomes[int(point.setting)] for point in front(self._points(CONFIDENCE, concern))]
 
     def recommended(
         self, most_recovered: float, concern: Concern | None = None, *, confidence: float = CONFIDENCE
-    ) -> Mechanism | None:
+    ) -> Outcome | None:
         """Give the setting that keeps most of those whose risk is surely within a limit.
 
         Args:
@@ -225,7 +256,7 @@ class Comparison:
         """
         each = 1.0 - (1.0 - confidence) / len(self.outcomes)
         best = recommended(self._points(each, concern), most_risk=most_recovered)
-        return None if best is None else self._mechanism(best)
+        return None if best is None else self.outcomes[int(best.setting)]
 
     def describe(self, concern: Concern | None = None, *, most_recovered: float | None = None) -> str:
         """Say in plain words what each setting gives away and keeps, and which to take for a limit.
@@ -236,11 +267,13 @@ class Comparison:
         best = self.front(concern)
         lines = ["Facts about private rows, for those who may read them."]
         for outcome in self.outcomes:
-            beaten = "Another setting beats it." if outcome.mechanism not in best else "No other beats it."
-            lines.append(f"{option_line(outcome.mechanism)}: {self._told(outcome, concern)} {beaten}")
+            beaten = "Another setting beats it." if outcome not in best else "No other beats it."
+            lines.append(f"{self.option_line(outcome)}: {self._told(outcome, concern)} {beaten}")
         if most_recovered is not None:
             chosen = self.recommended(most_recovered, concern)
-            told = "None of these is" if chosen is None else f"Take {option_line(chosen)}, the best that is"
+            told = (
+                "None of these is" if chosen is None else f"Take {self.option_line(chosen)}, the best that is"
+            )
             lines.append(f"{told} surely within {most_recovered:.1%} of words recovered.")
         return "\n".join(lines)
 
@@ -250,7 +283,7 @@ class Comparison:
         low, high = sums.share_interval(CONFIDENCE)
         floor = self.guessed.recovered[concern.attacker, concern.guesses].ratio
         measures = outcome.use.measures(self.before, CONFIDENCE)
-        chance = self.random.measures(self.before, CONFIDENCE)
+        chance = outcome.random.measures(self.before, CONFIDENCE)
         return (
             f"{sums.ratio[0]:.1%} of {sums.size[0]:,.0f} words are recovered ({low[0]:.1%} to {high[0]:.1%}; "
             f"{floor[0]:.1%} without any output). {measures['kept'][0]:.1%} are unchanged; similarity of "
@@ -262,7 +295,7 @@ class Comparison:
         points = []
         for number, outcome in enumerate(self.outcomes):
             sums = concern.of(outcome)
-            value, low, _ = self.uses(outcome, confidence)[concern.keeping]
+            value, low, _ = outcome.measures(self.before, confidence)[concern.keeping]
             points.append(
                 Point(
                     setting=str(number),
@@ -273,9 +306,6 @@ class Comparison:
                 )
             )
         return points
-
-    def _mechanism(self, point: Point) -> Mechanism:
-        return self.outcomes[int(point.setting)].mechanism
 
 
 def evaluate(
@@ -343,11 +373,10 @@ def evaluate(
     floor = Tally.of(rehearsal, rows, names, None, without, versions=1)
     return Comparison(
         outcomes=tuple(
-            _outcome(rehearsal, rows, names, mechanism, known, versions, runs, candidates)
+            _outcome(rehearsal, rows, names, mechanism, known, floor, versions, runs, candidates)
             for mechanism in mechanisms
         ),
         guessed=floor.recovered[1],
-        random=floor.use,
         before=before,
     )
 
@@ -358,6 +387,7 @@ def _outcome(
     ids: pa.Array,
     mechanism: Mechanism,
     corpus: PairCounts,
+    floor: Tally,
     versions: int,
     runs: int,
     candidates: int,
@@ -369,7 +399,7 @@ def _outcome(
     emissions = Emissions.measured(estimated, words, vocabulary=corpus.vocabulary)
     attacker = Attacker.of(emissions, corpus, candidates=candidates)
     tally = Tally.of(rehearsal, rows, ids, mechanism, attacker, versions=versions)
-    return Outcome.of(mechanism, tally, emissions, corpus)
+    return Outcome.of(mechanism, rehearsal.search, tally, floor, emissions.mean_error(corpus))
 
 
 def _check(mechanisms: Sequence[Mechanism], versions: int, candidates: int, seed: int) -> None:
@@ -386,7 +416,7 @@ def _check(mechanisms: Sequence[Mechanism], versions: int, candidates: int, seed
         )
 
 
-def _shares(sums: RowSums, confidence: float) -> tuple[float, float, float]:
+def shares(sums: RowSums, confidence: float) -> tuple[float, float, float]:
     """A share of rows, with its interval."""
     low, high = sums.share_interval(confidence)
     return float(sums.ratio[0]), float(low[0]), float(high[0])
@@ -395,11 +425,7 @@ def _shares(sums: RowSums, confidence: float) -> tuple[float, float, float]:
 def _accuracies(
     classified: Mapping[str, RowSums], confidence: float
 ) -> dict[str, tuple[float, float, float]]:
-    return {name: _shares(sums, confidence) for name, sums in classified.items() if name != ATTRIBUTION}
-
-
-def _named(mechanism: Mechanism) -> dict[str, Any]:
-    return {"mechanism": mechanism.name, "setting": setting(mechanism), "epsilon": mechanism.epsilon}
+    return {name: shares(sums, confidence) for name, sums in classified.items() if name != ATTRIBUTION}
 
 
 def _band_names() -> list[str]:

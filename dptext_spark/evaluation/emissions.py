@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dptext_spark.calibration.estimators import Estimator
 from dptext_spark.calibration.transitions import Transitions
-from dptext_spark.evaluation.bigrams import discount_of
+from dptext_spark.evaluation.bigrams import PairCounts, discount_of
 
 MOST_OUTPUTS: Final = 1024
 """Outputs of a word whose probabilities are kept one by one; the rest of the law is shared equally."""
@@ -89,7 +89,7 @@ class Emissions:
             outputs: How many words, the first ones, may be output.
             most: A word keeps so many cells, its likeliest ones.
         """
-        kept = [_likeliest(block, most) for block in blocks]
+        kept = [likeliest(block, most) for block in blocks]
         words = np.concatenate([block.word for block in kept]).astype(np.int64)
         keys = np.concatenate([block.output for block in kept]).astype(np.int64) * vocabulary + words
         counts = np.concatenate([block.count for block in kept])
@@ -112,6 +112,10 @@ class Emissions:
             error=np.minimum(0.5 * spread + rest, 1.0),
             outputs=outputs,
         )
+
+    def mean_error(self, corpus: PairCounts) -> float:
+        """Give ``error`` on average over the words of a corpus."""
+        return float(np.average(self.error, weights=corpus.words[:-1]))
 
     def __call__(self, outputs: NDArray[np.int64], words: NDArray[np.int64]) -> NDArray[np.float64]:
         """P[output | word] of pairs, arrays that go together."""
@@ -149,8 +153,8 @@ class Emissions:
         return places, self.keys[cells] % self.vocabulary, self.probability[cells]
 
 
-def _likeliest(block: Transitions, most: int) -> Transitions:
-    """Keep so many cells of each word of a block, those of the highest counts."""
+def likeliest(block: Transitions, most: int = MOST_OUTPUTS) -> Transitions:
+    """Keep so many cells of each word of a block, those of the highest counts; once or again is the same."""
     starts = block.starts
     sizes = np.diff(starts, append=len(block.word))
     if sizes.max(initial=0) <= most:

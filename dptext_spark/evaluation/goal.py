@@ -115,7 +115,7 @@ class Goal:
             sums = self._risk(outcome)
             value, high = sums.ratio[0], sums.share_interval(confidence)[1][0]
             return Bounded(measured=float(value), bound=float(high))
-        measures = comparison.uses(outcome, confidence)
+        measures = outcome.measures(comparison.before, confidence)
         if self.measure not in measures:
             raise ConfigError(
                 "This use was not measured", allowed=", ".join(measures), got=self.measure, do="Give --label"
@@ -150,7 +150,7 @@ class Goal:
 
     def _worth(self, comparison: Comparison, outcome: Outcome, confidence: float) -> tuple[float, float]:
         risk = -float(self._risk(outcome).share_interval(confidence)[1][0])
-        kept = comparison.uses(outcome, confidence)[self.concern.keeping][1]
+        kept = outcome.measures(comparison.before, confidence)[self.concern.keeping][1]
         kept = -math.inf if math.isnan(kept) else kept
         return (kept, risk) if self.is_risk else (risk, kept)
 

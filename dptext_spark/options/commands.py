@@ -5,6 +5,7 @@ A new command is a class here, a module of its name in ``dptext_spark.spark.jobs
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
@@ -32,6 +33,7 @@ from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import NoiseKey, check_label
 from dptext_spark.options.configured import MechanismOptions, SearchOptions, as_json
 from dptext_spark.options.validation import OneOf, Options, Shown, Under, findings
+from dptext_spark.search.nearest import Search
 from dptext_spark.text.layout import Layout
 from dptext_spark.text.policies import OovPolicy, Protection, TextPolicy
 from dptext_spark.text.segmentation import Segmentation
@@ -49,6 +51,9 @@ Column: TypeAlias = Annotated[str, Shown(lambda: ["COLUMN"])]
 Word: TypeAlias = Annotated[str, Shown(lambda: ["WORD"])]
 
 TokenizerName: TypeAlias = Annotated[str, OneOf(lambda: Segmentation.policies)]
+
+NONE: Final = "none"
+"""Among the values of an option that several are given of: to leave it out."""
 
 ALL: Final = "*"
 """Among the columns that are kept: all others."""
@@ -439,7 +444,6 @@ class PolicyOptions(Options):
         "words", description=f"of texts: {Layout.choices()}"
     )
     tokenizer: TokenizerName = Field("words", description=f"of texts: {Segmentation.choices()}")
-    release_words: int | None = Field(None, description="output only the first N releasable words")
 
     @field_validator("oov", mode="before")
     @classmethod
@@ -459,7 +463,13 @@ class PolicyOptions(Options):
         return TextPolicy(oov=self.oov, protect=self.protect, layout=self.layout, tokenizer=self.tokenizer)
 
 
-class PrivatizeOptions(PolicyOptions, MechanismOptions, SearchOptions, TableOptions):
+class ReleaseOptions(PolicyOptions):
+    """The same, of commands that release words, or what looks like a release."""
+
+    release_words: int | None = Field(None, description="output only the first N releasable words")
+
+
+class PrivatizeOptions(ReleaseOptions, MechanismOptions, SearchOptions, TableOptions):
     """Sanitize columns of a table into another one."""
 
     command = "privatize"
@@ -719,7 +729,7 @@ class AuditOptions(MechanismOptions, SearchOptions):
 class GridOptions(MechanismOptions):
     """What the commands have in common that take a mechanism at several lambdas and epsilons."""
 
-    spread = ("lambda", "epsilon")
+    spread: ClassVar[tuple[str, ...]] = ("lambda", "epsilon")
 
     mechanism: tuple[InstanceOf[Mechanism], ...] = Field(
         description="what is measured: the mechanism at each lambda and epsilon"
@@ -737,16 +747,22 @@ class GridOptions(MechanismOptions):
         """Build the mechanism at each lambda, and there at each epsilon."""
         if not isinstance(value, dict):
             return value
-        build = super()._build
-        points = product(*(value.get(name, (None,)) for name in cls.spread))
-        chosen = [{n: v for n, v in zip(cls.spread, point, strict=True) if v is not None} for point in points]
-        grid = {tuple(point.values()): build({**value, **point}) for point in chosen}
-        return tuple(grid[point] for point in sorted(grid))
+        build, given = super()._build, [name for name in cls.spread if name in value]
+        grid = {}
+        for point in product(*(value[name] for name in given)):
+            chosen = (None if each == NONE else each for each in point)
+            grid[point] = build({**value, **dict(zip(given, chosen, strict=True))})
+        return tuple(grid[point] for point in sorted(grid, key=lambda point: [*map(_size, point)]))
 
     @field_validator("epsilon", "lambda_")
     @classmethod
     def _each_once(cls, values: tuple[float, ...]) -> tuple[float, ...]:
         return tuple(sorted({*values}))
+
+
+def _size(value: float | str) -> float:
+    """By what values of an option are ordered, ``NONE`` last."""
+    return math.inf if isinstance(value, str) else value
 
 
 class AccountOptions(GridOptions):
@@ -844,7 +860,7 @@ class SeveralOptions(GridOptions):
         return tuple(found)
 
 
-class TryOptions(PolicyOptions, SeveralOptions, SearchOptions):
+class TryOptions(ReleaseOptions, SeveralOptions, SearchOptions):
     """Show what a SENTENCE of yours becomes, several times for each mechanism and epsilon; needs no Spark."""
 
     command = "try"
@@ -947,6 +963,8 @@ class EvaluateOptions(PolicyOptions, SeveralOptions, SearchOptions, InputOptions
         "      --mechanism laplace --mechanism exponential --epsilon 5 10 20 --target 'recovery(top1) <= 0.2'"
     )
 
+    spread = ("truncate", "t", "lambda", "epsilon")
+
     embedding: LocalPath = Field(description="embedding bundle, made by dptext embedding")
     output: TablePath = Field(
         min_length=1,
@@ -982,6 +1000,19 @@ class EvaluateOptions(PolicyOptions, SeveralOptions, SearchOptions, InputOptions
         1000, ge=1, description="draws of each word, from which attackers learn what a mechanism does"
     )
     confidence: float = Field(CONFIDENCE, gt=0.5, lt=1.0, description="of each interval, and of the choice")
+    truncate: tuple[Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | Literal["none"], ...] = Field(
+        (),
+        description="distances from which on all words are equally likely, or none, which is far slower; "
+        "several may follow",
+    )
+    t: tuple[Annotated[float, Field(ge=0.0, le=1.0)], ...] = Field(
+        (),
+        description="with --select vickrey: 0 takes the nearest word always, 1 the second; several may "
+        "follow",
+    )
+    release_words: Annotated[tuple[int, ...], Under(PolicyOptions.heading)] = Field(
+        (), description="output only the first N releasable words; several may follow"
+    )
     target: Annotated[str | None, TARGET] = Field(
         None,
         description="find the setting that keeps most, or risks least, within this limit, for example "
@@ -993,6 +1024,11 @@ class EvaluateOptions(PolicyOptions, SeveralOptions, SearchOptions, InputOptions
     overwrite: Annotated[bool, OUTPUT] = Field(
         False, description="replace an evaluation that exists, finished or not"
     )
+
+    @field_validator("truncate", "t", "release_words")
+    @classmethod
+    def _each_value_once(cls, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(sorted({*values}, key=_size))
 
     @field_validator("target")
     @classmethod
@@ -1065,7 +1101,7 @@ class EvaluateOptions(PolicyOptions, SeveralOptions, SearchOptions, InputOptions
             "read-option": sorted(self.read_options),
         }
 
-    def release_command(self, mechanism: Mechanism) -> str:
+    def release_command(self, mechanism: Mechanism, search: Search) -> str:
         """Write the command that makes a release with a setting; a filter must be added by hand."""
         given = {
             "input": self.input,
@@ -1078,9 +1114,12 @@ class EvaluateOptions(PolicyOptions, SeveralOptions, SearchOptions, InputOptions
         }
         policies = {
             name: value
-            for name in ("oov", "protect", "layout", "tokenizer", "release_words", "search")
+            for name in ("oov", "protect", "layout", "tokenizer")
             if (value := getattr(self, name)) != type(self).model_fields[name].default
         }
+        if self.release_words:
+            policies["release_words"] = search.release_words
+        policies |= search.options
         words = ["dptext", "privatize"]
         for name, value in (given | policies).items():
             words += [] if value is None else [f"--{name.replace('_', '-')}", str(value)]

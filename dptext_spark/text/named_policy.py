@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self
 
@@ -16,6 +17,7 @@ class NamedPolicy:
         kind: What the policies of one option are, in words.
         option: The option that chooses among them.
         policies: The policies of this kind, by name.
+        refused: Names of what is no policy of this kind, and will not be: why, and what to do instead.
         name: What the option calls the policy.
         note: What the option's help says beside it.
         scope: What the guarantee covers under it, in a sentence; fields in braces.
@@ -24,6 +26,7 @@ class NamedPolicy:
     kind: ClassVar[str]
     option: ClassVar[str]
     policies: ClassVar[dict[str, type[Self]]]
+    refused: ClassVar[Mapping[str, tuple[str, str]]] = {}
     name: ClassVar[str]
     note: ClassVar[str] = ""
     scope: ClassVar[str]
@@ -39,6 +42,9 @@ class NamedPolicy:
         if isinstance(value, cls):
             return value
         name, *arguments = str(value).split(":", 1)
+        if name in cls.refused:
+            why, do = cls.refused[name]
+            raise ConfigError(f"There is no {cls.option} {name}: {why}", got=repr(value), do=do)
         policy = cls.policies.get(name)
         if policy is None or len(arguments) != len(policy._given()) or not all(arguments):
             raise ConfigError(

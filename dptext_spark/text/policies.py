@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
+from types import MappingProxyType
 from typing import ClassVar, Final, Never, NoReturn
 
 import numpy as np
@@ -148,6 +149,15 @@ class Protection(NamedPolicy, ABC):
     kind = "protection policy"
     option = "--protect"
     policies: ClassVar[dict[str, type[Protection]]] = {}
+    refused = MappingProxyType(
+        {
+            "rare": (
+                "what passes because it is no rare sequence of words tells the hidden words beside it apart, "
+                "without any bound",
+                "Take content or slots:COLUMN, where no hidden word decides what passes",
+            )
+        }
+    )
     unknown: ClassVar[str] = "Protected words outside the vocabulary"
     """What scopes call the words that the policy for unknown ones is about."""
 

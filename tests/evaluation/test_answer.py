@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dptext_spark.calibration.plots import Axis, Spot, trade_off_plot
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.evaluation.answer import FILE, Answer, Quotation
@@ -30,7 +32,10 @@ FACTS: dict[str, Any] = {
     },
     "sample": {"rows": 120, "of": 1000, "halves": [60, 60], "perturbed": 800},
     "corpus": {"from": "the attacked rows themselves", "words": 60, "pairs": 200},
-    "guarantee": [{"options": "--mechanism laplace --epsilon 5", "words": "Proven.\nTwice."}],
+    "guarantee": [
+        {"options": f"--mechanism laplace --epsilon {epsilon}", "words": "Proven.\nTwice."}
+        for epsilon in (5, 1000000)
+    ],
     "versions": {"python": "3"},
 }
 
@@ -57,7 +62,7 @@ def answer(halves: dict[str, Comparison], *names: str, target: str | None) -> An
         [halves[name] for name in names],
         goal=None if target is None else Goal.parse(target),
         confidence=0.95,
-        command=lambda mechanism: f"dptext privatize --epsilon {mechanism.epsilon:g}",
+        command=lambda mechanism, search: f"dptext privatize --epsilon {mechanism.epsilon:g}",
         facts=FACTS,
     )
 
@@ -87,8 +92,51 @@ def test_without_a_safe_setting_or_a_half_nothing_is_chosen(
     halves: dict[str, Comparison], names: tuple[str, ...]
 ) -> None:
     found = answer(halves, *names, target="recovery(top1) <= 0.001")
-    assert found.value["target"]["options"] is None
+    target = found.value["target"]
+    assert target["options"] is None
     assert "none of these settings surely meets it" in found.describe()
+    if len(names) > 1:
+        sums = halves["first"].outcomes[0].recovered[1].recovered["in-context", 1]
+        bound = sums.share_interval(1 - 0.05 / 2)[1][0]
+        assert target["closest"] == {"options": "--mechanism laplace --epsilon 5", "bound": bound}
+        assert f"The closest is --mechanism laplace --epsilon 5: at most {bound:.3g}" in found.describe()
+
+
+def test_what_comes_with_the_choice_is_said(halves: dict[str, Comparison]) -> None:
+    """Of the half that the choice did not see; rejects a recommendation of what keeps nothing, unsaid."""
+    found = answer(halves, "first", "second", target="recovery(top1) <= 0.95")
+    beside, second = found.value["target"]["beside"], halves["second"]
+    value, low, high = second.outcomes[0].measures(second.before, 0.95)["similarity"]
+    assert (beside["measure"], beside["value"], beside["low"], beside["high"]) == (
+        "similarity",
+        value,
+        low,
+        high,
+    )
+    assert beside["floor"] == second.outcomes[0].floors(second.before, 0.95)["similarity"][0] < low
+    said = found.describe()
+    assert f"It keeps similarity {value:.3f} ({low:.3f} to {high:.3f}) there" in said
+    assert "NO MORE THAN RANDOM WORDS" not in said
+    first = halves["first"].outcomes[0]
+    nothing = replace(halves["second"], outcomes=(replace(first, use=first.random), second.outcomes[1]))
+    told = answer(halves | {"nothing": nothing}, "first", "nothing", target="recovery(top1) <= 0.95")
+    assert "THAT IS NO MORE THAN RANDOM WORDS KEEP" in told.describe()
+    use = answer(halves, "first", "second", target="similarity >= 0.5")
+    assert use.value["target"]["beside"]["measure"] == "recovered"
+    assert "Share of words recovered there: " in use.describe()
+
+
+def test_a_long_legend_takes_no_room_from_the_figure() -> None:
+    """Rejects a figure of one height, whose curves vanish where many settings are compared."""
+    spots = [Spot(mark="1", x=0.1, y=0.2, x_ends=(0.1, 0.2)), Spot(mark="2", x=0.5, y=0.4, x_ends=(0.4, 0.6))]
+    x, y = Axis(name="x", label="X"), Axis(name="y", label="Y")
+    few, many = (
+        trade_off_plot(
+            "p", {f"a mechanism of its own, number {i}": spots for i in range(n)}, x, y, floor=(0, 0)
+        )
+        for n in (1, 13)
+    )
+    assert many.height - few.height > 12 * 0.15 * 200 and many.width == few.width
 
 
 @pytest.mark.parametrize("target", [None, "recovery(top1) <= 0.95", "recovery(top1) <= 0.001"])
@@ -111,10 +159,10 @@ def test_the_page_is_one_file_that_escapes_what_it_shows(
 def value(halves: dict[str, Comparison], small: Embedding) -> dict[str, Any]:
     """An evaluation of the column text with the bundle ``small``."""
     options = {"text": "text", "tokens": None, "protect": "all", "tokenizer": "words"}
-    facts = FACTS | {"options": options, "release_words": 200, "search": "exact"}
+    facts = FACTS | {"options": options}
     facts["embedding"] = {"fingerprint": small.fingerprint}
     whole = halves["whole"]
-    found = Answer.of(whole, [], goal=None, confidence=0.95, command=str, facts=facts)
+    found = Answer.of(whole, [], goal=None, confidence=0.95, command=lambda *_: "", facts=facts)
     return dict(json.loads(found.to_json()))
 
 

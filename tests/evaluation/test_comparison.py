@@ -90,12 +90,14 @@ def test_bands_make_up_all_words(compared: Comparison) -> None:
 
 def test_a_setting_is_recommended_that_is_surely_within_the_limit(compared: Comparison) -> None:
     shares = [risk(compared, number, "in-context")["recovered"] for number in range(4)]
-    assert compared.recommended(1.0) == SETTINGS[2]
-    assert compared.recommended((shares[0] + shares[1]) / 2) == SETTINGS[0]
+    outcomes = compared.outcomes
+    assert compared.recommended(1.0) is outcomes[2]
+    assert compared.recommended((shares[0] + shares[1]) / 2) is outcomes[0]
     assert compared.recommended(shares[0]) is None  # half the time it would be more
-    assert compared.recommended(0.999, Concern(attacker="context-free", keeping="kept")) in SETTINGS
+    assert compared.recommended(0.999, Concern(attacker="context-free", keeping="kept")) in outcomes
     front = compared.front()
-    assert front[-1] == SETTINGS[2] and front[0] == SETTINGS[int(np.argmin(shares))]
+    assert front[-1] is outcomes[2] and front[0] is outcomes[int(np.argmin(shares))]
+    assert repr(outcomes[0]) == "Outcome(Laplace(epsilon=5.0), release_words=200)"
 
 
 def test_the_limit_holds_although_it_was_searched_for(compared: Comparison) -> None:
@@ -104,7 +106,7 @@ def test_the_limit_holds_although_it_was_searched_for(compared: Comparison) -> N
     alone, among_four = (sums.share_interval(c)[1][0] for c in (0.95, 1 - 0.05 / 4))
     assert alone < among_four
     assert compared.recommended((alone + among_four) / 2) is None
-    assert compared.recommended(among_four) == SETTINGS[0]
+    assert compared.recommended(among_four) is compared.outcomes[0]
 
 
 def test_a_risk_that_was_not_measured_is_refused(compared: Comparison) -> None:
@@ -170,7 +172,7 @@ def test_token_lists_and_unprotected_words(small: Embedding) -> None:
 
 def test_what_is_shown_has_no_words(compared: Comparison) -> None:
     """Rejects a dataclass's own repr, which a notebook or a traceback would print with the pairs of words."""
-    for value in (compared, compared.outcomes[0], compared.before, compared.random):
+    for value in (compared, compared.outcomes[0], compared.before, compared.outcomes[0].random):
         assert "array" not in repr(value)
 
 

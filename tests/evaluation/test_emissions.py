@@ -7,7 +7,7 @@ import pytest
 
 from dptext_spark.calibration import Transitions, estimator
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.evaluation.emissions import Emissions
+from dptext_spark.evaluation.emissions import Emissions, likeliest
 from dptext_spark.mechanisms import Mechanism, mechanism
 from dptext_spark.search.exact import ExactSearch
 
@@ -99,6 +99,17 @@ def test_counts_by_hand() -> None:
     places, words, probability = found.cells(np.array([3, 0]))
     assert (places.tolist(), words.tolist()) == ([0, 1, 1], [1, 0, 1])
     np.testing.assert_allclose(probability, [0.1, first[0], 0.4], rtol=1e-12)
+
+
+def test_cells_may_be_left_out_early(small: Embedding) -> None:
+    """Where a block is measured as well as at the end; rejects a rest that is no longer shared."""
+    search, words = ExactSearch.over(small), np.arange(40)
+    block = estimator([mechanism("exponential", epsilon=3.0)], small, search=search, runs=1)(words, block=0)
+    sizes = {"vocabulary": len(small.words), "outputs": search.release_words, "most": 7}
+    late, early = (Emissions.of_transitions([b], **sizes) for b in (block, likeliest(block, 7)))
+    assert len(early.keys) == 40 * 7 < len(block.word)
+    for name in ("keys", "probability", "elsewhere", "error"):
+        np.testing.assert_array_equal(getattr(early, name), getattr(late, name))
 
 
 def test_without_a_mechanism_every_output_is_as_likely() -> None:

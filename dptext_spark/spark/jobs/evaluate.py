@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 from operator import add
 from typing import Any, Final
@@ -78,10 +78,11 @@ def run(options: EvaluateOptions) -> Answer:
     place = options.output.rstrip("/")
     policy, read, *_ = all_of(lambda: options.policy, partial(_format, options), *_checks(options, place))
     embedding = Embedding.open(options.embedding)
-    search, *_ = all_of(
-        lambda: options.search_over(embedding, options.release_words),
+    sizes = options.release_words or (None,)
+    searches: list[Search] = all_of(
+        *(partial(options.search_over, embedding, size) for size in sizes),
         *(partial(mechanism.prepare, embedding) for mechanism in options.mechanism),
-    )
+    )[: len(sizes)]
     drawing.announce("report.html", drawing.ANSWER)
     spark = own_session(session("dptext evaluate"))
     storage = Storage(spark)
@@ -97,7 +98,7 @@ def run(options: EvaluateOptions) -> Answer:
         row_id = source.position if options.id is None else None
         selected = columns.select(df, row_id)
         bundle = BundleFiles.send(spark, embedding)
-        plan = plan_of(columns, df, bundle, policy, search, options.noise_seed)
+        plan = plan_of(columns, df, bundle, policy, searches[0], options.noise_seed)
         corpus = _corpus(options, read, folder, plan)
         with progress(spark, "Sampling rows"):
             (total,) = check_ids(df, None if options.trust_id else options.id, F.count(F.lit(1)))
@@ -117,7 +118,7 @@ def run(options: EvaluateOptions) -> Answer:
             rehearsals = Rehearsals(
                 options=options,
                 embedding=embedding,
-                search=search,
+                searches=searches,
                 plan=plan,
                 rows=sampled,
                 known=known,
@@ -145,8 +146,6 @@ def run(options: EvaluateOptions) -> Answer:
             facts={
                 "options": options.to_json(),
                 "embedding": embedding_json(embedding),
-                "release_words": search.release_words,
-                "search": search.label,
                 "sample": {
                     "rows": sum(half.rows for half in halves),
                     "of": total,
@@ -158,7 +157,7 @@ def run(options: EvaluateOptions) -> Answer:
                     "words": int(np.count_nonzero(known.words[:-1])),
                     "pairs": len(known.count),
                 },
-                "guarantee": _guarantees(options.mechanism, embedding, search),
+                "guarantee": _guarantees(options.mechanism, embedding, searches[0]),
                 "versions": versions(),
             },
         )
@@ -285,13 +284,30 @@ def _identity(
     return found.hexdigest()[:32]
 
 
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # it holds private words
+class Rehearsed:
+    """A setting that was rehearsed; without a mechanism the floors of its number of words.
+
+    Attributes:
+        mechanism, search: The setting.
+        tallies: Of the halves that have rows.
+        error: Of the attackers.
+    """
+
+    mechanism: Mechanism | None
+    search: Search
+    tallies: list[Tally]
+    error: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class Rehearsals:
     """The settings of a run, rehearsed one after the other; each is kept as soon as it is done.
 
     Attributes:
         options: What is asked for.
-        embedding, search, plan: How rows are read and released.
+        embedding, plan: How rows are read and released.
+        searches: Among how many words, one after the other.
         rows: The sampled rows.
         known: What attackers learn from.
         halves: Those that have rows.
@@ -301,7 +317,7 @@ class Rehearsals:
 
     options: EvaluateOptions
     embedding: Embedding
-    search: Search
+    searches: Sequence[Search]
     plan: RehearsalPlan
     rows: SampledRows
     known: PairCounts
@@ -317,25 +333,28 @@ class Rehearsals:
         names = self.columns
         return [Classes(column=names.index(n), learnt=learnt) for n, learnt in wanted.items() if n in kept]
 
-    def all(self) -> list[tuple[Mechanism | None, list[Tally], float]]:
-        """Rehearse what is not done: the floors first, then the settings.
+    def all(self) -> list[Rehearsed]:
+        """Rehearse what is not done: with each number of words that may be output first the floors."""
+        mechanisms = (None, *self.options.mechanism)
+        wanted = [(mechanism, search) for search in self.searches for mechanism in mechanisms]
+        return [self._one(number, len(wanted), *setting) for number, setting in enumerate(wanted)]
 
-        Returns:
-            For each its mechanism, None for the floors, the tallies of the halves that have rows, and the
-            attackers' error.
-        """
-        return [self._one(number, m) for number, m in enumerate((None, *self.options.mechanism))]
-
-    def _one(self, number: int, mechanism: Mechanism | None) -> tuple[Mechanism | None, list[Tally], float]:
+    def _one(self, number: int, of: int, mechanism: Mechanism | None, search: Search) -> Rehearsed:
         place = f"{self.waves.folder}/setting-{number:04d}"
         if not self.waves.storage.exists(place):
             name = "the floors" if mechanism is None else option_line(mechanism)
-            with progress(self.waves.spark, f"{number + 1} of {len(self.options.mechanism) + 1}: {name}"):
-                self._rehearse(mechanism, place)
+            size = f", {search.release_words:,} words" if len(self.searches) > 1 else ""
+            with progress(self.waves.spark, f"{number + 1} of {of}: {name}{size}"):
+                self._rehearse(mechanism, search, place)
         table = self._read(place)
         errors = table.filter(pa.compute.equal(table["kind"], "error"))["total"].to_pylist()
         rest = table.filter(pa.compute.not_equal(table["kind"], "error"))
-        return mechanism, tallies(rest, len(self.embedding.words)), float(sum(errors))
+        return Rehearsed(
+            mechanism=mechanism,
+            search=search,
+            tallies=tallies(rest, len(self.embedding.words)),
+            error=float(sum(errors)),
+        )
 
     def ceilings(self) -> list[dict[str, RowSums]]:
         """Give what models get right in each half that learn from texts as they were."""
@@ -344,17 +363,19 @@ class Rehearsals:
             return []
         if not self.waves.storage.exists(place):
             with progress(self.waves.spark, "Learning from the originals"):
-                self.waves.write(self._classified(None, original=True), place)
+                self.waves.write(self._classified(self.plan, None, original=True), place)
         return classifications(self._read(place))
 
     def _read(self, place: str) -> pa.Table:
         return self.waves.spark.read.schema(SCHEMA).parquet(place).toArrow()
 
-    def _classified(self, mechanism: Mechanism | None, *, original: bool = False) -> DataFrame:
+    def _classified(
+        self, plan: RehearsalPlan, mechanism: Mechanism | None, *, original: bool = False
+    ) -> DataFrame:
         """Learn all classes, and write what models get right under the keys of tallies."""
         tables = []
         for classes in self.classes:
-            found = classified(self.rows.frame, self.plan, classes, mechanism, original=original)
+            found = classified(self.rows.frame, plan, classes, mechanism, original=original)
             for half, own in enumerate(found):
                 if half not in self.halves:
                     continue
@@ -362,32 +383,31 @@ class Rehearsals:
                 tables.append(table.add_column(0, "half", halves))
         return self.waves.spark.createDataFrame(pa.concat_tables(tables))
 
-    def _rehearse(self, mechanism: Mechanism | None, place: str) -> None:
-        spark, known = self.waves.spark, self.known
-        found = self._emissions(mechanism)
+    def _rehearse(self, mechanism: Mechanism | None, search: Search, place: str) -> None:
+        spark, known, plan = self.waves.spark, self.known, replace(self.plan, search=search)
+        found = self._emissions(mechanism, search)
         attacker = Attacker.of(found, known, candidates=self.options.candidates)
         sent = spark.sparkContext.broadcast(attacker)
         try:
             versions = 1 if mechanism is None else self.options.versions
-            result = rehearsed(self.rows.frame, self.plan, mechanism, sent, versions)
-            error = float(np.average(found.error, weights=known.words[:-1]))
-            row = spark.createDataFrame([(-1, "error", 0, 0, error)], SCHEMA)
+            result = rehearsed(self.rows.frame, plan, mechanism, sent, versions)
+            row = spark.createDataFrame([(-1, "error", 0, 0, found.mean_error(known))], SCHEMA)
             result = result.unionAll(row)
             if self.classes:
-                result = result.unionAll(self._classified(mechanism))
+                result = result.unionAll(self._classified(plan, mechanism))
             self.waves.write(result, place)
         finally:
             sent.destroy()
 
-    def _emissions(self, mechanism: Mechanism | None) -> Emissions:
+    def _emissions(self, mechanism: Mechanism | None, search: Search) -> Emissions:
         if mechanism is None:
-            return Emissions.uniform(len(self.embedding.words), self.search.release_words)
+            return Emissions.uniform(len(self.embedding.words), search.release_words)
         return emissions(
             self.waves.spark,
             self.waves.bundle,
             self.embedding,
             mechanism,
-            self.search,
+            search,
             runs=self.options.runs,
             seed=self.options.noise_seed,
             words=np.flatnonzero(self.known.words[:-1]),
@@ -395,7 +415,7 @@ class Rehearsals:
 
 
 def _compared(
-    found: Sequence[tuple[Mechanism | None, list[Tally], float]],
+    found: Sequence[Rehearsed],
     ceilings: Sequence[dict[str, RowSums]],
     halves: Sequence[Counted],
 ) -> list[Comparison]:
@@ -403,24 +423,15 @@ def _compared(
     filled = [half.pairs for half in halves if half.rows]
 
     def comparison(tally_of: Any, before: PairCounts, ideal: dict[str, RowSums]) -> Comparison:
-        (_, floor, _), *others = found
-        guessed = tally_of(floor)
+        floors = {own.search: tally_of(own.tallies) for own in found if own.mechanism is None}
         return Comparison(
             outcomes=tuple(
-                Outcome(
-                    mechanism=m,
-                    recovered=tally_of(own).recovered,
-                    use=tally_of(own).use,
-                    error=error,
-                    classified=tally_of(own).classified,
-                )
-                for m, own, error in others
-                if m is not None
+                Outcome.of(m, own.search, tally_of(own.tallies), floors[own.search], own.error)
+                for own in found
+                if (m := own.mechanism) is not None
             ),
-            guessed=guessed.recovered[1],
-            random=guessed.use,
+            guessed=floors[found[0].search].recovered[1],
             before=before,
-            chance=guessed.classified,
             ideal=ideal,
         )
 

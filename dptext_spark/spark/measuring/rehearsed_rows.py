@@ -17,7 +17,7 @@ from dptext_spark.calibration.estimators import Estimator, estimator
 from dptext_spark.calibration.transitions import Transitions
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.evaluation.bigrams import PairCounts
-from dptext_spark.evaluation.emissions import Emissions
+from dptext_spark.evaluation.emissions import Emissions, likeliest
 from dptext_spark.evaluation.recovery import Attacker
 from dptext_spark.evaluation.rehearsal import Rehearsal
 from dptext_spark.evaluation.tally import Tally
@@ -257,7 +257,8 @@ def _measure_batches(
     for batch in batches:
         for block in batch.column(0).to_pylist():
             start = block * made.block_words
-            found = made(words.value[start : start + made.block_words], block=block)
+            # Here, not on the driver: without truncation a word has a cell for every word that may come out.
+            found = likeliest(made(words.value[start : start + made.block_words], block=block))
             columns = {"word": found.word, "output": found.output, "count": found.count.astype(np.float64)}
             yield from pa.table(columns).to_batches()
 

@@ -17,13 +17,15 @@ import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
+from dptext_spark.calibration.record import option_line
 from dptext_spark.cli import main
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.evaluation.comparison import Comparison
 from dptext_spark.evaluation.comparison import evaluate as evaluate_here
-from dptext_spark.mechanisms import Exponential, Laplace
+from dptext_spark.mechanisms import Exponential, Laplace, Mahalanobis
 from dptext_spark.options import EvaluateOptions
+from dptext_spark.search.exact import ExactSearch
 from dptext_spark.spark.jobs import evaluate
 from dptext_spark.spark.jobs.evaluate import Rehearsals
 from tests.helpers.made_texts import sentences
@@ -154,6 +156,70 @@ def test_a_setting_is_chosen_on_one_half_and_checked_on_the_other(found: dict[st
     assert "--text text --id id" in target["command"]
 
 
+@pytest.fixture(scope="module")
+def varied(small: Embedding, table: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of an evaluation that varies all that may be varied; ``small`` may release 200 words."""
+    output = tmp_path_factory.mktemp("varied") / "out"
+    given = {"mechanism": ["mahalanobis", "exponential"], "lambda": (0.0, 0.5), "truncate": (0.9, "none")}
+    run(table, small, output, **given, epsilon=(6.0,), versions=1, runs=50, release_words=(100, 200))
+    return output
+
+
+def test_words_and_parameters_are_varied_on_one_page(
+    varied: Path, small: Embedding, found: dict[str, Any]
+) -> None:
+    """Rejects a size that one mechanism alone gets, other numbers than a run of one size has, one floor."""
+    answer = json.loads((varied / "evaluation.json").read_text())
+    rows = {row["options"]: row for row in answer["settings"]}
+    assert list(rows) == [
+        f"--mechanism {of} --epsilon 6 --release-words {size}"
+        for size in (100, 200)
+        for of in (
+            *("mahalanobis --lambda 0", "mahalanobis --lambda 0.5"),
+            *("exponential --truncate 0.9", "exponential"),
+        )
+    ]
+    assert {row["similarity_floor"] for row in rows.values() if row["release_words"] == 200} == {
+        found["settings"][0]["similarity_floor"]
+    }
+    assert len({row["similarity_floor"] for row in rows.values()}) == 2
+    assert len({row["recovered_floor"] for row in rows.values()}) == 1
+    settings = [Mahalanobis(epsilon=6.0, lambda_=0.5), Exponential(epsilon=6.0, truncate=0.9)]
+    alone = evaluate_here(
+        TEXTS,
+        list(range(ROWS)),
+        embedding=small,
+        mechanisms=settings,
+        runs=50,
+        search=ExactSearch.over(small, 100),
+    )
+    for mechanism, outcome in zip(settings, alone.outcomes, strict=True):
+        row = rows[f"{option_line(mechanism)} --release-words 100"]
+        assert row["recovered"] == outcome.recovered[1].recovered["in-context", 1].ratio[0]
+        assert row["kept_floor"] == outcome.random.similarity["kept"].ratio[0]
+    page = re.sub(r"</?span>", "", (varied / "report.html").read_text())
+    front = [row for row in rows.values() if row["on_front"]]
+    assert front and all(f"<code>{row['options']}</code>" in page for row in front)
+    assert (
+        f"--release-words {answer['settings'][answer['target']['number']]['release_words']} "
+        in (answer["target"]["command"])
+    )
+
+
+def test_a_release_is_held_against_the_evaluation_of_its_words(
+    varied: Path, small: Embedding, table: Path, tmp_path: Path
+) -> None:
+    """Rejects the numbers of another size, and a size that was not evaluated."""
+    answer = json.loads((varied / "evaluation.json").read_text())
+    given = {"input": table, "embedding": small.path, "evaluation": varied, "id": "id", "epsilon": 6.0}
+    given |= {"mechanism": "exponential", "truncate": 0.9}
+    run_table(**given, output=tmp_path / "out", release_words=100)
+    quoted = json.loads((tmp_path / "out.private" / "report.json").read_text())["evaluation"]["setting"]
+    assert quoted == answer["settings"][2]
+    with pytest.raises(ConfigError, match="words that may be output 100 or 200, not 150"):
+        run_table(**given, output=tmp_path / "other", release_words=150)
+
+
 def test_a_sample_is_of_so_many_rows_and_always_the_same(
     small: Embedding, table: Path, tmp_path: Path
 ) -> None:
@@ -237,7 +303,7 @@ def test_a_release_quotes_its_evaluation_and_no_other(
 
 
 def test_the_page_stands_by_itself(undisturbed: Path) -> None:
-    page = (undisturbed / "report.html").read_text()
+    page = re.sub(r"</?span>", "", (undisturbed / "report.html").read_text())
     assert "Private." in page and "recovery(top1, in-context, 1)" in page
     assert "dptext privatize --input" in page and "Checked on the other" in page
     assert page.count("<img ") == page.count("data:image/png") == 2
@@ -286,9 +352,9 @@ def test_a_killed_run_continues_and_ends_with_the_same_numbers(
     rehearsals = []
     own = Rehearsals._rehearse
 
-    def counted(self: Any, mechanism: Any, place: str) -> None:
+    def counted(self: Any, mechanism: Any, search: Any, place: str) -> None:
         rehearsals.append(mechanism)
-        own(self, mechanism, place)
+        own(self, mechanism, search, place)
 
     monkeypatch.setattr(Rehearsals, "_rehearse", counted)
     again = run(table, small, killed)

@@ -36,12 +36,12 @@ from dptext_spark.mechanisms import Laplace
 from scripts.experiments.texts import Mean, demo_embedding, demo_queries, markdown
 from scripts.experiments.word_rows import WordRows, bag_of_words, mean_vectors, releases
 
-EPSILONS: Final = (9.0, 12.0, 15.0, 20.0, 30.0)
+EPSILONS: Final = (9.0, 14.0, 20.0, 30.0)
 MODES: Final = ("both", "training only", "test only")
 """Which rows are perturbed."""
 MAIL_WORDS: Final = 50
-AUTHOR_WORDS: Final = 600
-PAIRS: Final = 600
+AUTHOR_WORDS: Final = 400
+PAIRS: Final = 400
 LEAST: Final = 10
 """Rows that a class needs to be taken."""
 
@@ -78,10 +78,10 @@ def read(data: Path, embedding: Embedding) -> Corpus:
     """Read a sample of each data set."""
     generator = np.random.default_rng(2020)
     sets = {
-        "sentiment (MR)": ("senteval/mr.parquet", "label", 3000, None),
-        "subjectivity (SUBJ)": ("senteval/subj.parquet", "subjective", 2000, None),
-        "questions, 6 types (TREC)": ("senteval/trec.parquet", "coarse", 3000, None),
-        "authors (PAN11 small)": ("pan11/pan11_small.parquet", "author", 1500, MAIL_WORDS),
+        "sentiment (MR)": ("senteval/mr.parquet", "label", 2000, None),
+        "subjectivity (SUBJ)": ("senteval/subj.parquet", "subjective", 1500, None),
+        "questions, 6 types (TREC)": ("senteval/trec.parquet", "coarse", 2000, None),
+        "authors (PAN11 small)": ("pan11/pan11_small.parquet", "author", 1200, MAIL_WORDS),
     }
     named: dict[str, WordRows] = {}
     labels: dict[str, NDArray[Any]] = {}

@@ -179,7 +179,7 @@ def figures(task: Task, cells: Cells) -> Iterator[str]:
     yield f"Majority class: accuracy {majority:.3f}. The paper's model without noise: {paper}.\n"
     yield f"A bag of the original texts' words, unknown ones too: {written}.\n"
     for model in MODELS:
-        yield f"#### {task.name}, {model}\n"
+        yield f"### {task.name}, {model}\n"
         rows = [
             (
                 "no noise" if epsilon == np.inf else f"{epsilon:g}",
@@ -195,7 +195,7 @@ def figures(task: Task, cells: Cells) -> Iterator[str]:
 def differences(task: Task, cells: Cells) -> Iterator[str]:
     """Differences to lambda = 0, at the same epsilon and where as many words stay."""
     for model in MODELS:
-        yield f"#### {task.name}, {model}\n"
+        yield f"### {task.name}, {model}: differences to λ = 0\n"
         rows = []
         for mixing, epsilon in sorted(cells, key=lambda key: (key[1], key[0])):
             if mixing == 0.0:
@@ -260,7 +260,7 @@ def main(
         for task in tasks:
             texts = WordRows.of(task.texts, embedding)
             click.echo(
-                f"### {task.name}\n\n{texts.count:,} rows, {len(texts.words):,} words, "
+                f"## {task.name}\n\n{texts.count:,} rows, {len(texts.words):,} words, "
                 f"{texts.known.mean():.1%} of them in the vocabulary; {repetitions} repetitions.\n"
             )
             cells = measure(

@@ -269,6 +269,7 @@ def report(corpus: Corpus, found: dict[float, Figures]) -> Iterator[str]:
     """Draw all tables."""
     epsilons = sorted(found)
     names = ["no noise" if e == np.inf else f"{e:g}" for e in epsilons]
+    headings = [*(f"ε = {name}" for name in names[:-1]), names[-1]]
     plain = found[np.inf]
 
     def line(key: str, form: str = ".3f") -> list[str]:
@@ -277,7 +278,7 @@ def report(corpus: Corpus, found: dict[float, Figures]) -> Iterator[str]:
     def loss(key: str) -> list[str]:
         return [f"{100 * Mean.of(plain[key] - found[e][key]).mean:.1f}" for e in epsilons[:-1]]
 
-    yield "### Utility: accuracy\n"
+    yield "## Utility: accuracy\n"
     rows: list[list[str]] = [["", "", "words that stay", "", *line("words that stay")]]
     for task, labels in corpus.labels.items():
         majority = np.unique(labels, return_counts=True)[1].max() / len(labels)
@@ -289,8 +290,8 @@ def report(corpus: Corpus, found: dict[float, Figures]) -> Iterator[str]:
     chance = {"mean reciprocal rank": float((1.0 / np.arange(1, pairs + 1)).mean()), "first": 1.0 / pairs}
     for key, floor in chance.items():
         rows.append([f"one of {pairs} paraphrases (MRPC)", "mean vectors", key, f"{floor:.3f}", *line(key)])
-    yield markdown(("task", "model", "perturbed", "majority or chance", *(f"ε = {n}" for n in names)), rows)
-    yield "### Utility that is lost, in points\n"
+    yield markdown(("task", "model", "perturbed", "majority or chance", *headings), rows)
+    yield "## Utility that is lost, in points\n"
     rows = [
         [task, model, mode, *loss(f"{task}, {model}, {mode}")]
         for task in corpus.labels
@@ -298,11 +299,11 @@ def report(corpus: Corpus, found: dict[float, Figures]) -> Iterator[str]:
         for mode in MODES[:2]
     ]
     rows += [["paraphrases (MRPC)", "mean vectors", key, *loss(key)] for key in chance]
-    yield markdown(("task", "model", "perturbed", *(f"ε = {n}" for n in names[:-1])), rows)
-    yield "### Audit: area under the curve, members against others\n"
+    yield markdown(("task", "model", "perturbed", *headings[:-1]), rows)
+    yield "## Audit: area under the curve, members against others\n"
     copies = ("as written", "perturbed again")
     rows = [[copy, "0.500", *line(f"audit, {copy}")] for copy in copies]
-    yield markdown(("the auditor's copy", "chance", *(f"ε = {n}" for n in names)), rows)
+    yield markdown(("the auditor's copy", "chance", *headings), rows)
 
 
 def small() -> dict[str, float]:

@@ -54,8 +54,9 @@ _SAMPLE: Final = 2048
 _EASY: Final = 0.25
 LISTED: Final = 1.0 / 100
 
-# Distances held at once (32 MiB), pairs whose vectors are, matrix rows and words that are multiplied at once.
-_CELLS: Final = 1 << 22
+# Listed words whose distances are held at once (8 MiB), pairs whose vectors are, matrix rows and words that
+# are multiplied at once.
+_CELLS: Final = 1 << 20
 _PAIRS: Final = 512
 _ROWS: Final = 2048
 _WORDS: Final = 512

@@ -9,6 +9,11 @@ function is BLAKE2b in keyed mode (key derivation) followed by AES-256 in counte
     row key     = BLAKE2b(column key,  row id[, place in the row's arrays], content)
     uint64s     = AES-256-CTR(row key), number j of token i at offset i * uint64s_per_token + j
 
+A token that may take any number of uniforms sets some of them apart, and they are the key of the others:
+
+    further key = BLAKE2b(those uniforms)
+    uint64s     = AES-256-CTR(further key)
+
 Every field is length-prefixed, so that no two contexts serialize to the same bytes.
 """
 
@@ -34,6 +39,9 @@ from dptext_spark.errors import ConfigError
 FORMAT_VERSION: Final = 1
 KEY_BYTES: Final = 32
 UNIFORM_BITS: Final = 52
+SEED_UNIFORMS: Final = 5
+"""Their bits are more than a key has."""
+
 _MAKE_KEY: Final = "Make one with: (umask 077; openssl rand -hex 32 > KEYFILE)"
 _UINT64_BYTES: Final = 8
 _AES_BLOCK_UINT64S: Final = 2
@@ -159,15 +167,18 @@ class ColumnNoise:
 
         They fill ``out``, C-contiguous uint64 (tokens, uint64s_per_token), from the row's ``first_token`` on.
         """
-        flat = out.reshape(-1)
-        block, skip = divmod(first_token * self.uint64s_per_token, _AES_BLOCK_UINT64S)
-        counter = modes.CTR(block.to_bytes(16, "big"))
-        encryptor = Cipher(algorithms.AES256(row_key), counter).encryptor()
-        if skip:  # the row starts inside an AES block: its first numbers belong to the token before
-            encryptor.update(bytes(skip * _UINT64_BYTES))
-        for start in range(0, flat.size, _FILL_UINT64S):
-            part = flat[start : start + _FILL_UINT64S]
-            encryptor.update_into(_zeros()[: part.nbytes], part.view(np.uint8).data)
+        _expand(out.reshape(-1), row_key, first_token * self.uint64s_per_token)
+
+
+def _expand(out: NDArray[np.uint64], key: bytes, first: int) -> None:
+    """Write the random integers of a key, from number ``first`` on, into ``out``, contiguous."""
+    block, skip = divmod(first, _AES_BLOCK_UINT64S)
+    encryptor = Cipher(algorithms.AES256(key), modes.CTR(block.to_bytes(16, "big"))).encryptor()
+    if skip:  # they start inside an AES block, whose first numbers belong to what was before
+        encryptor.update(bytes(skip * _UINT64_BYTES))
+    for start in range(0, out.size, _FILL_UINT64S):
+        part = out[start : start + _FILL_UINT64S]
+        encryptor.update_into(_zeros()[: part.nbytes], part.view(np.uint8).data)
 
 
 @cache
@@ -217,3 +228,21 @@ def to_uniform(uint64s: NDArray[np.uint64]) -> NDArray[np.float64]:
     uniforms += 0.5
     uniforms *= 2.0**-UNIFORM_BITS
     return uniforms
+
+
+def further_uniforms(seeds: NDArray[np.float64], first: int, count: int) -> NDArray[np.float64]:
+    """Give tokens more uniforms, float64 (t, count), a pure function of those that were set apart for it.
+
+    Args:
+        seeds: float64 (t, SEED_UNIFORMS), uniforms of each token that serve for nothing else.
+        first: Number of the first one, of all that a token's seeds give.
+        count: How many.
+    """
+    out = np.empty((len(seeds), count), dtype=np.uint64)
+    for row, seed in zip(out, np.ascontiguousarray(seeds), strict=True):
+        _expand(row, _further_key(seed.tobytes()), first)
+    return to_uniform(out)
+
+
+def _further_key(seed: bytes) -> bytes:
+    return hashlib.blake2b(seed, digest_size=KEY_BYTES, person=b"dptext-further").digest()

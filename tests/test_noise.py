@@ -18,7 +18,14 @@ from hypothesis import strategies as st
 
 from dptext_spark import noise
 from dptext_spark.errors import ConfigError
-from dptext_spark.noise import ColumnNoise, NoiseKey, ReleaseNoise, to_uniform
+from dptext_spark.noise import (
+    SEED_UNIFORMS,
+    ColumnNoise,
+    NoiseKey,
+    ReleaseNoise,
+    further_uniforms,
+    to_uniform,
+)
 from tests.helpers.worlds import KEY
 
 SECRET = bytes(range(32))
@@ -179,6 +186,23 @@ def test_fills_longer_than_the_inner_buffer_are_one_stream() -> None:
         one = np.zeros((1, 3), dtype=np.uint64)
         column.fill(one, ROW_KEY, 5 + start)
         np.testing.assert_array_equal(one[0], whole[start])
+
+
+def test_further_uniforms_are_one_stream_of_each_token() -> None:
+    """Rejects rounds that repeat earlier ones, and uniforms that follow from the batch or from few seeds."""
+    seeds = np.random.default_rng(2).random((5, SEED_UNIFORMS))
+    whole = further_uniforms(seeds, 0, 70)
+    assert ((whole > 0.0) & (whole < 1.0)).all() and len(np.unique(whole)) == whole.size
+    parts = [further_uniforms(seeds, first, count) for first, count in ((0, 1), (1, 6), (7, 63))]
+    np.testing.assert_array_equal(np.concatenate(parts, axis=1), whole)
+    np.testing.assert_array_equal(further_uniforms(seeds[3:4], 0, 70), whole[3:4])
+    for place in range(SEED_UNIFORMS):
+        other = seeds.copy()
+        other[:, place] = np.nextafter(seeds[:, place], 1.0)
+        assert not (further_uniforms(other, 0, 70) == whole).any()
+    key = hashlib.blake2b(seeds[1].tobytes(), digest_size=32, person=b"dptext-further").digest()
+    stream = Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor().update(bytes(70 * 8))
+    np.testing.assert_array_equal(to_uniform(np.frombuffer(stream, dtype="<u8")), whole[1])
 
 
 def test_uniforms_lie_strictly_inside_the_unit_interval() -> None:

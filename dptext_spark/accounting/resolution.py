@@ -46,13 +46,27 @@ def nearest_word_distance(
     return _moved(changes + 1, bits)  # and the coin's own
 
 
-def listed_word_distance(words: int, *, bits: int = UNIFORM_BITS) -> float:
-    """Bound the total variation for one of V words that is drawn by cumulated probabilities.
+def proposed_word_distance(words: int, *, bits: int = UNIFORM_BITS) -> float:
+    """Bound the total variation for one of V words that is proposed, round after round, until it is accepted.
 
-    Each of the V - 1 places between words lies up to half a cell off; the rounded sums in double precision
-    move them as far again at most, and the quotients half as far.
+    If a round gives words p_y, which add up to a, and on the grid p'_y, the word that comes out is
+    sum |p'_y - p_y| / a away at most; a is k / V or more, k words listed. That sum has three parts:
+
+    * Of the k places on the list each lies half a cell off; the rounded sums in double precision move them as
+      far again at most, and the quotients half as far. All this counts twice.
+    * Each border between two far words lies half a cell and a rounding off, and counts for as much of it as
+      its words are accepted: all together no more than a.
+    * The border of acceptance: half a cell, for all far words together.
+
+    A list of all words is drawn from once, by its places alone.
+
+    Args:
+        words: V of the release vocabulary.
+        bits: Of a uniform.
     """
-    return min(1.0, _moved(words, bits) + _moved(2 * words, max(bits, UNIFORM_BITS)))
+    grid = 2 * words + 2 * words + words
+    rounded = 2 * (2 * 2 * words) + 2 * words  # (k + 1) / k is 2 at most
+    return min(1.0, _moved(grid, bits) + _moved(rounded, max(bits, UNIFORM_BITS)))
 
 
 def rounded_vector_distance(dimension: int, steps: float, *, bits: int = UNIFORM_BITS) -> float:

@@ -142,7 +142,8 @@ class EuclideanSpace(Space):
         np.save(folder / COVARIANCE_VECTORS, vectors)
 
     def metric(self) -> EuclideanMetric:
-        return EuclideanMetric(vectors=self.vectors)
+        # A memmap keeps account of itself in every part of it that is taken, which costs more than the part.
+        return EuclideanMetric(vectors=np.asarray(self.vectors))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -82,7 +82,9 @@ class EuclideanMetric(Metric):
         return len(self.vectors)
 
     def between(self, words: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.float64]:
-        return _lengths(self._mapped(self._rows(words) - self._rows(others)))
+        differences = self._rows(words)
+        differences -= self.vectors[others]
+        return _lengths(self._mapped(differences))
 
     def to_all(self, words: NDArray[np.int64]) -> NDArray[np.float64]:
         points = self._mapped(self._rows(words))

@@ -1,14 +1,18 @@
 """Words drawn straight from a law that falls off with their distance: ``exponential``.
 
-Every word's law is written down once, as a list of its near words with cumulative probabilities; a draw is
-a binary search in it. Far words share one probability, so that a list need not name them.
+Of every word that comes in, the near words are listed once with their weights; all others, the far words,
+have one bound of their weights. Rounds follow each other: a listed word is proposed by its weight, a far one
+by the bound. A listed word is the output. Of a far one the distance is computed, and it is the output with
+the probability of its weight over the bound; else the next round proposes. So every word has its exact
+weight in a round, and in the output, whatever is listed.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import ClassVar, Final, TypeVar
@@ -18,7 +22,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from dptext_spark.accounting.laws import BoundedRange
-from dptext_spark.accounting.resolution import listed_word_distance
+from dptext_spark.accounting.resolution import proposed_word_distance
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import EuclideanSpace, PoincareBall, Space
 from dptext_spark.geometry.metric import EuclideanMetric, Metric
@@ -26,19 +30,36 @@ from dptext_spark.geometry.products import ExactProduct
 from dptext_spark.geometry.rounding import gamma, longest_of
 from dptext_spark.guarantee import Claim
 from dptext_spark.mechanisms.mechanism import ByRung, Law, Mechanism, RungPerturbation
+from dptext_spark.noise import SEED_UNIFORMS, further_uniforms
 from dptext_spark.search.exact import WORD_BLOCK
 from dptext_spark.search.nearest import Search
 
 DISTANCE_BITS: Final = 30
-"""Of a computed distance, at least; see :class:`AllByProducts`."""
+"""Of a computed distance, at least; see :class:`NearByScreening`."""
 
 CACHE_BYTES: Final = 256 << 20
 """Memory for the lists of a bound mechanism, one per process."""
 
-# Distances held at once (32 MiB), pairs whose vectors are, and matrix rows that are multiplied at once.
-_CELLS: Final = 1 << 22
-_PAIRS: Final = 1024
+# What a round takes: the place on the list, which far word, whether it is accepted.
+ROUND_UNIFORMS: Final = 3
+# Rounds that a token's own uniforms serve, those of one more draw, and how many such draws there are before
+# all words are listed.
+FIRST_ROUNDS: Final = 16
+_MORE_ROUNDS: Final = 32
+_MORE: Final = 31
+
+# Words by which a list's length is chosen; how often these proposals may be far words where no shorter list
+# is worth it; what a listed word costs, in far proposals of one draw: it is made for several.
+_SAMPLE: Final = 2048
+_EASY: Final = 0.25
+LISTED: Final = 1.0 / 100
+
+# Listed words whose distances are held at once (8 MiB), pairs whose vectors are, matrix rows and words that
+# are multiplied at once.
+_CELLS: Final = 1 << 20
+_PAIRS: Final = 512
 _ROWS: Final = 2048
+_WORDS: Final = 512
 
 KeyT = TypeVar("KeyT", np.float64, np.int64)
 
@@ -62,7 +83,7 @@ class Exponential(Mechanism):
         gt=0.0,
         allow_inf_nan=False,
         strict=True,
-        description="distance from which on all words are equally likely; default: none, which is far slower",
+        description="distance from which on all words are equally likely; default: none",
     )
 
     def law(self, dimension: int) -> Law:
@@ -70,8 +91,8 @@ class Exponential(Mechanism):
         return {"law": "exponential", "epsilon": self.epsilon, "truncate": truncate}
 
     def uniforms_per_token(self, dimension: int) -> int:
-        """Two: one for the place on the list or the far words together, one for the choice among those."""
-        return 2
+        """Those of the first rounds, and the seeds of all later ones."""
+        return FIRST_ROUNDS * ROUND_UNIFORMS + SEED_UNIFORMS
 
     def bind(self, embedding: Embedding, search: Search) -> ExponentialChoice:
         """Get ready to draw; of the search only the number of released words matters."""
@@ -83,24 +104,17 @@ class Exponential(Mechanism):
         return ByRung(bind=lambda rung: self.at(epsilons[rung])._bind(embedding, search, size))
 
     def _bind(self, embedding: Embedding, search: Search, size: int) -> ExponentialChoice:
-        near, words = self._near_words(embedding, search.release_words), len(embedding.words)
-        whole = self.truncate is None
-        cache = ListCache.empty(words=words, release_words=near.release_words, whole=whole, size=size)
-        return ExponentialChoice(near=near, epsilon=self.epsilon, cache=cache)
+        near = self._near_words(embedding, search.release_words)
+        cache = ListCache.empty(words=len(embedding.words), release_words=near.release_words, size=size)
+        truncate = math.inf if self.truncate is None else self.truncate
+        return ExponentialChoice(near=near, epsilon=self.epsilon, truncate=truncate, cache=cache)
 
     def _near_words(self, embedding: Embedding, release_words: int) -> NearWords:
         metric, space = self.metric(embedding), embedding.space
-        radius = math.inf if self.truncate is None else self.truncate
         if not isinstance(space, EuclideanSpace):
-            return NearByDifferences(metric=metric, release_words=release_words, radius=radius)
-        if self.truncate is None:
-            return AllByProducts(metric=space.metric(), release_words=release_words)
-        return NearByScreening(
-            metric=space.metric(),
-            release_words=release_words,
-            radius=radius,
-            half_norms=space.half_norms[:release_words],
-        )
+            return NearByDifferences(metric=metric, release_words=release_words)
+        half_norms = np.asarray(space.half_norms)[:release_words]
+        return NearByScreening(metric=space.metric(), release_words=release_words, half_norms=half_norms)
 
     def claim(self, embedding: Embedding) -> Claim:
         """Epsilon in the truncated distance, itself a metric.
@@ -111,7 +125,7 @@ class Exponential(Mechanism):
         return Claim(
             epsilon=self.epsilon,
             law=BoundedRange(epsilon=self.epsilon, truncation=self.truncate),
-            delta_num=listed_word_distance(embedding.releasable),
+            delta_num=proposed_word_distance(embedding.releasable),
             noise_bits=DISTANCE_BITS,
             truncation=self.truncate,
             euclidean_epsilon=self.epsilon if isinstance(embedding.space, EuclideanSpace) else None,
@@ -131,12 +145,12 @@ class Near:
         lengths: int64 (k,), words on each list.
         distances: float64 (c,), c the sum of the lengths.
         skips: int32 (c,), how many released words before this one are not on its list: word number j of a
-            list is in row j + skips. None where the lists hold all released words.
+            list is in row j + skips.
     """
 
     lengths: NDArray[np.int64]
     distances: NDArray[np.float64]
-    skips: NDArray[np.int32] | None
+    skips: NDArray[np.int32]
 
     @classmethod
     def of(cls, lists: Sequence[tuple[NDArray[np.int64], NDArray[np.float64]]]) -> Near:
@@ -147,48 +161,45 @@ class Near:
             skips=np.concatenate([(rows - np.arange(len(rows))).astype(np.int32) for rows, _ in lists]),
         )
 
-    @classmethod
-    def of_all(cls, distances: NDArray[np.float64]) -> Near:
-        """Make lists that hold all released words, from distances (k, release_words)."""
-        return cls(lengths=np.full(*distances.shape), distances=distances.ravel(), skips=None)
-
 
 @dataclass(frozen=True, kw_only=True)
 class NearWords(ABC):
-    """Finds near released words; a word's list does not depend on what else is asked, to the last bit."""
+    """Finds near released words: of each word the same, to the last bit, whatever else is asked."""
 
     metric: Metric
     release_words: int  # how many words, the first rows, may be output
-    radius: float = math.inf  # words nearer than this are near
 
     @abstractmethod
-    def __call__(self, words: NDArray[np.int64]) -> Near:
-        """List the near words of distinct words (k,)."""
+    def __call__(self, words: NDArray[np.int64], radii: NDArray[np.float64]) -> Near:
+        """List the released words that are nearer to distinct words (k,) than their radii (k,)."""
 
-    def distances(self, word: int, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Distances of one word to rows (r,), by differences."""
+    @abstractmethod
+    def to_rows(self, words: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Distances of words (k,) to rows (r,), float64 (k, r)."""
+
+    def between(self, words: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Distances of pairs (t,), by differences: those by which words are near."""
         distances = np.empty(len(rows))
         for start in range(0, len(rows), _PAIRS):
-            part = rows[start : start + _PAIRS]
-            distances[start : start + _PAIRS] = self.metric.between(np.full(len(part), word), part)
+            part = slice(start, start + _PAIRS)
+            distances[part] = self.metric.between(words[part], rows[part])
         return distances
-
-    def within(self, word: int, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Those of the rows that are near to a word, and their distances."""
-        distances = self.distances(word, rows)
-        near = np.flatnonzero(distances < self.radius)
-        return rows[near], distances[near]
 
 
 @dataclass(frozen=True, kw_only=True)
 class NearByDifferences(NearWords):
     """Near words in any metric."""
 
-    def __call__(self, words: NDArray[np.int64]) -> Near:
-        rows = np.arange(self.release_words)
-        if self.radius == math.inf:
-            return Near.of_all(np.stack([self.distances(word, rows) for word in words.tolist()]))
-        return Near.of([self.within(word, rows) for word in words.tolist()])
+    def __call__(self, words: NDArray[np.int64], radii: NDArray[np.float64]) -> Near:
+        lists, rows = [], np.arange(self.release_words)
+        for word, radius in zip(words, radii, strict=True):
+            distances = self.to_rows(word[None], rows)[0]
+            near = np.flatnonzero(distances < radius)
+            lists.append((near, distances[near]))
+        return Near.of(lists)
+
+    def to_rows(self, words: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        return self.between(np.repeat(words, len(rows)), np.tile(rows, len(words))).reshape(len(words), -1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,24 +209,44 @@ class NearByScreening(NearWords):
     metric: EuclideanMetric  # without a map
     half_norms: NDArray[np.float32]  # (release_words,), half the squared length of each released row
 
-    def __call__(self, words: NDArray[np.int64]) -> Near:
-        candidates = zip(words.tolist(), self._candidates(words), strict=True)
-        return Near.of([self.within(word, np.flatnonzero(row)) for word, row in candidates])
+    def __call__(self, words: NDArray[np.int64], radii: NDArray[np.float64]) -> Near:
+        everything = np.arange(self.release_words)
+        part = np.flatnonzero(radii < np.inf)
+        lists, rows = self._candidates(words[part], radii[part])
+        distances = self.between(words[part][lists], rows)
+        near = np.flatnonzero(distances < radii[part][lists])
+        starts = np.searchsorted(lists[near], np.arange(1, len(part)))
+        found = iter(zip(np.split(rows[near], starts), np.split(distances[near], starts), strict=True))
+        return Near.of(
+            [
+                next(found) if radius < np.inf else (everything, self.to_rows(word[None], everything)[0])
+                for word, radius in zip(words, radii, strict=True)
+            ]
+        )
 
-    def _candidates(self, words: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Whether a released word may be near, bool (k, release_words)."""
+    def _candidates(
+        self, words: NDArray[np.int64], radii: NDArray[np.float64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Pairs that may be near, in order: places among the words, and rows of released words."""
         queries = self.metric.vectors[words]
-        floor = self._floor(queries)[:, None]
-        candidates = np.empty((len(words), self.release_words), dtype=np.bool_)
+        floor = self._floor(queries, radii)
+        places, rows = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
         for start in range(0, self.release_words, WORD_BLOCK):
             half_norms = self.half_norms[start : start + WORD_BLOCK]
             scores = queries @ self.metric.vectors[start : start + len(half_norms)].T
             scores -= half_norms
             # Not "scores >= floor": what overflows to NaN is no far word.
-            candidates[:, start : start + WORD_BLOCK] = ~(scores < floor)
-        return candidates
+            hot = np.flatnonzero(~(scores.max(axis=1) < floor))
+            if not len(hot):
+                continue
+            place, row = np.divmod(np.flatnonzero(~(scores[hot] < floor[hot, None])), len(half_norms))
+            places.append(hot[place])
+            rows.append(row + start)
+        joined = np.concatenate(places)
+        order = np.argsort(joined, kind="stable")
+        return joined[order], np.concatenate(rows)[order]
 
-    def _floor(self, queries: NDArray[np.float32]) -> NDArray[np.float32]:
+    def _floor(self, queries: NDArray[np.float32], radii: NDArray[np.float64]) -> NDArray[np.float32]:
         """The least score q·y - |y|²/2, as computed, of a word y whose computed distance is below the radius.
 
         In real numbers that score is (|q|² - d²)/2. It is computed within gamma_(n + 4) (|q| + longest)² of
@@ -227,29 +258,22 @@ class NearByScreening(NearWords):
         squares = np.square(queries, dtype=np.float64).sum(axis=1)
         slack = gamma(terms) * np.square(np.sqrt(squares) + longest_of(self.half_norms))
         slack += terms * float(np.finfo(np.float32).tiny)
-        floor = ((squares - np.square(np.float64(self.radius))) / 2 - slack).astype(np.float32)
+        floor = ((squares - np.square(radii)) / 2 - slack).astype(np.float32)
         below: NDArray[np.float32] = np.nextafter(floor, np.float32(-np.inf))
         return below
 
-
-@dataclass(frozen=True, kw_only=True)
-class AllByProducts(NearWords):
-    """All released words with their Euclidean distances, by products that no order of summation changes."""
-
-    metric: EuclideanMetric  # without a map
-
-    def __call__(self, words: NDArray[np.int64]) -> Near:
-        distances = np.empty((len(words), self.release_words))
-        for start in range(0, self.release_words, _ROWS):
-            part = distances[:, start : start + _ROWS]
-            part[:], unsure = self._by_products(words, slice(start, start + part.shape[1]))
-            for row in np.flatnonzero(unsure.any(axis=1)).tolist():
-                close = np.flatnonzero(unsure[row])
-                part[row, close] = self.distances(int(words[row]), close + start)
-        return Near.of_all(distances)
+    def to_rows(self, words: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Distances (k, r), by products that no order of summation changes."""
+        distances = np.empty((len(words), len(rows)))
+        for start in range(0, len(rows), _ROWS):
+            part, block = distances[:, start : start + _ROWS], rows[start : start + _ROWS]
+            part[:], unsure = self._by_products(words, block)
+            places, close = np.nonzero(unsure)
+            part[places, close] = self.between(words[places], block[close])
+        return distances
 
     def _by_products(
-        self, words: NDArray[np.int64], rows: slice
+        self, words: NDArray[np.int64], rows: NDArray[np.int64]
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """Distances (k, r) to rows, and which of them lost more than 2^-31 of themselves to cancellation."""
         points = self.metric.vectors[words].astype(np.float64)
@@ -271,36 +295,40 @@ class AllByProducts(NearWords):
 
 @dataclass(frozen=True, kw_only=True)
 class Lists:
-    """Near words with their probabilities, list after list.
+    """Near words with their shares of a round, list after list.
 
     Attributes:
-        shares: float64 (c,), cumulative probabilities of a list's words; what its last one lacks to 1 is
-            shared equally by all released words that are not on the list.
+        shares: float64 (c,), cumulative shares of a list's words; what its last one lacks to 1 is that of all
+            released words that are not on the list, which are proposed equally often.
         skips: See :class:`Near`.
         starts: int64 (k,), where each list starts.
         lengths: int64 (k,), words on each list.
+        radii: float64 (k,), below which words are on the list.
     """
 
     shares: NDArray[np.float64]
-    skips: NDArray[np.int32] | None
+    skips: NDArray[np.int32]
     starts: NDArray[np.int64]
     lengths: NDArray[np.int64]
+    radii: NDArray[np.float64]
 
-    def draw(
+    def propose(
         self, lists: NDArray[np.int64], uniforms: NDArray[np.float64], release_words: int
-    ) -> NDArray[np.int64]:
-        """Draw one word (t,) from each list (t,) named, by uniforms (t, 2)."""
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Propose one word (t,) for each list (t,) named, by uniforms (t, 2).
+
+        Returns:
+            The words, and which of them, ascending, are on no list.
+        """
         starts, lengths = self.starts[lists], self.lengths[lists]
         drawn = _at_most(self.shares, starts, lengths, uniforms[:, 0])
-        if self.skips is None:
-            return drawn
         listed = drawn < lengths
         near, far = np.flatnonzero(listed), np.flatnonzero(~listed)
         drawn[near] += self.skips[starts[near] + drawn[near]]
         # Among the words that are not listed, number ``rank`` comes after the listed ones that skip fewer.
         rank = (uniforms[far, 1] * (release_words - lengths[far])).astype(np.int64)
         drawn[far] = rank + _at_most(self.skips, starts[far], lengths[far], rank)
-        return drawn
+        return drawn, far
 
 
 def _at_most(
@@ -338,17 +366,18 @@ class ListCache:
     lock: Lock = field(default_factory=Lock)
 
     @classmethod
-    def empty(cls, *, words: int, release_words: int, whole: bool, size: int = CACHE_BYTES) -> ListCache:
-        """Make a cache of ``size`` bytes, beside 24 bytes a word, that takes memory as it fills.
+    def empty(cls, *, words: int, release_words: int, size: int = CACHE_BYTES) -> ListCache:
+        """Make a cache of ``size`` bytes, beside 32 bytes a word, that takes memory as it fills.
 
-        V ``words`` may have a list, of ``release_words`` at most; all lists hold all of these if ``whole``.
+        V ``words`` may have a list, of ``release_words`` at most.
         """
-        capacity = min(size // (8 if whole else 12), words * release_words)
+        capacity = min(size // 12, words * release_words)
         lists = Lists(
             shares=np.zeros(capacity),
-            skips=None if whole else np.zeros(capacity, dtype=np.int32),
+            skips=np.zeros(capacity, dtype=np.int32),
             starts=np.full(words, -1),
             lengths=np.zeros(words, dtype=np.int64),
+            radii=np.zeros(words),
         )
         return cls(lists=lists, uses=np.zeros(words, dtype=np.int64))
 
@@ -362,6 +391,7 @@ class ListCache:
         self._write(self.end, lists.shares, lists.skips)
         self.lists.starts[words] = self.end + lists.starts
         self.lists.lengths[words] = lists.lengths
+        self.lists.radii[words] = lists.radii
         self.end += size
 
     def _drop(self, room: int) -> None:
@@ -376,15 +406,13 @@ class ListCache:
         moves = zip(self.lists.starts[kept].tolist(), old.tolist(), lengths.tolist(), strict=True)
         for to, start, length in moves:
             part = slice(start, start + length)
-            skips = None if self.lists.skips is None else self.lists.skips[part]
-            self._write(to, self.lists.shares[part], skips)
+            self._write(to, self.lists.shares[part], self.lists.skips[part])
         self.end = int(lengths.sum())
         self.uses >>= 1
 
-    def _write(self, to: int, shares: NDArray[np.float64], skips: NDArray[np.int32] | None) -> None:
+    def _write(self, to: int, shares: NDArray[np.float64], skips: NDArray[np.int32]) -> None:
         self.lists.shares[to : to + len(shares)] = shares
-        if self.lists.skips is not None and skips is not None:
-            self.lists.skips[to : to + len(skips)] = skips
+        self.lists.skips[to : to + len(skips)] = skips
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -392,11 +420,20 @@ class ExponentialChoice:
     """The exponential mechanism bound to an embedding; see :class:`Perturbation`.
 
     The cache saves time and changes nothing: a word's list is the same whenever it is made.
+
+    Attributes:
+        near: Finds near words.
+        epsilon: The mechanism's.
+        truncate: From this distance on all words are equally likely; infinity for none.
+        cache: Lists that are made.
+        listed: What a word on a list costs; see ``LISTED``.
     """
 
     near: NearWords
     epsilon: float
     cache: ListCache
+    truncate: float = math.inf
+    listed: float = LISTED
 
     def __call__(self, words: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
         """Draw a released word for each word."""
@@ -404,7 +441,7 @@ class ExponentialChoice:
         with self.cache.lock:
             np.add.at(self.cache.uses, words, 1)
             known = self.cache.lists.starts[words] >= 0
-            drawn[known] = self.cache.lists.draw(words[known], uniforms[known], self.near.release_words)
+            drawn[known] = self._draw(self.cache.lists, words[known], words[known], uniforms[known])
             drawn[~known] = self._draw_new(words[~known], uniforms[~known])
         return drawn
 
@@ -412,26 +449,117 @@ class ExponentialChoice:
         """Draw for words whose lists are still to be made, in groups of bounded memory."""
         drawn = np.empty(len(words), dtype=np.int64)
         distinct, places = np.unique(words, return_inverse=True)
-        size = max(1, _CELLS // self.near.release_words)
-        for start in range(0, len(distinct), size):
-            chosen = np.flatnonzero((places >= start) & (places < start + size))
-            group = distinct[start : start + size]
-            lists = self.lists(group)
-            self.cache.add(group, lists)
-            drawn[chosen] = lists.draw(places[chosen] - start, uniforms[chosen], self.near.release_words)
+        for group, radii in self._groups(distinct):
+            lists = self.lists(distinct[group], radii)
+            self.cache.add(distinct[group], lists)
+            chosen = np.flatnonzero((places >= group.start) & (places < group.stop))
+            drawn[chosen] = self._draw(lists, places[chosen] - group.start, words[chosen], uniforms[chosen])
             del lists  # before the next are made
         return drawn
 
-    def lists(self, words: NDArray[np.int64]) -> Lists:
-        """Make the lists of distinct words (k,)."""
+    def _groups(self, words: NDArray[np.int64]) -> Iterator[tuple[slice, NDArray[np.float64]]]:
+        """Cut words into groups whose lists are made at once, with the radii of their lists."""
+        for start in range(0, len(words), _WORDS):
+            radii, sizes = self.reach(words[start : start + _WORDS])
+            full = np.cumsum(sizes) // _CELLS
+            borders = [0, *(np.flatnonzero(np.diff(full)) + 1).tolist(), len(radii)]
+            for first, last in itertools.pairwise(borders):
+                yield slice(start + first, start + last), radii[first:last]
+
+    def _draw(
+        self,
+        lists: Lists,
+        places: NDArray[np.int64],
+        words: NDArray[np.int64],
+        uniforms: NDArray[np.float64],
+    ) -> NDArray[np.int64]:
+        """Draw for words (t,), whose lists are at these places, round after round."""
+        drawn = np.empty(len(words), dtype=np.int64)
+        left = np.arange(len(words))
+        numbers, seeds = uniforms[:, :-SEED_UNIFORMS], uniforms[:, -SEED_UNIFORMS:]
+        count = _MORE_ROUNDS * ROUND_UNIFORMS
+        for more in range(_MORE + 1):
+            rows = np.arange(len(left))
+            for first in range(0, numbers.shape[1], ROUND_UNIFORMS):
+                if not len(left):
+                    return drawn
+                own = numbers[rows, first : first + ROUND_UNIFORMS]
+                found = self.round(lists, places[left], words[left], own)
+                drawn[left] = found
+                rejected = np.flatnonzero(found < 0)
+                rows, left = rows[rejected], left[rejected]
+            numbers = further_uniforms(seeds[left], more * count, count)
+        for row, place in zip(numbers, left.tolist(), strict=True):
+            word = words[place : place + 1]
+            complete = self.lists(word, np.full(1, self.truncate))
+            drawn[place : place + 1] = self.round(complete, np.zeros(1, dtype=np.int64), word, row[None])
+        return drawn
+
+    def round(
+        self,
+        lists: Lists,
+        places: NDArray[np.int64],
+        words: NDArray[np.int64],
+        uniforms: NDArray[np.float64],
+    ) -> NDArray[np.int64]:
+        """Propose a word for each word (t,), by uniforms (t, 3); -1 where it is not accepted."""
+        drawn, far = lists.propose(places, uniforms, self.near.release_words)
+        far = far[lists.radii[places[far]] < self.truncate]
+        excess = np.minimum(self.near.between(words[far], drawn[far]), self.truncate)
+        excess -= lists.radii[places[far]]
+        with np.errstate(over="ignore", under="ignore"):
+            accepted = uniforms[far, 2] < np.exp(excess * (-self.epsilon / 2.0))
+        drawn[far[~accepted]] = -1
+        return drawn
+
+    def reach(self, words: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Choose by cost how far the lists of distinct words (k,) reach.
+
+        Near and far words are counted in a sample of the released words. A far proposal costs a distance; a
+        listed word costs ``listed`` of that, for a list serves many draws. Where all words are listed, up to
+        the truncation, nothing is rejected.
+
+        Returns:
+            Radii, float64 (k,), and about how many words are nearer, float64 (k,).
+        """
+        wanted = min(max(self.near.release_words // 32, 256), _SAMPLE)
+        sample = np.arange(0, self.near.release_words, -(-self.near.release_words // wanted))
+        step = self.near.release_words / len(sample)
+        own = words < self.near.release_words
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            distances = self.near.to_rows(words, sample)
+            np.minimum(distances, self.truncate, out=distances)
+            distances[sample == words[:, None]] = np.inf  # it counts by itself
+            # Weights relative to that of the nearest, which is 1 whatever epsilon.
+            least = np.where(own, 0.0, distances.min(axis=1))
+            total = np.exp((distances - least[:, None]) * (-self.epsilon / 2.0)).sum(axis=1) * step + own
+            # No farther than where far words are hardly ever proposed.
+            easy = least + np.log(self.near.release_words / (_EASY * total)) * (2.0 / self.epsilon)
+            ranks = [rank for rank in 2 ** np.arange(9) if rank < len(sample)]
+            radii = np.partition(distances, ranks, axis=1)[:, ranks]
+            radii = np.minimum(np.minimum(radii, easy[:, None]), self.truncate)
+            radii = np.append(radii, np.full((len(words), 1), self.truncate), axis=1)
+            sizes = np.stack([(distances < r[:, None]).sum(axis=1) for r in radii.T], axis=1) * step
+            sizes += own[:, None]
+            bounds = np.exp((radii - least[:, None]) * (-self.epsilon / 2.0)) / total[:, None]
+            rejections = np.where(radii < self.truncate, (self.near.release_words - sizes) * bounds, 0.0)
+        rows, best = np.arange(len(words)), np.argmin(rejections + self.listed * sizes, axis=1)
+        return radii[rows, best], sizes[rows, best]
+
+    def lists(self, words: NDArray[np.int64], radii: NDArray[np.float64]) -> Lists:
+        """Make the lists of distinct words (k,) up to their radii (k,)."""
         # Far weights vanish against near ones, and truncation and epsilon may be as large as they like;
         # what overflows while screening stays a candidate.
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            near = self.near(words)
+            near = self.near(words, radii)
+            empty = (near.lengths == 0) & (radii < self.truncate)
+            if empty.any():  # how often far words are accepted rests on listed ones
+                return self.lists(words, np.where(empty, self.truncate, radii))
             starts = np.cumsum(near.lengths) - near.lengths
             shares = near.distances  # overwritten list by list
-            for start, length in zip(starts.tolist(), near.lengths.tolist(), strict=True):
-                part, radius = shares[start : start + length], self.near.radius
+            lists = zip(starts.tolist(), near.lengths.tolist(), radii.tolist(), strict=True)
+            for start, length, radius in lists:
+                part = shares[start : start + length]
                 # Weights relative to the greatest one, which is 1 whatever epsilon.
                 least = part.min(initial=radius)
                 far_words = self.near.release_words - length
@@ -441,17 +569,17 @@ class ExponentialChoice:
                 np.exp(part, out=part)
                 np.cumsum(part, out=part)
                 part /= part[-1:] + far
-        return Lists(shares=shares, skips=near.skips, starts=starts, lengths=near.lengths)
+        return Lists(shares=shares, skips=near.skips, starts=starts, lengths=near.lengths, radii=radii)
 
     def probabilities(self, words: NDArray[np.int64]) -> NDArray[np.float64]:
         """Exact output probabilities of words (k,), float64 (k, release_words).
 
-        By the defining formula, from distances by differences: it shares no lists, screening or cache with
-        the draws, so that these can be checked against it. Slow for a large vocabulary.
+        By the defining formula, from distances by differences: it shares no lists, screening, rounds or cache
+        with the draws, so that these can be checked against it. Slow for a large vocabulary.
         """
         rows = np.arange(self.near.release_words)
-        distances = np.stack([self.near.distances(word, rows) for word in words.tolist()])
-        np.minimum(distances, self.near.radius, out=distances)
+        distances = np.stack([self.near.between(np.full(len(rows), word), rows) for word in words.tolist()])
+        np.minimum(distances, self.truncate, out=distances)
         with np.errstate(over="ignore", under="ignore"):
             weights = np.exp(-self.epsilon / 2.0 * (distances - distances.min(axis=1, keepdims=True)))
             probabilities: NDArray[np.float64] = weights / weights.sum(axis=1, keepdims=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,13 +11,14 @@ from numpy.typing import NDArray
 from scipy import special, stats
 
 from dptext_spark.accounting.resolution import (
-    listed_word_distance,
     nearest_word_distance,
+    proposed_word_distance,
     rounded_vector_distance,
 )
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.geometry.sphere import gamma_quantile, uniform_directions
 from dptext_spark.mechanisms import Exponential, Hyperbolic, Laplace, Mechanism
+from dptext_spark.mechanisms.exponential import ExponentialChoice
 from dptext_spark.mechanisms.noisy import vickrey_probability
 from dptext_spark.noise import UNIFORM_BITS
 from dptext_spark.search.exact import ExactSearch
@@ -145,33 +147,58 @@ def test_a_coarse_choice_of_the_second_nearest(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("truncate", [None, 1.0])
-def test_a_coarse_draw_from_a_list(tmp_path: Path, truncate: float | None) -> None:
-    """Rejects a bound without V; the truth is a twentieth of the right one, or more."""
-    count, bits = 40, 8
+@pytest.mark.parametrize("listed", [0.0, 10.0])
+def test_a_coarse_proposal(tmp_path: Path, truncate: float | None, listed: float) -> None:
+    """All words listed, or few; rejects a bound without V; the truth is a hundredth of the right one."""
+    count, bits = 40, 6
     world = worlds.build(tmp_path, np.random.default_rng(5).normal(size=(count, 2)))
-    mechanism = Exponential(epsilon=2.0, truncate=truncate)
-    exact = mechanism.bind(world, ExactSearch.over(world)).probabilities(np.arange(count))
-    uniforms, bound = product(cells(bits), cells(bits)), listed_word_distance(count, bits=bits)
-    found = [apart(outputs(mechanism, world, word, uniforms), exact[word]) for word in range(count)]
-    assert bound / 20.0 < max(found) <= bound
-    assert max(found) > 3.0 * listed_word_distance(1, bits=bits)
+    bound = Exponential(epsilon=2.0, truncate=truncate).bind(world, ExactSearch.over(world))
+    bound, words = replace(bound, listed=listed), np.arange(0, count, 5)
+    uniforms, exact = product(*[cells(bits)] * 3), bound.probabilities(words)
+    lists, found = bound.lists(words, bound.reach(words)[0]), []
+    assert (lists.radii < bound.truncate).all() == (listed > 0.0)
+    for place, word in enumerate(words):
+        drawn = bound.round(lists, np.full(len(uniforms), place), np.full(len(uniforms), word), uniforms)
+        law = np.bincount(drawn[drawn >= 0], minlength=count)
+        found.append(apart(law / law.sum(), exact[place]))
+    stated = proposed_word_distance(count, bits=bits)
+    assert stated / 100.0 < max(found) <= stated
+    assert max(found) > proposed_word_distance(1, bits=bits)
 
 
-def test_words_that_never_come_out(demo_bundle: Embedding) -> None:
-    """At epsilon 10 a tenth of the outputs of `exponential` has no uniform; delta_num covers it."""
-    mechanism, words = Exponential(epsilon=10.0), np.arange(200)
-    bound = mechanism.bind(demo_bundle, ExactSearch.over(demo_bundle))
-    probabilities = bound.probabilities(words)
-    shares = bound.lists(words).shares.reshape(probabilities.shape)
-    # How many uniforms (k + 1/2) / 2^52 lie below a cumulated share: exact in double precision.
-    below = np.clip(np.ceil(shares * 2.0**UNIFORM_BITS - 0.5), 0.0, 2.0**UNIFORM_BITS)
-    uniforms = np.diff(below, prepend=0.0, axis=1)
-    assert (probabilities > 0.0).all()
-    assert (uniforms == 0.0).mean() == pytest.approx(0.099, abs=0.005)
-    found = np.abs(uniforms * 2.0**-UNIFORM_BITS - probabilities).sum(axis=1).max() / 2.0
-    stated = mechanism.claim(demo_bundle).delta_num
-    assert stated == listed_word_distance(demo_bundle.releasable)
-    assert stated / 20.0 < found <= stated
+def of_rounds(bound: ExponentialChoice, words: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The law of one round by 52 bits, but for how evenly far words share their uniforms: (k, V)."""
+
+    def below(shares: NDArray[np.float64]) -> NDArray[np.float64]:
+        """How many uniforms (k + 1/2) / 2^52 lie below a share: exact in double precision."""
+        return np.clip(np.ceil(shares * 2.0**UNIFORM_BITS - 0.5), 0.0, 2.0**UNIFORM_BITS) / 2.0**UNIFORM_BITS
+
+    rows = np.arange(bound.near.release_words)
+    lists, law = bound.lists(words, bound.reach(words)[0]), np.empty((len(words), len(rows)))
+    for row, word, start, length, radius in zip(
+        law, words, lists.starts, lists.lengths, lists.radii, strict=True
+    ):
+        part = slice(start, start + length)
+        places = below(lists.shares[part])
+        excess = bound.near.between(np.full(len(rows), word), rows) - radius
+        row[:] = (
+            (1.0 - places[-1]) / (len(rows) - length) * below(np.exp(-bound.epsilon / 2.0 * excess.clip(0.0)))
+        )
+        row[np.arange(length) + lists.skips[part]] = np.diff(places, prepend=0.0)
+    return law / law.sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("epsilon", [5.0, 10.0])
+def test_hardly_a_word_never_comes_out(demo_bundle: Embedding, epsilon: float) -> None:
+    """As far words are accepted by a uniform of their own; delta_num covers what is left."""
+    words = np.arange(100)
+    bound = Exponential(epsilon=epsilon).bind(demo_bundle, ExactSearch.over(demo_bundle))
+    exact, law = bound.probabilities(words), of_rounds(bound, words)
+    assert (exact > 0.0).all() and (law == 0.0).mean() < 2e-3
+    assert (exact < 2.0**-53).mean() > (0.05 if epsilon == 10.0 else -1.0)  # too rare for one uniform alone
+    stated = Exponential(epsilon=epsilon).claim(demo_bundle).delta_num
+    assert stated == proposed_word_distance(demo_bundle.releasable)
+    assert np.abs(law - exact).sum(axis=1).max() / 2.0 <= stated
 
 
 @pytest.mark.parametrize(("dimension", "bits"), [(1, 10), (2, 7)])
@@ -196,7 +223,7 @@ def test_fewer_words_and_more_bits_change_less() -> None:
     for bound in (
         lambda words, bits: nearest_word_distance(words, 50, bits=bits),
         lambda words, bits: nearest_word_distance(words, 50, vickrey=True, bits=bits),
-        lambda words, bits: listed_word_distance(words, bits=bits),
+        lambda words, bits: proposed_word_distance(words, bits=bits),
     ):
         assert bound(10, 52) < bound(11, 52) < bound(11, 51) < 1e-10
         assert bound(2**60, 2) == 1.0

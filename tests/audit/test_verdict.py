@@ -10,7 +10,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -214,9 +214,7 @@ class DrawsTwice(ExponentialChoice):
     """Draws without the half in the exponent, but states the right probabilities."""
 
     def probabilities(self, words: np.ndarray) -> np.ndarray:
-        return ExponentialChoice(near=self.near, epsilon=self.epsilon / 2, cache=self.cache).probabilities(
-            words
-        )
+        return as_(ExponentialChoice, replace(self, epsilon=self.epsilon / 2)).probabilities(words)
 
 
 @dataclass(frozen=True, kw_only=True)

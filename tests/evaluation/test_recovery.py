@@ -139,7 +139,8 @@ def noisy(demo_bundle: Embedding, queries: ReleasedRows) -> tuple[ReleasedRows, 
     )
     hidden = queries.perturbed
     outputs = np.full((1, len(hidden)), -1)
-    uniforms = np.random.default_rng(5).random((hidden.sum(), 2))
+    width = exponential.uniforms_per_token(demo_bundle.dimension)
+    uniforms = np.random.default_rng(5).random((hidden.sum(), width))
     outputs[0, hidden] = exponential.bind(demo_bundle, search)(queries.inputs[hidden], uniforms)
     return queries.with_outputs(outputs), emissions
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,17 +18,22 @@ from dptext_spark.errors import ConfigError
 from dptext_spark.geometry.metric import EuclideanMetric
 from dptext_spark.mechanisms import Exponential, mechanism
 from dptext_spark.mechanisms.exponential import (
-    AllByProducts,
+    FIRST_ROUNDS,
+    ROUND_UNIFORMS,
     ExponentialChoice,
     ListCache,
     NearByDifferences,
     NearByScreening,
 )
+from dptext_spark.noise import SEED_UNIFORMS
 from tests.helpers import worlds
 from tests.helpers.worlds import among
 
 TRUNCATIONS = [None, 1e-6, 0.6, 1.1, 1e9]
 LEAST, MOST = 2.0**-53, 1 - 2.0**-53
+UNIFORMS = FIRST_ROUNDS * ROUND_UNIFORMS + SEED_UNIFORMS
+CORNERS = [(LEAST, MOST, MOST), (MOST, LEAST, MOST), (MOST, MOST, MOST), (MOST, MOST, LEAST)]
+SHORT = 10.0  # a price of listed words at which lists are short even in small worlds
 
 
 def distances_of(world: Embedding) -> np.ndarray:
@@ -41,27 +46,43 @@ def distances_of(world: Embedding) -> np.ndarray:
     return np.arccosh(1 + 2 * squares / np.outer(rims, rims))
 
 
-def bound(world: Embedding, *, size: int | None = None, release: int | None = None, **parameters: Any) -> Any:
-    """The mechanism on a world, with a cache of ``size`` bytes."""
+def bound(
+    world: Embedding,
+    *,
+    size: int | None = None,
+    release: int | None = None,
+    listed: float | None = None,
+    **parameters: Any,
+) -> Any:
+    """The mechanism on a world, with a cache of ``size`` bytes and a price of listed words."""
     release = release or world.releasable
     choice = Exponential(**parameters).bind(world, among(release))
-    if size is None:
-        return choice
-    whole = parameters.get("truncate") is None
-    cache = ListCache.empty(words=len(world.words), release_words=release, whole=whole, size=size)
-    return replace(choice, cache=cache)
+    if size is not None:
+        cache = ListCache.empty(words=len(world.words), release_words=release, size=size)
+        choice = replace(choice, cache=cache)
+    return choice if listed is None else replace(choice, listed=listed)
+
+
+def lists_of(choice: ExponentialChoice, words: np.ndarray) -> Any:
+    return choice.lists(words, choice.reach(words)[0])
 
 
 def listed_probabilities(choice: ExponentialChoice, words: np.ndarray) -> np.ndarray:
-    """Output probabilities (k, release_words) as the lists that draws use have them."""
-    lists, released = choice.lists(words), choice.near.release_words
+    """Output probabilities (k, release_words) by the shares and the acceptance of one round."""
+    lists, released = lists_of(choice, words), choice.near.release_words
     result = np.empty((len(words), released))
-    for row, start, length in zip(result, lists.starts, lists.lengths, strict=True):
+    for word, row, start, length, radius in zip(
+        words, result, lists.starts, lists.lengths, lists.radii, strict=True
+    ):
         part = slice(start, start + length)
-        ids = np.arange(length) + (0 if lists.skips is None else lists.skips[part])
         left = 1.0 - lists.shares[part][-1] if length else 1.0
         row[:] = left / max(released - length, 1)
-        row[ids] = np.diff(lists.shares[part], prepend=0.0)
+        if radius < choice.truncate:
+            distances = choice.near.between(np.full(released, word), np.arange(released))
+            excess = np.maximum(np.minimum(distances, choice.truncate) - radius, 0.0)
+            row *= np.exp(-choice.epsilon / 2 * excess)
+        row[np.arange(length) + lists.skips[part]] = np.diff(lists.shares[part], prepend=0.0)
+        row /= row.sum()
     return result
 
 
@@ -110,7 +131,9 @@ def test_no_output_tells_two_words_apart_by_more_than_promised(
         choice = bound(world, epsilon=epsilon, truncate=truncate, release=release)
         probabilities = choice.probabilities(everything)
         assert keeps_promise(probabilities, allowed)
-        np.testing.assert_allclose(listed_probabilities(choice, everything), probabilities, atol=1e-14)
+        for listed in (choice.listed, SHORT):
+            found = listed_probabilities(replace(choice, listed=listed), everything)
+            np.testing.assert_allclose(found, probabilities, atol=1e-13)
         np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, rtol=1e-14)
     # Where all words are released each weight is reached by half of the bound, and the sums are not in vain.
     used = losses(probabilities)[allowed > 0] / allowed[allowed > 0]
@@ -123,11 +146,9 @@ def test_the_promise_is_not_larger_than_it_must_be(truncate: float | None) -> No
     """An outlier beside a crowd: weights and their sums both change by all that they may."""
     points = np.zeros((2000, 1), dtype=np.float32)
     points[0] = 2.0
-    every = AllByProducts(
-        metric=EuclideanMetric(vectors=points), release_words=2000, radius=truncate or np.inf
-    )
-    cache = ListCache.empty(words=2000, release_words=2000, whole=True)
-    choice = ExponentialChoice(near=every, epsilon=2.0, cache=cache)
+    near = screening(EuclideanMetric(vectors=points), 2000)
+    cache = ListCache.empty(words=2000, release_words=2000)
+    choice = ExponentialChoice(near=near, epsilon=2.0, truncate=truncate or np.inf, cache=cache)
     assert 0.998 * 4.0 < losses(choice.probabilities(np.array([0, 1])))[0, 1] <= 4.0
 
 
@@ -183,7 +204,7 @@ def test_the_law_names_epsilon_and_truncation() -> None:
     assert laws[0] == {"law": "exponential", "epsilon": 2.0, "truncate": "none"}
     assert json.dumps(laws[1]) == '{"law": "exponential", "epsilon": 2.0, "truncate": 5.0}'
     assert len({json.dumps(law) for law in laws}) == 3
-    assert Exponential(epsilon=2.0).uniforms_per_token(300) == 2
+    assert Exponential(epsilon=2.0).uniforms_per_token(300) == UNIFORMS
     assert mechanism("exponential", epsilon=2.0, truncate=5.0) == Exponential(epsilon=2.0, truncate=5.0)
 
 
@@ -214,11 +235,9 @@ def offset_metric(count: int = 400) -> EuclideanMetric:
     return EuclideanMetric(vectors=np.repeat(rows.astype(np.float32), 2, axis=0))
 
 
-def screening(metric: EuclideanMetric, radius: float, release_words: int) -> NearByScreening:
+def screening(metric: EuclideanMetric, release_words: int) -> NearByScreening:
     half_norms = (np.square(metric.vectors, dtype=np.float64).sum(axis=1) / 2).astype(np.float32)
-    return NearByScreening(
-        metric=metric, radius=radius, release_words=release_words, half_norms=half_norms[:release_words]
-    )
+    return NearByScreening(metric=metric, release_words=release_words, half_norms=half_norms[:release_words])
 
 
 def demo_metric(demo_bundle: Embedding) -> EuclideanMetric:
@@ -232,11 +251,12 @@ def test_screening_loses_no_near_word(demo_bundle: Embedding, crowded: bool) -> 
     release = metric.words * 3 // 4
     words = np.arange(5, metric.words, metric.words // 20)  # released words and others
     truth = NearByDifferences(metric=metric, release_words=release)
-    ranked = np.sort(truth.distances(int(words[7]), np.arange(release)))
-    for radius in (ranked[2], np.nextafter(ranked[2], 9.0), ranked[30], ranked[200], 1e-30, 1e200):
-        found = screening(metric, float(radius), release)
+    ranked = np.sort(truth.to_rows(words[7:8], np.arange(release))[0])
+    radii = np.array([ranked[2], np.nextafter(ranked[2], 9.0), ranked[30], ranked[200], 1e-30, 1e200])
+    for shift in range(len(radii)):
+        own = radii[(np.arange(len(words)) + shift) % len(radii)]
         with np.errstate(over="ignore"):
-            lists, expected = found(words), replace(truth, radius=float(radius))(words)
+            lists, expected = screening(metric, release)(words, own), truth(words, own)
         np.testing.assert_array_equal(lists.lengths, expected.lengths)
         np.testing.assert_array_equal(lists.skips, expected.skips)
         assert lists.distances.tobytes() == expected.distances.tobytes()
@@ -245,83 +265,157 @@ def test_screening_loses_no_near_word(demo_bundle: Embedding, crowded: bool) -> 
 def test_screening_without_slack_would_lose_words(monkeypatch: pytest.MonkeyPatch) -> None:
     """The crowded words do test the slack."""
     metric = offset_metric()
-    words = np.arange(metric.words)
-    radius = float(np.median(NearByDifferences(metric=metric, release_words=400).distances(0, words)))
-    complete = screening(metric, radius, 400)(words).lengths.sum()
+    words, near = np.arange(metric.words), screening(metric, 400)
+    radii = np.full(metric.words, np.median(near.between(np.zeros(400, dtype=np.int64), np.arange(400))))
+    complete = near(words, radii).lengths.sum()
     monkeypatch.setattr("dptext_spark.mechanisms.exponential.gamma", lambda terms: 0.0)
-    assert screening(metric, radius, 400)(words).lengths.sum() < complete
+    assert near(words, radii).lengths.sum() < complete
 
 
 def test_tiny_and_huge_vectors_are_screened_right() -> None:
     """Rejects a bound that forgets underflow, and scores that become NaN."""
     rows = np.random.default_rng(6).standard_normal((60, 4)).astype(np.float32)
+    words = np.arange(60)
     for scale in (1e-30, 1e-22, 1e25):
         metric = EuclideanMetric(vectors=rows * np.float32(scale))
-        truth = NearByDifferences(metric=metric, release_words=50, radius=1.5 * scale)
+        truth = NearByDifferences(metric=metric, release_words=50)
         with np.errstate(all="ignore"):
-            lists = screening(metric, 1.5 * scale, 50)(np.arange(60))
-        np.testing.assert_array_equal(lists.lengths, truth(np.arange(60)).lengths)
+            lists = screening(metric, 50)(words, np.full(60, 1.5 * scale))
+        np.testing.assert_array_equal(lists.lengths, truth(words, np.full(60, 1.5 * scale)).lengths)
         assert 60 < lists.lengths.sum() < 50 * 60
+
+
+def test_a_list_of_all_words_beside_short_ones(demo_bundle: Embedding) -> None:
+    """Rejects lists that change places where some hold all words."""
+    near = screening(demo_metric(demo_bundle), 500)
+    radii = np.array([3.0, np.inf, 4.0, 0.0, np.inf, 5.0])
+    words = np.array([7, 600, 9, 11, 3, 13])
+    lists = near(words, radii)
+    assert lists.lengths[[1, 3, 4]].tolist() == [500, 0, 500]
+    single = [near(words[i : i + 1], radii[i : i + 1]) for i in range(6)]
+    assert b"".join(one.distances.tobytes() for one in single) == lists.distances.tobytes()
+    assert b"".join(one.skips.tobytes() for one in single) == lists.skips.tobytes()
 
 
 @pytest.mark.parametrize("crowded", [False, True])
 def test_products_give_the_distances(demo_bundle: Embedding, crowded: bool) -> None:
     metric = offset_metric() if crowded else demo_metric(demo_bundle)
     release = metric.words * 3 // 4
-    words = np.arange(5, metric.words, metric.words // 20)
-    every = AllByProducts(metric=metric, release_words=release)
-    whole = every(words).distances.reshape(len(words), release)
+    words, rows = np.arange(5, metric.words, metric.words // 20), np.arange(release)
+    near = screening(metric, release)
+    whole = near.to_rows(words, rows)
     for word, distances in zip(words, whole, strict=True):
-        truth = every.distances(int(word), np.arange(release))
+        truth = near.between(np.full(release, word), rows)
         np.testing.assert_allclose(distances, truth, rtol=1e-9)
         np.testing.assert_array_equal(distances == 0.0, truth == 0.0)  # itself and its twins
     # Rejects BLAS sums that follow the shape of the batch.
-    single = np.concatenate([every(words[i : i + 1]).distances for i in range(len(words))])
+    single = np.concatenate([near.to_rows(words[i : i + 1], rows) for i in range(len(words))])
     assert single.tobytes() == whole.tobytes()
 
 
 def test_products_of_nothing() -> None:
     metric = EuclideanMetric(vectors=np.zeros((3, 2), dtype=np.float32))
-    np.testing.assert_array_equal(AllByProducts(metric=metric, release_words=2)(np.arange(3)).distances, 0.0)
+    np.testing.assert_array_equal(screening(metric, 2).to_rows(np.arange(3), np.arange(2)), 0.0)
+
+
+# How far lists reach
+
+
+def test_lists_reach_as_far_as_it_pays(demo_bundle: Embedding) -> None:
+    """Counted by all distances: rejects radii that forget how many words there are, or the truncation."""
+    words = np.arange(0, len(demo_bundle.words), 97)
+    lengths = {}
+    for epsilon in (1.0, 4.0, 30.0):
+        choice = bound(demo_bundle, epsilon=epsilon)
+        radii, sizes = choice.reach(words)
+        lists, chances = choice.lists(words, radii), choice.probabilities(words)
+        distances = np.stack(
+            [choice.near.between(np.full(chances.shape[1], w), np.arange(chances.shape[1])) for w in words]
+        )
+        nearest = chances.max(axis=1) * np.exp(-epsilon / 2 * (radii - distances.min(axis=1)))
+        rejections = (chances.shape[1] - lists.lengths) * nearest
+        assert (radii < np.inf).all()
+        assert np.median(rejections) < 10.0 and rejections.mean() < 20.0
+        assert 0.3 < lists.lengths.mean() / sizes.mean() < 3.0
+        lengths[epsilon] = lists.lengths.mean()
+        for truncate in (radii.min() / 2, radii.max() * 2):
+            assert (bound(demo_bundle, epsilon=epsilon, truncate=truncate).reach(words)[0] <= truncate).all()
+    assert lengths[30.0] < 50 < lengths[4.0] < 0.2 * demo_bundle.releasable
+
+
+def test_where_nothing_else_pays_all_words_are_listed(plane: Embedding) -> None:
+    words = np.arange(len(plane.words))
+    assert (bound(plane, epsilon=1.0).reach(words)[0] == np.inf).all()
+    assert (bound(plane, epsilon=1.0, listed=SHORT).reach(words)[0] < np.inf).all()
+
+
+def test_a_list_without_a_word_is_made_of_all(plane: Embedding) -> None:
+    """Without a listed word nothing bounds how often far words are rejected."""
+    choice = bound(plane, epsilon=2.0, release=3)
+    lists = choice.lists(np.array([5, 0]), np.array([1e-9, 1e-9]))
+    assert lists.lengths.tolist() == [3, 1] and lists.radii.tolist() == [np.inf, 1e-9]
 
 
 # Drawing
 
 
-def test_every_word_has_its_own_stretch_of_the_uniforms(plane: Embedding) -> None:
-    """The draw inverts the cumulative law: listed words by the first uniform, far ones by the second."""
-    choice = bound(plane, epsilon=2.0, truncate=1.1, release=5)
+def of_rounds(*rounds: Sequence[float]) -> np.ndarray:
+    """The uniforms (1, k) of a token whose first rounds take these."""
+    uniforms = np.full((1, UNIFORMS), 0.5)
+    uniforms[0, : 3 * len(rounds)] = np.concatenate(rounds)
+    return uniforms
+
+
+@pytest.mark.parametrize("listed", [None, SHORT])
+def test_every_word_has_its_own_stretch_of_the_uniforms(plane: Embedding, listed: float | None) -> None:
+    """Listed words by the first uniform, far ones by the second, accepted by the third."""
+    choice = bound(plane, epsilon=2.0, truncate=None if listed else 1.1, release=5, listed=listed)
+    reached = 0
     for word in range(6):
-        lists = choice.lists(np.array([word]))
-        listed = np.arange(len(lists.shares)) + lists.skips
-        for place, other in enumerate(listed):
+        lists = lists_of(choice, np.array([word]))
+        names = np.arange(len(lists.shares)) + lists.skips
+        for place, other in enumerate(names):
             low = lists.shares[place - 1] if place else 0.0
             for uniform in (max(low, LEAST), np.nextafter(lists.shares[place], 0.0)):
-                assert choice(np.array([word]), np.array([[uniform, 0.3]])) == [other]
-        far = np.setdiff1d(np.arange(5), listed)
+                assert choice(np.array([word]), of_rounds([uniform, 0.3, MOST])) == [other]
+        far = np.setdiff1d(np.arange(5), names)
         assert 0 < len(far) < 5
         for rank, other in enumerate(far):
             for within in (1e-9, 0.5, 1 - 1e-9):
-                uniforms = np.array([[MOST, (rank + within) / len(far)]])
-                assert choice(np.array([word]), uniforms) == [other]
+                proposal = [MOST, (rank + within) / len(far)]
+                gap = choice.near.between(np.array([word]), np.array([other]))[0] - lists.radii[0]
+                if lists.radii[0] == choice.truncate:
+                    assert choice(np.array([word]), of_rounds([*proposal, MOST])) == [other]
+                    continue
+                least, reached = np.exp(-gap), reached + 1  # epsilon / 2 is 1
+                assert choice(np.array([word]), of_rounds([*proposal, least * 0.999])) == [other]
+                for listed_word in names:
+                    uniform = lists.shares[np.flatnonzero(names == listed_word)[0]] - 1e-9
+                    drawn = choice(
+                        np.array([word]), of_rounds([*proposal, least * 1.001], [uniform, 0.3, MOST])
+                    )
+                    assert drawn == [listed_word]
+    assert bool(reached) == bool(listed)
 
 
-@pytest.fixture(params=["screened", "whole", "ball", "whole ball"])
+@pytest.fixture(params=["screened", "whole", "rounds", "ball", "whole ball", "rounds ball"])
 def case(
     request: pytest.FixtureRequest, small: Embedding, ball: Embedding
 ) -> tuple[Embedding, dict[str, Any]]:
     world = ball if "ball" in request.param else small
-    return world, {"epsilon": 3.0} if "whole" in request.param else {"epsilon": 3.0, "truncate": 1.2}
+    if "rounds" in request.param:
+        return world, {"epsilon": 3.0, "listed": SHORT}
+    return world, {"epsilon": 3.0, **({"listed": 0.0} if "whole" in request.param else {"truncate": 1.2})}
 
 
 def test_only_the_input_reaches_an_output(case: tuple[Embedding, dict[str, Any]]) -> None:
     """Rejects a cache, a batch or a thread count that changes a result."""
     world, parameters = case
     rng = np.random.default_rng(7)
-    words, uniforms = rng.integers(len(world.words), size=200), rng.random((200, 2))
+    words, uniforms = rng.integers(len(world.words), size=200), rng.random((200, UNIFORMS))
     expected = bound(world, **parameters)(words, uniforms.copy())
     assert len(np.unique(expected)) > 10
-    entry = 8 * world.releasable
+    entry = 12 * world.releasable
     for size in (0, entry, 9 * entry, 1 << 20):  # nothing fits; evictions at each step; everything fits
         for batch in (1, 7, 200):
             for threads in (1, 2):
@@ -333,16 +427,30 @@ def test_only_the_input_reaches_an_output(case: tuple[Embedding, dict[str, Any]]
                         np.testing.assert_array_equal(np.concatenate(drawn), expected)
 
 
+def test_later_rounds_are_a_token_s_own(small: Embedding) -> None:
+    """Tokens that nothing but later rounds serve: rejects uniforms of the batch, or of the rounds before."""
+    choice = bound(small, epsilon=3.0, listed=SHORT)
+    uniforms = np.full((300, UNIFORMS), MOST)  # far words, none of them accepted
+    uniforms[:, -SEED_UNIFORMS:] = np.random.default_rng(3).random((300, SEED_UNIFORMS))
+    words = np.zeros(300, dtype=np.int64)
+    drawn = choice(words, uniforms.copy())
+    assert len(np.unique(drawn)) > 5
+    single = [choice(words[:1], uniforms[i : i + 1].copy())[0] for i in range(300)]
+    assert drawn.tolist() == single
+    uniforms[:, -1] = 0.5  # one of the seeds
+    assert (choice(words, uniforms.copy()) != drawn).mean() > 0.3
+
+
 def test_lists_do_not_depend_on_the_words_beside(case: tuple[Embedding, dict[str, Any]]) -> None:
     world, parameters = case
     choice = bound(world, **parameters)
     words = np.arange(len(world.words))
-    whole = choice.lists(words)
-    single = [choice.lists(words[i : i + 1]) for i in words]
+    whole = lists_of(choice, words)
+    single = [lists_of(choice, words[i : i + 1]) for i in words]
     assert b"".join(lists.shares.tobytes() for lists in single) == whole.shares.tobytes()
-    if whole.skips is not None:
-        assert b"".join(lists.skips.tobytes() for lists in single) == whole.skips.tobytes()
-        assert whole.lengths.min() > 0 or world.space.geometry == "euclidean"
+    assert b"".join(lists.skips.tobytes() for lists in single) == whole.skips.tobytes()
+    assert b"".join(lists.radii.tobytes() for lists in single) == whole.radii.tobytes()
+    assert whole.lengths.min() > 0 or world.space.geometry == "euclidean"
 
 
 def test_groups_of_bounded_memory_change_nothing(
@@ -350,20 +458,22 @@ def test_groups_of_bounded_memory_change_nothing(
 ) -> None:
     world, parameters = case
     rng = np.random.default_rng(8)
-    words, uniforms = rng.integers(len(world.words), size=300), rng.random((300, 2))
+    words, uniforms = rng.integers(len(world.words), size=300), rng.random((300, UNIFORMS))
     expected = bound(world, **parameters)(words, uniforms.copy())
     for module, name, value in [
         ("mechanisms.exponential", "_CELLS", 3 * world.releasable),
         ("mechanisms.exponential", "_PAIRS", 11),
         ("mechanisms.exponential", "WORD_BLOCK", 13),
+        ("mechanisms.exponential", "_WORDS", 17),
+        ("mechanisms.exponential", "_ROWS", 19),
     ]:
         monkeypatch.setattr(f"dptext_spark.{module}.{name}", value)
     np.testing.assert_array_equal(bound(world, **parameters)(words, uniforms.copy()), expected)
 
 
 def test_the_cache_keeps_used_words_and_its_bound(small: Embedding) -> None:
-    choice = bound(small, epsilon=3.0, size=8 * 200 * 10)
-    uniforms = np.full((1, 2), 0.5)
+    choice = bound(small, epsilon=3.0, listed=0.0, size=12 * 200 * 10)
+    uniforms = np.full((1, UNIFORMS), 0.5)
     for word in range(10, 300):
         choice(np.array([word]), uniforms)
         choice(np.array([3]), uniforms)  # a frequent word
@@ -372,7 +482,7 @@ def test_the_cache_keeps_used_words_and_its_bound(small: Embedding) -> None:
         assert choice.cache.end == 200 * len(held) <= len(choice.cache.lists.shares)
     np.testing.assert_array_equal(
         choice.cache.lists.shares[choice.cache.lists.starts[3] :][:200],
-        choice.lists(np.array([3])).shares,
+        lists_of(choice, np.array([3])).shares,
     )
 
 
@@ -382,10 +492,10 @@ def test_the_cache_keeps_used_words_and_its_bound(small: Embedding) -> None:
 def test_extremes(name: str, epsilon: float, truncate: float | None, request: pytest.FixtureRequest) -> None:
     world = request.getfixturevalue(name)
     inputs = np.repeat(np.arange(len(world.words)), 4)
-    corners = np.array([[a, b] for a in (LEAST, MOST) for b in (LEAST, MOST)])
-    for release in (2, world.releasable):
+    corners = np.array([[*of_rounds(*[[a, b, c]] * FIRST_ROUNDS)[0]] for a, b, c in CORNERS])
+    for release, listed in ((2, None), (2, SHORT), (world.releasable, SHORT), (world.releasable, None)):
         with np.errstate(all="raise"):
-            choice = bound(world, epsilon=epsilon, truncate=truncate, release=release)
+            choice = bound(world, epsilon=epsilon, truncate=truncate, release=release, listed=listed)
             drawn = choice(inputs, np.tile(corners, (len(world.words), 1)))
             probabilities = choice.probabilities(inputs[::4])
         assert drawn.min() >= 0 and drawn.max() < release
@@ -413,23 +523,23 @@ def test_twins_and_two_words(tmp_path: Any, truncate: float | None) -> None:
     np.testing.assert_array_equal(probabilities[:, 0], probabilities[:, 1])
     pair = bound(world, epsilon=2.0, truncate=truncate, release=2)
     np.testing.assert_array_equal(pair.probabilities(np.arange(3)), 0.5)
-    uniforms = np.array([[u, v] for u in (LEAST, 0.49, 0.51, MOST) for v in (LEAST, 0.49, 0.51, MOST)])
-    drawn = pair(np.full(16, 2), uniforms.copy())
+    places = (LEAST, 0.49, 0.51, MOST)
+    uniforms = np.concatenate([of_rounds([u, v, 0.5]) for u in places for v in places])
+    drawn = pair(np.full(16, 2), uniforms)
     assert sorted(np.bincount(drawn)) == [8, 8]
 
 
-@pytest.mark.parametrize("truncate", [None, 2.0, 1e9])
-def test_large_vocabularies_take_bounded_memory(truncate: float | None) -> None:
+@pytest.mark.parametrize(("truncate", "listed"), [(np.inf, 0.0), (np.inf, None), (2.0, None), (1e9, 0.0)])
+def test_large_vocabularies_take_bounded_memory(truncate: float, listed: float | None) -> None:
     """Rejects (distinct x V) arrays: of 60 words x 400,000 each would take 183 MiB."""
     vectors = np.random.default_rng(9).standard_normal((400_000, 6)).astype(np.float32)
-    metric = EuclideanMetric(vectors=vectors)
-    near: Any = AllByProducts(metric=metric, release_words=400_000)
-    if truncate is not None:
-        near = screening(metric, truncate, 400_000)
-    cache = ListCache.empty(words=400_000, release_words=400_000, whole=truncate is None, size=1 << 10)
-    choice = ExponentialChoice(near=near, epsilon=4.0, cache=cache)
+    near = screening(EuclideanMetric(vectors=vectors), 400_000)
+    cache = ListCache.empty(words=400_000, release_words=400_000, size=1 << 10)
+    choice = ExponentialChoice(near=near, epsilon=4.0, truncate=truncate, cache=cache)
+    if listed is not None:  # at no price all words are listed
+        choice = replace(choice, listed=listed)
     tracemalloc.start()
-    choice(np.arange(60), np.full((60, 2), 0.4))
+    choice(np.arange(60), np.full((60, UNIFORMS), 0.4))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     print(f"peak {peak / 2**20:.0f} MiB")
@@ -437,7 +547,6 @@ def test_large_vocabularies_take_bounded_memory(truncate: float | None) -> None:
 
 
 def test_bound_kinds(small: Embedding, ball: Embedding) -> None:
-    assert isinstance(bound(small, epsilon=1.0).near, AllByProducts)
-    assert isinstance(bound(small, epsilon=1.0, truncate=1.0).near, NearByScreening)
-    assert isinstance(bound(ball, epsilon=1.0, truncate=1.0).near, NearByDifferences)
+    assert isinstance(bound(small, epsilon=1.0).near, NearByScreening)
+    assert isinstance(bound(ball, epsilon=1.0).near, NearByDifferences)
     assert type(Exponential(epsilon=1.0).metric(ball)) is type(ball.space.metric())

@@ -7,6 +7,7 @@ deterministic; over keys each check of the real mechanism would fail at the rate
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -17,6 +18,8 @@ from scipy import stats
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import Exponential
+from dptext_spark.mechanisms.exponential import ExponentialChoice, Lists
+from dptext_spark.noise import SEED_UNIFORMS
 from dptext_spark.privatizer import Privatizer
 from tests.helpers import worlds
 from tests.helpers.worlds import among
@@ -111,6 +114,50 @@ class Table:
         return np.minimum((cumulative <= uniforms[:, :1]).sum(axis=1), RELEASED - 1).astype(np.int64)
 
 
+def short_lists(choice: ExponentialChoice) -> ExponentialChoice:
+    """List the nearest words alone, so that far ones are proposed and rejected, even in a small world."""
+    return dataclasses.replace(choice, listed=10.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcceptsAll(ExponentialChoice):
+    """A far word is the output whenever it is proposed."""
+
+    def round(self, lists: Lists, places: np.ndarray, words: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
+        return super().round(lists, places, words, np.where([False, False, True], 1e-300, uniforms))
+
+
+@dataclass(frozen=True, kw_only=True)
+class WrongBound(ExponentialChoice):
+    """Far words are accepted as if they had been proposed by the bound of a list a tenth shorter."""
+
+    def round(self, lists: Lists, places: np.ndarray, words: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
+        nearer = dataclasses.replace(lists, radii=0.9 * lists.radii)
+        return super().round(nearer, places, words, uniforms)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneAcceptance(ExponentialChoice):
+    """Later rounds reuse the uniform by which the first one accepts."""
+
+    def __call__(self, words: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
+        uniforms[:, 2:-SEED_UNIFORMS:3] = uniforms[:, 2:3]
+        return super().__call__(words, uniforms)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overlapping(ExponentialChoice):
+    """A round moves on by one uniform, and reuses the others."""
+
+    def __call__(self, words: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
+        for first in range(3, uniforms.shape[1] - SEED_UNIFORMS, 3):
+            uniforms[:, first : first + 3] = uniforms[:, first // 3 : first // 3 + 3].copy()
+        return super().__call__(words, uniforms)
+
+
+ROUND_MUTANTS = [AcceptsAll, WrongBound, OneAcceptance, Overlapping]
+
+
 def private(world: Embedding, truncate: float | None) -> Privatizer:
     configured = Exponential(epsilon=EPSILON, truncate=truncate)
     return Privatizer(embedding=world, mechanism=configured, noise=worlds.release(configured, world))
@@ -143,6 +190,55 @@ def test_the_worlds_have_near_and_far_words(world: Embedding) -> None:
 def test_words_follow_the_exponential_law(world: Embedding, truncate: float | None) -> None:
     value = output_check(private(world, truncate), truncate)
     report("exponential", world, truncate, value)
+    assert value > REAL
+
+
+@pytest.mark.parametrize("truncated", [False, True])
+def test_words_follow_the_law_round_after_round(
+    world: Embedding, truncated: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Far words are proposed and rejected; with a truncation, all the same, from beyond the lists."""
+    truncate = 0.95 * float(distances(world).max()) if truncated else None
+    privatizer = private(world, truncate)
+    choice = short_lists(privatizer._perturb)
+    words = np.arange(len(world.words))
+    lists = choice.lists(words, choice.reach(words)[0])
+    assert (lists.radii < choice.truncate).all() and (lists.lengths < RELEASED - 1).all()
+    monkeypatch.setattr(privatizer, "_perturb", choice)
+    value = output_check(privatizer, truncate)
+    report("rounds", world, truncate, value)
+    assert value > REAL
+
+
+@pytest.mark.parametrize("kind", ROUND_MUTANTS)
+def test_wrong_rounds_are_rejected(
+    world: Embedding, kind: type[ExponentialChoice], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    privatizer = private(world, None)
+    right = short_lists(privatizer._perturb)
+    wrong = kind(**{f.name: getattr(right, f.name) for f in dataclasses.fields(right)})
+    monkeypatch.setattr(privatizer, "_perturb", wrong)
+    value = output_check(privatizer, None)
+    report(f"mutant {kind.__name__}", world, None, value)
+    assert value < MUTANT
+
+
+@pytest.mark.parametrize("rounds", ["later", "none"])
+def test_later_rounds_and_the_list_after_them_follow_the_law(
+    world: Embedding, rounds: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No first round accepts; then later ones do, or there are none and all words are listed."""
+    if rounds == "none":
+        monkeypatch.setattr("dptext_spark.mechanisms.exponential._MORE", 0)
+    configured, draws = Exponential(epsilon=EPSILON), 10_000
+    choice = short_lists(configured.bind(world, among(RELEASED)))
+    rng = np.random.default_rng(4)
+    uniforms = np.full((draws, configured.uniforms_per_token(2)), 1 - 2.0**-53)
+    uniforms[:, -SEED_UNIFORMS:] = rng.random((draws, SEED_UNIFORMS))
+    seen = np.bincount(choice(np.full(draws, 6), uniforms), minlength=RELEASED)
+    expected = draws * law(distances(world), None)[6]
+    value = float(stats.chisquare(seen, expected).pvalue)
+    report(f"{rounds} rounds", world, None, value)
     assert value > REAL
 
 
@@ -181,8 +277,9 @@ def test_the_two_uniforms_serve_one_word_each(world: Embedding) -> None:
         return float(stats.chi2_contingency(table).pvalue)
 
     configured = Exponential(epsilon=EPSILON, truncate=0.5)
-    noise = worlds.release(configured, world).column("text", purpose="text word", uint64s_per_token=2)
-    words = np.empty((2 * DRAWS, 2), dtype=np.uint64)
+    width = configured.uniforms_per_token(2)
+    noise = worlds.release(configured, world).column("text", purpose="text word", uint64s_per_token=width)
+    words = np.empty((2 * DRAWS, width), dtype=np.uint64)
     noise.fill(words, noise.row_key(b"0", (b"content",)), 0)
     uniforms = (words >> np.uint64(12)) * 2.0**-52 + 2.0**-53
     perturb = configured.bind(world, among(RELEASED))

@@ -24,13 +24,12 @@ import numpy as np
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame
 
 from dptext_spark import Embedding
 from dptext_spark.options import PrivatizeOptions
 from dptext_spark.spark.jobs import privatize
 from dptext_spark.spark.settings import session_settings
-from dptext_spark.spark.table.cutting import Cutting, Parts
+from dptext_spark.spark.table.cutting import Cutting
 
 LENGTH = 10
 MANY = 64
@@ -103,7 +102,8 @@ def main(words: int, repetitions: int, cores: int, task_seconds: float, uncut: b
         for number in range(repetitions):
             for name, path in runs.items():
                 output = Path(place, f"{name} {number}")
-                with patch.object(Cutting, "spread", as_it_is) if name == UNCUT else nullcontext():
+                as_it_is = patch.object(Cutting, "spread", lambda _, selected, __: selected)
+                with as_it_is if name == UNCUT else nullcontext():
                     found.setdefault(name, []).append(run(path, output, bundle, task_seconds))
     base = found[f"{MANY} row groups"]
     result = {
@@ -116,11 +116,6 @@ def main(words: int, repetitions: int, cores: int, task_seconds: float, uncut: b
         for name, each_run in found.items()
     }
     click.echo(json.dumps({"cores": cores, "words": words, **result}, indent=2))
-
-
-def as_it_is(_: Cutting, selected: DataFrame, parts: Parts | None) -> DataFrame:
-    """Leave rows in the tasks that Spark makes of them."""
-    return selected
 
 
 def tables_of_few_words(folder: Path, bundle: Path) -> Path:

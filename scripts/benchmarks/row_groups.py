@@ -89,16 +89,14 @@ def run(source: Path, output: Path, bundle: Path, seconds: float) -> dict[str, A
 def main(words: int, repetitions: int, cores: int, task_seconds: float, uncut: bool, bundle: Path) -> None:
     """Run the job over the same words in several tables, by turns."""
     found: dict[str, list[dict[str, Any]]] = {}
-    with (
-        tempfile.TemporaryDirectory() as place,
-        session_settings({"spark.master": f"local[{cores},4]"}, verbose=False),
-    ):
+    with tempfile.TemporaryDirectory() as place:
         (folder := Path(place, "in")).mkdir()
         runs = tables(folder, bundle, words)
         if uncut:
             runs[UNCUT] = runs["one row group"]
         warm = tables_of_few_words(Path(place, "warm"), bundle)
-        run(warm, Path(place, "warm out"), bundle, task_seconds)
+        with session_settings({"spark.master": f"local[{cores},4]"}, verbose=False):
+            run(warm, Path(place, "warm out"), bundle, task_seconds)
         for number in range(repetitions):
             for name, path in runs.items():
                 output = Path(place, f"{name} {number}")

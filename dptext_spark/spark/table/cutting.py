@@ -98,14 +98,17 @@ class Parts:
         wanted = max(1, min(len(self.rows), most), self.count // _MERGED)
         if self.fixed or self.count <= 2 * wanted:
             return self
-        whole = wanted < most
-        return replace(self.divided(selected, wanted), divisible=self.divisible and not whole)
+        each = math.ceil(sum(self.rows) / wanted)
+        if wanted < most:  # row groups are what is left
+            return replace(self.divided(selected, wanted), divisible=False)
+        if max(self.rows) > each:
+            return self.divided(selected, wanted)
+        _divide(selected, wanted)  # not counted again: that would open many files once more
+        return replace(self, rows=(each,) * wanted, count=wanted)
 
     def divided(self, selected: DataFrame, count: int) -> Parts:
         """Have Spark divide the bytes of the files into so many partitions, as far as they can be divided."""
-        conf = selected.sparkSession.conf
-        conf.set("spark.sql.files.minPartitionNum", count)
-        conf.set("spark.sql.files.maxPartitionBytes", _ALL)
+        _divide(selected, count)
         rows, found = _counted(selected)
         return replace(self, rows=rows, count=found)
 
@@ -189,6 +192,12 @@ def _counted(selected: DataFrame) -> tuple[tuple[int, ...], int]:
     plan: Any = numbered._jdf.queryExecution()
     found = numbered.groupBy("partition").count().collect()  # numbers, no data
     return tuple(row["count"] for row in found), plan.toRdd().getNumPartitions()
+
+
+def _divide(selected: DataFrame, count: int) -> None:
+    conf = selected.sparkSession.conf
+    conf.set("spark.sql.files.minPartitionNum", count)
+    conf.set("spark.sql.files.maxPartitionBytes", _ALL)
 
 
 # Partitions that are put together at most: few rows may be all that a filter has left of many bytes.

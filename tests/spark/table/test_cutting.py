@@ -183,6 +183,21 @@ def test_partitions_are_those_that_have_rows(spark: SparkSession, tmp_path: Path
     )
 
 
+def test_a_large_row_group_beside_small_files_is_cut(spark: SparkSession, tmp_path: Path) -> None:
+    """Rejects partitions that are put together as if they had equally many rows."""
+    written(tmp_path / "in", ROWS)
+    for number in range(12):
+        write_table(tmp_path / "in" / f"small {number}.parquet", {"id": ["s"], "text": ["w01"]})
+    with spark_settings(spark, files_maxPartitionBytes=1, files_openCostInBytes=0):
+        own = own_session(spark)
+    frame = own.read.parquet(str(tmp_path / "in"))
+    parts = Parts(rows=(ROWS, *[1] * 12), count=40)
+    spread = Cutting(seconds=30.0, cost=RowCost(word=6e9), words=lambda: 10.0).spread(frame, parts)
+    tasks = Counter(row[0] for row in spread.select(F.spark_partition_id()).collect())
+    assert sum(tasks.values()) == ROWS + 12
+    assert max(tasks.values()) < ROWS / 5
+
+
 SECOND = Cutting(seconds=30.0, cost=RowCost(word=6e9), words=lambda: 10.0)
 """Rows of a second."""
 

@@ -29,6 +29,9 @@ from dptext_spark.search.nearest import Search
 # Below this, noise outgrows what single precision can hold.
 LEAST_EPSILON: Final = 1e-12
 
+# Drawing a uniform and making noise of it, in operations of a matrix product.
+_DRAWING: Final = 2500.0
+
 PUBLIC_WORDS: Final = "the embedding and the release vocabulary were not made from the private table"
 
 
@@ -217,6 +220,11 @@ class Mechanism(Parameters, ABC):
     @abstractmethod
     def uniforms_per_token(self, dimension: int) -> int:
         """Say how many uniforms one token takes."""
+
+    def operations(self, embedding: Embedding, search: Search) -> float:
+        """Estimate what one word takes, in operations of a matrix product: work is cut into tasks by it."""
+        uniforms = self.uniforms_per_token(embedding.dimension)
+        return search.operations(uniforms) + _DRAWING * uniforms
 
     def at(self, epsilon: float) -> Self:
         """Give the same mechanism with another epsilon."""

@@ -317,6 +317,13 @@ class TableOptions(InputOptions):
         False,
         description="check everything, print the guarantee; write nothing, or the report that --report names",
     )
+    task_seconds: float = Field(
+        30.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="how long a task of Spark is planned to take, at most: a lost executor repeats as "
+        "much, and each task makes a file of the output",
+    )
 
     @classmethod
     def arranged(cls, values: Mapping[str, Any]) -> dict[str, Any]:

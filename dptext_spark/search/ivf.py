@@ -203,6 +203,11 @@ class IvfSearch(Search):
     def options(self) -> dict[str, str | int]:
         return {"search": self.name, "probes": self.probes}
 
+    def operations(self, columns: int) -> float:
+        """Centroids, then the words of the lists; a short product takes twice its operations."""
+        share = min(1.0, self.probes / self.lists)
+        return 2.0 * columns * (self.lists + 2.0 * share * self.release_words)
+
     @classmethod
     def over(
         cls, embedding: Embedding | Path | str, release_words: int | None = None, **parameters: Any

@@ -63,6 +63,10 @@ class Search(ABC):
         """The options that choose it again; none for the default."""
         return {"search": self.name}
 
+    def operations(self, columns: int) -> float:
+        """Estimate the operations that a search takes for a point of so many coordinates."""
+        return 2.0 * self.release_words * columns
+
     @staticmethod
     def named(name: str) -> type[Search]:
         """Give the search of a name.

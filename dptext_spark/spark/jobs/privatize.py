@@ -24,6 +24,7 @@ from dptext_spark.spark.progress import progress
 from dptext_spark.spark.release import Release
 from dptext_spark.spark.table.beforehand import check_record, checks_beforehand
 from dptext_spark.spark.table.columns import LONGEST, MEDIAN, TableColumns, check_ids, column_counts
+from dptext_spark.spark.table.cutting import Cutting, Parts, RowCost
 from dptext_spark.spark.table.incremental import GrowingJob
 from dptext_spark.spark.table.ledger_folder import OpenLedger
 from dptext_spark.spark.table.reservation import Account, check_ledger
@@ -93,6 +94,7 @@ def run(options: PrivatizeOptions) -> Report:
         )
         if options.dry_run:
             selected = job.columns.select(job.df, job.row_id)
+            Parts.of(selected)
             sample(selected)
             if account is not None:
                 account.look(selected)
@@ -107,7 +109,12 @@ def run(options: PrivatizeOptions) -> Report:
             search=release.search,
             ladder=release.ladder,
         )
-        found = job.sanitize(plan, sample, nullcontext if account is None else account.entered)
+        cutting = Cutting(
+            seconds=options.task_seconds,
+            cost=RowCost(word=release.mechanism.operations(release.embedding, release.search)),
+            words=lambda: sample.words,
+        )
+        found = job.sanitize(plan, cutting, sample, nullcontext if account is None else account.entered)
     counts = column_counts(job.columns.sanitized, TokenCounts[int], found)
     added = found.get("added_rows")
     lengths = None

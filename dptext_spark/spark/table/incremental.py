@@ -23,6 +23,7 @@ from dptext_spark.options import PrivatizeOptions
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.release import Release
 from dptext_spark.spark.table.columns import LONGEST, MEDIAN, WorkPlan
+from dptext_spark.spark.table.cutting import Cutting, Parts
 from dptext_spark.spark.table.formats.files import FileFormat, Parquet
 from dptext_spark.spark.table.formats.format import Format
 from dptext_spark.spark.table.run import Entered, Job
@@ -47,6 +48,7 @@ _FREE: Final = {
     "public-report",
     "read-option",
     "report",
+    "task-seconds",
     "write-option",
 }
 
@@ -179,7 +181,11 @@ class GrowingJob(Job):
         return {name: key.seal(value) for name, value in said.items() if value not in ("", Parquet.name)}
 
     def sanitize(
-        self, plan: WorkPlan, look: Callable[[DataFrame], None] | None = None, entered: Entered = nullcontext
+        self,
+        plan: WorkPlan,
+        cutting: Cutting,
+        look: Callable[[DataFrame], None] | None = None,
+        entered: Entered = nullcontext,
     ) -> Mapping[str, Any]:
         """Sanitize the files that are new, batch by batch; ``look`` and ``entered`` get each batch.
 
@@ -197,8 +203,9 @@ class GrowingJob(Job):
             if look is not None:
                 look(batch)
             observation = Observation("dptext")
+            spread = cutting.spread(batch, Parts.of(batch, fixed=True))
             with entered(batch):
-                self._append(columns.sanitize(batch, table, plan, observation), f"batch-{number:06d}")
+                self._append(columns.sanitize(spread, table, plan, observation), f"batch-{number:06d}")
                 found = {name: count or 0 for name, count in observation.get.items() if name != MEDIAN}
                 checkpoint.add(number, found)
 

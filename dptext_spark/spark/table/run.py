@@ -19,6 +19,7 @@ from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session
 from dptext_spark.spark.table.columns import TableColumns, WorkPlan
+from dptext_spark.spark.table.cutting import Cutting, Parts
 from dptext_spark.spark.table.formats.format import Format, Output
 from dptext_spark.spark.table.source import Source, own_session, where
 from dptext_spark.spark.table.storage import Places, Storage
@@ -154,12 +155,17 @@ class Job:
         return None if self.options.trust_id else self.options.id
 
     def sanitize(
-        self, plan: WorkPlan, look: Callable[[DataFrame], None] | None = None, entered: Entered = nullcontext
+        self,
+        plan: WorkPlan,
+        cutting: Cutting,
+        look: Callable[[DataFrame], None] | None = None,
+        entered: Entered = nullcontext,
     ) -> Mapping[str, Any]:
         """Sanitize the table and write the output; what is under its name is always whole.
 
         Args:
             plan: What workers do.
+            cutting: How long their tasks are.
             look: Called with the rows, as :meth:`TableColumns.select` gives them, before they are sanitized.
             entered: Called with them too; what it gives is entered while they are sanitized and written.
 
@@ -171,9 +177,11 @@ class Job:
         """
         observation = Observation("dptext")
         selected = self.columns.select(self.df, self.row_id)
+        parts = Parts.of(selected)
         if look is not None:
             look(selected)
-        result = self.columns.sanitize(selected, self.df.schema, plan, observation)
+        spread = cutting.spread(selected, parts)
+        result = self.columns.sanitize(spread, self.df.schema, plan, observation)
         with entered(selected), progress(result.sparkSession, "Sanitizing"):
             self.written.write(self.storage, result, self.output)
         return observation.get

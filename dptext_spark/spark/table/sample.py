@@ -53,6 +53,7 @@ class Sample:
         fate: What becomes of unknown words, and what to do about it, in sentences.
         found: What the first call found, by column.
         lengths: How many words its rows have, all columns together; None before it, and for no rows.
+        words: How many they have on average, likewise.
     """
 
     columns: TableColumns
@@ -61,6 +62,7 @@ class Sample:
     fate: str
     found: dict[str, Coverage] = field(default_factory=dict)
     lengths: RowLengths | None = None
+    words: float | None = None
 
     def __call__(self, selected: DataFrame) -> None:
         """Look at rows as :meth:`TableColumns.select` gives them; later calls do nothing."""
@@ -83,7 +85,9 @@ class Sample:
         sums = StructType([StructField(name, DoubleType()) for name in names])
         counted = narrow.mapInArrow(partial(_count, self.plan, inside, way), sums)
         rows = counted.limit(SAMPLE_TASKS).collect()  # sums of each task, no data
-        self.lengths = _together([row[-_LENGTHS:] for row in rows])
+        self.lengths = _together([row[-_LENGTHS:-1] for row in rows])
+        if self.lengths is not None:
+            self.words = sum(row[-1] for row in rows) / self.lengths.sample
         width = len(fields(Coverage))
         return {
             name: Coverage.sum(Coverage(*row[i * width : (i + 1) * width]) for row in rows)
@@ -92,8 +96,8 @@ class Sample:
         }
 
 
-# Of each task: rows whose words were counted, their median and the longest.
-_LENGTHS: Final = 3
+# Of each task: rows whose words were counted, their median and the longest, and all words.
+_LENGTHS: Final = 4
 
 
 def _together(tasks: list[tuple[float, float, float]]) -> RowLengths | None:
@@ -108,7 +112,7 @@ def _together(tasks: list[tuple[float, float, float]]) -> RowLengths | None:
 
 def _words(
     columns: Sequence[tuple[Leaves, pa.Array | None]], rows: int, plan: CoveragePlan
-) -> tuple[float, float, float]:
+) -> tuple[float, float, float, float]:
     """Count the words of the first rows, as many as the first MB of each column covers whole."""
     parts = [next(slices(leaves.values), slice(0, 0)) for leaves, _ in columns]
     whole = [
@@ -123,9 +127,9 @@ def _words(
         told = told_words(values, slots, opened(plan), plan.policy)
         words += np.bincount(leaves.rows[:chosen], weights=told, minlength=rows).astype(np.int64)
     if not looked_at:
-        return 0.0, 0.0, 0.0
+        return 0.0, 0.0, 0.0, 0.0
     words = np.sort(words[:looked_at])
-    return float(looked_at), float(words[(looked_at - 1) // 2]), float(words[-1])
+    return float(looked_at), float(words[(looked_at - 1) // 2]), float(words[-1]), float(words.sum())
 
 
 def _count(

@@ -37,8 +37,10 @@ from dptext_spark.search.nearest import Search
 DISTANCE_BITS: Final = 30
 """Of a computed distance, at least; see :class:`NearByScreening`."""
 
-# A word on a list of all words, in operations of a matrix product; measured at 50 and 300 dimensions.
-_LISTING: Final = 3300.0
+# Words that are drawn by one list, as in texts of some ten thousand words; a draw in operations of a product.
+_DRAWS_OF_LIST: Final = 10.0
+_DRAWING: Final = 3e5
+
 
 CACHE_BYTES: Final = 256 << 20
 """Memory for the lists of a bound mechanism, one per process."""
@@ -98,9 +100,8 @@ class Exponential(Mechanism):
         return FIRST_ROUNDS * ROUND_UNIFORMS + SEED_UNIFORMS
 
     def operations(self, embedding: Embedding, search: Search) -> float:
-        """See :meth:`Mechanism.operations`; without truncation a word's list has all words."""
-        drawn = super().operations(embedding, search)
-        return drawn if self.truncate is not None else drawn + _LISTING * search.release_words
+        """See :meth:`Mechanism.operations`: lists are made by a product with all words."""
+        return 2.0 * search.release_words * embedding.dimension / _DRAWS_OF_LIST + _DRAWING
 
     def bind(self, embedding: Embedding, search: Search) -> ExponentialChoice:
         """Get ready to draw; of the search only the number of released words matters."""

@@ -84,9 +84,12 @@ class Parts:
     def of(cls, selected: DataFrame, *, fixed: bool = False) -> Parts | None:
         """Count rows, and have Spark make hardly more partitions than there are row groups.
 
-        None where the order of rows is not certain to be the same each time.
+        None where the order of rows is not certain to be the same each time, and where there is little to do.
         """
         if not _keeps_order(selected, fixed=fixed):
+            return None
+        if _bytes(selected) < _SMALL:  # to count its rows would take as long as all the rest
+            selected.sparkSession.conf.set("spark.sql.files.minPartitionNum", 1)
             return None
         with progress(selected.sparkSession, "Counting rows"):
             rows, count = _counted(selected)
@@ -188,9 +191,12 @@ _TASK: Final = "__dptext_task"
 
 def _counted(selected: DataFrame) -> tuple[tuple[int, ...], int]:
     """Count the rows of each partition that has any, and all partitions; of Parquet no column is read."""
-    numbered = selected.select(F.spark_partition_id().alias("partition"))
+    # Of text formats Spark refuses to read no column: what is malformed must come up.
+    known = F.lit(0) if _format(selected) in _COUNTED else F.xxhash64(selected.columns[0])
+    numbered = selected.select(F.spark_partition_id().alias("partition"), known.alias("known"))
     plan: Any = numbered._jdf.queryExecution()
-    found = numbered.groupBy("partition").count().collect()  # numbers, no data
+    sums = numbered.groupBy("partition").agg(F.count("*").alias("count"), F.max("known"))
+    found = sums.collect()  # numbers, no data
     return tuple(row["count"] for row in found), plan.toRdd().getNumPartitions()
 
 
@@ -206,14 +212,37 @@ _MERGED: Final = 64
 _ALL: Final = 1 << 50
 
 
+# Formats whose files say how many rows they have, and those that are given as batches.
+_COUNTED: Final = ("Parquet", "ORC", None)
+# A table of fewer bytes, in which some ten thousand words may be, is one task.
+_SMALL: Final = 1 << 15
+
+
+def _plan(selected: DataFrame) -> Any:
+    """The plan below what selects columns and rows."""
+    plan: Any = selected._jdf.queryExecution().optimizedPlan()
+    while plan.nodeName() in {"Project", "Filter"}:
+        plan = plan.children().head()
+    return plan
+
+
+def _bytes(selected: DataFrame) -> int:
+    """Say how large the files are, as far as Spark knows."""
+    return int(str(_plan(selected).stats().sizeInBytes()))
+
+
+def _format(selected: DataFrame) -> str | None:
+    """Name the format of the files; None for what is none."""
+    plan = _plan(selected)
+    return None if plan.nodeName() == "LogicalRDD" else str(plan.relation().fileFormat())
+
+
 def _keeps_order(selected: DataFrame, *, fixed: bool) -> bool:
     """Say whether a frame's rows are those of files, one after the other, each time it is evaluated.
 
     Others, such as those of a view that joins tables, may come in another order each time.
     """
-    plan: Any = selected._jdf.queryExecution().optimizedPlan()
-    while plan.nodeName() in {"Project", "Filter"}:
-        plan = plan.children().head()
+    plan = _plan(selected)
     if plan.nodeName() == "LogicalRDD":
         return fixed
     if not str(plan.getClass().getSimpleName()).startswith("LogicalRelation"):

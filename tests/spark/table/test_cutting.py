@@ -41,7 +41,8 @@ def files(folder: Path) -> list[int]:
 
 @pytest.fixture(autouse=True)
 def _reading_costs_nothing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The words of these tables cost hardly more than to read them."""
+    """The words of these tables cost hardly more than to read them, and there are few."""
+    monkeypatch.setattr(cutting, "_SMALL", 0)
     if "ring_release" in request.fixturenames:
         monkeypatch.setattr(cutting, "_READING", 1e12)
 
@@ -84,6 +85,35 @@ def test_many_small_files_make_few_tasks(ring_release: dict[str, Any], tmp_path:
     run_table(**ring_release)
     assert len(files(tmp_path / "out")) <= 9
     assert sum(files(tmp_path / "out")) == 240
+
+
+@pytest.mark.parametrize("form", ["csv", "json", "orc"])
+def test_other_formats_are_counted(form: str, spark: SparkSession, tmp_path: Path) -> None:
+    """Rejects a count that reads no column, which Spark refuses where it watches for malformed rows."""
+    options = {"header": "true"} if form == "csv" else {}
+    spark.read.parquet(str(written(tmp_path / "in", ROWS))).write.options(**options).format(form).save(
+        str(tmp_path / "other")
+    )
+    malformed = {"columnNameOfCorruptRecord": "bad"} if form != "orc" else {}
+    read = own_session(spark).read.options(**options, **malformed).format(form)
+    frame = read.schema("id string, text string" + (", bad string" if malformed else ""))
+    rows = frame.load(str(tmp_path / "other"))
+    if malformed:
+        rows = rows.where("bad is null").drop("bad")
+    parts = Parts.of(rows)
+    assert parts is not None
+    assert sum(parts.rows) == ROWS
+
+
+def test_a_table_of_a_few_rows_is_one_task(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    own = own_session(spark)
+    frame = own.read.parquet(str(written(tmp_path / "in", ROWS)))
+    assert Parts.of(frame) is None
+    again = own.read.parquet(str(tmp_path / "in"))
+    assert again.rdd.getNumPartitions() == 1
 
 
 def test_filtered_rows_are_cut_too(ring_release: dict[str, Any], tmp_path: Path) -> None:

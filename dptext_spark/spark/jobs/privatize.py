@@ -92,9 +92,10 @@ def run(options: PrivatizeOptions) -> Report:
             plan=looks,
             fate=_fate(release.policy),
         )
+        cost = RowCost(word=release.mechanism.operations(release.embedding, release.search))
         if options.dry_run:
             selected = job.columns.select(job.df, job.row_id)
-            Parts.of(selected)
+            Parts.of(selected, cost)
             sample(selected)
             if account is not None:
                 account.look(selected)
@@ -109,11 +110,7 @@ def run(options: PrivatizeOptions) -> Report:
             search=release.search,
             ladder=release.ladder,
         )
-        cutting = Cutting(
-            seconds=options.task_seconds,
-            cost=RowCost(word=release.mechanism.operations(release.embedding, release.search)),
-            words=lambda: sample.words,
-        )
+        cutting = Cutting(seconds=options.task_seconds, cost=cost, words=lambda: sample.words)
         found = job.sanitize(plan, cutting, sample, nullcontext if account is None else account.entered)
     counts = column_counts(job.columns.sanitized, TokenCounts[int], found)
     added = found.get("added_rows")

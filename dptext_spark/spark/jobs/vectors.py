@@ -122,7 +122,7 @@ def run(options: VectorsOptions) -> VectorReport:
         if options.dry_run:
             if sample:
                 selected = job.columns.select(job.df, job.row_id)
-                Parts.of(selected)
+                Parts.of(selected, _cost(report))
                 sample(selected)
                 report = replace(report, coverage=sample.found)
             job.write_dry(report.to_json())

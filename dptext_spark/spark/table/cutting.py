@@ -59,6 +59,10 @@ class RowCost:
         """Give the time for a row of so many words."""
         return (_ROW + self.row + words * self.word) / SPEED
 
+    def most(self, size: int) -> float:
+        """Give the time for files of so many bytes, if each were a word."""
+        return size * self.seconds(_WORDS) / _WORDS
+
     def reading(self, words: float) -> float:
         """Give the time to read a row and leave it to another task, seconds."""
         return (1.0 + words + self.numbers) / _READING
@@ -81,14 +85,15 @@ class Parts:
     divisible: bool = True
 
     @classmethod
-    def of(cls, selected: DataFrame, *, fixed: bool = False) -> Parts | None:
+    def of(cls, selected: DataFrame, cost: RowCost, *, fixed: bool = False) -> Parts | None:
         """Count rows, and have Spark make hardly more partitions than there are row groups.
 
-        None where the order of rows is not certain to be the same each time, and where there is little to do.
+        None where the order of rows is not certain to be the same each time, and where there is so little to
+        do at this cost that one task does it.
         """
         if not _keeps_order(selected, fixed=fixed):
             return None
-        if _bytes(selected) < _SMALL:  # to count its rows would take as long as all the rest
+        if cost.most(_bytes(selected)) < _SMALL:  # to count its rows would take as long as all the rest
             selected.sparkSession.conf.set("spark.sql.files.minPartitionNum", 1)
             return None
         with progress(selected.sparkSession, "Counting rows"):
@@ -214,8 +219,8 @@ _ALL: Final = 1 << 50
 
 # Formats whose files say how many rows they have, and those that are given as batches.
 _COUNTED: Final = ("Parquet", "ORC", None)
-# A table of fewer bytes, in which some ten thousand words may be, is one task.
-_SMALL: Final = 1 << 15
+# A table that takes no more seconds is one task.
+_SMALL: Final = 1.0
 
 
 def _plan(selected: DataFrame) -> Any:

@@ -203,7 +203,7 @@ class GrowingJob(Job):
             if look is not None:
                 look(batch)
             observation = Observation("dptext")
-            spread = cutting.spread(batch, Parts.of(batch, fixed=True))
+            spread = cutting.spread(batch, Parts.of(batch, cutting.cost, fixed=True))
             with entered(batch):
                 self._append(columns.sanitize(spread, table, plan, observation), f"batch-{number:06d}")
                 found = {name: count or 0 for name, count in observation.get.items() if name != MEDIAN}

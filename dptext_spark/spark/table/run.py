@@ -177,7 +177,7 @@ class Job:
         """
         observation = Observation("dptext")
         selected = self.columns.select(self.df, self.row_id)
-        parts = Parts.of(selected)
+        parts = Parts.of(selected, cutting.cost)
         if look is not None:
             look(selected)
         spread = cutting.spread(selected, parts)

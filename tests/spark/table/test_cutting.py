@@ -23,6 +23,7 @@ from tests.helpers.tables import rows_of, run_table, spark_settings, texts, writ
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 ROWS = 240
+DEAR = RowCost(word=6e9)
 SHORT = 6e-4
 """Seconds of some thirty rows of these tables."""
 
@@ -100,20 +101,21 @@ def test_other_formats_are_counted(form: str, spark: SparkSession, tmp_path: Pat
     rows = frame.load(str(tmp_path / "other"))
     if malformed:
         rows = rows.where("bad is null").drop("bad")
-    parts = Parts.of(rows)
+    parts = Parts.of(rows, DEAR)
     assert parts is not None
     assert sum(parts.rows) == ROWS
 
 
-def test_a_table_of_a_few_rows_is_one_task(
+def test_a_table_that_takes_no_second_is_one_task(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Rejects a limit of bytes alone: under a large vocabulary a few words are work for all cores."""
     monkeypatch.undo()
+    source = str(written(tmp_path / "in", ROWS))
+    assert Parts.of(own_session(spark).read.parquet(source), DEAR) is not None
     own = own_session(spark)
-    frame = own.read.parquet(str(written(tmp_path / "in", ROWS)))
-    assert Parts.of(frame) is None
-    again = own.read.parquet(str(tmp_path / "in"))
-    assert again.rdd.getNumPartitions() == 1
+    assert Parts.of(own.read.parquet(source), RowCost(word=1.0)) is None
+    assert own.read.parquet(source).rdd.getNumPartitions() == 1
 
 
 def test_filtered_rows_are_cut_too(ring_release: dict[str, Any], tmp_path: Path) -> None:
@@ -170,7 +172,7 @@ def test_vectors_are_cut_too(tmp_path: Path, key_file: Path) -> None:
 def selected(spark: SparkSession, tmp_path: Path) -> DataFrame:
     """Rows of one row group, in one partition."""
     frame = own_session(spark).read.parquet(str(written(tmp_path / "one", ROWS)))
-    assert Parts.of(frame) == Parts(rows=(ROWS,), count=1)
+    assert Parts.of(frame, DEAR) == Parts(rows=(ROWS,), count=1)
     return frame
 
 
@@ -193,10 +195,10 @@ def test_a_file_that_grows_meanwhile_loses_no_row(selected: DataFrame) -> None:
 def test_rows_without_a_settled_order_do_not_take_turns(spark: SparkSession, tmp_path: Path) -> None:
     """Rejects turns at rows that were shuffled: each task may see them in another order, and lose some."""
     frame = spark.read.parquet(str(written(tmp_path / "one", ROWS)))
-    assert Parts.of(frame.where("id <> 'r1'").select("text")) is not None
-    assert Parts.of(frame.repartition(3)) is None
-    assert Parts.of(frame.join(frame.select("id"), "id")) is None
-    assert Parts.of(spark.createDataFrame([("a",)], "text string")) is None
+    assert Parts.of(frame.where("id <> 'r1'").select("text"), DEAR) is not None
+    assert Parts.of(frame.repartition(3), DEAR) is None
+    assert Parts.of(frame.join(frame.select("id"), "id"), DEAR) is None
+    assert Parts.of(spark.createDataFrame([("a",)], "text string"), DEAR) is None
 
 
 def test_partitions_are_those_that_have_rows(spark: SparkSession, tmp_path: Path) -> None:
@@ -206,7 +208,7 @@ def test_partitions_are_those_that_have_rows(spark: SparkSession, tmp_path: Path
         own = own_session(spark)
     frame = own.read.parquet(str(tmp_path / "one"))
     assert frame.rdd.getNumPartitions() > 10
-    parts = Parts.of(frame)
+    parts = Parts.of(frame, DEAR)
     assert parts == Parts(rows=(ROWS,), count=1, divisible=False)
     assert spark.conf.get("spark.sql.files.maxPartitionBytes") != own.conf.get(
         "spark.sql.files.maxPartitionBytes"
@@ -222,13 +224,13 @@ def test_a_large_row_group_beside_small_files_is_cut(spark: SparkSession, tmp_pa
         own = own_session(spark)
     frame = own.read.parquet(str(tmp_path / "in"))
     parts = Parts(rows=(ROWS, *[1] * 12), count=40)
-    spread = Cutting(seconds=30.0, cost=RowCost(word=6e9), words=lambda: 10.0).spread(frame, parts)
+    spread = Cutting(seconds=30.0, cost=DEAR, words=lambda: 10.0).spread(frame, parts)
     tasks = Counter(row[0] for row in spread.select(F.spark_partition_id()).collect())
     assert sum(tasks.values()) == ROWS + 12
     assert max(tasks.values()) < ROWS / 5
 
 
-SECOND = Cutting(seconds=30.0, cost=RowCost(word=6e9), words=lambda: 10.0)
+SECOND = Cutting(seconds=30.0, cost=DEAR, words=lambda: 10.0)
 """Rows of a second."""
 
 

@@ -168,13 +168,18 @@ def test_what_cannot_be_evaluated(change: dict[str, Any], message: str) -> None:
 
 
 def test_an_evaluation_writes_the_command_of_the_release() -> None:
-    """The options that both commands have, quoted for a shell; rejects one that lacks a policy."""
+    """The options that both commands have, quoted for a shell.
+
+    Rejects one that lacks a policy, quotes a filter or a password, or would release what a filter left out.
+    """
     given = {
         "id": "row id",
         "oov": "drop",
         "truncate": 4.0,
         "release-words": 500,
         "where": "name = 'Zebulon'",
+        "read-option": ["password=Zebulon"],
+        "trust-id": True,
     }
     options = EvaluateOptions.of({**EVALUATE, **given})
     assert [(m.name, m.epsilon) for m in options.mechanism] == [
@@ -182,13 +187,15 @@ def test_an_evaluation_writes_the_command_of_the_release() -> None:
     ]
     assert options.release_command(options.mechanism[-1], ExactSearch(release_words=500)) == (
         "dptext privatize --input in --output sanitized --embedding bundle --text text --id 'row id' "
-        "--oov drop --release-words 500 --mechanism exponential --truncate 4 --epsilon 10"
+        "--oov drop --release-words 500 --trust-id --where '<as for evaluate>' "
+        "--read-option 'password=<as for evaluate>' --mechanism exponential --truncate 4 --epsilon 10"
     )
     assert "Zebulon" not in str(options.to_json())
     assert options.to_json()["mechanism"] == ["laplace", "exponential"]
     lists = IvfSearch(release_words=300, lists=16, probes=4)
     assert options.release_command(options.mechanism[0], lists).partition("--oov drop ")[2] == (
-        "--release-words 300 --search ivf --probes 4 --mechanism laplace --epsilon 5"
+        "--release-words 300 --search ivf --probes 4 --trust-id --where '<as for evaluate>' "
+        "--read-option 'password=<as for evaluate>' --mechanism laplace --epsilon 5"
     )
     all_words = EvaluateOptions.of(EVALUATE)
     assert "words" not in all_words.release_command(options.mechanism[0], ExactSearch(release_words=900))

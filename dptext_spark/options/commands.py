@@ -69,6 +69,9 @@ TARGET: Final = Under("Target")
 BUDGET: Final = Under("Rows and persons")
 SPHERE: Final = Under("Noise without a bundle")
 
+FILLED_IN: Final = "<as for evaluate>"
+"""What a printed command has in place of what may be private."""
+
 MOST_WORDS: Final = 10_000
 LEAST_DELTA: Final = 1e-12
 """Below this the Fourier transforms that add losses up are no longer exact enough to tell."""
@@ -1109,7 +1112,11 @@ class EvaluateOptions(PolicyOptions, SeveralOptions, SearchOptions, InputOptions
         }
 
     def release_command(self, mechanism: Mechanism, search: Search) -> str:
-        """Write the command that makes a release with a setting; a filter must be added by hand."""
+        """Write the command that makes a release with a setting.
+
+        A filter and the values of read options, which may be private, have to be filled in: as it is written
+        the command fails, for without the filter it would release rows that were never meant to be.
+        """
         given = {
             "input": self.input,
             "output": "sanitized",
@@ -1130,4 +1137,8 @@ class EvaluateOptions(PolicyOptions, SeveralOptions, SearchOptions, InputOptions
         words = ["dptext", "privatize"]
         for name, value in (given | policies).items():
             words += [] if value is None else [f"--{name.replace('_', '-')}", str(value)]
+        words += ["--trust-id"] if self.trust_id else []
+        words += ["--where", FILLED_IN] if self.where else []
+        for name in sorted(self.read_options):
+            words += ["--read-option", f"{name}={FILLED_IN}"]
         return f"{shlex.join(words)} {option_line(mechanism)}"

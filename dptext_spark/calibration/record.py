@@ -60,17 +60,49 @@ def read(path: str, text_of: Callable[[str], str]) -> Mapping[str, Any]:
     Raises:
         ConfigError: It is not one, or of another format.
     """
-    file = path if path.endswith(".json") else f"{path.rstrip('/')}/{FILE}"
+    return read_findings(
+        path,
+        text_of,
+        file=FILE,
+        of={"summary"},
+        version=FORMAT_VERSION,
+        what="a calibration",
+        command="dptext calibrate",
+    )
+
+
+def read_findings(
+    path: str,
+    text_of: Callable[[str], str],
+    *,
+    file: str,
+    of: set[str],
+    version: int,
+    what: str,
+    command: str,
+) -> Mapping[str, Any]:
+    """Read what a command found.
+
+    Args:
+        path: The folder that it wrote, or the file of JSON in it.
+        text_of: Reads a file.
+        file, of, version: That file's name, entries that it has, and the version of its format.
+        what, command: What it is, and of which command, in words.
+
+    Raises:
+        ConfigError: It is not one, or of another format.
+    """
+    place = path if path.endswith(".json") else f"{path.rstrip('/')}/{file}"
     try:
-        value = json.loads(text_of(file))
-        version = value["format_version"] if "summary" in value else None
-    except (json.JSONDecodeError, TypeError, KeyError):
-        version = None
-    if version != FORMAT_VERSION:
+        value = json.loads(text_of(place))
+        found = value["format_version"] if of <= value.keys() else None
+    except (json.JSONDecodeError, AttributeError, TypeError, KeyError):
+        found = None
+    if found != version:
         raise ConfigError(
-            f"{file} is not a calibration of this version",
-            allowed=f"format version {FORMAT_VERSION}",
-            do="Give the folder of a finished dptext calibrate",
+            f"{place} is not {what} of this version",
+            allowed=f"format version {version}",
+            do=f"Give the folder of a finished {command}",
         )
     return dict(value)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from dptext_spark.calibration.record import option_line
+from dptext_spark.calibration.record import option_line, read_findings
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.evaluation.comparison import ATTRIBUTION, Comparison, Concern, Outcome, shares
@@ -115,19 +115,15 @@ def read(path: str, text_of: Callable[[str], str]) -> Mapping[str, Any]:
     Raises:
         ConfigError: It is not one, or of another format.
     """
-    file = path if path.endswith(".json") else f"{path.rstrip('/')}/{FILE}"
-    try:
-        value = json.loads(text_of(file))
-        version = value["format_version"] if "settings" in value and "risk" in value else None
-    except (json.JSONDecodeError, TypeError, KeyError):
-        version = None
-    if version != FORMAT_VERSION:
-        raise ConfigError(
-            f"{file} is not an evaluation of this version",
-            allowed=f"format version {FORMAT_VERSION}",
-            do="Give the folder of a finished dptext evaluate",
-        )
-    return dict(value)
+    return read_findings(
+        path,
+        text_of,
+        file=FILE,
+        of={"settings", "risk"},
+        version=FORMAT_VERSION,
+        what="an evaluation",
+        command="dptext evaluate",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,11 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
@@ -34,7 +29,7 @@ from dptext_spark.spark.measuring.waves import Waves
 from dptext_spark.spark.table.storage import Storage
 from tests.helpers import calibration_oracle as oracle
 from tests.helpers import worlds
-from tests.helpers.tables import ROOT, run_table, spark_environment, write_table
+from tests.helpers.tables import ROOT, killed_once, run_table, write_table
 from tests.helpers.worlds import among
 
 # The shared session is the one that the jobs find.
@@ -42,7 +37,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 EPSILONS = (2.0, 40.0)
 RUNS = 60
-PATIENCE = 180.0
 
 
 def options(embedding: Embedding, output: Path, **given: Any) -> dict[str, Any]:
@@ -236,24 +230,12 @@ def test_each_lambda_is_a_setting_and_gains_are_differences_of_batches(
 def killed(plane64: Embedding, tmp_path: Path) -> Iterator[Path]:
     """The folder of such a run that was killed once some of its waves were done."""
     given = options(plane64, tmp_path / "out", **GRID)
-    arguments = [sys.executable, "-m", "dptext_spark.cli", "calibrate", "--transitions"]
+    arguments = ["calibrate", "--transitions"]
     for name, value in given.items():
         if name != "transitions":
             several = value if isinstance(value, tuple) else (value,)
             arguments += [f"--{name}", *map(str, several)]
-    job = subprocess.Popen(
-        arguments,
-        cwd=ROOT,
-        env=spark_environment(),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    end = time.monotonic() + PATIENCE
-    while not waves(tmp_path / "out") and job.poll() is None and time.monotonic() < end:
-        time.sleep(0.01)
-    os.killpg(job.pid, signal.SIGKILL)
-    job.wait()
+    killed_once(lambda: waves(tmp_path / "out"), *arguments)
     return tmp_path / "out"
 
 

@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +24,13 @@ from dptext_spark.search.exact import ExactSearch
 from dptext_spark.spark.jobs import evaluate
 from dptext_spark.spark.jobs.evaluate import Rehearsals
 from tests.helpers.made_texts import sentences
-from tests.helpers.tables import ROOT, run_table, spark_environment, spark_settings, write_table
+from tests.helpers.tables import killed_once, run_table, spark_settings, write_table
 
 # The shared session is the one that the jobs find.
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 ROWS = 90
 TEXTS = sentences(ROWS, 1)
-PATIENCE = 180.0
 MEASURED = ("settings", "risk", "utility", "target")
 
 
@@ -313,23 +307,11 @@ def test_the_page_stands_by_itself(undisturbed: Path) -> None:
 @pytest.fixture
 def killed(small: Embedding, table: Path, tmp_path: Path) -> Path:
     """The folder of a run that was killed once one of its settings was done."""
-    arguments = [sys.executable, "-m", "dptext_spark.cli", "evaluate"]
+    arguments = ["evaluate"]
     for name, value in options(table, small, tmp_path / "out").items():
         for each in value if isinstance(value, tuple | list) else (value,):
             arguments += [f"--{name}", str(each)]
-    job = subprocess.Popen(
-        arguments,
-        cwd=ROOT,
-        env=spark_environment(),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    end = time.monotonic() + PATIENCE
-    while not settings_done(tmp_path / "out") and job.poll() is None and time.monotonic() < end:
-        time.sleep(0.01)
-    os.killpg(job.pid, signal.SIGKILL)
-    job.wait()
+    killed_once(lambda: settings_done(tmp_path / "out"), *arguments)
     return tmp_path / "out"
 
 

@@ -42,7 +42,15 @@ from dptext_spark.text.slots import marks_of_positions
 from dptext_spark.text.token_columns import Tokens
 from scripts.experiments.hyperbolic_snips import Slot, positions
 from scripts.experiments.texts import Mean, demo_embedding, markdown
-from scripts.experiments.utility_tasks import ORIGINAL, Setting, Task, World, made_ball, settings_of
+from scripts.experiments.utility_tasks import (
+    ORIGINAL,
+    Setting,
+    Task,
+    World,
+    made_ball,
+    settings_of,
+    settings_options,
+)
 
 LEFT_OUT: Final = "slots left out"
 RUNS: Final = 1000
@@ -349,12 +357,7 @@ def small(folder: Path) -> dict[str, dict[str, float]]:
 
 @click.command()
 @click.option("--queries", "source", type=click.Path(exists=True, path_type=Path))
-@click.option("--embedding", "bundle", type=click.Path(exists=True, path_type=Path), help="Euclidean")
-@click.option("--ball", "balls", type=click.Path(exists=True, path_type=Path), multiple=True)
-@click.option("--epsilon", "paper", type=float, multiple=True, default=(0.125, 1.0, 8.0), show_default=True)
-@click.option("--hyperbolic", "noise", type=float, multiple=True, help="epsilons of it, above n - 1")
-@click.option("--exponential", type=float, multiple=True, help="epsilons of it, in the ball")
-@click.option("--laplace", type=float, multiple=True, default=(8.0, 12.0, 16.0), show_default=True)
+@settings_options
 @click.option("--rows", "count", default=4000, show_default=True, help="queries to learn from, about")
 @click.option("--repetitions", default=3, show_default=True)
 @click.option("--runs", default=100, show_default=True, help="of each word, for the attacker to learn from")

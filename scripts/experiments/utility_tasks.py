@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Literal, Self, TypeAlias
+from typing import Any, Final, Literal, Self, TypeAlias, TypeVar
 
 import click
 import numpy as np
@@ -45,9 +45,11 @@ from scripts.experiments.texts import Mean, demo_embedding, demo_queries, markdo
 
 Protected: TypeAlias = Literal["slots", "all"]
 Scores: TypeAlias = dict[str, float]
+CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
 RANDOM: Final = "random words"
 ORIGINAL: Final = "unperturbed"
+PAPERS_EPSILONS: Final = (0.125, 1.0, 8.0)
 TESTED: Final = 0.25
 # Of standardized features; see the page for what it is worth.
 PENALTY: Final = 0.01
@@ -508,14 +510,26 @@ def settings_of(
         yield Setting(protected=protected, mechanism=mechanism("laplace", epsilon=epsilon))
 
 
+def settings_options(command: CommandT) -> CommandT:
+    """Add the options that :func:`settings_of` takes, and those of the embeddings."""
+    existing = click.Path(exists=True, path_type=Path)
+    for option in (
+        click.option("--laplace", type=float, multiple=True, default=(8.0, 12.0, 16.0), show_default=True),
+        click.option("--exponential", type=float, multiple=True, help="epsilons of it, in the ball"),
+        click.option("--hyperbolic", "noise", type=float, multiple=True, help="epsilons of it, above n - 1"),
+        click.option(
+            "--epsilon", "paper", type=float, multiple=True, default=PAPERS_EPSILONS, show_default=True
+        ),
+        click.option("--ball", "balls", type=existing, multiple=True),
+        click.option("--embedding", "bundle", type=existing, help="Euclidean"),
+    ):
+        command = option(command)
+    return command
+
+
 @click.command()
 @click.option("--data", type=click.Path(exists=True, path_type=Path), help="folder of SentEval's tasks")
-@click.option("--embedding", "bundle", type=click.Path(exists=True, path_type=Path), help="Euclidean")
-@click.option("--ball", "balls", type=click.Path(exists=True, path_type=Path), multiple=True)
-@click.option("--epsilon", "paper", type=float, multiple=True, default=(0.125, 1.0, 8.0), show_default=True)
-@click.option("--hyperbolic", "noise", type=float, multiple=True, help="epsilons of it, above n - 1")
-@click.option("--exponential", type=float, multiple=True, help="epsilons of it, in the ball")
-@click.option("--laplace", type=float, multiple=True, default=(8.0, 12.0, 16.0), show_default=True)
+@settings_options
 @click.option("--protected", type=click.Choice(["slots", "all"]), default="slots", show_default=True)
 @click.option("--rows", default=1500, show_default=True, help="examples of each task, of each repetition")
 @click.option("--repetitions", default=3, show_default=True)

@@ -124,13 +124,19 @@ def on_all_cores(function: Callable[..., float], *arguments: Any) -> float:
         return sum(future.result() for future in [pool.submit(function, *arguments) for _ in range(CORES)])
 
 
-class Memory(threading.Thread):
-    """Samples the memory of a process tree; MB, peaks by role."""
+class Use(threading.Thread):
+    """Samples what a tree of processes uses: memory, as peaks by role in MB, and processor time."""
 
     def __init__(self, root: int) -> None:
         super().__init__(daemon=True)
         self.root, self.stop = root, threading.Event()
         self.peaks: dict[str, float] = defaultdict(float)
+        self._spent: dict[tuple[int, float], float] = {}
+
+    @property
+    def processor(self) -> float:
+        """Processor time of all processes, seconds, less what each spent after its last sample."""
+        return sum(self._spent.values())
 
     def run(self) -> None:
         while not self.stop.wait(2.0):
@@ -142,10 +148,11 @@ class Memory(threading.Thread):
     def _sample(self, process: psutil.Process) -> int:
         """Note a process's memory; give the bytes of the matrix that it accounts for, if it maps it."""
         try:
-            role, memory = _role(process), process.memory_full_info()
+            role, memory, times = _role(process), process.memory_full_info(), process.cpu_times()
             parts = process.memory_maps(grouped=False) if role in ("driver", "worker") else []
         except psutil.Error:  # it ended meanwhile
             return 0
+        self._spent[process.pid, process.create_time()] = times.user + times.system
         self._peak(f"{role} RSS", memory.rss)
         self._peak(f"{role} PSS", memory.pss)
         matrix = [part for part in parts if part.path.endswith("vectors.npy")]
@@ -168,18 +175,18 @@ def _role(process: psutil.Process) -> str:
     return "worker" if parent is not None and "pyspark.daemon" in parent.cmdline() else "worker daemon"
 
 
-def run_job(command: list[str]) -> tuple[float, dict[str, float]]:
-    """Run a job; give its seconds, and its peaks of memory in MB by role."""
+def run_job(command: list[str]) -> tuple[float, Use]:
+    """Run a job; give its seconds, and what it used."""
     start = time.perf_counter()
     job = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    memory = Memory(job.pid)
-    memory.start()
+    use = Use(job.pid)
+    use.start()
     if job.wait():
         sys.exit(f"the job failed with exit code {job.returncode}")
     seconds = time.perf_counter() - start
-    memory.stop.set()
-    memory.join()
-    return seconds, memory.peaks
+    use.stop.set()
+    use.join()
+    return seconds, use
 
 
 @click.command()
@@ -206,14 +213,14 @@ def main(words: int | None, epsilon: float, options: tuple[str, ...]) -> None:
             *("--output", str(output), "--embedding", str(bundle), "--text", "text", "--id", "id"),
             *("--epsilon", str(epsilon), *(options or ("--mechanism", "laplace"))),
         ]
-        seconds, peaks = run_job(command)
+        seconds, use = run_job(command)
         kernel.append(on_all_cores(kernel_tokens, bundle, epsilon, SECONDS))
         sgemm.append(on_all_cores(sgemm_flops, SECONDS))
         report = json.loads(Path(f"{output}.private/report.json").read_text())["columns"]["text"]
         perturbed = report["replaced"] + report["unchanged"]
         matrix = embedding.vectors.nbytes / 2**20
     # Sampled while workers start, shares are of different moments: take those of all processes.
-    shares = [v for k, v in sorted(peaks.items()) if k.startswith("matrix PSS, sum")]
+    shares = [v for k, v in sorted(use.peaks.items()) if k.startswith("matrix PSS, sum")]
     result = {
         "cores": CORES,
         "words": tokens,
@@ -227,7 +234,7 @@ def main(words: int | None, epsilon: float, options: tuple[str, ...]) -> None:
         "noise / whole token": round(np.mean(perturbed / seconds) / noise, 3),
         "matrix, MB": round(matrix, 1),
         "matrix PSS over all processes / matrix": round(shares[-1] / matrix, 3) if shares else None,
-        "peak memory, MB": {name: round(value, 1) for name, value in sorted(peaks.items())},
+        "peak memory, MB": {name: round(value, 1) for name, value in sorted(use.peaks.items())},
     }
     click.echo(json.dumps(result, indent=2))
 

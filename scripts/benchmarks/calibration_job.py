@@ -4,7 +4,7 @@
 
 Runs ``dptext calibrate`` on six epsilons at which words stay with probability 0.95 to 0.05, from its start to
 its last table. Plain runs, one single-threaded process a core, are measured before and after. Prints JSON:
-report the ratios, the seconds belong to the machine. That of processor time hardly depends on other work there.
+report the ratios, the seconds belong to the machine. Processor time hardly depends on what else it does.
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 Epsilons of different metrics cannot be compared, so for each mechanism the one is searched for at which the
 attacker in context recovers a given share of the words. What is kept there, of the same rows, can be.
+
+With ``--ball`` the mechanisms of a Poincaré ball stand beside those of a Euclidean embedding that is
+restricted to the ball's words. What is kept is then measured by the Euclidean vectors for both.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -24,15 +27,18 @@ from sklearn.linear_model import LogisticRegression
 
 from dptext_spark.binomial import lower_limit
 from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.evaluation.bigrams import PairCounts
 from dptext_spark.evaluation.comparison import Comparison, evaluate
 from dptext_spark.evaluation.rehearsal import Rehearsal
 from dptext_spark.evaluation.released_rows import ReleasedRows
-from dptext_spark.evaluation.tally import RANDOM_WORDS
-from dptext_spark.mechanisms import Exponential, Laplace, Mechanism
+from dptext_spark.evaluation.tally import RANDOM_WORDS, Use
+from dptext_spark.mechanisms import Exponential, Hyperbolic, HyperbolicIcdm, Laplace, Mechanism
 from dptext_spark.mechanisms.mechanism import mechanism
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.text.policies import TextPolicy
+from scripts.experiments.hyperbolic_table4 import common, restricted
 from scripts.experiments.texts import demo_embedding, demo_queries
+from scripts.experiments.utility_tasks import made_ball
 
 CONFIDENCE: Final = 0.95
 Kind = Callable[[float], Mechanism]
@@ -46,6 +52,16 @@ KINDS: Final[dict[str, Kind]] = {
     "exponential, γ = 6": lambda e: Exponential(epsilon=e, truncate=6.0),
     "exponential, γ = 4": lambda e: Exponential(epsilon=e, truncate=4.0),
 }
+
+
+def ball_kinds(dimension: int) -> dict[str, Kind]:
+    """Give the mechanisms of a ball; ``hyperbolic`` by how far its epsilon is above the least, n - 1."""
+    return {
+        "hyperbolic": lambda e: Hyperbolic(epsilon=dimension - 1 + e),
+        "hyperbolic-icdm": lambda e: HyperbolicIcdm(epsilon=e),
+        "exponential, ball": KINDS["exponential"],
+    }
+
 
 COLUMNS: Final = {
     "recovered": "recovered",
@@ -64,6 +80,7 @@ class World:
     Attributes:
         texts, labels: Of each row.
         embedding, search: As for a release.
+        judge: The same words in the same order; by its vectors it is measured what is kept.
         runs, candidates: As for an evaluation.
         seed: Of the noise.
     """
@@ -72,6 +89,7 @@ class World:
     labels: Sequence[str]
     embedding: Embedding
     search: ExactSearch
+    judge: Embedding
     runs: int
     candidates: int
     seed: int = 0
@@ -89,18 +107,23 @@ class World:
             seed=self.seed,
         )
 
-    def accuracy(self, setting: Mechanism | None) -> tuple[float, float, float]:
-        """Labels right, learnt from released texts of one half of the rows, on those of the other.
-
-        Of the texts as they were where there is no mechanism. With an exact interval.
-        """
+    def released(self, setting: Mechanism | None) -> ReleasedRows:
+        """Give the very rows that are attacked in the comparison, or those without noise."""
         rehearsal = Rehearsal(
             embedding=self.embedding, policy=TextPolicy(), search=self.search, seed=self.seed
         )
         rows = rehearsal.unreleased(pa.array(self.texts))
         ids = pa.array(range(len(self.texts)))
-        read = rows.without_noise() if setting is None else rehearsal.released(rows, ids, setting)
-        counts, labels = _counts(read, len(self.embedding.words)), np.array(self.labels)
+        return rows.without_noise() if setting is None else rehearsal.released(rows, ids, setting)
+
+    def kept(self, rows: ReleasedRows, before: PairCounts) -> dict[str, tuple[float, float, float]]:
+        """Give each measure of what is left of use, with its interval."""
+        measures = Use.of(rows, self.judge).measures(before, CONFIDENCE)
+        return measures | {"accuracy": self.accuracy(rows)}
+
+    def accuracy(self, rows: ReleasedRows) -> tuple[float, float, float]:
+        """Labels right, learnt from one half of the rows, on those of the other. With an exact interval."""
+        counts, labels = _counts(rows, len(self.embedding.words)), np.array(self.labels)
         right = 0
         for half in range(2):
             tested = np.arange(len(labels)) % 2 == half
@@ -156,12 +179,10 @@ def _match(world: World, comparison: Comparison) -> Match:
     (outcome,) = comparison.outcomes
     sums, floor = (of.recovered["in-context", 1] for of in (outcome.recovered[1], comparison.guessed))
     low, high = sums.share_interval(CONFIDENCE)
-    measures = outcome.measures(comparison.before, CONFIDENCE)
+    measures = world.kept(world.released(outcome.mechanism), comparison.before)
     measures["recovered"] = float(sums.ratio[0]), float(low[0]), float(high[0])
-    measures["accuracy"] = world.accuracy(outcome.mechanism)
-    floors = {name: value for name, (value, *_) in outcome.floors(comparison.before, CONFIDENCE).items()}
-    floors["recovered"] = float(floor.ratio[0])
-    floors["accuracy"] = world.accuracy(RANDOM_WORDS)[0]
+    random = world.kept(world.released(RANDOM_WORDS), comparison.before)
+    floors = {name: value for name, (value, *_) in random.items()} | {"recovered": float(floor.ratio[0])}
     return Match(epsilon=outcome.mechanism.epsilon, measures=measures, floors=floors)
 
 
@@ -186,6 +207,9 @@ def table(found: Mapping[str, Match], ceilings: Mapping[str, float]) -> Iterator
 @click.command()
 @click.argument("embedding", type=click.Path(exists=True, path_type=Path), required=False)
 @click.option("--data", type=click.Path(exists=True, path_type=Path), help="Parquet table of Snips, 2017")
+@click.option(
+    "--ball", type=click.Path(exists=True, path_type=Path), help="Bundle to compare with, see above."
+)
 @click.option("--rows", default=1000, help="Evenly spread over the table.")
 @click.option("--success", default=(0.2,), multiple=True, help="Share of words that is recovered.")
 @click.option("--release-words", default=5000)
@@ -194,6 +218,7 @@ def table(found: Mapping[str, Match], ceilings: Mapping[str, float]) -> Iterator
 def main(
     embedding: Path | None,
     data: Path | None,
+    ball: Path | None,
     rows: int,
     success: tuple[float, ...],
     release_words: int,
@@ -201,52 +226,92 @@ def main(
     small: bool,
 ) -> None:
     """Compare mechanisms where attackers have equal success: EMBEDDING is a bundle, the rows are of Snips."""
-    if small:
-        _print_small()
-        return
-    if embedding is None or data is None:
-        raise click.UsageError("Give EMBEDDING and --data, or --small.")
-    whole = pq.read_table(data, columns=["text", "intent"])
-    chosen = whole.take(np.linspace(0, len(whole) - 1, rows).astype(np.int64))
-    bundle = Embedding.open(embedding)
-    world = World(
-        texts=chosen["text"].to_pylist(),
-        labels=chosen["intent"].to_pylist(),
-        embedding=bundle,
-        search=ExactSearch.over(bundle, release_words),
-        runs=runs,
-        candidates=64,
-    )
-    original = {"recovered": 1.0, "accuracy": world.accuracy(None)[0], "similarity": 1.0, "kept": 1.0}
-    ceilings = original | {"distance": 0.0, "word_overlap": 1.0}
-    for share in success:
-        found: dict[str, Match] = {}
-        for name, kind in KINDS.items():
-            found[name] = matched(world, kind, share, near=0.005)
-            click.echo(f"{name}: {found[name]}", err=True)
-        click.echo(f"Recovered in context: {share:.0%}, to within half a point; {rows:,} rows.\n")
-        click.echo("\n".join(table(found, ceilings)))
-
-
-def _print_small() -> None:
-    texts, labels = demo_queries(120)
-    with tempfile.TemporaryDirectory() as folder:
-        bundle = demo_embedding(Path(folder))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if small:
+            click.echo(json.dumps(_small(folder), ensure_ascii=False))
+            return
+        if embedding is None or data is None:
+            raise click.UsageError("Give EMBEDDING and --data, or --small.")
+        whole = pq.read_table(data, columns=["text", "intent"])
+        chosen = whole.take(np.linspace(0, len(whole) - 1, rows).astype(np.int64))
+        flat = Embedding.open(embedding)
+        of_ball = None if ball is None else Embedding.open(ball)
+        if of_ball is not None:
+            flat, of_ball = _of_common_words(flat, of_ball, folder)
         world = World(
-            texts=texts,
-            labels=labels,
-            embedding=bundle,
-            search=ExactSearch.over(bundle, 2000),
-            runs=30,
-            candidates=16,
+            texts=chosen["text"].to_pylist(),
+            labels=chosen["intent"].to_pylist(),
+            embedding=flat,
+            search=ExactSearch.over(flat, release_words),
+            judge=flat,
+            runs=runs,
+            candidates=64,
         )
-        starts = {"laplace": 7.5, "laplace, vickrey, t = 0.5": 8.5, "exponential": 3.4}
-        found = {n: matched(world, KINDS[n], 0.5, near=0.04, start=start) for n, start in starts.items()}
+        kinds = {name: (world, kind) for name, kind in KINDS.items()}
+        if of_ball is not None:
+            kinds = _beside_ball(world, of_ball)
+        original_rows = world.released(None)
+        known = (original_rows.inputs >= 0).mean()
+        click.echo(
+            f"{len(original_rows.inputs):,} words, {known:.0%} of them among the {len(flat.words):,}.\n"
+        )
+        original = {
+            "recovered": 1.0,
+            "accuracy": world.accuracy(original_rows)[0],
+            "similarity": 1.0,
+            "kept": 1.0,
+        }
+        ceilings = original | {"distance": 0.0, "word_overlap": 1.0}
+        for share in success:
+            found: dict[str, Match] = {}
+            for name, (where, kind) in kinds.items():
+                found[name] = matched(where, kind, share, near=0.005)
+                click.echo(f"{name}: {found[name]}", err=True)
+            click.echo(f"Recovered in context: {share:.0%}, to within half a point; {rows:,} rows.\n")
+            click.echo("\n".join(table(found, ceilings)))
+
+
+def _of_common_words(flat: Embedding, ball: Embedding, folder: Path) -> tuple[Embedding, Embedding]:
+    """Restrict both to the words that both have, in the order of the Euclidean one."""
+    words = common(flat, ball, None)
+    return restricted(flat, words, folder / "flat"), restricted(ball, words, folder / "ball")
+
+
+def _beside_ball(world: World, ball: Embedding) -> dict[str, tuple[World, Kind]]:
+    """Give the mechanisms of a world and of a ball that has the same words in the same order."""
+    curved = replace(world, embedding=ball, search=ExactSearch.over(ball, world.search.release_words))
+    kinds = {name: (world, KINDS[name]) for name in ("laplace", "exponential")}
+    return kinds | {name: (curved, kind) for name, kind in ball_kinds(ball.dimension).items()}
+
+
+def _small(folder: Path) -> dict[str, object]:
+    texts, labels = demo_queries(120)
+    bundle = demo_embedding(folder)
+    world = World(
+        texts=texts,
+        labels=labels,
+        embedding=bundle,
+        search=ExactSearch.over(bundle, 2000),
+        judge=bundle,
+        runs=30,
+        candidates=16,
+    )
+    kinds = {name: (world, KINDS[name]) for name in ("laplace", "laplace, vickrey, t = 0.5")}
+    kinds |= _beside_ball(world, made_ball(bundle, 10, 1.0, folder / "made"))
+    starts = {
+        "laplace": 7.5,
+        "laplace, vickrey, t = 0.5": 8.5,
+        "exponential": 3.4,
+        "hyperbolic": 30.0,
+        "exponential, ball": 30.0,
+    }
+    found = {name: matched(*kinds[name], 0.5, near=0.04, start=start) for name, start in starts.items()}
     values = {
         name: {"epsilon": match.epsilon} | {m: match.measures[m][0] for m in COLUMNS}
         for name, match in found.items()
     }
-    click.echo(json.dumps({"found": values, "floors": found["laplace"].floors}, ensure_ascii=False))
+    return {"found": values, "floors": {name: match.floors for name, match in found.items()}}
 
 
 if __name__ == "__main__":

@@ -303,8 +303,8 @@ def _small(folder: Path) -> dict[str, object]:
         "laplace": 7.5,
         "laplace, vickrey, t = 0.5": 8.5,
         "exponential": 3.4,
-        "hyperbolic": 30.0,
-        "exponential, ball": 30.0,
+        "hyperbolic": 18.5,
+        "exponential, ball": 26.0,
     }
     found = {name: matched(*kinds[name], 0.5, near=0.04, start=start) for name, start in starts.items()}
     values = {

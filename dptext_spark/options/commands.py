@@ -244,6 +244,13 @@ class InputOptions(Options):
         description="SQL condition that rows must meet; left out of reports, but Spark's own logs show it",
     )
     trust_id: bool = Field(False, description="skip the check that ids are unique and not null")
+    task_seconds: float = Field(
+        30.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="how long a task of Spark is planned to take, at most: a lost executor repeats as "
+        "much, and each task that releases rows makes a file of the output",
+    )
 
     @field_validator("read_option")
     @classmethod
@@ -319,13 +326,6 @@ class TableOptions(InputOptions):
     dry_run: Annotated[bool, OUTPUT] = Field(
         False,
         description="check everything, print the guarantee; write nothing, or the report that --report names",
-    )
-    task_seconds: float = Field(
-        30.0,
-        gt=0,
-        allow_inf_nan=False,
-        description="how long a task of Spark is planned to take, at most: a lost executor repeats as "
-        "much, and each task makes a file of the output",
     )
 
     @classmethod

@@ -1,11 +1,12 @@
-"""Measures what the cut of a table costs: the same words in one row group, in many, and in small files.
+"""Measures what the cut of a table costs, and what a second core brings: the same words in several tables.
 
-    python scripts/benchmarks/row_groups.py BUNDLE [--words 1200000] [--repetitions 3] [--cores 2]
+    python scripts/benchmarks/row_groups.py BUNDLE [--words 1200000] [--repetitions 3] [--cores 1 --cores 2]
 
-Texts of ten words are drawn by Zipf's law from the bundle's own words. The jobs run by turns in one session,
-so Spark's start is left out. Prints JSON: words a second as shares of those of many row groups, the same for
-processor time, which other work on the machine disturbs less, and how many tasks had rows. With --uncut the
-one row group is one task as well, as Spark alone has it.
+Texts of ten words are drawn by Zipf's law from the bundle's own words, and written as one row group, as many,
+and as many small files. The jobs run by turns, those of equally many cores in one session, of which Spark's
+start is left out. Prints JSON with a row for each table and number of cores: rates as shares of those of many
+row groups, the same for processor time, which other work on the machine disturbs less, and both as multiples
+of those on the first number of cores. With --uncut the one row group is one task as well, as Spark has it.
 """
 
 from __future__ import annotations
@@ -14,8 +15,12 @@ import json
 import os
 import tempfile
 import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
+from multiprocessing import get_context
 from pathlib import Path
+from statistics import median
 from typing import Any
 from unittest.mock import patch
 
@@ -79,41 +84,75 @@ def run(source: Path, output: Path, bundle: Path, seconds: float) -> dict[str, A
     }
 
 
-@click.command()
-@click.option("--words", default=1_200_000)
-@click.option("--repetitions", default=3)
-@click.option("--cores", default=len(os.sched_getaffinity(0)))
-@click.option("--task-seconds", default=30.0)
-@click.option("--uncut", is_flag=True, help="Take the one row group uncut, too.")
-@click.argument("bundle", type=Path)
-def main(words: int, repetitions: int, cores: int, task_seconds: float, uncut: bool, bundle: Path) -> None:
-    """Run the job over the same words in several tables, by turns."""
-    found: dict[str, list[dict[str, Any]]] = {}
+def by_turns(
+    runs: dict[str, Path], warm: Path, bundle: Path, cores: int, seconds: float
+) -> dict[str, dict[str, Any]]:
+    """Run the job over each table once, in one session of so many cores."""
+    found = {}
+    with tempfile.TemporaryDirectory() as place:
+        with session_settings({"spark.master": f"local[{cores},4]"}, verbose=False):
+            run(warm, Path(place, "warm"), bundle, seconds)
+        for name, path in runs.items():
+            as_it_is = patch.object(Cutting, "spread", lambda _, selected, __: selected)
+            with as_it_is if name == UNCUT else nullcontext():
+                found[name] = run(path, Path(place, name), bundle, seconds)
+    return found
+
+
+def measure(
+    bundle: Path, *, words: int, repetitions: int, cores: Sequence[int], task_seconds: float, uncut: bool
+) -> dict[str, Any]:
+    """Run the job over the same words in several tables, with each number of cores, by turns."""
+    found: dict[tuple[int, str], list[dict[str, Any]]] = {}
     with tempfile.TemporaryDirectory() as place:
         (folder := Path(place, "in")).mkdir()
         runs = tables(folder, bundle, words)
         if uncut:
             runs[UNCUT] = runs["one row group"]
         warm = tables_of_few_words(Path(place, "warm"), bundle)
-        with session_settings({"spark.master": f"local[{cores},4]"}, verbose=False):
-            run(warm, Path(place, "warm out"), bundle, task_seconds)
-        for number in range(repetitions):
-            for name, path in runs.items():
-                output = Path(place, f"{name} {number}")
-                as_it_is = patch.object(Cutting, "spread", lambda _, selected, __: selected)
-                with as_it_is if name == UNCUT else nullcontext():
-                    found.setdefault(name, []).append(run(path, output, bundle, task_seconds))
-    base = found[f"{MANY} row groups"]
-    result = {
-        name: {
-            "words a second": [round(words / each["seconds"]) for each in each_run],
-            "rate / rate of many row groups": shares(base, each_run, "seconds"),
-            "processor time of many row groups / processor time": shares(base, each_run, "processor"),
-            "tasks": each_run[0]["tasks"],
-        }
-        for name, each_run in found.items()
+        for _ in range(repetitions):
+            for number in cores:  # a session keeps its cores, and a process its session
+                with ProcessPoolExecutor(1, get_context("spawn")) as fresh:
+                    each = fresh.submit(by_turns, runs, warm, bundle, number, task_seconds).result()
+                for name, one in each.items():
+                    found.setdefault((number, name), []).append(one)
+    rows = []
+    for (number, name), own in found.items():
+        many, fewer = found[number, f"{MANY} row groups"], found[cores[0], name]
+        rows.append(
+            {
+                "table": name,
+                "cores": number,
+                "rate / rate of many row groups": share(many, own, "seconds"),
+                "processor time of many row groups / processor time": share(many, own, "processor"),
+                f"rate / rate on {cores[0]}": share(fewer, own, "seconds"),
+                f"processor time on {cores[0]} / processor time": share(fewer, own, "processor"),
+                "cores in use": round(median(one["processor"] / one["seconds"] for one in own), 3),
+                "words a second": round(median(words / one["seconds"] for one in own)),
+                "tasks": own[0]["tasks"],
+            }
+        )
+    return {
+        "title": "The cut of a table",
+        "rows": rows,
+        "notes": [
+            f"{words:,} words, tasks of {task_seconds:g} seconds at most, medians of {repetitions} runs by "
+            "turns. Ratios are of runs of one turn. Spark's start is left out. Processor time is that of the "
+            "JVM and its workers: where it grows with the cores, they hinder each other."
+        ],
     }
-    click.echo(json.dumps({"cores": cores, "words": words, **result}, indent=2))
+
+
+@click.command()
+@click.option("--words", default=1_200_000)
+@click.option("--repetitions", default=3)
+@click.option("--cores", multiple=True, default=(len(os.sched_getaffinity(0)),))
+@click.option("--task-seconds", default=30.0)
+@click.option("--uncut", is_flag=True, help="Take the one row group uncut, too.")
+@click.argument("bundle", type=Path)
+def main(bundle: Path, **options: Any) -> None:
+    """Print what was measured."""
+    click.echo(json.dumps(measure(bundle.resolve(), **options), indent=2))
 
 
 def tables_of_few_words(folder: Path, bundle: Path) -> Path:
@@ -122,10 +161,9 @@ def tables_of_few_words(folder: Path, bundle: Path) -> Path:
     return tables(folder, bundle, SMALL * LENGTH)["one row group"]
 
 
-def shares(base: list[dict[str, Any]], runs: list[dict[str, Any]], what: str) -> dict[str, Any]:
-    """Divide by run: those of one repetition ran one after the other."""
-    each = [first[what] / run[what] for first, run in zip(base, runs, strict=True)]
-    return {"median": round(float(np.median(each)), 3), "each": [round(share, 3) for share in each]}
+def share(base: list[dict[str, Any]], runs: list[dict[str, Any]], what: str) -> float:
+    """Divide turn by turn, and give the median."""
+    return round(median(first[what] / run[what] for first, run in zip(base, runs, strict=True)), 3)
 
 
 if __name__ == "__main__":

@@ -52,11 +52,13 @@ from dptext_spark.spark.measuring.waves import Waves
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session
 from dptext_spark.spark.table.columns import TableColumns, check_ids
+from dptext_spark.spark.table.cutting import Cutting, RowCost
 from dptext_spark.spark.table.formats.files import FileFormat, Parquet
 from dptext_spark.spark.table.formats.format import Format
 from dptext_spark.spark.table.local_files import LocalFiles, local_path
 from dptext_spark.spark.table.local_table import LocalTable, is_plain
 from dptext_spark.spark.table.run import check_places
+from dptext_spark.spark.table.sample import CoveragePlan, Sample
 from dptext_spark.spark.table.source import own_session, where
 from dptext_spark.spark.table.storage import Storage
 from dptext_spark.text.policies import AllWords
@@ -102,9 +104,21 @@ def run(options: EvaluateOptions) -> Answer:
         corpus = _corpus(options, read, folder, plan)
         with progress(spark, "Sampling rows"):
             (total,) = check_ids(df, None if options.trust_id else options.id, F.count(F.lit(1)))
+            looks = Sample(
+                columns=columns,
+                table=df.schema,
+                plan=CoveragePlan(bundle=bundle, policy=policy),
+                fate="They are not evaluated. Take an embedding that has more of them.",
+            )
+            looks(selected)
+            cutting = Cutting(
+                seconds=options.task_seconds,
+                cost=_cost(options, embedding, searches, total),
+                words=lambda: looks.words,
+            )
             sample = None if options.sample == "all" else options.sample
             ids = selected[selected.columns[-2 if columns.slots else -1]]
-            sampled = SampledRows.of(selected, ids, rows=total, sample=sample).kept()
+            sampled = SampledRows.of(selected, ids, rows=total, sample=sample, cutting=cutting).kept()
         try:
             with progress(spark, "Counting words"):
                 halves = count_pairs(sampled.frame, plan, len(embedding.words))
@@ -226,6 +240,24 @@ def _checks(options: EvaluateOptions, place: str) -> list[Any]:
     return [check_input, check_output]
 
 
+def _cost(options: EvaluateOptions, embedding: Embedding, searches: Sequence[Search], rows: int) -> RowCost:
+    """Say what a row takes at the setting that takes most, of so many rows of the table.
+
+    Rows are read once for all settings.
+    """
+    release = max(m.operations(embedding, search) for m in options.mechanism for search in searches)
+    attacked = sum({1, options.versions})  # outputs of a word that attackers look at, in all
+    wanted = rows if options.sample == "all" else min(options.sample, rows)
+    return RowCost(
+        word=options.versions * release + attacked * options.candidates * _ATTACKING,
+        read=rows / max(wanted * len(options.mechanism) * len(searches), 1),
+    )
+
+
+# A candidate for an output of a word, in operations of a matrix product.
+_ATTACKING: Final = 2e5
+
+
 def _corpus(
     options: EvaluateOptions, read: Format, folder: EvaluationFolder, plan: RehearsalPlan
 ) -> tuple[DataFrame, RehearsalPlan] | None:
@@ -268,7 +300,7 @@ def _identity(
     known: PairCounts,
 ) -> str:
     """Hash what decides the numbers of each setting: options, bundle, and what was counted of the rows."""
-    left_out = {"output", "overwrite", "target", "confidence"}
+    left_out = {"output", "overwrite", "target", "confidence", "task-seconds"}
     value = {
         "version": __version__,
         "bundle": embedding.fingerprint,

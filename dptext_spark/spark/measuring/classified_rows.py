@@ -62,10 +62,16 @@ def classified(
         original: Learn from texts as they were, and be tested on them: the ceiling.
     """
     work = partial(_text_batches, plan, classes.column, RANDOM_WORDS if mechanism is None else mechanism)
-    texts = frame.mapInArrow(work, _SCHEMA).where(F.col("class").isNotNull())
-    texts = texts.coalesce(1).sortWithinPartitions("name").persist(StorageLevel.MEMORY_ONLY)
+    texts = (
+        frame.mapInArrow(work, _SCHEMA).where(F.col("class").isNotNull()).persist(StorageLevel.MEMORY_ONLY)
+    )
     try:
-        return _judged(texts, classes, original=original)
+        texts.count()  # released by all tasks of the frame, before one task orders what they keep
+        ordered = texts.coalesce(1).sortWithinPartitions("name").persist(StorageLevel.MEMORY_ONLY)
+        try:
+            return _judged(ordered, classes, original=original)
+        finally:
+            ordered.unpersist()
     finally:
         texts.unpersist()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache, partial, reduce
+from functools import lru_cache, partial
 from typing import Any, Final
 
 import numpy as np
@@ -25,6 +25,7 @@ from dptext_spark.mechanisms import Mechanism
 from dptext_spark.search.nearest import Search
 from dptext_spark.spark.distribution import BundleFiles
 from dptext_spark.spark.table.columns import TableColumns, beside_leaves, opened
+from dptext_spark.spark.table.cutting import Cutting
 from dptext_spark.text.nested import Leaves, Route
 from dptext_spark.text.policies import TextPolicy
 from dptext_spark.text.token_columns import slices
@@ -36,10 +37,6 @@ SCHEMA: Final = "half int, kind string, a bigint, b bigint, total double"
 
 # The last of the columns that workers see, after texts, kept columns, ids, and slots if any.
 _HALF: Final = "half"
-
-# Tasks for each core, and the most that one file's rows are dealt out to: each of them reads the file.
-_TASKS_PER_CORE: Final = 2
-_MOST_READINGS: Final = 16
 
 # Words of pairs that are counted; what else workers count beside them.
 _PAIRS: Final = "pairs"
@@ -91,14 +88,20 @@ class SampledRows:
     last: int | None
 
     @classmethod
-    def of(cls, selected: DataFrame, row_id: Column, *, rows: int, sample: int | None) -> SampledRows:
+    def of(
+        cls, selected: DataFrame, row_id: Column, *, rows: int, sample: int | None, cutting: Cutting
+    ) -> SampledRows:
         """Take the ``sample`` rows whose ids have the smallest numbers; all rows where it is None.
+
+        Their ids deal them out to tasks, not their order, on which nothing hangs that is measured: so rows of
+        views and of all catalogs' tables, which may come in another order each time, are cut as well.
 
         Args:
             selected: As :meth:`TableColumns.select` gives it.
             row_id: Its column of ids.
             rows: How many rows it has.
             sample: How many are wanted.
+            cutting: How long tasks are.
         """
         number, last = named(row_id, "sample"), None
         chosen = selected.withColumn(_HALF, F.pmod(named(row_id, "half"), F.lit(HALVES)).cast("int"))
@@ -106,12 +109,7 @@ class SampledRows:
             ordered = chosen.select(number.alias("number")).orderBy("number")
             last = int(ordered.offset(sample - 1).limit(1).collect()[0][0])  # a number, no data
             chosen = chosen.where(number <= F.lit(last))
-        cores = selected.sparkSession.sparkContext.defaultParallelism
-        partitions = max(chosen.rdd.getNumPartitions(), 1)
-        readings = min(-(-_TASKS_PER_CORE * cores // partitions), _MOST_READINGS)
-        share = F.pmod(named(row_id, "task"), F.lit(readings))
-        parts = [chosen.where(share == F.lit(part)) for part in range(readings)]
-        return cls(frame=reduce(DataFrame.unionAll, parts), rows=rows, last=last)
+        return cls(frame=cutting.dealt(chosen, named(row_id, "task")), rows=rows, last=last)
 
     def kept(self) -> SampledRows:
         """Keep the rows in the executors' memory, and never on their disks, while they are rehearsed."""

@@ -3,7 +3,8 @@
 Spark cuts files by bytes and never inside a row group of Parquet, of which a file has one for a million rows
 as pandas writes it. So several tasks read the same part of a file and take turns at its rows: the first takes
 the first rows, the second those behind them, and so on. Each reads what it leaves to others too, which is
-cheap beside perturbing it; nothing is shuffled, so no row gets to a disk, and the order of rows stays.
+cheap beside perturbing it; nothing is shuffled, so no row gets to a disk, and the order of rows stays. Where
+that order does not matter, rows may as well be dealt out by numbers of their own.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from dptext_spark.spark.progress import progress
@@ -49,11 +50,14 @@ class RowCost:
         word: Operations for each of a row's words.
         row: Operations for the row beside them.
         numbers: What a row has to be read beside words.
+        read: How many rows are read for each that is worked on: more where few of them are chosen, less where
+            rows are read once and worked on several times.
     """
 
     word: float
     row: float = 0.0
     numbers: float = 0.0
+    read: float = 1.0
 
     def seconds(self, words: float) -> float:
         """Give the time for a row of so many words."""
@@ -65,7 +69,7 @@ class RowCost:
 
     def reading(self, words: float) -> float:
         """Give the time to read a row and leave it to another task, seconds."""
-        return (1.0 + words + self.numbers) / _READING
+        return self.read * (1.0 + words + self.numbers) / _READING
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,9 +101,15 @@ class Parts:
             selected.sparkSession.conf.set("spark.sql.files.minPartitionNum", 1)
             return None
         with progress(selected.sparkSession, "Counting rows"):
-            rows, count = _counted(selected)
+            rows, count = _counted(selected, _least_read(selected))
             parts = cls(rows=rows, count=count, fixed=fixed, divisible=not fixed)
             return parts.merged(selected, count)
+
+    @classmethod
+    def counted(cls, rows: DataFrame, number: Column) -> Parts:
+        """Count the rows of any frame's partitions, which stay as they are; of each its number is read."""
+        found, count = _counted(rows, number)
+        return cls(rows=found, count=count, fixed=True, divisible=False)
 
     def merged(self, selected: DataFrame, most: int) -> Parts:
         """Have Spark make fewer partitions where they are far more than ``most``, or than those with rows."""
@@ -117,7 +127,7 @@ class Parts:
     def divided(self, selected: DataFrame, count: int) -> Parts:
         """Have Spark divide the bytes of the files into so many partitions, as far as they can be divided."""
         _divide(selected, count)
-        rows, found = _counted(selected)
+        rows, found = _counted(selected, _least_read(selected))
         return replace(self, rows=rows, count=found)
 
 
@@ -145,13 +155,35 @@ class Cutting:
         if parts is None or not parts.rows:
             return selected
         cores = selected.sparkSession.sparkContext.defaultParallelism
-        wanted = math.ceil(sum(parts.rows) / self.rows_of_task(parts, cores))
+        wanted = self.tasks(parts, cores)
         if len(parts.rows) < wanted and parts.divisible:
             parts = parts.divided(selected, wanted)
         # Where there is little work every core keeps some tasks: to open files takes time as well.
         parts = parts.merged(selected, max(wanted, 2 * cores))
         turns = self.turns(parts, cores)
         return in_turns(selected, turns, -(-max(parts.rows) // turns))
+
+    def dealt(self, rows: DataFrame, number: Column) -> DataFrame:
+        """Deal rows out to tasks by numbers of their own, lazily; their order is lost.
+
+        Args:
+            rows: Rows that are the same each time, in whatever order.
+            number: A whole number of each, as if drawn by chance.
+        """
+        cores = rows.sparkSession.sparkContext.defaultParallelism
+        parts = Parts.counted(rows, number)
+        if not parts.rows:
+            return rows
+        most = max(self.tasks(parts, cores), 2 * cores)
+        if parts.count > 2 * most:
+            rows = rows.coalesce(most)
+            parts = Parts.counted(rows, number)
+        turns = self.turns(parts, cores)
+        return _shared_out(rows, turns, F.pmod(number, F.lit(turns)))
+
+    def tasks(self, parts: Parts, cores: int) -> int:
+        """Say how many tasks there are to be, if all rows were alike."""
+        return math.ceil(sum(parts.rows) / self.rows_of_task(parts, cores))
 
     def turns(self, parts: Parts, cores: int) -> int:
         """Say how many tasks are to take turns at each partition, where ``cores`` tasks run at once."""
@@ -179,14 +211,19 @@ def in_turns(selected: DataFrame, turns: int, rows: int) -> DataFrame:
     Every task reads the whole partition, whose rows must come in one order each time. The last takes all that
     is left.
     """
-    if turns == 1:
-        return selected
     number = F.monotonically_increasing_id().bitwiseAND(F.lit(_NUMBER))  # inside its partition
     turn = F.floor(number / F.lit(rows)).cast("long")
-    mine = F.least(turn, F.lit(turns - 1)).alias(_TURN)
+    return _shared_out(selected, turns, F.least(turn, F.lit(turns - 1)))
+
+
+def _shared_out(selected: DataFrame, turns: int, turn: Column) -> DataFrame:
+    """Have several tasks read each partition of a frame, each for the rows whose ``turn`` it is."""
+    if turns == 1:
+        return selected
     tasks = selected.sparkSession.range(0, turns, 1, turns).withColumnRenamed("id", _TASK)
     # Partition by partition: no row is sent anywhere.
-    pairs = selected.select("*", mine).join(tasks.hint("shuffle_replicate_nl"), F.col(_TURN) == F.col(_TASK))
+    numbered = selected.select("*", turn.alias(_TURN))
+    pairs = numbered.join(tasks.hint("shuffle_replicate_nl"), F.col(_TURN) == F.col(_TASK))
     return pairs.select(*selected.columns)
 
 
@@ -194,15 +231,19 @@ _TURN: Final = "__dptext_turn"
 _TASK: Final = "__dptext_task"
 
 
-def _counted(selected: DataFrame) -> tuple[tuple[int, ...], int]:
-    """Count the rows of each partition that has any, and all partitions; of Parquet no column is read."""
-    # Of text formats Spark refuses to read no column: what is malformed must come up.
-    known = F.lit(0) if _format(selected) in _COUNTED else F.xxhash64(selected.columns[0])
+def _counted(selected: DataFrame, known: Column) -> tuple[tuple[int, ...], int]:
+    """Count the rows of each partition that has any, and all partitions; a column of each row is read."""
     numbered = selected.select(F.spark_partition_id().alias("partition"), known.alias("known"))
     plan: Any = numbered._jdf.queryExecution()
     sums = numbered.groupBy("partition").agg(F.count("*").alias("count"), F.max("known"))
     found = sums.collect()  # numbers, no data
     return tuple(row["count"] for row in found), plan.toRdd().getNumPartitions()
+
+
+def _least_read(selected: DataFrame) -> Column:
+    """Give what has to be read to count rows of files; of Parquet nothing."""
+    # Of text formats Spark refuses to read no column: what is malformed must come up.
+    return F.lit(0) if _format(selected) in _COUNTED else F.xxhash64(selected.columns[0])
 
 
 def _divide(selected: DataFrame, count: int) -> None:

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from dptext_spark.calibration.record import option_line
 from dptext_spark.cli import main
@@ -23,6 +24,7 @@ from dptext_spark.options import EvaluateOptions
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.spark.jobs import evaluate
 from dptext_spark.spark.jobs.evaluate import Rehearsals
+from dptext_spark.spark.measuring.rehearsed_rows import SampledRows
 from tests.helpers.made_texts import sentences
 from tests.helpers.tables import killed_once, run_table, spark_settings, write_table
 
@@ -122,17 +124,47 @@ def test_without_noise_all_is_recovered_and_kept(found: dict[str, Any]) -> None:
     assert first["recovered_floor"] == bare["recovered_floor"]
 
 
+@pytest.fixture
+def tasks(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """Sampled rows of each task that had any, of each run."""
+    counted: list[list[int]] = []
+    own = SampledRows.kept
+
+    def kept(self: SampledRows) -> SampledRows:
+        rows = self.frame.groupBy(F.spark_partition_id()).count().collect()
+        counted.append([row["count"] for row in rows])
+        return own(self)
+
+    monkeypatch.setattr(SampledRows, "kept", kept)
+    return counted
+
+
+@pytest.mark.parametrize(("files", "seconds", "least", "most"), [(1, 0.04, 6, ROWS // 3), (9, 1e3, 1, ROWS)])
 def test_the_partitioning_and_the_batches_do_not_matter(
-    spark: SparkSession, small: Embedding, found: dict[str, Any], tmp_path: Path
+    files: int,
+    seconds: float,
+    least: int,
+    most: int,
+    tasks: list[list[int]],
+    spark: SparkSession,
+    small: Embedding,
+    found: dict[str, Any],
+    tmp_path: Path,
 ) -> None:
-    """Rejects noise that hangs on a row's place, and sums whose last bits hang on their order."""
-    one = table_of(tmp_path / "in", 1)
+    """Rejects noise that hangs on a row's place, and sums whose last bits hang on their order.
+
+    Nor does the length of tasks: rejects one that has most rows of a row group, and rows that no task has.
+    """
+    table = table_of(tmp_path / "in", files)
     with spark_settings(spark, execution_arrow_maxRecordsPerBatch=7):
         # The job has a session of its own, which takes the settings over.
-        other = run(one, small, tmp_path / "out")
+        other = run(table, small, tmp_path / "out", task_seconds=seconds)
     other["target"]["command"] = found["target"]["command"]  # of another input
     assert measured(other) == measured(found)
     assert other["sample"] == found["sample"]
+    (rows,) = tasks
+    assert sum(rows) == ROWS
+    assert least <= len(rows) and max(rows) <= most
 
 
 def test_a_setting_is_chosen_on_one_half_and_checked_on_the_other(found: dict[str, Any]) -> None:
@@ -339,7 +371,7 @@ def test_a_killed_run_continues_and_ends_with_the_same_numbers(
         own(self, mechanism, search, place)
 
     monkeypatch.setattr(Rehearsals, "_rehearse", counted)
-    again = run(table, small, killed)
+    again = run(table, small, killed, task_seconds=0.04)
     assert len(rehearsals) == 5 - len(done)
     assert measured(again) == measured(found)
 

@@ -201,6 +201,47 @@ def test_rows_without_a_settled_order_do_not_take_turns(spark: SparkSession, tmp
     assert Parts.of(spark.createDataFrame([("a",)], "text string"), DEAR) is None
 
 
+def tasks_of(frame: DataFrame) -> Counter[int]:
+    """Rows of each task that has any; each row of the tables above must be there once."""
+    found = [(row["id"], row["task"]) for row in frame.withColumn("task", F.spark_partition_id()).collect()]
+    assert sorted(found) == sorted(dict(found).items())
+    return Counter(task for _, task in found)
+
+
+TENTH = Cutting(seconds=24.0, cost=DEAR, words=lambda: 10.0)
+"""Tasks of a tenth of the rows, of a second each."""
+
+
+def test_rows_in_any_order_are_dealt_out_by_numbers_of_their_own(spark: SparkSession, tmp_path: Path) -> None:
+    """Rejects views that stay as they are, rows that come twice or never, and tasks that get far too many."""
+    frame = spark.read.parquet(str(written(tmp_path / "one", ROWS)))
+    joined = frame.join(frame.select("id"), "id")
+    for rows in (frame, joined, joined.coalesce(1), joined.repartition(3)):
+        tasks = tasks_of(TENTH.dealt(rows, F.xxhash64("id")))
+        assert sum(tasks.values()) == ROWS
+        assert len(tasks) >= 8
+        assert max(tasks.values()) < 50
+    nothing = frame.where("id = 'none'")
+    assert not TENTH.dealt(nothing, F.xxhash64("id")).count()
+
+
+def test_partitions_without_rows_are_no_share(spark: SparkSession, tmp_path: Path) -> None:
+    """Rejects shares of a row group that are the fewer the more empty partitions it has, and tiny tasks."""
+    written(tmp_path / "one", ROWS)
+    for number in range(120):
+        rows = range(2 * number, 2 * number + 2)
+        write_table(tmp_path / "many" / f"{number}.parquet", {"id": [f"r{row}" for row in rows]})
+    with spark_settings(spark, files_maxPartitionBytes=100, files_openCostInBytes=0):
+        own = own_session(spark)
+    for name in ("one", "many"):
+        frame = own.read.parquet(str(tmp_path / name))
+        assert frame.rdd.getNumPartitions() >= 30
+        tasks = tasks_of(TENTH.dealt(frame, F.xxhash64("id")))
+        assert sum(tasks.values()) == ROWS
+        assert max(tasks.values()) < 50
+        assert 8 <= len(tasks) <= 20
+
+
 def test_partitions_are_those_that_have_rows(spark: SparkSession, tmp_path: Path) -> None:
     """Rejects a partition for every few bytes of a row group, all of which but one are empty tasks."""
     written(tmp_path / "one", ROWS)
@@ -252,3 +293,7 @@ def test_reading_stays_cheap_beside_the_work() -> None:
     assert cheap.turns(rows, cores=1) == 2
     assert cheap.turns(rows, cores=16) == 16
     assert cheap.turns(Parts(rows=(1_000_000,) * 16, count=16), cores=16) == 2
+    kept = Cutting(seconds=0.1, cost=RowCost(word=6e5, read=0.1), words=lambda: 10.0)
+    few = Cutting(seconds=0.1, cost=RowCost(word=6e5, read=100.0), words=lambda: 10.0)
+    assert kept.turns(rows, cores=1) == 21
+    assert few.turns(rows, cores=16) == 1

@@ -49,11 +49,11 @@ class Distances:
     @classmethod
     def measure(cls, metric: Metric) -> Distances:
         """Measure the distances between an embedding's words, 2 or more."""
-        sample, farthest = metric.sample(), metric.words - 1
-        _, distances = metric.nearest(sample, [min(rank, farthest) for rank in (1, 10, 100, farthest)])
+        sample, last = metric.sample(), metric.words - 1
+        _, distances, farthest = metric.nearest(sample, [min(rank, last) for rank in (1, 10, 100)])
         # Through any word there is a way between any two.
-        largest = min(metric.largest(), 2.0 * float(distances[:, -1].min()))
-        nearest, tenth, hundredth, _ = (float(d) for d in np.median(distances, axis=0))
+        largest = min(metric.largest(), 2.0 * float(farthest.min()))
+        nearest, tenth, hundredth = (float(d) for d in np.median(distances, axis=0))
         return cls(nearest=nearest, tenth=tenth, hundredth=hundredth, largest=largest, sample=len(sample))
 
 

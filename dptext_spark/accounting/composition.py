@@ -30,6 +30,7 @@ _PRECISION: Final = 1e-8
 _COARSELY: Final = 1e-5
 
 
+@lru_cache(maxsize=256)  # both reports of a run, and what it prints, state the same losses
 def loss_beyond(
     law: LossLaw,
     distance: float,

@@ -176,7 +176,7 @@ def _neighbours(embedding: Embedding, mechanism: Mechanism) -> list[tuple[int, i
     words = len(embedding.words)
     pairs = []
     for row in (words // 10, words // 2):
-        (order,), _ = mechanism.metric(embedding).nearest(np.array([row]), range(min(11, words)))
+        (order,), _, _ = mechanism.metric(embedding).nearest(np.array([row]), range(min(11, words)))
         others = order[order != row]
         pairs += [(row, int(others[rank - 1])) for rank in sorted({1, min(10, words - 1)})]
     # Both must be words that looking up the words of a table can find.

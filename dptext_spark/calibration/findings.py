@@ -102,7 +102,7 @@ def _neighbours(metric: Metric) -> dict[str, Any]:
     """Quantiles, over words evenly spread, of the distance to the k-th nearest other word."""
     words = metric.sample()
     ranks = [k for k in _NEIGHBOURS if k < metric.words]
-    _, found = metric.nearest(words, ranks)
+    _, found, _ = metric.nearest(words, ranks)
     quantiles = np.quantile(found, list(LEVELS.values()), axis=0, method="inverted_cdf").T.tolist()
     rows = ((k, *row) for k, row in zip(ranks, quantiles, strict=True))
     neighbours = [dict(zip(("neighbour", *LEVELS), row, strict=True)) for row in rows]

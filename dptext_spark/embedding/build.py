@@ -116,7 +116,7 @@ def build_embedding(
             files={path.name: file_sha256(path) for path in sorted(folder.iterdir())},
             fingerprint="",
         )
-        manifest = replace(manifest, fingerprint=fingerprint(manifest, words))
+        manifest = replace(manifest, fingerprint=fingerprint(manifest, table["word"].combine_chunks()))
         (folder / MANIFEST).write_bytes(sealed(asdict(manifest)))
     return Embedding.open(output, verify=False)
 

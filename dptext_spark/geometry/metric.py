@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,8 +31,12 @@ class Metric(ABC):
         """Distances of pairs: int64 (t,) and (t,) to float64 (t,), exactly 0 for equal points."""
 
     @abstractmethod
+    def _to_blocks(self, words: NDArray[np.int64]) -> Iterator[NDArray[np.float64]]:
+        """Give what :meth:`to_all` does by blocks of all words, in their order: float64 (k, b) each."""
+
     def to_all(self, words: NDArray[np.int64]) -> NDArray[np.float64]:
         """Distances of words (k,) to all words, float64 (k, V); fast, to about 10^-7 of the largest."""
+        return np.concatenate([*self._to_blocks(words)], axis=1)
 
     @abstractmethod
     def largest(self) -> float:
@@ -44,24 +48,33 @@ class Metric(ABC):
 
     def nearest(
         self, words: NDArray[np.int64], ranks: Sequence[int]
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
         """Find words by how near they are, of equally near ones the lower ids first.
 
         Args:
             words: int64 (k,), word ids, from which distances count.
             ranks: The r places that are looked at; 0 is a word itself, where no other is as near but for
-                the error of :meth:`to_all`, and V - 1 the farthest.
+                the error of :meth:`to_all`. The lower they are, the faster.
 
         Returns:
-            Their word ids, int64 (k, r), and distances, float64 (k, r).
+            Their word ids, int64 (k, r), and distances, float64 (k, r); and that of the farthest word of all,
+            float64 (k,).
         """
-        distances = self.to_all(words)
-        found = np.partition(distances, ranks, axis=1)[:, ranks]
-        ids = np.empty(found.shape, dtype=np.int64)
-        for (i, j), distance in np.ndenumerate(found):
-            equal = np.flatnonzero(distances[i] == distance)
-            ids[i, j] = equal[ranks[j] - np.count_nonzero(distances[i] < distance)]
-        return ids, found
+        kept = max(ranks) + 1
+        ids, distances = [np.empty(0, np.int64)] * len(words), [np.empty(0)] * len(words)
+        farthest, start = np.zeros(len(words)), 0
+        for block in self._to_blocks(words):
+            np.maximum(farthest, block.max(axis=1), out=farthest)
+            for row, found in enumerate(block):
+                # Of equals the first that came stays.
+                limit = distances[row][-1] if len(distances[row]) == kept else np.inf
+                nearer = np.flatnonzero(found < limit)
+                candidates = np.append(distances[row], found[nearer])
+                order = np.argsort(candidates, kind="stable")[:kept]
+                ids[row] = np.append(ids[row], nearer + start)[order]
+                distances[row] = candidates[order]
+            start += block.shape[1]
+        return np.stack(ids)[:, ranks], np.stack(distances)[:, ranks], farthest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,14 +99,15 @@ class EuclideanMetric(Metric):
         differences -= self.vectors[others]
         return _lengths(self._mapped(differences))
 
-    def to_all(self, words: NDArray[np.int64]) -> NDArray[np.float64]:
+    def _to_blocks(self, words: NDArray[np.int64]) -> Iterator[NDArray[np.float64]]:
         points = self._mapped(self._rows(words))
-        squares = np.empty((len(points), self.words))
+        own = np.square(points).sum(axis=1)[:, None]
         for block in self._blocks():
             others = self._mapped(self._rows(block))
-            squares[:, block] = np.square(others).sum(axis=1) - 2.0 * points @ others.T
-        squares += np.square(points).sum(axis=1)[:, None]
-        return np.sqrt(np.maximum(squares, 0.0))
+            products = 2.0 * points @ others.T
+            squares = np.subtract(np.square(others).sum(axis=1), products, out=products)
+            squares += own
+            yield np.sqrt(np.maximum(squares, 0.0, out=squares), out=squares)
 
     def largest(self) -> float:
         """Sum of the two largest distances from the centre; at most twice the true diameter."""
@@ -127,10 +141,11 @@ class HyperbolicMetric(Metric):
         gaps = _lengths(points - targets) / np.sqrt(rims(points) * rims(targets))
         return 2.0 * np.arcsinh(gaps)
 
-    def to_all(self, words: NDArray[np.int64]) -> NDArray[np.float64]:
-        """See :class:`Metric`; by differences, for near the rim products would cancel."""
-        everything = np.arange(self.words)
-        return np.stack([self.between(np.full(self.words, word), everything) for word in words])
+    def _to_blocks(self, words: NDArray[np.int64]) -> Iterator[NDArray[np.float64]]:
+        # By differences, for near the rim products would cancel.
+        for start in range(0, self.words, _BLOCK):
+            block = np.arange(start, min(start + _BLOCK, self.words))
+            yield np.stack([self.between(np.full(len(block), word), block) for word in words])
 
     def largest(self) -> float:
         """Sum of the two largest distances d from the origin, cosh d = (2 - rim) / rim."""

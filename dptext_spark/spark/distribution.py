@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -62,6 +63,16 @@ class BundleFiles:
                 _link_or_copy(path / name, link)
                 context.addFile(link.as_uri())
         return bundle
+
+    def shared(self) -> Embedding:
+        """Open the bundle on this machine, once in a process for all that it is needed for.
+
+        Raises:
+            BundleError: Its files are missing or altered, or were changed since they were opened.
+        """
+        embedding = _opened(self)
+        embedding.check_unchanged()
+        return embedding
 
     def open(self) -> Embedding:
         """Open the bundle on this machine.
@@ -138,6 +149,11 @@ class BundleFiles:
         sent = Path(pyspark.SparkFiles.get(_sent_name(self.fingerprint, name)))
         (folder / name).parent.mkdir(exist_ok=True)
         _link_or_copy(sent, folder / name)
+
+
+@lru_cache(maxsize=1)  # a task that looks at a sample comes before one that perturbs, in the same process
+def _opened(bundle: BundleFiles) -> Embedding:
+    return bundle.open()
 
 
 # Files that servers have, by session and name: a second upload would be ignored, but take its time.

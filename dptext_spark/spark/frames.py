@@ -57,7 +57,7 @@ class Plan:
     def open(self) -> Privatizer:
         """Open the bundle and bind the mechanism to it."""
         return Privatizer(
-            embedding=self.bundle.open(),
+            embedding=self.bundle.shared(),
             mechanism=self.mechanism,
             noise=self.noise,
             policy=self.policy,

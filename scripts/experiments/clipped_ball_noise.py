@@ -309,7 +309,7 @@ def told_apart(world: World, value: float, rank: int | None) -> dict[str, float]
     embedding = world.embedding
     metric, vectors = embedding.space.metric(), embedding.vectors
     words = world.words[:: max(1, len(world.words) // POINT_WORDS)]
-    others, distances = metric.nearest(words, [metric.words // 2 if rank is None else rank])
+    others, distances, _ = metric.nearest(words, [metric.words // 2 if rank is None else rank])
     noise = ClippedBall(epsilon=value).bind(embedding, ExactSearch.over(embedding))
     law = AddedLaw(dimension=embedding.dimension, epsilon=value, cells=(120, 600))
     rng = np.random.default_rng(world.seed)

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dptext_spark.geometry import metric as module
 from dptext_spark.geometry.metric import EuclideanMetric, HyperbolicMetric
 from tests.helpers import worlds
 
@@ -58,17 +59,20 @@ def test_euclidean_distances(mapped: bool) -> None:
     assert expected.max() <= metric.largest()
 
 
-def test_the_nearest_words_are_those_of_a_stable_sort() -> None:
-    """Rejects an order of equals by chance, ranks that leave out the word itself, and one word for all."""
+@pytest.mark.parametrize("block", [7, 8192])
+def test_the_nearest_words_are_those_of_a_stable_sort(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rejects an order of equals by chance, of a later block before an earlier one, and one word for all."""
+    monkeypatch.setattr(module, "_BLOCK", block)
     rng = np.random.default_rng(3)
     points = rng.integers(-2, 3, (300, 2)).astype(np.float32)  # many at one place, or equally far
-    metric = EuclideanMetric(vectors=points)
-    words, distances = metric.nearest(np.array([7, 150]), [0, 1, 10, 10, 100, 299])
+    metric, ranks = EuclideanMetric(vectors=points), [0, 1, 10, 10, 100]
+    words, distances, farthest = metric.nearest(np.array([7, 150]), ranks)
     for row, word in enumerate((7, 150)):
         far = metric.to_all(np.array([word]))[0]
-        order = np.argsort(far, kind="stable")[[0, 1, 10, 10, 100, 299]]
+        order = np.argsort(far, kind="stable")[ranks]
         assert words[row].tolist() == order.tolist()
         assert distances[row].tolist() == far[order].tolist()
+        assert farthest[row] == far.max()
 
 
 @pytest.mark.parametrize(("words", "sample"), [(3, 3), (256, 256), (257, 129), (1000, 250)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -77,7 +78,9 @@ def run(options: PrivatizeOptions) -> Report:
         ladder=release.ladder,
     )
     cut_off = "The Spark job failed; the output has the batches before, and the same command goes on"
-    with plain_errors(FAILED if options.incremental is None else cut_off):
+    with ThreadPoolExecutor(1) as beside, plain_errors(FAILED if options.incremental is None else cut_off):
+        # What the reports state takes seconds, in which the driver would but wait for Spark.
+        stated = beside.submit(release.guarantee.to_json)
         if isinstance(job, GrowingJob):
             job.claim(release)
         account = _account(job, options, release)
@@ -100,6 +103,7 @@ def run(options: PrivatizeOptions) -> Report:
             if account is not None:
                 account.look(selected)
             report = replace(report, coverage=sample.found, lengths=sample.lengths, ledger=_costs(account))
+            stated.result()
             job.write_dry(report.to_json())
             return report
         plan = Plan(

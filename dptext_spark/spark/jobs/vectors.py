@@ -57,7 +57,7 @@ class VectorPlan:
         """Derive the projections and open the bundle."""
         privatizers = {}
         for name, mechanism, noise, bundle in self.columns:
-            embedding = bundle.open() if bundle else None
+            embedding = bundle.shared() if bundle else None
             privatizers[name] = VectorPrivatizer(
                 mechanism=mechanism, noise=noise, embedding=embedding, tokenizer=self.tokenizer
             )

@@ -12,7 +12,6 @@ import pyarrow as pa
 from dptext_spark.calibration import Estimator, Transitions, word_statistics
 from dptext_spark.calibration.grid import Grid
 from dptext_spark.calibration.statistics import OF_WORD
-from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.spark.distribution import BundleFiles
 
 CELLS: Final = ("outputs", "counts", "judged")
@@ -27,13 +26,8 @@ _ROWS: Final = 256
 
 
 @lru_cache(maxsize=2)
-def _opened(bundle: BundleFiles) -> Embedding:
-    return bundle.open()
-
-
-@lru_cache(maxsize=2)
 def _estimator_of(bundle: BundleFiles, grid: Grid, setting: int) -> Estimator:
-    return grid.estimator_of(setting, _opened(bundle))
+    return grid.estimator_of(setting, bundle.shared())
 
 
 def _measured(bundle: BundleFiles, grid: Grid, setting: int, block: int, cells: bool) -> pa.Table:
@@ -73,7 +67,7 @@ def name_batches(
     bundle: BundleFiles, columns: Sequence[str], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Put words for their rows in the bundle; runs in Python workers."""
-    words = _opened(bundle).words
+    words = bundle.shared().words
     for batch in batches:
         named = [
             words.take(column) if name in columns else column

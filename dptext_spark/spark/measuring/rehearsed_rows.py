@@ -64,7 +64,7 @@ class RehearsalPlan:
 
     def open(self) -> Rehearsal:
         """Open the bundle."""
-        embedding = self.bundle.open()
+        embedding = self.bundle.shared()
         return Rehearsal(embedding=embedding, policy=self.policy, search=self.search, seed=self.seed)
 
 
@@ -238,7 +238,7 @@ def emissions(
 def _estimator_of(
     bundle: BundleFiles, mechanism: Mechanism, search: Search, runs: int, seed: int
 ) -> Estimator:
-    return estimator([mechanism], bundle.open(), search=search, runs=runs, seed=seed)
+    return estimator([mechanism], bundle.shared(), search=search, runs=runs, seed=seed)
 
 
 def _measure_batches(

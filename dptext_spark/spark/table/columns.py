@@ -33,7 +33,6 @@ from pyspark.sql.types import (
 
 from dptext_spark.counts import Counts
 from dptext_spark.errors import InputError
-from dptext_spark.options import ALL
 from dptext_spark.spark.table.fields import (
     Field,
     beside,
@@ -147,6 +146,8 @@ class TableColumns:
         Raises:
             InputError: Columns that are sanitized, kept or left out by their names are absent or ambiguous.
         """
+        from dptext_spark.options import ALL  # workers import this module, and need no options
+
         if ALL not in self.keep or not self.sanitized:
             return self
         chosen = tuple(name for name in self.keep if name != ALL)

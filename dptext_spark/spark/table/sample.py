@@ -40,7 +40,7 @@ class CoveragePlan:
 
     def open(self) -> Embedding:
         """Open the bundle."""
-        return self.bundle.open()
+        return self.bundle.shared()
 
 
 @dataclass(kw_only=True)

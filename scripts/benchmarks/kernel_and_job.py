@@ -155,6 +155,7 @@ class Use(threading.Thread):
         self._spent[process.pid, process.create_time()] = times.user + times.system
         self._peak(f"{role} RSS", memory.rss)
         self._peak(f"{role} PSS", memory.pss)
+        self._peak(f"{role} RSS but for mapped files", memory.rss - memory.shared)
         matrix = [part for part in parts if part.path.endswith("vectors.npy")]
         if role == "worker":
             self._peak("worker USS (private)", memory.uss)

@@ -197,16 +197,12 @@ def measured(name: str, runs: Sequence[Run], jobs: Jobs, small: bool) -> Iterato
 @click.option("--series", "names", multiple=True, help="Only these; default: all")
 def main(given: Given, names: tuple[str, ...]) -> dict[str, Any]:
     """Run all series."""
-    with tempfile.TemporaryDirectory(dir=given.bundles) as folder:
+    with tempfile.TemporaryDirectory(prefix="dptext-growth-") as folder:
         jobs, all_series = Jobs(given, Path(folder)), series(given)
         rows = [
             row for name in names or all_series for row in measured(name, all_series[name], jobs, given.small)
         ]
-    start = (
-        "Spark's start is in them."
-        if given.small
-        else "Less the time of a run of 1,000 words: Spark's start."
-    )
+    start = "Spark's start included" if given.small else "less that of a run of 1,000 words"
     return {
         "title": "Growth of the job",
         "rows": rows,
@@ -221,7 +217,7 @@ def main(given: Given, names: tuple[str, ...]) -> dict[str, Any]:
             for name in names or all_series
         ],
         "notes": [
-            f"The whole job of `dptext privatize` with `laplace`, words of Zipf's law, {start}.",
+            f"The whole job of `dptext privatize` with `laplace`, words of Zipf's law. Time: {start}.",
             "Where words are not what grows, each run has as many as take about the same time.",
             "Memory: the largest resident set of any one Python worker, JVM or driver, mapped files "
             "included, in a sample every half second. Workers share one copy of the matrix.",

@@ -29,6 +29,7 @@ from threadpoolctl import threadpool_limits
 from dptext_spark.calibration.recall import RECALL, search_for
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import VECTORS, write_header
+from dptext_spark.geometry.metric import EuclideanMetric
 from dptext_spark.guarantee import Distances
 from dptext_spark.mechanisms import Laplace
 from dptext_spark.privatizer import Privatizer
@@ -42,18 +43,17 @@ WORKERS: Final = 2
 SMALL: Final = 4_000
 
 
-def made_words(given: Given, folder: Path, words: int) -> Path:
+def made_words(given: Given, folder: Path, words: int, dimension: int) -> Path:
     """Write words around those of the 300-dimensional embedding; give the matrix's file."""
-    known = given.bundle("glove-300d")
-    vectors = np.asarray(known.vectors)
+    vectors = np.asarray(given.bundle("glove-300d").vectors)[:, :dimension]
     # A step of half the distance of near words, all dimensions together.
-    step = Distances.measure(known.space.metric()).nearest / 2.0 / np.sqrt(known.dimension)
+    step = Distances.measure(EuclideanMetric(vectors=vectors)).nearest / 2.0 / np.sqrt(dimension)
     source = folder / "vectors.npy"
     with source.open("wb") as file, (folder / "vocab.txt").open("w") as names:
-        write_header(file, np.dtype(np.float32), (words, known.dimension))
+        write_header(file, np.dtype(np.float32), (words, dimension))
         for start in range(0, words, CHUNK):
             rows = np.arange(start, min(start + CHUNK, words))
-            drawn = np.random.default_rng(start).standard_normal((len(rows), known.dimension), np.float32)
+            drawn = np.random.default_rng(start).standard_normal((len(rows), dimension), np.float32)
             drawn *= np.float32(step)
             drawn += vectors[rows % len(vectors)]
             file.write(drawn.data)
@@ -103,14 +103,17 @@ def alone(function: Any, *arguments: Any) -> Any:
 
 @section
 @click.option("--words", default=3_000_000, show_default=True)
+@click.option("--dimension", default=300, show_default=True, help="the first so many coordinates")
 @click.option("--epsilon", "epsilons", type=float, multiple=True, default=(15.0, 30.0), show_default=True)
 @click.option("--recall", default=RECALL, show_default=True)
 @click.option("--rounds", default=2, show_default=True)
-def main(given: Given, words: int, epsilons: tuple[float, ...], recall: float, rounds: int) -> dict[str, Any]:
+def main(
+    given: Given, words: int, dimension: int, epsilons: tuple[float, ...], recall: float, rounds: int
+) -> dict[str, Any]:
     """Build, open and search a bundle of so many words."""
     words, seconds = (SMALL, 0.1) if given.small else (words, 20.0)
-    with tempfile.TemporaryDirectory(dir=given.bundles, prefix="large-") as place:
-        source, bundle = made_words(given, Path(place), words), Path(place, "bundle")
+    with tempfile.TemporaryDirectory(prefix="dptext-large-") as place:
+        source, bundle = made_words(given, Path(place), words, dimension), Path(place, "bundle")
         build = [sys.executable, "-m", "dptext_spark", "embedding", str(source), "--output", str(bundle)]
         taken, use = run_job([*build, "--index", "ivf"])
         source.unlink()

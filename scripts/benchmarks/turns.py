@@ -13,7 +13,6 @@ import pyarrow as pa
 from dptext_spark.privatizer import Privatizer
 from scripts.benchmarks.exponential_lane import LENGTH, Texts
 
-LEAST: Final = 10 * LENGTH
 MOST: Final = 2_000 * LENGTH
 
 
@@ -31,11 +30,16 @@ class Turns:
         self._make = make
         self._privatizer = make()
         self._texts = Texts(self._privatizer.embedding)
-        self.count = count or LEAST
         self.words = self.unchanged = 0
-        if not count:
-            self.rate()  # pays for what is made once
-            self.count = LENGTH * round(min(max(self.rate() * seconds, LEAST), MOST) / LENGTH)
+        self.count = count or self._words_of(seconds)
+
+    def _words_of(self, seconds: float) -> int:
+        """Find how many words take so many seconds; many, for a search in lists is slow for few."""
+        self.count = LENGTH
+        self.rate()  # pays for what is made once
+        while self.count < (wanted := self.rate() * seconds) / 4 and self.count < MOST:
+            self.count *= 2
+        return LENGTH * max(1, round(min(wanted, MOST) / LENGTH))
 
     def rate(self) -> float:
         """Words a second of processor time, over one turn."""

@@ -1,4 +1,4 @@
-"""The ladder on made words: rungs of one loss, and the fast ones are faster by far more than a turn strays."""
+"""The ladder on made words: rungs of one loss, and some are faster by far more than turns stray."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_words_that_are_no_release_words_are_replaced(rows: Rows) -> None:
 
 
 def test_lists_that_are_made_make_the_difference(rows: Rows) -> None:
-    """Rejects turns with a list cache of an earlier one, and a first turn that counts for lists that are made."""
+    """Rejects first words whose lists an earlier turn made, and lists that are made in a turn that counts."""
     first, made = (rung(rows, "truncated", when)["multiple"] for when in ("first words", "lists made"))
     assert made > 3.0 > 1.5 * first
     assert rung(rows, "truncated")["N_w"] < rung(rows, "exponential")["N_w"]

@@ -23,12 +23,12 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import BundleError, ConfigError, InputError
 from dptext_spark.mechanisms import Exponential, Laplace, Mahalanobis, Mechanism
 from dptext_spark.noise import ColumnNoise, NoiseKey
-from dptext_spark.privatizer import Privatizer, Sanitized, TokenCounts
+from dptext_spark.privatizer import Privatizer, Sanitized, TokenCounts, look_up
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.text import token_columns
 from dptext_spark.text.layout import Layout
 from dptext_spark.text.policies import TextPolicy
-from dptext_spark.text.token_columns import PLACEHOLDER
+from dptext_spark.text.token_columns import PLACEHOLDER, Tokens
 from dptext_spark.text.tokens import token_spans, tokenize
 from tests.helpers import worlds
 from tests.helpers.bundles import glove, vectors_of
@@ -707,3 +707,14 @@ def test_joined_words_are_perturbed_once_and_unmatchable_ones_never_come_out(tmp
     assert done.counts.out_of_vocabulary.tolist() == [1] * 200
     released = {word for row in done.values.to_pylist() for word in row}
     assert len(released) > 4 and not released & {",", "(800)"}
+
+
+def test_words_are_looked_up_as_they_stand_and_else_in_lower_case(tmp_path: Path) -> None:
+    """Rejects lower case before the form that stands, rows of other words, and unknown words that get one."""
+    known = ["us", "US", "new_york", "naïve", "of"]
+    embedding = worlds.build(tmp_path, np.eye(len(known), dtype=np.float32), known)
+    wanted = {"US": "US", "us": "us", "Us": "us", "OF": "of", "NAI\u0308VE": "naïve", "far": None, "": None}
+    tokens = Tokens.of(pa.array([[*wanted], [None, "of", "US"], []], pa.list_(pa.string())))
+    ids = [-1 if word is None else known.index(word) for word in wanted.values()]
+    assert look_up(tokens, embedding).tolist() == [*ids, -1, 4, 1]
+    assert look_up(Tokens.of(pa.array([], pa.list_(pa.string()))), embedding).tolist() == []

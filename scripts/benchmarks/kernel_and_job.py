@@ -127,9 +127,9 @@ def on_all_cores(function: Callable[..., float], *arguments: Any) -> float:
 class Use(threading.Thread):
     """Samples what a tree of processes uses: memory, as peaks by role in MB, and processor time."""
 
-    def __init__(self, root: int) -> None:
+    def __init__(self, root: int, every: float = 2.0) -> None:
         super().__init__(daemon=True)
-        self.root, self.stop = root, threading.Event()
+        self.root, self.every, self.stop = root, every, threading.Event()
         self.peaks: dict[str, float] = defaultdict(float)
         self._spent: dict[tuple[int, float], float] = {}
 
@@ -139,9 +139,10 @@ class Use(threading.Thread):
         return sum(self._spent.values())
 
     def run(self) -> None:
-        while not self.stop.wait(2.0):
+        while not self.stop.wait(self.every):
             root = psutil.Process(self.root)
-            maps = [size for p in [root, *root.children(recursive=True)] if (size := self._sample(p))]
+            tree = [p for p in [root, *root.children(recursive=True)] if p.pid != os.getpid()]
+            maps = [size for p in tree if (size := self._sample(p))]
             if maps:
                 self._peak(f"matrix PSS, sum over driver and workers, {len(maps)} in all", sum(maps))
 
@@ -155,6 +156,7 @@ class Use(threading.Thread):
         self._spent[process.pid, process.create_time()] = times.user + times.system
         self._peak(f"{role} RSS", memory.rss)
         self._peak(f"{role} PSS", memory.pss)
+        self._peak(f"{role} RSS but for mapped files", memory.rss - memory.shared)
         matrix = [part for part in parts if part.path.endswith("vectors.npy")]
         if role == "worker":
             self._peak("worker USS (private)", memory.uss)

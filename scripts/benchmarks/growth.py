@@ -1,0 +1,230 @@
+"""How the whole job grows: with words, vocabulary, dimension, cores and executors.
+
+    python -m scripts.benchmarks.growth --data DATA [--series words ...]
+
+Every run is a process of its own, Spark's start included, which a run of few words tells. Words of the tables
+follow Zipf's law. The executors of the last series are those of a standalone cluster on this machine.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from dptext_spark.embedding.build import build_embedding
+from dptext_spark.embedding.bundle import Embedding
+from scripts.benchmarks.exponential_lane import Texts
+from scripts.benchmarks.kernel_and_job import Use
+from scripts.benchmarks.section import SOURCES, Given, section
+from tests.helpers.cluster import Cluster
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+FEW: Final = 1_000
+# Multiplications and additions of a run whose number of words is not given: about half a minute of two cores.
+OPERATIONS: Final = 1.5e12
+FILES: Final = 16
+EVERY: Final = 0.5
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of the job.
+
+    Attributes:
+        source: The bundle that words are taken from, the first so many, with as many of their coordinates.
+        words: Of the table.
+        cores: Of this machine; or of executors, one each, where ``cluster`` says so.
+    """
+
+    source: str
+    vocabulary: int
+    dimension: int
+    words: int
+    cores: int = 2
+    cluster: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What a run took: seconds on the clock and of processors, and peaks of memory in MB."""
+
+    seconds: float
+    processor: float
+    peaks: dict[str, float]
+
+
+class Jobs:
+    """Runs jobs in a folder; of equal runs one is enough."""
+
+    def __init__(self, given: Given, folder: Path) -> None:
+        self.given, self.folder = given, folder
+        self._found: dict[Run, Found] = {}
+
+    def found(self, run: Run) -> Found:
+        """Run a job, or say what it took."""
+        if run not in self._found:
+            with tempfile.TemporaryDirectory(dir=self.folder) as place:
+                self._found[run] = self._run(run, Path(place))
+        return self._found[run]
+
+    def beyond_start(self, run: Run) -> Found:
+        """Give a run less the time of one of few words."""
+        found, start = self.found(run), self.found(replace(run, words=FEW))
+        seconds, processor = found.seconds - start.seconds, found.processor - start.processor
+        return replace(found, seconds=seconds, processor=processor)
+
+    def _run(self, run: Run, place: Path) -> Found:
+        bundle = self._bundle(run)
+        table(bundle, run.words, place / "table")
+        options = f"--input {place}/table --output {place}/out --embedding {bundle.path} --text text --id id"
+        given = [*options.split(), "--trust-id", "--mechanism", "laplace", "--epsilon", "10", "--quiet"]
+        if not run.cluster:
+            local = ["--spark-conf", f"spark.master=local[{run.cores}]"]
+            command = [sys.executable, "-m", "dptext_spark", "privatize", *given, *local]
+            return watched(subprocess.Popen(command, stdout=subprocess.DEVNULL))
+        conf = {"spark.executor.cores": "1", "spark.executor.memory": "1g"}
+        defaults = ["--properties-file", ROOT / "conf" / "spark-defaults.conf"]
+        with Cluster(place / "cluster", workers=run.cores) as cluster:
+            job = [*defaults, ROOT / "jobs" / "privatize.py", *given]
+            return watched(cluster.start(*job, conf=conf, stdout=subprocess.DEVNULL), os.getpid())
+
+    def _bundle(self, run: Run) -> Embedding:
+        """Build the bundle of a run's vocabulary and dimension, once."""
+        folder = self.folder / f"{run.vocabulary}-{run.dimension}"
+        if not folder.exists():
+            source = self.given.data / SOURCES[run.source]
+            vectors = np.load(source / "vectors.npy", mmap_mode="r")
+            np.save(self.folder / "vectors.npy", vectors[: run.vocabulary, : run.dimension])
+            with (source / "vocab.txt").open(encoding="utf-8") as names:
+                words = [line for _, line in zip(range(run.vocabulary), names, strict=False)]
+            (self.folder / "vocab.txt").write_text("".join(words), encoding="utf-8")
+            build_embedding(self.folder / "vectors.npy", folder)
+        return Embedding.open(folder, verify=False)
+
+
+def table(embedding: Embedding, words: int, folder: Path) -> None:
+    """Write texts of so many words."""
+    folder.mkdir()
+    rows = pc.binary_join(Texts(embedding).rows(words), " ")
+    for part in range(FILES):
+        ids = np.arange(part, len(rows), FILES)
+        pq.write_table(pa.table({"id": ids, "text": rows.take(ids)}), folder / f"part-{part:02}.parquet")
+
+
+def watched(job: subprocess.Popen[Any], root: int | None = None) -> Found:
+    """Wait for a job that was just started, and look at it and its children, or at all of another root."""
+    start, use = time.perf_counter(), Use(root or job.pid, EVERY)
+    use.start()
+    if job.wait():
+        raise click.ClickException(f"the job failed with exit code {job.returncode}")
+    seconds = time.perf_counter() - start
+    use.stop.set()
+    use.join()
+    return Found(seconds=seconds, processor=use.processor, peaks=dict(use.peaks))
+
+
+def series(given: Given) -> dict[str, list[Run]]:
+    """Give the runs of each series; what grows in it is the field of that name."""
+    large, deep = "glove-50d", "glove-300d"
+    rows, columns = shape(given, large)
+    if given.small:
+        base = Run(large, rows // 4, columns, FEW)
+        return {
+            "words": [base, replace(base, words=50 * FEW)],
+            "vocabulary": [base, replace(base, vocabulary=rows)],
+            "dimension": [base, replace(base, dimension=columns // 2)],
+            "cores": [replace(base, cores=1), base],
+            "executors": [replace(base, cores=1, cluster=True)],
+        }
+    whole = sized(Run(deep, 20_000, 300, 0))
+    return {
+        "words": [Run(large, 5_000, 50, words) for words in (100_000, 1_000_000, 10_000_000)],
+        "vocabulary": [sized(Run(large, count, 50, 0)) for count in (10_000, 40_000, 100_000, 400_000)],
+        "dimension": [sized(Run(deep, 20_000, count, 0)) for count in (50, 100, 200, 300)],
+        "cores": [replace(whole, cores=cores) for cores in (1, 2)],
+        "executors": [replace(whole, cores=cores, cluster=True) for cores in (1, 2)],
+    }
+
+
+def shape(given: Given, source: str) -> tuple[int, int]:
+    """Give how many words an embedding has, and how many dimensions."""
+    rows, columns = np.load(given.data / SOURCES[source] / "vectors.npy", mmap_mode="r").shape
+    return int(rows), int(columns)
+
+
+def sized(run: Run) -> Run:
+    """Give a run as many words as take about as long as those of any other."""
+    return replace(run, words=round(OPERATIONS / (2 * run.vocabulary * run.dimension)))
+
+
+def measured(name: str, runs: Sequence[Run], jobs: Jobs, small: bool) -> Iterator[dict[str, Any]]:
+    """Run a series."""
+    first = None
+    for run in runs:
+        found = jobs.found(run) if small else jobs.beyond_start(run)
+        rate, processor = run.words / found.seconds, found.processor / run.words
+        first = first or (rate, processor)
+        yield {
+            "series": name,
+            "words": run.words,
+            "vocabulary": run.vocabulary,
+            "dimension": run.dimension,
+            "cores": None if run.cluster else run.cores,
+            "executors": run.cores if run.cluster else None,
+            "rate / first": rate / first[0],
+            "processor time of a word / first": processor / first[1],
+            "words/s": rate,
+            "worker, MB": found.peaks["worker RSS"],
+            "JVM, MB": found.peaks["JVM RSS"],
+            "driver, MB": found.peaks["driver RSS"],
+        }
+
+
+@section
+@click.option("--series", "names", multiple=True, help="Only these; default: all")
+def main(given: Given, names: tuple[str, ...]) -> dict[str, Any]:
+    """Run all series."""
+    with tempfile.TemporaryDirectory(prefix="dptext-growth-") as folder:
+        jobs, all_series = Jobs(given, Path(folder)), series(given)
+        rows = [
+            row for name in names or all_series for row in measured(name, all_series[name], jobs, given.small)
+        ]
+    start = "Spark's start included" if given.small else "less that of a run of 1,000 words"
+    return {
+        "title": "Growth of the job",
+        "rows": rows,
+        "plots": [
+            {
+                "title": f"Rate by {name}, of the first one's",
+                "x": name,
+                "y": ["rate / first"],
+                "where": {"series": name},
+                "log": "xy",
+            }
+            for name in names or all_series
+        ],
+        "notes": [
+            f"The whole job of `dptext privatize` with `laplace`, words of Zipf's law. Time: {start}.",
+            "Where words are not what grows, each run has as many as take about the same time.",
+            "Memory: the largest resident set of any one Python worker, JVM or driver, mapped files "
+            "included, in a sample every half second. Workers share one copy of the matrix.",
+            "Executors have one core each, in a standalone cluster on this machine.",
+        ],
+    }
+
+
+if __name__ == "__main__":
+    main()

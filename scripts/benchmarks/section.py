@@ -14,7 +14,7 @@ import click
 
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.embedding.lists import make_lists, made
+from dptext_spark.embedding.lists import made, make_lists
 
 SOURCES: Final = {"glove-300d": "glove_840b_300d_33k", "glove-50d": "glove_6b_50d"}
 """Bundles, and the folders of the data that they are built from."""
@@ -38,6 +38,7 @@ class Given:
         """Open a bundle of ``SOURCES``; built where it is not there, with an index where one is wanted."""
         folder = self.bundles / name
         if not folder.exists():
+            self.bundles.mkdir(parents=True, exist_ok=True)
             build_embedding(self.data / SOURCES[name] / "vectors.npy", folder)
         embedding = Embedding.open(folder, verify=False)
         if lists and not made(embedding):

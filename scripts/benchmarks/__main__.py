@@ -46,6 +46,7 @@ import psutil
 from threadpoolctl import threadpool_info
 
 from scripts.benchmarks.page import write_page
+from scripts.benchmarks.section import reason
 
 SECTIONS: Final = (
     "searches",
@@ -63,7 +64,6 @@ SECTIONS: Final = (
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 LIBRARIES: Final = ("dptext-spark", "numpy", "faiss-cpu", "pyarrow", "pyspark", "scipy")
-_REASON: Final = 200
 
 
 def machine() -> dict[str, Any]:
@@ -137,12 +137,6 @@ def outcome(code: int, printed: str, said: str) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError):
         pass
     return {"failed": "printed no JSON object with title and rows"}
-
-
-def reason(said: str) -> str:
-    """Take the last line of what a process said; no paths, and not too long."""
-    last = next((line for line in reversed(said.splitlines()) if line.strip()), "")
-    return re.sub(r"[^\s'\"]*/[^\s'\"]*", "…", last.strip())[:_REASON]
 
 
 @click.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -44,6 +45,12 @@ class Given:
         if lists and not made(embedding):
             make_lists(embedding)
         return embedding
+
+
+def reason(said: str) -> str:
+    """Take the last line of what a process said before it failed; no paths, and not too long."""
+    last = next((line for line in reversed(said.splitlines()) if line.strip()), "")
+    return re.sub(r"[^\s'\"]*/[^\s'\"]*", "…", last.strip())[:200]
 
 
 def section(measure: Callable[..., dict[str, Any]]) -> click.Command:

@@ -49,12 +49,13 @@ from scripts.benchmarks.page import write_page
 from scripts.benchmarks.section import reason
 
 SECTIONS: Final = (
+    "kernel_and_job",
     "searches",
-    "mechanisms",
+    "throughput",
+    "exponential_lane",
     "ladder",
     "growth",
     "large_vocabulary",
-    "kernel_and_job",
     "row_groups",
     "calibration_job",
     "executor_memory",

@@ -67,25 +67,23 @@ def main(given: Given, words: int, runs: int, name: str, seconds: float) -> dict
     plain.append(on_all_cores(plain_draws, *arguments))
     each = float(np.mean(plain)) / CORES
     kept = ", ".join(f"{row['mean']:.2f}" for row in summary if row["statistic"] == "n_w")
+    job = draws / taken
     found = {
         "job / plain runs, processor time": draws / use.processor / each,
-        "job / plain runs on all cores, end to end with Spark's start and all tables": draws
-        / taken
-        / each
-        / CORES,
+        "job / plain runs on all cores, with Spark's start and all tables": job / each / CORES,
         "draws": draws,
         "job, draws in a second of processor time, all of its processes": draws / use.processor,
         "plain runs, draws in a second of processor time, before": plain[0] / CORES,
         "plain runs, draws in a second of processor time, after": plain[1] / CORES,
-        "job, draws/s": draws / taken,
+        "job, draws/s": job,
         **{f"{role}, peak, MB": value for role, value in sorted(use.peaks.items())},
     }
     return {
         "title": "The calibration job",
         "rows": [{"what": what, "measured": value} for what, value in found.items()],
         "notes": [
-            f"{embedding.releasable:,} words x {embedding.dimension}, `{name}`, {words:,} words x {runs:,} runs "
-            f"at epsilon {', '.join(map(str, grid))}, where mean N_w is {kept}; {CORES} cores."
+            f"{embedding.releasable:,} words x {embedding.dimension}, `{name}`, {words:,} words x {runs:,} "
+            f"runs at epsilon {', '.join(map(str, grid))}, where mean N_w is {kept}; {CORES} cores."
         ],
     }
 

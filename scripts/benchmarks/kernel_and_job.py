@@ -243,8 +243,8 @@ def main(given: Given, words: int, epsilon: float, options: tuple[str, ...]) -> 
         ],
         "notes": [
             f"Novels, a row for each paragraph, {embedding.releasable:,} words x {embedding.dimension}, "
-            f"{' '.join(options) or '`laplace`'} at epsilon {epsilon:g}, on {CORES} cores; kernel and sgemm in "
-            "one process per core, before and after the job."
+            f"{' '.join(options) or '`laplace`'} at epsilon {epsilon:g}, on {CORES} cores; kernel and sgemm "
+            "in one process per core, before and after the job."
         ],
     }
 

@@ -243,16 +243,17 @@ def notes(size: str) -> list[str]:
     """Say how it was measured."""
     return [
         f"The embedding has {size} numbers: words that hold a space are left out, which others' readers take "
-        f"apart. Texts of {LENGTH} words by Zipf's law, all in the vocabulary. Packages run one after the other, "
-        "each in a process with its own number of threads; ours has one thread and runs between them. Spark's "
-        "start is part of the job.",
-        "Installed by `pip install NAME==VERSION`, with all that it asks for. dp-diffractor takes one embedding "
-        "here in place of five, under the name of one that it knows; its epsilon is for steps along a sorted "
-        "list and is its default; stop words are replaced, too. What nltk would download is replaced by empty "
-        "models.",
-        f"An unknown word is `{UNKNOWN}`. Noise: the same texts at epsilon {NOISY:g} (dp-diffractor at its own) "
-        f"over {FEW:,} words, in two fresh processes, and in two that are forked from one that had loaded "
-        "everything, as Spark forks its workers; ours get rows with ids of their own, as a table's rows have.",
+        f"apart. Texts of {LENGTH} words by Zipf's law, all in the vocabulary. Packages run one after the "
+        "other, each in a process with its own number of threads; ours has one thread and runs between them. "
+        "Spark's start is part of the job.",
+        "Installed by `pip install NAME==VERSION`, with all that it asks for. dp-diffractor takes one "
+        "embedding here in place of five, under the name of one that it knows; its epsilon is for steps "
+        "along a sorted list and is its default; stop words are replaced, too. What nltk would download is "
+        "replaced by empty models.",
+        f"An unknown word is `{UNKNOWN}`. Noise: the same texts at epsilon {NOISY:g} (dp-diffractor at its "
+        f"own) over {FEW:,} words, in two fresh processes, and in two that are forked from one that had "
+        "loaded everything, as Spark forks its workers; ours get rows with ids of their own, as a table's "
+        "rows have.",
     ]
 
 

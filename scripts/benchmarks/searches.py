@@ -227,11 +227,11 @@ def main(given: Given) -> dict[str, Any]:
         ],
         "notes": [
             "One thread, processor time, searches by turns on the same noisy points of `laplace`, words by "
-            f"Zipf's law; multiples are medians of {ROUNDS} rounds. Recall: how often the exact nearest word is "
-            "found.",
+            f"Zipf's law; multiples are medians of {ROUNDS} rounds. Recall: how often the exact nearest word "
+            "is found.",
             f"Lists: as many are looked at as recall {RECALL} needs. Those of faiss have the same centroids, "
-            "and as many are looked at, so that both look at the same words. HNSW32 takes the least efSearch of "
-            f"{', '.join(map(str, WIDTHS))} with that recall on {FEW} of the points, or the best one; its "
+            "and as many are looked at, so that both look at the same words. HNSW32 takes the least efSearch "
+            f"of {', '.join(map(str, WIDTHS))} with that recall on {FEW} of the points, or the best one; its "
             "graph is made with the efConstruction that faiss has.",
             "The largest table is made: words of GloVe 840B again and again, each moved by half the distance "
             "of near words.",

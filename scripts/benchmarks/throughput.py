@@ -121,7 +121,8 @@ def main(
                 )
     note = (
         f"One thread, processor time, words by Zipf's law, epsilon {epsilon:g} where none is given; turns of "
-        f"{seconds:g} s between turns of `laplace`. Hyperbolic mechanisms have the same matrix, shrunk into the ball."
+        f"{seconds:g} s between turns of `laplace`. Hyperbolic mechanisms have the same matrix, "
+        "shrunk into the ball."
     )
     return {"title": "Mechanisms compared", "rows": rows, "notes": [note]}
 

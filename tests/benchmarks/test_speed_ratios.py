@@ -1,4 +1,4 @@
-"""Speed that must not be lost, as ratios of processor time: one thread, by turns, limits a half of what is usual.
+"""Speed that must not be lost, as ratios of processor time: one thread, limits at half of what is usual.
 
 Both sides of a ratio take turns, and the median counts, so that what else the machine does hardly matters.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -80,19 +79,18 @@ def drawn(embedding: Embedding, mechanism: Mechanism, count: int) -> np.ndarray:
 
 
 def test_the_exact_search_is_a_matrix_product(wide: Embedding) -> None:
-    """Rejects distances taken without BLAS, in double precision throughout, or word after word."""
+    """Usual: 0.7. Rejects distances without BLAS (0.1), and of all words in double precision (0.3)."""
     mechanism = Laplace(epsilon=60.0)
     bound = mechanism.bind(wide, ExactSearch.over(wide))
     words = np.arange(1024) * 7 % len(wide.words)
     points = bound.points(words, drawn(wide, mechanism, 1024)[:, :-1])
     a, b = points.astype(np.float32), np.ascontiguousarray(wide.vectors)
     ratio = times_as_fast(lambda: bound.search(points), lambda: a @ b.T)
-    print(ratio)
-    assert ratio > 0.4
+    assert ratio > 0.35
 
 
 def test_noise_is_a_small_part(wide: Embedding) -> None:
-    """Rejects a cipher, a key or a hash of its own for each number, and noise from Python's own loops."""
+    """Usual: 5. Rejects a generator for each token (1.7), and a covariance that is factored at each draw."""
     mechanism = Laplace(epsilon=60.0)
     bound = mechanism.bind(wide, ExactSearch.over(wide))
     words = np.arange(1024) * 7 % len(wide.words)
@@ -100,24 +98,22 @@ def test_noise_is_a_small_part(wide: Embedding) -> None:
     ratio = times_as_fast(
         lambda: bound.points(words, drawn(wide, mechanism, 1024)[:, :-1]), lambda: bound.search(points)
     )
-    print(ratio)
     assert ratio > 2.0
 
 
 def test_lists_are_searched_faster_than_all_words(clusters: Embedding) -> None:
-    """Rejects lists that are looked at point after point, and all words that are looked at all the same."""
+    """Usual: 4.5. Rejects an index all of whose lists are looked at (0.6)."""
     mechanism = Laplace(epsilon=10.0)
     exact = mechanism.bind(clusters, ExactSearch.over(clusters))
     words = np.random.default_rng(0).permutation(zipf_words(clusters.inputs, 4096))
     points = exact.points(words, drawn(clusters, mechanism, 4096)[:, :-1])
     lists = IvfSearch.over(clusters, lists=512, probes=8).of_words(clusters)
     ratio = times_as_fast(lambda: lists(points), lambda: exact.search(points))
-    print(ratio)
     assert ratio > 2.0
 
 
 def test_known_words_are_drawn_from_their_lists(wide: Embedding) -> None:
-    """Rejects lists of near words that are made again at each draw."""
+    """Usual: 17. Rejects lists of near words that are made again for each batch (1.2)."""
     words = wide.words.take(pa.array(zipf_words(wide.inputs, 2_000)))
     rows = pa.ListArray.from_arrays(pa.array(np.arange(0, 2_001, 100, dtype=np.int32)), words)
     exponential, laplace = (
@@ -129,5 +125,4 @@ def test_known_words_are_drawn_from_their_lists(wide: Embedding) -> None:
         return lambda: privatizer.sanitize(rows, pa.array(range(len(rows))), column="tokens")
 
     ratio = times_as_fast(work(exponential), work(laplace))
-    print(ratio)
     assert ratio > 5.0

@@ -1,21 +1,19 @@
 """Measures what the cut of a table costs, and what a second core brings: the same words in several tables.
 
-    python scripts/benchmarks/row_groups.py BUNDLE [--words 1200000] [--repetitions 3] [--cores 1 --cores 2]
+    python -m scripts.benchmarks.row_groups --data DATA [--words 1200000] [--cores 1 --cores 2] [--uncut]
 
 Texts of ten words are drawn by Zipf's law from the bundle's own words, and written as one row group, as many,
 and as many small files. The jobs run by turns, those of equally many cores in one session, of which Spark's
-start is left out. Prints JSON with a row for each table and number of cores: rates as shares of those of many
+start is left out. There is a row for each table and number of cores: rates as shares of those of many
 row groups, the same for processor time, which other work on the machine disturbs less, and both as multiples
 of those on the first number of cores. With --uncut the one row group is one task as well, as Spark has it.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 import time
-from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from multiprocessing import get_context
@@ -35,6 +33,7 @@ from dptext_spark.options import PrivatizeOptions
 from dptext_spark.spark.jobs import privatize
 from dptext_spark.spark.settings import session_settings
 from dptext_spark.spark.table.cutting import Cutting
+from scripts.benchmarks.section import Given, section
 
 LENGTH = 10
 MANY = 64
@@ -99,10 +98,19 @@ def by_turns(
     return found
 
 
-def measure(
-    bundle: Path, *, words: int, repetitions: int, cores: Sequence[int], task_seconds: float, uncut: bool
+@section
+@click.option("--words", default=400_000, show_default=True)
+@click.option("--repetitions", default=3, show_default=True)
+@click.option("--cores", multiple=True, default=(len(os.sched_getaffinity(0)),), show_default=True)
+@click.option("--task-seconds", default=30.0, show_default=True)
+@click.option("--uncut", is_flag=True, help="Take the one row group uncut, too.")
+def main(
+    given: Given, words: int, repetitions: int, cores: tuple[int, ...], task_seconds: float, uncut: bool
 ) -> dict[str, Any]:
     """Run the job over the same words in several tables, with each number of cores, by turns."""
+    bundle = given.bundle("glove-300d").path
+    if given.small:
+        words, repetitions = SMALL * LENGTH, 1
     found: dict[tuple[int, str], list[dict[str, Any]]] = {}
     with tempfile.TemporaryDirectory() as place:
         (folder := Path(place, "in")).mkdir()
@@ -141,18 +149,6 @@ def measure(
             "JVM and its workers: where it grows with the cores, they hinder each other."
         ],
     }
-
-
-@click.command()
-@click.option("--words", default=1_200_000)
-@click.option("--repetitions", default=3)
-@click.option("--cores", multiple=True, default=(len(os.sched_getaffinity(0)),))
-@click.option("--task-seconds", default=30.0)
-@click.option("--uncut", is_flag=True, help="Take the one row group uncut, too.")
-@click.argument("bundle", type=Path)
-def main(bundle: Path, **options: Any) -> None:
-    """Print what was measured."""
-    click.echo(json.dumps(measure(bundle.resolve(), **options), indent=2))
 
 
 def tables_of_few_words(folder: Path, bundle: Path) -> Path:

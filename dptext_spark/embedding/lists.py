@@ -6,15 +6,18 @@ The library faiss finds the centroids when the lists are made; nothing needs it 
 from __future__ import annotations
 
 import math
+import os
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final, Self
+from types import ModuleType
+from typing import Final, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_info
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.parts import Part
@@ -27,6 +30,8 @@ _SAMPLE: Final = 256
 _ROUNDS: Final = 20
 _SEED: Final = 1234
 _BLOCK: Final = 1 << 16
+# Tells OpenBLAS, when it is loaded, whose processor's kernels to take.
+_CORE: Final = "OPENBLAS_CORETYPE"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -175,8 +180,7 @@ def _keep(embedding: Embedding, lists: int, files: Mapping[str, Path]) -> None:
 
 def _clustered(vectors: NDArray[np.float32], lists: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Find centroids by k-means, float32 (L, n), and the nearest of each vector, int64 (V,)."""
-    import faiss
-
+    faiss = _faiss()
     # Every so manieth word: of a vocabulary by frequency, words of all frequencies.
     step = max(1, len(vectors) // (_SAMPLE * lists))
     sample = np.ascontiguousarray(vectors[::step], dtype=np.float32)
@@ -196,6 +200,19 @@ def _clustered(vectors: NDArray[np.float32], lists: int) -> tuple[NDArray[np.flo
     finally:
         faiss.omp_set_num_threads(threads)
     return centroids, nearest
+
+
+def _faiss() -> ModuleType:
+    """Import faiss. Its BLAS is an old one, which takes a new processor for one of 2004: NumPy's knows it."""
+    cores = [pool["architecture"] for pool in threadpool_info() if pool.get("architecture")]
+    if unset := bool(cores) and _CORE not in os.environ:
+        os.environ[_CORE] = cores[0]
+    try:
+        import faiss
+    finally:
+        if unset:
+            del os.environ[_CORE]
+    return cast(ModuleType, faiss)
 
 
 def _save_rows(path: Path, vectors: NDArray[np.float32], order: NDArray[np.int64]) -> None:

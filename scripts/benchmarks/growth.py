@@ -96,10 +96,14 @@ class Jobs:
             command = [sys.executable, "-m", "dptext_spark", "privatize", *given, *local]
             return watched(subprocess.Popen(command, stdout=subprocess.DEVNULL))
         conf = {"spark.executor.cores": "1", "spark.executor.memory": "1g"}
-        defaults = ["--properties-file", ROOT / "conf" / "spark-defaults.conf"]
         with Cluster(place / "cluster", workers=run.cores) as cluster:
-            job = [*defaults, ROOT / "jobs" / "privatize.py", *given]
-            return watched(cluster.start(*job, conf=conf, stdout=subprocess.DEVNULL), os.getpid())
+            job = cluster.start(
+                *("--properties-file", ROOT / "conf" / "spark-defaults.conf", ROOT / "jobs" / "privatize.py"),
+                *given,
+                conf=conf,
+                stdout=subprocess.DEVNULL,
+            )
+            return watched(job, os.getpid())
 
     def _bundle(self, run: Run) -> Embedding:
         """Build the bundle of a run's vocabulary and dimension, once."""

@@ -46,10 +46,11 @@ def paragraphs(novels: Path, target: Path, words: int) -> int:
     texts = pq.read_table(novels, columns=["text"])["text"].combine_chunks()
     texts = pc.list_flatten(pc.split_pattern_regex(texts, r"\r?\n(?:\r?\n)+"))
     texts = texts.filter(pc.greater(pc.utf8_length(texts), 0)).cast(pa.string())
-    counts = np.concatenate(
-        [np.diff(Tokens.of(texts[i : i + 5000]).offsets) for i in range(0, len(texts), 5000)]
-    )
-    rows = min(len(texts), int(np.searchsorted(np.cumsum(counts), words)) + 1)
+    counts, start = np.empty(0, dtype=np.int64), 0
+    while counts.sum() < words and start < len(texts):
+        counts = np.append(counts, np.diff(Tokens.of(texts[start : start + 5000]).offsets))
+        start += 5000
+    rows = min(len(counts), int(np.searchsorted(np.cumsum(counts), words)) + 1)
     target.mkdir()
     # Several files, so that every core has partitions to read.
     for part, start in enumerate(range(0, rows, -(-rows // (8 * CORES)))):
@@ -191,7 +192,7 @@ def run_job(command: list[str]) -> tuple[float, Use]:
 
 
 @section
-@click.option("--words", default=1_500_000, show_default=True, help="about that many")
+@click.option("--words", default=1_000_000, show_default=True, help="about that many")
 @click.option("--epsilon", default=15.0, show_default=True)
 @click.argument("options", nargs=-1)
 def main(given: Given, words: int, epsilon: float, options: tuple[str, ...]) -> dict[str, Any]:

@@ -130,8 +130,7 @@ def main(
             {"what": f"the matrix in {WORKERS} workers together / its size", "multiple": shared(bundle)},
         ]
         embedding = Embedding.open(bundle, verify=False)
-        with threadpool_limits(1):
-            rows += searches(embedding, epsilons, recall, rounds, seconds)
+        rows += searches(embedding, epsilons, recall, rounds, seconds)
     shape = f"{embedding.releasable:,} x {embedding.dimension}"
     return {
         "title": "A large vocabulary",
@@ -156,11 +155,11 @@ def searches(
         start = time.process_time()
         chosen = search_for(laplace, embedding, embedding.releasable, recall)
         sampled = time.process_time() - start
-        exact = Turns(partial(Privatizer, embedding=embedding, mechanism=laplace), seconds=seconds)
-        lists = Turns(
-            partial(Privatizer, embedding=embedding, mechanism=laplace, search=chosen.search), seconds=seconds
-        )
-        found = compared(exact, lists, rounds)
+        make = partial(Privatizer, embedding=embedding, mechanism=laplace)
+        with threadpool_limits(1):
+            exact = Turns(make, seconds=seconds)
+            lists = Turns(partial(make, search=chosen.search), seconds=seconds)
+            found = compared(exact, lists, rounds)
         yield {
             "what": "search in lists",
             "ε": epsilon,

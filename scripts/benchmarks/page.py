@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from matplotlib import style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from dptext_spark.calibration.plots import number
 
@@ -93,7 +94,7 @@ def draw(rows: Sequence[Mapping[str, Any]], plot: Mapping[str, Any], file: Path)
     curves = curves_of(shown, x, plot["y"], plot.get("by"))
     lines = all(is_number(row[x]) for row in shown)
     names = [plain(x), plain(", ".join(plot["y"]))]
-    with style.context(["default", _STYLE]):
+    with style.context(["default", "tableau-colorblind10", _STYLE]):
         figure = Figure(figsize=(6.4, 4.0))
         axes = figure.subplots()
         if lines:
@@ -104,9 +105,9 @@ def draw(rows: Sequence[Mapping[str, Any]], plot: Mapping[str, Any], file: Path)
             draw_bars(axes, curves)
             axes.set(xlabel=names[1])
         if "x" in log and lines:
-            axes.set_xscale("log")
-        if "y" in log:  # bars lie, so that their names can be read
-            (axes.set_yscale if lines else axes.set_xscale)("log")
+            logarithmic(axes, "x")
+        if "y" in log:
+            logarithmic(axes, "y" if lines else "x")  # bars lie, so that their names can be read
         axes.set_title(plain(title_of(plot)), loc="left", fontsize=10.0)
         if len(curves) > 1:
             figure.legend(loc="outside lower center", ncols=2, fontsize=8.0)
@@ -125,6 +126,16 @@ def curves_of(
             if isinstance(value := row.get(y), int | float):
                 curves.setdefault(label, []).append((row[x], value))
     return curves
+
+
+def logarithmic(axes: Axes, name: Literal["x", "y"]) -> None:
+    """Make an axis logarithmic, with numbers as people write them."""
+    (axes.set_xscale if name == "x" else axes.set_yscale)("log")
+    axis = axes.xaxis if name == "x" else axes.yaxis
+    low, high = axis.get_minpos(), axis.get_data_interval()[1]  # bars begin at 0
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 100.0 * low else (1.0,)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def draw_bars(axes: Axes, curves: Mapping[str, Sequence[tuple[Any, float]]]) -> None:

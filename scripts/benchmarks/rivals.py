@@ -29,10 +29,10 @@ from scripts.benchmarks.kernel_and_job import CORES, run_job
 from scripts.benchmarks.section import Given, reason, section
 
 RIVALS: Final = {
-    # name: (version, its call, epsilon)
-    "pypantera": ("1.0.2", "CMP, `obfuscateText`", 15.0),
-    "mldp-text": ("0.1.2", "MultivariateCalibrated with its index, `replace_word`", 15.0),
-    "dp-diffractor": ("0.2.1", "geometric, `rewrite`", 1.0),
+    # name: (version, its call, epsilon, words)
+    "pypantera": ("1.0.2", "CMP, `obfuscateText`", 15.0, "all"),
+    "mldp-text": ("0.1.2", "MultivariateCalibrated with its index, `replace_word`", 15.0, "all"),
+    "dp-diffractor": ("0.2.1", "geometric, `rewrite`", 1.0, "few"),
 }
 OURS: Final = "dptext-spark"
 EPSILON: Final = 15.0
@@ -75,11 +75,11 @@ class Bench:
 
     def __init__(self, embedding: Embedding, folder: Path, seconds: float, limit: float) -> None:
         self.folder, self.seconds, self.limit = folder, seconds, limit
-        self.texts, self.facts = folder / "texts", folder / "facts"
         self.words = words = embedding.words.to_pylist()
         rows = [row for row, word in enumerate(words) if len(word.split()) == 1]
         self.size = f"{len(rows):,} x {embedding.dimension}"
-        for name, taken in (("all", rows), ("few", rows[:FEW])):
+        ids = Texts(embedding).ids(100_000)
+        for name, taken in (("few", rows[:FEW]), ("all", rows)):
             with self._vectors(name).open("w", encoding="utf-8") as file:
                 file.write(f"{len(taken)} {embedding.dimension}\n")
                 vectors = np.asarray(embedding.vectors[taken], dtype=np.float32)
@@ -87,30 +87,22 @@ class Bench:
                     f"{words[row]} {' '.join(map(repr, vector))}\n"
                     for row, vector in zip(taken, vectors.tolist(), strict=True)
                 )
-        ids = Texts(embedding).ids(100_000)
-        known = [words[row] for row in ids[np.isin(ids, rows)]]
-        self.lines = [" ".join(known[i : i + LENGTH]) for i in range(0, len(known) - LENGTH, LENGTH)]
-        self.texts.write_text("\n".join(self.lines), encoding="utf-8")
-        some = [words[row] for row in np.random.default_rng(0).choice(rows[:FEW], 4 * LENGTH)]
-        self.given = [" ".join(some[i : i + LENGTH]) for i in range(0, len(some), LENGTH)]
-        self.facts.write_text("\n".join([*self.given, UNKNOWN]), encoding="utf-8")
+            self.lines = texts_of([words[row] for row in ids[np.isin(ids, taken)]])
+            self._texts(name).write_text("\n".join(self.lines), encoding="utf-8")
+        some = np.random.default_rng(0).choice(rows[:FEW], 4 * LENGTH)
+        self.given = texts_of([words[row] for row in some])
+        self._texts("facts").write_text("\n".join([*self.given, UNKNOWN]), encoding="utf-8")
 
     def _vectors(self, name: str) -> Path:
         return self.folder / f"{name}.txt"
 
-    def rate(self, name: str, python: Path, epsilon: float, home: Path) -> dict[str, float]:
-        """Let a package sanitize texts for some seconds."""
-        command: list[str | Path] = [
-            python,
-            "-P",
-            PROCESS,
-            name,
-            self._vectors("all"),
-            self.texts,
-            str(epsilon),
-            "rate",
-        ]
-        said = run([*command, str(self.seconds)], self.limit, home)
+    def _texts(self, name: str) -> Path:
+        return self.folder / f"texts-{name}"
+
+    def rate(self, name: str, python: Path, epsilon: float, home: Path, words: str) -> dict[str, float]:
+        """Let a package sanitize texts of ``all`` words or of ``few`` for some seconds."""
+        command: list[str | Path] = [python, "-P", PROCESS, name, self._vectors(words), self._texts(words)]
+        said = run([*command, str(epsilon), "rate", str(self.seconds)], self.limit, home)
         found = json.loads(said.splitlines()[-1])
         return {
             "words/s": found["words"] / found["seconds"],
@@ -120,17 +112,11 @@ class Bench:
 
     def facts_of(self, name: str, python: Path, epsilon: float, home: Path) -> dict[str, str]:
         """Say what becomes of an unknown word, and whether noise comes again."""
-        command: list[str | Path] = [
-            python,
-            "-P",
-            PROCESS,
-            name,
-            self._vectors("few"),
-            self.facts,
-            str(epsilon),
-            "facts",
-        ]
-        first, second = (json.loads(run(command, self.limit, home).splitlines()[-1]) for _ in range(2))
+        command: list[str | Path] = [python, "-P", PROCESS, name, self._vectors("few"), self._texts("facts")]
+        first, second = (
+            json.loads(run([*command, str(epsilon), "facts"], self.limit, home).splitlines()[-1])
+            for _ in range(2)
+        )
         return {
             "an unknown word becomes": self.fate("".join(first["here"][len(self.given) :]).strip()),
             "noise of two fresh processes": self.same(first["here"], second["here"]),
@@ -149,6 +135,11 @@ class Bench:
         if one[: len(self.given)] == self.given:
             return "nothing changed"
         return "the same" if one == other else "differs"
+
+
+def texts_of(words: Sequence[str]) -> list[str]:
+    """Join words to texts; those that are left over fall away."""
+    return [" ".join(words[i : i + LENGTH]) for i in range(0, len(words) - LENGTH + 1, LENGTH)]
 
 
 def environment_of(name: str, number: str, folder: Path, seconds: float) -> Path:
@@ -204,14 +195,14 @@ def main(given: Given, seconds: float, limit: float) -> dict[str, Any]:
         folder = Path(place)
         bench = Bench(embedding, folder, 0.2 if given.small else seconds, limit)
         home, python = home_of(folder / "home"), Path(sys.executable)
-        ours = [bench.rate(OURS, python, EPSILON, home)]
-        for name, (number, _, epsilon) in ({} if given.small else RIVALS).items():
+        ours = [bench.rate(OURS, python, EPSILON, home, "all")]
+        for name, (number, _, epsilon, words) in ({} if given.small else RIVALS).items():
             found[name] = {}
             try:
                 other = environment_of(name, number, folder / name, limit)
                 found[name] |= bench.facts_of(name, other, min(epsilon, NOISY), home)
-                found[name] |= bench.rate(name, other, epsilon, home)
-                ours.append(bench.rate(OURS, python, EPSILON, home))
+                found[name] |= bench.rate(name, other, epsilon, home, words)
+                ours.append(bench.rate(OURS, python, EPSILON, home, "all"))
             except Failed as failure:
                 found[name]["failed"] = str(failure)
         own = {key: float(np.mean([each[key] for each in ours])) for key in ours[0]}
@@ -228,7 +219,7 @@ def main(given: Given, seconds: float, limit: float) -> dict[str, Any]:
 
 def row_of(name: str, found: dict[str, Any], own: dict[str, float], job: dict[str, float]) -> dict[str, Any]:
     """Put what was found of a package beside ours."""
-    number, call, epsilon = RIVALS[name]
+    number, call, epsilon, _ = RIVALS[name]
     row: dict[str, Any] = {"package": f"{name} {number}", "call": call, "epsilon": epsilon}
     for title, rates, what in (
         ("our `Privatizer` / its words/s", own, "words/s"),
@@ -248,8 +239,9 @@ def notes(size: str) -> list[str]:
         "Spark's start is part of the job.",
         "Installed by `pip install NAME==VERSION`, with all that it asks for. dp-diffractor takes one "
         "embedding here in place of five, under the name of one that it knows; its epsilon is for steps "
-        "along a sorted list and is its default; stop words are replaced, too. What nltk would download is "
-        "replaced by empty models.",
+        "along a sorted list and is its default; stop words are replaced, too. It has the first "
+        f"{FEW:,} words alone and texts of them: sorting all of them takes it many minutes, and then it "
+        "looks words up, however many there are. What nltk would download is replaced by empty models.",
         f"An unknown word is `{UNKNOWN}`. Noise: the same texts at epsilon {NOISY:g} (dp-diffractor at its "
         f"own) over {FEW:,} words, in two fresh processes, and in two that are forked from one that had "
         "loaded everything, as Spark forks its workers; ours get rows with ids of their own, as a table's "

@@ -1,10 +1,10 @@
 """The calibration job against plain runs through the search kernel, in one run, on all cores.
 
-    python -m scripts.benchmarks.calibration_job BUNDLE [--words 10000] [--runs 1000]
+    python -m scripts.benchmarks.calibration_job --data DATA [--words 10000] [--runs 1000]
 
 Runs ``dptext calibrate`` on six epsilons at which words stay with probability 0.95 to 0.05, from its start to
-its last table. Plain runs, one single-threaded process a core, are measured before and after. Prints JSON:
-report the ratios, the seconds belong to the machine. Processor time hardly depends on what else it does.
+its last table. Plain runs, one single-threaded process a core, are measured before and after. Report the
+ratios, the seconds belong to the machine. Processor time hardly depends on what else it does.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
@@ -23,6 +24,7 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import mechanism
 from scripts.benchmarks.estimator_speed import epsilons, made
 from scripts.benchmarks.kernel_and_job import CORES, on_all_cores, run_job
+from scripts.benchmarks.section import Given, section
 
 
 def plain_draws(bundle: Path, name: str, grid: list[float], seconds: float) -> float:
@@ -39,44 +41,51 @@ def plain_draws(bundle: Path, name: str, grid: list[float], seconds: float) -> f
         return turns * len(words) * 256 * len(grid) / (time.process_time() - start)
 
 
-@click.command()
-@click.argument("bundle", type=click.Path(exists=True, path_type=Path))
-@click.option("--words", default=10_000, show_default=True)
+@section
+@click.option("--words", default=3_000, show_default=True)
 @click.option("--runs", default=1000, show_default=True)
 @click.option("--mechanism", "name", default="laplace", show_default=True)
-@click.option("--seconds", default=30.0, show_default=True, help="of each measurement of plain runs")
-def main(bundle: Path, words: int, runs: int, name: str, seconds: float) -> None:
+@click.option("--seconds", default=20.0, show_default=True, help="of each measurement of plain runs")
+def main(given: Given, words: int, runs: int, name: str, seconds: float) -> dict[str, Any]:
     """Measure the job and plain runs."""
-    embedding = Embedding.open(bundle, verify=False)
+    if given.small:
+        words, runs, seconds = 20, 50, 0.2
+    embedding = given.bundle("glove-300d")
     some = np.linspace(0, len(embedding.words) - 1, 48, dtype=np.int64)
     grid = [float(f"{e:.4g}") for e in epsilons(embedding, name, {}, some)]
-    plain = [on_all_cores(plain_draws, bundle, name, grid, seconds)]
+    arguments = (embedding.path, name, grid, seconds)
+    plain = [on_all_cores(plain_draws, *arguments)]
     with tempfile.TemporaryDirectory() as folder:
         command = [
-            *(sys.executable, "-m", "dptext_spark.cli", "calibrate", "--embedding", str(bundle)),
+            *(sys.executable, "-m", "dptext_spark.cli", "calibrate", "--embedding", str(embedding.path)),
             *("--output", f"{folder}/calibration", "--mechanism", name, "--epsilon", *map(str, grid)),
             *("--words", str(words), "--runs", str(runs)),
         ]
-        job_seconds, use = run_job(command)
+        taken, use = run_job(command)
         draws = words * runs * len(grid)
         summary = json.loads(Path(folder, "calibration", "calibration.json").read_text())["summary"]
-    plain.append(on_all_cores(plain_draws, bundle, name, grid, seconds))
-    result = {
-        "embedding": f"{embedding.releasable:,} x {embedding.dimension}",
-        "cores": CORES,
-        "epsilons": grid,
-        "mean N_w": [round(row["mean"], 3) for row in summary if row["statistic"] == "n_w"],
+    plain.append(on_all_cores(plain_draws, *arguments))
+    each = float(np.mean(plain)) / CORES
+    kept = ", ".join(f"{row['mean']:.2f}" for row in summary if row["statistic"] == "n_w")
+    job = draws / taken
+    found = {
+        "job / plain runs, processor time": draws / use.processor / each,
+        "job / plain runs on all cores, with Spark's start and all tables": job / each / CORES,
         "draws": draws,
-        "plain runs, draws in a second of processor time, before and after": [
-            round(p / CORES) for p in plain
-        ],
-        "job, draws in a second of processor time, all of its processes": round(draws / use.processor),
-        "job, draws/s, end to end with Spark's start and all tables": round(draws / job_seconds),
-        "job / plain runs, processor time": round(draws / use.processor / float(np.mean(plain) / CORES), 1),
-        "job / plain runs on all cores": round(draws / job_seconds / float(np.mean(plain)), 1),
-        "peak memory, MB": {name: round(value) for name, value in sorted(use.peaks.items())},
+        "job, draws in a second of processor time, all of its processes": draws / use.processor,
+        "plain runs, draws in a second of processor time, before": plain[0] / CORES,
+        "plain runs, draws in a second of processor time, after": plain[1] / CORES,
+        "job, draws/s": job,
+        **{f"{role}, peak, MB": value for role, value in sorted(use.peaks.items())},
     }
-    click.echo(json.dumps(result, indent=2))
+    return {
+        "title": "The calibration job",
+        "rows": [{"what": what, "measured": value} for what, value in found.items()],
+        "notes": [
+            f"{embedding.releasable:,} words x {embedding.dimension}, `{name}`, {words:,} words x {runs:,} "
+            f"runs at epsilon {', '.join(map(str, grid))}, where mean N_w is {kept}; {CORES} cores."
+        ],
+    }
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """Measures what executors need of a host's memory while they sanitize a table.
 
-    python -m scripts.benchmarks.executor_memory [--words 33860 --words 400000] [--dimension 300]
+    python -m scripts.benchmarks.executor_memory --data DATA [--words 33860 --words 400000] [--dimension 300]
 
 A standalone cluster of one host runs two executors of one core, each with one Python worker. Embedding and
-table are random, since only their sizes matter here. Prints peaks in MB; the matrix's PSS (proportional set
+table are random, since only their sizes matter here. Peaks are in MB; the matrix's PSS (proportional set
 size: a page that two map counts for each by half) is summed over the workers at one moment.
 """
 
@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections import defaultdict
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 import numpy as np
@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dptext_spark import build_embedding
+from scripts.benchmarks.section import Given, section
 from tests.helpers.cluster import Cluster
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -109,22 +110,32 @@ def measure(folder: Path, words: int, dimension: int, length: int) -> Peaks:
     return peaks
 
 
-@click.command()
+@section
 @click.option("--words", type=int, multiple=True, default=(33_860, 400_000), help="vocabulary; repeatable")
-@click.option("--dimension", default=300)
-@click.option("--length", default=40_000, help="words of the table")
-def main(words: tuple[int, ...], dimension: int, length: int) -> None:
-    """Print a table of peaks for each size of the vocabulary."""
-    found = {}
+@click.option("--dimension", default=300, show_default=True)
+@click.option("--length", default=20_000, show_default=True, help="words of the table")
+def main(given: Given, words: tuple[int, ...], dimension: int, length: int) -> dict[str, Any]:
+    """Measure executors' peaks for each size of the vocabulary."""
+    if given.small:
+        words, dimension, length = (500,), 10, 400
+    columns: dict[str, dict[str, float]] = {}
     for size in words:
         with tempfile.TemporaryDirectory(prefix="dptext-memory-") as folder:
-            found[f"{size:,} x {dimension}"] = measure(Path(folder), size, dimension, length)
-    click.echo(" | ".join(["peak, MB", *found]))
-    matrix = [f"{size * dimension * 4 / 1e6:.0f}" for size in words]
-    click.echo(" | ".join(["the matrix", *matrix]))
-    for name in next(iter(found.values())).values:
-        click.echo(" | ".join([name, *(f"{peaks.values[name]:.0f}" for peaks in found.values())]))
-    click.echo(" | ".join(["workers that map it at once", *(str(peaks.sharing) for peaks in found.values())]))
+            peaks = measure(Path(folder), size, dimension, length)
+        columns[f"{size:,} x {dimension}"] = {
+            "the matrix": size * dimension * 4 / 1e6,
+            **peaks.values,
+            "workers that map it at once": peaks.sharing,
+        }
+    names = dict.fromkeys(name for column in columns.values() for name in column)
+    rows = [{"peak, MB": name} | {size: own.get(name) for size, own in columns.items()} for name in names]
+    return {
+        "title": "Memory of executors",
+        "rows": rows,
+        "notes": [
+            "A standalone cluster of one host, two executors of one core, each with one Python worker."
+        ],
+    }
 
 
 if __name__ == "__main__":

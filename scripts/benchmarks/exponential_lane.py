@@ -1,19 +1,17 @@
 """Words a second of ``exponential`` as a multiple of ``laplace``, making its lists and with its lists made.
 
-    python -m scripts.benchmarks.exponential_lane BUNDLE --epsilon 2 --epsilon 3 [--truncate 1.9]
+    python -m scripts.benchmarks.exponential_lane --data DATA [--epsilon 2 --epsilon 3] [--truncate 1.9]
 
 One process and one thread run the privatizer, without Spark, on token lists whose words follow Zipf's law.
 ``laplace`` has a turn before and after each mechanism. Time is the processor's, for machines are never quite
 idle. The first figure counts all lists of near words that so many tokens need, none of them made before; the
-second repeats the last batch, whose lists are kept where the memory for them suffices. Prints JSON: report
-the ratios.
+second repeats the last batch, whose lists are kept where the memory for them suffices.
 """
 
 from __future__ import annotations
 
-import json
 import time
-from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
@@ -24,6 +22,7 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import Exponential, Laplace
 from dptext_spark.privatizer import Privatizer
 from dptext_spark.search.exact import ExactSearch
+from scripts.benchmarks.section import Given, section
 
 LENGTH = 100  # tokens of a row
 BATCH = 400 * LENGTH
@@ -54,45 +53,46 @@ def seconds_of(privatizer: Privatizer, rows: pa.Array) -> float:
     return time.process_time() - start
 
 
-@click.command()
-@click.argument("bundle", type=click.Path(exists=True, path_type=Path))
+@section
 @click.option("--epsilon", "epsilons", type=float, multiple=True, default=(2.0, 3.0, 4.0), show_default=True)
 @click.option("--truncate", type=float, default=None)
-@click.option("--tokens", default=1_200_000, show_default=True)
-def main(bundle: Path, epsilons: tuple[float, ...], truncate: float | None, tokens: int) -> None:
+@click.option("--tokens", default=400_000, show_default=True)
+def main(given: Given, epsilons: tuple[float, ...], truncate: float | None, tokens: int) -> dict[str, Any]:
     """Measure each epsilon."""
-    embedding = Embedding.open(bundle, verify=False)
-    found = []
+    embedding = given.bundle("glove-300d")
+    batch_tokens = 400 if given.small else BATCH
+    batches = 1 if given.small else -(-tokens // BATCH)
+    rows = []
     with threadpool_limits(1):
         for epsilon in epsilons:
             texts, mechanism = Texts(embedding), Exponential(epsilon=epsilon, truncate=truncate)
             laplace = Privatizer(embedding=embedding, mechanism=Laplace(epsilon=epsilon))
             lane = Privatizer(embedding=embedding, mechanism=mechanism)
             reference = [seconds_of(laplace, texts.rows(LAPLACE_TOKENS))]
-            taken, batch = 0.0, texts.rows(BATCH)
-            for _ in range(0, tokens, BATCH):
-                batch = texts.rows(BATCH)
+            taken, batch = 0.0, texts.rows(LENGTH)
+            for _ in range(batches):
+                batch = texts.rows(batch_tokens)
                 taken += seconds_of(lane, batch)
             again = min(seconds_of(lane, batch) for _ in range(3))
             reference.append(seconds_of(laplace, texts.rows(LAPLACE_TOKENS)))
             each = float(np.mean(reference)) / LAPLACE_TOKENS
-            total = -(-tokens // BATCH) * BATCH
             sample = np.unique(texts.ids(SAMPLE))
-            law = mechanism.bind(embedding, ExactSearch.over(embedding)).probabilities(sample[:SAMPLE])
-            kept = law[np.arange(len(law)), sample] if len(sample) else np.zeros(0)
-            found.append(
+            law = mechanism.bind(embedding, ExactSearch.over(embedding)).probabilities(sample)
+            rows.append(
                 {
                     "epsilon": epsilon,
                     "truncate": truncate,
-                    "N_w, mean of the sample": round(float(kept.mean()), 3),
-                    "tokens": total,
-                    "multiple of laplace, lists included": round(each * total / taken, 1),
-                    "multiple of laplace, lists made": round(each * BATCH / again, 1),
-                    "laplace after / before": round(reference[1] / reference[0], 2),
+                    "N_w": float(law[np.arange(len(law)), sample].mean()),
+                    "multiple of laplace, lists included": each * batches * batch_tokens / taken,
+                    "multiple of laplace, lists made": each * batch_tokens / again,
+                    "laplace after / before": reference[1] / reference[0],
                 }
             )
-    size = f"{embedding.releasable:,} x {embedding.dimension}"
-    click.echo(json.dumps({"bundle": size, "found": found}, indent=2))
+    note = (
+        f"{embedding.releasable:,} words x {embedding.dimension}, {batches * batch_tokens:,} words by Zipf's "
+        f"law, one thread, processor time; N_w is the mean of {SAMPLE} of them."
+    )
+    return {"title": "`exponential` beside `laplace`", "rows": rows, "notes": [note]}
 
 
 if __name__ == "__main__":

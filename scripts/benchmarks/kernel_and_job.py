@@ -1,10 +1,9 @@
 """Measures the job against its search kernel and the machine's sgemm rate, all in one run.
 
-    python scripts/benchmarks/kernel_and_job.py [--words 13900000] [--mechanism laplace] [--epsilon 15]
+    python -m scripts.benchmarks.kernel_and_job --data DATA [--words 13900000] [-- --mechanism exponential]
 
-Takes the novels and the 33,860 x 300 embedding from $DPTEXT_DATA (default ../shared/data). Rates are
-sums over one single-threaded process per core, as Spark runs them; kernel and sgemm are measured
-before and after the job. Prints JSON: report its ratios, the seconds belong to the machine.
+Sanitizes novels. Rates are sums over one single-threaded process per core, as Spark runs them; kernel and
+sgemm are measured before and after the job. Report the ratios, the seconds belong to the machine.
 """
 
 from __future__ import annotations
@@ -31,26 +30,27 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from threadpoolctl import threadpool_limits
 
-from dptext_spark import Embedding, Laplace, NoiseKey, build_embedding
+from dptext_spark import Embedding, Laplace, NoiseKey
 from dptext_spark.noise import ReleaseNoise, to_uniform
 from dptext_spark.privatizer import CHUNK
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.text.token_columns import Tokens
+from scripts.benchmarks.section import Given, section
 
-DATA = Path(os.environ.get("DPTEXT_DATA", "../shared/data"))
 CORES = len(os.sched_getaffinity(0))
 SECONDS = 20.0
 
 
-def paragraphs(target: Path, words: int | None) -> int:
+def paragraphs(novels: Path, target: Path, words: int) -> int:
     """Write the novels as one row a paragraph; give the number of words as the job counts them."""
-    novels = pq.read_table(DATA / "novels_98" / "novels_98.parquet", columns=["text"])["text"]
-    texts = pc.list_flatten(pc.split_pattern_regex(novels.combine_chunks(), r"\r?\n(?:\r?\n)+"))
+    texts = pq.read_table(novels, columns=["text"])["text"].combine_chunks()
+    texts = pc.list_flatten(pc.split_pattern_regex(texts, r"\r?\n(?:\r?\n)+"))
     texts = texts.filter(pc.greater(pc.utf8_length(texts), 0)).cast(pa.string())
-    counts = np.concatenate(
-        [np.diff(Tokens.of(texts[i : i + 5000]).offsets) for i in range(0, len(texts), 5000)]
-    )
-    rows = len(texts) if words is None else int(np.searchsorted(np.cumsum(counts), words)) + 1
+    counts, start = np.empty(0, dtype=np.int64), 0
+    while counts.sum() < words and start < len(texts):
+        counts = np.append(counts, np.diff(Tokens.of(texts[start : start + 5000]).offsets))
+        start += 5000
+    rows = min(len(counts), int(np.searchsorted(np.cumsum(counts), words)) + 1)
     target.mkdir()
     # Several files, so that every core has partitions to read.
     for part, start in enumerate(range(0, rows, -(-rows // (8 * CORES)))):
@@ -191,54 +191,65 @@ def run_job(command: list[str]) -> tuple[float, Use]:
     return seconds, use
 
 
-@click.command()
-@click.option("--words", type=int, help="take about that many words; default: all of the novels")
-@click.option("--epsilon", default=15.0)
+@section
+@click.option("--words", default=1_000_000, show_default=True, help="about that many")
+@click.option("--epsilon", default=15.0, show_default=True)
 @click.argument("options", nargs=-1)
-def main(words: int | None, epsilon: float, options: tuple[str, ...]) -> None:
+def main(given: Given, words: int, epsilon: float, options: tuple[str, ...]) -> dict[str, Any]:
     """Measure the job against the search kernel under laplace noise, and that against sgemm.
 
     OPTIONS, after --, go to the job: -- --mechanism exponential --truncate 4. Default: --mechanism laplace.
     """
+    embedding = given.bundle("glove-300d")
+    seconds = 0.2 if given.small else SECONDS
+    arguments = (embedding.path, epsilon, seconds)
     with tempfile.TemporaryDirectory() as folder:
-        bundle, table, output = (Path(folder, name) for name in ("bundle", "novels", "sanitized"))
-        embedding = build_embedding(DATA / "glove_840b_300d_33k" / "vectors.npy", bundle)
-        flops = 2 * embedding.releasable * embedding.dimension
-        tokens = paragraphs(table, words)
-        sgemm, kernel = (
-            [on_all_cores(sgemm_flops, SECONDS)],
-            [on_all_cores(kernel_tokens, bundle, epsilon, SECONDS)],
-        )
-        noise = on_all_cores(noise_tokens, bundle, epsilon, SECONDS)
+        table, output = (Path(folder, name) for name in ("novels", "sanitized"))
+        novels = given.data / "novels_98" / "novels_98.parquet"
+        tokens = paragraphs(novels, table, 2_000 if given.small else words)
+        sgemm, kernel = [on_all_cores(sgemm_flops, seconds)], [on_all_cores(kernel_tokens, *arguments)]
+        noise = on_all_cores(noise_tokens, *arguments)
         command = [
             *(sys.executable, "-m", "dptext_spark.cli", "privatize", "--input", str(table)),
-            *("--output", str(output), "--embedding", str(bundle), "--text", "text", "--id", "id"),
+            *("--output", str(output), "--embedding", str(embedding.path), "--text", "text", "--id", "id"),
             *("--epsilon", str(epsilon), *(options or ("--mechanism", "laplace"))),
         ]
-        seconds, use = run_job(command)
-        kernel.append(on_all_cores(kernel_tokens, bundle, epsilon, SECONDS))
-        sgemm.append(on_all_cores(sgemm_flops, SECONDS))
+        taken, use = run_job(command)
+        kernel.append(on_all_cores(kernel_tokens, *arguments))
+        sgemm.append(on_all_cores(sgemm_flops, seconds))
         report = json.loads(Path(f"{output}.private/report.json").read_text())["columns"]["text"]
-        perturbed = report["replaced"] + report["unchanged"]
-        matrix = embedding.vectors.nbytes / 2**20
+    perturbed = (report["replaced"] + report["unchanged"]) / taken
+    flops = 2 * embedding.releasable * embedding.dimension
+    matrix = embedding.vectors.nbytes / 2**20
     # Sampled while workers start, shares are of different moments: take those of all processes.
     shares = [v for k, v in sorted(use.peaks.items()) if k.startswith("matrix PSS, sum")]
-    result = {
-        "cores": CORES,
-        "words": tokens,
-        "perturbed words": perturbed,
-        "sgemm, Gflop/s, before and after": [round(s / 1e9, 1) for s in sgemm],
-        "kernel, tokens/s, before and after": [round(k) for k in kernel],
-        "job, all words/s end to end with Spark's start": round(tokens / seconds),
-        "job, perturbed words/s": round(perturbed / seconds),
-        "job (perturbed words) / kernel": round(perturbed / seconds / np.mean(kernel), 3),
-        "kernel / sgemm": round(np.mean(kernel) * flops / np.mean(sgemm), 3),
-        "noise / whole token": round(np.mean(perturbed / seconds) / noise, 3),
-        "matrix, MB": round(matrix, 1),
-        "matrix PSS over all processes / matrix": round(shares[-1] / matrix, 3) if shares else None,
-        "peak memory, MB": {name: round(value, 1) for name, value in sorted(use.peaks.items())},
+    found: dict[str, Any] = {
+        "search kernel / sgemm": np.mean(kernel) * flops / np.mean(sgemm),
+        "whole job, Spark's start included / search kernel, of perturbed words": perturbed / np.mean(kernel),
+        "drawing the noise / whole cost of a word": perturbed / noise,
+        "the matrix, proportional share of all processes / matrix": shares[-1] / matrix if shares else None,
+        "the matrix, MB": matrix,
+        "job, words": tokens,
+        "job, words/s": tokens / taken,
+        "job, perturbed words/s": perturbed,
+        "search kernel, words/s, before": kernel[0],
+        "search kernel, words/s, after": kernel[1],
+        "sgemm, Gflop/s, before": sgemm[0] / 1e9,
+        "sgemm, Gflop/s, after": sgemm[1] / 1e9,
+        **{f"{name}, peak, MB": value for name, value in sorted(use.peaks.items())},
     }
-    click.echo(json.dumps(result, indent=2))
+    return {
+        "title": "The whole job",
+        "rows": [
+            {"what": name, "measured": None if value is None else float(value)}
+            for name, value in found.items()
+        ],
+        "notes": [
+            f"Novels, a row for each paragraph, {embedding.releasable:,} words x {embedding.dimension}, "
+            f"{' '.join(options) or '`laplace`'} at epsilon {epsilon:g}, on {CORES} cores; kernel and sgemm "
+            "in one process per core, before and after the job."
+        ],
+    }
 
 
 if __name__ == "__main__":

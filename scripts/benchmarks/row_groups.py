@@ -1,16 +1,15 @@
 """Measures what the cut of a table costs: the same words in one row group, in many, and in small files.
 
-    python scripts/benchmarks/row_groups.py BUNDLE [--words 1200000] [--repetitions 3] [--cores 2]
+    python -m scripts.benchmarks.row_groups --data DATA [--words 1200000] [--repetitions 3] [--cores 2]
 
 Texts of ten words are drawn by Zipf's law from the bundle's own words. The jobs run by turns in one session,
-so Spark's start is left out. Prints JSON: words a second as shares of those of many row groups, the same for
+so Spark's start is left out. Given are words a second as shares of those of many row groups, the same for
 processor time, which other work on the machine disturbs less, and how many tasks had rows. With --uncut the
 one row group is one task as well, as Spark alone has it.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 import time
@@ -30,6 +29,7 @@ from dptext_spark.options import PrivatizeOptions
 from dptext_spark.spark.jobs import privatize
 from dptext_spark.spark.settings import session_settings
 from dptext_spark.spark.table.cutting import Cutting
+from scripts.benchmarks.section import Given, section
 
 LENGTH = 10
 MANY = 64
@@ -79,15 +79,19 @@ def run(source: Path, output: Path, bundle: Path, seconds: float) -> dict[str, A
     }
 
 
-@click.command()
-@click.option("--words", default=1_200_000)
-@click.option("--repetitions", default=3)
-@click.option("--cores", default=len(os.sched_getaffinity(0)))
-@click.option("--task-seconds", default=30.0)
+@section
+@click.option("--words", default=200_000, show_default=True)
+@click.option("--repetitions", default=3, show_default=True)
+@click.option("--cores", default=len(os.sched_getaffinity(0)), show_default=True)
+@click.option("--task-seconds", default=30.0, show_default=True)
 @click.option("--uncut", is_flag=True, help="Take the one row group uncut, too.")
-@click.argument("bundle", type=Path)
-def main(words: int, repetitions: int, cores: int, task_seconds: float, uncut: bool, bundle: Path) -> None:
+def main(
+    given: Given, words: int, repetitions: int, cores: int, task_seconds: float, uncut: bool
+) -> dict[str, Any]:
     """Run the job over the same words in several tables, by turns."""
+    bundle = given.bundle("glove-300d").path
+    if given.small:
+        words, repetitions = SMALL * LENGTH, 1
     found: dict[str, list[dict[str, Any]]] = {}
     with tempfile.TemporaryDirectory() as place:
         (folder := Path(place, "in")).mkdir()
@@ -104,16 +108,20 @@ def main(words: int, repetitions: int, cores: int, task_seconds: float, uncut: b
                 with as_it_is if name == UNCUT else nullcontext():
                     found.setdefault(name, []).append(run(path, output, bundle, task_seconds))
     base = found[f"{MANY} row groups"]
-    result = {
-        name: {
-            "words a second": [round(words / each["seconds"]) for each in each_run],
-            "rate / rate of many row groups": shares(base, each_run, "seconds"),
-            "processor time of many row groups / processor time": shares(base, each_run, "processor"),
+    rows = [
+        {
+            "table": name,
+            "rate / rate of many row groups": share(base, each_run, "seconds"),
+            "processor time of many row groups / its own": share(base, each_run, "processor"),
+            "words/s": words / float(np.median([each["seconds"] for each in each_run])),
             "tasks": each_run[0]["tasks"],
         }
         for name, each_run in found.items()
-    }
-    click.echo(json.dumps({"cores": cores, "words": words, **result}, indent=2))
+    ]
+    note = (
+        f"{words:,} words of {LENGTH} a row, {cores} cores, `laplace`; medians of {repetitions} repetitions."
+    )
+    return {"title": "How a table is cut", "rows": rows, "notes": [note]}
 
 
 def tables_of_few_words(folder: Path, bundle: Path) -> Path:
@@ -122,10 +130,9 @@ def tables_of_few_words(folder: Path, bundle: Path) -> Path:
     return tables(folder, bundle, SMALL * LENGTH)["one row group"]
 
 
-def shares(base: list[dict[str, Any]], runs: list[dict[str, Any]], what: str) -> dict[str, Any]:
-    """Divide by run: those of one repetition ran one after the other."""
-    each = [first[what] / run[what] for first, run in zip(base, runs, strict=True)]
-    return {"median": round(float(np.median(each)), 3), "each": [round(share, 3) for share in each]}
+def share(base: list[dict[str, Any]], runs: list[dict[str, Any]], what: str) -> float:
+    """Divide by run, as those of one repetition ran one after the other; the median."""
+    return float(np.median([first[what] / own[what] for first, own in zip(base, runs, strict=True)]))
 
 
 if __name__ == "__main__":

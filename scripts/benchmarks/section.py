@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ import click
 
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.embedding.lists import make_lists, made
+from dptext_spark.embedding.lists import made, make_lists
 
 SOURCES: Final = {"glove-300d": "glove_840b_300d_33k", "glove-50d": "glove_6b_50d"}
 """Bundles, and the folders of the data that they are built from."""
@@ -38,11 +39,18 @@ class Given:
         """Open a bundle of ``SOURCES``; built where it is not there, with an index where one is wanted."""
         folder = self.bundles / name
         if not folder.exists():
+            self.bundles.mkdir(parents=True, exist_ok=True)
             build_embedding(self.data / SOURCES[name] / "vectors.npy", folder)
         embedding = Embedding.open(folder, verify=False)
         if lists and not made(embedding):
             make_lists(embedding)
         return embedding
+
+
+def reason(said: str) -> str:
+    """Take the last line of what a process said before it failed; no paths, and not too long."""
+    last = next((line for line in reversed(said.splitlines()) if line.strip()), "")
+    return re.sub(r"[^\s'\"]*/[^\s'\"]*", "…", last.strip())[:200]
 
 
 def section(measure: Callable[..., dict[str, Any]]) -> click.Command:

@@ -1,30 +1,31 @@
 """Words a second of every mechanism, as a multiple of ``laplace`` in the same run.
 
-    OMP_NUM_THREADS=1 python scripts/benchmarks/throughput.py VECTORS.npy
+    python -m scripts.benchmarks.throughput --data DATA [--only exponential]
 
 One process and one thread run the privatizer, without Spark, on token lists whose words follow Zipf's law
-over the vocabulary. Each mechanism's turns lie between two turns of ``laplace``, for machines are never quite
-idle. The Poincaré bundle is the same matrix shrunk into the ball: it tells speed, and has no meaning.
+over the vocabulary; time is the processor's. Each mechanism's turns lie between two turns of ``laplace``, for
+machines are never quite idle. The Poincaré bundle is the same matrix shrunk into the ball: it tells speed,
+and has no meaning.
 """
 
 from __future__ import annotations
 
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
-import pyarrow as pa
 from threadpoolctl import threadpool_limits
 
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import Mechanism, mechanism
 from dptext_spark.privatizer import Privatizer
+from scripts.benchmarks.exponential_lane import LENGTH, Texts, seconds_of
+from scripts.benchmarks.section import SOURCES, Given, section
 
-ROWS, TOKENS = 20, 100
+TOKENS = 10 * LENGTH
 
 
 def ball_of(vectors: Path, folder: Path) -> Embedding:
@@ -41,22 +42,16 @@ class Turns:
     """A privatizer that works for some seconds at a time and goes on where it stopped."""
 
     def __init__(self, embedding: Embedding, configured: Mechanism) -> None:
-        self.words = embedding.words
+        self.texts = Texts(embedding)
         self.privatizer = Privatizer(embedding=embedding, mechanism=configured)
-        # The frequencies of a text: Zipf-Mandelbrot over the vocabulary's order.
-        self.weights = np.cumsum(1.0 / (np.arange(len(embedding.words)) + 2.7))
-        self.rng = np.random.default_rng(0)
 
     def rate(self, seconds: float) -> float:
-        """Words a second over about that many seconds."""
-        done, start = 0, time.perf_counter()
-        while time.perf_counter() - start < seconds:
-            draws = self.rng.random(ROWS * TOKENS) * self.weights[-1]
-            words = self.words.take(pa.array(np.searchsorted(self.weights, draws)))
-            rows = pa.ListArray.from_arrays(pa.array(np.arange(ROWS + 1, dtype=np.int32) * TOKENS), words)
-            self.privatizer.sanitize(rows, pa.array(range(ROWS)), column="tokens")
-            done += ROWS * TOKENS
-        return done / (time.perf_counter() - start)
+        """Words in a second of processor time, over about that many seconds."""
+        done, taken = 0, 0.0
+        while taken < seconds:
+            taken += seconds_of(self.privatizer, self.texts.rows(TOKENS))
+            done += TOKENS
+        return done / taken
 
 
 def near_distance(embedding: Embedding, near: int) -> float:
@@ -83,36 +78,58 @@ def cases(euclidean: Embedding, ball: Embedding) -> list[tuple[str, Embedding, d
     return found
 
 
-@click.command()
-@click.argument("vectors", type=click.Path(exists=True, path_type=Path))
+@section
 @click.option("--epsilon", default=15.0, show_default=True)
-@click.option("--seconds", default=10.0, show_default=True, help="length of a turn")
+@click.option("--seconds", default=2.0, show_default=True, help="length of a turn")
 @click.option("--rounds", default=2, show_default=True)
 @click.option(
-    "--warmup", default=40.0, show_default=True, help="seconds for the truncated exponential's cache"
+    "--warmup", default=10.0, show_default=True, help="seconds that fill the truncated exponential's lists"
 )
 @click.option("--only", default="", help="measure mechanisms alone whose name and parameters hold this")
-def main(vectors: Path, epsilon: float, seconds: float, rounds: int, warmup: float, only: str) -> None:
-    """Print the throughput of every mechanism on VECTORS, an .npy file with its vocab.txt."""
-    with tempfile.TemporaryDirectory() as folder, threadpool_limits(1):
-        euclidean = build_embedding(vectors, Path(folder, "bundle"))
-        ball = ball_of(vectors, Path(folder))
-        reference = Turns(euclidean, mechanism("laplace", epsilon=epsilon))
-        reference.rate(2.0)
-        click.echo(f"{len(euclidean.words):,} x {euclidean.dimension}; words/s as multiples of laplace's\n")
-        for name, embedding, parameters in cases(euclidean, ball):
-            if only not in f"{name} {parameters}":
-                continue
-            turns = Turns(embedding, mechanism(name, **({"epsilon": epsilon} | parameters)))
-            turns.rate(warmup if "truncate" in parameters else seconds)  # lists of words fill the cache
-            laplace, own = [reference.rate(seconds)], []
-            for _ in range(rounds):
-                own.append(turns.rate(seconds))
-                laplace.append(reference.rate(seconds))
-            said = " ".join(
-                f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in parameters.items()
-            )
-            click.echo(f"{np.mean(own) / np.mean(laplace):8.2f}  {name} {said} ({embedding.space.geometry})")
+def main(
+    given: Given, epsilon: float, seconds: float, rounds: int, warmup: float, only: str
+) -> dict[str, Any]:
+    """Measure every mechanism."""
+    if given.small:
+        seconds, warmup = 0.05, 0.05
+    rows: list[dict[str, Any]] = []
+    for name, source in SOURCES.items():
+        euclidean = given.bundle(name)
+        with tempfile.TemporaryDirectory() as folder, threadpool_limits(1):
+            ball = ball_of(given.data / source / "vectors.npy", Path(folder))
+            reference = Turns(euclidean, mechanism("laplace", epsilon=epsilon))
+            reference.rate(seconds)
+            for kind, embedding, parameters in cases(euclidean, ball):
+                said = described(parameters)
+                if only not in f"{kind} {said}":
+                    continue
+                turns = Turns(embedding, mechanism(kind, **({"epsilon": epsilon} | parameters)))
+                turns.rate(warmup if "truncate" in parameters else seconds)
+                laplace, own = [reference.rate(seconds)], []
+                for _ in range(rounds):
+                    own.append(turns.rate(seconds))
+                    laplace.append(reference.rate(seconds))
+                size = f"{len(euclidean.words):,} x {euclidean.dimension}"
+                multiple = float(np.mean(own) / np.mean(laplace))
+                rows.append(
+                    {
+                        "embedding": size,
+                        "mechanism": kind,
+                        "parameters": said,
+                        "multiple of laplace": multiple,
+                    }
+                )
+    note = (
+        f"One thread, processor time, words by Zipf's law, epsilon {epsilon:g} where none is given; turns of "
+        f"{seconds:g} s between turns of `laplace`. Hyperbolic mechanisms have the same matrix, "
+        "shrunk into the ball."
+    )
+    return {"title": "Mechanisms compared", "rows": rows, "notes": [note]}
+
+
+def described(parameters: dict[str, Any]) -> str:
+    """Write a mechanism's parameters."""
+    return ", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in parameters.items())
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
-from typing import Final, Self, cast
+from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -212,7 +212,7 @@ def _faiss() -> ModuleType:
     finally:
         if unset:
             del os.environ[_CORE]
-    return cast(ModuleType, faiss)
+    return faiss
 
 
 def _save_rows(path: Path, vectors: NDArray[np.float32], order: NDArray[np.int64]) -> None:

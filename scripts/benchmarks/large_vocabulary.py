@@ -46,6 +46,7 @@ SMALL: Final = 4_000
 def made_words(given: Given, folder: Path, words: int, dimension: int) -> Path:
     """Write words around those of the 300-dimensional embedding; give the matrix's file."""
     vectors = np.asarray(given.bundle("glove-300d").vectors)[:, :dimension]
+    dimension = vectors.shape[1]
     # A step of half the distance of near words, all dimensions together.
     step = Distances.measure(EuclideanMetric(vectors=vectors)).nearest / 2.0 / np.sqrt(dimension)
     source = folder / "vectors.npy"
@@ -111,7 +112,7 @@ def main(
     given: Given, words: int, dimension: int, epsilons: tuple[float, ...], recall: float, rounds: int
 ) -> dict[str, Any]:
     """Build, open and search a bundle of so many words."""
-    words, seconds = (SMALL, 0.1) if given.small else (words, 20.0)
+    words, seconds = (SMALL, 0.1) if given.small else (words, 10.0)
     with tempfile.TemporaryDirectory(prefix="dptext-large-") as place:
         source, bundle = made_words(given, Path(place), words, dimension), Path(place, "bundle")
         build = [sys.executable, "-m", "dptext_spark", "embedding", str(source), "--output", str(bundle)]

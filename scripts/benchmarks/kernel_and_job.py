@@ -1,10 +1,12 @@
 """Measures the job against its search kernel and the machine's sgemm rate, all in one run.
 
-    python scripts/benchmarks/kernel_and_job.py [--words 13900000] [--mechanism laplace] [--epsilon 15]
+    python -m scripts.benchmarks.kernel_and_job [--words 13900000] [--embedding small] [--epsilon 15]
 
-Takes the novels and the 33,860 x 300 embedding from $DPTEXT_DATA (default ../shared/data). Rates are
-sums over one single-threaded process per core, as Spark runs them; kernel and sgemm are measured
-before and after the job. Prints JSON: report its ratios, the seconds belong to the machine.
+Takes the novels and the 33,860 x 300 embedding, or with ``--embedding small`` the first 20,000 words of that
+of 50 dimensions, from $DPTEXT_DATA (default ../shared/data). Rates are sums over one single-threaded process
+per core, as Spark runs them; kernel and sgemm are measured before and after the job, and so is a bare Spark
+session, whose time the job's rate is also given without. Prints JSON: report its ratios, the seconds belong
+to the machine; ratios of processor time hardly depend on what else it does.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -35,11 +38,15 @@ from dptext_spark import Embedding, Laplace, NoiseKey, build_embedding
 from dptext_spark.noise import ReleaseNoise, to_uniform
 from dptext_spark.privatizer import CHUNK
 from dptext_spark.search.exact import ExactSearch
+from dptext_spark.spark.java import ensure_java
 from dptext_spark.text.token_columns import Tokens
+from scripts.benchmarks.job_start import BARE, pieces
 
 DATA = Path(os.environ.get("DPTEXT_DATA", "../shared/data"))
 CORES = len(os.sched_getaffinity(0))
 SECONDS = 20.0
+EMBEDDINGS = {"large": ("glove_840b_300d_33k", None), "small": ("glove_6b_50d", 20_000)}
+"""Folders of the data, and how many words are taken."""
 
 
 def paragraphs(target: Path, words: int | None) -> int:
@@ -60,14 +67,14 @@ def paragraphs(target: Path, words: int | None) -> int:
     return int(counts[:rows].sum())
 
 
-def _repeat(step: Callable[[], int], seconds: float) -> float:
-    """Run a step for some seconds; give its work per second."""
+def _repeat(step: Callable[[], int], seconds: float, clock: Callable[[], float] = time.perf_counter) -> float:
+    """Run a step for some seconds; give its work per second of a clock."""
     with threadpool_limits(1):
         step()
-        done, start = 0, time.perf_counter()
-        while time.perf_counter() - start < seconds:
+        done, start = 0, clock()
+        while clock() - start < seconds:
             done += step()
-        return done / (time.perf_counter() - start)
+        return done / (clock() - start)
 
 
 def sgemm_flops(seconds: float) -> float:
@@ -82,7 +89,9 @@ def sgemm_flops(seconds: float) -> float:
     return _repeat(step, seconds)
 
 
-def kernel_tokens(bundle: Path, epsilon: float, seconds: float) -> float:
+def kernel_tokens(
+    bundle: Path, epsilon: float, seconds: float, clock: Callable[[], float] = time.perf_counter
+) -> float:
     """Single-threaded rate of the search kernel alone, tokens/s, on points noisy as in the job."""
     embedding = Embedding.open(bundle, verify=False)
     points = _points(embedding, epsilon)
@@ -92,7 +101,7 @@ def kernel_tokens(bundle: Path, epsilon: float, seconds: float) -> float:
         search(points)
         return len(points)
 
-    return _repeat(step, seconds)
+    return _repeat(step, seconds, clock)
 
 
 def noise_tokens(bundle: Path, epsilon: float, seconds: float) -> float:
@@ -189,49 +198,65 @@ def run_job(command: list[str]) -> tuple[float, Use]:
     return seconds, use
 
 
+def beside_the_job(bundle: Path, epsilon: float) -> tuple[float, ...]:
+    """Rates of sgemm and kernel, the kernel's in processor time, and a bare session's seconds, also in it."""
+    kernel = partial(on_all_cores, kernel_tokens, bundle, epsilon, SECONDS)
+    session = pieces([])[BARE]
+    return on_all_cores(sgemm_flops, SECONDS), kernel(), kernel(time.process_time) / CORES, *session
+
+
 @click.command()
 @click.option("--words", type=int, help="take about that many words; default: all of the novels")
+@click.option("--embedding", "size", type=click.Choice([*EMBEDDINGS]), default="large", show_default=True)
 @click.option("--epsilon", default=15.0)
 @click.argument("options", nargs=-1)
-def main(words: int | None, epsilon: float, options: tuple[str, ...]) -> None:
+def main(words: int | None, size: str, epsilon: float, options: tuple[str, ...]) -> None:
     """Measure the job against the search kernel under laplace noise, and that against sgemm.
 
     OPTIONS, after --, go to the job: -- --mechanism exponential --truncate 4. Default: --mechanism laplace.
     """
+    ensure_java()
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    source, limit = EMBEDDINGS[size]
     with tempfile.TemporaryDirectory() as folder:
         bundle, table, output = (Path(folder, name) for name in ("bundle", "novels", "sanitized"))
-        embedding = build_embedding(DATA / "glove_840b_300d_33k" / "vectors.npy", bundle)
+        embedding = build_embedding(DATA / source / "vectors.npy", bundle, limit=limit)
         flops = 2 * embedding.releasable * embedding.dimension
         tokens = paragraphs(table, words)
-        sgemm, kernel = (
-            [on_all_cores(sgemm_flops, SECONDS)],
-            [on_all_cores(kernel_tokens, bundle, epsilon, SECONDS)],
-        )
-        noise = on_all_cores(noise_tokens, bundle, epsilon, SECONDS)
         command = [
             *(sys.executable, "-m", "dptext_spark.cli", "privatize", "--input", str(table)),
             *("--output", str(output), "--embedding", str(bundle), "--text", "text", "--id", "id"),
             *("--epsilon", str(epsilon), *(options or ("--mechanism", "laplace"))),
         ]
+        noise = on_all_cores(noise_tokens, bundle, epsilon, SECONDS)
+        before = beside_the_job(bundle, epsilon)
         seconds, use = run_job(command)
-        kernel.append(on_all_cores(kernel_tokens, bundle, epsilon, SECONDS))
-        sgemm.append(on_all_cores(sgemm_flops, SECONDS))
+        beside = [before, beside_the_job(bundle, epsilon)]
         report = json.loads(Path(f"{output}.private/report.json").read_text())["columns"]["text"]
         perturbed = report["replaced"] + report["unchanged"]
         matrix = embedding.vectors.nbytes / 2**20
+    sgemm, kernel, of_processor, bare, bare_processor = np.mean(beside, axis=0).tolist()
     # Sampled while workers start, shares are of different moments: take those of all processes.
     shares = [v for k, v in sorted(use.peaks.items()) if k.startswith("matrix PSS, sum")]
     result = {
+        "embedding": f"{embedding.releasable:,} x {embedding.dimension}",
         "cores": CORES,
         "words": tokens,
         "perturbed words": perturbed,
-        "sgemm, Gflop/s, before and after": [round(s / 1e9, 1) for s in sgemm],
-        "kernel, tokens/s, before and after": [round(k) for k in kernel],
+        "sgemm, Gflop/s, before and after": [round(each[0] / 1e9, 1) for each in beside],
+        "kernel, tokens/s, before and after": [round(each[1]) for each in beside],
+        "kernel, tokens in a second of processor time, before and after": [round(each[2]) for each in beside],
+        "bare Spark session, seconds, before and after": [round(each[3], 1) for each in beside],
         "job, all words/s end to end with Spark's start": round(tokens / seconds),
         "job, perturbed words/s": round(perturbed / seconds),
-        "job (perturbed words) / kernel": round(perturbed / seconds / np.mean(kernel), 3),
-        "kernel / sgemm": round(np.mean(kernel) * flops / np.mean(sgemm), 3),
-        "noise / whole token": round(np.mean(perturbed / seconds) / noise, 3),
+        "job (perturbed words) / kernel": round(perturbed / seconds / kernel, 3),
+        "job without a bare session's time / kernel": round(perturbed / (seconds - bare) / kernel, 3),
+        "job / kernel, processor time": round(perturbed / use.processor / of_processor, 3),
+        "job without a bare session's / kernel, processor time": round(
+            perturbed / (use.processor - bare_processor) / of_processor, 3
+        ),
+        "kernel / sgemm": round(kernel * flops / sgemm, 3),
+        "noise / whole token": round(perturbed / seconds / noise, 3),
         "matrix, MB": round(matrix, 1),
         "matrix PSS over all processes / matrix": round(shares[-1] / matrix, 3) if shares else None,
         "peak memory, MB": {name: round(value, 1) for name, value in sorted(use.peaks.items())},

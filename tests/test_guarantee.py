@@ -96,8 +96,10 @@ def test_losses_are_stated_for_words_and_rows(world: Embedding) -> None:
         for delta in (1e-6, 1e-9):
             expected = loss_beyond(law, loss["distance"], words=loss["words"], delta=delta)
             assert loss[f"{delta:g}"] == expected < loss["pure"]
+    computed = loss_beyond.cache_info().misses
     assert guarantee.to_json()["losses"] == list(losses.values())
     described = guarantee.describe()
+    assert loss_beyond.cache_info().misses == computed  # once, for all that states them
     nearest = losses["its nearest word"]
     shown = [factor(nearest[name]) for name in ("1e-06", "1e-09", "pure")]
     assert f"away: {shown[0]} or {shown[1]}, at worst {shown[2]}" in described

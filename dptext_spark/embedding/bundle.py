@@ -271,7 +271,7 @@ def fingerprint(manifest: Manifest, words: pa.StringArray) -> str:
     ):
         laid_out[at], is_text[at] = values, False
     laid_out[is_text] = np.frombuffer("".join(words.to_pylist()).encode("utf-8"), dtype=np.uint8)
-    digest = hashlib.sha256(laid_out)
+    digest = hashlib.sha256(laid_out.data)
     names = ("format_version", "geometry", "normalization", "words", "releasable", "dimension")
     return json_sha256(
         {

@@ -2,8 +2,10 @@
 
     python -m scripts.benchmarks.kernel_and_job --data DATA [--words 13900000] [-- --mechanism exponential]
 
-Sanitizes novels. Rates are sums over one single-threaded process per core, as Spark runs them; kernel and
-sgemm are measured before and after the job. Report the ratios, the seconds belong to the machine.
+Sanitizes novels, at 33,860 x 300 and with the first 20,000 words of 50 dimensions. Rates are sums over one
+single-threaded process per core, as Spark runs them; kernel, sgemm and a bare Spark session, whose time the
+job's rate is also given without, are measured before and after the job. Report the ratios, the seconds belong
+to the machine; ratios of processor time hardly depend on what else it does.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -30,15 +33,18 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from threadpoolctl import threadpool_limits
 
-from dptext_spark import Embedding, Laplace, NoiseKey
+from dptext_spark import Embedding, Laplace, NoiseKey, build_embedding
 from dptext_spark.noise import ReleaseNoise, to_uniform
 from dptext_spark.privatizer import CHUNK
 from dptext_spark.search.exact import ExactSearch
+from dptext_spark.spark.java import ensure_java
 from dptext_spark.text.token_columns import Tokens
-from scripts.benchmarks.section import Given, section
+from scripts.benchmarks.job_start import BARE, pieces
+from scripts.benchmarks.section import SOURCES, Given, section
 
 CORES = len(os.sched_getaffinity(0))
 SECONDS = 20.0
+FEW_WORDS = 20_000
 
 
 def paragraphs(novels: Path, target: Path, words: int) -> int:
@@ -60,14 +66,14 @@ def paragraphs(novels: Path, target: Path, words: int) -> int:
     return int(counts[:rows].sum())
 
 
-def _repeat(step: Callable[[], int], seconds: float) -> float:
-    """Run a step for some seconds; give its work per second."""
+def _repeat(step: Callable[[], int], seconds: float, clock: Callable[[], float] = time.perf_counter) -> float:
+    """Run a step for some seconds; give its work per second of a clock."""
     with threadpool_limits(1):
         step()
-        done, start = 0, time.perf_counter()
-        while time.perf_counter() - start < seconds:
+        done, start = 0, clock()
+        while clock() - start < seconds:
             done += step()
-        return done / (time.perf_counter() - start)
+        return done / (clock() - start)
 
 
 def sgemm_flops(seconds: float) -> float:
@@ -82,7 +88,9 @@ def sgemm_flops(seconds: float) -> float:
     return _repeat(step, seconds)
 
 
-def kernel_tokens(bundle: Path, epsilon: float, seconds: float) -> float:
+def kernel_tokens(
+    bundle: Path, epsilon: float, seconds: float, clock: Callable[[], float] = time.perf_counter
+) -> float:
     """Single-threaded rate of the search kernel alone, tokens/s, on points noisy as in the job."""
     embedding = Embedding.open(bundle, verify=False)
     points = _points(embedding, epsilon)
@@ -92,7 +100,7 @@ def kernel_tokens(bundle: Path, epsilon: float, seconds: float) -> float:
         search(points)
         return len(points)
 
-    return _repeat(step, seconds)
+    return _repeat(step, seconds, clock)
 
 
 def noise_tokens(bundle: Path, epsilon: float, seconds: float) -> float:
@@ -191,8 +199,15 @@ def run_job(command: list[str]) -> tuple[float, Use]:
     return seconds, use
 
 
+def beside_the_job(bundle: Path, epsilon: float, seconds: float) -> tuple[float, ...]:
+    """Rates of sgemm and kernel, the kernel's in processor time, and a bare session's seconds, also in it."""
+    kernel = partial(on_all_cores, kernel_tokens, bundle, epsilon, seconds)
+    session = pieces([])[BARE]
+    return on_all_cores(sgemm_flops, seconds), kernel(), kernel(time.process_time) / CORES, *session
+
+
 @section
-@click.option("--words", default=1_000_000, show_default=True, help="about that many")
+@click.option("--words", default=1_200_000, show_default=True, help="about that many")
 @click.option("--epsilon", default=15.0, show_default=True)
 @click.argument("options", nargs=-1)
 def main(given: Given, words: int, epsilon: float, options: tuple[str, ...]) -> dict[str, Any]:
@@ -200,55 +215,84 @@ def main(given: Given, words: int, epsilon: float, options: tuple[str, ...]) -> 
 
     OPTIONS, after --, go to the job: -- --mechanism exponential --truncate 4. Default: --mechanism laplace.
     """
-    embedding = given.bundle("glove-300d")
+    ensure_java()
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     seconds = 0.2 if given.small else SECONDS
-    arguments = (embedding.path, epsilon, seconds)
+    options = options or ("--mechanism", "laplace")
     with tempfile.TemporaryDirectory() as folder:
-        table, output = (Path(folder, name) for name in ("novels", "sanitized"))
-        novels = given.data / "novels_98" / "novels_98.parquet"
-        tokens = paragraphs(novels, table, 2_000 if given.small else words)
-        sgemm, kernel = [on_all_cores(sgemm_flops, seconds)], [on_all_cores(kernel_tokens, *arguments)]
-        noise = on_all_cores(noise_tokens, *arguments)
-        command = [
+        few = Path(folder, "few words")
+        vectors = given.data / SOURCES["glove-50d"] / "vectors.npy"
+        embeddings = [given.bundle("glove-300d"), build_embedding(vectors, few, limit=FEW_WORDS)]
+        table = Path(folder, "novels")
+        tokens = paragraphs(
+            given.data / "novels_98" / "novels_98.parquet", table, 2_000 if given.small else words
+        )
+        columns = {
+            f"{each.releasable:,} x {each.dimension}": measured(
+                each, table, Path(folder, f"sanitized {number}"), epsilon, seconds, options
+            )
+            for number, each in enumerate(embeddings)
+        }
+    return {
+        "title": "The whole job",
+        "rows": [
+            {"what": what, **{size: found.get(what) for size, found in columns.items()}}
+            for what in dict.fromkeys(what for found in columns.values() for what in found)
+        ],
+        "notes": [
+            f"Novels, a row for each paragraph, {tokens:,} words, {' '.join(options)} at epsilon "
+            f"{epsilon:g}, on {CORES} cores; kernel and sgemm in one process per core. Rates are of "
+            "perturbed words; processor time is that of all processes."
+        ],
+    }
+
+
+def measured(
+    embedding: Embedding, table: Path, output: Path, epsilon: float, seconds: float, options: tuple[str, ...]
+) -> dict[str, float | None]:
+    """Measure the job with an embedding, and what it is compared with."""
+    noise = on_all_cores(noise_tokens, embedding.path, epsilon, seconds)
+    beside = [beside_the_job(embedding.path, epsilon, seconds)]
+    taken, use = run_job(
+        [
             *(sys.executable, "-m", "dptext_spark.cli", "privatize", "--input", str(table)),
             *("--output", str(output), "--embedding", str(embedding.path), "--text", "text", "--id", "id"),
-            *("--epsilon", str(epsilon), *(options or ("--mechanism", "laplace"))),
+            *("--epsilon", str(epsilon), *options),
         ]
-        taken, use = run_job(command)
-        kernel.append(on_all_cores(kernel_tokens, *arguments))
-        sgemm.append(on_all_cores(sgemm_flops, seconds))
-        report = json.loads(Path(f"{output}.private/report.json").read_text())["columns"]["text"]
-    perturbed = (report["replaced"] + report["unchanged"]) / taken
+    )
+    beside.append(beside_the_job(embedding.path, epsilon, seconds))
+    report = json.loads(Path(f"{output}.private/report.json").read_text())["columns"]["text"]
+    words = report["replaced"] + report["unchanged"]
+    sgemm, kernel, of_processor, bare, bare_processor = np.mean(beside, axis=0).tolist()
     flops = 2 * embedding.releasable * embedding.dimension
     matrix = embedding.vectors.nbytes / 2**20
     # Sampled while workers start, shares are of different moments: take those of all processes.
     shares = [v for k, v in sorted(use.peaks.items()) if k.startswith("matrix PSS, sum")]
-    found: dict[str, Any] = {
-        "search kernel / sgemm": np.mean(kernel) * flops / np.mean(sgemm),
-        "whole job, Spark's start included / search kernel, of perturbed words": perturbed / np.mean(kernel),
-        "drawing the noise / whole cost of a word": perturbed / noise,
+    of_session = {"whole job": (0.0, 0.0), "job without a bare session": (bare, bare_processor)}
+    return {
+        "search kernel / sgemm": kernel * flops / sgemm,
+        **{
+            f"{what} / search kernel": words / (taken - less) / kernel
+            for what, (less, _) in of_session.items()
+        },
+        **{
+            f"{what} / search kernel, processor time": words / (use.processor - less) / of_processor
+            for what, (_, less) in of_session.items()
+        },
+        "drawing the noise / whole cost of a word": words / taken / noise,
         "the matrix, proportional share of all processes / matrix": shares[-1] / matrix if shares else None,
         "the matrix, MB": matrix,
-        "job, words": tokens,
-        "job, words/s": tokens / taken,
-        "job, perturbed words/s": perturbed,
-        "search kernel, words/s, before": kernel[0],
-        "search kernel, words/s, after": kernel[1],
-        "sgemm, Gflop/s, before": sgemm[0] / 1e9,
-        "sgemm, Gflop/s, after": sgemm[1] / 1e9,
-        **{f"{name}, peak, MB": value for name, value in sorted(use.peaks.items())},
-    }
-    return {
-        "title": "The whole job",
-        "rows": [
-            {"what": name, "measured": None if value is None else float(value)}
-            for name, value in found.items()
-        ],
-        "notes": [
-            f"Novels, a row for each paragraph, {embedding.releasable:,} words x {embedding.dimension}, "
-            f"{' '.join(options) or '`laplace`'} at epsilon {epsilon:g}, on {CORES} cores; kernel and sgemm "
-            "in one process per core, before and after the job."
-        ],
+        "job, words/s": words / taken,
+        "a bare session / whole job, seconds": bare / taken,
+        "search kernel, words/s, before": beside[0][1],
+        "search kernel, words/s, after": beside[1][1],
+        "sgemm, Gflop/s, before": beside[0][0] / 1e9,
+        "sgemm, Gflop/s, after": beside[1][0] / 1e9,
+        **{
+            f"{name}, peak, MB": value
+            for name, value in sorted(use.peaks.items())
+            if not name.startswith("matrix PSS")
+        },
     }
 
 

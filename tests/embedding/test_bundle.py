@@ -53,6 +53,25 @@ def test_a_pickled_embedding_is_its_path(tmp_path: Path) -> None:
         pickle.loads(pickled)
 
 
+def test_a_fingerprint_hashes_word_by_word(tmp_path: Path) -> None:
+    """Rejects lengths in letters, words that run into one another, and flags of other words."""
+    words = ["a", "naïve", "日本", "ab", "c"]
+    denied, source = tmp_path / "denied", glove(tmp_path / "g.txt", words, vectors_of(5, 3))
+    denied.write_text("ab\n")
+    embedding = build_embedding(source, tmp_path / "b", never_output=denied)
+    manifest, digest = embedding.manifest, hashlib.sha256()
+    for row, word in enumerate(embedding.words.to_pylist()):
+        encoded = word.encode()
+        digest.update(len(encoded).to_bytes(8, "little") + encoded + bytes([row < 4]))
+    names = ("format_version", "geometry", "normalization", "words", "releasable", "dimension")
+    hashed = {name: getattr(manifest, name) for name in names} | {
+        "words_sha256": digest.hexdigest(),
+        "vectors_sha256": hashlib.sha256((embedding.path / "vectors.npy").read_bytes()).hexdigest(),
+    }
+    canonical = json.dumps(hashed, sort_keys=True, separators=(",", ":")).encode()
+    assert embedding.fingerprint == hashlib.sha256(canonical).hexdigest()
+
+
 # Damage
 
 

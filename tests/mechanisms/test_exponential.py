@@ -22,6 +22,7 @@ from dptext_spark.mechanisms.exponential import (
     ROUND_UNIFORMS,
     ExponentialChoice,
     ListCache,
+    Lists,
     NearByDifferences,
     NearByScreening,
 )
@@ -236,7 +237,8 @@ def offset_metric(count: int = 400) -> EuclideanMetric:
 
 
 def screening(metric: EuclideanMetric, release_words: int) -> NearByScreening:
-    half_norms = (np.square(metric.vectors, dtype=np.float64).sum(axis=1) / 2).astype(np.float32)
+    with np.errstate(over="ignore"):
+        half_norms = (np.square(metric.vectors, dtype=np.float64).sum(axis=1) / 2).astype(np.float32)
     return NearByScreening(metric=metric, release_words=release_words, half_norms=half_norms[:release_words])
 
 
@@ -316,6 +318,60 @@ def test_products_give_the_distances(demo_bundle: Embedding, crowded: bool) -> N
 def test_products_of_nothing() -> None:
     metric = EuclideanMetric(vectors=np.zeros((3, 2), dtype=np.float32))
     np.testing.assert_array_equal(screening(metric, 2).to_rows(np.arange(3), np.arange(2)), 0.0)
+
+
+# What is accepted
+
+
+def accepts_exactly(metric: EuclideanMetric, *, epsilon: float = 3.0) -> bool:
+    """Say whether uniforms next to the weights of pairs are told right, by exact distances."""
+    near = screening(metric, metric.words)
+    pairs = np.random.default_rng(8).integers(0, metric.words, (2000, 2))
+    words, rows = pairs[pairs[:, 0] != pairs[:, 1]].T
+    with np.errstate(all="ignore"):
+        distances = near.between(words, rows)
+    scale = np.median(distances)
+    nothing = np.zeros(len(words), dtype=np.int64)
+    empty = Lists(
+        shares=np.empty(0),
+        skips=np.empty(0, dtype=np.int32),
+        starts=nothing,
+        lengths=nothing,
+        radii=distances - scale * np.random.default_rng(9).random(len(words)),
+    )
+    choice = ExponentialChoice(
+        near=near,
+        epsilon=epsilon / scale,
+        truncate=1.5 * scale,
+        cache=ListCache.empty(words=1, release_words=1),
+    )
+    weights = np.exp((np.minimum(distances, 1.5 * scale) - empty.radii) * (-choice.epsilon / 2.0))
+    proposed = np.where(empty.radii < choice.truncate, -1, rows)  # what is all alike is accepted
+    uniforms = np.full((len(words), 3), MOST)
+    uniforms[:, 1] = (rows + 0.5) / metric.words
+    found = []
+    for last in (weights, np.nextafter(weights, 0.0)):
+        uniforms[:, 2] = last
+        found.append(choice.round(empty, np.arange(len(words)), words, uniforms))
+    return bool((found[0] == proposed).all() and (found[1] == rows).all())
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-22, 1e25])
+@pytest.mark.parametrize("crowded", [False, True])
+def test_bounds_of_distances_accept_what_distances_accept(
+    demo_bundle: Embedding, crowded: bool, scale: float
+) -> None:
+    """Uniforms at weights to the last bit, with squares that are ordinary, underflow and overflow."""
+    metric = offset_metric() if crowded else demo_metric(demo_bundle)
+    assert accepts_exactly(EuclideanMetric(vectors=metric.vectors * np.float32(scale)))
+
+
+def test_bounds_without_slack_would_accept_others(
+    demo_bundle: Embedding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such uniforms do test the slack."""
+    monkeypatch.setattr("dptext_spark.mechanisms.exponential.gamma", lambda terms: 0.0)
+    assert not accepts_exactly(demo_metric(demo_bundle))
 
 
 # How far lists reach

@@ -82,6 +82,23 @@ def test_a_placed_file_that_was_changed_is_found(sent: BundleFiles, tmp_path: Pa
         sent.open()
 
 
+def test_a_process_opens_a_bundle_once_and_refuses_it_changed(sent: BundleFiles, tmp_path: Path) -> None:
+    """Rejects a second verification of files that nobody touched, and none at all of others."""
+    first = sent.shared()
+    assert sent.shared() is first
+    file = place_of(sent, tmp_path) / "vectors.npy"
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    with pytest.raises(BundleError, match="changed while it was in use"):
+        sent.shared()
+
+
+@pytest.mark.parametrize("module", ["spark.table.sample", "spark.frames"])
+def test_workers_load_no_options(module: str) -> None:
+    """Rejects an import that takes each worker, before its first row, longer than all of its others."""
+    code = f"import sys, dptext_spark.{module}; sys.exit('dptext_spark.options' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
 def test_a_bundle_altered_on_its_way_is_not_placed_for_later_runs(
     ring: Embedding, sent: BundleFiles, tmp_path: Path
 ) -> None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
+from pyspark.sql import SparkSession
 
 from dptext_spark import __version__
 from dptext_spark.cli import main
@@ -450,3 +451,25 @@ def test_a_table_without_rows(dptext: Callable[..., Result], tmp_path: Path) -> 
         report = json.loads((tmp_path / "out.private" / "report.json").read_text())
         assert report["rows"] == 0
         assert report["columns"]["text"]["tokens"] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "jobs"),
+    [(["--trust-id"], 3), (["--dry-run", "--trust-id"], 2), ([], 6)],
+    ids=["trusted ids", "dry run", "checked ids"],
+)
+def test_a_small_table_is_read_no_more_often_than_it_must_be(
+    table: Path, dptext: Callable[..., Result], spark: SparkSession, arguments: list[str], jobs: int
+) -> None:
+    """Rejects another pass: Spark reads the schema, a sample is looked at, and one job reads and writes.
+
+    The check of ids is three: Spark plans each stage of a query by what the one before it found.
+    """
+    group = f"{len(arguments)} {arguments}"
+    spark.sparkContext.setJobGroup(group, "counted")
+    try:
+        result = dptext(table, "--id", "id", *arguments)
+    finally:
+        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
+    assert result.exit_code == 0, result.output
+    assert len(spark.sparkContext.statusTracker().getJobIdsForGroup(group)) == jobs

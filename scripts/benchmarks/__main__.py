@@ -50,6 +50,7 @@ from scripts.benchmarks.section import reason
 
 SECTIONS: Final = (
     "kernel_and_job",
+    "job_start",
     "searches",
     "throughput",
     "exponential_lane",

@@ -5,8 +5,8 @@
 A bare session (Spark, and one task in one Python worker that gives back what it gets), ``dptext privatize``
 on 50 rows at 33,860 x 300 and its dry run at 400,000 x 50 take turns, each in a process of its own. Each
 moment of a run belongs to the innermost of the pieces below; processor time is that of all processes then, so
-it counts what Spark's own threads and the driver's do meanwhile, too. Prints JSON. Times are medians; a share
-is that of the bare session's in the same run of this script, and hardly depends on the machine.
+it counts what Spark's own threads and the driver's do meanwhile, too. Times are medians; a share is that of
+the bare session's in the same run of this script, and hardly depends on the machine.
 """
 
 from __future__ import annotations
@@ -32,11 +32,10 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dptext_spark.embedding.build import build_embedding
 from dptext_spark.spark.java import ensure_java
+from scripts.benchmarks.section import Given, section
 
 BARE: Final = "bare session"
-SOURCES: Final = {"glove-300d": "glove_840b_300d_33k", "glove-50d": "glove_6b_50d"}
 ROWS: Final = 50
 IMPORTED: Final = "libraries loaded"
 WRITTEN: Final = "rows sanitized and written"
@@ -164,45 +163,35 @@ def _median(spent: list[list[float]]) -> tuple[float, float]:
     return median(wall), median(processor)
 
 
-def _bundle(data: Path, bundles: Path, name: str) -> Path:
-    if not (bundles / name).exists():
-        build_embedding(data / SOURCES[name] / "vectors.npy", bundles / name)
-    return bundles / name
-
-
-@click.command()
-@click.option("--data", type=click.Path(exists=True, path_type=Path), required=True)
-@click.option("--bundles", type=click.Path(path_type=Path), help="Keep bundles there; else nowhere.")
-@click.option("--small", is_flag=True, help="Take one turn, without the large embedding.")
+@section
 @click.option("--turns", default=3, show_default=True)
-def main(data: Path, bundles: Path | None, small: bool, turns: int) -> None:
+def main(given: Given, turns: int) -> dict[str, Any]:
     """Measure what the job adds to a bare session."""
     ensure_java()
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    with tempfile.TemporaryDirectory(prefix="dptext-benchmark-") as folder:
-        table, kept = Path(folder, "table.parquet"), bundles or Path(folder, "bundles")
+    with tempfile.TemporaryDirectory() as folder:
+        table = Path(folder, "table.parquet")
         texts = ["the quick brown fox jumps over the lazy dog"] * ROWS
         pq.write_table(pa.table({"id": range(ROWS), "text": texts}), table)
-        kept.mkdir(parents=True, exist_ok=True)
         common = ["privatize", "--input", str(table), "--text", "text", "--id", "id", "--overwrite"]
         common += ["--mechanism", "laplace", "--epsilon", "15", "--output", f"{folder}/out", "--embedding"]
-        runs = {BARE: [], "job, 33,860 x 300": [*common, str(_bundle(data, kept, "glove-300d"))]}
-        if not small:
-            runs["dry run, 400,000 x 50"] = [*common, str(_bundle(data, kept, "glove-50d")), "--dry-run"]
+        runs = {BARE: [], "job, 33,860 x 300": [*common, str(given.bundle("glove-300d").path)]}
+        if not given.small:
+            large = given.bundle("glove-50d")
+            runs["dry run, 400,000 x 50"] = [*common, str(large.path), "--dry-run"]
         found = defaultdict(list)
-        for _ in range(1 if small else turns):
+        for _ in range(1 if given.small else turns):
             for name, arguments in runs.items():
                 found[name].append(pieces(arguments))
     bare = _median([turn[BARE] for turn in found[BARE]])
-    result = {
+    return {
         "title": "What the job adds to a bare Spark session",
-        "rows": [row for name, turns in found.items() for row in rows_of(name, turns, bare)],
+        "rows": [row for name, of_run in found.items() for row in rows_of(name, of_run, bare)],
         "notes": [
             f"{ROWS} rows; fresh processes by turns, medians; shares are of the bare session's time in the "
             "same run. Processor time is that of all processes while a piece lasts.",
         ],
     }
-    click.echo(json.dumps(result, indent=2))
 
 
 if __name__ == "__main__":

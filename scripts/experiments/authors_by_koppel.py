@@ -558,19 +558,25 @@ def small() -> dict[str, float]:
     original = Score(corpus=corpus, found=[static.attack(corpus.tests, seed=0, repetitions=20)])
     windows = by_windows(corpus, seed=0, repetitions=20, least_words=200)
     passes = [parted(text, vocabulary, protected=False) for text in corpus.tests]
-    strict = {epsilon: one.static.share for epsilon, one in found.items()}
+    nobody = Found(authors=np.full(len(corpus.tests), -1), scores=np.zeros(len(corpus.tests)))
+    everybody = Found(authors=corpus.test_authors, scores=np.ones(len(corpus.tests)))
+    wavering = Score(corpus=corpus, found=[everybody, nobody])
+    low, high = wavering.interval()
     return {
         "floor": corpus.most_frequent,
         "original": original.share,
         "windows": Score(corpus=corpus, found=[windows]).share,
         "passes": Score(corpus=corpus, found=[static.attack(passes, seed=0, repetitions=20)]).share,
-        "static at 1": strict[1.0],
-        "static at 100": strict[100.0],
+        "static at 1": found[1.0].static.share,
+        "static at 100": found[100.0].static.share,
         "adaptive at 1": found[1.0].adaptive.share,
         "stayed at 1": found[1.0].stayed,
         "stayed at 100": found[100.0].stayed,
         "named at 0.8": original.above(0.8)[0],
         "right at 0.8": original.above(0.8)[1],
+        "wavering": wavering.share,
+        "wavering, low": low,
+        "wavering, high": high,
     }
 
 

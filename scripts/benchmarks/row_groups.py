@@ -100,7 +100,7 @@ def by_turns(
 
 @section
 @click.option("--words", default=200_000, show_default=True)
-@click.option("--repetitions", default=3, show_default=True)
+@click.option("--repetitions", default=1, show_default=True)
 @click.option("--cores", multiple=True, default=(len(os.sched_getaffinity(0)),), show_default=True)
 @click.option("--task-seconds", default=30.0, show_default=True)
 @click.option("--uncut", is_flag=True, help="Take the one row group uncut, too.")

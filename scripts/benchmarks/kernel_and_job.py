@@ -147,7 +147,9 @@ class Use(threading.Thread):
         return sum(self._spent.values())
 
     def run(self) -> None:
-        while not self.stop.wait(self.every):
+        pause = self.every / 40  # what ends soon is seen, too
+        while not self.stop.wait(pause):
+            pause = min(1.2 * pause, self.every)
             root = psutil.Process(self.root)
             tree = [p for p in [root, *root.children(recursive=True)] if p.pid != os.getpid()]
             maps = [size for p in tree if (size := self._sample(p))]

@@ -59,21 +59,26 @@ class _Scan(Candidates):
 
     @np.errstate(under="ignore")
     def candidates(self, k: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        matrix, offsets = np.asarray(self.matrix), np.asarray(self.offsets)  # slices of memmaps take long
         best = np.full((len(self.queries), k), -np.inf, dtype=np.float32)
         floor = np.full(len(self.queries), -np.inf, dtype=np.float32)
         found: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]] = []
-        buffer = np.empty((len(self.queries), min(WORD_BLOCK, len(self.matrix))), dtype=np.float32)
-        for start in range(0, len(self.matrix), WORD_BLOCK):
+        buffer = np.empty((len(self.queries), min(WORD_BLOCK, len(matrix))), dtype=np.float32)
+        for start in range(0, len(matrix), WORD_BLOCK):
             block = slice(start, start + WORD_BLOCK)
-            scores = buffer[:, : len(self.offsets[block])]
-            np.matmul(self.queries, self.matrix[block].T, out=scores)
-            scores -= self.offsets[block]
-            hot = np.flatnonzero(scores.max(axis=1) >= floor)
+            scores = buffer[:, : len(offsets[block])]
+            np.matmul(self.queries, matrix[block].T, out=scores)
+            scores -= offsets[block]
+            peaks = scores.max(axis=1)
+            hot = np.flatnonzero(peaks >= floor)
             if not len(hot):
                 continue
             scores, width = scores[hot], scores.shape[1]
-            certain = scores if self.widths is None else scores - self.widths[block]
-            best[hot] = largest(best[hot], certain)
+            if k == 1 and self.widths is None:
+                best[hot, 0] = np.maximum(best[hot, 0], peaks[hot])
+            else:
+                certain = scores if self.widths is None else scores - self.widths[block]
+                best[hot] = largest(best[hot], certain)
             floor[hot] = best[hot].min(axis=1) - self.slack[hot]
             # Flat, for NumPy finds the nonzeros of one dimension several times as fast as of two.
             flat = np.flatnonzero(scores >= floor[hot, None])

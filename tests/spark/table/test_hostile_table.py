@@ -65,7 +65,9 @@ def leaks(given: Iterable[str | None], released: Iterable[str | None], vocabular
     """Input tokens that stand in the output in any form, but not in the release vocabulary."""
     known = {*vocabulary, "[MASK]"}.union(*map(pieces, [*vocabulary, "[MASK]"]))
     allowed = {form for word in known for form in forms(word)}
-    seen = {form for text in released if text for piece in pieces(text) for form in forms(piece)}
+    # A clitic is joined to whatever word comes before it, and may make an input token's letters with it.
+    uncut = (" ".join(apart(text, known)) for text in released if text)
+    seen = {form for text in uncut for piece in pieces(text) for form in forms(piece)}
     private = {piece for text in given if text for piece in pieces(text)}
     return {piece for piece in private if forms(piece) & seen and not forms(piece) & allowed}
 

@@ -393,7 +393,10 @@ from dptext_spark.spark.table import ledger_folder, output
 
 def die(*_, **__):
     for process in [*psutil.Process().children(recursive=True), psutil.Process()]:
-        process.send_signal(signal.SIGKILL)
+        try:
+            process.send_signal(signal.SIGKILL)
+        except psutil.NoSuchProcess:
+            pass  # it ended with its parent
 
 def die_at_the_end(self, event):
     if isinstance(event, Committed):

@@ -153,7 +153,8 @@ def series(given: Given) -> dict[str, list[Run]]:
             "cores": [replace(base, cores=1), base],
             "executors": [replace(base, cores=1, cluster=True)],
         }
-    whole = sized(Run(deep, 20_000, 300, 0))
+    # Enough for tasks of planned length on each core, beside which the start is little.
+    whole = replace(run := sized(Run(deep, 20_000, 300, 0)), words=4 * run.words)
     return {
         "words": [Run(large, 5_000, 50, words) for words in (100_000, 1_000_000, 10_000_000)],
         "vocabulary": [sized(Run(large, count, 50, 0)) for count in (10_000, 40_000, 100_000, 400_000)],

@@ -5,8 +5,8 @@
 Texts of ten words are drawn by Zipf's law from the bundle's own words, and written as one row group, as many,
 and as many small files. The jobs run by turns, those of equally many cores in one session, of which Spark's
 start is left out. There is a row for each table and number of cores: rates as shares of those of many
-row groups, the same for processor time, which other work on the machine disturbs less, and both as multiples
-of those on the first number of cores. With --uncut the one row group is one task as well, as Spark has it.
+row groups, and as multiples of those on the first number of cores. With --uncut the one row group is one task
+as well, as Spark has it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from unittest.mock import patch
 
 import click
 import numpy as np
-import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -58,26 +57,14 @@ def tables(folder: Path, bundle: Path, words: int) -> dict[str, Path]:
     return {path.name: path for path in sorted(folder.iterdir())}
 
 
-def processor_seconds() -> float:
-    """Processor time of Spark's processes so far: the JVM and its workers."""
-    spent = 0.0
-    for process in psutil.Process().children(recursive=True):
-        try:
-            spent += sum(process.cpu_times()[:4])  # its own, and of its children that have ended
-        except psutil.Error:  # it ended meanwhile
-            continue
-    return spent
-
-
 def run(source: Path, output: Path, bundle: Path, seconds: float) -> dict[str, Any]:
-    """Run the job once; give its seconds, its processor time, and how many tasks had rows."""
+    """Run the job once; give its seconds, and how many tasks had rows."""
     given: dict[str, Any] = {"mechanism": "laplace", "epsilon": 10.0, "task-seconds": seconds}
     given |= {"input": str(source), "output": str(output), "embedding": str(bundle), "text": ["text"]}
-    start, spent = time.perf_counter(), processor_seconds()
+    start = time.perf_counter()
     privatize.run(PrivatizeOptions.of(given))
     return {
         "seconds": time.perf_counter() - start,
-        "processor": processor_seconds() - spent,
         "tasks": len(list(output.glob("part-*"))),
     }
 
@@ -131,10 +118,7 @@ def main(
                 "table": name,
                 "cores": number,
                 "rate / rate of many row groups": share(many, own, "seconds"),
-                "processor time of many row groups / processor time": share(many, own, "processor"),
                 f"rate / rate on {cores[0]}": share(fewer, own, "seconds"),
-                f"processor time on {cores[0]} / processor time": share(fewer, own, "processor"),
-                "cores in use": round(median(one["processor"] / one["seconds"] for one in own), 3),
                 "words a second": round(median(words / one["seconds"] for one in own)),
                 "tasks": own[0]["tasks"],
             }
@@ -144,8 +128,7 @@ def main(
         "rows": rows,
         "notes": [
             f"{words:,} words, tasks of {task_seconds:g} seconds at most, medians of {repetitions} runs by "
-            "turns. Ratios are of runs of one turn. Spark's start is left out. Processor time is that of the "
-            "JVM and its workers: where it grows with the cores, they hinder each other."
+            "turns. Ratios are of runs of one turn. Spark's start is left out."
         ],
     }
 

@@ -258,8 +258,8 @@ def _reopen(path: Path, fingerprint: str, parts: tuple[Part, ...]) -> Embedding:
 def fingerprint(manifest: Manifest, words: pa.StringArray) -> str:
     """Hash what a guarantee depends on; not the source's name and not what is derived from the vectors."""
     # Not the Parquet bytes, which change with the version of Arrow, but for each word its length (8 bytes,
-    # little-endian), its UTF-8 and a byte 1 if it is releasable. All are laid out at once: word by word that
-    # takes seconds for a large vocabulary, in each of Spark's workers.
+    # little-endian), its UTF-8 and a byte 1 if it is releasable. All are laid out at once: word by word
+    # it takes longer, for a large vocabulary, in each of Spark's workers.
     lengths = pc.binary_length(words).to_numpy(zero_copy_only=False).astype("<i8")
     ends = np.cumsum(lengths + 9)
     starts = ends - lengths - 9

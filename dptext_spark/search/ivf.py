@@ -28,10 +28,12 @@ from dptext_spark.geometry.rounding import longest_of, score_slack
 from dptext_spark.search.exact import Candidates, EuclideanNearest, EuclideanWords, largest
 from dptext_spark.search.nearest import NearestWords, Search
 
-POINT_BLOCK: Final = 8192
+POINT_BLOCK: Final = 16384
 """Points searched at once: the more there are, the more of them share a list."""
 
-# Scores held at once: they stay in the cache between the product and the scan.
+# Points whose lists are chosen at once, and scores held at once: they stay in the cache between the product
+# and the scan.
+_CHOICE_BLOCK: Final = 512
 _CELLS: Final = 1 << 19
 
 
@@ -55,30 +57,37 @@ class ListScan(Candidates):
     whole: EuclideanNearest
 
     def candidates(self, k: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        chosen, first = self.chosen()
+        chosen = self.chosen()
         sizes = self.stops - self.lists.starts[:-1]
-        found = [*self._scanned(chosen, first, k)]
+        found = [*self._scanned(chosen, k)]
         # Lists without enough words among them are no answer; all words are.
-        held = (chosen * sizes).sum(axis=1)
-        if len(short := np.flatnonzero(held < k)):
+        if sizes.min() < k and (held := chosen @ sizes).min() < k:
+            short = np.flatnonzero(held < k)
             rows, words = self.whole.scan(self.points[short]).candidates(k)
             found = [(row[held[row] >= k], word[held[row] >= k]) for row, word in found]
             found.append((short[rows], words))
         rows, words = (np.concatenate(parts) for parts in zip(*found, strict=True))
         return rows, words
 
-    def chosen(self) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-        """Which lists each point looks at, bool (t, L), and which of them seems nearest, int64 (t,)."""
+    def chosen(self) -> NDArray[np.bool_]:
+        """Which lists each point looks at, bool (t, L)."""
+        count = len(self.lists.centroids)
+        # Each list's points lie side by side in memory, for so they are visited.
+        chosen = np.ones((count, len(self.queries)), dtype=np.bool_).T
+        if self.probes < count:
+            for start in range(0, len(self.queries), _CHOICE_BLOCK):
+                block = slice(start, start + _CHOICE_BLOCK)
+                chosen[block] = self._nearest_lists(self.queries[block], self.points[block])
+        return chosen
+
+    def _nearest_lists(self, queries: NDArray[np.float32], points: NDArray[np.float64]) -> NDArray[np.bool_]:
         centroids, half_norms = self.lists.centroids, self.lists.centroid_half_norms
-        scores = self.queries @ centroids.T
+        scores = queries @ centroids.T
         scores -= half_norms
-        first = scores.argmax(axis=1)
-        count = len(centroids)
-        if self.probes >= count:
-            return np.ones(scores.shape, dtype=np.bool_), first
-        lengths = np.sqrt(np.square(self.queries, dtype=np.float64).sum(axis=1))
-        slack = score_slack(self.queries.shape[1] + 4, lengths, longest_of(half_norms))
-        last = np.partition(scores, count - self.probes, axis=1)[:, count - self.probes]
+        lengths = np.sqrt(np.square(queries, dtype=np.float64).sum(axis=1))
+        slack = score_slack(queries.shape[1] + 4, lengths, longest_of(half_norms))
+        place = len(centroids) - self.probes
+        last = np.partition(scores, place, axis=1)[:, place]
         # What scores more than the last one by the slack is certainly among the nearest, what scores less by
         # as much is certainly not.
         chosen = scores > (last + slack)[:, None]
@@ -89,30 +98,26 @@ class ListScan(Candidates):
         chosen[rows[~contested], lists[~contested]] = True
         rows, lists, wanted = rows[contested], lists[contested], wanted[contested]
         vectors = centroids[lists].astype(np.float64)
-        exact = ((self.points[rows] - 0.5 * vectors) * vectors).sum(axis=1)
+        exact = ((points[rows] - 0.5 * vectors) * vectors).sum(axis=1)
         order = np.lexsort((lists, -exact, rows))
         rows, lists, wanted = rows[order], lists[order], wanted[order]
         rank = np.arange(len(rows)) - np.searchsorted(rows, rows)
         taken = rank < wanted
         chosen[rows[taken], lists[taken]] = True
-        return chosen, first
+        return chosen
 
     def _scanned(
-        self, chosen: NDArray[np.bool_], first: NDArray[np.int64], k: int
+        self, chosen: NDArray[np.bool_], k: int
     ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
         """Find the words of the chosen lists that may be among the k nearest: rows and words."""
         best = np.full((len(self.queries), k), -np.inf, dtype=np.float32)
-        rows = np.arange(len(self.queries))
-        nearest = np.zeros_like(chosen)
-        nearest[rows, first] = chosen[rows, first]
         found: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]] = []
-        # The nearest list of each point first: then hardly any other has a word to be looked at.
-        for looked_at in (nearest, chosen & ~nearest):
-            lists, points = np.nonzero(looked_at.T)
-            borders = np.searchsorted(lists, np.arange(len(self.stops) + 1)).tolist()
-            for number, (start, stop) in enumerate(pairwise(borders)):
-                if start < stop:
-                    self._visit(number, points[start:stop], best, found)
+        visits = np.flatnonzero(chosen.T.reshape(-1))
+        firsts = np.arange(len(self.stops) + 1) * len(self.queries)
+        borders = np.searchsorted(visits, firsts).tolist()
+        for number, (start, stop) in enumerate(pairwise(borders)):
+            if start < stop:
+                self._visit(number, visits[start:stop] - firsts[number], best, found)
         floor = best.min(axis=1) - self.slack
         for row, word, reached in found:
             keep = reached >= floor[row]
@@ -135,12 +140,15 @@ class ListScan(Candidates):
             part = points[at : at + size]
             scores = self.queries[part] @ vectors.T
             scores -= offsets
-            floor = best[part].min(axis=1) - self.slack[part]
-            hot = np.flatnonzero(scores.max(axis=1) >= floor)
+            peaks = scores.max(axis=1)
+            hot = np.flatnonzero(peaks >= best[part].min(axis=1) - self.slack[part])
             if not len(hot):
                 continue
             scores, rows = scores[hot], part[hot]
-            best[rows] = largest(best[rows], scores)
+            if best.shape[1] == 1:
+                best[rows, 0] = np.maximum(best[rows, 0], peaks[hot])
+            else:
+                best[rows] = largest(best[rows], scores)
             floor = best[rows].min(axis=1) - self.slack[rows]
             flat = np.flatnonzero(scores >= floor[:, None])
             row, word = np.divmod(flat, stop - start)
@@ -165,7 +173,7 @@ class IvfNearest(EuclideanWords):
 
     def looked_at(self, points: NDArray[np.float64]) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
         """Say which lists points (t, n) look at, bool (t, L), and how many words each has, int64 (L,)."""
-        return self.scan(points).chosen()[0], self.stops - self.lists.starts[:-1]
+        return self.scan(points).chosen(), self.stops - self.lists.starts[:-1]
 
     def scan(self, points: NDArray[np.float64]) -> ListScan:
         queries = points.astype(np.float32)

@@ -52,6 +52,7 @@ SECTIONS: Final = (
     "kernel_and_job",
     "job_start",
     "searches",
+    "search_in_lists",
     "throughput",
     "exponential_lane",
     "ladder",

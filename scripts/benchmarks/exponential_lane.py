@@ -10,12 +10,10 @@ first tokens alone; the last figure repeats a batch, whose lists are kept where 
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import click
 import numpy as np
-import pyarrow as pa
 from threadpoolctl import threadpool_limits
 
 from dptext_spark.embedding.bundle import Embedding
@@ -23,8 +21,8 @@ from dptext_spark.mechanisms import Exponential, Laplace
 from dptext_spark.privatizer import Privatizer
 from dptext_spark.search.exact import ExactSearch
 from scripts.benchmarks.section import Given, section
+from scripts.benchmarks.turns import LENGTH, Texts, seconds_of
 
-LENGTH = 100  # tokens of a row
 BATCH = 400 * LENGTH
 LAPLACE_TOKENS = 4_000
 SAMPLE = 200  # words whose N_w is computed
@@ -35,29 +33,6 @@ CASES = (
     ("glove-50d", 10.0, 1.9),
 )
 """Embedding, epsilon, truncation: words stay with a probability of 0.05 to 0.95."""
-
-
-class Texts:
-    """Token lists of words by Zipf's law: Zipf-Mandelbrot over the vocabulary's order."""
-
-    def __init__(self, embedding: Embedding) -> None:
-        self.words = embedding.words
-        self.weights = np.cumsum(1.0 / (np.arange(len(embedding.words)) + 2.7))
-        self.rng = np.random.default_rng(0)
-
-    def ids(self, count: int) -> np.ndarray:
-        return np.searchsorted(self.weights, self.rng.random(count) * self.weights[-1])
-
-    def rows(self, count: int) -> pa.Array:
-        offsets = np.arange(0, count + 1, LENGTH, dtype=np.int32)
-        return pa.ListArray.from_arrays(pa.array(offsets), self.words.take(pa.array(self.ids(count))))
-
-
-def seconds_of(privatizer: Privatizer, rows: pa.Array) -> float:
-    """Processor time for rows."""
-    start = time.process_time()
-    privatizer.sanitize(rows, pa.array(range(len(rows))), column="tokens")
-    return time.process_time() - start
 
 
 @section

@@ -26,9 +26,9 @@ import pyarrow.parquet as pq
 
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
-from scripts.benchmarks.exponential_lane import Texts
 from scripts.benchmarks.kernel_and_job import Use
 from scripts.benchmarks.section import SOURCES, Given, section
+from scripts.benchmarks.turns import Texts
 from tests.helpers.cluster import Cluster
 
 ROOT: Final = Path(__file__).resolve().parents[2]

@@ -43,7 +43,7 @@ WORKERS: Final = 2
 SMALL: Final = 4_000
 
 
-def made_words(given: Given, folder: Path, words: int, dimension: int) -> Path:
+def made_words(given: Given, folder: Path, words: int, dimension: int = 300) -> Path:
     """Write words around those of the 300-dimensional embedding; give the matrix's file."""
     vectors = np.asarray(given.bundle("glove-300d").vectors)[:, :dimension]
     dimension = vectors.shape[1]

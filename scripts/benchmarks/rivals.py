@@ -24,9 +24,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dptext_spark.embedding.bundle import Embedding
-from scripts.benchmarks.exponential_lane import Texts
 from scripts.benchmarks.kernel_and_job import CORES, run_job
 from scripts.benchmarks.section import Given, reason, section
+from scripts.benchmarks.turns import Texts
 
 RIVALS: Final = {
     # name: (version, its call, epsilon, words)

@@ -25,11 +25,11 @@ from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.lists import InvertedLists, made, make_lists
 from dptext_spark.embedding.spaces import EuclideanSpace
-from dptext_spark.guarantee import Distances
 from dptext_spark.mechanisms import Laplace
 from dptext_spark.search.exact import POINT_BLOCK, ExactSearch
 from dptext_spark.search.ivf import IvfSearch
 from scripts.benchmarks.estimator_speed import epsilons
+from scripts.benchmarks.large_vocabulary import SMALL, made_words
 from scripts.benchmarks.section import Given, section
 
 STAYS: Final = (0.1, 0.5, 0.9)
@@ -45,20 +45,12 @@ Find = Callable[[np.ndarray], np.ndarray]
 
 
 def jittered(given: Given) -> Embedding:
-    """Make a large table of 300 columns: real vectors, again and again, each copy a little apart."""
+    """Build a large bundle of 300 dimensions, of words that are made."""
     folder = given.bundles / "jittered-300d"
     if not folder.exists():
-        known = given.bundle("glove-300d")
-        vectors = np.asarray(known.vectors)
-        rows = np.arange(2 * len(vectors) if given.small else JITTERED)
-        noise = np.random.default_rng(0).standard_normal((len(rows), known.dimension), np.float32)
-        # Half the distance of near words, all columns together.
-        noise *= Distances.measure(known.space.metric()).nearest / 2.0 / np.sqrt(known.dimension)
-        noise += vectors[rows % len(vectors)]
-        with TemporaryDirectory() as source:
-            np.save(Path(source, "vectors.npy"), noise)
-            Path(source, "vocab.txt").write_text("".join(f"w{row}\n" for row in rows.tolist()))
-            make_lists(build_embedding(Path(source, "vectors.npy"), folder))
+        with TemporaryDirectory() as place:
+            source = made_words(given, Path(place), SMALL if given.small else JITTERED)
+            make_lists(build_embedding(source, folder))
     return Embedding.open(folder, verify=False)
 
 

@@ -1,6 +1,6 @@
-"""Words a second of every mechanism, as a multiple of ``laplace`` in the same run.
+"""Words a second of every mechanism that draws noise, as a multiple of ``laplace`` in the same run.
 
-    python -m scripts.benchmarks.throughput --data DATA [--only exponential]
+    python -m scripts.benchmarks.throughput --data DATA [--only mahalanobis]
 
 One process and one thread run the privatizer, without Spark, on token lists whose words follow Zipf's law
 over the vocabulary; time is the processor's. Each mechanism's turns lie between two turns of ``laplace``, for
@@ -11,6 +11,7 @@ and has no meaning.
 from __future__ import annotations
 
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,10 @@ from threadpoolctl import threadpool_limits
 
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.mechanisms import Mechanism, mechanism
+from dptext_spark.mechanisms import mechanism
 from dptext_spark.privatizer import Privatizer
-from scripts.benchmarks.exponential_lane import LENGTH, Texts, seconds_of
 from scripts.benchmarks.section import SOURCES, Given, section
-
-TOKENS = 10 * LENGTH
+from scripts.benchmarks.turns import Turns, compared
 
 
 def ball_of(vectors: Path, folder: Path) -> Embedding:
@@ -38,85 +37,48 @@ def ball_of(vectors: Path, folder: Path) -> Embedding:
     )
 
 
-class Turns:
-    """A privatizer that works for some seconds at a time and goes on where it stopped."""
-
-    def __init__(self, embedding: Embedding, configured: Mechanism) -> None:
-        self.texts = Texts(embedding)
-        self.privatizer = Privatizer(embedding=embedding, mechanism=configured)
-
-    def rate(self, seconds: float) -> float:
-        """Words in a second of processor time, over about that many seconds."""
-        done, taken = 0, 0.0
-        while taken < seconds:
-            taken += seconds_of(self.privatizer, self.texts.rows(TOKENS))
-            done += TOKENS
-        return done / taken
-
-
-def near_distance(embedding: Embedding, near: int) -> float:
-    """Distance within which a typical word has that many neighbours."""
-    sample = np.arange(0, len(embedding.words), -(-len(embedding.words) // 64))
-    return float(np.median(np.partition(embedding.space.metric().to_all(sample), near, axis=1)[:, near]))
-
-
 def cases(euclidean: Embedding, ball: Embedding) -> list[tuple[str, Embedding, dict[str, Any]]]:
     """Name, bundle and parameters of all that is measured."""
     n = euclidean.dimension
     vickrey = {"select": "vickrey", "t": 0.5}
-    found: list[tuple[str, Embedding, dict[str, Any]]] = [
+    return [
         ("laplace", euclidean, vickrey),
         ("mahalanobis", euclidean, {"lambda": 0.5}),
         ("projection", euclidean, {"sensitivity": "spectral", "dimension": min(54, n // 2)}),
-        ("exponential", euclidean, {}),
         ("hyperbolic", ball, {"epsilon": 2.0 * n}),
         ("hyperbolic", ball, {"epsilon": 2.0 * n, **vickrey}),
         ("hyperbolic-icdm", ball, {"epsilon": 2.0 * n}),
     ]
-    near = near_distance(euclidean, 1)
-    found += [("exponential", euclidean, {"truncate": near * share}) for share in (0.8, 1.0, 1.2)]
-    return found
 
 
 @section
 @click.option("--epsilon", default=15.0, show_default=True)
 @click.option("--seconds", default=2.0, show_default=True, help="length of a turn")
 @click.option("--rounds", default=2, show_default=True)
-@click.option(
-    "--warmup", default=10.0, show_default=True, help="seconds that fill the truncated exponential's lists"
-)
 @click.option("--only", default="", help="measure mechanisms alone whose name and parameters hold this")
-def main(
-    given: Given, epsilon: float, seconds: float, rounds: int, warmup: float, only: str
-) -> dict[str, Any]:
+def main(given: Given, epsilon: float, seconds: float, rounds: int, only: str) -> dict[str, Any]:
     """Measure every mechanism."""
     if given.small:
-        seconds, warmup = 0.05, 0.05
+        seconds = 0.05
     rows: list[dict[str, Any]] = []
     for name, source in SOURCES.items():
         euclidean = given.bundle(name)
         with tempfile.TemporaryDirectory() as folder, threadpool_limits(1):
             ball = ball_of(given.data / source / "vectors.npy", Path(folder))
-            reference = Turns(euclidean, mechanism("laplace", epsilon=epsilon))
-            reference.rate(seconds)
+            laplace = mechanism("laplace", epsilon=epsilon)
+            reference = Turns(partial(Privatizer, embedding=euclidean, mechanism=laplace), seconds=seconds)
             for kind, embedding, parameters in cases(euclidean, ball):
                 said = described(parameters)
                 if only not in f"{kind} {said}":
                     continue
-                turns = Turns(embedding, mechanism(kind, **({"epsilon": epsilon} | parameters)))
-                turns.rate(warmup if "truncate" in parameters else seconds)
-                laplace, own = [reference.rate(seconds)], []
-                for _ in range(rounds):
-                    own.append(turns.rate(seconds))
-                    laplace.append(reference.rate(seconds))
-                size = f"{len(euclidean.words):,} x {euclidean.dimension}"
-                multiple = float(np.mean(own) / np.mean(laplace))
+                configured = mechanism(kind, **({"epsilon": epsilon} | parameters))
+                own = Turns(partial(Privatizer, embedding=embedding, mechanism=configured), seconds=seconds)
                 rows.append(
                     {
-                        "embedding": size,
+                        "embedding": f"{len(euclidean.words):,} x {euclidean.dimension}",
                         "mechanism": kind,
                         "parameters": said,
-                        "multiple of laplace": multiple,
+                        "multiple of laplace": compared(reference, own, rounds).multiple,
                     }
                 )
     note = (

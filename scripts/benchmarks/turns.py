@@ -10,10 +10,36 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.privatizer import Privatizer
-from scripts.benchmarks.exponential_lane import LENGTH, Texts
+
+LENGTH: Final = 100
+"""Tokens of a row."""
 
 MOST: Final = 2_000 * LENGTH
+
+
+class Texts:
+    """Token lists of words by Zipf's law: Zipf-Mandelbrot over the vocabulary's order."""
+
+    def __init__(self, embedding: Embedding) -> None:
+        self.words = embedding.words
+        self.weights = np.cumsum(1.0 / (np.arange(len(embedding.words)) + 2.7))
+        self.rng = np.random.default_rng(0)
+
+    def ids(self, count: int) -> np.ndarray:
+        return np.searchsorted(self.weights, self.rng.random(count) * self.weights[-1])
+
+    def rows(self, count: int) -> pa.Array:
+        offsets = np.arange(0, count + 1, LENGTH, dtype=np.int32)
+        return pa.ListArray.from_arrays(pa.array(offsets), self.words.take(pa.array(self.ids(count))))
+
+
+def seconds_of(privatizer: Privatizer, rows: pa.Array) -> float:
+    """Processor time for rows."""
+    start = time.process_time()
+    privatizer.sanitize(rows, pa.array(range(len(rows))), column="tokens")
+    return time.process_time() - start
 
 
 class Turns:

@@ -32,7 +32,7 @@ CASES = (
     ("glove-300d", 4.0, None),
     ("glove-50d", 10.0, 1.9),
 )
-"""Embedding, epsilon, truncation: words stay with a probability of 0.05 to 0.95."""
+"""Embedding, epsilon, truncation: from hardly any word that stays to nearly all."""
 
 
 @section

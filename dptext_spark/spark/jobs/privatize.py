@@ -23,6 +23,7 @@ from dptext_spark.spark.failures import FAILED, plain_errors
 from dptext_spark.spark.frames import Plan
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.release import Release
+from dptext_spark.spark.session import jvm_ahead
 from dptext_spark.spark.table.beforehand import check_record, checks_beforehand
 from dptext_spark.spark.table.columns import LONGEST, MEDIAN, TableColumns, check_ids, column_counts
 from dptext_spark.spark.table.cutting import Cutting, Parts, RowCost
@@ -57,8 +58,9 @@ def run(options: PrivatizeOptions) -> Report:
         lambda: check_record(options.calibration, options.evaluation),
         lambda: check_ledger(options.ledger),
     ]
-    release = Release(options, *checks)
-    job = kind.open("dptext privatize", options, _columns(options))
+    with jvm_ahead() as start_jvm:
+        release = Release(options, *checks, meanwhile=start_jvm)
+        job = kind.open("dptext privatize", options, _columns(options))
     report = Report(
         calibration=_calibration(job.storage, options, release),
         evaluation=_evaluation(job.storage, options, release),

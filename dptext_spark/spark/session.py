@@ -253,8 +253,8 @@ _PATIENCE: Final = 30.0
 _PAUSE: Final = 0.1
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
-# Ten times HotSpot's own thresholds. Most of what its second compiler optimizes while Spark starts hardly runs
-# again, and takes a good part of the processor time until then; what is hot is optimized still.
+# Ten times HotSpot's own thresholds. Most of what its second compiler optimizes while Spark starts hardly
+# runs again, and takes a good part of the processor time until then; what is hot is optimized still.
 _LATE_OPTIMIZATION: Final = (
     "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
     "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"

@@ -7,9 +7,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Lock, Thread
 from typing import Any, Final
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -37,10 +39,7 @@ def session(app: str) -> SparkSession:
     if not active and "PYSPARK_GATEWAY_PORT" in os.environ:
         builder = builder.config(map=dict(wanted.at_start))
     elif not active:
-        ensure_java()
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        _start(app, _settings(wanted), logged=not wanted.at_start)
+        _start(app, wanted)
     SparkContext._ensure_initialized()
     _hold_signals_in_calls()
     interrupts.on_interrupt(_stop_jobs)
@@ -77,19 +76,35 @@ def _change(spark: SparkSession, settings: Mapping[str, str]) -> None:
         spark.conf.set(name, value)
 
 
-def _start(app: str, settings: Mapping[str, str], *, logged: bool) -> None:
+@contextmanager
+def jvm_ahead() -> Iterator[Callable[[], None]]:
+    """Give a function that starts the JVM which :func:`session` will need, and does not wait for it.
+
+    Where a session runs already it does nothing. A JVM that no session has taken ends with the block.
+    """
+    wanted = WANTED.get()
+
+    def start() -> None:
+        if SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
+            with suppress(ConfigError):  # session() says it, after what else is wrong
+                _ahead.append(_Launch())
+                _ahead[0].begin(wanted)
+
+    try:
+        yield start
+    finally:
+        while _ahead:
+            _ahead.pop().end()
+
+
+def _start(app: str, wanted: Wanted) -> None:
     """Start the JVM, and Spark in it; what they say goes to a log, unless somebody wants to read along."""
-    conf = SparkConf(loadDefaults=False).setAppName(app).setAll(list(settings.items()))
     try:
         if SparkContext._gateway is None:
-            output = open_log() if logged else os.dup(2)
-            try:
-                SparkContext._ensure_initialized(gateway=_launch(conf, output))
-            finally:
-                os.close(output)
+            SparkContext._ensure_initialized(gateway=_launched(wanted))
             _hold_signals_in_calls()
             interrupts.on_interrupt(_stop_jobs)
-        context: Any = SparkContext.getOrCreate(conf)
+        context: Any = SparkContext.getOrCreate(_conf(wanted).setAppName(app))
         # It would print a traceback where the JVM ends in the midst of a job, beside our message.
         context._accumulatorServer.handle_error = lambda *_: None
         interrupts.handle_again()
@@ -98,29 +113,89 @@ def _start(app: str, settings: Mapping[str, str], *, logged: bool) -> None:
         raise JobError("Spark could not be started", got=why, do=see_log()) from None
 
 
-def _launch(conf: SparkConf, output: int) -> Any:
-    """Start the JVM; if that is cut off none is left behind, which would wait for a question for ever."""
-    started: list[subprocess.Popen[bytes]] = []
-
-    def start(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
-        with interrupts.held():
-            started.append(subprocess.Popen(*arguments, **options))
-        return started[0]
-
-    # In a session of its own: what a terminal or a scheduler sends to all of this job's processes must not
-    # reach the JVM, which removes what was written. It ends with its standard input.
-    options = {"stdout": output, "stderr": output, "start_new_session": True}
-    gateway: Any = java_gateway
-    before, gateway.Popen = gateway.Popen, start
+def _launched(wanted: Wanted) -> Any:
+    """Give the gateway to a JVM, started ahead or now; if that is cut off none is left behind."""
+    launch = _ahead[0] if _ahead else _Launch()
     try:
-        return gateway.launch_gateway(conf, options)
+        launch.begin(wanted)
+        gateway = launch.gateway.result()
     except BaseException:
-        for process in started:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+        launch.end()
         raise
     finally:
-        gateway.Popen = before
+        _ahead.clear()
+    return gateway
+
+
+def _conf(wanted: Wanted) -> SparkConf:
+    return SparkConf(loadDefaults=False).setAll(list(_settings(wanted).items()))
+
+
+class _Launch:
+    """The start of a JVM, which a thread of its own waits for.
+
+    Attributes:
+        gateway: To the JVM, once it runs.
+    """
+
+    def __init__(self) -> None:
+        self.gateway = Future[Any]()
+        self._lock = Lock()
+        self._begun = self._ended = False
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def begin(self, wanted: Wanted) -> None:
+        """Start, unless that was done.
+
+        Raises:
+            ConfigError: There is no Java runtime.
+        """
+        if self._begun:
+            return
+        ensure_java()
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        self._begun = True
+        Thread(target=self._run, args=(_conf(wanted), not wanted.at_start), daemon=True).start()
+
+    def end(self) -> None:
+        """Leave no JVM behind, which would wait for a question for ever."""
+        with self._lock:
+            self._ended = True
+            if self._process is not None:
+                with suppress(ProcessLookupError):
+                    os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _run(self, conf: SparkConf, logged: bool) -> None:
+        try:
+            output = open_log() if logged else os.dup(2)
+            try:
+                self.gateway.set_result(self._launch(conf, output))
+            finally:
+                os.close(output)
+        except Exception as error:  # noqa: BLE001 - raised where it is waited for
+            self.gateway.set_exception(error)
+
+    def _launch(self, conf: SparkConf, output: int) -> Any:
+        # In a session of its own: what a terminal or a scheduler sends to all of this job's processes must
+        # not reach the JVM, which removes what was written. It ends with its standard input.
+        options = {"stdout": output, "stderr": output, "start_new_session": True}
+        gateway: Any = java_gateway
+        before, gateway.Popen = gateway.Popen, self._popen
+        try:
+            return gateway.launch_gateway(conf, options)
+        finally:
+            gateway.Popen = before
+
+    def _popen(self, *arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        # It would ignore Ctrl-C, which does not come there, and for that copy this process with what other
+        # threads are in the midst of.
+        del options["preexec_fn"]
+        with self._lock:
+            if self._ended:
+                raise OSError("The start of the JVM was cut off")
+            self._process = subprocess.Popen(*arguments, **options)
+        return self._process
 
 
 def _hold_signals_in_calls() -> None:
@@ -169,12 +244,21 @@ def await_end_of_jvm() -> None:
         time.sleep(_PAUSE)
 
 
+_ahead: Final[list[_Launch]] = []
+"""The JVM that was started ahead of its session, if any."""
+
 _PATIENCE: Final = 30.0
 """Seconds that a JVM has to do what it is asked to do when the run is interrupted."""
 
 _PAUSE: Final = 0.1
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
+# Ten times HotSpot's own thresholds. Most of what its second compiler optimizes while Spark starts hardly
+# runs again, and takes a good part of the processor time until then; what is hot is optimized still.
+_LATE_OPTIMIZATION: Final = (
+    "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
+    "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
+)
 _LOCAL_SETTINGS: Final = {
     # Four attempts for each task: with fewer, a worker process that dies takes the job with it.
     "spark.master": "local[*,4]",
@@ -187,7 +271,7 @@ _LOCAL_SETTINGS: Final = {
     "spark.ui.enabled": "false",
     # It would go to the log: dptext_spark.spark.progress shows it instead.
     "spark.ui.showConsoleProgress": "false",
-    _JAVA_OPTIONS: f'"-Dlog4j2.configurationFile={_LOGGING}"',
+    _JAVA_OPTIONS: f'"-Dlog4j2.configurationFile={_LOGGING}" {_LATE_OPTIMIZATION}',
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }

@@ -4,9 +4,10 @@
 
 A bare session (Spark, and one task in one Python worker that gives back what it gets), ``dptext privatize``
 on 50 rows at 33,860 x 300 and its dry run at 400,000 x 50 take turns, each in a process of its own. Each
-moment of a run belongs to the innermost of the pieces below; processor time is that of all processes then, so
-it counts what Spark's own threads and the driver's do meanwhile, too. Times are medians; a share is that of
-the bare session's in the same run of this script, and hardly depends on the machine.
+moment of a run belongs to the innermost of the pieces below that its main thread is in; processor time is
+that of all processes then, so it counts what Spark's own threads and the driver's do meanwhile, too. Times
+are medians; a share is that of the bare session's in the same run of this script, and hardly depends on the
+machine.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from functools import wraps
 from io import StringIO
 from pathlib import Path
 from statistics import median
+from threading import current_thread, main_thread
 from typing import Any, Final
 from unittest.mock import patch
 
@@ -68,10 +70,12 @@ class Watch:
         return before
 
     def of(self, function: Callable[..., Any], piece: str) -> Callable[..., Any]:
-        """Watch a function."""
+        """Watch a function, where the main thread calls it."""
 
         @wraps(function)
         def watched(*arguments: Any, **options: Any) -> Any:
+            if current_thread() is not main_thread():
+                return function(*arguments, **options)
             before = self.turn(piece)
             try:
                 return function(*arguments, **options)
@@ -106,9 +110,9 @@ def watched(arguments: list[str]) -> dict[str, list[float]]:
 
     places = (
         (privatize, "Release", "bundle verified, its distances measured"),
-        (run, "session", "Spark started"),
+        (run, "session", "Spark started, beyond what was ahead"),
         (run.Job, "open", "table opened, columns checked"),
-        (privatize, "check_ids", "ids checked"),
+        (privatize, "await_check", "ids checked, beyond what the sample hides"),
         (BundleFiles, "send", "bundle sent"),
         (Parts, "of", "rows counted"),
         (Sample, "__call__", "sample of coverage"),

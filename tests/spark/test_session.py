@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any
+
 import pytest
+from pyspark import SparkContext, java_gateway
 from pyspark.sql import SparkSession
 
 from dptext_spark.errors import ConfigError
@@ -21,6 +28,64 @@ def test_settings_of_a_session_that_starts() -> None:
     assert (found["spark.master"], found["spark.log.level"]) == ("local[1]", "INFO")
     assert found["spark.driver.extraJavaOptions"] == f"{own['spark.driver.extraJavaOptions']} -Dmine=1"
     assert session_module._settings(WANTED.get()) == own
+
+
+Process = subprocess.Popen[bytes]
+
+
+@pytest.fixture
+def begun(monkeypatch: pytest.MonkeyPatch) -> SimpleQueue[Process]:
+    """The processes that start for a JVM where no Spark runs; each is one that waits for its input."""
+    processes = SimpleQueue[Process]()
+
+    def launch(_: object, options: dict[str, Any]) -> object:
+        wait = ["cat"]
+        start: Callable[..., Process] = java_gateway.Popen  # type: ignore[attr-defined]
+        processes.put(start(wait, **options, stdin=subprocess.PIPE, preexec_fn=None))
+        return "gateway"
+
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    monkeypatch.setattr(SparkContext, "_gateway", None)
+    monkeypatch.setattr(session_module, "ensure_java", lambda: None)
+    monkeypatch.setattr(java_gateway, "launch_gateway", launch)
+    return processes
+
+
+def test_a_jvm_started_ahead_of_an_error(begun: SimpleQueue[Process]) -> None:
+    """Rejects a JVM that stays behind."""
+
+    def fail() -> None:
+        with session_module.jvm_ahead() as start:
+            start()
+            begun.put(begun.get())  # it runs
+            raise ConfigError("wrong")
+
+    with pytest.raises(ConfigError, match="wrong"):
+        fail()
+    with begun.get() as process:
+        assert process.wait() == -signal.SIGKILL
+
+
+def test_a_jvm_started_ahead_of_its_session(begun: SimpleQueue[Process]) -> None:
+    """Rejects a second JVM, and an end of the one that the session has taken."""
+    with session_module.jvm_ahead() as start:
+        start()
+        assert session_module._launched(WANTED.get()) == "gateway"
+    with begun.get() as process:
+        assert begun.empty()
+        assert process.poll() is None
+        process.communicate()
+    assert process.returncode == 0
+
+
+def test_a_jvm_cut_off_before_it_starts(begun: SimpleQueue[Process]) -> None:
+    """Rejects one that a thread starts when nobody waits for it any more."""
+    launch = session_module._Launch()
+    launch.end()
+    launch.begin(WANTED.get())
+    with pytest.raises(OSError, match="cut off"):
+        launch.gateway.result()
+    assert begun.empty()
 
 
 @pytest.mark.spark

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
+from typing import Any
+
+from pyspark import inheritable_thread_target
+from pyspark.sql import DataFrame
 
 from dptext_spark.accounting.ledger import LARGEST_EPSILON, Apart, Cost, Naming, Terms, Unit, recorded
 from dptext_spark.calibration import record
@@ -23,6 +27,7 @@ from dptext_spark.spark.failures import FAILED, plain_errors
 from dptext_spark.spark.frames import Plan
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.release import Release
+from dptext_spark.spark.session import jvm_ahead
 from dptext_spark.spark.table.beforehand import check_record, checks_beforehand
 from dptext_spark.spark.table.columns import LONGEST, MEDIAN, TableColumns, check_ids, column_counts
 from dptext_spark.spark.table.cutting import Cutting, Parts, RowCost
@@ -57,8 +62,9 @@ def run(options: PrivatizeOptions) -> Report:
         lambda: check_record(options.calibration, options.evaluation),
         lambda: check_ledger(options.ledger),
     ]
-    release = Release(options, *checks)
-    job = kind.open("dptext privatize", options, _columns(options))
+    with jvm_ahead() as start_jvm:
+        release = Release(options, *checks, meanwhile=start_jvm)
+        job = kind.open("dptext privatize", options, _columns(options))
     report = Report(
         calibration=_calibration(job.storage, options, release),
         evaluation=_evaluation(job.storage, options, release),
@@ -78,14 +84,19 @@ def run(options: PrivatizeOptions) -> Report:
         ladder=release.ladder,
     )
     cut_off = "The Spark job failed; the output has the batches before, and the same command goes on"
-    with ThreadPoolExecutor(1) as beside, plain_errors(FAILED if options.incremental is None else cut_off):
+    failed = FAILED if options.incremental is None else cut_off
+    with ThreadPoolExecutor(2) as beside, plain_errors(failed), ExitStack() as at_end:
         # What the reports state takes seconds, in which the driver would but wait for Spark.
         stated = beside.submit(release.guarantee.to_json)
         if isinstance(job, GrowingJob):
             job.claim(release)
         account = _account(job, options, release)
-        with progress(job.df.sparkSession, "Checking ids"):
-            check_ids(job.df, job.checked_id)
+        # Spark plans and compiles this and the sample for seconds, and leaves cores idle meanwhile.
+        inherit: Any = inheritable_thread_target(job.df.sparkSession)  # a caller's job group, say
+        checked = beside.submit(inherit(check_ids), job.df, job.checked_id)
+        at_end.callback(checked.result)  # what is wrong with the ids is said before anything else
+        if isinstance(job, GrowingJob):
+            await_check(job, checked)  # its stream keeps account of files from the start
         bundle = BundleFiles.send(job.df.sparkSession, release.embedding)
         looks = CoveragePlan(bundle=bundle, policy=release.policy)
         report = replace(report, persons=_persons(job, options, release, looks))
@@ -95,11 +106,16 @@ def run(options: PrivatizeOptions) -> Report:
             plan=looks,
             fate=_fate(release.policy),
         )
+
+        def look(selected: DataFrame) -> None:
+            sample(selected)
+            await_check(job, checked)
+
         cost = RowCost(word=release.mechanism.operations(release.embedding, release.search))
         if options.dry_run:
             selected = job.columns.select(job.df, job.row_id)
             Parts.of(selected, cost)
-            sample(selected)
+            look(selected)
             if account is not None:
                 account.look(selected)
             report = replace(report, coverage=sample.found, lengths=sample.lengths, ledger=_costs(account))
@@ -115,7 +131,7 @@ def run(options: PrivatizeOptions) -> Report:
             ladder=release.ladder,
         )
         cutting = Cutting(seconds=options.task_seconds, cost=cost, words=lambda: sample.words)
-        found = job.sanitize(plan, cutting, sample, nullcontext if account is None else account.entered)
+        found = job.sanitize(plan, cutting, look, nullcontext if account is None else account.entered)
     counts = column_counts(job.columns.sanitized, TokenCounts[int], found)
     added = found.get("added_rows")
     lengths = None
@@ -132,6 +148,16 @@ def run(options: PrivatizeOptions) -> Report:
     )
     job.write_reports(report.to_publish(), report.to_json())
     return report
+
+
+def await_check(job: Job, checked: Future[Any]) -> None:
+    """Wait until the ids are checked.
+
+    Raises:
+        InputError: They do not name the rows.
+    """
+    with progress(job.df.sparkSession, "Checking ids"):
+        checked.result()
 
 
 def _account(job: Job, options: PrivatizeOptions, release: Release) -> Account | None:

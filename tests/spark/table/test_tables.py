@@ -7,6 +7,7 @@ import shutil
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,7 +19,11 @@ from dptext_spark import __version__
 from dptext_spark.cli import main
 from dptext_spark.demo import QUERIES
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.errors import JobError
+from dptext_spark.errors import InputError, JobError
+from dptext_spark.spark.jobs import privatize
+from dptext_spark.spark.table.formats.files import Parquet
+from dptext_spark.spark.table.run import Job
+from dptext_spark.spark.table.sample import Sample
 from dptext_spark.spark.table.storage import Storage
 from dptext_spark.text.layout import CLITICS
 from dptext_spark.text.tokens import tokenize
@@ -432,6 +437,30 @@ def test_ids_that_do_not_name_the_rows(
     source = write_table(tmp_path / "in.parquet", {"id": ids, "text": texts(3)})
     assert refused(dptext(source, "--id", "id"), "Column id does not name the rows.*in 3 rows")
     assert names(tmp_path) == {"in.parquet"}
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_ids_that_are_found_wrong_last(
+    dptext: Callable[..., Result], table: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """Rejects a write before the ids are checked, and what else is wrong in their stead."""
+    looked = Event()
+
+    def check_after_the_sample(*_: object) -> None:
+        assert looked.wait(timeout=60)
+        raise InputError("wrong ids")
+
+    def look(*_: object) -> None:
+        looked.set()
+        if fails:
+            raise InputError("wrong texts")
+
+    monkeypatch.setattr(privatize, "check_ids", check_after_the_sample)
+    monkeypatch.setattr(Sample, "__call__", look)
+    monkeypatch.setattr(Job, "write_reports", None)
+    monkeypatch.setattr(Parquet, "write", None)
+    assert refused(dptext(table, "--id", "id"), "wrong ids")
+    assert refused(dptext(table, "--id", "id", "--dry-run"), "wrong ids")
 
 
 def test_columns_that_are_absent_or_of_the_wrong_type(dptext: Callable[..., Result], table: Path) -> None:

@@ -150,7 +150,7 @@ def outcome(code: int, printed: str, said: str) -> dict[str, Any]:
 )
 @click.option("--small", is_flag=True, help="Try all of it quickly; the figures mean nothing.")
 @click.option("--render", is_flag=True, help="Write the page again, from the results that are there.")
-@click.option("--seconds", "limit", default=900.0, show_default=True, help="that a section may take")
+@click.option("--seconds", "limit", default=3600.0, show_default=True, help="that a section may take")
 def main(
     data: Path | None, output: Path, only: tuple[str, ...], small: bool, render: bool, limit: float
 ) -> None:

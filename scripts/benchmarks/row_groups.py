@@ -34,7 +34,6 @@ from dptext_spark.spark.settings import session_settings
 from dptext_spark.spark.table.cutting import Cutting
 from scripts.benchmarks.section import Given, section
 
-CORES = tuple(sorted({1, len(os.sched_getaffinity(0))}))
 LENGTH = 10
 MANY = 64
 SMALL = 1000
@@ -88,7 +87,7 @@ def by_turns(
 @section
 @click.option("--words", default=1_200_000, show_default=True)
 @click.option("--repetitions", default=1, show_default=True)
-@click.option("--cores", multiple=True, default=CORES, show_default=True)
+@click.option("--cores", multiple=True, default=(len(os.sched_getaffinity(0)),), show_default=True)
 @click.option("--task-seconds", default=30.0, show_default=True)
 @click.option("--uncut", is_flag=True, help="Take the one row group uncut, too.")
 def main(

@@ -57,6 +57,7 @@ SECTIONS: Final = (
     "exponential_lane",
     "ladder",
     "growth",
+    "scaling",
     "large_vocabulary",
     "row_groups",
     "calibration_job",

@@ -1,9 +1,9 @@
-"""How the whole job grows: with words, vocabulary, dimension, cores and executors.
+"""How the whole job grows: with words, vocabulary and dimension.
 
     python -m scripts.benchmarks.growth --data DATA [--series words ...]
 
 Every run is a process of its own, Spark's start included, which a run of few words tells. Words of the tables
-follow Zipf's law. The executors of the last series are those of a standalone cluster on this machine.
+follow Zipf's law.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -150,17 +150,11 @@ def series(given: Given) -> dict[str, list[Run]]:
             "words": [base, replace(base, words=50 * FEW)],
             "vocabulary": [base, replace(base, vocabulary=rows)],
             "dimension": [base, replace(base, dimension=columns // 2)],
-            "cores": [replace(base, cores=1), base],
-            "executors": [replace(base, cores=1, cluster=True)],
         }
-    # Enough for tasks of planned length on each core, beside which the start is little.
-    whole = replace(run := sized(Run(deep, 20_000, 300, 0)), words=4 * run.words)
     return {
         "words": [Run(large, 5_000, 50, words) for words in (100_000, 1_000_000, 10_000_000)],
         "vocabulary": [sized(Run(large, count, 50, 0)) for count in (10_000, 40_000, 100_000, 400_000)],
         "dimension": [sized(Run(deep, 20_000, count, 0)) for count in (50, 100, 200, 300)],
-        "cores": [replace(whole, cores=cores) for cores in (1, 2)],
-        "executors": [replace(whole, cores=cores, cluster=True) for cores in (1, 2)],
     }
 
 
@@ -198,18 +192,14 @@ def measured(name: str, runs: Sequence[Run], jobs: Jobs, small: bool) -> Iterato
         }
 
 
-@section
-@click.option("--series", "names", multiple=True, help="Only these; default: all")
-def main(given: Given, names: tuple[str, ...]) -> dict[str, Any]:
-    """Run all series."""
+def grown(title: str, given: Given, all_series: Mapping[str, Sequence[Run]]) -> dict[str, Any]:
+    """Run all series of a section."""
     with tempfile.TemporaryDirectory(prefix="dptext-growth-") as folder:
-        jobs, all_series = Jobs(given, Path(folder)), series(given)
-        rows = [
-            row for name in names or all_series for row in measured(name, all_series[name], jobs, given.small)
-        ]
-    start = "Spark's start included" if given.small else "less that of a run of 1,000 words"
+        jobs = Jobs(given, Path(folder))
+        rows = [row for name, runs in all_series.items() for row in measured(name, runs, jobs, given.small)]
+    start = "Spark's start included" if given.small else f"less that of a run of {FEW:,} words"
     return {
-        "title": "Growth of the job",
+        "title": title,
         "rows": rows,
         "plots": [
             {
@@ -219,16 +209,24 @@ def main(given: Given, names: tuple[str, ...]) -> dict[str, Any]:
                 "where": {"series": name},
                 "log": "xy",
             }
-            for name in names or all_series
+            for name in all_series
         ],
         "notes": [
             f"The whole job of `dptext privatize` with `laplace`, words of Zipf's law. Time: {start}.",
-            "Where words are not what grows, each run has as many as take about the same time.",
             "Memory: the largest resident set of any one Python worker, JVM or driver, mapped files "
             "included, in a sample every half second. Workers share one copy of the matrix.",
-            "Executors have one core each, in a standalone cluster on this machine.",
         ],
     }
+
+
+@section
+@click.option("--series", "names", multiple=True, help="Only these; default: all")
+def main(given: Given, names: tuple[str, ...]) -> dict[str, Any]:
+    """Run all series."""
+    every = series(given)
+    found = grown("Growth of the job", given, {name: every[name] for name in names or every})
+    found["notes"].append("Where words are not what grows, each run has as many as take about the same time.")
+    return found
 
 
 if __name__ == "__main__":

@@ -103,7 +103,8 @@ def test_centroids_as_near_as_each_other_are_settled_in_double_precision(tmp_pat
 
 
 def test_answers_do_not_depend_on_batch_or_threads(ties: Embedding) -> None:
-    points, search = points_of(ties, 500), search_of(ties, 2)
+    """Rejects lists that are chosen for the points of another block."""
+    points, search = points_of(ties, 700), search_of(ties, 2)
     found, (_, distances) = search(points), search.nearest_two(points)
     for threads in (1, 2):
         with threadpool_limits(threads):

@@ -99,12 +99,13 @@ def jvm_ahead() -> Iterator[Callable[[], None]]:
 
 def _start(app: str, wanted: Wanted) -> None:
     """Start the JVM, and Spark in it; what they say goes to a log, unless somebody wants to read along."""
+    conf = _conf(wanted).setAppName(app)  # made once a JVM runs it would leave out what that was given
     try:
         if SparkContext._gateway is None:
             SparkContext._ensure_initialized(gateway=_launched(wanted))
             _hold_signals_in_calls()
             interrupts.on_interrupt(_stop_jobs)
-        context: Any = SparkContext.getOrCreate(_conf(wanted).setAppName(app))
+        context: Any = SparkContext.getOrCreate(conf)
         # It would print a traceback where the JVM ends in the midst of a job, beside our message.
         context._accumulatorServer.handle_error = lambda *_: None
         interrupts.handle_again()

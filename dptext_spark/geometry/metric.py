@@ -9,10 +9,11 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from dptext_spark.geometry.ball import rims
 
-_BLOCK: Final = 8192
+_BLOCK: Final = 2048
 _SAMPLE: Final = 256
 
 
@@ -32,11 +33,19 @@ class Metric(ABC):
 
     @abstractmethod
     def _to_blocks(self, words: NDArray[np.int64]) -> Iterator[NDArray[np.float64]]:
-        """Give what :meth:`to_all` does by blocks of all words, in their order: float64 (k, b) each."""
+        """Give what grows with the distances of :meth:`to_all`, up to 0 where they are 0.
+
+        By blocks of all words, in their order: float64 (k, b) each.
+        """
+
+    @staticmethod
+    @abstractmethod
+    def _distances(grown: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Give the distances themselves, of what is 0 or more."""
 
     def to_all(self, words: NDArray[np.int64]) -> NDArray[np.float64]:
         """Distances of words (k,) to all words, float64 (k, V); fast, to about 10^-7 of the largest."""
-        return np.concatenate([*self._to_blocks(words)], axis=1)
+        return self._distances(np.maximum(np.concatenate([*self._to_blocks(words)], axis=1), 0.0))
 
     @abstractmethod
     def largest(self) -> float:
@@ -60,21 +69,24 @@ class Metric(ABC):
             Their word ids, int64 (k, r), and distances, float64 (k, r); and that of the farthest word of all,
             float64 (k,).
         """
-        kept = max(ranks) + 1
-        ids, distances = [np.empty(0, np.int64)] * len(words), [np.empty(0)] * len(words)
-        farthest, start = np.zeros(len(words)), 0
-        for block in self._to_blocks(words):
-            np.maximum(farthest, block.max(axis=1), out=farthest)
-            for row, found in enumerate(block):
+        kept, start = max(ranks) + 1, 0
+        ids, near = np.zeros((len(words), kept), np.int64), np.full((len(words), kept), np.inf)
+        farthest = np.zeros(len(words))
+        with threadpool_limits(limits=1, user_api="blas"):  # the products are small beside what they are for
+            for block in self._to_blocks(words):
+                np.maximum(farthest, block.max(axis=1), out=farthest)
                 # Of equals the first that came stays.
-                limit = distances[row][-1] if len(distances[row]) == kept else np.inf
-                nearer = np.flatnonzero(found < limit)
-                candidates = np.append(distances[row], found[nearer])
-                order = np.argsort(candidates, kind="stable")[:kept]
-                ids[row] = np.append(ids[row], nearer + start)[order]
-                distances[row] = candidates[order]
-            start += block.shape[1]
-        return np.stack(ids)[:, ranks], np.stack(distances)[:, ranks], farthest
+                rows, columns = np.divmod(np.flatnonzero(block < near[:, -1:]), block.shape[1])
+                counts = np.bincount(rows, minlength=len(words))
+                places = kept + np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+                near, ids = (np.pad(kind, ((0, 0), (0, counts.max()))) for kind in (near, ids))
+                near[:, kept:] = np.inf
+                near[rows, places] = np.maximum(block[rows, columns], 0.0)
+                ids[rows, places] = columns + start
+                order = np.argsort(near, axis=1, kind="stable")[:, :kept]
+                near, ids = (np.take_along_axis(kind, order, axis=1) for kind in (near, ids))
+                start += block.shape[1]
+        return ids[:, ranks], self._distances(near[:, ranks]), self._distances(farthest)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,13 +113,15 @@ class EuclideanMetric(Metric):
 
     def _to_blocks(self, words: NDArray[np.int64]) -> Iterator[NDArray[np.float64]]:
         points = self._mapped(self._rows(words))
-        own = np.square(points).sum(axis=1)[:, None]
+        points = np.column_stack([-2.0 * points, _squares(points), np.ones(len(points))])
         for block in self._blocks():
             others = self._mapped(self._rows(block))
-            products = 2.0 * points @ others.T
-            squares = np.subtract(np.square(others).sum(axis=1), products, out=products)
-            squares += own
-            yield np.sqrt(np.maximum(squares, 0.0, out=squares), out=squares)
+            # |p|² - 2 p·q + |q|², by the product alone.
+            yield points @ np.column_stack([others, np.ones(len(others)), _squares(others)]).T
+
+    @staticmethod
+    def _distances(grown: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.sqrt(grown)
 
     def largest(self) -> float:
         """Sum of the two largest distances from the centre; at most twice the true diameter."""
@@ -147,6 +161,10 @@ class HyperbolicMetric(Metric):
             block = np.arange(start, min(start + _BLOCK, self.words))
             yield np.stack([self.between(np.full(len(block), word), block) for word in words])
 
+    @staticmethod
+    def _distances(grown: NDArray[np.float64]) -> NDArray[np.float64]:
+        return grown
+
     def largest(self) -> float:
         """Sum of the two largest distances d from the origin, cosh d = (2 - rim) / rim."""
         rim = rims(self.points)
@@ -154,5 +172,9 @@ class HyperbolicMetric(Metric):
 
 
 def _lengths(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
-    lengths: NDArray[np.float64] = np.sqrt(np.square(vectors).sum(axis=1))
-    return lengths
+    return np.sqrt(_squares(vectors))
+
+
+def _squares(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+    squares: NDArray[np.float64] = np.square(vectors).sum(axis=1)
+    return squares

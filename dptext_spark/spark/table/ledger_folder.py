@@ -47,7 +47,8 @@ class LedgerFolder:
         Raises:
             ConfigError: It is one.
         """
-        if not self.begun and self.storage.matches(f"{literal(self.path.rstrip('/'))}/*"):
+        # In this order: another run may begin the ledger meanwhile.
+        if self.storage.matches(f"{literal(self.path.rstrip('/'))}/*") and not self.begun:
             raise ConfigError(
                 f"The folder {self.path} is no ledger",
                 allowed="a folder that a ledger began, or one that does not exist yet",

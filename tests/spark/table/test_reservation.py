@@ -336,6 +336,23 @@ def _check(
         assert spent + Decimal(repr(epsilon)) == max(anew)
 
 
+def test_a_ledger_that_another_run_begins_meanwhile_is_one(tmp_path: Path) -> None:
+    """Rejects asking whether it was begun before looking what is in its folder."""
+
+    class Meanwhile(LocalFiles):
+        def exists(self, path: str) -> bool:
+            return self._then_begun(super().exists(path))
+
+        def matches(self, pattern: str) -> list[str]:
+            return self._then_begun(super().matches(pattern))
+
+        def _then_begun(self, answer: Any) -> Any:
+            (tmp_path / "ledger" / "events").mkdir(parents=True, exist_ok=True)
+            return answer
+
+    LedgerFolder(path=str(tmp_path / "ledger"), storage=Meanwhile()).check()
+
+
 @pytest.mark.parametrize("wrong", [False, True])
 def test_two_runs_without_a_lock_never_both_pass(
     release: Callable[..., Cost],

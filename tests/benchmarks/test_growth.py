@@ -9,6 +9,7 @@ import pytest
 from tests.helpers.made_embeddings import made_embeddings, tried
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.e2e
 def test_words_cost_time_and_no_memory(tmp_path: Path) -> None:

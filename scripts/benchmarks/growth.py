@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -46,7 +47,8 @@ class Run:
     Attributes:
         source: The bundle that words are taken from, the first so many, with as many of their coordinates.
         words: Of the table.
-        cores: Of this machine; or of executors, one each, where ``cluster`` says so.
+        cores: Of this machine, which all processes of the run share; or of executors, one each, where
+            ``cluster`` says so.
     """
 
     source: str
@@ -94,7 +96,9 @@ class Jobs:
         if not run.cluster:
             local = ["--spark-conf", f"spark.master=local[{run.cores}]"]
             command = [sys.executable, "-m", "dptext_spark", "privatize", *given, *local]
-            return watched(subprocess.Popen(command, stdout=subprocess.DEVNULL))
+            with confined(run.cores):
+                job = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+            return watched(job)
         conf = {"spark.executor.cores": "1", "spark.executor.memory": "1g"}
         with Cluster(place / "cluster", workers=run.cores) as cluster:
             job = cluster.start(
@@ -117,6 +121,17 @@ class Jobs:
             (self.folder / "vocab.txt").write_text("".join(words), encoding="utf-8")
             build_embedding(self.folder / "vectors.npy", folder)
         return Embedding.open(folder, verify=False)
+
+
+@contextmanager
+def confined(cores: int) -> Iterator[None]:
+    """Have processes that are started meanwhile run on so many of this machine's cores."""
+    every = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(every)[:cores])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, every)
 
 
 def table(embedding: Embedding, words: int, folder: Path) -> None:

@@ -32,7 +32,11 @@ def main(given: Given, longer: int) -> dict[str, Any]:
         for name in ("cores", "executors")
     }
     found = grown("A second core, a second executor", given, series)
-    found["notes"].append("Executors have one core each, in a standalone cluster on this machine.")
+    found["notes"] += [
+        "A run on one core has that core alone, for its Java and its driver, too.",
+        "Executors have one core each, in a standalone cluster on this machine, all of whose cores they, the "
+        "driver and the cluster's own processes share.",
+    ]
     return found
 
 

@@ -37,8 +37,8 @@ RECALL: Final = 0.98
 ROUNDS: Final = 3
 WIDTHS: Final = (16, 32, 64, 128, 256, 512, 1024)
 JITTERED: Final = 400_000
-LEAST: Final = POINT_BLOCK
-"""Points at once: few hundreds take a path of faiss that is ten times as slow."""
+NUMBERS: Final = 200 * POINT_BLOCK
+"""Coordinates of all points at once: with fewer faiss's flat search takes a path six to ten times as slow."""
 FEW: Final = 512
 """Points that efSearch is chosen with."""
 
@@ -85,10 +85,11 @@ class Competitor:
 
     @classmethod
     def of(cls, name: str, setting: str, find: Find, points: np.ndarray, turn: float) -> Competitor:
-        """Take as many whole blocks of points as fit into a turn of so many seconds, one at least."""
-        few = points[:LEAST]
+        """Take as many whole blocks of points as fit into a turn of so many seconds, and enough for faiss."""
+        least = -(-NUMBERS // (points.shape[1] * POINT_BLOCK)) * POINT_BLOCK
+        few = points[:least]
         each = processor_seconds(lambda: find(few)) / len(few)
-        count = int(np.clip(turn / max(each, 1e-9), LEAST, len(points)))
+        count = int(np.clip(turn / max(each, 1e-9), len(few), len(points)))
         count -= count % POINT_BLOCK
         return cls(name=name, setting=setting, find=find, points=points[:count])
 

@@ -3,7 +3,8 @@
     python -m scripts.benchmarks.job_start --data DATA [--bundles FOLDER] [--small] [--turns 3]
 
 A bare session (Spark, and one task in one Python worker that gives back what it gets), ``dptext privatize``
-on 50 rows at 33,860 x 300 and its dry run at 400,000 x 50 take turns, each in a process of its own. Each
+on 50 rows at 33,860 x 300 and its dry run at 400,000 x 50, with and without an archive of Java's classes
+(docs/operations.md), take turns, each in a process of its own. Each
 moment of a run belongs to the innermost of the pieces below that its main thread is in; processor time is
 that of all processes then, so it counts what Spark's own threads and the driver's do meanwhile, too. Times
 are medians; a share is that of the bare session's in the same run of this script, and hardly depends on the
@@ -128,12 +129,22 @@ def watched(arguments: list[str]) -> dict[str, list[float]]:
     return watch.spent
 
 
-def pieces(arguments: list[str]) -> dict[str, list[float]]:
-    """Run :func:`watched` in a process of its own."""
+def pieces(arguments: list[str], java: str = "") -> dict[str, list[float]]:
+    """Run :func:`watched` in a process of its own, with options for Java."""
     command = [sys.executable, "-m", "scripts.benchmarks.job_start", "--watched", *arguments]
-    printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    environment = {**os.environ, "SPARK_SUBMIT_OPTS": java}
+    printed = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
     found: dict[str, list[float]] = json.loads(printed.splitlines()[-1])
     return found
+
+
+def archived(arguments: list[str], archive: Path) -> bool:
+    """Have Java archive the classes that a run needs; say whether it did, which not every runtime does."""
+    pieces(arguments, f"-XX:ArchiveClassesAtExit={archive}")
+    # It goes on when the run has ended.
+    while any(str(archive) in " ".join(java.info["cmdline"] or []) for java in psutil.process_iter(["cmdline"])):
+        time.sleep(0.5)
+    return archive.exists()
 
 
 def rows_of(run: str, turns: list[dict[str, list[float]]], bare: tuple[float, float]) -> list[dict[str, Any]]:
@@ -179,14 +190,16 @@ def main(given: Given, turns: int) -> dict[str, Any]:
         pq.write_table(pa.table({"id": range(ROWS), "text": texts}), table)
         common = ["privatize", "--input", str(table), "--text", "text", "--id", "id", "--overwrite"]
         common += ["--mechanism", "laplace", "--epsilon", "15", "--output", f"{folder}/out", "--embedding"]
-        runs = {BARE: [], "job, 33,860 x 300": [*common, str(given.bundle("glove-300d").path)]}
+        runs = {BARE: ([], ""), "job, 33,860 x 300": ([*common, str(given.bundle("glove-300d").path)], "")}
         if not given.small:
-            large = given.bundle("glove-50d")
-            runs["dry run, 400,000 x 50"] = [*common, str(large.path), "--dry-run"]
+            dry_run = [*common, str(given.bundle("glove-50d").path), "--dry-run"]
+            runs["dry run, 400,000 x 50"] = dry_run, ""
+            if archived(dry_run, archive := Path(folder, "classes.jsa")):
+                runs["dry run, 400,000 x 50, classes archived"] = dry_run, f"-XX:SharedArchiveFile={archive}"
         found = defaultdict(list)
         for _ in range(1 if given.small else turns):
-            for name, arguments in runs.items():
-                found[name].append(pieces(arguments))
+            for name, (arguments, java) in runs.items():
+                found[name].append(pieces(arguments, java))
     bare = _median([turn[BARE] for turn in found[BARE]])
     return {
         "title": "What the job adds to a bare Spark session",

@@ -84,6 +84,8 @@ class Sample:
         names = positional(len(routes) * len(fields(Coverage)) + _LENGTHS)
         sums = StructType([StructField(name, DoubleType()) for name in names])
         counted = narrow.mapInArrow(partial(_count, self.plan, inside, way), sums)
+        # Spark would ask one task first, and all cores but one would wait for it and for its Python worker.
+        selected.sparkSession.conf.set("spark.sql.limit.initialNumPartitions", SAMPLE_TASKS)
         rows = counted.limit(SAMPLE_TASKS).collect()  # sums of each task, no data
         self.lengths = _together([row[-_LENGTHS:-1] for row in rows])
         if self.lengths is not None:

@@ -141,9 +141,8 @@ def pieces(arguments: list[str], java: str = "") -> dict[str, list[float]]:
 def archived(arguments: list[str], archive: Path) -> bool:
     """Have Java archive the classes that a run needs; say whether it did, which not every runtime does."""
     pieces(arguments, f"-XX:ArchiveClassesAtExit={archive}")
-    # It goes on when the run has ended.
-    while any(str(archive) in " ".join(java.info["cmdline"] or []) for java in psutil.process_iter(["cmdline"])):
-        time.sleep(0.5)
+    while any(str(archive) in " ".join(p.info["cmdline"] or []) for p in psutil.process_iter(["cmdline"])):
+        time.sleep(0.5)  # Java goes on when the run has ended
     return archive.exists()
 
 

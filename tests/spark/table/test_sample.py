@@ -72,6 +72,21 @@ def test_few_rows_of_few_tasks_are_looked_at(spark: SparkSession, ring: Embeddin
     )
 
 
+def test_its_tasks_run_at_once(spark: SparkSession, ring: Embedding) -> None:
+    """Rejects Spark's own order: one task, for which all other cores wait, and then the rest."""
+    many = spark.range(0, 40, numPartitions=20).withColumn("text", F.lit("w00 zyx"))
+    context: Any = spark.sparkContext
+    spark.conf.unset("spark.sql.limit.initialNumPartitions")
+    context.setJobGroup("sample", "")
+    look(many, ring, text=("text",))
+    context.setLocalProperty("spark.jobGroup.id", None)
+    context._jsc.sc().listenerBus().waitUntilEmpty()
+    tracker = context.statusTracker()
+    (job,) = tracker.getJobIdsForGroup("sample")
+    (stage,) = tracker.getJobInfo(job).stageIds
+    assert tracker.getStageInfo(stage).numTasks == SAMPLE_TASKS
+
+
 def test_a_run_tells_it_before_it_writes(
     dptext: Callable[..., Result], table: Path, tmp_path: Path, ring_release: dict[str, Any]
 ) -> None:

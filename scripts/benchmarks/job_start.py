@@ -181,6 +181,10 @@ def _median(spent: list[list[float]]) -> tuple[float, float]:
 @click.option("--turns", default=3, show_default=True)
 def main(given: Given, turns: int) -> dict[str, Any]:
     """Measure what the job adds to a bare session."""
+    notes = [
+        f"{ROWS} rows; fresh processes by turns, medians; shares are of the bare session's time in the same "
+        "run. Processor time is that of all processes while a piece lasts."
+    ]
     ensure_java()
     os.environ["PYSPARK_PYTHON"] = sys.executable
     with tempfile.TemporaryDirectory() as folder:
@@ -195,6 +199,8 @@ def main(given: Given, turns: int) -> dict[str, Any]:
             runs["dry run, 400,000 x 50"] = dry_run, ""
             if archived(dry_run, archive := Path(folder, "classes.jsa")):
                 runs["dry run, 400,000 x 50, classes archived"] = dry_run, f"-XX:SharedArchiveFile={archive}"
+            else:
+                notes.append("The Java of this machine made no archive of its classes.")
         found = defaultdict(list)
         for _ in range(1 if given.small else turns):
             for name, (arguments, java) in runs.items():
@@ -203,10 +209,7 @@ def main(given: Given, turns: int) -> dict[str, Any]:
     return {
         "title": "What the job adds to a bare Spark session",
         "rows": [row for name, of_run in found.items() for row in rows_of(name, of_run, bare)],
-        "notes": [
-            f"{ROWS} rows; fresh processes by turns, medians; shares are of the bare session's time in the "
-            "same run. Processor time is that of all processes while a piece lasts.",
-        ],
+        "notes": notes,
     }
 
 

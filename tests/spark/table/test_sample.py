@@ -78,8 +78,10 @@ def test_its_tasks_run_at_once(spark: SparkSession, ring: Embedding) -> None:
     context: Any = spark.sparkContext
     spark.conf.unset("spark.sql.limit.initialNumPartitions")
     context.setJobGroup("sample", "")
-    look(many, ring, text=("text",))
-    context.setLocalProperty("spark.jobGroup.id", None)
+    try:
+        look(many, ring, text=("text",))
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", None)
     context._jsc.sc().listenerBus().waitUntilEmpty()
     tracker = context.statusTracker()
     (job,) = tracker.getJobIdsForGroup("sample")

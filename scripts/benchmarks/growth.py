@@ -83,7 +83,9 @@ class Jobs:
         return self._found[run]
 
     def beyond_start(self, run: Run) -> Found:
-        """Give a run less the time of one of few words."""
+        """Give a run less the time of one of few words; whole where it is only tried."""
+        if self.given.small:
+            return self.found(run)
         found, start = self.found(run), self.found(replace(run, words=FEW))
         seconds, processor = found.seconds - start.seconds, found.processor - start.processor
         return replace(found, seconds=seconds, processor=processor)
@@ -184,11 +186,12 @@ def sized(run: Run) -> Run:
     return replace(run, words=round(OPERATIONS / (2 * run.vocabulary * run.dimension)))
 
 
-def measured(name: str, runs: Sequence[Run], jobs: Jobs, small: bool) -> Iterator[dict[str, Any]]:
-    """Run a series."""
+def compared(
+    name: str, runs: Mapping[Run, Found], ratios: Mapping[Run, Mapping[str, float]] | None = None
+) -> Iterator[dict[str, Any]]:
+    """Compare the runs of a series with its first; with other ratios beside."""
     first = None
-    for run in runs:
-        found = jobs.found(run) if small else jobs.beyond_start(run)
+    for run, found in runs.items():
         rate, processor = run.words / found.seconds, found.processor / run.words
         first = first or (rate, processor)
         yield {
@@ -199,6 +202,7 @@ def measured(name: str, runs: Sequence[Run], jobs: Jobs, small: bool) -> Iterato
             "cores": None if run.cluster else run.cores,
             "executors": run.cores if run.cluster else None,
             "rate / first": rate / first[0],
+            **(ratios or {}).get(run, {}),
             "processor time of a word / first": processor / first[1],
             "words/s": rate,
             "worker, MB": found.peaks["worker RSS"],
@@ -207,12 +211,9 @@ def measured(name: str, runs: Sequence[Run], jobs: Jobs, small: bool) -> Iterato
         }
 
 
-def grown(title: str, given: Given, all_series: Mapping[str, Sequence[Run]]) -> dict[str, Any]:
-    """Run all series of a section."""
-    with tempfile.TemporaryDirectory(prefix="dptext-growth-") as folder:
-        jobs = Jobs(given, Path(folder))
-        rows = [row for name, runs in all_series.items() for row in measured(name, runs, jobs, given.small)]
-    start = "Spark's start included" if given.small else f"less that of a run of {FEW:,} words"
+def section_of(title: str, small: bool, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Make a section of the rows of several series, with a figure of each."""
+    start = "Spark's start included" if small else f"less that of a run of {FEW:,} words"
     return {
         "title": title,
         "rows": rows,
@@ -224,7 +225,7 @@ def grown(title: str, given: Given, all_series: Mapping[str, Sequence[Run]]) -> 
                 "where": {"series": name},
                 "log": "xy",
             }
-            for name in all_series
+            for name in dict.fromkeys(row["series"] for row in rows)
         ],
         "notes": [
             f"The whole job of `dptext privatize` with `laplace`, words of Zipf's law. Time: {start}.",
@@ -239,7 +240,12 @@ def grown(title: str, given: Given, all_series: Mapping[str, Sequence[Run]]) -> 
 def main(given: Given, names: tuple[str, ...]) -> dict[str, Any]:
     """Run all series."""
     every = series(given)
-    found = grown("Growth of the job", given, {name: every[name] for name in names or every})
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory(prefix="dptext-growth-") as folder:
+        jobs = Jobs(given, Path(folder))
+        for name in names or every:
+            rows += compared(name, {run: jobs.beyond_start(run) for run in every[name]})
+    found = section_of("Growth of the job", given.small, rows)
     found["notes"].append("Where words are not what grows, each run has as many as take about the same time.")
     return found
 

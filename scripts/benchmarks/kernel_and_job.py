@@ -126,10 +126,15 @@ def _points(embedding: Embedding, epsilon: float) -> np.ndarray[Any, Any]:
     return bound.points(np.arange(CHUNK) * 13 % embedding.releasable, to_uniform(words)[:, :-1])
 
 
+def on_cores(count: int, function: Callable[..., float], *arguments: Any) -> float:
+    """Run a rate in so many processes at once; give the sum of the rates."""
+    with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
+        return sum(future.result() for future in [pool.submit(function, *arguments) for _ in range(count)])
+
+
 def on_all_cores(function: Callable[..., float], *arguments: Any) -> float:
     """Run a rate in one process per core at once; give the sum of the rates."""
-    with ProcessPoolExecutor(CORES, mp_context=get_context("spawn")) as pool:
-        return sum(future.result() for future in [pool.submit(function, *arguments) for _ in range(CORES)])
+    return on_cores(CORES, function, *arguments)
 
 
 class Use(threading.Thread):

@@ -28,7 +28,8 @@ from threadpoolctl import threadpool_limits
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import mechanism
 from scripts.benchmarks.estimator_speed import epsilons, made
-from scripts.benchmarks.kernel_and_job import CORES, on_all_cores, run_job
+from scripts.benchmarks.kernel_and_job import CORES, on_all_cores
+from scripts.benchmarks.processes import run_job
 from scripts.benchmarks.section import SOURCES, Given, section
 
 PLAIN_RUNS = 256

@@ -12,7 +12,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -27,7 +26,7 @@ import pyarrow.parquet as pq
 
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
-from scripts.benchmarks.kernel_and_job import Use
+from scripts.benchmarks.processes import watch
 from scripts.benchmarks.section import SOURCES, Given, section
 from scripts.benchmarks.turns import Texts
 from tests.helpers.cluster import Cluster
@@ -37,7 +36,6 @@ FEW: Final = 1_000
 # Multiplications and additions of a run whose number of words is not given: about half a minute of two cores.
 OPERATIONS: Final = 1.5e12
 FILES: Final = 16
-EVERY: Final = 0.5
 
 
 @dataclass(frozen=True)
@@ -147,13 +145,7 @@ def table(embedding: Embedding, words: int, folder: Path) -> None:
 
 def watched(job: subprocess.Popen[Any], root: int | None = None) -> Found:
     """Wait for a job that was just started, and look at it and its children, or at all of another root."""
-    start, use = time.perf_counter(), Use(root or job.pid, EVERY)
-    use.start()
-    if job.wait():
-        raise click.ClickException(f"the job failed with exit code {job.returncode}")
-    seconds = time.perf_counter() - start
-    use.stop.set()
-    use.join()
+    seconds, use = watch(job, root=root, shares=False)
     return Found(seconds=seconds, processor=use.processor, peaks=dict(use.peaks))
 
 
@@ -230,7 +222,7 @@ def section_of(title: str, small: bool, rows: Sequence[dict[str, Any]]) -> dict[
         "notes": [
             f"The whole job of `dptext privatize` with `laplace`, words of Zipf's law. Time: {start}.",
             "Memory: the largest resident set of any one Python worker, JVM or driver, mapped files "
-            "included, in a sample every half second. Workers share one copy of the matrix.",
+            "included, in a sample every quarter of a second. Workers share one copy of the matrix.",
         ],
     }
 

@@ -12,12 +12,9 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
@@ -27,7 +24,6 @@ from typing import Any
 
 import click
 import numpy as np
-import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -40,6 +36,7 @@ from dptext_spark.search.exact import ExactSearch
 from dptext_spark.spark.java import ensure_java
 from dptext_spark.text.token_columns import Tokens
 from scripts.benchmarks.job_start import BARE, pieces
+from scripts.benchmarks.processes import run_job
 from scripts.benchmarks.section import SOURCES, Given, section
 
 CORES = len(os.sched_getaffinity(0))
@@ -137,75 +134,6 @@ def on_all_cores(function: Callable[..., float], *arguments: Any) -> float:
     return on_cores(CORES, function, *arguments)
 
 
-class Use(threading.Thread):
-    """Samples what a tree of processes uses: memory, as peaks by role in MB, and processor time."""
-
-    def __init__(self, root: int, every: float = 2.0) -> None:
-        super().__init__(daemon=True)
-        self.root, self.every, self.stop = root, every, threading.Event()
-        self.peaks: dict[str, float] = defaultdict(float)
-        self._spent: dict[tuple[int, float], float] = {}
-
-    @property
-    def processor(self) -> float:
-        """Processor time of all processes, seconds, less what each spent after its last sample."""
-        return sum(self._spent.values())
-
-    def run(self) -> None:
-        pause = self.every / 40  # what ends soon is seen, too
-        while not self.stop.wait(pause):
-            pause = min(1.2 * pause, self.every)
-            root = psutil.Process(self.root)
-            tree = [p for p in [root, *root.children(recursive=True)] if p.pid != os.getpid()]
-            maps = [size for p in tree if (size := self._sample(p))]
-            if maps:
-                self._peak(f"matrix PSS, sum over driver and workers, {len(maps)} in all", sum(maps))
-
-    def _sample(self, process: psutil.Process) -> int:
-        """Note a process's memory; give the bytes of the matrix that it accounts for, if it maps it."""
-        try:
-            role, memory, times = _role(process), process.memory_full_info(), process.cpu_times()
-            parts = process.memory_maps(grouped=False) if role in ("driver", "worker") else []
-        except psutil.Error:  # it ended meanwhile
-            return 0
-        self._spent[process.pid, process.create_time()] = times.user + times.system
-        self._peak(f"{role} RSS", memory.rss)
-        self._peak(f"{role} PSS", memory.pss)
-        self._peak(f"{role} RSS but for mapped files", memory.rss - memory.shared)
-        matrix = [part for part in parts if part.path.endswith("vectors.npy")]
-        if role == "worker":
-            self._peak("worker USS (private)", memory.uss)
-            self._peak("matrix private per worker", sum(part.private_dirty for part in matrix))
-        return sum(part.pss for part in matrix)
-
-    def _peak(self, name: str, value: float) -> None:
-        self.peaks[name] = max(self.peaks[name], value / 2**20)
-
-
-def _role(process: psutil.Process) -> str:
-    if process.name() == "java":
-        return "JVM"
-    command = process.cmdline()
-    if "pyspark.daemon" not in command:
-        return "driver"
-    parent = process.parent()
-    return "worker" if parent is not None and "pyspark.daemon" in parent.cmdline() else "worker daemon"
-
-
-def run_job(command: list[str]) -> tuple[float, Use]:
-    """Run a job; give its seconds, and what it used."""
-    start = time.perf_counter()
-    job = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    use = Use(job.pid)
-    use.start()
-    if job.wait():
-        sys.exit(f"the job failed with exit code {job.returncode}")
-    seconds = time.perf_counter() - start
-    use.stop.set()
-    use.join()
-    return seconds, use
-
-
 def beside_the_job(bundle: Path, epsilon: float, seconds: float) -> tuple[float, ...]:
     """Rates of sgemm and kernel, the kernel's in processor time, and a bare session's seconds, also in it."""
     kernel = partial(on_all_cores, kernel_tokens, bundle, epsilon, seconds)
@@ -291,6 +219,7 @@ def measured(
         "the matrix, MB": matrix,
         "job, words/s": words / taken,
         "a bare session / whole job, seconds": bare / taken,
+        "processor time, of watching / of the job": use.own / use.processor,
         "search kernel, words/s, before": beside[0][1],
         "search kernel, words/s, after": beside[1][1],
         "sgemm, Gflop/s, before": beside[0][0] / 1e9,

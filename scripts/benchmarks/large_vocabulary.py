@@ -34,7 +34,7 @@ from dptext_spark.guarantee import Distances
 from dptext_spark.mechanisms import Laplace
 from dptext_spark.privatizer import Privatizer
 from dptext_spark.search.exact import ExactSearch
-from scripts.benchmarks.kernel_and_job import run_job
+from scripts.benchmarks.processes import run_job
 from scripts.benchmarks.section import Given, section
 from scripts.benchmarks.turns import Turns, compared
 

@@ -24,7 +24,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dptext_spark.embedding.bundle import Embedding
-from scripts.benchmarks.kernel_and_job import CORES, run_job
+from scripts.benchmarks.kernel_and_job import CORES
+from scripts.benchmarks.processes import run_job
 from scripts.benchmarks.section import Given, reason, section
 from scripts.benchmarks.turns import Texts
 

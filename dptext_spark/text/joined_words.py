@@ -16,13 +16,17 @@ import regex
 from numpy.typing import NDArray
 
 from dptext_spark.text.marks import Span, touches
-from dptext_spark.text.tokens import PLAIN, Tokenizer, match_form, straight, token_spans
+from dptext_spark.text.tokens import PLAIN, PlainTokenizer, Tokenizer, match_form, straight, token_spans
 
 JOINERS: Final = ".-',/&_+:@"
 """What may stand by itself between the tokens of a joined word."""
 
 _GAP: Final = regex.compile(rf"\.?(?:[{regex.escape(JOINERS)}]|\s+)?")
 _ODD: Final = "[^A-Za-z0-9]"  # of words that may be other than one token
+# Words that plain tokens join for certain: letters and digits of ASCII, and between them joiners that are no
+# apostrophes. They are most of those that a large vocabulary has, and each worker looks for them.
+_CLEAR_JOINER: Final = "[-.,/&_+:@]"
+_CLEAR: Final = rf"^[A-Za-z0-9]+(?:{_CLEAR_JOINER}[A-Za-z0-9]+)+\.?$"
 
 # Entries of a cache, of which each worker has two: some tens of MB at most, and nearly all that occur.
 _CACHED: Final = 1 << 17
@@ -88,21 +92,24 @@ class JoinedWords:
     @classmethod
     def of(cls, words: pa.StringArray, base: Tokenizer = PLAIN) -> Tokenizer:
         """Make the tokenizer for a vocabulary: ``base`` itself where that has no joined words."""
-        odd = words.filter(pc.match_substring_regex(words, _ODD)).to_pylist()
-        parts = {word: found for word in odd if [word] != (found := base(word)) and found}
+        odd = words.filter(pc.match_substring_regex(words, _ODD))
+        plain = isinstance(base, PlainTokenizer)
+        clear = pc.match_substring_regex(odd, _CLEAR) if plain else pa.repeat(False, len(odd))
+        joined, longest = _clearly_joined(odd.filter(clear))
+        others = odd.filter(pc.invert(clear)).to_pylist()
+        parts = {word: found for word in others if [word] != (found := base(word)) and found}
         stopped = [word for word, found in parts.items() if word == f"{found[0]}."]
         for word in _known_without_stop(stopped, words):
             del parts[word]
         parts = {word: found for word, found in parts.items() if _joins(word, found)}
-        if not parts:
+        if not (parts or joined):
             return base
-        longest: dict[tuple[str, str], int] = {}
         for found in parts.values():
             if len(found) > 1:
                 first, second = map(_fold, found[:2])
                 longest[first, second] = max(len(found), longest.get((first, second), 0))
         singles = frozenset(_fold(found[0]) for found in parts.values() if len(found) == 1)
-        return cls(base=base, words=frozenset(parts), longest=longest, stopped=singles)
+        return cls(base=base, words=frozenset([*joined, *parts]), longest=longest, stopped=singles)
 
     @property
     def identity(self) -> str:
@@ -181,6 +188,17 @@ def parts_of(token: str, tokenizer: Tokenizer) -> list[str]:
     base = tokenizer.base if isinstance(tokenizer, JoinedWords) else tokenizer
     parts = base(token)
     return parts if len(parts) > 1 else [token]
+
+
+def _clearly_joined(words: pa.StringArray) -> tuple[list[str], dict[tuple[str, str], int]]:
+    """Give words that match ``_CLEAR``, and by their first two tokens, folded, how many they have at most."""
+    parts = pc.split_pattern_regex(pc.ascii_lower(words), _CLEAR_JOINER)
+    # What ends with a full stop has nothing behind it.
+    counts = pc.subtract(pc.list_value_length(parts), pc.ends_with(words, ".").cast(pa.int32()))
+    order = pc.array_sort_indices(counts)  # of equal beginnings the longest comes last, and stays
+    first, second = (pc.list_element(parts, place).take(order).to_pylist() for place in (0, 1))
+    pairs = zip(first, second, strict=True)
+    return words.to_pylist(), dict(zip(pairs, counts.take(order).to_pylist(), strict=True))
 
 
 def _joins(word: str, parts: Sequence[str]) -> bool:

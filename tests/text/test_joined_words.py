@@ -85,6 +85,29 @@ def test_a_vocabulary_without_joined_words_is_split_as_before() -> None:
     assert JoinedWords.of(pa.array(words)) is PLAIN
 
 
+class AsPlain:
+    """Splits as the plain tokenizer does, and is another."""
+
+    identity = ""
+
+    def __call__(self, text: str, marked: object = ()) -> list[str]:
+        return tokenize(text)
+
+
+@given(
+    st.lists(st.text(st.sampled_from("aAbB1-.,/&_+:@' \n\u2019é\u0301"), min_size=1, max_size=9), max_size=9)
+)
+@example(["a-b", "a-b-a", "a-b.", "A-b-1.", "a-b'b", "u.s.", "a.-b", "a-b\n", "é-b", "a-b-b-é"])
+def test_what_is_clearly_joined_is_what_any_word_goes_through(words: list[str]) -> None:
+    """Rejects a full stop that counts as a token, a shorter word in a longer one's place, a line's end."""
+    vocabulary = pa.array(words, pa.string())
+    fast, slow = JoinedWords.of(vocabulary), JoinedWords.of(vocabulary, AsPlain())
+    if not isinstance(fast, JoinedWords) or not isinstance(slow, JoinedWords):
+        assert fast is PLAIN and isinstance(slow, AsPlain)
+        return
+    assert (fast.words, fast.longest, fast.stopped) == (slow.words, slow.longest, slow.stopped)
+
+
 def test_the_tokens_of_a_joined_word() -> None:
     assert parts_of("harbor seal", TOKENIZER) == ["harbor", "seal"]
     assert parts_of("U.S.", TOKENIZER) == ["U", "S"]

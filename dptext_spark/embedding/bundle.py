@@ -195,6 +195,11 @@ class Embedding:
         }
         return facts_html(f"Embedding {self.path.name}", facts)
 
+    @property
+    def stamps(self) -> tuple[tuple[str, Stamp | None], ...]:
+        """Inode, size and time of change of each file, by name, from before it was verified."""
+        return tuple((name, self._stamps[name]) for name in self.manifest.files)
+
     def check_unchanged(self) -> None:
         """Refuse results of files that were changed since they were verified: their maps change with them.
 

@@ -13,7 +13,7 @@ import pyspark  # and no names of it: a client of Spark Connect has no SparkFile
 from filelock import FileLock
 from pyspark.sql import SparkSession
 
-from dptext_spark.embedding.bundle import MANIFEST, Embedding
+from dptext_spark.embedding.bundle import MANIFEST, Embedding, Stamp
 from dptext_spark.embedding.parts import Part
 from dptext_spark.errors import BundleError
 
@@ -28,12 +28,15 @@ class BundleFiles:
         files: Paths of the bundle's files in its folder, sent through Spark; empty where all share the
             driver's path.
         parts: The optional parts that the driver has.
+        stamps: Inode, size and time of change of the files that the driver has verified, where workers read
+            the very same: to hash a large bundle again takes each of them seconds.
     """
 
     path: str
     fingerprint: str
     files: tuple[str, ...] = ()
     parts: tuple[Part, ...] = ()
+    stamps: tuple[tuple[str, Stamp | None], ...] = ()
 
     @classmethod
     def send(cls, spark: SparkSession, embedding: Embedding) -> BundleFiles:
@@ -51,7 +54,7 @@ class BundleFiles:
             return bundle
         context = spark.sparkContext
         if (context.master or "").split("[")[0] == "local":
-            return replace(bundle, files=())
+            return replace(bundle, files=(), stamps=embedding.stamps)
         sent = {file.rpartition("/")[2] for file in context.listFiles}
         # Spark names a sent file by its last path part alone: links give each bundle names of its own; and
         # new executors get what the links stand for even where the bundle was removed or replaced meanwhile.
@@ -104,7 +107,9 @@ class BundleFiles:
             ) from None
 
     def _open_at(self, folder: Path) -> Embedding:
-        embedding = Embedding.open(folder)
+        embedding = Embedding.open(folder, verify=False)
+        if embedding.stamps != self.stamps:
+            embedding = Embedding.open(folder)
         if embedding.fingerprint != self.fingerprint:
             raise BundleError(
                 "The embedding bundle changed while the job ran",

@@ -86,9 +86,8 @@ def jvm_ahead() -> Iterator[Callable[[], None]]:
 
     def start() -> None:
         if SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
-            with suppress(ConfigError):  # session() says it, after what else is wrong
-                _ahead.append(_Launch())
-                _ahead[0].begin(wanted)
+            _ahead.append(_Launch())
+            _ahead[0].begin(wanted)
 
     try:
         yield start
@@ -142,33 +141,32 @@ class _Launch:
     def __init__(self) -> None:
         self.gateway = Future[Any]()
         self._lock = Lock()
-        self._begun = self._ended = False
+        self._ended = False
         self._process: subprocess.Popen[bytes] | None = None
+        self._thread: Thread | None = None
 
     def begin(self, wanted: Wanted) -> None:
-        """Start, unless that was done.
-
-        Raises:
-            ConfigError: There is no Java runtime.
-        """
-        if self._begun:
+        """Start, unless that was done."""
+        if self._thread is not None:
             return
-        ensure_java()
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        self._begun = True
-        Thread(target=self._run, args=(_conf(wanted), not wanted.at_start), daemon=True).start()
+        self._thread = Thread(target=self._run, args=(_conf(wanted), not wanted.at_start), daemon=True)
+        self._thread.start()
 
     def end(self) -> None:
-        """Leave no JVM behind, which would wait for a question for ever."""
+        """Leave no JVM behind, which would wait for a question for ever, and no file of its start."""
         with self._lock:
             self._ended = True
             if self._process is not None:
                 with suppress(ProcessLookupError):
                     os.killpg(self._process.pid, signal.SIGKILL)
+        if self._thread is not None:
+            self._thread.join(_PATIENCE)
 
     def _run(self, conf: SparkConf, logged: bool) -> None:
         try:
+            ensure_java()
             output = open_log() if logged else os.dup(2)
             try:
                 self.gateway.set_result(self._launch(conf, output))

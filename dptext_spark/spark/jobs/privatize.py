@@ -62,9 +62,19 @@ def run(options: PrivatizeOptions) -> Report:
         lambda: check_record(options.calibration, options.evaluation),
         lambda: check_ledger(options.ledger),
     ]
-    with jvm_ahead() as start_jvm:
-        release = Release(options, *checks, meanwhile=start_jvm)
-        job = kind.open("dptext privatize", options, _columns(options))
+    with ThreadPoolExecutor(2) as beside:
+        with jvm_ahead() as start_jvm:
+            release = Release(options, *checks, meanwhile=start_jvm)
+            # What the reports state takes seconds, in which Spark starts and leaves a core idle.
+            stated = beside.submit(release.guarantee.to_json)
+            job = kind.open("dptext privatize", options, _columns(options))
+        return _run(job, options, release, beside, stated)
+
+
+def _run(
+    job: Job, options: PrivatizeOptions, release: Release, beside: ThreadPoolExecutor, stated: Future[Any]
+) -> Report:
+    """Run the job over its open table; ``stated`` is what the reports state, where it has been computed."""
     report = Report(
         calibration=_calibration(job.storage, options, release),
         evaluation=_evaluation(job.storage, options, release),
@@ -85,9 +95,7 @@ def run(options: PrivatizeOptions) -> Report:
     )
     cut_off = "The Spark job failed; the output has the batches before, and the same command goes on"
     failed = FAILED if options.incremental is None else cut_off
-    with ThreadPoolExecutor(2) as beside, plain_errors(failed), ExitStack() as at_end:
-        # What the reports state takes seconds, in which the driver would but wait for Spark.
-        stated = beside.submit(release.guarantee.to_json)
+    with plain_errors(failed), ExitStack() as at_end:
         if isinstance(job, GrowingJob):
             job.claim(release)
         account = _account(job, options, release)

@@ -309,7 +309,7 @@ class TableColumns:
             pruned(quoted(field.name), df.schema[field.name].dataType, field.dataType)
             for field in self.schema(df.schema).fields
         ]
-        columns.append((fields[str(self.id)].column if row_id is None else row_id).cast("string"))
+        columns.append((fields[str(self.id)].column if row_id is None else row_id).cast(StringType()))
         if self.slots:
             slots = prune(df.schema, [fields[self.slots].path])[0]
             columns.append(pruned(quoted(slots.name), df.schema[slots.name].dataType, slots.dataType))

@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StringType
 
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.spark.failures import quiet
@@ -117,7 +118,7 @@ class Source:
             raise unnamed_rows(self.place)
         metadata = self.read.metadataColumn("_metadata")  # unlike a name it cannot mean a column of the table
         path = F.regexp_replace(metadata["file_path"], self.root, "")
-        return F.concat_ws("\n", metadata["row_index"].cast("string"), path)
+        return F.concat_ws("\n", metadata["row_index"].cast(StringType()), path)
 
     def stream(self, batch_files: int | None) -> Source:
         """Give the same table as a stream of its files, in batches of at most so many.

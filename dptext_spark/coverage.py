@@ -9,7 +9,7 @@ from typing import Any, Final, Self
 import pyarrow as pa
 
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.privatizer import joining, look_up
+from dptext_spark.lookup import joining, look_up
 from dptext_spark.text.policies import TextPolicy
 from dptext_spark.text.segmentation import WordRuns, unspaced_share
 from dptext_spark.text.token_columns import Tokens, check_unicode, slices

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
-from functools import lru_cache
-from itertools import chain, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dptext_spark.accounting.row_budget import Ladder
 from dptext_spark.counts import Counts, CountT
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import InputError
+from dptext_spark.lookup import SortedTokens, joining, told_words
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import ColumnNoise, NoiseKey, ReleaseNoise, to_uniform
 from dptext_spark.notebook import facts_html
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.nearest import Search
-from dptext_spark.text.joined_words import JoinedWords, vocabulary_forms
 from dptext_spark.text.layout import assemble
 from dptext_spark.text.policies import TextPolicy, UnknownTokens
 from dptext_spark.text.python_columns import PythonColumn, as_arrow
@@ -37,7 +35,6 @@ from dptext_spark.text.token_columns import (
     id_bytes,
     slices,
 )
-from dptext_spark.text.tokens import Tokenizer, match_form
 
 # Tokens perturbed at once, or more where they take little noise: enough for BLAS to run at full speed, and
 # 5 MB of noise.
@@ -78,44 +75,6 @@ class Sanitized:
 
     values: pa.Array
     counts: TokenCounts[NDArray[np.int64]]
-
-
-def look_up(tokens: Tokens, embedding: Embedding) -> NDArray[np.int64]:
-    """int64 (tokens,): each token's word id, as it stands or else in lower case; -1 for none.
-
-    Whitespace in a token of a text, which :class:`JoinedWords` left there, is one space or else one ``_``.
-    """
-    distinct = tokens.distinct.to_pylist()
-    forms = [distinct]
-    if tokens.kind == "text":
-        both = [vocabulary_forms(token) for token in distinct]
-        spaces = any(len(each) > 1 for each in both)
-        forms = [[each[place] for each in both] for place in ((0, -1) if spaces else (0,))]
-    variants = [
-        [match_form(form, lower=lower) for form in written] for written in forms for lower in (False, True)
-    ]
-    found = _rows_of(pa.array(chain.from_iterable(variants), pa.string()), embedding.words)
-    found = found.reshape(len(variants), len(distinct))
-    # The first form that the vocabulary has, or else the first one.
-    word_ids = np.take_along_axis(found, (found >= 0).argmax(axis=0)[None], axis=0)[0]
-    return np.append(word_ids, -1)[tokens.codes]  # code -1, a null, picks the last
-
-
-def _rows_of(forms: pa.StringArray, words: pa.StringArray) -> NDArray[np.int64]:
-    """int64 (forms,): where each form stands among distinct words, -1 for nowhere."""
-    encoded = forms.dictionary_encode()
-    # Arrow hashes what is looked in anew each time: that are the few forms, not the whole vocabulary.
-    places = pc.index_in(words, value_set=encoded.dictionary)
-    rows = np.full(len(encoded.dictionary), -1, dtype=np.int64)
-    rows[places.drop_null()] = pc.indices_nonzero(places.is_valid())
-    found: NDArray[np.int64] = rows[encoded.indices]
-    return found
-
-
-@lru_cache(maxsize=2)  # columns share one; a reused worker must not keep those of all its bundles
-def joining(embedding: Embedding, tokenizer: Tokenizer) -> Tokenizer:
-    """Make a tokenizer join what is one word of the vocabulary; see :class:`JoinedWords`."""
-    return JoinedWords.of(embedding.words, tokenizer)
 
 
 class Privatizer:
@@ -270,7 +229,7 @@ class Privatizer:
         rungs: NDArray[np.int64] | None,
     ) -> Sanitized:
         tokens = Tokens.of(values, self.tokenizer, self.policy.protect.marks(values, slots))
-        found = _Sorted.of(tokens, self.embedding, self.policy, slots)
+        found = SortedTokens.of(tokens, self.embedding, self.policy, slots)
         word_ids, blank, unprotected = found.word_ids, found.blank, found.unprotected
         known, unknown = found.known, found.unknown
         released = self._release(tokens, word_ids, known, unknown, names, column, rungs)
@@ -325,46 +284,6 @@ class Privatizer:
             # Where a mechanism gives no word the placeholder stands, never the token itself.
             released[chunk] = np.maximum(words, MASKED)
         return released
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Sorted:
-    """Word ids of tokens, int64 (tokens,), and what the policy makes of each, bool (tokens,)."""
-
-    word_ids: NDArray[np.int64]
-    blank: NDArray[np.bool_]
-    unprotected: NDArray[np.bool_]
-    known: NDArray[np.bool_]
-    unknown: NDArray[np.bool_]
-
-    @classmethod
-    def of(cls, tokens: Tokens, embedding: Embedding, policy: TextPolicy, slots: pa.Array | None) -> _Sorted:
-        word_ids = look_up(tokens, embedding)
-        blank = (tokens.codes < 0) | tokens.flag(lambda token: not token)
-        unprotected = ~blank & ~policy.protect.protected(tokens, slots)
-        return cls(
-            word_ids=word_ids,
-            blank=blank,
-            unprotected=unprotected,
-            known=(word_ids >= 0) & ~blank & ~unprotected,
-            unknown=(word_ids < 0) & ~blank & ~unprotected,
-        )
-
-
-def told_words(
-    values: pa.Array, slots: pa.Array | None, embedding: Embedding, policy: TextPolicy
-) -> NDArray[np.int64]:
-    """int64 (rows,): count the words of a column's rows, as :meth:`Privatizer.told_words` does."""
-    counted, tokenizer = [np.empty(0, dtype=np.int64)], joining(embedding, policy.tokenizer)
-    for part in slices(values):
-        own = None if slots is None else slots[part]
-        tokens = Tokens.of(values[part], tokenizer, policy.protect.marks(values[part], own))
-        words = np.diff(tokens.offsets)
-        if policy.oov.stand_in == LEFT_OUT:
-            found = _Sorted.of(tokens, embedding, policy, own)
-            words -= tokens.count(found.unknown)
-        counted.append(words)
-    return np.concatenate(counted)
 
 
 Name = tuple[bytes, ...]

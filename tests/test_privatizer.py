@@ -21,9 +21,10 @@ from dptext_spark import privatizer as privatizer_module
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import BundleError, ConfigError, InputError
+from dptext_spark.lookup import look_up
 from dptext_spark.mechanisms import Exponential, Laplace, Mahalanobis, Mechanism
 from dptext_spark.noise import ColumnNoise, NoiseKey
-from dptext_spark.privatizer import Privatizer, Sanitized, TokenCounts, look_up
+from dptext_spark.privatizer import Privatizer, Sanitized, TokenCounts
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.text import token_columns
 from dptext_spark.text.layout import Layout

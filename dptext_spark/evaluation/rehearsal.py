@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.evaluation.bigrams import PairCounts
 from dptext_spark.evaluation.released_rows import ReleasedRows
+from dptext_spark.lookup import joining, look_up
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import KEY_BYTES, NoiseKey
-from dptext_spark.privatizer import Privatizer, joining, look_up
+from dptext_spark.privatizer import Privatizer
 from dptext_spark.search.nearest import Search
 from dptext_spark.text.marks import Marks
 from dptext_spark.text.policies import TextPolicy

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from dptext_spark.counts import Counts, CountT
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import InputError
+from dptext_spark.lookup import joining, look_up
 from dptext_spark.noise import ColumnNoise, ReleaseNoise, to_uniform
-from dptext_spark.privatizer import CHUNK, joining, look_up
+from dptext_spark.privatizer import CHUNK
 from dptext_spark.text.token_columns import Tokens, check_unicode, id_bytes, slices
 from dptext_spark.text.tokens import PLAIN, Tokenizer
 from dptext_spark.vectors.projected_vectors import VectorNoise

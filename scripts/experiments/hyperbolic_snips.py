@@ -34,9 +34,10 @@ import pyarrow.parquet as pq
 from threadpoolctl import threadpool_limits
 
 from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.lookup import joining
 from dptext_spark.mechanisms import mechanism
 from dptext_spark.noise import NoiseKey
-from dptext_spark.privatizer import Privatizer, joining
+from dptext_spark.privatizer import Privatizer
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.text.policies import TextPolicy
 from dptext_spark.text.slots import marks_of_positions

@@ -34,8 +34,8 @@ from dptext_spark.evaluation.bigrams import PairCounts
 from dptext_spark.evaluation.emissions import Emissions
 from dptext_spark.evaluation.recovery import Attacker, attack
 from dptext_spark.evaluation.released_rows import ReleasedRows
+from dptext_spark.lookup import joining, look_up
 from dptext_spark.mechanisms import mechanism
-from dptext_spark.privatizer import joining, look_up
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.text.policies import TextPolicy
 from dptext_spark.text.slots import marks_of_positions

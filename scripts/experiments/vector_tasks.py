@@ -24,7 +24,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.privatizer import joining, look_up
+from dptext_spark.lookup import joining, look_up
 from dptext_spark.text.token_columns import Tokens
 from dptext_spark.text.tokens import PLAIN
 from scripts.experiments.vector_laws import Law

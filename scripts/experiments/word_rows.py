@@ -18,8 +18,8 @@ from scipy import sparse
 
 from dptext_spark.calibration.estimators import DrawingEstimator, estimator
 from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.lookup import joining, look_up
 from dptext_spark.mechanisms import Mechanism
-from dptext_spark.privatizer import joining, look_up
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.text.policies import TextPolicy
 from dptext_spark.text.token_columns import Tokens

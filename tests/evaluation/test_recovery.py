@@ -14,8 +14,8 @@ from dptext_spark.evaluation.bigrams import BigramModel, PairCounts, smoothed
 from dptext_spark.evaluation.emissions import Emissions
 from dptext_spark.evaluation.recovery import Attacker, Successes, attack, bands
 from dptext_spark.evaluation.released_rows import ReleasedRows
+from dptext_spark.lookup import look_up
 from dptext_spark.mechanisms import mechanism
-from dptext_spark.privatizer import look_up
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.text.token_columns import Tokens
 from tests.helpers.hidden_worlds import chain, emitting, enumerated, released, without_context

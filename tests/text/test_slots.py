@@ -14,8 +14,8 @@ import pytest
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import InputError
+from dptext_spark.lookup import joining, look_up
 from dptext_spark.mechanisms import Exponential
-from dptext_spark.privatizer import joining, look_up
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.text.joined_words import JoinedWords
 from dptext_spark.text.policies import Protection

@@ -18,7 +18,7 @@ from pyspark.sql.types import DoubleType, StructField, StructType
 
 from dptext_spark.coverage import Coverage
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.privatizer import told_words
+from dptext_spark.lookup import told_words
 from dptext_spark.report.row_lengths import RowLengths
 from dptext_spark.spark.distribution import BundleFiles
 from dptext_spark.spark.table.columns import TableColumns, beside_leaves, opened, positional

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from dptext_spark.privatizer import told_words
+from dptext_spark.lookup import told_words
 from dptext_spark.report.persons import Persons
 from dptext_spark.spark.table.columns import TableColumns, opened, words_of_rows
 from dptext_spark.spark.table.fields import Field

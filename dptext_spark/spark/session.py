@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 
 from dptext_spark import interrupts
 from dptext_spark.errors import ConfigError, JobError
+from dptext_spark.spark.class_archive import archive_option
 from dptext_spark.spark.driver_log import open_log, see_log, start_failure
 from dptext_spark.spark.failures import condition
 from dptext_spark.spark.java import ensure_java
@@ -53,10 +54,9 @@ def session(app: str) -> SparkSession:
 
 def _settings(wanted: Wanted) -> dict[str, str]:
     """Give the settings of a session on this machine's cores; the user's win."""
-    settings = {**_LOCAL_SETTINGS, **wanted.at_start, **wanted.given}
-    if _JAVA_OPTIONS in wanted.given:
-        settings[_JAVA_OPTIONS] = f"{_LOCAL_SETTINGS[_JAVA_OPTIONS]} {wanted.given[_JAVA_OPTIONS]}"
-    return settings
+    java = (_LOCAL_SETTINGS[_JAVA_OPTIONS], archive_option(), wanted.given.get(_JAVA_OPTIONS))
+    joined = {_JAVA_OPTIONS: " ".join(filter(None, java))}
+    return {**_LOCAL_SETTINGS, **wanted.at_start, **wanted.given, **joined}
 
 
 def _change(spark: SparkSession, settings: Mapping[str, str]) -> None:

@@ -35,6 +35,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dptext_spark.spark.class_archive import archive_option
 from dptext_spark.spark.java import ensure_java
 from scripts.benchmarks.section import Given, section
 
@@ -138,14 +139,6 @@ def pieces(arguments: list[str], java: str = "") -> dict[str, list[float]]:
     return found
 
 
-def archived(arguments: list[str], archive: Path) -> bool:
-    """Have Java archive the classes that a run needs; say whether it did, which not every runtime does."""
-    pieces(arguments, f"-XX:ArchiveClassesAtExit={archive}")
-    while any(str(archive) in " ".join(p.info["cmdline"] or []) for p in psutil.process_iter(["cmdline"])):
-        time.sleep(0.5)  # Java goes on when the run has ended
-    return archive.exists()
-
-
 def rows_of(run: str, turns: list[dict[str, list[float]]], bare: tuple[float, float]) -> list[dict[str, Any]]:
     """Make the table's rows of one kind of run: its pieces, what comes before the first task, and all."""
     sums = {piece: [turn[piece] for turn in turns] for piece in turns[0]}
@@ -192,15 +185,19 @@ def main(given: Given, turns: int) -> dict[str, Any]:
         texts = ["the quick brown fox jumps over the lazy dog"] * ROWS
         pq.write_table(pa.table({"id": range(ROWS), "text": texts}), table)
         common = ["privatize", "--input", str(table), "--text", "text", "--id", "id", "--overwrite"]
-        common += ["--mechanism", "laplace", "--epsilon", "15", "--output", f"{folder}/out", "--embedding"]
-        runs = {BARE: ([], ""), "job, 33,860 x 300": ([*common, str(given.bundle("glove-300d").path)], "")}
+        common += ["--mechanism", "laplace", "--epsilon", "15", "--output", f"{folder}/out"]
+        plain = ["--spark-conf", "spark.driver.extraJavaOptions=-XX:SharedArchiveFile=none"]
+        job = [*common, "--embedding", str(given.bundle("glove-300d").path)]
+        runs = {BARE: ([], ""), "job, 33,860 x 300": ([*job, *plain], "")}
         if not given.small:
-            dry_run = [*common, str(given.bundle("glove-50d").path), "--dry-run"]
-            runs["dry run, 400,000 x 50"] = dry_run, ""
-            if archived(dry_run, archive := Path(folder, "classes.jsa")):
-                runs["dry run, 400,000 x 50, classes archived"] = dry_run, f"-XX:SharedArchiveFile={archive}"
+            dry_run = [*common, "--embedding", str(given.bundle("glove-50d").path), "--dry-run"]
+            runs["dry run, 400,000 x 50"] = [*dry_run, *plain], ""
+            if option := archive_option():
+                runs[f"{BARE}, classes archived"] = [], option
+                runs["job, 33,860 x 300, classes archived"] = job, ""
+                runs["dry run, 400,000 x 50, classes archived"] = dry_run, ""
             else:
-                notes.append("The Java of this machine made no archive of its classes.")
+                notes.append("This environment has no archive of Java's classes.")
         found = defaultdict(list)
         for _ in range(1 if given.small else turns):
             for name, (arguments, java) in runs.items():
@@ -208,7 +205,7 @@ def main(given: Given, turns: int) -> dict[str, Any]:
     bare = _median([turn[BARE] for turn in found[BARE]])
     return {
         "title": "What the job adds to a bare Spark session",
-        "rows": [row for name, of_run in found.items() for row in rows_of(name, of_run, bare)],
+        "rows": [row for name in runs for row in rows_of(name, found[name], bare)],
         "notes": notes,
     }
 

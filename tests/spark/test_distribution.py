@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from dptext_spark import Embedding
+from dptext_spark.embedding import bundle as bundle_module
 from dptext_spark.embedding.parts import Part
 from dptext_spark.errors import BundleError
 from dptext_spark.sealing import file_sha256
@@ -217,6 +218,26 @@ def test_one_machine_reads_the_bundle_where_it_lies(spark: SparkSession, ring: E
     sent = BundleFiles.send(spark, ring)
     assert (sent.path, sent.files) == (str(ring.path), ())
     assert sent.open().fingerprint == ring.fingerprint
+
+
+def test_workers_of_one_machine_hash_only_what_the_driver_has_not(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rejects workers that hash a large bundle once more, and some that take what was changed meanwhile."""
+    sent = BundleFiles.send(spark, worlds.build(tmp_path, worlds.uneven(20, 3)))
+    hashed: list[str] = []
+    monkeypatch.setattr(
+        bundle_module, "file_sha256", lambda path: hashed.append(path.name) or file_sha256(path)
+    )
+    sent.open()
+    assert hashed == []
+    vectors = Path(sent.path, "vectors.npy")
+    os.utime(vectors, ns=(0, 0))
+    sent.open()
+    assert set(hashed) == {name for name, _ in sent.stamps}
+    vectors.write_bytes(vectors.read_bytes()[:-1] + b"!")
+    with pytest.raises(BundleError, match=r"vectors\.npy of the bundle is damaged"):
+        sent.open()
 
 
 def test_a_server_gets_each_file_once_and_parts_that_were_made_later(

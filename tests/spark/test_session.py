@@ -19,14 +19,17 @@ from dptext_spark.spark.settings import WANTED, session_settings
 from tests.helpers.tables import spark_settings
 
 
-def test_settings_of_a_session_that_starts() -> None:
-    """Rejects defaults that win over the user's, and Java options that lose where logs go."""
+def test_settings_of_a_session_that_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rejects defaults that win over the user's, and Java options that lose where logs and classes are."""
+    monkeypatch.setattr(session_module, "archive_option", lambda: "-XX:mine")
     given = {"spark.master": "local[1]", "spark.driver.extraJavaOptions": "-Dmine=1"}
     with session_settings(given, verbose=True):
         found = session_module._settings(WANTED.get())
     own = session_module._LOCAL_SETTINGS
     assert (found["spark.master"], found["spark.log.level"]) == ("local[1]", "INFO")
-    assert found["spark.driver.extraJavaOptions"] == f"{own['spark.driver.extraJavaOptions']} -Dmine=1"
+    java = f"{own['spark.driver.extraJavaOptions']} -XX:mine"
+    assert found["spark.driver.extraJavaOptions"] == f"{java} -Dmine=1"
+    monkeypatch.setattr(session_module, "archive_option", lambda: "")
     assert session_module._settings(WANTED.get()) == own
 
 

@@ -46,21 +46,21 @@ def story(text: str) -> list[Step]:
     ]
 
 
+WITHOUT_JAVA: Final = ("README.md", "docs/guide/notebooks.md")
 STORIES: Final = {name: steps for name, text in DOCUMENTS.items() if (steps := story(text))}
 
 
 def test_the_documents_have_stories() -> None:
     """Rejects blocks that are no longer recognized, and output that belongs to no command."""
-    assert STORIES.keys() >= {"README.md", "docs/guide/first-release.md"}
+    assert STORIES.keys() >= {"docs/guide/first-release.md", *WITHOUT_JAVA}
     outputs = sum(kind == "text" for text in DOCUMENTS.values() for kind, _ in BLOCK.findall(text))
     assert outputs == sum(bool(step.shown) for steps in STORIES.values() for step in steps)
 
 
-@pytest.fixture
-def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """A machine without Java, on which every new key is the same one, so that outputs can be compared."""
-    programs = tmp_path_factory.mktemp("bin")
-    for name, code in {"java": "exit 127", "openssl": "printf '%064d\\n' 0"}.items():
+def environment(programs: Path, *, java: bool) -> dict[str, str]:
+    """A machine with its Java or without one, on which all new keys are one, so that outputs can be compared."""
+    stand_ins = {"openssl": "printf '%064d\\n' 0"} | ({} if java else {"java": "exit 127"})
+    for name, code in stand_ins.items():
         (programs / name).write_text(f"#!/bin/sh\n{code}\n")
         (programs / name).chmod(0o755)
     path = f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}"
@@ -73,15 +73,18 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.mark.spark
 @pytest.mark.parametrize("name", STORIES)
 def test_commands_run_and_print_what_is_shown(
-    name: str, environment: dict[str, str], tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+    name: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """In an empty folder; rejects a renamed option, a notebook without ensure_java(), a number of old."""
-    outputs = tmp_path_factory.mktemp("outputs")
+    """In an empty folder; rejects a renamed option, a notebook without ensure_java(), a number of old.
+
+    The first commands that anybody runs, and the notebook, find no Java.
+    """
+    outputs, programs = (tmp_path_factory.mktemp(folder) for folder in ("outputs", "bin"))
     code = "".join(f"exec >{outputs}/{i}\n{step.code}" for i, step in enumerate(STORIES[name]))
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", code],
         cwd=tmp_path,
-        env=environment,
+        env=environment(programs, java=name not in WITHOUT_JAVA),
         stderr=subprocess.PIPE,
         text=True,
         check=False,

@@ -58,7 +58,7 @@ def test_the_documents_have_stories() -> None:
 
 
 def environment(programs: Path, *, java: bool) -> dict[str, str]:
-    """A machine with its Java or without one, on which all new keys are one, so that outputs can be compared."""
+    """A machine with its Java or without one; all new keys are one there, so that outputs can be compared."""
     stand_ins = {"openssl": "printf '%064d\\n' 0"} | ({} if java else {"java": "exit 127"})
     for name, code in stand_ins.items():
         (programs / name).write_text(f"#!/bin/sh\n{code}\n")

@@ -80,7 +80,7 @@ def command_of(process: psutil.Process) -> list[str]:
 
 @pytest.fixture
 def start(ring: Embedding, tmp_path: Path) -> Iterator[Start]:
-    write_table(tmp_path / "in" / "a.parquet", {"text": texts(100_000)})
+    write_table(tmp_path / "in" / "a.parquet", {"text": texts(300_000)})
     (tmp_path / "tmp").mkdir()
     runs = []
 

@@ -33,6 +33,7 @@ from dptext_spark import Embedding, Laplace, NoiseKey, build_embedding
 from dptext_spark.noise import ReleaseNoise, to_uniform
 from dptext_spark.privatizer import CHUNK
 from dptext_spark.search.exact import ExactSearch
+from dptext_spark.spark.class_archive import archive_option
 from dptext_spark.spark.java import ensure_java
 from dptext_spark.text.token_columns import Tokens
 from scripts.benchmarks.job_start import BARE, pieces
@@ -137,7 +138,7 @@ def on_all_cores(function: Callable[..., float], *arguments: Any) -> float:
 def beside_the_job(bundle: Path, epsilon: float, seconds: float) -> tuple[float, ...]:
     """Rates of sgemm and kernel, the kernel's in processor time, and a bare session's seconds, also in it."""
     kernel = partial(on_all_cores, kernel_tokens, bundle, epsilon, seconds)
-    session = pieces([])[BARE]
+    session = pieces([], archive_option())[BARE]  # it starts as the job's own does
     return on_all_cores(sgemm_flops, seconds), kernel(), kernel(time.process_time) / CORES, *session
 
 

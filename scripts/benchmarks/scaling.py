@@ -1,6 +1,6 @@
 """What a second core, or a second executor, brings to the whole job, and to nothing but matrix products.
 
-    python -m scripts.benchmarks.scaling --data DATA [--rounds 2]
+    python -m scripts.benchmarks.scaling --data DATA [--rounds 1]
 
 Measured as the growth of the job is. Executors are those of a standalone cluster on this machine. Hosts drift
 by more than is asked here, and two of their cores are not twice one: counts take turns, and each run has the
@@ -79,7 +79,7 @@ def rows(name: str, turns: Mapping[Run, Sequence[Turn]]) -> Iterator[dict[str, A
 
 @section
 @click.option("--words", default=WORDS, show_default=True, help="of the table")
-@click.option("--rounds", default=2, show_default=True, type=click.IntRange(1), help="of a run of each count")
+@click.option("--rounds", default=1, show_default=True, type=click.IntRange(1), help="of a run of each count")
 def main(given: Given, words: int, rounds: int) -> dict[str, Any]:
     """Run both series."""
     whole = Run("glove-300d", 20_000, 300, words)

@@ -64,7 +64,7 @@ def _release(folder: Path, environment: dict[str, str]) -> None:
     demo = files("dptext_spark") / "demo"
     with as_file(demo / "glove.6B.50d.subset.txt.gz") as glove, as_file(demo / "queries.parquet") as queries:
         build_embedding(glove, folder / "bundle", limit=1000)
-        # Its words go to the JVM's log, which --verbose has it write to what this process reads to the end.
+        # With --verbose the JVM has this pipe too, which ends when it does.
         release = subprocess.run(
             [
                 *(sys.executable, "-m", "dptext_spark", "privatize", "--mechanism", "laplace"),

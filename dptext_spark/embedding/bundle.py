@@ -100,12 +100,14 @@ class Embedding:
     Attributes:
         words: V words as an Arrow string array, releasable words first.
         space: Where the words lie.
+        verified: Whether every file was hashed when it was opened.
     """
 
     path: Path
     manifest: Manifest
     words: pa.StringArray
     space: Space
+    verified: bool = False
     _stamps: dict[str, Stamp | None] = field(default_factory=dict)
     _parts: dict[str, Part] = field(default_factory=dict)
 
@@ -156,7 +158,7 @@ class Embedding:
         if verify and fingerprint(manifest, words) != manifest.fingerprint:
             raise _damaged(MANIFEST, "the fingerprint does not belong to the words and vectors")
         space = SPACES[manifest.geometry].open(partial(_map, path), manifest.words, manifest.dimension)
-        return cls(path=path, manifest=manifest, words=words, space=space, _stamps=stamps)
+        return cls(path=path, manifest=manifest, words=words, space=space, verified=verify, _stamps=stamps)
 
     @classmethod
     def of(cls, embedding: Embedding | Path | str) -> Embedding:
@@ -197,7 +199,7 @@ class Embedding:
 
     @property
     def stamps(self) -> tuple[tuple[str, Stamp | None], ...]:
-        """Inode, size and time of change of each file, by name, from before it was verified."""
+        """Inode, size and time of change of each file, by name, from before it was read."""
         return tuple((name, self._stamps[name]) for name in self.manifest.files)
 
     def check_unchanged(self) -> None:

@@ -29,7 +29,7 @@ class BundleFiles:
             driver's path.
         parts: The optional parts that the driver has.
         stamps: Inode, size and time of change of the files that the driver has verified, where workers read
-            the very same: to hash a large bundle again takes each of them seconds.
+            the very same: to hash a large bundle again takes each of them seconds. Empty elsewhere.
     """
 
     path: str
@@ -54,7 +54,7 @@ class BundleFiles:
             return bundle
         context = spark.sparkContext
         if (context.master or "").split("[")[0] == "local":
-            return replace(bundle, files=(), stamps=embedding.stamps)
+            return replace(bundle, files=(), stamps=embedding.stamps if embedding.verified else ())
         sent = {file.rpartition("/")[2] for file in context.listFiles}
         # Spark names a sent file by its last path part alone: links give each bundle names of its own; and
         # new executors get what the links stand for even where the bundle was removed or replaced meanwhile.
@@ -107,8 +107,8 @@ class BundleFiles:
             ) from None
 
     def _open_at(self, folder: Path) -> Embedding:
-        embedding = Embedding.open(folder, verify=False)
-        if embedding.stamps != self.stamps:
+        embedding = Embedding.open(folder, verify=not self.stamps)
+        if self.stamps and embedding.stamps != self.stamps:
             embedding = Embedding.open(folder)
         if embedding.fingerprint != self.fingerprint:
             raise BundleError(

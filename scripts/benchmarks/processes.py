@@ -47,11 +47,10 @@ class Use(threading.Thread):
         return sum(self._spent.values())
 
     def run(self) -> None:
-        began, pause, looks = time.monotonic(), _FIRST, 0
-        due = began + pause
+        pause, looks, due = _FIRST, 0, time.monotonic() + _FIRST
         while not self.stop.wait(EVERY / 5 if looks < 5 * _TREE else EVERY):  # what ends soon is seen, too
             if looks % _TREE == 0:
-                self._tree = list(_below(self.root))
+                self._tree = _below(self.root)
             looks += 1
             for role, process in self._tree:
                 self._look(role, process)

@@ -224,7 +224,7 @@ def test_workers_of_one_machine_hash_only_what_the_driver_has_not(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rejects workers that hash a large bundle once more, and some that take what was changed meanwhile."""
-    sent = BundleFiles.send(spark, worlds.build(tmp_path, worlds.uneven(20, 3)))
+    sent = BundleFiles.send(spark, Embedding.open(worlds.build(tmp_path, worlds.uneven(20, 3)).path))
     hashed: list[str] = []
     monkeypatch.setattr(
         bundle_module, "file_sha256", lambda path: hashed.append(path.name) or file_sha256(path)
@@ -236,6 +236,16 @@ def test_workers_of_one_machine_hash_only_what_the_driver_has_not(
     sent.open()
     assert set(hashed) == {name for name, _ in sent.stamps}
     vectors.write_bytes(vectors.read_bytes()[:-1] + b"!")
+    with pytest.raises(BundleError, match=r"vectors\.npy of the bundle is damaged"):
+        sent.open()
+
+
+def test_workers_verify_what_the_driver_has_not(spark: SparkSession, tmp_path: Path) -> None:
+    """Rejects workers that trust the stamps of a bundle that nobody has hashed."""
+    path = worlds.build(tmp_path, worlds.uneven(20, 3)).path
+    vectors = (path / "vectors.npy").read_bytes()
+    (path / "vectors.npy").write_bytes(vectors[:-1] + bytes([vectors[-1] ^ 1]))
+    sent = BundleFiles.send(spark, Embedding.open(path, verify=False))
     with pytest.raises(BundleError, match=r"vectors\.npy of the bundle is damaged"):
         sent.open()
 

@@ -96,14 +96,25 @@ def test_commands_run_and_print_what_is_shown(
 
 
 def pattern_of(shown: str) -> str:
-    """What matches output that is shown: ``...`` is any text of a line, or any lines by itself."""
+    """What matches output that is shown: ``...`` is any text of a line, or any lines by itself.
+
+    At the end of a line in columns it is also what does not fit and goes on below, behind spaces.
+    """
     lines = [".*?".join(map(re.escape, line.split("..."))) + "\n" for line in shown.splitlines()]
-    return "".join(r"(?:.*\n)*?" if line == ".*?\n" else line for line in lines)
+    wrapped = [re.sub(r"(?<=\\ )\.\*\?\n$", r".*\n(?: +.*\n)*?", line) for line in lines]
+    return "".join(r"(?:.*\n)*?" if line == ".*?\n" else line for line in wrapped)
 
 
 @pytest.mark.parametrize(
     ("printed", "matches"),
-    [("a 1\nb\nc 3\n", True), ("a 1\nc 3\n", True), ("a 2\nc 3\n", False), ("a 1\n", False)],
+    [
+        ("a 1\nb\nc 3\n", True),
+        ("a 1\nc 3\n", True),
+        ("a 1\nc long\n  words\n", True),
+        ("a 1\nc long\nd\n", False),
+        ("a 2\nc 3\n", False),
+        ("a 1\n", False),
+    ],
 )
 def test_shown_output_may_be_shortened(printed: str, matches: bool) -> None:
     assert bool(re.fullmatch(pattern_of("a 1\n...\nc ...\n"), printed)) is matches

@@ -25,6 +25,7 @@ from dptext_spark.spark.class_archive import archive_option
 from dptext_spark.spark.driver_log import open_log, see_log, start_failure
 from dptext_spark.spark.failures import condition
 from dptext_spark.spark.java import ensure_java
+from dptext_spark.spark.local_paths import is_little
 from dptext_spark.spark.settings import WANTED, Wanted
 
 
@@ -54,7 +55,10 @@ def session(app: str) -> SparkSession:
 
 def _settings(wanted: Wanted) -> dict[str, str]:
     """Give the settings of a session on this machine's cores; the user's win."""
-    java = (_LOCAL_SETTINGS[_JAVA_OPTIONS], archive_option(), wanted.given.get(_JAVA_OPTIONS))
+    little = wanted.reads is not None and is_little(wanted.reads, _LITTLE)
+    optimization = _NO_OPTIMIZATION if little else _LATE_OPTIMIZATION
+    own = (_LOCAL_SETTINGS[_JAVA_OPTIONS], optimization, archive_option())
+    java = (*own, wanted.given.get(_JAVA_OPTIONS))
     joined = {_JAVA_OPTIONS: " ".join(filter(None, java))}
     return {**_LOCAL_SETTINGS, **wanted.at_start, **wanted.given, **joined}
 
@@ -258,6 +262,9 @@ _LATE_OPTIMIZATION: Final = (
     "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
     "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
 )
+# Where there is little to read nothing of it pays: the second compiler, and the counting for it, is left out.
+_NO_OPTIMIZATION: Final = "-XX:TieredStopAtLevel=1"
+_LITTLE: Final = 8 << 20
 _LOCAL_SETTINGS: Final = {
     # Four attempts for each task: with fewer, a worker process that dies takes the job with it.
     "spark.master": "local[*,4]",
@@ -270,7 +277,7 @@ _LOCAL_SETTINGS: Final = {
     "spark.ui.enabled": "false",
     # It would go to the log: dptext_spark.spark.progress shows it instead.
     "spark.ui.showConsoleProgress": "false",
-    _JAVA_OPTIONS: f'"-Dlog4j2.configurationFile={_LOGGING}" {_LATE_OPTIMIZATION}',
+    _JAVA_OPTIONS: f'"-Dlog4j2.configurationFile={_LOGGING}"',
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }

@@ -21,12 +21,13 @@ from dptext_spark.report import drawing
 from dptext_spark.report.facts import embedding_json, versions
 from dptext_spark.spark.distribution import BundleFiles
 from dptext_spark.spark.failures import plain_errors
+from dptext_spark.spark.local_paths import local_path
 from dptext_spark.spark.measuring import aggregates
 from dptext_spark.spark.measuring.folder import CalibrationFolder
 from dptext_spark.spark.measuring.waves import Waves
 from dptext_spark.spark.session import session
 from dptext_spark.spark.table.beforehand import check_record
-from dptext_spark.spark.table.local_files import LocalFiles, local_path
+from dptext_spark.spark.table.local_files import LocalFiles
 from dptext_spark.spark.table.local_table import is_plain
 from dptext_spark.spark.table.storage import Storage
 

@@ -35,6 +35,7 @@ from dptext_spark.report.facts import embedding_json, versions
 from dptext_spark.search.nearest import Search
 from dptext_spark.spark.distribution import BundleFiles
 from dptext_spark.spark.failures import plain_errors
+from dptext_spark.spark.local_paths import local_path
 from dptext_spark.spark.measuring.classified_rows import Classes, classified
 from dptext_spark.spark.measuring.folder import EvaluationFolder
 from dptext_spark.spark.measuring.rehearsed_rows import (
@@ -55,7 +56,7 @@ from dptext_spark.spark.table.columns import TableColumns, check_ids
 from dptext_spark.spark.table.cutting import Cutting, RowCost
 from dptext_spark.spark.table.formats.files import FileFormat, Parquet
 from dptext_spark.spark.table.formats.format import Format
-from dptext_spark.spark.table.local_files import LocalFiles, local_path
+from dptext_spark.spark.table.local_files import LocalFiles
 from dptext_spark.spark.table.local_table import LocalTable, is_plain
 from dptext_spark.spark.table.run import check_places
 from dptext_spark.spark.table.sample import CoveragePlan, Sample

@@ -18,10 +18,11 @@ from dptext_spark.poincare import Relations, Settings, Trainer, measure
 from dptext_spark.poincare.summary import Filtered, PoincareReport, Step
 from dptext_spark.report import drawing
 from dptext_spark.spark.failures import plain_errors
+from dptext_spark.spark.local_paths import is_pattern, local_path
 from dptext_spark.spark.pairs import check_ends, filter_pairs, is_text, read_pairs, unreadable_pairs
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session
-from dptext_spark.spark.table.local_files import LocalFiles, is_pattern, local_path
+from dptext_spark.spark.table.local_files import LocalFiles
 from dptext_spark.spark.table.local_table import LocalTable, is_plain
 from dptext_spark.spark.table.storage import Storage
 

@@ -10,10 +10,11 @@ from dptext_spark.calibration import record
 from dptext_spark.errors import ConfigError
 from dptext_spark.evaluation import answer
 from dptext_spark.options import TableOptions
+from dptext_spark.spark.local_paths import is_pattern, local_path
 from dptext_spark.spark.table.columns import TableColumns
 from dptext_spark.spark.table.formats.files import FileFormat, Parquet
 from dptext_spark.spark.table.formats.format import Format
-from dptext_spark.spark.table.local_files import LocalFiles, is_pattern, local_path
+from dptext_spark.spark.table.local_files import LocalFiles
 from dptext_spark.spark.table.local_table import LocalTable, is_plain
 from dptext_spark.spark.table.run import Job, check_places, chosen_formats, paths
 from dptext_spark.spark.table.source import unnamed_rows

@@ -11,23 +11,8 @@ import re
 import shutil
 
 from dptext_spark.errors import ConfigError
+from dptext_spark.spark.local_paths import local_path
 from dptext_spark.spark.table.storage import NO_FILE
-
-
-def local_path(path: str) -> str | None:
-    """Give the full path where Hadoop would look for a place of this machine; None for another place."""
-    if scheme := re.match(r"[^/:]*:", path):  # as Hadoop finds it
-        if scheme[0] != "file:":
-            return None
-        path = re.sub(r"^file:(//(?=/))?", "", path)
-        if not path.startswith("/"):
-            return None
-    return None if path.startswith("//") else os.path.abspath(path)
-
-
-def is_pattern(path: str) -> bool:
-    """Say whether Spark's reader takes a path for a pattern."""
-    return any(letter in path for letter in "{}[]*?\\")
 
 
 class LocalFiles:

@@ -29,9 +29,9 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from dptext_spark.spark.local_paths import is_pattern, local_path
 from dptext_spark.spark.settings import WANTED
 from dptext_spark.spark.table.columns import Unknown
-from dptext_spark.spark.table.local_files import is_pattern, local_path
 from dptext_spark.spark.table.source import unreadable
 
 # Any of them may say that a path without a scheme lies in HDFS, or that columns are read in another way.

@@ -26,9 +26,10 @@ from dptext_spark.accounting.ledger import (
 )
 from dptext_spark.errors import ConfigError, DptextError
 from dptext_spark.spark.failures import FAILURES, condition
+from dptext_spark.spark.local_paths import local_path
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.table.ledger_folder import LedgerFolder, OpenLedger, now
-from dptext_spark.spark.table.local_files import LocalFiles, local_path
+from dptext_spark.spark.table.local_files import LocalFiles
 from dptext_spark.spark.table.local_table import is_plain
 from dptext_spark.spark.table.sealed_rows import SEALED, compared, measures, seal_of
 

@@ -19,10 +19,11 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from dptext_spark.errors import DptextError
 from dptext_spark.options import PrivatizeOptions, VectorsOptions
 from dptext_spark.spark.jobs import vectors
+from dptext_spark.spark.local_paths import local_path
 from dptext_spark.spark.settings import session_settings
 from dptext_spark.spark.table import beforehand, local_table, run
 from dptext_spark.spark.table.columns import TableColumns, Unknown
-from dptext_spark.spark.table.local_files import LocalFiles, local_path
+from dptext_spark.spark.table.local_files import LocalFiles
 from dptext_spark.spark.table.local_table import LocalTable, is_plain
 from dptext_spark.spark.table.storage import Storage, literal
 from tests.helpers.tables import hashes, run_table, spark_settings, texts, write_table

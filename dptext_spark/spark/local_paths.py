@@ -1,0 +1,36 @@
+"""Paths of this machine, told from those of other places as Hadoop and Spark tell them."""
+
+from __future__ import annotations
+
+import os
+import re
+from itertools import accumulate
+
+
+def local_path(path: str) -> str | None:
+    """Give the full path where Hadoop would look for a place of this machine; None for another place."""
+    if scheme := re.match(r"[^/:]*:", path):  # as Hadoop finds it
+        if scheme[0] != "file:":
+            return None
+        path = re.sub(r"^file:(//(?=/))?", "", path)
+        if not path.startswith("/"):
+            return None
+    return None if path.startswith("//") else os.path.abspath(path)
+
+
+def is_pattern(path: str) -> bool:
+    """Say whether Spark's reader takes a path for a pattern."""
+    return any(letter in path for letter in "{}[]*?\\")
+
+
+def is_little(path: str, size: int) -> bool:
+    """Say whether files of this machine are a file, or all in a folder, of so many bytes at most."""
+    place = local_path(path)
+    if place is None or not os.path.exists(place):
+        return False
+    files = (os.path.join(folder, name) for folder, _, names in os.walk(place) for name in names)
+    try:
+        sizes = accumulate(os.stat(file).st_size for file in ([place] if os.path.isfile(place) else files))
+        return all(so_far <= size for so_far in sizes)
+    except OSError:  # somebody removes what is looked at
+        return False

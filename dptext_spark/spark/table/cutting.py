@@ -98,7 +98,7 @@ class Parts:
         if not _keeps_order(selected, fixed=fixed):
             return None
         if cost.most(_bytes(selected)) < _SMALL:  # to count its rows would take as long as all the rest
-            selected.sparkSession.conf.set("spark.sql.files.minPartitionNum", 1)
+            selected.sparkSession.conf.set(_PARTITIONS, 1)
             return None
         with progress(selected.sparkSession, "Counting rows"):
             rows, count = _counted(selected, _least_read(selected))
@@ -123,6 +123,17 @@ class Parts:
             return self.divided(selected, wanted)
         _divide(selected, wanted)  # not counted again: that would open many files once more
         return replace(self, rows=(each,) * wanted, count=wanted)
+
+    def finer(self, selected: DataFrame, count: int) -> Parts:
+        """Have Spark make so many partitions, unless no more of them have rows than now."""
+        conf = selected.sparkSession.conf
+        before = {name: conf.get(name, None) for name in (_PARTITIONS, _PARTITION_BYTES)}
+        divided = self.divided(selected, count)
+        if len(divided.rows) > len(self.rows):
+            return divided
+        for name, value in before.items():
+            conf.unset(name) if value is None else conf.set(name, value)
+        return replace(self, divisible=False)
 
     def divided(self, selected: DataFrame, count: int) -> Parts:
         """Have Spark divide the bytes of the files into so many partitions, as far as they can be divided."""
@@ -157,7 +168,7 @@ class Cutting:
         cores = selected.sparkSession.sparkContext.defaultParallelism
         wanted = self.tasks(parts, cores)
         if len(parts.rows) < wanted and parts.divisible:
-            parts = parts.divided(selected, wanted)
+            parts = parts.finer(selected, wanted)
         # Where there is little work every core keeps some tasks: to open files takes time as well.
         parts = parts.merged(selected, max(wanted, 2 * cores))
         turns = self.turns(parts, cores)
@@ -248,10 +259,12 @@ def _least_read(selected: DataFrame) -> Column:
 
 def _divide(selected: DataFrame, count: int) -> None:
     conf = selected.sparkSession.conf
-    conf.set("spark.sql.files.minPartitionNum", count)
-    conf.set("spark.sql.files.maxPartitionBytes", _ALL)
+    conf.set(_PARTITIONS, count)
+    conf.set(_PARTITION_BYTES, _ALL)
 
 
+_PARTITIONS: Final = "spark.sql.files.minPartitionNum"
+_PARTITION_BYTES: Final = "spark.sql.files.maxPartitionBytes"
 # Partitions that are put together at most: few rows may be all that a filter has left of many bytes.
 _MERGED: Final = 64
 # Bytes that no partition has: it is the number of partitions that counts.

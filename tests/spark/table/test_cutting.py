@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -254,6 +255,22 @@ def test_partitions_are_those_that_have_rows(spark: SparkSession, tmp_path: Path
     assert spark.conf.get("spark.sql.files.maxPartitionBytes") != own.conf.get(
         "spark.sql.files.maxPartitionBytes"
     )
+
+
+def test_partitions_stay_where_finer_ones_would_have_no_rows(spark: SparkSession, tmp_path: Path) -> None:
+    """Rejects rows that are counted by partition in one division of the files and numbered in another."""
+    for number, row_group in enumerate((ROWS, ROWS, 40)):
+        written(tmp_path / f"{number}", row_group)
+    with spark_settings(spark, files_minPartitionNum=4, files_openCostInBytes=0):
+        own = own_session(spark)
+    frame = own.read.parquet(*(str(tmp_path / f"{number}") for number in range(2)))
+    parts = replace(Parts.counted(frame, F.col("id")), divisible=True)
+    assert parts.finer(frame, 50) == replace(parts, divisible=False)
+    assert Parts.counted(frame, F.col("id")) == replace(parts, divisible=False)
+    assert own.conf.get("spark.sql.files.minPartitionNum") == "4"
+    row_groups = own.read.parquet(str(tmp_path / "2"))
+    assert len(Parts.counted(row_groups, F.col("id")).finer(row_groups, 50).rows) == ROWS / 40
+    assert own.conf.get("spark.sql.files.minPartitionNum") == "50"
 
 
 def test_a_large_row_group_beside_small_files_is_cut(spark: SparkSession, tmp_path: Path) -> None:

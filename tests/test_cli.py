@@ -514,13 +514,14 @@ def test_what_is_printed_goes_where_it_is_wanted(
 
 def test_what_spark_is_told(dptext: Callable[..., Result], finished: dict[str, Any]) -> None:
     assert dptext().exit_code == 0
-    assert finished == {"given": {}, "at_start": {}}
+    reads = finished.pop("reads")
+    assert reads.endswith("/in") and finished == {"given": {}, "at_start": {}}
     settings = ("--spark-conf", "spark.driver.memory=2g", "--spark-conf", "spark.hadoop.a=b=c")
     assert dptext(*settings, "--quiet").exit_code == 0
     assert finished["given"] == {"spark.driver.memory": "2g", "spark.hadoop.a": "b=c"}
     assert finished["at_start"] == {}
     assert dptext("--verbose").exit_code == 0
-    assert finished == {"given": {}, "at_start": {"spark.log.level": "INFO"}}
+    assert finished == {"given": {}, "at_start": {"spark.log.level": "INFO"}, "reads": reads}
     assert WANTED.get().given == {}
 
 

@@ -55,12 +55,20 @@ def session(app: str) -> SparkSession:
 
 def _settings(wanted: Wanted) -> dict[str, str]:
     """Give the settings of a session on this machine's cores; the user's win."""
+    java = (java_options(wanted), wanted.given.get(_JAVA_OPTIONS))
+    return {
+        **_LOCAL_SETTINGS,
+        **wanted.at_start,
+        **wanted.given,
+        _JAVA_OPTIONS: " ".join(filter(None, java)),
+    }
+
+
+def java_options(wanted: Wanted) -> str:
+    """Give the options with which the JVM of a session on this machine's cores starts, but for the user's."""
     little = wanted.reads is not None and is_little(wanted.reads, _LITTLE)
-    optimization = _NO_OPTIMIZATION if little else _LATE_OPTIMIZATION
-    own = (_LOCAL_SETTINGS[_JAVA_OPTIONS], optimization, archive_option())
-    java = (*own, wanted.given.get(_JAVA_OPTIONS))
-    joined = {_JAVA_OPTIONS: " ".join(filter(None, java))}
-    return {**_LOCAL_SETTINGS, **wanted.at_start, **wanted.given, **joined}
+    parts = (_LOGGED, _NO_OPTIMIZATION if little else _LATE_OPTIMIZATION, archive_option())
+    return " ".join(filter(None, parts))
 
 
 def _change(spark: SparkSession, settings: Mapping[str, str]) -> None:
@@ -255,7 +263,7 @@ _PATIENCE: Final = 30.0
 
 _PAUSE: Final = 0.1
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
-_LOGGING: Final = Path(__file__).with_name("log4j2.properties")
+_LOGGED: Final = f'"-Dlog4j2.configurationFile={Path(__file__).with_name("log4j2.properties")}"'
 # Ten times HotSpot's own thresholds. Most of what its second compiler optimizes while Spark starts hardly
 # runs again, and takes a good part of the processor time until then; what is hot is optimized still.
 _LATE_OPTIMIZATION: Final = (
@@ -277,7 +285,6 @@ _LOCAL_SETTINGS: Final = {
     "spark.ui.enabled": "false",
     # It would go to the log: dptext_spark.spark.progress shows it instead.
     "spark.ui.showConsoleProgress": "false",
-    _JAVA_OPTIONS: f'"-Dlog4j2.configurationFile={_LOGGING}"',
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }

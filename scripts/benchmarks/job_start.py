@@ -4,11 +4,11 @@
 
 A bare session (Spark, and one task in one Python worker that gives back what it gets), ``dptext privatize``
 on 50 rows at 33,860 x 300 and its dry run at 400,000 x 50, with and without an archive of Java's classes
-(docs/operations.md), take turns, each in a process of its own. Each
-moment of a run belongs to the innermost of the pieces below that its main thread is in; processor time is
-that of all processes then, so it counts what Spark's own threads and the driver's do meanwhile, too. Times
-are medians; a share is that of the bare session's in the same run of this script, and hardly depends on the
-machine.
+(docs/operations.md), take turns, each in a process of its own; and bare sessions whose Java has the options
+that the job gives it. Each moment of a run belongs to the innermost of the pieces below that its main thread
+is in; processor time is that of all processes then, so it counts what Spark's own threads and the driver's do
+meanwhile, too. Times are medians; a share is that of the bare session's in the same run of this script, and
+hardly depends on the machine.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ import pyarrow.parquet as pq
 
 from dptext_spark.spark.class_archive import archive_option
 from dptext_spark.spark.java import ensure_java
+from dptext_spark.spark.session import java_options
+from dptext_spark.spark.settings import Wanted
 from scripts.benchmarks.section import Given, section
 
 BARE: Final = "bare session"
@@ -187,13 +189,15 @@ def main(given: Given, turns: int) -> dict[str, Any]:
         common = ["privatize", "--input", str(table), "--text", "text", "--id", "id", "--overwrite"]
         common += ["--mechanism", "laplace", "--epsilon", "15", "--output", f"{folder}/out"]
         plain = ["--spark-conf", "spark.driver.extraJavaOptions=-XX:SharedArchiveFile=none"]
+        options = java_options(Wanted(reads=str(table)))
         job = [*common, "--embedding", str(given.bundle("glove-300d").path)]
         runs = {BARE: ([], ""), "job, 33,860 x 300": ([*job, *plain], "")}
         if not given.small:
             dry_run = [*common, "--embedding", str(given.bundle("glove-50d").path), "--dry-run"]
             runs["dry run, 400,000 x 50"] = [*dry_run, *plain], ""
-            if option := archive_option():
-                runs[f"{BARE}, classes archived"] = [], option
+            runs[f"{BARE}, Java optimizes nothing"] = [], f"{options} -XX:SharedArchiveFile=none"
+            if archive_option():
+                runs[f"{BARE}, Java optimizes nothing, classes archived"] = [], options
                 runs["job, 33,860 x 300, classes archived"] = job, ""
                 runs["dry run, 400,000 x 50, classes archived"] = dry_run, ""
             else:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
@@ -14,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from dptext_spark.errors import ConfigError
 from dptext_spark.spark import session as session_module
+from dptext_spark.spark.local_paths import is_little
 from dptext_spark.spark.session import session
 from dptext_spark.spark.settings import WANTED, session_settings
 from tests.helpers.tables import spark_settings
@@ -25,12 +28,29 @@ def test_settings_of_a_session_that_starts(monkeypatch: pytest.MonkeyPatch) -> N
     given = {"spark.master": "local[1]", "spark.driver.extraJavaOptions": "-Dmine=1"}
     with session_settings(given, verbose=True):
         found = session_module._settings(WANTED.get())
-    own = session_module._LOCAL_SETTINGS
     assert (found["spark.master"], found["spark.log.level"]) == ("local[1]", "INFO")
-    java = f"{own['spark.driver.extraJavaOptions']} -XX:mine"
-    assert found["spark.driver.extraJavaOptions"] == f"{java} -Dmine=1"
+    own, *others = found["spark.driver.extraJavaOptions"].split(" -XX:")
+    assert "log4j2" in own and others[-1] == "mine -Dmine=1"
     monkeypatch.setattr(session_module, "archive_option", lambda: "")
-    assert session_module._settings(WANTED.get()) == own
+    found = session_module._settings(WANTED.get())
+    assert found.pop("spark.driver.extraJavaOptions") == " -XX:".join([own, *others[:-1]])
+    assert found == session_module._LOCAL_SETTINGS
+
+
+def test_only_a_little_table_starts_a_jvm_that_optimizes_nothing(tmp_path: Path) -> None:
+    """Rejects a large table, one elsewhere, and a session of others, read by a JVM that stays slow."""
+    table = tmp_path / "in"
+    (table / "day=1").mkdir(parents=True)
+    for name in ("a", "day=1/b"):
+        (table / name).write_bytes(bytes(100))
+    assert is_little(str(table), 200) and is_little(f"file:{table}/a", 100)
+    assert not is_little(str(table), 199) and not is_little(f"{table}/a", 99)
+    assert not any(is_little(place, 200) for place in (f"{table}/none", f"{table}/*", f"hdfs:{table}"))
+    with session_settings({}, verbose=False, reads=str(table)):
+        assert "-XX:TieredStopAtLevel=1" in session_module.java_options(WANTED.get())
+        os.truncate(table / "a", (8 << 20) + 1)
+        assert "TieredStopAtLevel" not in session_module.java_options(WANTED.get())
+    assert "TieredStopAtLevel" not in session_module.java_options(WANTED.get())
 
 
 Process = subprocess.Popen[bytes]

@@ -44,6 +44,7 @@ SEED_UNIFORMS: Final = 5
 
 _MAKE_KEY: Final = "Make one with: (umask 077; openssl rand -hex 32 > KEYFILE)"
 _UINT64_BYTES: Final = 8
+_ONE: Final = np.float64(1.0).view(np.uint64)
 _AES_BLOCK_UINT64S: Final = 2
 _FILL_UINT64S: Final = 1 << 16
 
@@ -224,9 +225,10 @@ def to_uniform(uint64s: NDArray[np.uint64]) -> NDArray[np.float64]:
     The grid's points are (k + 1/2) / 2^52: symmetric about 1/2, never 0 or 1, exact in float64. What the grid
     changes in the law of an output is bounded in :mod:`dptext_spark.accounting.resolution`.
     """
-    uniforms = (uint64s >> np.uint64(64 - UNIFORM_BITS)).astype(np.float64)
-    uniforms += 0.5
-    uniforms *= 2.0**-UNIFORM_BITS
+    bits = uint64s >> np.uint64(64 - UNIFORM_BITS)
+    bits |= _ONE  # as a float64, 1 + k / 2^52: an addition of bits, several times as fast as a conversion
+    uniforms = bits.view(np.float64)
+    uniforms -= 1.0 - 2.0 ** -(UNIFORM_BITS + 1)  # exact
     return uniforms
 
 

@@ -43,12 +43,13 @@ def test_only_a_little_table_starts_a_jvm_that_optimizes_nothing(tmp_path: Path)
     (table / "day=1").mkdir(parents=True)
     for name in ("a", "day=1/b"):
         (table / name).write_bytes(bytes(100))
-    assert is_little(str(table), 200) and is_little(f"file:{table}/a", 100)
-    assert not is_little(str(table), 199) and not is_little(f"{table}/a", 99)
-    assert not any(is_little(place, 200) for place in (f"{table}/none", f"{table}/*", f"hdfs:{table}"))
+    one, both = (1 << 16) + 100, (1 << 17) + 200
+    assert is_little(str(table), both) and is_little(f"file:{table}/a", one)
+    assert not is_little(str(table), both - 1) and not is_little(f"{table}/a", one - 1)
+    assert not any(is_little(place, both) for place in (f"{table}/none", f"{table}/*", f"hdfs:{table}"))
     with session_settings({}, verbose=False, reads=str(table)):
         assert "-XX:TieredStopAtLevel=1" in session_module.java_options(WANTED.get())
-        os.truncate(table / "a", (8 << 20) + 1)
+        os.truncate(table / "a", 8 << 20)
         assert "TieredStopAtLevel" not in session_module.java_options(WANTED.get())
     assert "TieredStopAtLevel" not in session_module.java_options(WANTED.get())
 

@@ -69,7 +69,7 @@ def condition(error: Exception) -> str:
     """Name a Spark error without its text, which can quote data."""
     if _NO_SPACE in str(error):
         return _NO_SPACE
-    if _has_ended():  # whatever the query met first on the way
+    if has_ended():  # whatever the query met first on the way
         return _ENDED
     if isinstance(error, PySparkException) and (condition := error.getCondition()):
         return str(condition)
@@ -81,7 +81,7 @@ def condition(error: Exception) -> str:
     return _ENDED if isinstance(error, Py4JError | ConnectionError) else type(error).__name__
 
 
-def _has_ended() -> bool:
+def has_ended() -> bool:
     """Say whether Spark has stopped, or its Java process has."""
     context: Any = SparkContext._active_spark_context
     try:

@@ -16,7 +16,7 @@ from uuid import uuid4
 
 from dptext_spark import interrupts
 from dptext_spark.errors import ConfigError, JobError
-from dptext_spark.spark.failures import FAILURES
+from dptext_spark.spark.failures import FAILURES, has_ended
 from dptext_spark.spark.local_paths import local_path
 from dptext_spark.spark.session import await_end_of_jvm
 from dptext_spark.spark.table.local_files import LocalFiles
@@ -76,7 +76,8 @@ def write_whole(
         try:
             write(table)
         except FAILURES:
-            _check_claim(storage, claim, output)
+            if not has_ended():
+                _check_claim(storage, claim, output)
             raise
         _check_claim(storage, claim, output)
         # From here on the run cannot be undone: a signal waits until its report is there too.
@@ -109,11 +110,14 @@ def _take_over(storage: Storage, output: str, mine: str) -> None:
 
 
 def _check_claim(storage: Storage, claim: str, output: str) -> None:
-    if not storage.exists(claim):
-        raise JobError(
-            f"Another run took over the output {output}, and this one wrote nothing",
-            do="Give one output to one run at a time",
-        )
+    if storage.exists(claim):
+        return
+    if has_ended():
+        raise ConnectionResetError  # at its end Spark's Java process removes the claim, too
+    raise JobError(
+        f"Another run took over the output {output}, and this one wrote nothing",
+        do="Give one output to one run at a time",
+    )
 
 
 def _put_in_place(storage: Storage, mine: str, output: str, *, overwrite: bool) -> None:

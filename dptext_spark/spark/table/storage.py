@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from dptext_spark.errors import ConfigError, JobError
-from dptext_spark.spark.failures import condition
+from dptext_spark.spark.failures import condition, has_ended
 
 # Seconds: a Python worker that computes is told after two to end, and has two more.
 _TASKS_END: Final = 60.0
@@ -73,6 +73,8 @@ class Storage:
             system = place.getFileSystem(self._conf)
             return system, system.makeQualified(place)
         except (Py4JJavaError, PySparkException) as error:
+            if has_ended():  # it is not the path
+                raise
             raise self._unusable(path, error) from None
 
     def _unusable(self, path: str, error: Exception) -> ConfigError:
@@ -147,6 +149,8 @@ class Storage:
         # The scheduler itself: what Spark's status tells is some hundred milliseconds old.
         scheduler, deadline = self._context._jsc.sc().taskScheduler(), time.monotonic() + _TASKS_END
         counts = self._jvm.scala.jdk.javaapi.CollectionConverters
+        if scheduler is None:  # Spark has stopped, and its tasks with it
+            return
         while time.monotonic() < deadline and any(
             counts.asJava(scheduler.runningTasksByExecutors()).values()
         ):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from py4j.protocol import Py4JNetworkError
+from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
@@ -86,6 +88,40 @@ def test_a_run_that_fails_since_its_folder_was_moved_away_says_so(write: Write, 
     with pytest.raises(AnalysisException, match="another reason"):
         write("third", meanwhile=lambda: fail(AnalysisException("another reason")))
     assert found(tmp_path) == whole("second")
+
+
+@pytest.mark.parametrize("failing", [True, False])
+def test_a_jvm_that_ends_has_removed_the_claim_itself(
+    failing: bool, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rejects the news of another run where there is none; whatever the write met, Spark has ended."""
+
+    def ended() -> None:
+        shutil.rmtree(next(tmp_path.glob(".out.*.part")))
+        if failing:
+            raise AnalysisException("a job was cancelled")
+
+    monkeypatch.setattr(output, "has_ended", lambda: True)
+    with pytest.raises(AnalysisException if failing else ConnectionError):
+        write("first", meanwhile=ended)
+    assert found(tmp_path) == {}
+
+
+def test_a_spark_that_has_stopped_runs_no_tasks(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rejects a traceback, with what Spark said in it, where its JVM ends during the write."""
+    stopped = SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: SimpleNamespace(taskScheduler=lambda: None)))
+    monkeypatch.setattr(storage, "_context", stopped)
+    storage.await_tasks()
+
+
+def test_a_path_is_not_to_blame_where_spark_has_ended(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ConfigError, match="The path s3a://b/x cannot be used"):
+        storage.exists("s3a://b/x")
+    monkeypatch.setattr("dptext_spark.spark.table.storage.has_ended", lambda: True)
+    with pytest.raises(Py4JJavaError):
+        storage.exists("s3a://b/x")
 
 
 def test_a_table_that_was_there_survives_two_runs_of_which_neither_ends_well(

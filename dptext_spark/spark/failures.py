@@ -38,7 +38,7 @@ def plain_errors(what: str = FAILED) -> Iterator[None]:
 
 def plain(error: Exception, what: str = FAILED) -> DptextError:
     """Turn an exception of Spark's into this package's."""
-    if found := re.search(r"^dptext_spark\.errors\.(\w+): (.+)", str(error), re.MULTILINE):
+    if found := re.search(r"^dptext_spark\.errors\.(\w+): (.+)", _said(error), re.MULTILINE):
         return getattr(errors, found[1], JobError)(found[2].rstrip("."))
     return JobError(what, got=condition(error), do=see_log())
 
@@ -67,18 +67,30 @@ def quiet() -> Iterator[None]:
 
 def condition(error: Exception) -> str:
     """Name a Spark error without its text, which can quote data."""
-    if _NO_SPACE in str(error):
+    text = _said(error)
+    if _NO_SPACE in text:
         return _NO_SPACE
     if has_ended():  # whatever the query met first on the way
         return _ENDED
-    if isinstance(error, PySparkException) and (condition := error.getCondition()):
-        return str(condition)
-    # Only where Spark itself puts it: brackets further on may be a row's.
-    if found := re.match(r"[^\n]*\n: [\w.]+: \[([A-Z_0-9.]+)\] ", str(error)):
-        return found[1]
-    if isinstance(error, Py4JJavaError):
-        return str(error.java_exception.getClass().getName())
+    try:
+        if isinstance(error, PySparkException) and (condition := error.getCondition()):
+            return str(condition)
+        # Only where Spark itself puts it: brackets further on may be a row's.
+        if found := re.match(r"[^\n]*\n: [\w.]+: \[([A-Z_0-9.]+)\] ", text):
+            return found[1]
+        if isinstance(error, Py4JJavaError):
+            return str(error.java_exception.getClass().getName())
+    except (Py4JError, OSError):
+        return _ENDED
     return _ENDED if isinstance(error, Py4JError | ConnectionError) else type(error).__name__
+
+
+def _said(error: Exception) -> str:
+    """Give an error's text; none of Java's where its process, which has the text, has ended meanwhile."""
+    try:
+        return str(error)
+    except (Py4JError, OSError):
+        return ""
 
 
 def has_ended() -> bool:

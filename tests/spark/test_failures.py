@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
+from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
@@ -61,6 +63,22 @@ def test_the_name_of_an_error_never_comes_from_a_row(spark: SparkSession) -> Non
         spark.range(1).select(quoting).collect()
     assert "SECRET" not in str(caught.value)
     assert "SECRET" not in failures.condition(RuntimeError("An error\n: java.lang.Error: no [SECRET] "))
+
+
+@pytest.mark.parametrize(
+    "lost", [Py4JNetworkError("Answer from Java side is empty"), ConnectionRefusedError()]
+)
+def test_an_error_whose_text_ended_with_the_jvm_is_that_end(lost: Exception) -> None:
+    """Rejects the traceback of a question that nobody is left to answer."""
+
+    class Lost(Py4JJavaError):
+        def __init__(self) -> None:
+            self.java_exception = Mock(getClass=Mock(side_effect=lost))
+
+        def __str__(self) -> str:
+            raise lost
+
+    assert "the end of Spark's Java process" in str(failures.plain(Lost()))
 
 
 def test_a_logger_is_heard_again_when_the_last_of_several_threads_is_done() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Lock
 from typing import Any, Final
 
@@ -70,18 +70,20 @@ def condition(error: Exception) -> str:
     text = _said(error)
     if _NO_SPACE in text:
         return _NO_SPACE
-    if has_ended():  # whatever the query met first on the way
-        return _ENDED
-    try:
-        if isinstance(error, PySparkException) and (condition := error.getCondition()):
-            return str(condition)
-        # Only where Spark itself puts it: brackets further on may be a row's.
-        if found := re.match(r"[^\n]*\n: [\w.]+: \[([A-Z_0-9.]+)\] ", text):
-            return found[1]
-        if isinstance(error, Py4JJavaError):
-            return str(error.java_exception.getClass().getName())
-    except (Py4JError, OSError):
-        return _ENDED
+    with suppress(Py4JError, OSError):  # Java's process may end while it is asked
+        if not has_ended():
+            return _named(error, text)
+    return _ENDED  # whatever the query met first on the way
+
+
+def _named(error: Exception, text: str) -> str:
+    if isinstance(error, PySparkException) and (condition := error.getCondition()):
+        return str(condition)
+    # Only where Spark itself puts it: brackets further on may be a row's.
+    if found := re.match(r"[^\n]*\n: [\w.]+: \[([A-Z_0-9.]+)\] ", text):
+        return found[1]
+    if isinstance(error, Py4JJavaError):
+        return str(error.java_exception.getClass().getName())
     return _ENDED if isinstance(error, Py4JError | ConnectionError) else type(error).__name__
 
 

@@ -55,7 +55,7 @@ class _Command(click.Command):
             return super().invoke(ctx)
         except Exception as error:
             if type(error).__module__.partition(".")[0] not in ("py4j", "pyspark"):
-                raise
+                raise error from None  # the traceback would show what it came of, and Spark's may quote rows
             from dptext_spark.spark.failures import plain
 
             raise plain(error, "The job failed") from None

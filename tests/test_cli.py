@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any, get_type_hints
 import click
 import pytest
 from click.testing import CliRunner, Result
+from pyspark.errors import PySparkException
 
 from dptext_spark import __version__, interrupts
 from dptext_spark.bars import progress_bar
@@ -510,6 +512,24 @@ def test_what_is_printed_goes_where_it_is_wanted(
     assert "a bar" in plain.stderr and as_json.stderr.endswith(places)
     failed = dptext("--json", "--epsilon", "0")
     assert (failed.exit_code, failed.stdout) == (2, "") and "--epsilon" in failed.stderr
+
+
+def test_a_traceback_shows_nothing_that_spark_said(
+    dptext: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rejects a fault of ours, while an error of Spark's is handled, that prints that one's rows too."""
+
+    def run(options: PrivatizeOptions) -> None:
+        try:
+            raise PySparkException(message="the row SECRET")
+        finally:
+            raise AttributeError("ours")
+
+    monkeypatch.setattr("dptext_spark.spark.jobs.privatize.run", run)
+    error = dptext().exception
+    assert error is not None
+    printed = "".join(traceback.format_exception(error))
+    assert "AttributeError: ours" in printed and "SECRET" not in printed
 
 
 def test_what_spark_is_told(dptext: Callable[..., Result], finished: dict[str, Any]) -> None:

@@ -1,0 +1,21 @@
+"""Golden bytes of the jobs: what Spark writes is what the Python classes release, and stays so."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.helpers.released import RELEASED, bundles, jobs
+
+pytestmark = pytest.mark.spark
+
+
+def test_jobs_release_the_same_words(spark: SparkSession, tmp_path: Path) -> None:
+    """And ledgers keep the same contexts. A change here needs a line under Privacy in the changelog."""
+    golden = json.loads(RELEASED.read_text(encoding="utf-8"))
+    found = jobs(bundles(tmp_path), tmp_path / "jobs")
+    assert found["text, text"] == golden["released"]["laplace, text"]
+    assert found == golden["jobs"]

@@ -13,7 +13,6 @@ import json
 import re
 import tempfile
 from collections.abc import Iterator
-from contextlib import chdir
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final
@@ -241,7 +240,8 @@ def described(made: dict[str, Embedding]) -> dict[str, dict[str, str]]:
     }
 
 
-TABLE: Final = "--key-file key --salt golden --embedding glove --id id --keep id --input table"
+PLACES: Final = ("key", "glove", "table", "days", "checkpoint", "ledger")
+TABLE: Final = "--key-file key --salt golden --embedding glove --input table --id id --keep id"
 WORDS: Final = f"privatize {TABLE} --mechanism laplace --epsilon 8"
 JOBS: Final = {
     "text": f"{WORDS} --text text",
@@ -259,17 +259,19 @@ def jobs(made: dict[str, Embedding], folder: Path) -> dict[str, str]:
     rows, found = table(), {}
     pq.write_table(rows, _made(folder / "table" / "a.parquet"))
     for day in (1, 2):
-        name = folder / "days" / f"dt=2026-01-0{day}" / "day.parquet"
-        pq.write_table(rows.select(["text"]).slice(20 * day, 20), _made(name))
+        file = _made(folder / "days" / f"dt=2026-01-0{day}" / "day.parquet")
+        pq.write_table(rows.select(["text"]).slice(20 * day, 20), file)
     (folder / "key").touch(mode=0o600)
     (folder / "key").write_bytes(KEY.secret)
     (folder / "glove").symlink_to(made["glove"].path)
     for name, command in JOBS.items():
-        with chdir(folder):
-            result = CliRunner().invoke(main, [*command.split(), "--output", name.replace(" ", "-")])
+        place = folder / name.replace(" ", "-")
+        # Spark's JVM, where one runs already, has a working folder of its own.
+        arguments = [str(folder / part) if part in PLACES else part for part in command.split()]
+        result = CliRunner().invoke(main, [*arguments, "--output", str(place)])
         if result.exit_code:
             raise RuntimeError(f"{name}: {result.output}")
-        output = pq.read_table(folder / name.replace(" ", "-"))
+        output = pq.read_table(place)
         order = "id" if "id" in output.column_names else "text"
         for column in sorted({*output.column_names} - {"id"}):
             found[f"{name}, {column}"] = hashed(output.sort_by(order)[column])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
@@ -375,6 +376,25 @@ def test_the_embedding_command(tmp_path: Path) -> None:
     assert refused(run(main, ["embedding"]), "(?i)source.* missing", "--output is missing")
     several = ["--normalize", "half", "--geometry", "round", "--format", "new", "--limit", "many"]
     assert refused(run(main, ["embedding", *several]), *several[::2], "none or unit. Got: 'half'", "'many'")
+
+
+def test_the_embedding_command_says_which_lines_of_its_lists_match(tmp_path: Path) -> None:
+    (tmp_path / "source.txt").write_text("alpha 0 1\nbeta 1 0\ngamma 1 1\n")
+    chosen, denied = tmp_path / "chosen.txt", tmp_path / "denied.txt"
+    chosen.write_text("ALPHA\nbeta\ngamma\n")
+    denied.write_text("Gamma\n\ndelta,\n")
+    given = [str(tmp_path / "source.txt"), "--release-words", str(chosen), "--never-output", str(denied)]
+    result = CliRunner().invoke(main, ["embedding", *given, "--output", str(tmp_path / "one")])
+    assert result.output.endswith(
+        "--release-words chosen.txt: 3 of 3 entries match words\n"
+        "--never-output denied.txt: 1 of 2 entries match words; no match: line 3\n"
+    )
+    assert "delta" not in result.output
+    result = CliRunner().invoke(main, ["embedding", *given, "--output", str(tmp_path / "two"), "--json"])
+    assert json.loads(result.stdout)["word_lists"] == {
+        "--release-words": {"entries": 3, "matched": 3, "unmatched_lines": []},
+        "--never-output": {"entries": 2, "matched": 1, "unmatched_lines": [3]},
+    }
 
 
 def test_release_words_of_an_embedding_may_be_a_number_in_the_file(tmp_path: Path) -> None:

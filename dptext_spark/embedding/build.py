@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -34,14 +34,16 @@ from dptext_spark.embedding.bundle import (
 from dptext_spark.embedding.parts import FOLDER as PARTS
 from dptext_spark.embedding.readers import Source, open_source
 from dptext_spark.embedding.spaces import SPACES, VECTORS, GeometryName, Normalization, Space, write_header
+from dptext_spark.embedding.word_lists import ALLOWED, Matches, WordList
 from dptext_spark.errors import BundleError
 from dptext_spark.sealing import file_sha256, sealed
-from dptext_spark.text.joined_words import matchable, vocabulary_forms
-from dptext_spark.text.tokens import match_form, tokenize
+from dptext_spark.text.joined_words import matchable
 
 _ROW_ORDER = "releasable first, those last that no text can hold and that are not, then source order"
 _BLOCK_BYTES: Final = 1 << 22
 
+NEVER_OUTPUT: Final = "--never-output"
+RELEASE_WORDS: Final = "--release-words"
 ALL: Final = "all"
 """All words may be output, also those that no text can hold."""
 
@@ -67,17 +69,17 @@ def build_embedding(
             :func:`open_source` has them.
         output: Folder to write; its parent must exist.
         normalize: ``none``, or ``unit`` to scale every vector to length 1 (in float64, then rounded).
-        release_words: Words that may be output: the words of a file with one word a line for a path; if left
-            out all that a text can hold, see :func:`matchable`, and the first N of these for an integer;
-            ``all`` without exception.
+        release_words: Words that may be output: for a path those of a file, one a line, in any capitals where
+            none is written so; if left out all that a text can hold, see :func:`matchable`, and the first N
+            of these for an integer; ``all`` without exception.
         never_output: File of words that may not be output, one a line, in any capitals, nor any joined word
             that has one of them as a part. They are still words of the bundle.
         geometry: ``euclidean``, or ``poincare`` for points inside the unit ball, kept as float64.
         overwrite: Replace an existing bundle, once the new one is complete.
 
     Raises:
-        BundleError: An option or a row of the source is wrong; nothing is written then and an existing bundle
-            stays as it is.
+        BundleError: An option or a row of the source is wrong, or no entry of a list matches a word; nothing
+            is written then and an existing bundle stays as it is.
     """
     source, output = Path(source), Path(output)
     space = _space(geometry, normalize)
@@ -108,9 +110,9 @@ def build_embedding(
             geometry=geometry,
             normalization=normalize,
             row_order=_ROW_ORDER,
-            release_words_absent=release.absent(words),
-            never_output=int(chosen.denied.sum()),
-            never_output_absent=release.denied_absent(words),
+            release_words_absent=0 if chosen.chosen is None else len(chosen.chosen.unmatched),
+            never_output=0 if chosen.denied is None else int(chosen.denied.words.sum()),
+            never_output_absent=0 if chosen.denied is None else len(chosen.denied.unmatched),
             source_name=source.resolve().name,
             source_sha256=rows.sha256,
             files={path.name: file_sha256(path) for path in sorted(folder.iterdir())},
@@ -119,6 +121,24 @@ def build_embedding(
         manifest = replace(manifest, fingerprint=fingerprint(manifest, table["word"].combine_chunks()))
         (folder / MANIFEST).write_bytes(sealed(asdict(manifest)))
     return Embedding.open(output, verify=False)
+
+
+def list_matches(
+    words: Sequence[str],
+    *,
+    release_words: str | int | Path | None = None,
+    never_output: Path | str | None = None,
+) -> list[Matches]:
+    """Say how the lists of an embedding's options match its words; as for :func:`build_embedding`.
+
+    Raises:
+        BundleError: A list cannot be read or matches nothing, or too few words may be output.
+    """
+    release = _Release.read(release_words, never_output)
+    if release.chosen is None and release.denied is None:
+        return []
+    chosen = release.choose(words)
+    return [matches for matches in (chosen.chosen, chosen.denied) if matches is not None]
 
 
 def _space(geometry: str, normalize: str) -> type[Space]:
@@ -139,11 +159,12 @@ def _space(geometry: str, normalize: str) -> type[Space]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Chosen:
-    """Of each word, in the source's order, what it may be: bool (V,) each."""
+    """Of each word, in the source's order, what it may be: bool (V,) each; and how the lists matched."""
 
     releasable: NDArray[np.bool_]
     matchable: NDArray[np.bool_]
-    denied: NDArray[np.bool_]
+    chosen: Matches | None
+    denied: Matches | None
 
     @property
     def order(self) -> NDArray[np.int64]:
@@ -156,20 +177,17 @@ class _Release:
     """Which words may be output: all, those that a text can hold, the first so many of them, or a chosen set.
 
     Attributes:
-        denied: Words that may not, in lower case; several with whitespace between, or one ``_``.
+        denied: Words that may not.
     """
 
     every: bool = False
     first: int | None = None
-    chosen: frozenset[str] | None = None
-    denied: frozenset[str] = frozenset()
+    chosen: WordList | None = None
+    denied: WordList | None = None
 
     @classmethod
     def read(cls, release_words: str | int | Path | None, never_output: str | Path | None) -> _Release:
-        denied = frozenset[str]()
-        if never_output is not None:
-            lines = _read_words(Path(never_output), "The file of words that may not be output cannot be read")
-            denied = frozenset(_lower(line.strip()) for line in lines) - {""}
+        denied = None if never_output is None else WordList.read(never_output, NEVER_OUTPUT)
         if release_words is None:
             return cls(denied=denied)
         if release_words == ALL:
@@ -180,84 +198,36 @@ class _Release:
             if (got := release_words) < 2:
                 raise BundleError("Too few words may be released", allowed="at least 2 words", got=str(got))
             return cls(first=release_words, denied=denied)
-        chosen = _read_words(
-            Path(release_words),
-            "The file of release words cannot be read",
-            allowed=f"a number of words, {ALL}, or a file with one word a line",
-        )
-        return cls(chosen=chosen, denied=denied)
+        allowed = f"a number of words, {ALL}, or {ALLOWED}"
+        return cls(chosen=WordList.read(release_words, RELEASE_WORDS, allowed), denied=denied)
 
-    def choose(self, words: list[str]) -> _Chosen:
+    def choose(self, words: Sequence[str]) -> _Chosen:
         """Say of all words of the source which may be output.
 
         Raises:
-            BundleError: They are fewer than were asked for, or too few to hide among.
+            BundleError: They are fewer than were asked for, or too few to hide among; a list matches nothing.
         """
         texts = matchable(pa.array(words, pa.string()))
-        denied = self._deny(words)
-        released = ~denied
-        if self.chosen is not None:
-            released &= np.fromiter((word in self.chosen for word in words), np.bool_, len(words))
-        elif not self.every:
-            released &= texts
-        self._check(int(released.sum()), int(denied.sum()))
+        chosen = None if self.chosen is None else self.chosen.chosen(words)
+        denied = None if self.denied is None else self.denied.denied(words)
+        released = np.ones_like(texts) if self.every else texts if chosen is None else chosen.words
+        if denied is not None:
+            released = released & ~denied.words
+        self._check(int(released.sum()), 0 if denied is None else int(denied.words.sum()))
         if self.first is not None:
-            released &= np.cumsum(released) <= self.first
-        return _Chosen(releasable=released, matchable=texts, denied=denied)
-
-    def _deny(self, words: list[str]) -> NDArray[np.bool_]:
-        if not self.denied:
-            return np.zeros(len(words), dtype=np.bool_)
-        denied = {form for line in self.denied for form in vocabulary_forms(line)}
-        flags = (form in denied or not denied.isdisjoint(tokenize(form)) for form in map(_lower, words))
-        return np.fromiter(flags, np.bool_, len(words))
-
-    def absent(self, words: list[str]) -> int:
-        """Count the chosen words that the source does not have."""
-        return 0 if self.chosen is None else len(self.chosen.difference(words))
-
-    def denied_absent(self, words: list[str]) -> int:
-        """Count the denied words that the source does not have, in any capitals."""
-        if not self.denied:
-            return 0
-        known = {*map(_lower, words)}
-        return sum(known.isdisjoint(vocabulary_forms(line)) for line in self.denied)
+            released = released & (np.cumsum(released) <= self.first)
+        return _Chosen(releasable=released, matchable=texts, chosen=chosen, denied=denied)
 
     def _check(self, released: int, denied: int) -> None:
         if self.first is not None and released < self.first:
             what = "More words shall be released than the source has"
             raise BundleError(what, allowed=f"at most {released}", got=str(self.first))
-        if self.chosen is not None and released == 0:
-            raise BundleError(
-                "No word of the release file is in the source",
-                allowed="at least 2 words that the source has and that may be output",
-                got=f"{len(self.chosen)} words, all absent or denied",
-                do="Check the file's spelling, case and encoding",
-            )
         if released < 2:
             raise BundleError(
                 "The embedding has too few words",
                 allowed="at least 2 that may be released",
                 got=f"{released}, and {denied} that may not be output" if denied else str(released),
             )
-
-
-def _lower(word: str) -> str:
-    return match_form(word, lower=True)
-
-
-def _read_words(path: Path, what: str, allowed: str = "a file with one word a line") -> frozenset[str]:
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except OSError:
-        raise BundleError(what, allowed=allowed, got=str(path)) from None
-    words = set()
-    for number, line in enumerate(lines, 1):
-        try:
-            words.add(line.rstrip(b"\r").decode("utf-8"))
-        except UnicodeDecodeError:
-            raise BundleError(f"{path.name}, line {number}: the word is not valid UTF-8") from None
-    return frozenset(words - {""})
 
 
 def _write_rows(

@@ -47,9 +47,9 @@ class Manifest:
         unmatchable_releasable: Those of them that may be output; the others are the last rows.
         normalization: ``none``, or ``unit`` where every vector was scaled to length 1.
         row_order: How the rows are ordered, in words.
-        release_words_absent: Words of the release file that the source does not have.
+        release_words_absent: Entries of the release file that are no word of the source.
         never_output: Words that may not be output because a deny list names them.
-        never_output_absent: Words of the deny list that the source does not have.
+        never_output_absent: Entries of the deny list that are no word of the source, nor a part of one.
         source_name: Base name of the source.
         source_sha256: Hash of the bytes read from the source; see ``readers.Source.sha256``.
         files: SHA-256 in hex of every other file, by name.
@@ -83,13 +83,11 @@ class Manifest:
             kept = self.unmatchable_releasable
             output = "they may not be output" if not kept else f"{kept:,} of them may be output"
             lines.append(f"Words that no text can hold: {self.unmatchable:,}; {output}")
-        if self.never_output or self.never_output_absent:
-            lines.append(
-                f"Words that may never be output: {self.never_output:,}; the embedding lacks "
-                f"{self.never_output_absent:,} of the list"
-            )
+        if self.never_output:
+            without = f"entries of the deny list without any: {self.never_output_absent:,}"
+            lines.append(f"Words that may never be output: {self.never_output:,}; {without}")
         if self.release_words_absent:
-            lines.append(f"Release words that the embedding lacks: {self.release_words_absent:,}")
+            lines.append(f"Entries of the release list without any word: {self.release_words_absent:,}")
         return "\n".join(lines)
 
 

@@ -96,8 +96,8 @@ class EmbeddingOptions(Options):
     normalize: Normalization = Field("none", description="unit: scale every vector to length 1")
     release_words: Annotated[str | int | None, Shown(lambda: ["PATH", "INTEGER", "all"])] = Field(
         None,
-        description="words that may be output: a file, one a line, or N for the first N; default: all that a "
-        "text can hold; all: the others as well",
+        description="words that may be output: a file, one a line (in any capitals where none is written "
+        "so), or N for the first N; default: all that a text can hold; all: the others as well",
     )
     never_output: LocalPath | None = Field(
         None, description="words that may never be output, in any capitals: a file, one a line"

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from dptext_spark.embedding.bundle import Manifest
+from dptext_spark.embedding.word_lists import Matches
 from dptext_spark.poincare.quality import Quality
 from dptext_spark.poincare.relations import Cycles, Relations
 from dptext_spark.poincare.training import Trained
@@ -67,6 +68,7 @@ class PoincareReport:
         found: What was trained on, and how it came about.
         trained, quality: The training, and how good the embedding is.
         bundle: Its manifest.
+        matches: Of the lists of words that were given.
         picture: File name of the picture; None where matplotlib was not installed.
     """
 
@@ -75,6 +77,7 @@ class PoincareReport:
     trained: Trained = field(repr=False)
     quality: Quality
     bundle: Manifest = field(repr=False)
+    matches: Sequence[Matches] = field(repr=False)
     picture: str | None
 
     def to_json(self) -> str:
@@ -97,6 +100,7 @@ class PoincareReport:
             "releasable": self.bundle.releasable,
             "unmatchable": self.bundle.unmatchable,
             "never_output": self.bundle.never_output,
+            "word_lists": {matches.option: matches.to_json() for matches in self.matches},
             "picture": self.picture,
         }
         return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
@@ -116,4 +120,5 @@ class PoincareReport:
         if correlation is not None:
             lines.append(f"Rank correlation of norm and depth {correlation:.3f}.")
         neighbours = (f"  {word}: {', '.join(near)}" for word, near in self.quality.neighbours.items())
-        return "\n".join([*lines, "Nearest words:", *neighbours, self.bundle.describe()])
+        matched = [matches.describe() for matches in self.matches]
+        return "\n".join([*lines, "Nearest words:", *neighbours, self.bundle.describe(), *matched])

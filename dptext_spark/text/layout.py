@@ -16,22 +16,15 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dptext_spark.text.named_policy import NamedPolicy
+from dptext_spark.text.signs import IDENTITY, listed_signs
 from dptext_spark.text.token_columns import AS_IT_IS, LEFT_OUT, PLACEHOLDER, Tokens
 from dptext_spark.text.tokens import Tokenizer, straight, token_spans
 
 CLITICS: Final = ("n't", "'s", "'m", "'d", "'ll", "'re", "'ve")
 """The clitics of English, which the tokenizer splits from the word before them."""
 
-# Signs that stand for letters, digits or words without being any to the tokenizer: compatible with some
-# (Kelvin, numero, rupee, rial), in circles and squares, radicals and annotations of Chinese, Braille, and the
-# invisible tags.
-_LETTERLIKE: Final = (
-    r"[\x{20A8}\x{2100}-\x{214F}\x{249C}-\x{24E9}\x{2800}-\x{28FF}\x{2E80}-\x{2FDF}\x{3190}-\x{319F}"
-    r"\x{3200}-\x{33FF}\x{FDFC}\x{1F100}-\x{1F1E5}\x{1F200}-\x{1F2FF}\x{E0000}-\x{E007F}]"
-)
-
 # Gaps that do not keep words apart: the tokenizer takes an apostrophe between letters for a part of the word.
-_JOINING: Final = ("", "'", "\u2019", "\u02bc", "\uff07")
+_JOINING: Final = ("", "'", "\u2019", "\uff07")
 
 # Patterns of capitals by number; of the first are words with both and words without letters that have them.
 _PATTERNS: Final = (lambda strings: strings, pc.utf8_lower, pc.utf8_capitalize, pc.utf8_upper)
@@ -65,6 +58,11 @@ class Layout(NamedPolicy, ABC):
     policies: ClassVar[dict[str, type[Layout]]] = {}
     capitals: ClassVar[bool]
 
+    @property
+    def identity(self) -> str:
+        """What the layout lets pass, so that no growing table has rows of two layouts."""
+        return self.name
+
     @abstractmethod
     def gaps(self, tokens: Tokens) -> Gaps:
         """Give what passes of what stands between the tokens of texts."""
@@ -83,19 +81,33 @@ class SingleSpaces(Layout):
         return Gaps(distinct=pa.array([""]), before=none, after=after)
 
 
+@dataclass(frozen=True)
 class AsItStood(Layout):
-    """The words where the tokens stood: punctuation, spacing and emoji stay, and the pattern of capitals."""
+    """The words where the tokens stood: listed signs around them stay, and the pattern of capitals.
+
+    Raises:
+        ConfigError: The list of signs is damaged.
+    """
 
     name = "keep"
-    note = "punctuation, spacing, emoji and capitals stay as they were"
+    note = "punctuation, symbols, emoji, spaces, line breaks and capitals PASS"
     scope = (
-        "PUNCTUATION, EMOJI, SPACING AND LINE BREAKS OF TEXTS ARE RELEASED AS THEY ARE, and their words have "
-        "the capitals (lower, Capitalized, UPPER) of those in whose places they stand."
+        "PUNCTUATION, SYMBOLS, EMOJI, SPACES AND LINE BREAKS OF TEXTS ARE RELEASED AS THEY ARE, if a list of "
+        f"signs has them ({IDENTITY}); it has no letters, digits and invisible characters. THE CHOICE AMONG "
+        "THESE SIGNS CAN STILL CARRY A MESSAGE. Words have the capitals (lower, Capitalized, UPPER) of those "
+        "in whose places they stand."
     )
     capitals = True
 
+    def __post_init__(self) -> None:
+        listed_signs()
+
+    @property
+    def identity(self) -> str:
+        return f"{self.name}, {IDENTITY}"
+
     def gaps(self, tokens: Tokens) -> Gaps:
-        before, after = [], []
+        before, after, passing = [], [], listed_signs().passing
         for text, row in zip(tokens.content.to_pylist(), tokens.row_tokens(), strict=True):
             text, last = text or "", 0
             for start, end in token_spans(straight(text), map(str, row)):
@@ -105,7 +117,7 @@ class AsItStood(Layout):
         encoded = pa.array(before + after, pa.string()).dictionary_encode()
         codes = encoded.indices.to_numpy().astype(np.int64)
         return Gaps(
-            distinct=pc.replace_substring_regex(encoded.dictionary, pattern=_LETTERLIKE, replacement=""),
+            distinct=pa.array(map(passing, encoded.dictionary.to_pylist()), pa.string()),
             before=codes[: len(before)],
             after=codes[len(before) :],
         )

@@ -189,7 +189,8 @@ def main(
         min_links=min_links,
         transitive_closure=transitive_closure,
     )
-    found = filtered_relations(options, None if vocabulary is None else read_words(vocabulary), [])
+    known = None if vocabulary is None else read_words(vocabulary, "--vocabulary")
+    found = filtered_relations(options, known, [])
     relations = found.relations
     click.echo(f"```\n{found.describe()}\n```\n")
     settings = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import hashlib
 import math
@@ -195,7 +196,8 @@ def test_denied_words_are_never_released(tmp_path: Path) -> None:
     manifest = embedding.manifest
     assert (embedding.releasable, manifest.never_output, manifest.never_output_absent) == (4, 4, 1)
     assert embedding.inputs == 8
-    assert "Words that may never be output: 4; the embedding lacks 1 of the list" in manifest.describe()
+    said = "Words that may never be output: 4; entries of the deny list without any: 1"
+    assert said in manifest.describe()
     first = build_embedding(source, tmp_path / "n", release_words=2, never_output=str(denied))
     assert first.words[: first.releasable].to_pylist() == ["the", "badly"]
     chosen = tmp_path / "chosen.txt"
@@ -207,6 +209,31 @@ def test_denied_words_are_never_released(tmp_path: Path) -> None:
     assert everything.fingerprint == embedding.fingerprint
 
 
+@pytest.mark.parametrize(
+    ("content", "released"),
+    [
+        (codecs.BOM_UTF8 + b"bad\n", ["the", "of", "\u0130STANBUL"]),
+        (b" bad \rof\r", ["the", "\u0130STANBUL"]),
+        (b"istanbul\nbad", ["the", "of"]),
+        (b"'bad'\n'of'", None),
+        (b"bad,\nof,", None),
+        (b"# bad", None),
+        ("bad\nof".encode("utf-16"), None),
+    ],
+)
+def test_a_deny_list_denies_or_is_refused(tmp_path: Path, content: bytes, released: list[str] | None) -> None:
+    """Rejects lists that deny nothing without a word, for how they were written."""
+    source, denied = glove(tmp_path / "g.txt", ["the", "bad", "of", "\u0130STANBUL"]), tmp_path / "never.txt"
+    denied.write_bytes(content)
+    if released is None:
+        with pytest.raises(BundleError, match=r"--never-output.*UTF-8"):
+            build_embedding(source, tmp_path / "b", never_output=denied)
+        assert below(tmp_path) == {source, denied}
+        return
+    embedding = build_embedding(source, tmp_path / "b", never_output=denied)
+    assert embedding.words[: embedding.releasable].to_pylist() == released
+
+
 def test_a_deny_list_that_leaves_too_few_words_is_refused(tmp_path: Path) -> None:
     source, denied = glove(tmp_path / "g.txt", ["the", "of", "to"]), tmp_path / "never.txt"
     denied.write_text("the\nof\n")
@@ -214,7 +241,7 @@ def test_a_deny_list_that_leaves_too_few_words_is_refused(tmp_path: Path) -> Non
         BundleError, match=r"at least 2 that may be released.*Got: 1, and 2 that may not be output"
     ):
         build_embedding(source, tmp_path / "b", never_output=denied)
-    with pytest.raises(BundleError, match=r"words that may not be output cannot be read.*absent.txt"):
+    with pytest.raises(BundleError, match=r"file of --never-output cannot be read.*absent.txt"):
         build_embedding(source, tmp_path / "b", never_output=tmp_path / "absent.txt")
     assert not (tmp_path / "b").exists()
 
@@ -389,7 +416,11 @@ def euclidean_faults() -> dict[str, tuple[bytes, dict[str, Any], str]]:
         "one released word": (good, {"release_words": 1}, "at least 2"),
         "no released word": (good, {"release_words": "0"}, "at least 2"),
         "more released than read": (good, {"release_words": 3}, "at most 2.*Got: 3"),
-        "release file absent": (good, {"release_words": "absent.txt"}, "release words cannot be read"),
+        "release file absent": (
+            good,
+            {"release_words": "absent.txt"},
+            "file of --release-words cannot be read",
+        ),
         "unknown geometry": (good, {"geometry": "spherical"}, "euclidean, poincare"),
         "unknown normalization": (good, {"normalize": "max"}, "none, unit"),
         "unknown format": (good, {"format": "glove"}, "word2vec-binary"),
@@ -436,9 +467,9 @@ def test_identical_vectors_have_no_variance_whatever_their_rounding(tmp_path: Pa
 def test_faults_of_a_release_file(tmp_path: Path) -> None:
     source, chosen = glove(tmp_path / "g.txt"), tmp_path / "release.txt"
     for content, message in [
-        (b"secretword\nTHE\n", "2 words, all absent"),
-        (b"", "0 words, all absent"),
-        (b"dog\nsecretword\n", "at least 2"),
+        (b"secretword\n\n'the'\n", r"No entry of release.txt \(--release-words\).*none of lines 1, 3"),
+        (b"", "one word a line.*Got: an empty list"),
+        (b"DOG\nsecretword\n", "at least 2"),
         (b"dog\ncat\nsecretword\xff\n", "release.txt, line 3: .*UTF-8"),
     ]:
         chosen.write_bytes(content)

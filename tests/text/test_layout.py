@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
+import string
 import sys
 import time
 import unicodedata
+from collections import Counter
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +20,7 @@ from hypothesis import strategies as st
 from dptext_spark.errors import ConfigError
 from dptext_spark.text.layout import CLITICS, AsItStood, Assembled, Layout, SingleSpaces, assemble
 from dptext_spark.text.policies import TextPolicy
+from dptext_spark.text.signs import FILE
 from dptext_spark.text.token_columns import AS_IT_IS, LEFT_OUT, MASKED, PLACEHOLDER, Tokens
 from dptext_spark.text.tokens import PLAIN, straight, tokenize
 
@@ -35,6 +40,13 @@ PLAIN_WORDS = [
 WORDS = [*CLITICS, *PLAIN_WORDS]
 VOCABULARY = pa.array(WORDS)
 FAMILY = "\U0001f469\u200d\U0001f469\u200d\U0001f467"
+
+
+def hidden(message: str) -> str:
+    """Hide a message in the variation selectors of an emoji."""
+    return "\U0001f600" + "".join(chr(0xE0100 + byte - 16) for byte in message.encode())
+
+
 STAND_INS = {"[MASK]": MASKED, "=": AS_IT_IS, "-": LEFT_OUT}
 
 
@@ -56,7 +68,8 @@ def laid_out(layout: str, texts: list[str | None], *released: str) -> Assembled:
     [
         ("one two", ["do", "cat"], "do cat", "do cat"),
         ("One, TWO!", ["do", "cat"], "do cat", "Do, CAT!"),
-        (" one\n\n\ttwo ", ["do", "cat"], "do cat", " do\n\n\tcat "),
+        (" one\n\n\ttwo ", ["do", "cat"], "do cat", " do\n\n cat "),
+        ("one\r\ntwo\u2028\u2029\u3000\x85\r\x1f", ["do", "cat"], "do cat", "do\ncat\n\n \n\n"),
         ("one", ["[MASK]"], "[MASK]", "[MASK]"),
         ("ONE", ["[MASK]"], "[MASK]", "[MASK]"),
         ("One iPhone", ["=", "="], "One iPhone", "One iPhone"),
@@ -88,12 +101,25 @@ def laid_out(layout: str, texts: list[str | None], *released: str) -> Assembled:
         ("", [], "", ""),
         (" \u2026?! ", [], "", " \u2026?! "),
         (f"one {FAMILY} two\u2764\ufe0f", ["do", "cat"], "do cat", f"do {FAMILY} cat\u2764\ufe0f"),
-        ("\u05e9\u05b8\u05dc, \u202e\u0645\u0631\u202c!", ["do", "cat"], "do cat", "do, \u202ecat\u202c!"),
-        ("cafe\u0301-bar \u0301", ["do", "cat"], "do cat", "do-cat \u0301"),
+        ("\u05e9\u05b8\u05dc, \u202e\u0645\u0631\u202c!", ["do", "cat"], "do cat", "do, cat!"),
+        ("cafe\u0301-bar \u0301", ["do", "cat"], "do cat", "do-cat "),
         ("5\ufe0f\u20e3 one", ["do", "cat"], "do cat", "do cat"),
         ("one_two@three.com", ["do", "cat", "x", "n"], "do cat x n", "do_cat@x.n"),
-        # Signs that stand for letters never pass.
+        # Signs that stand for letters never pass, nor what only looks like nothing.
         ("\u24bf\u24de\u24d7\u24dd one\u2122 \u2121\U000e0041", ["do"], "do", " do "),
+        (f"one {hidden('zebra')}!", ["do"], "do", "do \U0001f600!"),
+        ("\u2764" + "\ufe0f\ufe0e" * 3 + "\u200d one", ["do"], "do", "\u2764\ufe0f do"),
+        ("\U0001f1ff\U0001f1ea\U0001f1e7\U0001f1f7\U0001f1e6 one", ["do"], "do", " do"),
+        ("one \u200b\u200c\u200d\u2060\u00ad, two", ["do", "cat"], "do cat", "do , cat"),
+        ("\U0001f600\u200d\U0001f600\u200d\u200d one", ["do"], "do", "\U0001f600\U0001f600 do"),
+        ("one \uf07a\uf065\uf062 \U000f0041", ["do"], "do", "do  "),
+        ("one \u094d \u0e47\u3099 \u20dd", ["do"], "do", "do   "),
+        ("\ua490\ua491\ufdfd\ufd40\u2f00\u283f\U0001d800\u02e9\u00b4 one", ["do"], "do", " do"),
+        ("one\u02bc \u02bctwo\uff07!", ["do", "cat"], "do cat", "do cat\uff07!"),
+        # Emoji stay whole: joined, with skin tones, in colour.
+        (f"{FAMILY}\U0001f44d\U0001f3fd one", ["do"], "do", f"{FAMILY}\U0001f44d\U0001f3fd do"),
+        ("\u2764\ufe0f\u200d\U0001f525\U0001f3f3\ufe0f\u200d\U0001f308 one", ["do"], "do",
+         "\u2764\ufe0f\u200d\U0001f525\U0001f3f3\ufe0f\u200d\U0001f308 do"),
     ],
 )  # fmt: skip
 def test_texts_by_layout(text: str, released: list[str], words: str, kept: str) -> None:
@@ -143,24 +169,62 @@ def test_what_passes_is_counted() -> None:
     assert not alone.characters.any() and not alone.capitals.any()
 
 
-def test_no_sign_that_stands_for_a_letter_passes() -> None:
-    """All of Unicode: rejects a gap through which letters pass that the tokenizer takes for none."""
-    everything = "".join(map(chr, [*range(0xD800), *range(0xE000, sys.maxunicode + 1)]))
-    signs = [
-        sign
-        for sign in regex.findall(r"[^\p{L}\p{N}\p{M}\p{C}]", everything)
-        if regex.match(r"\p{Alphabetic}|\p{Braille}|(?=\p{S})\p{Han}", sign)
-        or any(unicodedata.category(c)[0] in "LN" for c in unicodedata.normalize("NFKC", sign))
-    ]
-    tags = map(chr, range(0xE0000, 0xE0080))
-    assert len(signs) > 1000
-    assert laid_out("keep", ["".join([*signs, *tags])]).values.to_pylist() == [""]
-    passing = (
-        f"{FAMILY}\U0001f1eb\U0001f1f7\u2764\ufe0f\u20ac$%&/()=?*~\u2014\u201e\u201c\u00a0\t\r\n\u3002\u061f"
+EVERYTHING = [chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000]
+INSIDE = {"\ufe0f", "\u200d"}
+SEQUENCES = json.loads(FILE.read_text(encoding="utf-8"))["sequences"]
+
+
+def is_sign(character: str) -> bool:
+    """Whether the Unicode tables of this machine that know a character, one or both, say it is a sign."""
+    marked = {unicodedata.category(c)[0] for c in unicodedata.normalize("NFKC", character)} & {*"LNM"}
+    of_letters = regex.match(
+        r"[\p{L}\p{N}\p{M}\p{Z}\p{Alphabetic}\p{DI}\p{Co}\p{Cc}\p{Cf}]"
+        r"|\p{Regional_Indicator}|(?=\p{S})[\p{Braille}\p{Han}\p{Yi}]",
+        character,
     )
-    assert laid_out("keep", [passing]).values.to_pylist() == [passing]
+    known = unicodedata.category(character)[0] in "PS" or regex.match(r"[\p{P}\p{S}]", character)
+    return bool(known) and not marked and not of_letters
 
 
+def test_of_all_characters_signs_alone_pass() -> None:
+    """All of Unicode, 3,336,192 cases: each by itself, between letters and between words."""
+    ways = ("\n", "a", " a ")
+    texts = [way.join(EVERYTHING[i : i + 4096]) for way in ways for i in range(0, len(EVERYTHING), 4096)]
+    tokens = Tokens.of(pa.array(texts))
+    done = assemble(tokens, np.full(len(tokens), WORDS.index("x")), VOCABULARY, AsItStood())
+    passed = {*"".join(done.values.to_pylist())} - {*"xX \n"}
+    assert [f"U+{ord(sign):04X}" for sign in sorted(passed) if not is_sign(sign)] == []
+    assert len(passed) == 6803 and {*string.punctuation} <= passed and not passed & INSIDE
+
+
+def test_listed_emoji_pass_whole() -> None:
+    assert len(SEQUENCES) == 1810
+    texts = [f"{way}{emoji}{way}" for emoji in SEQUENCES for way in ("", " ", ",")]
+    assert laid_out("keep", texts).values.to_pylist() == texts
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.sampled_from([*INSIDE, *"\U0001f3fd\U0001f3f4\U000e0067\U0001f1e6\ufe0e5\u20e3a"])
+        | st.sampled_from(SEQUENCES)
+    )
+)
+def test_what_makes_emoji_passes_only_in_listed_ones(pieces: list[str]) -> None:
+    """Rejects selectors and joiners, which can hide a text, after an emoji that does not have them."""
+    text = "".join(pieces)
+    (done,) = laid_out("keep", [text], *["x"] * len(tokenize(text))).values.to_pylist()
+    inside = {
+        place + offset
+        for emoji in {*SEQUENCES}
+        for place in (match.start() for match in re.finditer(re.escape(emoji), done))
+        for offset in range(len(emoji))
+    }
+    assert {place for place, sign in enumerate(done) if sign in INSIDE} <= inside
+    assert laid_out("keep", [done], *["x"] * len(tokenize(done))).values.to_pylist() == [done]
+
+
+ASCII_SIGNS = {*string.punctuation}
 LIKELY = "ntN sdlmrevoS'\u2019_-.@\u00e9\u0301\U0001f600\u200d1\u6771\u24bf\n"
 TEXTS = st.text(st.sampled_from(LIKELY) | st.characters(exclude_categories=["Cs"]), max_size=40)
 
@@ -202,10 +266,15 @@ def test_the_tokenizer_finds_them_in_what_stood_around(text: str, data: st.DataO
 @given(TEXTS)
 def test_nothing_else_is_changed(text: str) -> None:
     """Released as they are, tokens give the text back; rejects a gap that is lost or moved."""
-    (done,) = laid_out("keep", [text], *["="] * len(tokenize(text))).values.to_pylist()
-    told, given_ = (straight(each).replace(" ", "") for each in (done, text))
-    assert [sign for sign in given_ if sign in told] == [*told]
-    assert {unicodedata.category(sign) for sign in {*given_} - {*told}} <= {"So", "Sc", "Sm", "Cf", "Cn"}
+    tokens = tokenize(text)
+    (done,) = laid_out("keep", [text], *["="] * len(tokens)).values.to_pylist()
+    told = straight(done)
+    assert tokenize(done) == tokens
+    signs = [sign for sign in told if not sign.isspace()]
+    left = iter(straight(text))
+    assert all(sign in left for sign in signs)  # in the text's order
+    lost = Counter(straight(text)) - Counter(told)
+    assert not [sign for sign in lost if is_sign(sign) and sign in ASCII_SIGNS]
 
 
 def test_a_row_of_a_million_words() -> None:
@@ -238,6 +307,9 @@ def test_layouts_are_policies() -> None:
     assert TextPolicy() != TextPolicy(layout="keep")
     said = " ".join(TextPolicy(layout="keep").describe())
     assert "ARE RELEASED AS THEY ARE" in said and "are not in the output" not in said
+    assert "Unicode 17.0, list 35c2eefc6306" in said and "CAN STILL CARRY A MESSAGE" in said
+    assert Layout.of("keep").identity == "keep, Unicode 17.0, list 35c2eefc6306"
+    assert Layout.of("words").identity == "words"
     assert "Capitals, punctuation, emoji and spacing of the covered words are not" in " ".join(
         TextPolicy().describe()
     )

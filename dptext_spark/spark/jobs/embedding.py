@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dptext_spark.embedding.build import build_embedding
+from dptext_spark.embedding.build import build_embedding, list_matches
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.lists import index_lists, make_lists
+from dptext_spark.embedding.word_lists import Matches
 from dptext_spark.options import EmbeddingOptions
 from dptext_spark.report.facts import embedding_json, written
 
@@ -16,10 +18,12 @@ class BuiltBundle:
     """The account of one run of ``dptext embedding``.
 
     Attributes:
+        matches: Of the lists of words that were given.
         lists: How many lists its index has, if it was asked for one.
     """
 
     embedding: Embedding
+    matches: Sequence[Matches] = ()
     lists: int | None = None
 
     def to_json(self) -> str:
@@ -29,6 +33,7 @@ class BuiltBundle:
             {
                 "output": str(self.embedding.path),
                 "embedding": {**embedding_json(self.embedding), "release_words": manifest.releasable},
+                "word_lists": {matches.option: matches.to_json() for matches in self.matches},
                 "index": None if self.lists is None else f"ivf:{self.lists}",
             }
         )
@@ -36,7 +41,8 @@ class BuiltBundle:
     def describe(self) -> str:
         """Say what was built."""
         index = "" if self.lists is None else f"\nIndex: ivf, {self.lists:,} lists"
-        return f"{self.embedding.path}: {self.embedding.manifest.describe()}{index}"
+        matched = "".join(f"\n{matches.describe()}" for matches in self.matches)
+        return f"{self.embedding.path}: {self.embedding.manifest.describe()}{matched}{index}"
 
 
 def run(options: EmbeddingOptions) -> BuiltBundle:
@@ -49,7 +55,7 @@ def run(options: EmbeddingOptions) -> BuiltBundle:
     given = dict(options)
     index = given.pop("index")
     embedding = build_embedding(**given)
-    if index is None:
-        return BuiltBundle(embedding=embedding)
-    lists = make_lists(embedding, index_lists(index))
-    return BuiltBundle(embedding=embedding, lists=len(lists.centroids))
+    given_lists = {name: given[name] for name in ("release_words", "never_output")}
+    matches = list_matches(embedding.words.to_pylist(), **given_lists)
+    lists = None if index is None else len(make_lists(embedding, index_lists(index)).centroids)
+    return BuiltBundle(embedding=embedding, matches=matches, lists=lists)

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dptext_spark import interrupts
-from dptext_spark.embedding.build import build_embedding, check_output
+from dptext_spark.embedding.build import NEVER_OUTPUT, build_embedding, check_output, list_matches
 from dptext_spark.embedding.bundle import Embedding, Manifest
+from dptext_spark.embedding.word_lists import ALLOWED, WordList
 from dptext_spark.errors import ConfigError, InputError, all_of
 from dptext_spark.options import PoincareOptions
 from dptext_spark.poincare import Relations, Settings, Trainer, measure
@@ -37,14 +38,15 @@ def run(options: PoincareOptions) -> PoincareReport:
         DptextError: Options or input are wrong, or the job failed; no bundle is written then.
     """
     vocabulary, excluded, *_ = all_of(
-        lambda: None if options.vocabulary is None else read_words(options.vocabulary),
-        lambda: [] if options.exclude is None else read_words(options.exclude),
+        lambda: None if options.vocabulary is None else read_words(options.vocabulary, "--vocabulary"),
+        lambda: [] if options.exclude is None else read_words(options.exclude, "--exclude"),
         lambda: _check_outputs(options),
-        lambda: None if options.never_output is None else read_words(options.never_output),
+        lambda: None if options.never_output is None else WordList.read(options.never_output, NEVER_OUTPUT),
         lambda: _check_pairs(options.pairs),
     )
     drawing.announce("the picture", drawing.PICTURE)
     found = filtered_relations(options, vocabulary, excluded)
+    matches = list_matches(found.relations.words, never_output=options.never_output)
     settings = Settings(**{name: getattr(options, name) for name in Settings.__dataclass_fields__})
     trained = Trainer(relations=found.relations, settings=settings, checkpoint=options.checkpoint).run()
     interrupts.hold_to_the_end()  # a bundle has its report beside it
@@ -55,6 +57,7 @@ def run(options: PoincareOptions) -> PoincareReport:
         trained=trained,
         quality=measure(trained.vectors, found.relations),
         bundle=manifest,
+        matches=matches,
         picture=picture,
     )
     options.report_path.write_text(report.to_json(), encoding="utf-8")
@@ -95,25 +98,16 @@ def filtered_relations(
     return Filtered(rows=rows, steps=steps, cycles=cycles, relations=relations)
 
 
-def read_words(path: Path) -> list[str]:
-    """Read the words of a bundle, or of a UTF-8 file with one word a line, in their order.
+def read_words(path: Path, option: str) -> list[str]:
+    """Read the words of a bundle, or of a list, in their order.
 
     Raises:
-        ConfigError: The file cannot be read.
-        BundleError: The folder is no bundle.
+        BundleError: The folder is no bundle, or the file cannot be read.
     """
     if path.is_dir():
         words: list[str] = Embedding.open(path).words.to_pylist()
         return words
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError):
-        raise ConfigError(
-            "A file of words cannot be read",
-            allowed="an embedding bundle, or a UTF-8 file with one word a line",
-            got=str(path),
-        ) from None
-    return [word for line in lines if (word := line.rstrip("\r"))]
+    return WordList.read(path, option, f"an embedding bundle, or {ALLOWED}").words
 
 
 def _check_pairs(path: str) -> None:

@@ -159,6 +159,7 @@ class GrowingJob(Job):
             "key": release.key.seal(""),
             "where": release.key.seal(self.options.where or ""),
             "bundle": release.embedding.fingerprint,
+            "layout": release.policy.layout.identity,
             "tokenizer": release.policy.tokenizer.identity or self.options.tokenizer,
             "release-words": release.search.release_words,
             **({} if release.ladder is None else {"row-epsilons": release.ladder.identity}),

@@ -209,7 +209,7 @@ def test_the_text_form_is_the_bundle_without_loss(spark: SparkSession, tmp_path:
 
 def test_words_follow_the_vocabularys_order(spark: SparkSession, tmp_path: Path) -> None:
     pairs = write_tsv(tmp_path / "p.tsv", [("dog", "mammal"), ("cat", "mammal"), ("eel", "fish")])
-    (tmp_path / "words.txt").write_text("eel\nmammal\r\ncat\ndog\n")
+    (tmp_path / "words.txt").write_text("\ufeffeel\rmammal\r\n cat\n\ndog\n", encoding="utf-8")
     one, two = tmp_path / "one", tmp_path / "two"
     assert (
         dptext("--pairs", pairs, "--output", one, *QUICK, "--vocabulary", tmp_path / "words.txt").exit_code
@@ -219,6 +219,26 @@ def test_words_follow_the_vocabularys_order(spark: SparkSession, tmp_path: Path)
     other = write_tsv(tmp_path / "q.tsv", [("dog", "mammal"), ("cat", "eel"), ("mammal", "cat")])
     assert dptext("--pairs", other, "--output", two, *QUICK, "--vocabulary", one).exit_code == 0
     assert Embedding.open(two).words.to_pylist() == ["mammal", "cat", "dog"]
+
+
+def test_a_deny_list_denies_or_is_refused_before_the_training(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs = write_tsv(tmp_path / "p.tsv", [("dog", "mammal"), ("cat", "mammal")])
+    denied, output = tmp_path / "never.txt", tmp_path / "bundle"
+    denied.write_text("\ufeffDOG\r# worse\r", encoding="utf-8")
+    arguments = ["--pairs", pairs, "--output", output, *QUICK, "--never-output", denied]
+    result = dptext(*arguments)
+    assert "--never-output never.txt: 1 of 2 entries match words; no match: line 2" in result.output
+    bundle = Embedding.open(output)
+    assert bundle.words[: bundle.releasable].to_pylist() == ["mammal", "cat"]
+    report = json.loads((tmp_path / "bundle.report.json").read_text())
+    assert report["word_lists"] == {"--never-output": {"entries": 2, "matched": 1, "unmatched_lines": [2]}}
+    denied.write_text("'dog'\n")
+    monkeypatch.setattr(training.Trainer, "run", None)
+    assert refused(
+        dptext(*arguments, "--overwrite"), "No entry of never.txt (--never-output)", "none of line 1"
+    )
 
 
 def test_partitions_and_row_order_leave_no_trace(spark: SparkSession, tmp_path: Path) -> None:

@@ -97,8 +97,8 @@ class Answer:
         sample, corpus = value["sample"], value["corpus"]
         lines = [
             PRIVATE,
-            f"{sample['rows']:,} of {sample['of']:,} rows: attackers and models know {sample['known']:,} of "
-            f"them, the other {sample['attacked']:,} are attacked, {sample['perturbed']:,} words.",
+            f"{sample['rows']:,} of {sample['of']:,} rows: {sample['known']:,} are known, the other "
+            f"{sample['attacked']:,} are attacked ({sample['perturbed']:,} words).",
             f"Attackers ({told(value['concern'])}) learn the language from {corpus['from']}.",
             STRONGER,
             "",

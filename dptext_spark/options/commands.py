@@ -302,8 +302,8 @@ class TableOptions(InputOptions):
     )
     trust_id: bool = Field(
         False,
-        description="skip the check that ids are unique and not null; rows of one id show whether their "
-        "texts are equal: equal ones come out equal, others by chance alone",
+        description="skip the check that ids are unique and not null; of rows with one id equal texts come "
+        "out equal, so whoever can submit a row with the id of another tests guesses of its text",
     )
     compression: Annotated[Literal["snappy", "zstd", "gzip", "lz4_raw", "none"] | None, OUTPUT] = Field(
         None, description="of the output's files; default: snappy, and none for csv and json"

@@ -72,7 +72,7 @@ FARTHER = np.geomspace(0.05, 8.0, 12)
 
 @pytest.mark.parametrize("law", ALL, ids=repr)
 def test_farther_words_lose_more(law: LossLaw) -> None:
-    """What lets one distance stand for all that are less, by what is computed: at every t, below 0 as well."""
+    """What lets one distance stand for all that are less, by what is computed; t below 0 as well."""
     atoms = [law.coarse().atoms(distance) for distance in FARTHER]
     for scale in FARTHER[::5]:
         for t in np.linspace(-0.9, 0.9, 7) * law.bound(scale):
@@ -82,7 +82,7 @@ def test_farther_words_lose_more(law: LossLaw) -> None:
 def radial_deltas(
     density: Callable[[NDArray[np.float64]], NDArray[np.float64]], dimension: int, *, curved: bool
 ) -> NDArray[np.float64]:
-    """Deltas (distances, ts) of noise of a density by volume, in the plane or the ball, by midpoints alone."""
+    """Deltas (distances, ts) of noise of a density by volume, in flat or hyperbolic space, by midpoints."""
     radii, angles = ((np.arange(k) + 0.5) / k for k in (1500, 200))
     r, c = 25.0 * radii[:, None], np.cos(np.pi * angles)[None]
     volume = (np.sinh(r) if curved else r) ** (dimension - 1) * (1.0 - c * c) ** ((dimension - 2) / 2.0)

@@ -74,10 +74,10 @@ class NoiseKey:
 
     @classmethod
     def read(cls, path: Path) -> NoiseKey:
-        """Read a key file: 32 raw bytes or 64 hexadecimal digits, readable by its owner alone.
+        """Read a key file: 32 random bytes or 64 hexadecimal digits, readable by its owner alone.
 
         Raises:
-            ConfigError: The file is missing, readable by others, or holds something else.
+            ConfigError: The file is missing, readable by others, or holds something else, text above all.
         """
         try:
             mode = path.stat().st_mode
@@ -101,10 +101,9 @@ class NoiseKey:
                 got=f"mode {stat.S_IMODE(mode):04o}",
                 do=f"Run chmod 600 {path}, and replace the key if others may have read it",
             )
-        if len(content) == KEY_BYTES:
-            return cls(content)
         try:
-            return cls(bytes.fromhex(content.decode("ascii").strip()))
+            raw = len(content) == KEY_BYTES
+            key = cls(content if raw else bytes.fromhex(content.decode("ascii").strip()))
         except ValueError:  # UnicodeDecodeError is one as well
             raise ConfigError(
                 f"The key file {path} holds no key",
@@ -112,6 +111,14 @@ class NoiseKey:
                 got=f"{len(content)} bytes of something else",
                 do=_MAKE_KEY,
             ) from None
+        if is_text(key.secret):
+            raise ConfigError(
+                f"The key file {path} holds text, not a random key: words and digits can be guessed",
+                allowed=f"{KEY_BYTES} random bytes or {2 * KEY_BYTES} hexadecimal digits",
+                got=f"{KEY_BYTES} bytes that read as text, such as a passphrase or a part of a key",
+                do=_MAKE_KEY,
+            )
+        return key
 
     def derive(self, *fields: bytes | memoryview) -> NoiseKey:
         """Derive the key of a context; ``fields`` are length-prefixed, so their borders matter."""
@@ -120,6 +127,15 @@ class NoiseKey:
     def seal(self, text: str) -> str:
         """Give a keyed hash by which equal texts are known again; it tells nothing without the key."""
         return self.derive(b"seal", text.encode()).secret.hex()
+
+
+def is_text(secret: bytes) -> bool:
+    """Say whether bytes read as text; of 2^30 random keys fewer than one does."""
+    try:
+        text = secret.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return all(letter.isprintable() or letter in "\t\r\n" for letter in text)
 
 
 def check_label(key: object, label: str) -> None:

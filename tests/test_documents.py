@@ -8,10 +8,15 @@ import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, get_args
 
 import pytest
 
+from dptext_spark.mechanisms import MECHANISMS, Laplace
+from dptext_spark.search.nearest import SEARCHES
+from dptext_spark.text.layout import Layout
+from dptext_spark.text.policies import OovPolicy, Protection
+from dptext_spark.text.segmentation import Segmentation
 from tests.helpers.cluster import QUICK_JAVA
 
 ROOT: Final = Path(__file__).parents[1]
@@ -136,6 +141,37 @@ def test_links_lead_somewhere(name: str) -> None:
         target = (ROOT / name).parent.joinpath(path).resolve() if path else ROOT / name
         assert target.exists(), link
         assert not anchor or anchor in anchors(DOCUMENTS[target.relative_to(ROOT).as_posix()]), link
+
+
+OFFERED: Final = {
+    "--mechanism": {name for name, kind in MECHANISMS.items() if kind.releases == "words"},
+    "--select": {*get_args(Laplace.model_fields["select"].annotation)},
+    "--search": {*SEARCHES},
+    "--protect": {*Protection.policies},
+    "--oov": {*OovPolicy.policies},
+    "--layout": {*Layout.policies},
+    "--tokenizer": {*Segmentation.policies},
+    "--row-budget": {"B"},
+    "dptext vectors": {"projection"},
+}
+
+
+def test_what_is_offered_has_a_statement_with_a_proof() -> None:
+    """Rejects a mechanism or a policy that somebody adds without saying what is proven of it, and where."""
+    text = DOCUMENTS["docs/mathematics.md"]
+    first = re.split(r"^## ", text, flags=re.MULTILINE)[1]
+    lines = [line for line in first.splitlines() if line.startswith("|")][2:]
+    found: dict[str, set[str]] = {option: set() for option in OFFERED}
+    option = ""
+    for line in lines:
+        given, name, claim, inputs, proof = (cell.strip() for cell in line.strip("|").split("|"))
+        option = given.strip("`") or option
+        if option in found:
+            found[option].add(name.strip("`"))
+        assert claim and inputs, line
+        (anchor, *_) = re.findall(r"\]\(#([^)]+)\)", proof)
+        assert anchor in anchors(text), line
+    assert found == OFFERED
 
 
 @document

@@ -24,6 +24,7 @@ from dptext_spark.noise import (
     NoiseKey,
     ReleaseNoise,
     further_uniforms,
+    is_text,
     to_uniform,
 )
 from tests.helpers.worlds import KEY
@@ -267,6 +268,38 @@ def test_key_files_with_anything_else_are_refused_without_quoting_them(
     for hidden in (HEX[:16].decode(), repr(SECRET[1:12])[2:-1]):
         assert hidden not in shown
     assert "wrong length" in shown or "holds no key" in shown
+
+
+TEXT = b"correct horse battery staple-yes"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        TEXT,
+        TEXT[:31] + b"\n",
+        HEX[:32],  # half of what openssl wrote
+        b"0123456789\r\n0123456789\t012345678",
+        "Schlüssel für März, Straße 7".encode(),  # 32 bytes of UTF-8
+        TEXT.hex().encode() + b"\n",
+    ],
+    ids=["passphrase", "with a line end", "half of a hex key", "lines", "umlauts", "hex of a passphrase"],
+)
+def test_keys_that_people_can_read_are_refused(tmp_path: Path, content: bytes) -> None:
+    """Rejects any 32 bytes taken for a key: people choose texts among far fewer than 2^256."""
+    with pytest.raises(ConfigError, match=r"holds text, not a random key.*openssl rand") as caught:
+        NoiseKey.read(key_file(tmp_path, content))
+    assert content[:8].decode() not in str(caught.value)
+
+
+def test_random_keys_are_no_text(tmp_path: Path) -> None:
+    """Fewer than one random key in 2^30 is text; here are 2,000, with their bytes as raw and as hex."""
+    random = np.random.default_rng(3)
+    for _ in range(2_000):
+        secret = random.bytes(32)
+        assert not is_text(secret)
+    for content in (secret, secret.hex().encode()):
+        assert NoiseKey.read(key_file(tmp_path, content)).secret == secret
 
 
 @pytest.mark.parametrize("kind", ["missing", "directory"])

@@ -150,6 +150,8 @@ EVALUATE: dict[str, Any] = {
         ({"label": "a", "author": "a"}, "name one column"),
         ({"author": "person.name"}, "not fields inside them"),
         ({"sample": 1}, "--sample has a wrong value"),
+        ({"hold-out": True}, "--hold-out needs --id and a --sample.*Got: --sample 5000, no --id"),
+        ({"hold-out": True, "id": "id", "sample": "all"}, "--hold-out needs.*Got: --sample all, --id id"),
         ({"sample": "some"}, "--sample has a wrong value"),
         ({"candidates": 4}, "--candidates has a wrong value"),
         ({"versions": 0}, "--versions has a wrong value"),
@@ -187,7 +189,7 @@ def test_an_evaluation_writes_the_command_of_the_release() -> None:
     ]
     assert options.release_command(options.mechanism[-1], ExactSearch(release_words=500)) == (
         "dptext privatize --input in --output sanitized --embedding bundle --text text --id 'row id' "
-        "--oov drop --release-words 500 --trust-id --where '<as for evaluate>' "
+        "--oov drop --release-words 500 --trust-id --where '<as for evaluate>' --epsilon-from-private-rows "
         "--read-option 'password=<as for evaluate>' --mechanism exponential --truncate 4 --epsilon 10"
     )
     assert "Zebulon" not in str(options.to_json())
@@ -195,9 +197,15 @@ def test_an_evaluation_writes_the_command_of_the_release() -> None:
     lists = IvfSearch(release_words=300, lists=16, probes=4)
     assert options.release_command(options.mechanism[0], lists).partition("--oov drop ")[2] == (
         "--release-words 300 --search ivf --probes 4 --trust-id --where '<as for evaluate>' "
-        "--read-option 'password=<as for evaluate>' --mechanism laplace --epsilon 5"
+        "--epsilon-from-private-rows --read-option 'password=<as for evaluate>' --mechanism laplace "
+        "--epsilon 5"
     )
+    others = options.release_command(options.mechanism[0], lists, others="x > 5")
+    assert "--trust-id --where '(<as for evaluate>) AND x > 5' --read-option" in others
     all_words = EvaluateOptions.of(EVALUATE)
+    assert " --where 'x > 5' --mechanism" in all_words.release_command(
+        options.mechanism[0], ExactSearch(release_words=900), others="x > 5"
+    )
     assert "words" not in all_words.release_command(options.mechanism[0], ExactSearch(release_words=900))
 
 
@@ -233,6 +241,8 @@ def test_what_a_report_keeps_of_the_options() -> None:
     assert kept["where"] is None
     mahalanobis = PrivatizeOptions.of({**GOOD, "mechanism": "mahalanobis", "lambda": 0.25}).to_json()
     assert (mahalanobis["mechanism"], mahalanobis["lambda"]) == ("mahalanobis", 0.25)
+    chosen = PrivatizeOptions.of({**GOOD, "epsilon-from-private-rows": True}).to_publish()
+    assert chosen["epsilon-from-private-rows"] is True
 
 
 def test_embedding_options() -> None:

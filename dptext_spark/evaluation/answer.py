@@ -13,6 +13,7 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.evaluation.comparison import ATTRIBUTION, Comparison, Concern, Outcome, shares
 from dptext_spark.evaluation.goal import Goal
+from dptext_spark.evaluation.recovery import STRONGER
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.search.nearest import Search
 
@@ -21,7 +22,7 @@ FILE: Final = "evaluation.json"
 PAGE: Final = "report.html"
 TABLES: Final = ("settings", "risk", "utility")
 
-FORMAT_VERSION: Final = 2
+FORMAT_VERSION: Final = 3
 
 RELEASE: Final = "The release:"
 """What the command of the recommended release is led by."""
@@ -39,7 +40,7 @@ class Answer:
     def of(
         cls,
         whole: Comparison,
-        halves: Sequence[Comparison],
+        thirds: Sequence[Comparison],
         *,
         goal: Goal | None,
         confidence: float,
@@ -49,9 +50,9 @@ class Answer:
         """Put together what was measured, and choose.
 
         Args:
-            whole: Of all sampled rows.
-            halves: Of the half that a setting is chosen on, and of the one that it is checked on; with fewer,
-                as of very few rows, nothing is chosen.
+            whole: Of all attacked rows.
+            thirds: Of the third that a setting is chosen on, and of the one that it is checked on. With
+                fewer, as of very few rows, nothing is chosen.
             goal: What is asked for, if anything.
             confidence: Of each interval, and of the choice.
             command: Writes the command of a release with a setting.
@@ -62,12 +63,12 @@ class Answer:
         """
         concern = goal.concern if goal else Concern()
         best = whole.front(concern)
-        chosen = None if goal is None else _chosen(goal, whole, halves, confidence, command)
+        chosen = None if goal is None else _chosen(goal, whole, thirds, confidence, command)
         number = None if chosen is None else chosen["number"]
         return cls(
             value={
                 "format_version": FORMAT_VERSION,
-                "remark": PRIVATE,
+                "remark": f"{PRIVATE} {STRONGER}",
                 "concern": {
                     "attacker": concern.attacker,
                     "guesses": concern.guesses,
@@ -94,11 +95,12 @@ class Answer:
         """Say what each setting gives away and keeps, and which one to take, in plain words."""
         value = self.value
         sample, corpus = value["sample"], value["corpus"]
-        learnt = f"from {corpus['from']}"
         lines = [
             PRIVATE,
-            f"{sample['rows']:,} of {sample['of']:,} rows, {sample['perturbed']:,} words that are perturbed. "
-            f"Attackers ({told(value['concern'])}) learn the language {learnt}.",
+            f"{sample['rows']:,} of {sample['of']:,} rows: {sample['known']:,} are known, the other "
+            f"{sample['attacked']:,} are attacked ({sample['perturbed']:,} words).",
+            f"Attackers ({told(value['concern'])}) learn the language from {corpus['from']}.",
+            STRONGER,
             "",
             *_table(value["settings"]),
         ]
@@ -202,7 +204,7 @@ class Quotation:
             f"{_share(row['recovered'])} are recovered ({interval}; "
             f"{_share(row['recovered_floor'])} without any output; {told(self.concern)}). "
             f"{_share(row['kept'])} are unchanged; similarity of texts {_number(row['similarity'])}, of "
-            f"random words {_number(row['similarity_floor'])}."
+            f"random words {_number(row['similarity_floor'])}. {STRONGER}"
         )
 
 
@@ -214,29 +216,29 @@ def told(concern: Mapping[str, Any]) -> str:
 
 
 def advice(value: Mapping[str, Any]) -> Iterator[str]:
-    """Say which setting to take for the target, and how it held on the other half; nothing without one."""
+    """Say which setting to take for the target, and how it held on the last third; nothing without one."""
     if not (target := value["target"]):
         return
     share = f"{100 * value['confidence']:g}%"
-    side = "at most" if "<=" in target["target"] else "at least"
+    limit = "upper limit" if "<=" in target["target"] else "lower limit"
     if target["options"] is None:
-        yield f"Target {target['target']}: none of these settings surely meets it."
+        yield f"Target {target['target']}: no setting here meets it with {share} confidence."
         if closest := target["closest"]:
-            yield f"The closest is {closest['options']}: {side} {closest['bound']:.3g} ({share} confidence)."
+            yield f"The closest is {closest['options']}: {limit} {closest['bound']:.3g}."
         return
     chosen, checked = target["chosen_on"], target["checked_on"]
     yield f"Target {target['target']}: take {target['options']}"
     yield (
-        f"Chosen on {chosen['rows']:,} rows, where it is {chosen['measured']:.3g}, {side} "
-        f"{chosen['bound']:.3g} ({share} confidence, of the choice among {len(value['settings'])})."
+        f"Chosen on {chosen['rows']:,} rows: {chosen['measured']:.3g}, {limit} {chosen['bound']:.3g} "
+        f"({share} confidence, of the choice among {len(value['settings'])})."
     )
     found = {
         (True, True): "the target is met there, too",
-        (True, False): "the target is met there in what was measured, but not surely",
+        (True, False): "the measured number meets the target there, its limit does not",
         (False, False): "THE TARGET IS MISSED THERE: evaluate more rows",
-    }[checked["met"], checked["surely"]]
+    }[checked["met"], checked["met_by_limit"]]
     yield (
-        f"Checked on the other {checked['rows']:,} rows: {checked['measured']:.3g}, {side} "
+        f"Checked on {checked['rows']:,} other rows: {checked['measured']:.3g}, {limit} "
         f"{checked['bound']:.3g} ({share} confidence); {found}."
     )
     yield from _beside_told(target["beside"])
@@ -258,39 +260,39 @@ def _beside_told(beside: Mapping[str, Any]) -> Iterator[str]:
 def _chosen(
     goal: Goal,
     whole: Comparison,
-    halves: Sequence[Comparison],
+    thirds: Sequence[Comparison],
     confidence: float,
     command: Callable[[Mechanism, Search], str],
 ) -> dict[str, Any]:
-    """Choose on the first half and check on the second."""
+    """Choose on the first of these thirds and check on the second."""
     names = ("number", "options", "command", "chosen_on", "checked_on", "beside", "closest")
     row: dict[str, Any] = {"target": str(goal), **dict.fromkeys(names)}
-    if len(halves) < 2:
+    if len(thirds) < 2:
         return row
     each = 1.0 - (1.0 - confidence) / len(whole.outcomes)
-    best = goal.choose(halves[0], confidence=confidence)
+    best = goal.choose(thirds[0], confidence=confidence)
     if best is None:
-        bounds = [goal.of(halves[0], outcome, confidence=each).bound for outcome in halves[0].outcomes]
+        bounds = [goal.of(thirds[0], outcome, confidence=each).bound for outcome in thirds[0].outcomes]
         number = bounds.index(min(bounds) if goal.upper else max(bounds))
         return row | {
             "closest": {"options": whole.option_line(whole.outcomes[number]), "bound": bounds[number]}
         }
-    number = [outcome is best for outcome in halves[0].outcomes].index(True)
-    mine = goal.of(halves[0], best, confidence=each)
-    other = goal.of(halves[1], halves[1].outcomes[number], confidence=confidence)
+    number = [outcome is best for outcome in thirds[0].outcomes].index(True)
+    mine = goal.of(thirds[0], best, confidence=each)
+    other = goal.of(thirds[1], thirds[1].outcomes[number], confidence=confidence)
     return row | {
         "number": number,
         "options": whole.option_line(whole.outcomes[number]),
         "command": command(best.mechanism, best.search),
-        "chosen_on": {"rows": _rows(halves[0]), "measured": mine.measured, "bound": mine.bound},
+        "chosen_on": {"rows": _rows(thirds[0]), "measured": mine.measured, "bound": mine.bound},
         "checked_on": {
-            "rows": _rows(halves[1]),
+            "rows": _rows(thirds[1]),
             "measured": other.measured,
             "bound": other.bound,
             "met": goal.met(other.measured),
-            "surely": goal.met(other.bound),
+            "met_by_limit": goal.met(other.bound),
         },
-        "beside": _beside(goal, halves[1], halves[1].outcomes[number], confidence),
+        "beside": _beside(goal, thirds[1], thirds[1].outcomes[number], confidence),
     }
 
 

@@ -16,6 +16,7 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from dptext_spark.calibration.plots import Axis, Plot, Spot, number, trade_off_plot
 from dptext_spark.evaluation.answer import PAGE, RELEASE, advice, read, told
 from dptext_spark.evaluation.goal import MEASURES
+from dptext_spark.evaluation.recovery import STRONGER
 
 _RECOVERED: Final = "Share of words recovered"
 _SHARES: Final = {
@@ -89,6 +90,7 @@ def _view(value: Mapping[str, Any]) -> dict[str, Any]:
         "facts": value,
         "advice": [line for line in advice(value) if not line.startswith(RELEASE)],
         "told": told(concern),
+        "stronger": STRONGER,
         "plots": list(_plots(value)),
         "front": [row for row in settings if row["on_front"]],
         "first": sorted(

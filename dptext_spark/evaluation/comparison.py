@@ -21,6 +21,7 @@ from dptext_spark.evaluation.pareto import Point, front, recommended
 from dptext_spark.evaluation.recovery import (
     CANDIDATES,
     RANKS,
+    STRONGER,
     TOP,
     Attacker,
     AttackerName,
@@ -241,15 +242,15 @@ class Comparison:
     def recommended(
         self, most_recovered: float, concern: Concern | None = None, *, confidence: float = CONFIDENCE
     ) -> Outcome | None:
-        """Give the setting that keeps most of those whose risk is surely within a limit.
+        """Give the setting that keeps most of those within a limit of risk, against these attackers.
 
         Args:
-            most_recovered: The share of words that may be recovered at most.
+            most_recovered: The share of words that these attackers may recover.
             concern: Whose risk it is, and what is to be kept.
             confidence: That the limit holds for the setting that is given, although it was looked for.
 
         Returns:
-            None where no setting is surely within the limit.
+            None where no setting stays within the limit with that confidence.
 
         Raises:
             ConfigError: That risk was not measured.
@@ -265,16 +266,19 @@ class Comparison:
             ConfigError: That risk was not measured.
         """
         best = self.front(concern)
-        lines = ["Facts about private rows, for those who may read them."]
+        lines = [f"Facts about private rows, for those who may read them. {STRONGER}"]
         for outcome in self.outcomes:
             beaten = "Another setting beats it." if outcome not in best else "No other beats it."
             lines.append(f"{self.option_line(outcome)}: {self._told(outcome, concern)} {beaten}")
         if most_recovered is not None:
             chosen = self.recommended(most_recovered, concern)
-            told = (
-                "None of these is" if chosen is None else f"Take {self.option_line(chosen)}, the best that is"
+            share = f"{most_recovered:.1%} of words recovered"
+            lines.append(
+                f"No setting here stays within {share} with {CONFIDENCE:.0%} confidence."
+                if chosen is None
+                else f"Take {self.option_line(chosen)}: it keeps most of what stays within {share} with "
+                f"{CONFIDENCE:.0%} confidence."
             )
-            lines.append(f"{told} surely within {most_recovered:.1%} of words recovered.")
         return "\n".join(lines)
 
     def _told(self, outcome: Outcome, concern: Concern | None) -> str:
@@ -333,8 +337,8 @@ def evaluate(
         embedding: A bundle or its folder.
         mechanisms: The settings.
         corpus: Public texts, from which attackers learn which words there are and which follow which; by
-            default these very rows, the worst case: what attackers learn from is what they attack. They guess
-            no word that it does not have.
+            default these very rows: attackers then know the language of what they attack. They guess no word
+            that it does not have.
         policy: Which words are perturbed, and how texts are cut; all words by default.
         slots: Slots of each row, for the policy ``slots:COLUMN``.
         search: How released words are searched, and how many there are; by default exactly, and all.

@@ -22,7 +22,7 @@ class Emissions:
     """P[output | word] for words of a vocabulary of V: cells, and an equal share for what has none.
 
     For every word measured they add up to 1. Whatever they are off by, an attack that uses them is an
-    attack: what it gets back on real outputs is a lower bound of what the best attack gets.
+    attack: what it gets back on real outputs is its own success, and a stronger attack gets more.
 
     Attributes:
         keys: int64 (c,), output * V + word of each cell, ascending.

@@ -136,7 +136,7 @@ class Goal:
         return value <= self.limit if self.upper else value >= self.limit
 
     def choose(self, comparison: Comparison, *, confidence: float = CONFIDENCE) -> Outcome | None:
-        """Take the best setting that surely keeps to the limit; None where none does.
+        """Take the best setting whose limit of confidence keeps to the limit; None where there is none.
 
         The limit holds for the one that is chosen at this confidence, although the choice looked at all of
         them: each has an equal share of the chance of error (Bonferroni).

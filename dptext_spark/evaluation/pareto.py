@@ -35,13 +35,13 @@ def front(points: Sequence[Point]) -> list[Point]:
 
 
 def recommended(points: Sequence[Point], *, most_risk: float) -> Point | None:
-    """Give the point that keeps most for sure among those whose risk is surely no more than that.
+    """Give the point with the largest lower end of use among those whose upper end of risk is within a limit.
 
     With intervals that all hold at once (for s settings, each at a confidence of 1 - (1 - c) / s: Bonferroni)
     the limit holds for the one that is chosen, although the choice looked at all of them.
 
     Returns:
-        None where no setting is surely below the limit.
+        None where no upper end is within the limit.
     """
     safe = [point for point in points if point.risk_high <= most_risk]
     return max(safe, key=lambda point: (point.utility_low, -point.risk_high), default=None)

@@ -1,7 +1,7 @@
 """How many words attackers get back from a release, each word alone or with its neighbours' help.
 
-Attackers know the mechanism and, from a corpus, the language. They are scored on outputs, so whatever they
-do not know, or leave out for speed, makes what they get a lower bound of what the best one gets.
+Attackers know the mechanism and, from a corpus, the language. They are scored on outputs: what they do not
+know, or leave out for speed, makes them get less than a stronger attacker does.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from dptext_spark.evaluation.released_rows import ReleasedRows
 from dptext_spark.evaluation.row_sums import RowSums
 
 AttackerName: TypeAlias = Literal["context-free", "in-context"]
+
+STRONGER: Final = "What is recovered is the success of these attackers: a stronger attacker gets more."
+"""What every account of their success says."""
 
 TOP: Final = (1, 5)
 """A word counts as recovered if it is among so many guesses."""
@@ -54,8 +57,9 @@ class Attacker:
 
     @classmethod
     def of(cls, emissions: Emissions, corpus: PairCounts, *, candidates: int = CANDIDATES) -> Attacker:
-        """Let an attacker learn words and language from a corpus, the attacked table in the worst case."""
-        words = smoothed(corpus.words[:-1])
+        """Let an attacker learn words and language from a corpus; it guesses no words but these."""
+        counts = corpus.words[:-1]
+        words = np.where(counts > 0, smoothed(counts), 0.0)
         return cls(emissions=emissions, words=words, language=BigramModel.of(corpus), candidates=candidates)
 
     def guesses(self, rows: ReleasedRows) -> dict[AttackerName, NDArray[np.int64]]:

@@ -183,11 +183,11 @@ def classified_table(found: Mapping[str, RowSums]) -> pa.Table:
 
 
 def classifications(table: pa.Table) -> list[dict[str, RowSums]]:
-    """Read what :func:`classified_table` wrote, of each half that the table's first column names."""
+    """Read what :func:`classified_table` wrote, of each third that the table's first column names."""
     found = []
-    for half in sorted(set(table["half"].to_pylist())):
+    for third in sorted(set(table["third"].to_pylist())):
         cells: dict[str, dict[tuple[int, int], float]] = defaultdict(dict)
-        for row in table.filter(pc.equal(table["half"], half)).to_pylist():
+        for row in table.filter(pc.equal(table["third"], third)).to_pylist():
             cells[row["kind"].partition("/")[2]][row["a"], row["b"]] = row["total"]
         found.append({name: _row_sums(own) for name, own in cells.items()})
     return found

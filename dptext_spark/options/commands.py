@@ -268,7 +268,9 @@ class TableOptions(InputOptions):
 
     heading = "Table"
 
-    published: ClassVar[frozenset[str]] = frozenset({"id", "key", "text", "tokenizer", "trust-id"})
+    published: ClassVar[frozenset[str]] = frozenset(
+        {"epsilon-from-private-rows", "id", "key", "text", "tokenizer", "trust-id"}
+    )
     """Options that may be handed on: no place, filter, label, nor column that stays behind but for the id."""
 
     output: TablePath = Field(min_length=1, description="folder or table to write; must not exist")
@@ -300,8 +302,8 @@ class TableOptions(InputOptions):
     )
     trust_id: bool = Field(
         False,
-        description="skip the check that ids are unique and not null; rows of one id show whether their "
-        "texts are equal: equal ones come out equal, others by chance alone",
+        description="skip the check that ids are unique and not null; of rows with one id equal texts come "
+        "out equal, so whoever can submit a row with the id of another tests guesses of its text",
     )
     compression: Annotated[Literal["snappy", "zstd", "gzip", "lz4_raw", "none"] | None, OUTPUT] = Field(
         None, description="of the output's files; default: snappy, and none for csv and json"
@@ -315,6 +317,11 @@ class TableOptions(InputOptions):
         None,
         description="where the report goes that may be handed on with the table; default: "
         "OUTPUT.release.json",
+    )
+    epsilon_from_private_rows: Annotated[bool, OUTPUT] = Field(
+        False,
+        description="say in the public report that epsilon was chosen by a look at these rows; else it says "
+        "that it is assumed not to be",
     )
     mode: Annotated[Literal["error", "overwrite", "append"], OUTPUT] = Field(
         "error",
@@ -993,13 +1000,18 @@ class EvaluateOptions(PolicyOptions, SeveralOptions, SearchOptions, InputOptions
         None, description="column of authors: how well an attacker learns them from released texts is a risk"
     )
     sample: Annotated[int, Field(ge=2)] | Literal["all"] = Field(
-        5000, description="rows to evaluate, the same ones in every run, in two halves: N or all"
+        5000, description="rows to evaluate, the same ones in every run, in three thirds: N or all"
+    )
+    hold_out: bool = Field(
+        False,
+        description="the printed release leaves the evaluated rows out, so that its epsilon is not chosen "
+        "from rows that it has; needs --id",
     )
     public_corpus: TablePath | None = Field(
         None,
         min_length=1,
         description="table of the same format and column, from whose texts attackers learn the language; "
-        "default: from the sampled rows themselves, the worst case",
+        "default: from a third of the sampled rows, and from those that they attack",
     )
     versions: int = Field(
         1,
@@ -1088,6 +1100,11 @@ class EvaluateOptions(PolicyOptions, SeveralOptions, SearchOptions, InputOptions
             yield ConfigError("The evaluated column has no classes", got=self.column)
         if inside := [name for name in classes if "." in name or "[]" in name]:
             yield ConfigError("Classes are columns, not fields inside them", got=", ".join(inside))
+        if self.hold_out and (self.id is None or self.sample == "all"):
+            yield ConfigError(
+                "Option --hold-out needs --id and a --sample: the rows that are left are named by their ids",
+                got=f"--sample {self.sample}, {'no --id' if self.id is None else f'--id {self.id}'}",
+            )
         if goal is not None and goal.concern.versions not in (1, self.versions):
             yield ConfigError(
                 "The --target is of versions that are not measured",
@@ -1115,8 +1132,11 @@ class EvaluateOptions(PolicyOptions, SeveralOptions, SearchOptions, InputOptions
             "read-option": sorted(self.read_options),
         }
 
-    def release_command(self, mechanism: Mechanism, search: Search) -> str:
+    def release_command(self, mechanism: Mechanism, search: Search, *, others: str | None = None) -> str:
         """Write the command that makes a release with a setting.
+
+        It says that epsilon was chosen from private rows; or, given the SQL condition of all ``others`` than
+        those that were evaluated, it releases these alone.
 
         A filter and the values of read options, which may be private, have to be filled in: as it is written
         the command fails, for without the filter it would release rows that were never meant to be.
@@ -1142,7 +1162,10 @@ class EvaluateOptions(PolicyOptions, SeveralOptions, SearchOptions, InputOptions
         for name, value in (given | policies).items():
             words += [] if value is None else [f"--{name.replace('_', '-')}", str(value)]
         words += ["--trust-id"] if self.trust_id else []
-        words += ["--where", FILLED_IN] if self.where else []
+        filters = [f"({FILLED_IN})" if others else FILLED_IN] if self.where else []
+        if condition := " AND ".join([*filters, *([others] if others else [])]):
+            words += ["--where", condition]
+        words += [] if others else ["--epsilon-from-private-rows"]
         for name in sorted(self.read_options):
             words += ["--read-option", f"{name}={FILLED_IN}"]
         return f"{shlex.join(words)} {option_line(mechanism)}"

@@ -45,6 +45,16 @@ def table_scope(kept: Collection[str], sanitized: Collection[str]) -> list[str]:
     ]
 
 
+def choice_scope(options: Mapping[str, Any]) -> list[str]:
+    """Say whether epsilon, which the report states, was chosen from the rows, by a run's options."""
+    if options.get("epsilon-from-private-rows") or options.get("evaluation"):
+        return [
+            "Epsilon was chosen by what was measured on private rows. The bound does not cover what the "
+            "choice reveals of them."
+        ]
+    return ["Assumed: neither epsilon nor any other option was chosen by a look at these rows."]
+
+
 def key_scope(*, kept: bool, what: str, arrays: bool, by_position: bool, grows: bool = False) -> list[str]:
     """Say what another release of the same rows tells and costs, a sentence each.
 

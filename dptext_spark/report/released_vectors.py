@@ -10,6 +10,7 @@ from dptext_spark.coverage import Coverage
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.report.facts import (
     COUNTS,
+    choice_scope,
     coverage_json,
     describe_coverage,
     embedding_json,
@@ -83,7 +84,7 @@ class VectorReport:
         """Say what is covered and what is not."""
         empty = [name for name, column in self.columns.items() if column.mechanism is None]
         told = [f"Columns without a single vector, null in every row: {', '.join(empty)}."] if empty else []
-        return [*told, *table_scope(self.kept, self.columns), *self.remarks]
+        return [*told, *table_scope(self.kept, self.columns), *self.remarks, *choice_scope(self.options)]
 
     def private_scope(self) -> list[str]:
         """Say the same, and what concerns those who run the job alone."""

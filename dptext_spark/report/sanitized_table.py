@@ -17,6 +17,7 @@ from dptext_spark.guarantee import Guarantee, factor, rounded_up
 from dptext_spark.privatizer import TokenCounts
 from dptext_spark.report.facts import (
     COUNTS,
+    choice_scope,
     coverage_json,
     describe_coverage,
     embedding_json,
@@ -82,7 +83,13 @@ class Report:
     def scope(self) -> list[str]:
         """Say what is covered and what is not."""
         searched = [] if self.recall is None else [self.recall.describe()]
-        return [*self.policy.describe(), *table_scope(self.kept, self.sanitized), *searched, *self.remarks]
+        return [
+            *self.policy.describe(),
+            *table_scope(self.kept, self.sanitized),
+            *searched,
+            *self.remarks,
+            *choice_scope(self.options),
+        ]
 
     def private_scope(self) -> list[str]:
         """Say the same, and what concerns those who run the job alone."""

@@ -1,4 +1,4 @@
-"""The answer of an evaluation: chosen on one half, checked on the other, and shown on a page of its own."""
+"""The answer of an evaluation: chosen on one third, checked on another, and shown on a page of its own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from dptext_spark.evaluation.answer import FILE, Answer, Quotation
 from dptext_spark.evaluation.answer_page import write_answer
 from dptext_spark.evaluation.comparison import Comparison, evaluate
 from dptext_spark.evaluation.goal import Goal
+from dptext_spark.evaluation.recovery import STRONGER
 from dptext_spark.mechanisms import Laplace
+from dptext_spark.options import EvaluateOptions
 from dptext_spark.search.exact import ExactSearch
 from tests.helpers.made_texts import sentences
 
@@ -30,8 +32,8 @@ FACTS: dict[str, Any] = {
         "geometry": "euclidean",
         "fingerprint": "f" * 16,
     },
-    "sample": {"rows": 120, "of": 1000, "halves": [60, 60], "perturbed": 800},
-    "corpus": {"from": "the attacked rows themselves", "words": 60, "pairs": 200},
+    "sample": {"rows": 180, "of": 1000, "known": 60, "attacked": 120, "perturbed": 800},
+    "corpus": {"from": "the known rows", "words": 60, "pairs": 200},
     "guarantee": [
         {"options": f"--mechanism laplace --epsilon {epsilon}", "words": "Proven.\nTwice."}
         for epsilon in (5, 1000000)
@@ -47,7 +49,7 @@ def compared(small: Embedding, rows: slice, epsilons: tuple[float, ...]) -> Comp
 
 
 @pytest.fixture(scope="module")
-def halves(small: Embedding) -> dict[str, Comparison]:
+def thirds(small: Embedding) -> dict[str, Comparison]:
     return {
         "whole": compared(small, slice(None), (5.0, 1e6)),
         "first": compared(small, slice(60), (5.0, 1e6)),
@@ -56,10 +58,10 @@ def halves(small: Embedding) -> dict[str, Comparison]:
     }
 
 
-def answer(halves: dict[str, Comparison], *names: str, target: str | None) -> Answer:
+def answer(thirds: dict[str, Comparison], *names: str, target: str | None) -> Answer:
     return Answer.of(
-        halves["whole"],
-        [halves[name] for name in names],
+        thirds["whole"],
+        [thirds[name] for name in names],
         goal=None if target is None else Goal.parse(target),
         confidence=0.95,
         command=lambda mechanism, search: f"dptext privatize --epsilon {mechanism.epsilon:g}",
@@ -67,45 +69,45 @@ def answer(halves: dict[str, Comparison], *names: str, target: str | None) -> An
     )
 
 
-def test_the_choice_is_checked_on_rows_that_it_did_not_see(halves: dict[str, Comparison]) -> None:
-    found = answer(halves, "first", "second", target="recovery(top1) <= 0.95")
+def test_the_choice_is_checked_on_rows_that_it_did_not_see(thirds: dict[str, Comparison]) -> None:
+    found = answer(thirds, "first", "second", target="recovery(top1) <= 0.95")
     target = found.value["target"]
-    chosen, other = (halves[name].outcomes[0] for name in ("first", "second"))
-    for half, outcome in (("chosen_on", chosen), ("checked_on", other)):
-        assert target[half]["measured"] == outcome.recovered[1].recovered["in-context", 1].ratio[0]
-        assert target[half]["rows"] == 60
+    chosen, other = (thirds[name].outcomes[0] for name in ("first", "second"))
+    for third, outcome in (("chosen_on", chosen), ("checked_on", other)):
+        assert target[third]["measured"] == outcome.recovered[1].recovered["in-context", 1].ratio[0]
+        assert target[third]["rows"] == 60
     assert [row["recommended"] for row in found.value["settings"]] == [True, False]
     assert "take --mechanism laplace --epsilon 5" in found.describe()
     assert "the target is met there, too" in found.describe()
     assert found.describe().endswith("The release: dptext privatize --epsilon 5")
 
 
-def test_a_choice_that_fails_elsewhere_says_so(halves: dict[str, Comparison]) -> None:
-    """Rejects a check on the rows of the choice: here all is recovered on the other half."""
-    found = answer(halves, "first", "bare", target="recovery(top1) <= 0.95")
+def test_a_choice_that_fails_elsewhere_says_so(thirds: dict[str, Comparison]) -> None:
+    """Rejects a check on the rows of the choice: here all is recovered on the other third."""
+    found = answer(thirds, "first", "bare", target="recovery(top1) <= 0.95")
     assert not found.value["target"]["checked_on"]["met"]
     assert "THE TARGET IS MISSED THERE" in found.describe()
 
 
 @pytest.mark.parametrize("names", [("first", "second"), ("first",)])
-def test_without_a_safe_setting_or_a_half_nothing_is_chosen(
-    halves: dict[str, Comparison], names: tuple[str, ...]
+def test_without_a_safe_setting_or_a_third_nothing_is_chosen(
+    thirds: dict[str, Comparison], names: tuple[str, ...]
 ) -> None:
-    found = answer(halves, *names, target="recovery(top1) <= 0.001")
+    found = answer(thirds, *names, target="recovery(top1) <= 0.001")
     target = found.value["target"]
     assert target["options"] is None
-    assert "none of these settings surely meets it" in found.describe()
+    assert "no setting here meets it with 95% confidence" in found.describe()
     if len(names) > 1:
-        sums = halves["first"].outcomes[0].recovered[1].recovered["in-context", 1]
+        sums = thirds["first"].outcomes[0].recovered[1].recovered["in-context", 1]
         bound = sums.share_interval(1 - 0.05 / 2)[1][0]
         assert target["closest"] == {"options": "--mechanism laplace --epsilon 5", "bound": bound}
-        assert f"The closest is --mechanism laplace --epsilon 5: at most {bound:.3g}" in found.describe()
+        assert f"The closest is --mechanism laplace --epsilon 5: upper limit {bound:.3g}." in found.describe()
 
 
-def test_what_comes_with_the_choice_is_said(halves: dict[str, Comparison]) -> None:
-    """Of the half that the choice did not see; rejects a recommendation of what keeps nothing, unsaid."""
-    found = answer(halves, "first", "second", target="recovery(top1) <= 0.95")
-    beside, second = found.value["target"]["beside"], halves["second"]
+def test_what_comes_with_the_choice_is_said(thirds: dict[str, Comparison]) -> None:
+    """Of the third that the choice did not see; rejects a recommendation of what keeps nothing, unsaid."""
+    found = answer(thirds, "first", "second", target="recovery(top1) <= 0.95")
+    beside, second = found.value["target"]["beside"], thirds["second"]
     value, low, high = second.outcomes[0].measures(second.before, 0.95)["similarity"]
     assert (beside["measure"], beside["value"], beside["low"], beside["high"]) == (
         "similarity",
@@ -117,11 +119,11 @@ def test_what_comes_with_the_choice_is_said(halves: dict[str, Comparison]) -> No
     said = found.describe()
     assert f"It keeps similarity {value:.3f} ({low:.3f} to {high:.3f}) there" in said
     assert "NO MORE THAN RANDOM WORDS" not in said
-    first = halves["first"].outcomes[0]
-    nothing = replace(halves["second"], outcomes=(replace(first, use=first.random), second.outcomes[1]))
-    told = answer(halves | {"nothing": nothing}, "first", "nothing", target="recovery(top1) <= 0.95")
+    first = thirds["first"].outcomes[0]
+    nothing = replace(thirds["second"], outcomes=(replace(first, use=first.random), second.outcomes[1]))
+    told = answer(thirds | {"nothing": nothing}, "first", "nothing", target="recovery(top1) <= 0.95")
     assert "THAT IS NO MORE THAN RANDOM WORDS KEEP" in told.describe()
-    use = answer(halves, "first", "second", target="similarity >= 0.5")
+    use = answer(thirds, "first", "second", target="similarity >= 0.5")
     assert use.value["target"]["beside"]["measure"] == "recovered"
     assert "Share of words recovered there: " in use.describe()
 
@@ -141,9 +143,9 @@ def test_a_long_legend_takes_no_room_from_the_figure() -> None:
 
 @pytest.mark.parametrize("target", [None, "recovery(top1) <= 0.95", "recovery(top1) <= 0.001"])
 def test_the_page_is_one_file_that_escapes_what_it_shows(
-    halves: dict[str, Comparison], target: str | None, tmp_path: Path
+    thirds: dict[str, Comparison], target: str | None, tmp_path: Path
 ) -> None:
-    (tmp_path / FILE).write_text(answer(halves, "first", "second", target=target).to_json())
+    (tmp_path / FILE).write_text(answer(thirds, "first", "second", target=target).to_json())
     page = write_answer(tmp_path).read_text()
     assert write_answer(tmp_path).read_text() == page
     assert "<script" not in page and "&lt;script&gt;" in page
@@ -155,13 +157,48 @@ def test_the_page_is_one_file_that_escapes_what_it_shows(
     assert "<strong>Private.</strong>" in page
 
 
+WIDE = re.compile(r"surely|for sure|worst|at most|best attacker|\bsafer?\b", re.IGNORECASE)
+"""What would be said of all attackers, where some were tried."""
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_success_is_said_of_these_attackers_alone(
+    thirds: dict[str, Comparison], value: dict[str, Any], small: Embedding, tmp_path: Path
+) -> None:
+    """Rejects an account of attackers, in words, JSON, page, help or guide, that speaks of all attackers."""
+    targets = [None, "recovery(top1) <= 0.95", "recovery(top1) <= 0.001", "similarity >= 0.5"]
+    accounts = [
+        *(answer(thirds, "first", "second", target=target).describe() for target in targets),
+        answer(thirds, "first", "bare", target=targets[1]).describe(),
+        *(thirds["whole"].describe(most_recovered=share) for share in (0.95, 0.001)),
+        quoted(value, small).describe(),
+        value["remark"],
+    ]
+    for number, target in enumerate(targets):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / FILE).write_text(answer(thirds, "first", "second", target=target).to_json())
+        accounts.append(write_answer(folder).read_text())
+    fields = EvaluateOptions.model_fields.items()
+    about_time = "task"
+    told = [field.description or "" for name, field in fields if about_time not in name]
+    for name in ("docs/guide/evaluate.md", "conf/evaluate.toml", "docs/experiments/evaluations.md"):
+        lines = (ROOT / name).read_text().splitlines()
+        told += [line for line in lines if about_time not in line]
+    for text in accounts:
+        assert STRONGER in text
+    for text in (*accounts, *told):
+        assert not WIDE.search(re.sub(r"<style>.*?</style>|data:\S+", "", text, flags=re.DOTALL)), text[:500]
+
+
 @pytest.fixture
-def value(halves: dict[str, Comparison], small: Embedding) -> dict[str, Any]:
+def value(thirds: dict[str, Comparison], small: Embedding) -> dict[str, Any]:
     """An evaluation of the column text with the bundle ``small``."""
     options = {"text": "text", "tokens": None, "protect": "all", "tokenizer": "words"}
     facts = FACTS | {"options": options}
     facts["embedding"] = {"fingerprint": small.fingerprint}
-    whole = halves["whole"]
+    whole = thirds["whole"]
     found = Answer.of(whole, [], goal=None, confidence=0.95, command=lambda *_: "", facts=facts)
     return dict(json.loads(found.to_json()))
 

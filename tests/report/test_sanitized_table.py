@@ -14,6 +14,7 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.options import PrivatizeOptions
 from dptext_spark.privatizer import TokenCounts
 from dptext_spark.report import facts
+from dptext_spark.report.released_vectors import VectorReport
 from dptext_spark.report.sanitized_table import Report
 from dptext_spark.text.policies import TextPolicy
 from tests.helpers.worlds import among
@@ -111,6 +112,25 @@ def test_what_may_be_handed_on_has_no_count_but_that_of_rows(report: Report) -> 
     assert public["options"]["epsilon"] == 3.0 and public["rows"] == 1234
     assert public["scope"] == report.scope() and whole["scope"][-2] == "The input is partitioned by h."
     assert all(name not in told.to_publish() for name in ("600", "300", "110", "4321", "partitioned"))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "Assumed: neither epsilon nor any other option was chosen by a look at these rows."),
+        ({"epsilon-from-private-rows": True}, "Epsilon was chosen by what was measured on private rows."),
+        ({"evaluation": "a folder"}, "Epsilon was chosen by what was measured on private rows."),
+    ],
+)
+def test_public_reports_say_where_epsilon_comes_from(
+    report: Report, given: dict[str, Any], said: str
+) -> None:
+    """Rejects an epsilon without a word on it: one that follows from rows reveals something of them."""
+    vectors = VectorReport(options={}, embedding=None, row_id="", kept=(), columns={})
+    for each in (report, vectors):
+        told = dataclasses.replace(each, options={**each.options, **given})
+        (found,) = [line for line in json.loads(told.to_publish())["scope"] if "psilon" in line]
+        assert found.startswith(said)
 
 
 @pytest.mark.parametrize(

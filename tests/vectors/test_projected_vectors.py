@@ -144,7 +144,7 @@ def test_good_options() -> None:
     )
     assert options.public_report_path == "out.release.json"
     assert options.to_publish().keys() == {
-        *("vector", "text", "tokenizer", "id", "trust-id", "key"),
+        *("vector", "text", "tokenizer", "id", "trust-id", "key", "epsilon-from-private-rows"),
         *("epsilon", "beta", "delta", "dimension", "sensitivity", "seed"),
     }
     kept = VectorsOptions.of(GOOD | {"key-file": "/secret/place", "salt": "s"}).to_json()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from operator import add
@@ -39,6 +39,8 @@ from dptext_spark.spark.local_paths import local_path
 from dptext_spark.spark.measuring.classified_rows import Classes, classified
 from dptext_spark.spark.measuring.folder import EvaluationFolder
 from dptext_spark.spark.measuring.rehearsed_rows import (
+    ATTACKED,
+    KNOWN,
     SCHEMA,
     Counted,
     RehearsalPlan,
@@ -54,6 +56,7 @@ from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session
 from dptext_spark.spark.table.columns import TableColumns, check_ids
 from dptext_spark.spark.table.cutting import Cutting, RowCost
+from dptext_spark.spark.table.fields import Field
 from dptext_spark.spark.table.formats.files import FileFormat, Parquet
 from dptext_spark.spark.table.formats.format import Format
 from dptext_spark.spark.table.local_files import LocalFiles
@@ -64,6 +67,8 @@ from dptext_spark.spark.table.source import own_session, where
 from dptext_spark.spark.table.storage import Storage
 from dptext_spark.text.policies import AllWords
 from dptext_spark.version import __version__
+
+OWN_ROWS: Final = "the known rows and those that they attack themselves"
 
 _FAILED: Final = "The Spark job of the evaluation failed; the same command continues it"
 
@@ -119,17 +124,14 @@ def run(options: EvaluateOptions) -> Answer:
             )
             sample = None if options.sample == "all" else options.sample
             ids = selected[selected.columns[-2 if columns.slots else -1]]
-            sampled = SampledRows.of(selected, ids, rows=total, sample=sample, cutting=cutting).kept()
+            sampled = SampledRows.of(selected, ids, rows=total, sample=sample, cutting=cutting)
+            command = _command(options, df, sampled)
+            sampled = sampled.kept()
         try:
             with progress(spark, "Counting words"):
-                halves = count_pairs(sampled.frame, plan, len(embedding.words))
-                if not sum(half.perturbed for half in halves):
-                    raise InputError(
-                        "There is nothing to evaluate: no word of these rows is perturbed",
-                        got=f"{sum(half.rows for half in halves)} rows",
-                        do="Take rows with words of the embedding that the policy protects",
-                    )
-                known = _known(halves, corpus, len(embedding.words))
+                thirds = _counted(sampled, plan, len(embedding.words))
+                attacked = [thirds[third] for third in ATTACKED]
+                known = _known(thirds, corpus, len(embedding.words))
             rehearsals = Rehearsals(
                 options=options,
                 embedding=embedding,
@@ -137,13 +139,13 @@ def run(options: EvaluateOptions) -> Answer:
                 plan=plan,
                 rows=sampled,
                 known=known,
-                halves=tuple(number for number, half in enumerate(halves) if half.rows),
+                attacked=tuple(third for third in ATTACKED if thirds[third].rows),
                 columns=columns.schema(df.schema).names,
                 waves=Waves(
                     spark=spark,
                     storage=storage,
                     folder=folder.claim(
-                        _identity(options, embedding, sampled, halves, known), overwrite=options.overwrite
+                        _identity(options, embedding, sampled, thirds, known), overwrite=options.overwrite
                     ),
                     bundle=bundle,
                 ),
@@ -151,26 +153,27 @@ def run(options: EvaluateOptions) -> Answer:
             found, ceilings = rehearsals.all(), rehearsals.ceilings()
         finally:
             sampled.frame.unpersist()
-        whole, *parts = _compared(found, ceilings, halves)
+        whole, *parts = _compared(found, ceilings, attacked)
         answer = Answer.of(
             whole,
             parts,
             goal=options.goal,
             confidence=options.confidence,
-            command=options.release_command,
+            command=command,
             facts={
                 "options": options.to_json(),
                 "embedding": embedding_json(embedding),
                 "sample": {
-                    "rows": sum(half.rows for half in halves),
+                    "rows": sum(third.rows for third in thirds),
                     "of": total,
-                    "halves": [half.rows for half in halves],
-                    "perturbed": sum(half.perturbed for half in halves),
+                    "known": thirds[KNOWN].rows,
+                    "attacked": sum(third.rows for third in attacked),
+                    "perturbed": sum(third.perturbed for third in attacked),
                 },
                 "corpus": {
-                    "from": "the attacked rows themselves" if corpus is None else options.public_corpus,
-                    "words": int(np.count_nonzero(known.words[:-1])),
-                    "pairs": len(known.count),
+                    "from": OWN_ROWS if corpus is None else options.public_corpus,
+                    "words": int(np.count_nonzero(known.all.words[:-1])),
+                    "pairs": len(known.all.count),
                 },
                 "guarantee": _guarantees(options.mechanism, embedding, searches[0]),
                 "versions": versions(),
@@ -182,6 +185,26 @@ def run(options: EvaluateOptions) -> Answer:
             rehearsals.waves.write(spark.createDataFrame(table).coalesce(1), f"{place}/{name}")
         folder.finish(answer.to_json())
     return answer
+
+
+def _command(options: EvaluateOptions, df: DataFrame, sampled: SampledRows) -> Callable[..., str]:
+    """Say how the command of a release is written; with ``--hold-out`` it leaves the sampled rows out."""
+    if not options.hold_out:
+        return options.release_command
+    (field,) = Field.find(df.schema, str(options.id))
+    return partial(options.release_command, others=sampled.others([str(step) for step in field.path]))
+
+
+def _counted(sampled: SampledRows, plan: RehearsalPlan, vocabulary: int) -> list[Counted]:
+    """Count what each third has, and refuse rows of which nothing is attacked."""
+    thirds = count_pairs(sampled.frame, plan, vocabulary)
+    if not sum(thirds[third].perturbed for third in ATTACKED):
+        raise InputError(
+            "There is nothing to evaluate: no word of the attacked rows is perturbed",
+            got=f"{sum(third.rows for third in thirds)} rows, a third of them known to attackers",
+            do="Take rows with words of the embedding that the policy protects",
+        )
+    return thirds
 
 
 def _columns(options: EvaluateOptions, *, corpus: bool = False) -> TableColumns:
@@ -269,7 +292,7 @@ def _corpus(
     spark = own_session(session("dptext evaluate"))
     source = read.open(spark, folder.storage, options.public_corpus)
     columns.check(source.df, source.partitions)
-    selected = columns.select(source.df, F.lit("")).withColumn("half", F.lit(0))
+    selected = columns.select(source.df, F.lit("")).withColumn("third", F.lit(KNOWN))
     policy, search, seed = plan.policy, plan.search, plan.seed
     return selected, plan_of(columns, source.df, plan.bundle, _learning(policy), search, seed)
 
@@ -279,26 +302,41 @@ def _learning(policy: Any) -> Any:
     return type(policy)(oov=policy.oov, protect="all", layout=policy.layout, tokenizer=policy.tokenizer)
 
 
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # it holds private words
+class Known:
+    """What attackers learn the language from.
+
+    Attributes:
+        of: By third, what its attackers learn from: a public corpus, or the known rows and those that they
+            attack, so that no setting is chosen by what only the rows of the check tell.
+        all: All of it together.
+    """
+
+    of: Mapping[int, PairCounts]
+    all: PairCounts
+
+
 def _known(
-    halves: Sequence[Counted], corpus: tuple[DataFrame, RehearsalPlan] | None, vocabulary: int
-) -> PairCounts:
-    """What attackers learn from."""
-    counted = halves if corpus is None else count_pairs(*corpus, vocabulary)
-    known = reduce(add, (half.pairs for half in counted))
+    thirds: Sequence[Counted], corpus: tuple[DataFrame, RehearsalPlan] | None, vocabulary: int
+) -> Known:
+    if corpus is None:
+        own = {third: thirds[KNOWN].pairs + thirds[third].pairs for third in ATTACKED}
+        return Known(of=own, all=reduce(add, (third.pairs for third in thirds)))
+    known = reduce(add, (counted.pairs for counted in count_pairs(*corpus, vocabulary)))
     if not known.words[:-1].any():
         raise InputError(
             "The --public-corpus has no word of the embedding",
             do="Give texts of the language of the input, in a column of the same name",
         )
-    return known
+    return Known(of=dict.fromkeys(ATTACKED, known), all=known)
 
 
 def _identity(
     options: EvaluateOptions,
     embedding: Embedding,
     sampled: SampledRows,
-    halves: Sequence[Counted],
-    known: PairCounts,
+    thirds: Sequence[Counted],
+    known: Known,
 ) -> str:
     """Hash what decides the numbers of each setting: options, bundle, and what was counted of the rows."""
     left_out = {"output", "overwrite", "target", "confidence", "task-seconds"}
@@ -308,10 +346,10 @@ def _identity(
         "options": {n: v for n, v in options.to_json().items() if n not in left_out},
         "where": options.where,
         "mechanisms": [(m.name, m.model_dump(mode="json")) for m in options.mechanism],
-        "rows": [sampled.rows, sampled.last, *((half.rows, half.perturbed) for half in halves)],
+        "rows": [sampled.rows, sampled.last, *((third.rows, third.perturbed) for third in thirds)],
     }
     found = hashlib.sha256(json.dumps(value, sort_keys=True).encode())
-    for pairs in (*(half.pairs for half in halves), known):
+    for pairs in (*(third.pairs for third in thirds), known.all):
         for array in (pairs.first, pairs.second, pairs.count):
             found.update(array.tobytes())
     return found.hexdigest()[:32]
@@ -323,7 +361,7 @@ class Rehearsed:
 
     Attributes:
         mechanism, search: The setting.
-        tallies: Of the halves that have rows.
+        tallies: Of the attacked thirds that have rows.
         error: Of the attackers.
     """
 
@@ -343,7 +381,7 @@ class Rehearsals:
         searches: Among how many words, one after the other.
         rows: The sampled rows.
         known: What attackers learn from.
-        halves: Those that have rows.
+        attacked: The thirds that are attacked and have rows.
         columns: The names of the rows' columns, those of classes among them.
         waves: Where what is done is kept.
     """
@@ -353,8 +391,8 @@ class Rehearsals:
     searches: Sequence[Search]
     plan: RehearsalPlan
     rows: SampledRows
-    known: PairCounts
-    halves: tuple[int, ...]
+    known: Known
+    attacked: tuple[int, ...]
     columns: list[str]
     waves: Waves
 
@@ -390,7 +428,7 @@ class Rehearsals:
         )
 
     def ceilings(self) -> list[dict[str, RowSums]]:
-        """Give what models get right in each half that learn from texts as they were."""
+        """Give what models get right in each attacked third that learn from texts as they were."""
         place = f"{self.waves.folder}/originals"
         if not self.classes:
             return []
@@ -409,22 +447,25 @@ class Rehearsals:
         tables = []
         for classes in self.classes:
             found = classified(self.rows.frame, plan, classes, mechanism, original=original)
-            for half, own in enumerate(found):
-                if half not in self.halves:
+            for third, own in zip(ATTACKED, found, strict=True):
+                if third not in self.attacked:
                     continue
-                halves = pa.array([half] * len(table := classified_table(own)), pa.int32())
-                tables.append(table.add_column(0, "half", halves))
+                thirds = pa.array([third] * len(table := classified_table(own)), pa.int32())
+                tables.append(table.add_column(0, "third", thirds))
         return self.waves.spark.createDataFrame(pa.concat_tables(tables))
 
     def _rehearse(self, mechanism: Mechanism | None, search: Search, place: str) -> None:
         spark, known, plan = self.waves.spark, self.known, replace(self.plan, search=search)
         found = self._emissions(mechanism, search)
-        attacker = Attacker.of(found, known, candidates=self.options.candidates)
-        sent = spark.sparkContext.broadcast(attacker)
+        attackers = {
+            third: Attacker.of(found, own, candidates=self.options.candidates)
+            for third, own in known.of.items()
+        }
+        sent = spark.sparkContext.broadcast(attackers)
         try:
             versions = 1 if mechanism is None else self.options.versions
             result = rehearsed(self.rows.frame, plan, mechanism, sent, versions)
-            row = spark.createDataFrame([(-1, "error", 0, 0, found.mean_error(known))], SCHEMA)
+            row = spark.createDataFrame([(-1, "error", 0, 0, found.mean_error(known.all))], SCHEMA)
             result = result.unionAll(row)
             if self.classes:
                 result = result.unionAll(self._classified(plan, mechanism))
@@ -443,17 +484,17 @@ class Rehearsals:
             search,
             runs=self.options.runs,
             seed=self.options.noise_seed,
-            words=np.flatnonzero(self.known.words[:-1]),
+            words=np.flatnonzero(self.known.all.words[:-1]),
         )
 
 
 def _compared(
     found: Sequence[Rehearsed],
     ceilings: Sequence[dict[str, RowSums]],
-    halves: Sequence[Counted],
+    attacked: Sequence[Counted],
 ) -> list[Comparison]:
-    """Compare settings on all rows, and on each of the halves that have rows."""
-    filled = [half.pairs for half in halves if half.rows]
+    """Compare settings on all attacked rows, and on each of the attacked thirds that have rows."""
+    filled = [third.pairs for third in attacked if third.rows]
 
     def comparison(tally_of: Any, before: PairCounts, ideal: dict[str, RowSums]) -> Comparison:
         floors = {own.search: tally_of(own.tallies) for own in found if own.mechanism is None}

@@ -19,10 +19,10 @@ from dptext_spark.evaluation.rehearsal import Rehearsal
 from dptext_spark.evaluation.row_sums import RowSums
 from dptext_spark.evaluation.tally import RANDOM_WORDS, hits
 from dptext_spark.mechanisms import Mechanism
-from dptext_spark.spark.measuring.rehearsed_rows import HALVES, RehearsalPlan, parts_of
+from dptext_spark.spark.measuring.rehearsed_rows import ATTACKED, KNOWN, RehearsalPlan, parts_of
 from dptext_spark.spark.table.columns import opened
 
-_SCHEMA: Final = "half int, name string, class string, original array<string>, released array<string>"
+_SCHEMA: Final = "third int, name string, class string, original array<string>, released array<string>"
 
 # Places that words are hashed to; rounds and penalty of the logistic regression.
 _FEATURES: Final = 1 << 14
@@ -49,7 +49,7 @@ class Classes:
 def classified(
     frame: DataFrame, plan: RehearsalPlan, classes: Classes, mechanism: Mechanism | None, *, original: bool
 ) -> list[dict[str, RowSums]]:
-    """Train a model on each half and test it on the other: what it gets right in each tested half.
+    """Train a model on the known third: what it gets right in each of the attacked ones.
 
     The words of a text are hashed and counted, and classes told by multinomial logistic regression. Rows
     without a class are left out. They come in the order of their ids: the partitioning does not matter.
@@ -78,33 +78,34 @@ def classified(
 
 def _judged(texts: DataFrame, classes: Classes, *, original: bool) -> list[dict[str, RowSums]]:
     taught = "original" if original else "released"
-    if texts.isEmpty():
-        return [{name: hits(0, 0) for name in classes.learnt if name} for _ in range(HALVES)]
-    indexer = StringIndexer(inputCol="class", outputCol="label").fit(texts)
+    on_released, on_original = classes.learnt
+    shown = {on_released: taught, **({on_original: "original"} if on_original else {})}
+    known = texts.where(F.col("third") == KNOWN)
+    if known.isEmpty():  # nothing was learnt, and so nothing is right
+        counts = [texts.where(F.col("third") == third).count() for third in ATTACKED]
+        return [{name: hits(0, rows) for name in shown} for rows in counts]
+    # What the other thirds have of classes is not looked at: not even their names and how frequent they are.
+    indexer = StringIndexer(inputCol="class", outputCol="label", handleInvalid="keep").fit(known)
     counted = indexer.transform(texts)
     for name in _READ:
         hashing = HashingTF(inputCol=name, outputCol=f"{name}_counts", numFeatures=_FEATURES)
         counted = hashing.transform(counted)
-    found: list[dict[str, RowSums]] = []
-    for half in range(HALVES):
-        learner = LogisticRegression(
-            featuresCol=f"{taught}_counts", labelCol="label", maxIter=_ROUNDS, regParam=_PENALTY
-        )
-        taught_by, tested = counted.where(F.col("half") != half), counted.where(F.col("half") == half)
-        if taught_by.isEmpty() or tested.isEmpty():
-            found.append({name: hits(0, 0) for name in classes.learnt if name})
-            continue
-        model = learner.fit(taught_by)
-        on_released, on_original = classes.learnt
-        shown = {on_released: taught, **({on_original: "original"} if on_original else {})}
-        found.append({str(name): _hits(model, tested, read) for name, read in shown.items()})
-    return found
+    model = LogisticRegression(
+        featuresCol=f"{taught}_counts", labelCol="label", maxIter=_ROUNDS, regParam=_PENALTY
+    ).fit(counted.where(F.col("third") == KNOWN))
+    return [
+        {
+            name: _hits(model, counted.where(F.col("third") == third), read, len(indexer.labels))
+            for name, read in shown.items()
+        }
+        for third in ATTACKED
+    ]
 
 
-def _hits(model: Any, tested: DataFrame, read: str) -> RowSums:
-    """Count the rows that a model gets right by one way to read them."""
+def _hits(model: Any, tested: DataFrame, read: str, classes: int) -> RowSums:
+    """Count the rows that a model of so many classes gets right by one way to read them."""
     model.setFeaturesCol(f"{read}_counts")
-    right = F.sum((F.col("prediction") == F.col("label")).cast("long"))
+    right = F.sum(((F.col("prediction") == F.col("label")) & (F.col("label") < classes)).cast("long"))
     row = model.transform(tested).agg(right, F.count(F.lit(1))).collect()[0]  # two numbers
     return hits(int(row[0] or 0), int(row[1]))
 
@@ -114,16 +115,16 @@ def _text_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Give texts before and after as lists of numbers of words; runs in Python workers."""
     rehearsal: Rehearsal = opened(plan)
-    for half, values, ids, slots, kept in parts_of(plan, batches):
+    for third, values, ids, slots, kept in parts_of(plan, batches):
         rows = rehearsal.released(rehearsal.unreleased(values, slots), ids, mechanism)
         lists = (_lists(rows.offsets, words) for words in (rows.inputs, rows.released))
         columns = [
-            pa.array(np.full(len(values), half, dtype=np.int32)),
+            pa.array(np.full(len(values), third, dtype=np.int32)),
             ids.cast(pa.string()),
             kept[column].cast(pa.string()),
             *lists,
         ]
-        names = ["half", "name", "class", "original", "released"]
+        names = ["third", "name", "class", "original", "released"]
         yield pa.RecordBatch.from_arrays(columns, names=names)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, Final
@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from dptext_spark.calibration.estimators import Estimator, estimator
 from dptext_spark.calibration.transitions import Transitions
 from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.errors import InputError
 from dptext_spark.evaluation.bigrams import PairCounts
 from dptext_spark.evaluation.emissions import Emissions, likeliest
 from dptext_spark.evaluation.recovery import Attacker
@@ -30,13 +31,19 @@ from dptext_spark.text.nested import Leaves, Route
 from dptext_spark.text.policies import TextPolicy
 from dptext_spark.text.token_columns import slices
 
-HALVES: Final = 2
-"""Halves of the sample: a setting is chosen on the first and checked on the second."""
+KNOWN, CHOSEN_ON, CHECKED_ON = range(3)
+"""Thirds of the sample by number: models and attackers know the first, a setting is chosen on the second and
+checked on the last, which neither the models nor the choice saw."""
 
-SCHEMA: Final = "half int, kind string, a bigint, b bigint, total double"
+ATTACKED: Final = (CHOSEN_ON, CHECKED_ON)
+"""Thirds that are attacked and judged."""
 
+SCHEMA: Final = "third int, kind string, a bigint, b bigint, total double"
+
+_THIRDS: Final = 3
+_SAMPLE: Final = "sample"
 # The last of the columns that workers see, after texts, kept columns, ids, and slots if any.
-_HALF: Final = "half"
+_THIRD: Final = "third"
 
 # Words of pairs that are counted; what else workers count beside them.
 _PAIRS: Final = "pairs"
@@ -73,12 +80,17 @@ def named(row_id: Column, purpose: str) -> Column:
     return F.xxhash64(F.lit(purpose), row_id)
 
 
+def third_of(row_id: Column) -> Column:
+    """Deal a row out to one of the thirds, by its id alone."""
+    return F.pmod(named(row_id, _THIRD), F.lit(_THIRDS)).cast("int")
+
+
 @dataclass(frozen=True, kw_only=True)
 class SampledRows:
     """The rows that are evaluated.
 
     Attributes:
-        frame: Texts and kept columns, ids, slots if any, and the half.
+        frame: Texts and kept columns, ids, slots if any, and the third.
         rows: How many there are in the table that is sampled.
         last: The largest number of a row that is in the sample, None where all are.
     """
@@ -103,13 +115,30 @@ class SampledRows:
             sample: How many are wanted.
             cutting: How long tasks are.
         """
-        number, last = named(row_id, "sample"), None
-        chosen = selected.withColumn(_HALF, F.pmod(named(row_id, "half"), F.lit(HALVES)).cast("int"))
+        number, last = named(row_id, _SAMPLE), None
+        chosen = selected.withColumn(_THIRD, third_of(row_id))
         if sample is not None and sample < rows:
             ordered = chosen.select(number.alias("number")).orderBy("number")
             last = int(ordered.offset(sample - 1).limit(1).collect()[0][0])  # a number, no data
             chosen = chosen.where(number <= F.lit(last))
         return cls(frame=cutting.dealt(chosen, named(row_id, "task")), rows=rows, last=last)
+
+    def others(self, row_id: Sequence[str]) -> str:
+        """Write an SQL condition that the rows of the table meet which are not in the sample, and no others.
+
+        Args:
+            row_id: The path of the column of ids.
+
+        Raises:
+            InputError: All rows are in the sample.
+        """
+        if self.last is None:
+            raise InputError(
+                "Option --hold-out leaves no row for the release: all rows are evaluated",
+                allowed=f"a --sample of fewer than the {self.rows} rows",
+            )
+        column = ".".join("`" + name.replace("`", "``") + "`" for name in row_id)
+        return f"xxhash64('{_SAMPLE}', CAST({column} AS STRING)) > {self.last}"
 
     def kept(self) -> SampledRows:
         """Keep the rows in the executors' memory, and never on their disks, while they are rehearsed."""
@@ -148,12 +177,12 @@ class Counted:
 
 
 def count_pairs(frame: DataFrame, plan: RehearsalPlan, vocabulary: int) -> list[Counted]:
-    """Count rows, words and pairs of words in each of the halves."""
+    """Count rows, words and pairs of words in each of the thirds."""
     counted = frame.mapInArrow(partial(_count_batches, plan), SCHEMA)
     table = summed(counted).toArrow()
     found = []
-    for half in range(HALVES):
-        own = table.filter(pa.compute.equal(table["half"], half))
+    for third in range(_THIRDS):
+        own = table.filter(pa.compute.equal(table["third"], third))
         numbers = {kind: own.filter(pa.compute.equal(own["kind"], kind)) for kind in (_ROWS, _PERTURBED)}
         rows, perturbed = (int(sum(own["total"].to_pylist())) for own in numbers.values())
         pairs = own.filter(pa.compute.equal(own["kind"], _PAIRS))
@@ -164,33 +193,33 @@ def count_pairs(frame: DataFrame, plan: RehearsalPlan, vocabulary: int) -> list[
 
 
 def rehearsed(
-    frame: DataFrame, plan: RehearsalPlan, mechanism: Mechanism | None, attacker: Any, versions: int
+    frame: DataFrame, plan: RehearsalPlan, mechanism: Mechanism | None, attackers: Any, versions: int
 ) -> DataFrame:
-    """Rehearse a setting, None for the floors, and attack it.
+    """Rehearse a setting, None for the floors, and attack it in the thirds that are attacked.
 
     Args:
         frame: Sampled rows.
         plan: How they are read and released.
         mechanism: The setting.
-        attacker: A broadcast :class:`Attacker`.
+        attackers: A broadcast :class:`Attacker` of each of these thirds, by its number.
         versions: In how many versions attackers have each row, beside one.
 
     Returns:
-        The tallies' numbers by half and key; see :meth:`Tally.to_table`.
+        The tallies' numbers by third and key; see :meth:`Tally.to_table`.
     """
-    work = partial(_rehearse_batches, plan, mechanism, attacker, versions)
+    work = partial(_rehearse_batches, plan, mechanism, attackers, versions)
     return summed(frame.mapInArrow(work, SCHEMA))
 
 
 def summed(found: DataFrame) -> DataFrame:
-    """Add up what has the same half and key; whole numbers, or exact in any order by :class:`RowSums`."""
-    return found.groupBy("half", "kind", "a", "b").agg(F.sum("total").alias("total"))
+    """Add up what has the same third and key; whole numbers, or exact in any order by :class:`RowSums`."""
+    return found.groupBy("third", "kind", "a", "b").agg(F.sum("total").alias("total"))
 
 
 def tallies(table: pa.Table, vocabulary: int) -> list[Tally]:
-    """Read the tally of each half; a half without rows has none."""
-    halves = (table.filter(pa.compute.equal(table["half"], half)) for half in range(HALVES))
-    return [Tally.of_table(own, vocabulary=vocabulary) for own in halves if len(own)]
+    """Read the tally of each attacked third; one without rows has none."""
+    thirds = (table.filter(pa.compute.equal(table["third"], third)) for third in ATTACKED)
+    return [Tally.of_table(own, vocabulary=vocabulary) for own in thirds if len(own)]
 
 
 def emissions(
@@ -264,58 +293,59 @@ def _measure_batches(
 def parts_of(
     plan: RehearsalPlan, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[tuple[int, pa.Array, pa.Array, pa.Array | None, list[pa.Array]]]:
-    """Give the half, texts, ids, slots and kept columns of rows, a slice of one half at a time."""
+    """Give the third, texts, ids, slots and kept columns of rows, a slice of one third at a time."""
     for batch in batches:
         texts = Leaves.of(batch.column(plan.column), plan.route)
         at = batch.num_columns - (2 if plan.slots is None else 3)
         slots = None if plan.slots is None else beside_leaves(batch.column(at + 1), plan.slots, texts)
-        halves = batch.columns[-1].to_numpy(zero_copy_only=False)
-        for half in range(HALVES):
-            own = pa.array(np.flatnonzero(halves == half))
+        thirds = batch.columns[-1].to_numpy(zero_copy_only=False)
+        for third in range(_THIRDS):
+            own = pa.array(np.flatnonzero(thirds == third))
             values, ids = texts.values.take(own), batch.column(at).take(own)
             marks = None if slots is None else slots.take(own)
             kept = [column.take(own) for column in batch.columns[:at]]
             for part in slices(values):
                 beside = [column[part] for column in kept]
-                yield half, values[part], ids[part], None if marks is None else marks[part], beside
+                yield third, values[part], ids[part], None if marks is None else marks[part], beside
 
 
 def _count_batches(plan: RehearsalPlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Count rows, words and pairs; runs in Python workers."""
     rehearsal: Rehearsal = opened(plan)
     vocabulary = len(rehearsal.embedding.words)
-    for half, values, _, slots, _ in parts_of(plan, batches):
+    for third, values, _, slots, _ in parts_of(plan, batches):
         rows = rehearsal.unreleased(values, slots)
         pairs = PairCounts.of_rows(rows.inputs, rows.offsets, vocabulary=vocabulary)
-        yield from _totals(half, _PAIRS, pairs.first, pairs.second, pairs.count)
+        yield from _totals(third, _PAIRS, pairs.first, pairs.second, pairs.count)
         none = np.zeros(1, dtype=np.int64)
-        yield from _totals(half, _ROWS, none, none, np.array([len(values)]))
-        yield from _totals(half, _PERTURBED, none, none, np.array([np.count_nonzero(rows.perturbed)]))
+        yield from _totals(third, _ROWS, none, none, np.array([len(values)]))
+        yield from _totals(third, _PERTURBED, none, none, np.array([np.count_nonzero(rows.perturbed)]))
 
 
 def _totals(
-    half: int, kind: str, a: np.ndarray, b: np.ndarray, total: np.ndarray
+    third: int, kind: str, a: np.ndarray, b: np.ndarray, total: np.ndarray
 ) -> Iterator[pa.RecordBatch]:
     columns = {"kind": pa.repeat(kind, len(a)), "a": a, "b": b, "total": total.astype(np.float64)}
-    yield from _of_half(half, pa.table(columns))
+    yield from _of_third(third, pa.table(columns))
 
 
 def _rehearse_batches(
     plan: RehearsalPlan,
     mechanism: Mechanism | None,
-    attacker: Any,
+    attackers: Any,
     versions: int,
     batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     """Rehearse and attack rows; runs in Python workers."""
     rehearsal: Rehearsal = opened(plan)
-    known: Attacker = attacker.value
-    for half, values, ids, slots, _ in parts_of(plan, batches):
-        rows = rehearsal.unreleased(values, slots)
-        tally = Tally.of(rehearsal, rows, ids, mechanism, known, versions=versions)
-        yield from _of_half(half, tally.to_table())
+    known: Mapping[int, Attacker] = attackers.value
+    for third, values, ids, slots, _ in parts_of(plan, batches):
+        if third in known:
+            rows = rehearsal.unreleased(values, slots)
+            tally = Tally.of(rehearsal, rows, ids, mechanism, known[third], versions=versions)
+            yield from _of_third(third, tally.to_table())
 
 
-def _of_half(half: int, table: pa.Table) -> Iterator[pa.RecordBatch]:
-    halves = pa.array(np.full(len(table), half, dtype=np.int32))
-    yield from table.add_column(0, "half", halves).combine_chunks().to_batches()
+def _of_third(third: int, table: pa.Table) -> Iterator[pa.RecordBatch]:
+    thirds = pa.array(np.full(len(table), third, dtype=np.int32))
+    yield from table.add_column(0, "third", thirds).combine_chunks().to_batches()

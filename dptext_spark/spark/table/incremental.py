@@ -38,6 +38,7 @@ _FREE: Final = {
     "compression",
     "dry-run",
     "embedding",
+    "epsilon-from-private-rows",
     "except",
     "format",
     "incremental",

@@ -4,27 +4,38 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+from functools import reduce
+from operator import add
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from dptext_spark.calibration.estimators import estimator
 from dptext_spark.calibration.record import option_line
 from dptext_spark.cli import main
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, InputError
-from dptext_spark.evaluation.comparison import Comparison
+from dptext_spark.evaluation.comparison import Comparison, Outcome
 from dptext_spark.evaluation.comparison import evaluate as evaluate_here
-from dptext_spark.mechanisms import Exponential, Laplace, Mahalanobis
+from dptext_spark.evaluation.emissions import Emissions
+from dptext_spark.evaluation.recovery import STRONGER, Attacker
+from dptext_spark.evaluation.rehearsal import Rehearsal
+from dptext_spark.evaluation.tally import RANDOM_WORDS, Tally
+from dptext_spark.mechanisms import Exponential, Laplace, Mahalanobis, Mechanism
 from dptext_spark.options import EvaluateOptions
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.spark.jobs import evaluate
 from dptext_spark.spark.jobs.evaluate import Rehearsals
-from dptext_spark.spark.measuring.rehearsed_rows import SampledRows
+from dptext_spark.spark.measuring.rehearsed_rows import SampledRows, third_of
+from dptext_spark.text.policies import TextPolicy
 from tests.helpers.made_texts import sentences
 from tests.helpers.tables import killed_once, run_table, spark_settings, write_table
 
@@ -93,11 +104,54 @@ def found(undisturbed: Path) -> dict[str, Any]:
     return dict(json.loads((undisturbed / "evaluation.json").read_text()))
 
 
+def thirds_of(spark: SparkSession) -> list[int]:
+    """The third of each row."""
+    rows = spark.range(ROWS).select("id", third_of(F.col("id").cast("string")).alias("third"))
+    return [row["third"] for row in rows.orderBy("id").collect()]
+
+
 @pytest.fixture(scope="module")
-def here(small: Embedding) -> Comparison:
-    """The same rows and settings by the core, at once and without Spark."""
+def here(spark: SparkSession, small: Embedding) -> Comparison:
+    """The same rows and settings by the core, third by third and without Spark."""
+    rehearsal = Rehearsal(embedding=small, policy=TextPolicy(), search=ExactSearch.over(small), seed=0)
+    thirds = np.array(thirds_of(spark))
+    ids = [np.flatnonzero(thirds == third) for third in range(3)]
+    texts = [pa.array([TEXTS[i] for i in own]) for own in ids]
+    first, *others = (rehearsal.pairs(own) for own in texts)
+    words = np.flatnonzero(sum((own.words for own in others), first.words)[:-1])
+
+    def tally(mechanism: Mechanism | None) -> Tally:
+        made = [mechanism or RANDOM_WORDS]
+        estimated = estimator(made, small, search=rehearsal.search, runs=100, seed=0)
+        emissions = Emissions.measured(estimated, words, vocabulary=len(small.words))
+        if mechanism is None:
+            emissions = Emissions.uniform(len(small.words), rehearsal.search.release_words)
+        versions = 1 if mechanism is None else 2
+        found = (
+            Tally.of(
+                rehearsal,
+                rehearsal.unreleased(texts[third]),
+                pa.array(ids[third]),
+                mechanism,
+                Attacker.of(emissions, first + others[third - 1]),
+                versions=versions,
+            )
+            for third in (1, 2)
+        )
+        errors[mechanism] = emissions.mean_error(first + others[0] + others[1])
+        return reduce(add, found)
+
+    errors: dict[Mechanism | None, float] = {}
     settings = [kind(epsilon=e) for kind in (Laplace, Exponential) for e in (5.0, 1e6)]
-    return evaluate_here(TEXTS, list(range(ROWS)), embedding=small, mechanisms=settings, versions=2, runs=100)
+    floor, tallies = tally(None), {mechanism: tally(mechanism) for mechanism in settings}
+    return Comparison(
+        outcomes=tuple(
+            Outcome.of(mechanism, rehearsal.search, own, floor, errors[mechanism])
+            for mechanism, own in tallies.items()
+        ),
+        guessed=floor.recovered[1],
+        before=others[0] + others[1],
+    )
 
 
 def test_the_numbers_are_the_cores(found: dict[str, Any], here: Comparison, undisturbed: Path) -> None:
@@ -167,18 +221,23 @@ def test_the_partitioning_and_the_batches_do_not_matter(
     assert least <= len(rows) and max(rows) <= most
 
 
-def test_a_setting_is_chosen_on_one_half_and_checked_on_the_other(found: dict[str, Any]) -> None:
-    target = found["target"]
+def test_a_setting_is_chosen_on_one_third_and_checked_on_another(
+    found: dict[str, Any], spark: SparkSession
+) -> None:
+    target, thirds = found["target"], thirds_of(spark)
     assert target["options"] in ("--mechanism laplace --epsilon 5", "--mechanism exponential --epsilon 5")
     assert [row["recommended"] for row in found["settings"]].count(True) == 1
-    assert sum(found["sample"]["halves"]) == found["sample"]["rows"] == found["sample"]["of"] == ROWS
-    assert target["chosen_on"]["rows"] + target["checked_on"]["rows"] == ROWS
-    shares = [target[half]["measured"] for half in ("chosen_on", "checked_on")]
+    sample = found["sample"]
+    assert sample["rows"] == sample["of"] == ROWS
+    assert (sample["known"], sample["attacked"]) == (thirds.count(0), ROWS - thirds.count(0))
+    rows = [target[third]["rows"] for third in ("chosen_on", "checked_on")]
+    assert rows == [thirds.count(1), thirds.count(2)]
+    shares = [target[third]["measured"] for third in ("chosen_on", "checked_on")]
     chosen = found["settings"][target["number"]]
     assert shares[0] != shares[1]
-    assert min(shares) < chosen["recovered"] < max(shares)  # of both halves together
-    assert target["checked_on"]["met"] and target["checked_on"]["surely"]
-    assert target["command"].endswith(target["options"])
+    assert min(shares) < chosen["recovered"] < max(shares)  # of both thirds together
+    assert target["checked_on"]["met"] and target["checked_on"]["met_by_limit"]
+    assert target["command"].endswith(f" --epsilon-from-private-rows {target['options']}")
     assert "--text text --id id" in target["command"]
 
 
@@ -192,7 +251,7 @@ def varied(small: Embedding, table: Path, tmp_path_factory: pytest.TempPathFacto
 
 
 def test_words_and_parameters_are_varied_on_one_page(
-    varied: Path, small: Embedding, found: dict[str, Any]
+    varied: Path, small: Embedding, found: dict[str, Any], spark: SparkSession
 ) -> None:
     """Rejects a size that one mechanism alone gets, other numbers than a run of one size has, one floor."""
     answer = json.loads((varied / "evaluation.json").read_text())
@@ -211,9 +270,10 @@ def test_words_and_parameters_are_varied_on_one_page(
     assert len({row["similarity_floor"] for row in rows.values()}) == 2
     assert len({row["recovered_floor"] for row in rows.values()}) == 1
     settings = [Mahalanobis(epsilon=6.0, lambda_=0.5), Exponential(epsilon=6.0, truncate=0.9)]
+    attacked = [i for i, third in enumerate(thirds_of(spark)) if third]
     alone = evaluate_here(
-        TEXTS,
-        list(range(ROWS)),
+        [TEXTS[i] for i in attacked],
+        attacked,
         embedding=small,
         mechanisms=settings,
         runs=50,
@@ -221,7 +281,7 @@ def test_words_and_parameters_are_varied_on_one_page(
     )
     for mechanism, outcome in zip(settings, alone.outcomes, strict=True):
         row = rows[f"{option_line(mechanism)} --release-words 100"]
-        assert row["recovered"] == outcome.recovered[1].recovered["in-context", 1].ratio[0]
+        assert row["kept"] == outcome.use.similarity["kept"].ratio[0]
         assert row["kept_floor"] == outcome.random.similarity["kept"].ratio[0]
     page = re.sub(r"</?span>", "", (varied / "report.html").read_text())
     front = [row for row in rows.values() if row["on_front"]]
@@ -255,8 +315,7 @@ def test_a_sample_is_of_so_many_rows_and_always_the_same(
     again = run(table_of(tmp_path / "in", 2), small, tmp_path / "b", **few | {"target": "kept >= 0.01"})
     assert (first["sample"]["rows"], first["sample"]["of"]) == (40, ROWS)
     assert first["risk"] == again["risk"]
-    for half in first["sample"]["halves"]:
-        assert 5 <= half <= 35
+    assert 5 <= first["sample"]["known"] <= 22
 
 
 def test_a_public_corpus_teaches_less(
@@ -272,6 +331,45 @@ def test_a_public_corpus_teaches_less(
     strange = write_table(tmp_path / "strange.parquet", {"text": ["nothing known"]})
     with pytest.raises(InputError, match="no word of the embedding"):
         run(table, small, tmp_path / "none", **given | {"public_corpus": str(strange)})
+
+
+def test_the_choice_sees_nothing_of_the_rows_of_the_check(
+    spark: SparkSession, small: Embedding, tmp_path: Path
+) -> None:
+    """Rejects attackers who learn the language of all rows: other rows of the check change the choice."""
+    given = {"mechanism": ["laplace"], "epsilon": (5.0,), "versions": 1, "runs": 20}
+    backwards = [
+        " ".join(reversed(text.split())) if third == 2 else text
+        for text, third in zip(TEXTS, thirds_of(spark), strict=True)
+    ]
+    one, other = (
+        run(
+            write_table(tmp_path / f"{name}.parquet", {"id": list(range(ROWS)), "text": texts}),
+            small,
+            tmp_path / name,
+            **given,
+        )["target"]
+        for name, texts in (("as they are", TEXTS), ("backwards", backwards))
+    )
+    assert one["chosen_on"] == other["chosen_on"]
+    assert one["checked_on"] != other["checked_on"]
+
+
+def test_a_release_can_leave_out_what_was_evaluated(
+    spark: SparkSession, small: Embedding, table: Path, tmp_path: Path
+) -> None:
+    """Rejects a filter that leaves an evaluated row in, or another one out."""
+    few = {"sample": 40, "versions": 1, "epsilon": (5.0,), "mechanism": ["laplace"], "runs": 20}
+    held = run(table, small, tmp_path / "out", **few, hold_out=True)
+    words = shlex.split(held["target"]["command"])
+    assert "--epsilon-from-private-rows" not in words
+    condition = words[words.index("--where") + 1]
+    names = spark.range(ROWS).select("id", F.xxhash64(F.lit("sample"), F.col("id").cast("string")).alias("n"))
+    evaluated = {row["id"] for row in names.orderBy("n").limit(40).collect()}
+    left = [row["id"] for row in spark.read.parquet(str(table)).where(condition).collect()]
+    assert sorted(left) == sorted({*range(ROWS)} - evaluated)
+    with pytest.raises(InputError, match="--hold-out leaves no row"):
+        run(table, small, tmp_path / "none", **few | {"sample": ROWS}, hold_out=True)
 
 
 def classes_of(folder: Path, files: int) -> Path:
@@ -299,7 +397,7 @@ def test_models_learn_labels_and_authors_between_floor_and_ceiling(small: Embedd
     assert noisy["floor"] < bare["value"] and noisy["value"] < bare["value"]
     assert on_original["ceiling"] == bare["ceiling"]
     authors = {r["epsilon"]: r for r in found["risk"] if r["attacker"] == "attribution"}
-    assert authors[1e6]["recovered"] > 0.95 and authors[1e6]["rows"] == ROWS
+    assert authors[1e6]["recovered"] > 0.95 and authors[1e6]["rows"] == found["sample"]["attacked"]
     assert authors[4.0]["floor"] <= authors[4.0]["recovered"] < 1.0
     assert found["settings"][0]["accuracy"] == noisy["value"]
     assert found["target"]["options"] in (None, "--mechanism laplace --epsilon 4")
@@ -331,7 +429,7 @@ def test_a_release_quotes_its_evaluation_and_no_other(
 def test_the_page_stands_by_itself(undisturbed: Path) -> None:
     page = re.sub(r"</?span>", "", (undisturbed / "report.html").read_text())
     assert "Private." in page and "recovery(top1, in-context, 1)" in page
-    assert "dptext privatize --input" in page and "Checked on the other" in page
+    assert "dptext privatize --input" in page and "Checked on" in page and STRONGER in page
     assert page.count("<img ") == page.count("data:image/png") == 2
     assert not re.search(r'(?:src|href)="(?!data:|#)', page)
 
@@ -389,7 +487,7 @@ def test_what_cannot_be_evaluated_is_refused(
     with pytest.raises(InputError, match="does not name the rows"):
         run(twice, small, tmp_path / "out")
     unknown = write_table(tmp_path / "unknown.parquet", {"id": [1], "text": ["strange"]})
-    with pytest.raises(InputError, match="no word of these rows is perturbed"):
+    with pytest.raises(InputError, match="no word of the attacked rows is perturbed"):
         run(unknown, small, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -403,5 +501,5 @@ def test_the_command_prints_the_answer(small: Embedding, table: Path, tmp_path: 
     assert result.exit_code == 0, result.output
     assert "Facts about private rows" in result.output
     assert "12 of 90 rows" in result.output
-    assert "none of these settings surely meets it" in result.output
+    assert "no setting here meets it with 95% confidence" in result.output
     assert f"Output, which is private: {tmp_path / 'out'}" in result.output

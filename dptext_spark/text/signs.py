@@ -10,12 +10,12 @@ import json
 import re
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
+from importlib.resources import files
 from typing import Final
 
 from dptext_spark.errors import ConfigError
 
-FILE: Final = Path(__file__).with_name("signs.json")
+FILE: Final = files("dptext_spark.text").joinpath("signs.json")  # of a package that may be a zip
 SHA256: Final = "35c2eefc6306f2c15d2bc95c3c4219f48ec4156fec494a3bfaf947070d2c3b8e"
 UNICODE: Final = "17.0"
 IDENTITY: Final = f"Unicode {UNICODE}, list {SHA256[:12]}"

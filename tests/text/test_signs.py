@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import subprocess
+import sys
 import unicodedata
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -60,6 +63,21 @@ def test_another_list_is_refused(
     with pytest.raises(ConfigError, match="is damaged"):
         listed_signs()
     assert worker.identity == "keep, Unicode 17.0, list 35c2eefc6306"
+
+
+def test_workers_read_it_from_a_package_in_a_zip(tmp_path: Path) -> None:
+    """As ``spark-submit --py-files dptext_spark.zip`` sends it."""
+    package = Path(signs.__file__).parents[1]
+    with zipfile.ZipFile(tmp_path / "package.zip", "w") as archive:
+        for path in [*package.glob("*.py"), *package.glob("text/*.py"), package / "text" / "signs.json"]:
+            archive.write(path, path.relative_to(package.parent))
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); from dptext_spark.text.signs import FILE, listed_signs"
+    )
+    code += "; print(listed_signs().passing(', a'), FILE)"
+    command = [sys.executable, "-P", "-c", code, str(tmp_path / "package.zip")]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(",  ") and "package.zip" in done.stdout
 
 
 def test_white_space_becomes_spaces_and_line_feeds() -> None:

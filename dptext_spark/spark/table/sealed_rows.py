@@ -14,14 +14,15 @@ from decimal import ROUND_CEILING, Decimal
 from functools import partial
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, DecimalType, StringType, StructField, StructType
 
 from dptext_spark.accounting.ledger import Naming, RowCounts, SealedRows
-from dptext_spark.noise import NoiseKey, ReleaseNoise
-from dptext_spark.privatizer import noise_of_rows
+from dptext_spark.noise import NoiseKey
+from dptext_spark.spark.table.columns import WorkPlan, beside_leaves, opened
 from dptext_spark.text.nested import Leaves, Route
 from dptext_spark.text.token_columns import id_bytes
 
@@ -49,69 +50,63 @@ class SealPlan:
 
     Attributes:
         key: Of the ledger.
-        noise: Of the release.
-        width: Uniforms of a token.
-        identity: Of the tokenizer.
-        whole: Whether the noise of each column follows from all that are sanitized, as under a row budget.
+        work: That of the release: what opens is a ``Privatizer``.
+        routes, slots_route: As ``TableColumns`` gives them.
+        width: How many columns lie before the row ids.
     """
 
     key: NoiseKey
-    noise: ReleaseNoise
+    work: WorkPlan
+    routes: tuple[tuple[str, Route], ...]
+    slots_route: Route
     width: int
-    identity: str
-    whole: bool = False
 
-    def sealed(self, selected: DataFrame, routes: Sequence[tuple[str, Route]], width: int) -> DataFrame:
-        """Seal, lazily, the rows that ``TableColumns.select`` gave: so many columns, the id, slots if any."""
-        return selected.mapInArrow(partial(_seal, self, tuple(routes), width), SEALED)
+    def sealed(self, selected: DataFrame) -> DataFrame:
+        """Seal, lazily, the rows that ``TableColumns.select`` gave."""
+        return selected.mapInArrow(partial(_seal, self), SEALED)
 
 
-def _seal(
-    plan: SealPlan, routes: tuple[tuple[str, Route], ...], width: int, batches: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
+def _seal(plan: SealPlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Seal rows of Arrow batches; runs in Python workers."""
+    release = opened(plan.work)
     for batch in batches:
-        ids, *slots = batch.columns[width:]
+        ids, *slots = batch.columns[plan.width :]
         row_ids = id_bytes(ids)
         rows = [_name(plan.key, b"row", row_id) for row_id in row_ids]
-        beside = _beside(plan, [batch.columns[place] for _, (place, *_) in routes], slots)
-        for column, (place, *inside) in routes:
+        fields = []
+        words = np.zeros(len(batch), dtype=np.int64)
+        for column, (place, *inside) in plan.routes:
             leaves = Leaves.of(batch.columns[place], tuple(inside))
-            contents: list[list[bytes | memoryview]] = [list(each) for each in beside]
-            contexts: list[list[bytes | memoryview]] = [list(each) for each in beside]
-            found = noise_of_rows(
+            own = beside_leaves(slots[0], plan.slots_route, leaves) if slots else None
+            fields.append((column, leaves, own))
+            if plan.work.by_words:
+                told = release.told_words(leaves.values, own, column=column)
+                words += leaves.sum_by_row(told, len(batch))
+        for column, leaves, own in fields:
+            contents: list[list[bytes | memoryview]] = [[] for _ in rows]
+            keys: list[list[bytes]] = [[] for _ in rows]
+            found = release.contexts(
                 leaves.values,
                 ids.take(pa.array(leaves.rows)),
                 column=column,
-                noise=plan.noise,
-                width=plan.width,
-                identity=plan.identity,
+                slots=own,
                 positions=leaves.positions,
+                words=words[leaves.rows],
             )
-            for row, (content, key) in zip(leaves.rows.tolist(), found, strict=True):
-                contents[row] += content
-                contexts[row].append(key)
+            places = leaves.positions.astype("<i8")
+            for row, at, (content, key) in zip(leaves.rows.tolist(), places, found, strict=True):
+                contents[row] += (at.tobytes(), *content)
+                keys[row].append(key)
             named = zip(row_ids, contents, strict=True)
             yield pa.RecordBatch.from_arrays(
                 [
                     pa.array(rows, pa.binary()),
                     pa.array([column] * len(rows), pa.string()),
                     pa.array([_name(plan.key, b"content", r, column.encode(), *c) for r, c in named]),
-                    pa.array([_name(plan.key, b"context", *keys) for keys in contexts]),
+                    pa.array([_name(plan.key, b"context", *each) for each in keys]),
                 ],
                 schema=_ARROW,
             )
-
-
-def _beside(plan: SealPlan, sanitized: Sequence[pa.Array], slots: Sequence[pa.Array]) -> list[list[bytes]]:
-    """Name what a row's noise may follow from beside the column itself: other columns, and slots.
-
-    Slots cut texts, and a row's epsilon follows from its number of words. A name that changes more often than
-    the noise makes the ledger count too much, never too little.
-    """
-    told = [*(sanitized if plan.whole else ()), *slots]
-    rows = zip(*(column.to_pylist() for column in told), strict=True) if told else ((),) * len(sanitized[0])
-    return [[_name(plan.key, b"beside", repr(row).encode())] if row else [] for row in rows]
 
 
 def _name(key: NoiseKey, *fields: bytes | memoryview) -> bytes:

@@ -99,6 +99,19 @@ def test_a_second_release_is_refused_and_an_equal_one_is_free(
     assert ledger().worst(ledger().units[0])[-1].reserved.number == 5
 
 
+def test_an_epsilon_that_follows_from_words_that_a_policy_drops_is_fresh_noise(
+    release: Callable[..., Cost], ledger: Callable[[], Ledger]
+) -> None:
+    """Rejects contexts that know the texts of a row under a budget, and not how many words of them count."""
+    rows = {1: "w01 w02 Zanzibar", 2: "w03 w04"}
+    budget = {"row_budget": 20.0, "within": 1.0, "epsilon": 30.0}
+    assert counts(release(rows, oov="mask", **budget)) == (2, 0, 0, 0)
+    dropped = release(oov="drop", **budget)
+    assert counts(dropped) == (0, 2, 0, 1) and dropped.requested == 30
+    assert counts(release(oov="random", **budget)) == (0, 2, 0, 2)  # three words again
+    assert totals(ledger()) == [60]
+
+
 def test_a_dry_run_tells_the_cost_and_writes_nothing(
     release: Callable[..., Cost], ledger: Callable[[], Ledger], tmp_path: Path
 ) -> None:

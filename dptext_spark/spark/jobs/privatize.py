@@ -113,6 +113,8 @@ def _run(
             ladder=release.ladder,
         )
         account = _account(job, options, release, plan)
+        if account is not None:
+            account.check()
         looks = CoveragePlan(bundle=bundle, policy=release.policy)
         report = replace(report, persons=_persons(job, options, release, looks))
         sample = Sample(
@@ -171,7 +173,8 @@ def _account(job: Job, options: PrivatizeOptions, release: Release, plan: Plan) 
     """Say what the run has to do with the ledger that it is given, if any."""
     if options.ledger is None:
         return None
-    guarantee, far = release.guarantee, release.guarantee.distances
+    guarantee = release.accounted
+    far = guarantee.distances
     if guarantee.epsilon > LARGEST_EPSILON:
         raise ConfigError("Epsilon is too large for a ledger", allowed=f"{LARGEST_EPSILON:g} or less")
     storage, dimension, key = job.storage, release.embedding.dimension, release.key
@@ -189,6 +192,7 @@ def _account(job: Job, options: PrivatizeOptions, release: Release, plan: Plan) 
         input=key.seal(f"input {job.identity}"),
         output=storage.real(options.output) if job.written.has_path else options.output,
         columns=job.columns.sanitized,
+        kept=job.columns.keep,
         policy={**policies, "release words": str(release.search.release_words)},
         law=dict(release.mechanism.law(dimension)),
         unit=Unit(metric=guarantee.metric, fingerprint=guarantee.fingerprint),
@@ -211,6 +215,7 @@ def _account(job: Job, options: PrivatizeOptions, release: Release, plan: Plan) 
         # Under a fresh key no two runs have a row in common.
         seal=None if options.key_file is None else seal,
         budget=options.budget,
+        allowed=frozenset(options.ledger_allow),
         nothing_written=lambda: not grows and job.written.has_path and not storage.exists(options.output),
     )
 

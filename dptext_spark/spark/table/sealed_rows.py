@@ -20,7 +20,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, DecimalType, StringType, StructField, StructType
 
-from dptext_spark.accounting.ledger import Naming, RowCounts, SealedRows
+from dptext_spark.accounting.ledger import History, Naming, RowCounts, SealedRows, maximal
 from dptext_spark.noise import NoiseKey
 from dptext_spark.spark.table.columns import WorkPlan, beside_leaves, opened
 from dptext_spark.text.nested import Leaves, Route
@@ -42,6 +42,8 @@ _PLACE: Final = ["row", "column"]
 # Epsilon in units of 1e-18, rounded up: sums of it are exact, whatever their order.
 _TINY: Final = 18
 _SUM: Final = DecimalType(38, 0)
+# Groups of rows with equal histories that the driver looks at; of more the union stands for all.
+_MOST_GROUPS: Final = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,9 +129,9 @@ def seal_of(found: Mapping[str, Any]) -> SealedRows:
 class Compared:
     """A release's rows beside those of earlier ones; see ``accounting.ledger.Cost``."""
 
-    rows: RowCounts
+    rows: RowCounts | None
     dearest: tuple[str, ...] | None
-    worst: tuple[str, ...]
+    histories: tuple[tuple[str, ...], ...]
 
 
 def compared(
@@ -140,6 +142,7 @@ def compared(
     epsilon: float,
     epsilons: Mapping[str, float],
     known_as: Naming,
+    family: Sequence[History],
     family_worst: Sequence[str],
 ) -> Compared:
     """Compare sealed rows with those of earlier releases of the same family; no row leaves Spark.
@@ -151,6 +154,7 @@ def compared(
         epsilon: Of the release.
         epsilons: Of earlier releases in its unit.
         known_as: What names the rows.
+        family: Histories of the earlier releases.
         family_worst: The earlier releases that make up the largest total of any row: a row that may be any
             earlier one counts from there.
     """
@@ -164,39 +168,50 @@ def compared(
     history = F.when(any_row, F.array(*map(F.lit, family_worst)).cast("array<string>")).otherwise(
         F.coalesce("history", F.array().cast("array<string>"))
     )
-    mine_too = F.array_append(history, release)
     after = F.when(free, before).otherwise(before + F.lit(_tiny(epsilon)).cast(_SUM))
+    with_it = F.when(free, history).otherwise(F.sort_array(F.array_append(history, release)))
     places = joined.select(
         "row",
         new.alias("new"),
         (~new & ~F.array_contains("contents", F.col("content"))).alias("changed"),
         free.alias("free"),
         F.when(~free, F.struct(after.alias("total"), history.alias("history"))).alias("dearest"),
-        F.struct(after.alias("total"), F.when(free, history).otherwise(mine_too).alias("history")).alias(
-            "worst"
-        ),
+        F.when(~any_row, with_it).alias("history"),
+        any_row.alias("any_row"),
     )
+    found = _by_histories(places).limit(_MOST_GROUPS + 1).collect()
+    if len(found) > _MOST_GROUPS:
+        union = places.select(F.explode("history")).distinct().collect()
+        one = F.array(*(F.lit(name) for (name,) in union))
+        found = _by_histories(places.withColumn("history", one)).collect()
+    counts = {name: sum(group[name] for group in found) for name in RowCounts.model_fields}
+    dearest = [group["dearest"] for group in found if group["dearest"] is not None]
+    histories = [frozenset(each) for group in found for each in group["histories"]]
+    if any(group["any_row"] for group in found):
+        histories += [each | {release} for each in family or [frozenset[str]()]]
+    return Compared(
+        rows=RowCounts(**counts),
+        dearest=tuple(max(dearest)["history"]) if dearest else None,
+        histories=tuple(tuple(sorted(each)) for each in maximal(histories)),
+    )
+
+
+def _by_histories(places: DataFrame) -> DataFrame:
+    """Count the rows that have the same histories in their columns."""
     rows = places.groupBy("row").agg(
         F.bool_or("new").alias("new"),
         F.bool_or("changed").alias("changed"),
         F.bool_and("free").alias("free"),
         F.max("dearest").alias("dearest"),
-        F.max("worst").alias("worst"),
+        F.bool_or("any_row").alias("any_row"),
+        F.sort_array(F.collect_set("history")).alias("histories"),
     )
-    found = rows.agg(
+    return rows.groupBy("histories", "any_row").agg(
         F.count_if("changed").alias("changed"),
         F.count_if(~F.col("changed") & F.col("new")).alias("new"),
         F.count_if(~F.col("changed") & ~F.col("new")).alias("equal"),
         F.count_if("free").alias("free"),
         F.max("dearest").alias("dearest"),
-        F.max("worst").alias("worst"),
-    ).collect()[0]
-    counts = RowCounts(new=found["new"], equal=found["equal"], changed=found["changed"], free=found["free"])
-    dearest, worst = found["dearest"], found["worst"]
-    return Compared(
-        rows=counts,
-        dearest=None if dearest is None else tuple(dearest["history"]),
-        worst=() if worst is None else tuple(worst["history"]),
     )
 
 

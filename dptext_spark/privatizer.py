@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from pathlib import Path
@@ -169,34 +169,42 @@ class Privatizer:
             BundleError: The bundle was changed since it was opened.
         """
         values, slots = self._columns(values, slots, column)
-        ids = as_arrow(ids, "The column of row ids")
-        names = _names(ids, positions)
-        if len(ids) != len(values) or (slots is not None and len(slots) != len(values)):
-            raise InputError(
-                f"Column {column} has other rows than its ids or slots",
-                got=f"{len(values)} rows, {len(ids)} ids",
-            )
-        rungs = None
-        if self.ladder is not None:
-            rungs = self.ladder.rungs(self.told_words(values, slots) if words is None else words)
-            epsilons = np.array(self.ladder.epsilons)[rungs].astype("<f8")
-            # Equal rows that differ in another column have other epsilons, and must not share noise.
-            names = [(*name, epsilon.tobytes()) for name, epsilon in zip(names, epsilons, strict=True)]
         parts = [
-            self._sanitize(
-                values[part],
-                names[part],
-                column,
-                None if slots is None else slots[part],
-                None if rungs is None else rungs[part],
-            )
-            for part in slices(values)
+            self._sanitize(part, column) for part in self._parts(values, ids, column, slots, positions, words)
         ]
         self.embedding.check_unchanged()
         return Sanitized(
             values=pa.concat_arrays([part.values for part in parts] or [values]),
             counts=TokenCounts.concat(part.counts for part in parts),
         )
+
+    def contexts(
+        self,
+        values: PythonColumn,
+        ids: PythonColumn,
+        *,
+        column: str,
+        slots: PythonColumn | None = None,
+        positions: NDArray[np.int64] | None = None,
+        words: NDArray[np.int64] | None = None,
+    ) -> Iterator[tuple[tuple[bytes | memoryview, ...], bytes]]:
+        """Give what :meth:`sanitize` draws the noise of each value from, without drawing any.
+
+        Args:
+            values, ids, column, slots, positions, words: As for :meth:`sanitize`.
+
+        Yields:
+            For each value its content, and the secret key of its noise. Two values have one key if and only
+            if they get the same noise, and then they have the same tokens in the same places.
+
+        Raises:
+            InputError: As :meth:`sanitize` does.
+        """
+        values, slots = self._columns(values, slots, column)
+        for part in self._parts(values, ids, column, slots, positions, words):
+            draws = self._draws(part, column)
+            for row in range(len(part.names)):
+                yield part.tokens.row_content(row), draws.row_key(row)
 
     def told_words(
         self, values: PythonColumn, slots: PythonColumn | None = None, *, column: str = "to be sanitized"
@@ -220,19 +228,51 @@ class Privatizer:
         check_unicode(values, column)
         return values, None if slots is None else as_arrow(slots, "The column of slots")
 
-    def _sanitize(
+    def _parts(
         self,
         values: pa.Array,
-        names: list[Name],
+        ids: PythonColumn,
         column: str,
         slots: pa.Array | None,
-        rungs: NDArray[np.int64] | None,
-    ) -> Sanitized:
-        tokens = Tokens.of(values, self.tokenizer, self.policy.protect.marks(values, slots))
-        found = SortedTokens.of(tokens, self.embedding, self.policy, slots)
+        positions: NDArray[np.int64] | None,
+        words: NDArray[np.int64] | None,
+    ) -> Iterator[_Part]:
+        """Cut a column into runs of rows, each with all that its noise is drawn from."""
+        ids = as_arrow(ids, "The column of row ids")
+        names = _names(ids, positions)
+        if len(ids) != len(values) or (slots is not None and len(slots) != len(values)):
+            raise InputError(
+                f"Column {column} has other rows than its ids or slots",
+                got=f"{len(values)} rows, {len(ids)} ids",
+            )
+        rungs = None
+        if self.ladder is not None:
+            rungs = self.ladder.rungs(self.told_words(values, slots) if words is None else words)
+            epsilons = np.array(self.ladder.epsilons)[rungs].astype("<f8")
+            # Equal rows that differ in another column have other epsilons, and must not share noise.
+            names = [(*name, epsilon.tobytes()) for name, epsilon in zip(names, epsilons, strict=True)]
+        for part in slices(values):
+            own = None if slots is None else slots[part]
+            marks = self.policy.protect.marks(values[part], own)
+            yield _Part(
+                tokens=Tokens.of(values[part], self.tokenizer, marks),
+                slots=own,
+                names=names[part],
+                rungs=None if rungs is None else rungs[part],
+            )
+
+    def _draws(self, part: _Part, column: str, unknown: int = 0) -> _Draws:
+        """Give the noise of known tokens, or that of ``unknown`` ones, which take so many uniforms each."""
+        width = unknown or self.mechanism.uniforms_per_token(self.embedding.dimension)
+        purpose = f"unknown {part.tokens.units}" if unknown else part.tokens.units
+        return _Draws(self._noise.column(column, purpose=purpose, uint64s_per_token=width), part)
+
+    def _sanitize(self, part: _Part, column: str) -> Sanitized:
+        tokens = part.tokens
+        found = SortedTokens.of(tokens, self.embedding, self.policy, part.slots)
         word_ids, blank, unprotected = found.word_ids, found.blank, found.unprotected
         known, unknown = found.known, found.unknown
-        released = self._release(tokens, word_ids, known, unknown, names, column, rungs)
+        released = self._release(part, found, column)
         released[blank | unprotected] = AS_IT_IS
         assembled = assemble(tokens, released, self.embedding.words, self.policy.layout)
         counts = TokenCounts(
@@ -248,39 +288,25 @@ class Privatizer:
         )
         return Sanitized(values=assembled.values, counts=counts)
 
-    def _release(
-        self,
-        tokens: Tokens,
-        word_ids: NDArray[np.int64],
-        known: NDArray[np.bool_],
-        unknown: NDArray[np.bool_],
-        names: list[Name],
-        column: str,
-        rungs: NDArray[np.int64] | None,
-    ) -> NDArray[np.int64]:
+    def _release(self, part: _Part, found: SortedTokens, column: str) -> NDArray[np.int64]:
         """int64 (tokens,): what is released in place of known and of unknown tokens."""
-
-        def draws(purpose: str, width: int) -> _Draws:
-            noise = self._noise.column(column, purpose=purpose, uint64s_per_token=width)
-            return _Draws(noise, names, tokens)
-
-        released = np.full(len(tokens), MASKED, dtype=np.int64)
-        if unknown.any():
-            chosen, purpose = np.flatnonzero(unknown), f"unknown {tokens.units}"
+        released = np.full(len(part.tokens), MASKED, dtype=np.int64)
+        if found.unknown.any():
+            chosen = np.flatnonzero(found.unknown)
             released[chosen] = self.policy.oov.release(
                 UnknownTokens(
                     column=column,
                     count=len(chosen),
                     release_words=self.search.release_words,
-                    uniforms=lambda k: (part for _, part in draws(purpose, k).chunks(chosen)),
+                    uniforms=lambda k: (own for _, own in self._draws(part, column, k).chunks(chosen)),
                 )
             )
-        width = self.mechanism.uniforms_per_token(self.embedding.dimension)
-        for chunk, uniforms in draws(tokens.units, width).chunks(np.flatnonzero(known)):
-            if rungs is None:
-                words = self._perturb(word_ids[chunk], uniforms)
+        for chunk, uniforms in self._draws(part, column).chunks(np.flatnonzero(found.known)):
+            if part.rungs is None:
+                words = self._perturb(found.word_ids[chunk], uniforms)
             else:
-                words = self._perturb_rungs(word_ids[chunk], uniforms, rungs[tokens.rows[chunk]])
+                rungs = part.rungs[part.tokens.rows[chunk]]
+                words = self._perturb_rungs(found.word_ids[chunk], uniforms, rungs)
             # Where a mechanism gives no word the placeholder stands, never the token itself.
             released[chunk] = np.maximum(words, MASKED)
         return released
@@ -300,13 +326,22 @@ def _names(ids: pa.Array, positions: NDArray[np.int64] | None) -> list[Name]:
     return [(row_id, place.tobytes()) for row_id, place in zip(id_bytes(ids), places, strict=True)]
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Part:
+    """A run of rows of a column: tokens, slots if there are any, names, and rungs under a row budget."""
+
+    tokens: Tokens
+    slots: pa.Array | None
+    names: list[Name]
+    rungs: NDArray[np.int64] | None
+
+
 @dataclass(eq=False, repr=False)  # it holds keys
 class _Draws:
-    """The keyed uniforms of the tokens of a slice of rows, for one purpose."""
+    """The keyed uniforms of the tokens of a run of rows, for one purpose."""
 
     noise: ColumnNoise
-    names: list[Name]
-    tokens: Tokens
+    part: _Part
     _last: tuple[int, bytes] = (-1, b"")
 
     def chunks(self, chosen: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
@@ -317,67 +352,20 @@ class _Draws:
 
     def uniforms(self, chosen: NDArray[np.int64]) -> NDArray[np.float64]:
         """float64 (t, uint64s_per_token): uniforms of the chosen tokens (ascending, int64 (t,), t > 0)."""
-        rows = self.tokens.rows[chosen]
-        positions = chosen - self.tokens.offsets[rows]
+        rows = self.part.tokens.rows[chosen]
+        positions = chosen - self.part.tokens.offsets[rows]
         out = np.empty((len(chosen), self.noise.uint64s_per_token), dtype=np.uint64)
         # One cipher serves each run of neighbouring tokens of a row.
         borders = (np.diff(chosen) != 1) | (np.diff(rows) != 0)
         starts = np.concatenate([[0], np.flatnonzero(borders) + 1, [len(chosen)]])
         for start, stop in pairwise(starts.tolist()):
-            self.noise.fill(out[start:stop], self._row_key(int(rows[start])), int(positions[start]))
+            self.noise.fill(out[start:stop], self.row_key(int(rows[start])), int(positions[start]))
         return to_uniform(out)
 
-    def _row_key(self, row: int) -> bytes:
-        """Derive a row's key once, however many chunks a long row is cut into."""
+    def row_key(self, row: int) -> bytes:
+        """Derive the key of a row's noise, once however many chunks a long row is cut into."""
         if self._last[0] != row:
-            self._last = (row, _row_key(self.noise, self.names[row], self.tokens, row))
+            row_id, *place = self.part.names[row]
+            content = self.part.tokens.row_content(row)
+            self._last = (row, self.noise.row_key(row_id, (*place, *content)))
         return self._last[1]
-
-
-def _row_key(noise: ColumnNoise, name: Name, tokens: Tokens, row: int) -> bytes:
-    row_id, *place = name
-    return noise.row_key(row_id, (*place, *tokens.row_content(row)))
-
-
-@dataclass(frozen=True)
-class _Unsplit:
-    """In place of a tokenizer, where only the texts' noise is asked for."""
-
-    identity: str
-
-    def __call__(self, text: str, marked: Sequence[tuple[int, int]] = ()) -> list[str]:
-        return []
-
-
-def noise_of_rows(
-    values: pa.Array,
-    ids: pa.Array,
-    *,
-    column: str,
-    noise: ReleaseNoise,
-    width: int,
-    identity: str,
-    positions: NDArray[np.int64] | None = None,
-) -> Iterator[tuple[tuple[bytes | memoryview, ...], bytes]]:
-    """Give what a value's noise follows from, beside its id, and the key of it, without drawing any.
-
-    Args:
-        values, ids, column, positions: As for :meth:`Privatizer.sanitize`.
-        noise: Of the release.
-        width: Uniforms of a token.
-        identity: Of the tokenizer of texts.
-
-    Yields:
-        For each value its place in arrays and its content, and the secret key that its noise is drawn from,
-        which another release has too if and only if it draws the same noise for it.
-
-    Raises:
-        InputError: An id is null, or a text is not Unicode.
-    """
-    check_unicode(values, column)
-    names = _names(ids, positions)
-    for part in slices(values):
-        tokens = Tokens.of(values[part], _Unsplit(identity))
-        drawn = noise.column(column, purpose=tokens.units, uint64s_per_token=width)
-        for row, name in enumerate(names[part]):
-            yield (*name[1:], *tokens.row_content(row)), _row_key(drawn, name, tokens, row)

@@ -116,6 +116,11 @@ def test_wrong_combinations(change: dict[str, Any], message: str) -> None:
         ({"incremental": "c", "key-file": "k", "overwrite": True}, "do not go together"),
         ({"incremental": "c", "key-file": "k", "id": "id"}, "cannot check that --id.*--trust-id"),
         ({"batch-files": 3}, "--batch-files is for --incremental"),
+        ({"ledger": "l", "ledger-allow": "new-unit"}, "--ledger-allow is for --budget"),
+        (
+            {"ledger": "l", "budget": 1.0, "ledger-allow": "all"},
+            "--ledger-allow has a wrong value.*new-unit.*weaker-policy.*Got: 'all'",
+        ),
         ({"batch-files": 0, "incremental": "c", "key-file": "k"}, "--batch-files has a wrong value.*Got: 0"),
     ],
 )

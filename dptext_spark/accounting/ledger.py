@@ -5,11 +5,12 @@ before anything of it is perturbed, *assessed* when it is known which of its row
 *committed* when its output has its name, or *withdrawn* when it ended without an output. What was reserved
 and has no end was killed, or is at work: it counts.
 
-Row and column together name a place whose words are released. Its total is the sum of epsilon over the
-distinct noise contexts it was released under: with words w and w' there, its outputs lose the total times
-d(w, w') at most (basic composition of metric privacy), and a context that comes again gives the same noise
-again, which tells nothing new. The places of other rows and columns are other words: the distance of two
-tables is the sum over words that differ, so that the largest total bounds the loss of all.
+Row and column together name a place whose words are released. Its history is the set of releases that gave
+it noise of their own: a context that comes again gives the same noise again, which reveals nothing new. With
+words w and w' there, its outputs lose the sum of epsilon over its history times d(w, w') at most (basic
+composition of metric privacy), its total. The places of other rows and columns are other words: the distance
+of two tables is the sum over words that differ, so that the largest total bounds the loss of all. Which
+history loses the most up to a delta is another question, so an assessment keeps all that no other one holds.
 """
 
 from __future__ import annotations
@@ -27,10 +28,28 @@ from dptext_spark.accounting.laws import LAWS, LossLaw
 from dptext_spark.errors import ConfigError
 from dptext_spark.sealing import sealed, unsealed
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
 
 LARGEST_EPSILON: Final = 1e9
 """What a ledger adds up: beyond it nothing is hidden anyway."""
+
+MOST_HISTORIES: Final = 256
+"""Of more than these their union stands for all: it bounds what each of them loses."""
+
+Permission: TypeAlias = Literal["new-unit", "weaker-policy"]
+"""What a budget refuses unless ``--ledger-allow`` names it."""
+
+# Policies under which nothing of a sanitized column goes out raw, and what passes under others.
+_NOTHING_RAW: Final = {"oov": {"mask", "drop", "random", "fail"}, "protect": {"all"}, "layout": {"words"}}
+_RAW: Final = {
+    "keep-unprotected": "words outside the vocabulary",
+    "content": "stop words",
+    "slots": "words outside the slots",
+    "keep": "punctuation, spacing and capitals",
+}
+
+_WHOLE: Final = ""
+"""In place of words of a column: all of it."""
 
 # More digits than the sum of all epsilons of a ledger can have: nothing is rounded.
 _EXACT: Final = Context(prec=400)
@@ -38,6 +57,7 @@ _EXACT: Final = Context(prec=400)
 ReleaseId: TypeAlias = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
 Naming: TypeAlias = Literal["id", "position", "file"]
 Number: TypeAlias = Annotated[int, Field(ge=0)]
+History: TypeAlias = frozenset[str]
 
 
 def claimed_total(releases: Iterable[tuple[Hashable, float]]) -> Decimal:
@@ -65,6 +85,19 @@ def claimed_total(releases: Iterable[tuple[Hashable, float]]) -> Decimal:
 def plainly(total: Decimal) -> str:
     """Write a total with all its digits."""
     return f"{total.normalize(_EXACT):f}"
+
+
+def maximal(histories: Iterable[History]) -> tuple[History, ...]:
+    """Leave out histories that another one holds; if too many stay, give their union alone."""
+    every = sorted({*histories} - {frozenset()}, key=lambda history: (-len(history), sorted(history)))
+    chosen: list[History] = []
+    for history in every:
+        if any(history <= larger for larger in chosen):
+            continue
+        if len(chosen) == MOST_HISTORIES:
+            return (frozenset[str]().union(*every),)
+        chosen.append(history)
+    return tuple(chosen)
 
 
 class _Record(BaseModel):
@@ -120,10 +153,11 @@ class Terms(_Record):
         input: A keyed hash of where the rows come from.
         output: Where they go.
         columns: That are sanitized.
-        policy: What becomes of words beside the noise.
+        kept: Columns that go out raw.
+        policy: What becomes of words besides the noise, by option.
         law: Of the noise, with its parameters.
         unit: In what ``epsilon`` counts.
-        epsilon: Proven nats per unit, at each word.
+        epsilon: Proven nats per unit, at each word: per unit of Euclidean distance where that is proven.
         delta: Beside it.
         loss: The law of a word's loss, by name and parameters, where it has one.
         apart: Distances between words, in the unit.
@@ -137,6 +171,7 @@ class Terms(_Record):
     input: str
     output: str
     columns: tuple[str, ...]
+    kept: tuple[str, ...]
     policy: dict[str, str]
     law: dict[str, str | int | float]
     unit: Unit
@@ -150,9 +185,27 @@ class Terms(_Record):
         """Releases of one family know each other's rows."""
         return self.key, self.naming
 
+    def raw(self, column: str) -> dict[str, str] | None:
+        """Say what of a column goes out raw, in words, each with what decides which words these are.
+
+        None where the release leaves the column out.
+        """
+        name = column.casefold()
+        for kept in map(str.casefold, self.kept):
+            if name == kept or name.startswith((f"{kept}.", f"{kept}[")):
+                return {_WHOLE: ""}
+        if name not in map(str.casefold, self.columns):
+            return None
+        words = f"{self.policy.get('tokenizer')} {self.unit.fingerprint}"
+        return {
+            f"{_RAW.get(policy.partition(':')[0], 'what passes')} of": "" if option == "layout" else words
+            for option, safe in _NOTHING_RAW.items()
+            if (policy := self.policy.get(option, "")) not in safe
+        }
+
 
 class _Event(_Record):
-    format_version: Literal[1] = FORMAT_VERSION
+    format_version: Literal[2] = FORMAT_VERSION
     release: ReleaseId
     time: str
 
@@ -206,13 +259,14 @@ class Assessed(_Event):
 
     Attributes:
         rows: None under a key that no other run has.
-        worst: The releases, itself among them, that make up the largest total of a row and column of it,
-            within its family and unit; one for each noise context. Empty where it has no rows.
+        histories: Distinct histories of its rows and columns with this release, within its family and unit,
+            one release for each noise context; those alone that no other one holds, see :func:`maximal`.
+            Empty where it has no rows.
     """
 
     event: Literal["assessed"] = "assessed"
     rows: RowCounts | None
-    worst: tuple[ReleaseId, ...]
+    histories: tuple[tuple[ReleaseId, ...], ...]
 
 
 class Committed(_Event):
@@ -245,7 +299,8 @@ def read_event(name: str, content: str) -> Event:
             "The ledger has an event of another version",
             allowed=f"format_version {FORMAT_VERSION}",
             got=f"{version!r} in {name}",
-            do="Use the version of dptext_spark that wrote it, or a newer one",
+            do="Use the version of dptext_spark that wrote it; or begin another ledger, and count what this "
+            "one had as spent",
         )
     try:
         event = _EVENT.validate_json(json.dumps(entries))
@@ -354,6 +409,49 @@ class Ledger:
         same = (r for r in self.counted if (r.terms.key, r.terms.label) == (terms.key, terms.label))
         return next((r for r in same if r.terms.input != terms.input), None)
 
+    def exposed(self, terms: Terms) -> list[str]:
+        """Say, in words, what a release lets out raw that an earlier one protected or left out.
+
+        What another release of the same input has let out raw since is out already.
+        """
+        found, same = [], (terms.key, terms.input, "committed")
+        for column in dict.fromkeys((*terms.kept, *terms.columns)):
+            for what, which in (terms.raw(column) or {}).items():
+                protecting = None
+                for release in self.counted:
+                    raw = release.terms.raw(column)
+                    if raw is None and what != _WHOLE:
+                        continue
+                    if raw is None or (raw.get(what) != which and _WHOLE not in raw):
+                        protecting = release
+                    elif (release.terms.key, release.terms.input, release.state) == same:
+                        protecting = None
+                if protecting is not None:
+                    name = f"{what} column {column}".strip()
+                    found.append(f"{name} (protected in release {protecting.reserved.number})")
+        return found
+
+    def histories(self, unit: Unit) -> dict[tuple[str, str], tuple[History, ...]]:
+        """Give the histories of rows in a unit, for each family."""
+        found: dict[tuple[str, str], tuple[History, ...]] = {}
+        for release in self.counted:
+            if release.terms.unit != unit:
+                continue
+            before = found.get(family := release.terms.family, ())
+            if release.assessed is None:
+                # Nobody knows which rows a run had that was cut off early: it adds to each.
+                found[family] = maximal(each | {release.id} for each in before or [frozenset[str]()])
+            else:
+                found[family] = maximal([*before, *map(frozenset, release.assessed.histories)])
+        return found
+
+    def combined(self, unit: Unit) -> tuple[History, ...]:
+        """Give the histories that a row may have in a unit: one of each family, as in :meth:`worst`."""
+        whole: tuple[History, ...] = (frozenset(),)
+        for histories in filter(None, self.histories(unit).values()):
+            whole = maximal(one | other for one in whole for other in histories)
+        return whole
+
     def worst(
         self, unit: Unit, *, of: tuple[str, str] | None = None, but: tuple[str, str] | None = None
     ) -> tuple[Release, ...]:
@@ -362,18 +460,13 @@ class Ledger:
         Rows of different families cannot be compared: a row may be the worst of each. ``of`` names a family
         that is looked at alone, ``but`` one that is left out.
         """
-        by_id = {release.id: release for release in self.releases}
-        worst: dict[tuple[str, str], tuple[str, ...]] = {}
-        for release in self.counted:
-            family = release.terms.family
-            if release.terms.unit != unit or family == but or of not in (None, family):
-                continue
-            before = worst.get(family, ())
-            # Nobody knows which rows a run had that was cut off early: it adds to each.
-            new = (*before, release.id) if release.assessed is None else release.assessed.worst
-            if self.total(new) > self.total(before):
-                worst[family] = new
-        return tuple(by_id[name] for history in worst.values() for name in history)
+        chosen = [
+            max(histories, key=self.total)
+            for family, histories in self.histories(unit).items()
+            if histories and family != but and of in (None, family)
+        ]
+        names = frozenset[str]().union(*chosen)
+        return tuple(release for release in self.releases if release.id in names)
 
     def total(self, releases: Iterable[str | Release]) -> Decimal:
         """Give the total of a place that was released by these, each under a noise of its own."""
@@ -415,16 +508,18 @@ class Cost:
         rows: What its rows are beside those before; None under a key that no other run has.
         dearest: Releases before it that the row counts which costs the most afterwards, among those that this
             release adds to; None where it adds to none.
-        worst: The same of all its rows, itself among them; see :class:`Assessed`.
+        histories: As in :class:`Assessed`.
         budget: What no row's total may exceed, if anything.
+        exposed: What it lets out raw that earlier releases protected; see :meth:`Ledger.exposed`.
     """
 
     ledger: Ledger
     terms: Terms
     rows: RowCounts | None
     dearest: Sequence[str] | None
-    worst: Sequence[str]
+    histories: tuple[tuple[str, ...], ...]
     budget: float | None = None
+    exposed: Sequence[str] = ()
 
     @property
     def requested(self) -> Decimal:
@@ -474,8 +569,11 @@ class Cost:
                 f"Rows beside those of earlier releases: {self.rows.new:,} new, {self.rows.equal:,} equal, "
                 f"{self.rows.changed:,} changed; {self.rows.free:,} of them cost nothing."
             )
+        for what in self.exposed:
+            yield f"Raw from now on, without any bound: {what}."
         if not self.requested:
-            yield "No row is released under new noise: nothing is spent."
+            spent = "nothing is spent" if not self.exposed else "no epsilon is spent"
+            yield f"No row is released under new noise: {spent}."
         else:
             yield (
                 f"The dearest row that is released anew had spent {plainly(self.spent)}, and has spent "
@@ -499,6 +597,7 @@ class Cost:
             "spent": float(self.spent),
             "total": float(self.total),
             "budget": self.budget,
+            "exposed": list(self.exposed),
             "not_added": [
                 {**other.model_dump(), "spent": float(self.ledger.total(self.ledger.worst(other)))}
                 for other in others

@@ -91,7 +91,7 @@ class EllipticalLaplace(NoiseMechanism):
             raise ConfigError(
                 f"Mechanism {self.name} would leave some directions of this embedding without noise",
                 allowed=f"lambda such that the smallest eigenvalue of A is {LEAST_EIGENVALUE:g} or more",
-                got=f"smallest eigenvalue {least:.3g} at lambda {self.mixing:g}",
+                got=f"smallest eigenvalue {least:.3g} at lambda {self.mixing!r}",
                 do="Lower --lambda below 1",
             )
         return least
@@ -104,7 +104,7 @@ class EllipticalLaplace(NoiseMechanism):
         return EuclideanMetric(
             vectors=embedding.vectors,
             map=self._power(embedding, -0.5),
-            description=f"regularized Mahalanobis norm (lambda {self.mixing:g}) of their vectors' difference",
+            description=f"regularized Mahalanobis norm (lambda {self.mixing!r}) of their vectors' difference",
         )
 
     def loss_law(self, embedding: Embedding) -> SphericalLaplace:

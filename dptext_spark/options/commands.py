@@ -16,6 +16,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias, get_args
 from pydantic import Field, InstanceOf, Strict, field_validator
 from pydantic_core import PydanticCustomError
 
+from dptext_spark.accounting.ledger import Permission
 from dptext_spark.accounting.row_budget import LEAST_ROW_DELTA, RowBudget
 from dptext_spark.calibration.estimators import EstimatorName
 from dptext_spark.calibration.record import option_line, setting
@@ -563,6 +564,11 @@ class PrivatizeOptions(ReleaseOptions, MechanismOptions, SearchOptions, TableOpt
         description="with --ledger: refuse a release after which a word of some row had lost more than "
         "this over all releases, in nats per unit of distance, as epsilon counts",
     )
+    ledger_allow: Annotated[tuple[Permission, ...], LEDGER] = Field(
+        (),
+        description="with --budget: release all the same what counts in a new-unit, or under a weaker-policy "
+        "than before, which lets out raw what was protected; repeatable",
+    )
 
     @property
     def unfinished(self) -> str:
@@ -601,6 +607,8 @@ class PrivatizeOptions(ReleaseOptions, MechanismOptions, SearchOptions, TableOpt
             yield from _for_texts(layout=self.layout, tokenizer=self.tokenizer)
         if self.budget is not None and self.ledger is None:
             yield ConfigError("Option --budget needs --ledger, which knows what was spent")
+        if self.ledger_allow and self.budget is None:
+            yield ConfigError("Option --ledger-allow is for --budget, which refuses it otherwise")
         if self.incremental is None:
             if self.batch_files is not None:
                 yield ConfigError("Option --batch-files is for --incremental runs")

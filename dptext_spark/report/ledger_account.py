@@ -6,10 +6,10 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from dptext_spark.accounting.composition import joint_loss_beyond
-from dptext_spark.accounting.laws import LossLaw
 from dptext_spark.accounting.ledger import Ledger, Release, RowCounts, Unit, law_of, plainly
 from dptext_spark.guarantee import DELTAS, factor, rounded_up
 
@@ -45,7 +45,7 @@ class LedgerAccount:
             release.reserved.time,
             terms.label,
             self._number(terms.unit),
-            f"{terms.epsilon:g}",
+            plainly(Decimal(repr(terms.epsilon))),
             *(_counts(counts) if counts else ("-", "-", "-")),
             release.state,
         )
@@ -60,8 +60,9 @@ class LedgerAccount:
         total = plainly(self.ledger.total(worst))
         numbers = ", ".join(str(release.reserved.number) for release in worst)
         several = "s" if len(worst) > 1 else ""
-        yield f"  A word of the row that lost the most: {total}, in {len(worst)} release{several} ({numbers})"
-        if delta := sum(release.terms.delta for release in worst):
+        yield f"  Largest sum of epsilon of a row: {total}, in {len(worst)} release{several} ({numbers})"
+        deltas = {release.id: release.terms.delta for release in self.ledger.releases}
+        if delta := max(sum(deltas[name] for name in each) for each in self.ledger.combined(unit)):
             yield f"  up to an additional probability of {rounded_up(delta)}"
         for told in self.losses(unit):
             beyond = " or ".join(factor(told[f"{delta:g}"]) for delta in DELTAS)
@@ -71,24 +72,30 @@ class LedgerAccount:
             )
 
     def losses(self, unit: Unit) -> Iterator[dict[str, Any]]:
-        """Give what all releases of the row tell of a word that lost the most, as guarantees give losses.
+        """Give what all releases tell of a word, at most over rows, as guarantees give losses.
 
         Yields:
             What the word is told from, the distance, ``pure``, and a loss for each of ``DELTAS``; nothing
             where the laws of losses are not all known.
         """
-        worst = self.ledger.worst(unit)
-        laws = Counter[LossLaw](law for release in worst if (law := law_of(release.terms)) is not None)
-        apart = next((release.terms.apart for release in worst if release.terms.apart), None)
-        if apart is None or laws.total() < len(worst):
+        terms = {release.id: release.terms for release in self.ledger.releases}
+        histories = self.ledger.combined(unit)
+        names = frozenset[str]().union(*histories)
+        laws = {name: law for name in names if (law := law_of(terms[name])) is not None}
+        apart = next((far for name in names if (far := terms[name].apart) is not None), None)
+        if apart is None or len(laws) < len(names):
             return
+        rows = {frozenset(Counter(laws[name] for name in each).items()) for each in histories}
         for name, distance in (
             ("its nearest word", apart.nearest),
             ("its 10th nearest word", apart.tenth),
             ("its 100th nearest word", apart.hundredth),
         ):
-            pure = sum(times * law.bound(distance) for law, times in laws.items())
-            beyond = {f"{delta:g}": joint_loss_beyond(laws, distance, delta=delta) for delta in DELTAS}
+            pure = max(sum(times * law.bound(distance) for law, times in row) for row in rows)
+            beyond = {
+                f"{delta:g}": max(joint_loss_beyond(dict(row), distance, delta=delta) for row in rows)
+                for delta in DELTAS
+            }
             yield {"from": name, "distance": distance, "pure": pure, **beyond}
 
     def to_json(self) -> str:

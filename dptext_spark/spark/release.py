@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
+from dptext_spark.accounting.laws import SphericalLaplace
 from dptext_spark.calibration.recall import recall_of
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import all_of
+from dptext_spark.guarantee import Distances, Guarantee
 from dptext_spark.noise import NoiseKey
 from dptext_spark.options import PrivatizeOptions
 from dptext_spark.search.nearest import Search
@@ -29,6 +32,26 @@ class Release:
     embedding: Embedding
     policy: TextPolicy
     search: Search
+
+    @property
+    def accounted(self) -> Guarantee:
+        """The guarantee as a ledger adds it up: in Euclidean distance, where an epsilon is proven in that.
+
+        There every lambda is the same unit.
+        """
+        given, metric = self.guarantee, self.embedding.space.metric()
+        epsilon, law = given.euclidean_epsilon, given.law
+        if epsilon is None or given.metric == metric.description or not isinstance(law, SphericalLaplace):
+            return given
+        # Noise that is spherical in the mechanism's norm: a loss grows with the norm of the difference, which
+        # is epsilon / given.epsilon of its Euclidean length at most.
+        return replace(
+            given,
+            metric=metric.description,
+            epsilon=epsilon,
+            law=replace(law, epsilon=epsilon),
+            distances=Distances.measure(metric),
+        )
 
     def __init__(
         self,

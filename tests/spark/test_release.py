@@ -6,10 +6,12 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
+from dptext_spark.guarantee import Distances
 from dptext_spark.options import PrivatizeOptions
 from dptext_spark.spark.release import Release
 from tests.helpers.worlds import KEY
@@ -61,3 +63,34 @@ def test_a_release_reports_all_that_is_wrong(tmp_path: Path) -> None:
     for fault in ("key file .* cannot be read", "no embedding bundle", "--protect"):
         assert len([line for line in message.splitlines() if re.search(fault, line)]) == 1
     assert ".." not in message
+
+
+@pytest.mark.parametrize("mixing", [0.3, 0.1000000001, 1.0])
+def test_a_ledger_counts_in_euclidean_distance(small: Embedding, mixing: float) -> None:
+    """For pairs of words: what is counted is no less than the loss in the norm of the mechanism.
+
+    Rejects the mechanism's own epsilon or law, typical distances in its norm, and a lambda that is rounded.
+    """
+    options = {**GOOD, "embedding": small.path, "mechanism": "mahalanobis", "lambda": mixing}
+    release = Release(PrivatizeOptions.of(options))
+    counted, own = release.accounted, release.guarantee
+    assert repr(mixing) in own.metric and counted.metric == "Euclidean distance of their vectors"
+    assert counted.epsilon == own.euclidean_epsilon > own.epsilon
+    norms = release.mechanism.metric(small), small.space.metric()
+    assert counted.distances == Distances.measure(norms[1]) != own.distances
+    rng = np.random.default_rng(3)
+    pairs = rng.integers(0, 300, (2, 200))
+    for elliptical, euclidean in zip(*(norm.between(*pairs) for norm in norms), strict=True):
+        assert counted.law.bound(euclidean) * (1 + 1e-12) >= own.law.bound(elliptical)
+    loss, of_mechanism = (
+        law.atoms(norm.between(*pairs[:, :1])[0])[0].max()
+        for law, norm in ((counted.law, norms[1]), (own.law, norms[0]))
+    )
+    assert loss >= of_mechanism
+    plain = Release(PrivatizeOptions.of({**GOOD, "embedding": small.path}))
+    assert plain.accounted is plain.guarantee
+
+
+def test_an_epsilon_without_a_euclidean_one_stays_as_it_is(ball: Embedding) -> None:
+    release = Release(PrivatizeOptions.of({**GOOD, "embedding": ball.path, "mechanism": "hyperbolic"}))
+    assert release.accounted is release.guarantee

@@ -5,7 +5,6 @@ from __future__ import annotations
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from pyspark import inheritable_thread_target
@@ -98,7 +97,6 @@ def _run(
     with plain_errors(failed), ExitStack() as at_end:
         if isinstance(job, GrowingJob):
             job.claim(release)
-        account = _account(job, options, release)
         # Spark plans and compiles this and the sample for seconds, and leaves cores idle meanwhile.
         inherit: Any = inheritable_thread_target(job.df.sparkSession)  # a caller's job group, say
         checked = beside.submit(inherit(check_ids), job.df, job.checked_id)
@@ -106,6 +104,17 @@ def _run(
         if isinstance(job, GrowingJob):
             await_check(job, checked)  # its stream keeps account of files from the start
         bundle = BundleFiles.send(job.df.sparkSession, release.embedding)
+        plan = Plan(
+            bundle=bundle,
+            mechanism=release.mechanism,
+            noise=release.noise,
+            policy=release.policy,
+            search=release.search,
+            ladder=release.ladder,
+        )
+        account = _account(job, options, release, plan)
+        if account is not None:
+            account.check()
         looks = CoveragePlan(bundle=bundle, policy=release.policy)
         report = replace(report, persons=_persons(job, options, release, looks))
         sample = Sample(
@@ -130,14 +139,6 @@ def _run(
             stated.result()
             job.write_dry(report.to_json())
             return report
-        plan = Plan(
-            bundle=bundle,
-            mechanism=release.mechanism,
-            noise=release.noise,
-            policy=release.policy,
-            search=release.search,
-            ladder=release.ladder,
-        )
         cutting = Cutting(seconds=options.task_seconds, cost=cost, words=lambda: sample.words)
         found = job.sanitize(plan, cutting, look, nullcontext if account is None else account.entered)
     counts = column_counts(job.columns.sanitized, TokenCounts[int], found)
@@ -168,11 +169,12 @@ def await_check(job: Job, checked: Future[Any]) -> None:
         checked.result()
 
 
-def _account(job: Job, options: PrivatizeOptions, release: Release) -> Account | None:
+def _account(job: Job, options: PrivatizeOptions, release: Release, plan: Plan) -> Account | None:
     """Say what the run has to do with the ledger that it is given, if any."""
     if options.ledger is None:
         return None
-    guarantee, far = release.guarantee, release.guarantee.distances
+    guarantee = release.accounted
+    far = guarantee.distances
     if guarantee.epsilon > LARGEST_EPSILON:
         raise ConfigError("Epsilon is too large for a ledger", allowed=f"{LARGEST_EPSILON:g} or less")
     storage, dimension, key = job.storage, release.embedding.dimension, release.key
@@ -190,6 +192,7 @@ def _account(job: Job, options: PrivatizeOptions, release: Release) -> Account |
         input=key.seal(f"input {job.identity}"),
         output=storage.real(options.output) if job.written.has_path else options.output,
         columns=job.columns.sanitized,
+        kept=job.columns.keep,
         policy={**policies, "release words": str(release.search.release_words)},
         law=dict(release.mechanism.law(dimension)),
         unit=Unit(metric=guarantee.metric, fingerprint=guarantee.fingerprint),
@@ -198,21 +201,21 @@ def _account(job: Job, options: PrivatizeOptions, release: Release) -> Account |
         loss=recorded(guarantee.law),
         apart=Apart(nearest=far.nearest, tenth=far.tenth, hundredth=far.hundredth) if far else None,
     )
-    plan = SealPlan(
-        key=key.derive(b"ledger"),
-        noise=release.noise,
-        width=release.mechanism.uniforms_per_token(dimension),
-        identity=release.policy.tokenizer.identity,
-        whole=release.ladder is not None,
-    )
     table = job.source.df.schema
-    seal = partial(plan.sealed, routes=job.columns.routes(table), width=len(job.columns.schema(table)))
+    seal = SealPlan(
+        key=key.derive(b"ledger"),
+        work=plan,
+        routes=job.columns.routes(table),
+        slots_route=job.columns.slots_route(table),
+        width=len(job.columns.schema(table)),
+    ).sealed
     return Account(
         ledger=OpenLedger(path=options.ledger, storage=storage),
         terms=terms,
         # Under a fresh key no two runs have a row in common.
         seal=None if options.key_file is None else seal,
         budget=options.budget,
+        allowed=frozenset(options.ledger_allow),
         nothing_written=lambda: not grows and job.written.has_path and not storage.exists(options.output),
     )
 

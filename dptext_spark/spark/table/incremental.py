@@ -43,6 +43,7 @@ _FREE: Final = {
     "format",
     "incremental",
     "ledger",
+    "ledger-allow",
     "output-format",
     "mode",
     "overwrite",

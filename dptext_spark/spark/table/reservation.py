@@ -18,6 +18,7 @@ from dptext_spark.accounting.ledger import (
     Committed,
     Cost,
     Ledger,
+    Permission,
     Release,
     Reserved,
     SealedRows,
@@ -31,7 +32,7 @@ from dptext_spark.spark.progress import progress
 from dptext_spark.spark.table.ledger_folder import LedgerFolder, OpenLedger, now
 from dptext_spark.spark.table.local_files import LocalFiles
 from dptext_spark.spark.table.local_table import is_plain
-from dptext_spark.spark.table.sealed_rows import SEALED, compared, measures, seal_of
+from dptext_spark.spark.table.sealed_rows import SEALED, Compared, compared, measures, seal_of
 
 
 @dataclass(kw_only=True)
@@ -43,6 +44,7 @@ class Account:
         terms: Of the release.
         seal: Seals, lazily, the rows of a frame; None under a key that no other run has.
         budget: What no row's total may exceed, if anything.
+        allowed: What is released under a budget all the same.
         nothing_written: Says, after a failure, whether it is certain that no output appeared.
         costs: What was found, a batch of a growing table each.
     """
@@ -51,8 +53,46 @@ class Account:
     terms: Terms
     seal: Callable[[DataFrame], DataFrame] | None
     budget: float | None
+    allowed: frozenset[Permission]
     nothing_written: Callable[[], bool]
     costs: list[Cost] = field(default_factory=list)
+    _exposed: dict[str, None] = field(default_factory=dict)  # of all batches: the first exposes it
+
+    def check(self, ledger: Ledger | None = None) -> None:
+        """Refuse, whatever the rows are, what does not go with a ledger; by default with the folder's.
+
+        Raises:
+            ConfigError: The ledger is damaged, or has the key and label for another input; or under a budget
+                the release is weaker than earlier ones, or counts in another unit.
+        """
+        ledger = self.ledger.read() if ledger is None else ledger
+        if (other := ledger.other_input(self.terms)) is not None:
+            raise ConfigError(
+                f"The ledger {self.ledger.path} has a release of another input under this key and label",
+                got=f"release {other.reserved.number} to {other.terms.output}",
+                do="Give this input another --salt: under this one rows with equal ids and texts come out "
+                "equal, and no others, which tells who is in both",
+            )
+        exposed = ledger.exposed(self.terms)
+        self._exposed.update(dict.fromkeys(exposed))
+        if self.budget is None:
+            return
+        if exposed and "weaker-policy" not in self.allowed:
+            raise ConfigError(
+                f"The release lets out raw what earlier releases in the ledger {self.ledger.path} protected",
+                allowed="with --budget: what they let out raw",
+                got="; ".join(exposed),
+                do="Protect it as before, or say that it may go out: --ledger-allow weaker-policy",
+            )
+        unit, units = self.terms.unit, ledger.units
+        if units and unit not in units and "new-unit" not in self.allowed:
+            raise ConfigError(
+                f"The release counts in a new unit, in which the ledger {self.ledger.path} has nothing spent",
+                allowed="with --budget: " + ", or ".join(map(str, units)),
+                got=str(unit),
+                do="Take the bundle of the earlier releases and a mechanism with an epsilon in the same "
+                "distance, or let the budget begin anew: --ledger-allow new-unit",
+            )
 
     def look(self, selected: DataFrame) -> None:
         """Find what a release of these rows would cost, and write nothing.
@@ -75,7 +115,7 @@ class Account:
         """
         release = uuid4().hex
         self.ledger.begin()
-        self._check_input(self.ledger.read())
+        self.check()
         try:
             rows = self._write_rows(release, selected)
             with self.ledger.turn():
@@ -110,17 +150,14 @@ class Account:
         if rows is not None:
             mine = selected.sparkSession.read.schema(SEALED).parquet(self.ledger.rows(release))
         cost = self._find(before, release, mine)
-        found = Assessed(release=release, time=now(), rows=cost.rows, worst=tuple(cost.worst))
+        found = Assessed(release=release, time=now(), rows=cost.rows, histories=cost.histories)
         self.ledger.add(found)
 
     def _find(self, before: Ledger, release: str, mine: DataFrame | None) -> Cost:
-        self._check_input(before)
+        self.check(before)
         terms = self.terms
-        if mine is None:
-            cost = Cost(
-                ledger=before, terms=terms, rows=None, dearest=(), worst=(release,), budget=self.budget
-            )
-        else:
+        found = Compared(rows=None, dearest=(), histories=((release,),))
+        if mine is not None:
             family = before.family(terms)
             with progress(mine.sparkSession, "Comparing rows with the ledger"):
                 found = compared(
@@ -130,9 +167,11 @@ class Account:
                     epsilon=terms.epsilon,
                     epsilons={r.id: r.terms.epsilon for r in family if r.terms.unit == terms.unit},
                     known_as=terms.known_as,
+                    family=before.histories(terms.unit).get(terms.family, ()),
                     family_worst=[r.id for r in before.worst(terms.unit, of=terms.family)],
                 )
-            cost = Cost(ledger=before, terms=terms, **vars(found), budget=self.budget)
+        exposed = tuple(self._exposed)
+        cost = Cost(ledger=before, terms=terms, **vars(found), budget=self.budget, exposed=exposed)
         cost.check(self.ledger.path)
         self.costs.append(cost)
         return cost
@@ -160,15 +199,6 @@ class Account:
         if wrong := [name for name, seal in wanted.items() if found.get(name) != seal]:
             raise _lost(", ".join(f"rows/{name}" for name in wrong))
         return earlier
-
-    def _check_input(self, ledger: Ledger) -> None:
-        if (other := ledger.other_input(self.terms)) is not None:
-            raise ConfigError(
-                f"The ledger {self.ledger.path} has a release of another input under this key and label",
-                got=f"release {other.reserved.number} to {other.terms.output}",
-                do="Give this input another --salt: under this one rows with equal ids and texts come out "
-                "equal, and no others, which tells who is in both",
-            )
 
     def _is_nothing_written(self) -> bool:
         try:

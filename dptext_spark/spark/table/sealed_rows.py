@@ -14,14 +14,15 @@ from decimal import ROUND_CEILING, Decimal
 from functools import partial
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, DecimalType, StringType, StructField, StructType
 
-from dptext_spark.accounting.ledger import Naming, RowCounts, SealedRows
-from dptext_spark.noise import NoiseKey, ReleaseNoise
-from dptext_spark.privatizer import noise_of_rows
+from dptext_spark.accounting.ledger import History, Naming, RowCounts, SealedRows, maximal
+from dptext_spark.noise import NoiseKey
+from dptext_spark.spark.table.columns import WorkPlan, beside_leaves, opened
 from dptext_spark.text.nested import Leaves, Route
 from dptext_spark.text.token_columns import id_bytes
 
@@ -41,6 +42,8 @@ _PLACE: Final = ["row", "column"]
 # Epsilon in units of 1e-18, rounded up: sums of it are exact, whatever their order.
 _TINY: Final = 18
 _SUM: Final = DecimalType(38, 0)
+# Groups of rows with equal histories that the driver looks at; of more the union stands for all.
+_MOST_GROUPS: Final = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,69 +52,63 @@ class SealPlan:
 
     Attributes:
         key: Of the ledger.
-        noise: Of the release.
-        width: Uniforms of a token.
-        identity: Of the tokenizer.
-        whole: Whether the noise of each column follows from all that are sanitized, as under a row budget.
+        work: That of the release: what opens is a ``Privatizer``.
+        routes, slots_route: As ``TableColumns`` gives them.
+        width: How many columns lie before the row ids.
     """
 
     key: NoiseKey
-    noise: ReleaseNoise
+    work: WorkPlan
+    routes: tuple[tuple[str, Route], ...]
+    slots_route: Route
     width: int
-    identity: str
-    whole: bool = False
 
-    def sealed(self, selected: DataFrame, routes: Sequence[tuple[str, Route]], width: int) -> DataFrame:
-        """Seal, lazily, the rows that ``TableColumns.select`` gave: so many columns, the id, slots if any."""
-        return selected.mapInArrow(partial(_seal, self, tuple(routes), width), SEALED)
+    def sealed(self, selected: DataFrame) -> DataFrame:
+        """Seal, lazily, the rows that ``TableColumns.select`` gave."""
+        return selected.mapInArrow(partial(_seal, self), SEALED)
 
 
-def _seal(
-    plan: SealPlan, routes: tuple[tuple[str, Route], ...], width: int, batches: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
+def _seal(plan: SealPlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Seal rows of Arrow batches; runs in Python workers."""
+    release = opened(plan.work)
     for batch in batches:
-        ids, *slots = batch.columns[width:]
+        ids, *slots = batch.columns[plan.width :]
         row_ids = id_bytes(ids)
         rows = [_name(plan.key, b"row", row_id) for row_id in row_ids]
-        beside = _beside(plan, [batch.columns[place] for _, (place, *_) in routes], slots)
-        for column, (place, *inside) in routes:
+        fields = []
+        words = np.zeros(len(batch), dtype=np.int64)
+        for column, (place, *inside) in plan.routes:
             leaves = Leaves.of(batch.columns[place], tuple(inside))
-            contents: list[list[bytes | memoryview]] = [list(each) for each in beside]
-            contexts: list[list[bytes | memoryview]] = [list(each) for each in beside]
-            found = noise_of_rows(
+            own = beside_leaves(slots[0], plan.slots_route, leaves) if slots else None
+            fields.append((column, leaves, own))
+            if plan.work.by_words:
+                told = release.told_words(leaves.values, own, column=column)
+                words += leaves.sum_by_row(told, len(batch))
+        for column, leaves, own in fields:
+            contents: list[list[bytes | memoryview]] = [[] for _ in rows]
+            keys: list[list[bytes]] = [[] for _ in rows]
+            found = release.contexts(
                 leaves.values,
                 ids.take(pa.array(leaves.rows)),
                 column=column,
-                noise=plan.noise,
-                width=plan.width,
-                identity=plan.identity,
+                slots=own,
                 positions=leaves.positions,
+                words=words[leaves.rows],
             )
-            for row, (content, key) in zip(leaves.rows.tolist(), found, strict=True):
-                contents[row] += content
-                contexts[row].append(key)
+            places = leaves.positions.astype("<i8")
+            for row, at, (content, key) in zip(leaves.rows.tolist(), places, found, strict=True):
+                contents[row] += (at.tobytes(), *content)
+                keys[row].append(key)
             named = zip(row_ids, contents, strict=True)
             yield pa.RecordBatch.from_arrays(
                 [
                     pa.array(rows, pa.binary()),
                     pa.array([column] * len(rows), pa.string()),
                     pa.array([_name(plan.key, b"content", r, column.encode(), *c) for r, c in named]),
-                    pa.array([_name(plan.key, b"context", *keys) for keys in contexts]),
+                    pa.array([_name(plan.key, b"context", *each) for each in keys]),
                 ],
                 schema=_ARROW,
             )
-
-
-def _beside(plan: SealPlan, sanitized: Sequence[pa.Array], slots: Sequence[pa.Array]) -> list[list[bytes]]:
-    """Name what a row's noise may follow from beside the column itself: other columns, and slots.
-
-    Slots cut texts, and a row's epsilon follows from its number of words. A name that changes more often than
-    the noise makes the ledger count too much, never too little.
-    """
-    told = [*(sanitized if plan.whole else ()), *slots]
-    rows = zip(*(column.to_pylist() for column in told), strict=True) if told else ((),) * len(sanitized[0])
-    return [[_name(plan.key, b"beside", repr(row).encode())] if row else [] for row in rows]
 
 
 def _name(key: NoiseKey, *fields: bytes | memoryview) -> bytes:
@@ -132,9 +129,9 @@ def seal_of(found: Mapping[str, Any]) -> SealedRows:
 class Compared:
     """A release's rows beside those of earlier ones; see ``accounting.ledger.Cost``."""
 
-    rows: RowCounts
+    rows: RowCounts | None
     dearest: tuple[str, ...] | None
-    worst: tuple[str, ...]
+    histories: tuple[tuple[str, ...], ...]
 
 
 def compared(
@@ -145,6 +142,7 @@ def compared(
     epsilon: float,
     epsilons: Mapping[str, float],
     known_as: Naming,
+    family: Sequence[History],
     family_worst: Sequence[str],
 ) -> Compared:
     """Compare sealed rows with those of earlier releases of the same family; no row leaves Spark.
@@ -156,6 +154,7 @@ def compared(
         epsilon: Of the release.
         epsilons: Of earlier releases in its unit.
         known_as: What names the rows.
+        family: Histories of the earlier releases.
         family_worst: The earlier releases that make up the largest total of any row: a row that may be any
             earlier one counts from there.
     """
@@ -169,39 +168,50 @@ def compared(
     history = F.when(any_row, F.array(*map(F.lit, family_worst)).cast("array<string>")).otherwise(
         F.coalesce("history", F.array().cast("array<string>"))
     )
-    mine_too = F.array_append(history, release)
     after = F.when(free, before).otherwise(before + F.lit(_tiny(epsilon)).cast(_SUM))
+    with_it = F.when(free, history).otherwise(F.sort_array(F.array_append(history, release)))
     places = joined.select(
         "row",
         new.alias("new"),
         (~new & ~F.array_contains("contents", F.col("content"))).alias("changed"),
         free.alias("free"),
         F.when(~free, F.struct(after.alias("total"), history.alias("history"))).alias("dearest"),
-        F.struct(after.alias("total"), F.when(free, history).otherwise(mine_too).alias("history")).alias(
-            "worst"
-        ),
+        F.when(~any_row, with_it).alias("history"),
+        any_row.alias("any_row"),
     )
+    found = _by_histories(places).limit(_MOST_GROUPS + 1).collect()
+    if len(found) > _MOST_GROUPS:
+        union = places.select(F.explode("history")).distinct().collect()
+        one = F.array(*(F.lit(name) for (name,) in union))
+        found = _by_histories(places.withColumn("history", one)).collect()
+    counts = {name: sum(group[name] for group in found) for name in RowCounts.model_fields}
+    dearest = [group["dearest"] for group in found if group["dearest"] is not None]
+    histories = [frozenset(each) for group in found for each in group["histories"]]
+    if any(group["any_row"] for group in found):
+        histories += [each | {release} for each in family or [frozenset[str]()]]
+    return Compared(
+        rows=RowCounts(**counts),
+        dearest=tuple(max(dearest)["history"]) if dearest else None,
+        histories=tuple(tuple(sorted(each)) for each in maximal(histories)),
+    )
+
+
+def _by_histories(places: DataFrame) -> DataFrame:
+    """Count the rows that have the same histories in their columns."""
     rows = places.groupBy("row").agg(
         F.bool_or("new").alias("new"),
         F.bool_or("changed").alias("changed"),
         F.bool_and("free").alias("free"),
         F.max("dearest").alias("dearest"),
-        F.max("worst").alias("worst"),
+        F.bool_or("any_row").alias("any_row"),
+        F.sort_array(F.collect_set("history")).alias("histories"),
     )
-    found = rows.agg(
+    return rows.groupBy("histories", "any_row").agg(
         F.count_if("changed").alias("changed"),
         F.count_if(~F.col("changed") & F.col("new")).alias("new"),
         F.count_if(~F.col("changed") & ~F.col("new")).alias("equal"),
         F.count_if("free").alias("free"),
         F.max("dearest").alias("dearest"),
-        F.max("worst").alias("worst"),
-    ).collect()[0]
-    counts = RowCounts(new=found["new"], equal=found["equal"], changed=found["changed"], free=found["free"])
-    dearest, worst = found["dearest"], found["worst"]
-    return Compared(
-        rows=counts,
-        dearest=None if dearest is None else tuple(dearest["history"]),
-        worst=() if worst is None else tuple(worst["history"]),
     )
 
 

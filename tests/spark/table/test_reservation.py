@@ -20,9 +20,11 @@ import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
+from dptext_spark import Embedding
 from dptext_spark.accounting.ledger import Cost, Ledger, Reserved, claimed_total
 from dptext_spark.cli import main
 from dptext_spark.errors import ConfigError, InputError
+from dptext_spark.spark.table import sealed_rows
 from dptext_spark.spark.table.ledger_folder import LedgerFolder, OpenLedger
 from dptext_spark.spark.table.local_files import LocalFiles
 from dptext_spark.spark.table.sealed_rows import SEALED, compared
@@ -99,6 +101,60 @@ def test_a_second_release_is_refused_and_an_equal_one_is_free(
     assert ledger().worst(ledger().units[0])[-1].reserved.number == 5
 
 
+def test_an_epsilon_that_follows_from_words_that_a_policy_drops_is_fresh_noise(
+    release: Callable[..., Cost], ledger: Callable[[], Ledger]
+) -> None:
+    """Rejects contexts that know the texts of a row under a budget, and not how many words of them count."""
+    rows = {1: "w01 w02 Zanzibar", 2: "w03 w04"}
+    budget = {"row_budget": 20.0, "within": 1.0, "epsilon": 30.0}
+    assert counts(release(rows, oov="mask", **budget)) == (2, 0, 0, 0)
+    dropped = release(oov="drop", **budget)
+    assert counts(dropped) == (0, 2, 0, 1) and dropped.requested == 30
+    assert counts(release(oov="random", **budget)) == (0, 2, 0, 2)  # three words again
+    assert totals(ledger()) == [60]
+
+
+def test_what_goes_out_raw_that_was_protected_is_told_and_refused_under_a_budget(
+    release: Callable[..., Cost], ledger: Callable[[], Ledger], tmp_path: Path
+) -> None:
+    """Rejects "nothing is spent" where a weaker policy lets words pass, and a refusal of what is out."""
+    release(ROWS, budget=50.0)
+    write_table(tmp_path / "more" / "a.parquet", {"id": [1], "text": ["w01"], "more": ["w02"]})
+    for words, changes in {
+        "stop words of column text": {"protect": "content"},
+        "column text": {"text": ["more"], "keep": ["text"], "place": "more", "salt": "more"},
+    }.items():
+        told = release(dry_run=True, **changes)
+        said = f"{words} (protected in release 1)"
+        assert f"Raw from now on, without any bound: {said}." in told.describe()
+        assert told.to_json()["exposed"] == [said] and "nothing is spent" not in told.describe()
+        with pytest.raises(ConfigError, match=r"--ledger-allow weaker-policy") as caught:
+            release(budget=50.0, **changes)
+        assert f"Got: {said}." in str(caught.value)
+    assert len(ledger().releases) == 1  # refused before anything was reserved
+    forced = {"protect": "content", "budget": 50.0}
+    assert release(**forced, ledger_allow=["weaker-policy"]).exposed
+    assert not release(**forced).exposed  # it is out already
+
+
+def test_one_unit_for_all_that_is_proven_in_euclidean_distance(
+    release: Callable[..., Cost], ledger: Callable[[], Ledger], plane: Embedding
+) -> None:
+    """Rejects a budget that begins anew with each lambda or bundle."""
+    release(ROWS, budget=30.0)
+    for number, mixing in enumerate((0.1, 0.1000001), 1):
+        found = release(mechanism="mahalanobis", **{"lambda": mixing}, epsilon=2.0, budget=30.0)
+        assert found.total == pytest.approx(Decimal(10 + 2 * number))  # on a circle, for all lambda
+        assert ledger().releases[-1].terms.law["mixing"] == mixing
+    assert release(mechanism="projection", dimension=2, epsilon=3.0).requested == 3
+    assert len(ledger().units) == 1
+    with pytest.raises(ConfigError, match=r"in a new unit.* --ledger-allow new-unit"):
+        release(embedding=plane.path, budget=30.0)
+    other = release(embedding=plane.path, budget=30.0, ledger_allow=["new-unit"])
+    assert other.total == 10 and "Not added, for distances differ: 1" in other.describe()
+    assert release(embedding=plane.path, budget=30.0, epsilon=4.0).total == 14
+
+
 def test_a_dry_run_tells_the_cost_and_writes_nothing(
     release: Callable[..., Cost], ledger: Callable[[], Ledger], tmp_path: Path
 ) -> None:
@@ -133,9 +189,6 @@ def test_disjoint_partitions_compose_in_parallel(
     write_table(tmp_path / "named" / "a.parquet", {"nr": [1], "text": ["w01"]})
     assert release(place="named", id="nr", salt="named").total == 30
     assert release(place="named", id="nr", key_file=None, salt="").total == 40
-    # Another metric's spending is told, not added.
-    other = release(place="dt=0", salt="day 0", mechanism="mahalanobis", **{"lambda": 0.5}, epsilon=3.0)
-    assert other.total == 3 and "Not added, for distances differ: 40 spent in nats" in other.describe()
 
 
 def test_rows_that_move_are_not_new(
@@ -260,7 +313,7 @@ def test_what_cannot_be_is_told_before_spark(release: Callable[..., Cost], tmp_p
     assert found["releases"][0]["terms"]["output"].endswith("/out-2")
 
 
-def test_comparison_against_sets(spark: SparkSession) -> None:
+def test_comparison_against_sets(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """Random releases of random rows, against a dictionary of sets of contexts for each row and column.
 
     Rejects a sum over releases, a maximum over rows of sums that are of different rows, and totals that add
@@ -285,8 +338,13 @@ def test_comparison_against_sets(spark: SparkSession) -> None:
             mine = _sealed(spark, [(release, made)]).drop("release")
             earlier = _sealed(spark, past) if past else None
             given = {"release": release, "epsilon": epsilon, "epsilons": epsilons}
-            found = compared(mine, earlier, known_as="id", family_worst=(), **given)
+            found = compared(mine, earlier, known_as="id", family=(), family_worst=(), **given)
             _check(found, made, past, epsilons, release, epsilon)
+            monkeypatch.setattr(sealed_rows, "_MOST_GROUPS", 0)  # too many for the driver
+            union = compared(mine, earlier, known_as="id", family=(), family_worst=(), **given)
+            monkeypatch.undo()
+            assert (union.rows, union.dearest) == (found.rows, found.dearest)
+            assert [{*each} for each in union.histories] == [{n for each in found.histories for n in each}]
             epsilons[release] = epsilon
         past.append((release, made))
 
@@ -309,27 +367,32 @@ def _check(
     release: str,
     epsilon: float,
 ) -> None:
-    def told(place: Any) -> tuple[bool, bool, bool, Decimal]:
+    def told(place: Any) -> tuple[bool, bool, bool, Decimal, list[int]]:
         before = [(other, rows[place]) for other, rows in past if place in rows]
         content, context = made[place]
         free = context in [known for _, (_, known) in before]
         spent = {known: epsilons[other] for other, (_, known) in before if other in epsilons}
         total = claimed_total({**spent, context: epsilon}.items())
         changed = bool(before) and content not in [known for _, (known, _) in before]
-        return not before, changed, free, total
+        return not before, changed, free, total, [*{**spent, context: epsilon}]
 
     places = {place: told(place) for place in made}
     rows: dict[int, list[Any]] = {}
     for (row, _), facts in places.items():
         rows.setdefault(row, []).append(facts)
-    changed = sum(any(c for _, c, _, _ in facts) for facts in rows.values())
-    new = sum(any(n for n, *_ in facts) and not any(c for _, c, _, _ in facts) for facts in rows.values())
-    free = sum(all(f for _, _, f, _ in facts) for facts in rows.values())
+    changed = sum(any(c for _, c, *_ in facts) for facts in rows.values())
+    new = sum(any(n for n, *_ in facts) and not any(c for _, c, *_ in facts) for facts in rows.values())
+    free = sum(all(f for _, _, f, *_ in facts) for facts in rows.values())
     assert (found.rows.new, found.rows.changed, found.rows.free) == (new, changed, free)
     assert found.rows.all == len(rows)
     known = {**epsilons, release: epsilon}
-    assert claimed_total((name, known[name]) for name in found.worst) == max(t for *_, t in places.values())
-    anew = [total for _, _, free, total in places.values() if not free]
+    totals = [claimed_total((name, known[name]) for name in history) for history in found.histories]
+    assert max(totals) == max(t for *_, t, _ in places.values())
+    # Of equal contexts any release will do.
+    sizes = {frozenset(history) for *_, history in places.values()}
+    assert {*map(len, found.histories)} <= {*map(len, sizes)}
+    assert max(map(len, found.histories)) == max(map(len, sizes))
+    anew = [total for _, _, free, total, _ in places.values() if not free]
     assert (found.dearest is None) == (not anew)
     if anew:
         spent = claimed_total((name, known[name]) for name in found.dearest)

@@ -129,7 +129,7 @@ def plan_of(
         seed=seed,
         column=column,
         route=tuple(inside),
-        slots=columns.slots_route(df.schema) if columns.slots else None,
+        slots=columns.slots_route(df.schema),
     )
 
 
@@ -268,7 +268,7 @@ def parts_of(
     for batch in batches:
         texts = Leaves.of(batch.column(plan.column), plan.route)
         at = batch.num_columns - (2 if plan.slots is None else 3)
-        slots = None if plan.slots is None else beside_leaves(batch.column(at + 1), plan.slots, texts)
+        slots = beside_leaves(batch.column(at + 1), plan.slots, texts)
         halves = batch.columns[-1].to_numpy(zero_copy_only=False)
         for half in range(HALVES):
             own = pa.array(np.flatnonzero(halves == half))

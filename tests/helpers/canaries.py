@@ -6,12 +6,17 @@ import base64
 import gzip
 import io
 import itertools
+import tempfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from deltalake import write_deltalake
+from pyarrow import orc
+from pyiceberg.catalog.sql import SqlCatalog
 
 
 def text_forms(text: str) -> tuple[bytes, ...]:
@@ -119,3 +124,68 @@ def _avro(data: bytes) -> Iterator[bytes]:
     for block in data.split(data[-16:])[1:-1]:
         ends = [at for at, byte in enumerate(block[:20]) if byte < 0x80]
         yield _deflate(block[ends[1] + 1 :])
+
+
+def planted(folder: Path, word: str) -> dict[str, Path]:
+    """Write tables and files that hold a word of at most 16 letters, each in one place alone.
+
+    Returns:
+        The folder of each, by what the word stands in.
+    """
+    places: dict[str, Path] = {}
+
+    def place(name: str) -> Path:
+        places[name] = folder / name.replace(" ", "-")
+        places[name].mkdir(parents=True)
+        return places[name]
+
+    plain, long = pa.table({"x": ["nothing"] * 100}), f"{'nothing' * 20}{word}"
+    nested = pa.table({"x": [[{"y": f"{long}{number}"} for number in range(100)]]})
+    _in_parquet(place, plain, nested, word, long)
+    for codec in ("zlib", "zstd", "snappy", "uncompressed"):
+        orc.write_table(nested, place(f"ORC values {codec}") / "x.orc", compression=codec)
+        named = plain.rename_columns([long])
+        orc.write_table(named, place(f"ORC schema {codec}") / "x.orc", compression=codec)
+    _in_accounts(place, plain, word)
+    (place("gzip") / "x.gz").write_bytes(gzip.compress(long.encode()))
+    (place("UTF-16") / "x").write_text(long.upper(), "utf-16-be")
+    (place("a file's name") / f"x-{word}").touch()
+    return places
+
+
+def _in_parquet(
+    place: Callable[[str], Path], plain: pa.Table, nested: pa.Table, word: str, long: str
+) -> None:
+    described = plain.schema.field(0).with_metadata({"comment": word})
+    unused = pa.DictionaryArray.from_arrays(pa.array([0] * 100), pa.array(["nothing", long]))
+    files: dict[str, tuple[pa.Table, dict[str, Any]]] = {
+        "footer": (plain.replace_schema_metadata({"note": word}), {}),
+        "Arrow schema": (plain.cast(pa.schema([described])), {}),
+        "dictionary": (pa.table({"x": unused}), {"compression": "zstd"}),
+        "values": (nested, {"compression": "gzip", "write_statistics": False}),
+    }
+    for part, (table, options) in files.items():
+        pq.write_table(table, place(f"Parquet {part}") / "x.parquet", **options)
+    whole = io.BytesIO()
+    pq.write_table(pa.table({"x": [word] * 100}), whole)
+    data = whole.getvalue()
+    footer = 8 + int.from_bytes(data[-8:-4], "little")
+    (place("Parquet statistics") / "footer").write_bytes(data[-footer:])
+
+
+def _in_accounts(place: Callable[[str], Path], plain: pa.Table, word: str) -> None:
+    """Tables whose files are gone: their accounts have the schema, and the statistics of columns."""
+    rows = pa.table({"x": [word] * 100})
+    write_deltalake(place("Delta schema"), plain.rename_columns([word]).slice(0, 0))
+    (log := place("Delta statistics")).rmdir()
+    write_deltalake(log, rows)
+    documented = pa.schema([plain.schema.field(0).with_metadata({"doc": word})])
+    for name, schema, data in (("schema", documented, plain), ("statistics", plain.schema, rows)):
+        root = place(f"Iceberg {name}")
+        with tempfile.TemporaryDirectory() as catalog:
+            own = SqlCatalog("own", uri=f"sqlite:///{catalog}/catalog.db", warehouse=f"file://{root}")
+            own.create_namespace("db")
+            own.create_table("db.x", schema).append(data)
+            own.close()
+    for file in [*log.parent.glob("Delta-*/*.parquet"), *log.parent.glob("Iceberg-*/**/*.parquet")]:
+        file.unlink()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator
@@ -10,11 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from deltalake import DeltaTable, Schema, write_deltalake
-from pyarrow import orc
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.utils.config import Config
 from pyspark.sql import DataFrame, SparkSession
@@ -23,7 +20,7 @@ from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructFi
 from dptext_spark import Laplace, TextPrivatizer, privatize
 from dptext_spark.cli import main
 from dptext_spark.embedding.bundle import Embedding
-from tests.helpers.canaries import found, key_forms, text_forms
+from tests.helpers.canaries import found, key_forms, planted, text_forms
 from tests.helpers.worlds import KEY, LABEL
 
 # The shared session is the one that the jobs find.
@@ -202,25 +199,11 @@ def test_the_search_finds_what_is_planted_in_every_input(inputs: dict[str, str],
 
 
 def test_the_search_finds_what_encodings_and_compression_hide(tmp_path: Path) -> None:
-    """Each file holds the word in one place alone."""
-    word = CANARIES["other"]
-    plain = pa.table({"x": ["nothing"] * 100})
-    described = plain.schema.field(0).with_metadata({"comment": word})
-    unused = pa.DictionaryArray.from_arrays(pa.array([0] * 100), pa.array(["nothing", f"{'n' * 99}{word}"]))
-    inside = pa.table({"x": [[{"y": f"{'n' * 99}{word} {number}"} for number in range(100)]]})
-    pq.write_table(plain.replace_schema_metadata({"x": word}), tmp_path / "footer.parquet")
-    pq.write_table(plain.cast(pa.schema([described])), tmp_path / "schema.parquet")
-    pq.write_table(pa.table({"x": unused}), tmp_path / "dictionary.parquet", compression="zstd")
-    pq.write_table(inside, tmp_path / "values.parquet", compression="gzip", write_statistics=False)
-    for codec in ("zlib", "zstd", "snappy", "uncompressed"):
-        orc.write_table(inside, tmp_path / f"values-{codec}.orc", compression=codec)
-        orc.write_table(plain.rename_columns([word]), tmp_path / f"footer-{codec}.orc", compression=codec)
-    (tmp_path / "lines.json.gz").write_bytes(gzip.compress(json.dumps(word).encode()))
-    (tmp_path / "java").write_text(word.upper(), "utf-16-be")
-    (tmp_path / word).mkdir()
-    (tmp_path / word / "empty").touch()
-    files = {str(file) for file in tmp_path.rglob("*") if file.is_file()}
-    assert len(files) == 15 and hits(tmp_path)["other"] == files
+    """And nothing where the word is another one: names and bytes that all tables have are no hits."""
+    places = planted(tmp_path, CANARIES["other"])
+    for name, place in places.items():
+        assert [secret for secret, files in hits(place).items() if files] == ["other"], name
+    assert len(places) == 20
 
 
 @pytest.fixture

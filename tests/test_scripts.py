@@ -14,7 +14,6 @@ from typing import Final
 import pytest
 
 from dptext_spark.cli import main
-from scripts.cluster.every_job import JOBS
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 SCRIPTS: Final = sorted(
@@ -94,7 +93,8 @@ def test_the_module_behind_a_script_is_imported(name: str) -> None:
 
 def test_jobs_and_options_that_scripts_give_exist() -> None:
     dag = (ROOT / "scripts/airflow/dag.py").read_text()
-    for job in (*JOBS, *re.findall(r"params\.jobs }}/(\w+)\.py", dag)):
+    jobs = importlib.import_module("scripts.cluster.every_job").JOBS
+    for job in (*jobs, *re.findall(r"params\.jobs }}/(\w+)\.py", dag)):
         assert (ROOT / "jobs" / f"{job}.py").exists() and (ROOT / "conf" / f"{job}.toml").exists(), job
     known = {name for command in main.commands.values() for each in command.params for name in each.opts}
     for file in [*(ROOT / "scripts/cluster").glob("*.py"), *(ROOT / "scripts/airflow").glob("*.py")]:

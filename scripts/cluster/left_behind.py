@@ -54,7 +54,10 @@ appender.console.name = console
 appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d{HH:mm:ss} %p %c: %m%n%ex
+logger.footers.name = org.apache.parquet.format.converter.ParquetMetadataConverter
+logger.footers.level = info
 """
+"""DEBUG, but for the Parquet reader's print of the input's footers, which quote comments and rows."""
 
 
 SPARKS_SCHEMA: Final = "org.apache.spark.sql.parquet.row.metadata"

@@ -120,8 +120,8 @@ def privatize(
         show: False shows nothing in a notebook.
 
     Returns:
-        The sanitized and kept columns and fields, in the frame's order, under their names, types, metadata
-        and nullability; structs have the fields that were named.
+        The sanitized and kept columns and fields, in the frame's order, under their names, types and
+        nullability; structs have the fields that were named. No metadata of the frame's fields is in it.
 
     Raises:
         DptextError: Columns, ids or parameters are wrong.

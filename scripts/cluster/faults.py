@@ -33,12 +33,14 @@ import pyarrow.parquet as pq
 
 from dptext_spark.demo import GLOVE, QUERIES
 from dptext_spark.embedding.build import build_embedding
+from dptext_spark.embedding.bundle import Embedding
 from tests.helpers.canaries import found, text_forms
 from tests.helpers.cluster import QUICK_JAVA, Cluster, Wrong, expect, wait_for
 from tests.helpers.comparison import content, settled
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PRIVATIZE: Final = ROOT / "jobs" / "privatize.py"
+SHUFFLED: Final = ROOT / "scripts" / "cluster" / "shuffled_release.py"
 FILES: Final = 6
 COPIES: Final = 12  # of the demo's queries in each file: some seconds, so that a fault finds the job at work
 DIMENSION: Final = 300  # of the job whose tasks are counted: dear words are cut finely
@@ -247,10 +249,9 @@ class World:
         expect(not hits, f"text was left behind in {hits}")
 
     def hosts_copies(self) -> list[Path]:
-        """The bundles that hosts keep."""
-        return [
-            path for host in self.cluster.hosts for path in host.glob("tmp/dptext-spark-*/*") if path.is_dir()
-        ]
+        """The copies of the bundle that hosts keep."""
+        name = Embedding.open(self.bundle).fingerprint
+        return [path for host in self.cluster.hosts for path in host.glob(f"tmp/dptext-spark-*/{name}")]
 
     @cached_property
     def undisturbed(self) -> tuple[dict[str, Any], Any]:
@@ -403,15 +404,14 @@ def worker_daemon(world: World) -> tuple[str, str]:
 
 
 def driver(world: World) -> tuple[str, str]:
+    """Kill all of it at once, as a host that goes down does."""
     run = world.submit("driver")
     run.at_work()
     victim = psutil.Process(run.process.pid)
-    children = victim.children(recursive=True)
-    victim.kill()
-    run.end()
-    psutil.wait_procs(children, PATIENCE)
-    wait_for(lambda: not world.cluster.executors(), "executors outlive their driver", PATIENCE)
-    expect(not run.output.exists(), "a killed driver left an output")
+    family = [victim, *victim.children(recursive=True)]
+    for process in family:  # none may see another one's end
+        process.suspend()
+    _end_driver(world, run, family)
     left = run.hidden()
     expect(len(left) == 1, f"left behind: {left}")
     world.check_left()
@@ -424,6 +424,26 @@ def driver(world: World) -> tuple[str, str]:
         f"process {victim.pid} is gone, and its executors; left: 1 hidden folder of sanitized rows",
         f"none; the same command: {refused}; with --overwrite {result}, the folder is gone",
     )
+
+
+def _end_driver(world: World, run: Run, victims: list[psutil.Process]) -> None:
+    children = psutil.Process(run.process.pid).children(recursive=True)
+    for process in victims:
+        process.kill()
+    run.end()
+    psutil.wait_procs(children, PATIENCE)
+    wait_for(lambda: not world.cluster.executors(), "executors outlive their driver", PATIENCE)
+    expect(not run.output.exists(), "a killed driver left an output")
+
+
+def jvm_of_driver(world: World) -> tuple[str, str]:
+    """Kill the JVM alone: Python is left, and clears up."""
+    run = world.submit("jvm")
+    run.at_work()
+    _end_driver(world, run, [psutil.Process(run.process.pid)])
+    expect(not run.hidden(), f"left behind: {run.hidden()}")
+    result = world.complete(world.submit("jvm"))
+    return f"process {run.process.pid} is gone, and its executors", f"none; the same command: {result}"
 
 
 def speculation(world: World) -> tuple[str, str]:
@@ -447,9 +467,7 @@ def speculation(world: World) -> tuple[str, str]:
 
 
 def lost_shuffle(world: World) -> tuple[str, str]:
-    run = world.submit(
-        "shuffle", str(world.table), str(world.bundle), script=ROOT / "scripts" / "shuffled_release.py"
-    )
+    run = world.submit("shuffle", str(world.table), str(world.bundle), script=SHUFFLED)
     done = run.output / "_temporary" / "0"
     run.wait_for(lambda: list(done.glob("task_*")))
     victim = world.cluster.executors()[0]
@@ -587,6 +605,7 @@ FAULTS: Final[dict[str, Callable[[World], tuple[str, str]]]] = {
     "kill -9 of an executor, one row group": one_row_group,
     "kill -9 of a worker daemon": worker_daemon,
     "kill -9 of the driver": driver,
+    "kill -9 of the driver's JVM": jvm_of_driver,
     "speculation": speculation,
     "a lost shuffle after the noise": lost_shuffle,
     "a full disk at write": full_disk,

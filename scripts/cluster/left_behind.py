@@ -2,12 +2,15 @@
 
     scripts/leaks
 
-Three jobs run on a standalone cluster, their logs at DEBUG and nothing compressed: one that ends well, one
-that fails over a private word, and one that leaks in each place by options and settings not meant for it.
+Jobs run on a standalone cluster, their logs at DEBUG and nothing compressed: one that ends well for each
+format of the output, one that fails over a private word, and one that leaks in each place by options and
+settings not meant for it. Files that hold a word in their footers, dictionaries, statistics or schemas alone
+show that the look reads these too.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -22,6 +25,7 @@ from typing import Final
 import click
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyiceberg.catalog.sql import SqlCatalog
 
 from dptext_spark.demo import GLOVE, QUERIES
 from dptext_spark.embedding.build import build_embedding
@@ -29,15 +33,17 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import Laplace
 from dptext_spark.noise import NoiseKey
 from dptext_spark.search.exact import ExactSearch
-from tests.helpers.canaries import found, key_forms, text_forms
+from tests.helpers.canaries import found, key_forms, planted, text_forms
 from tests.helpers.cluster import QUICK_JAVA, Cluster, wait_for
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 WORD: Final = "qzcanaryword"
 ID: Final = "qzcanaryid"
 OTHER: Final = "qzcanaryother"
+COMMENT: Final = "qzcanarycomment"
 PLANTED: Final = "qzplanted"
 LABEL: Final = "leaks"
+FORMATS: Final = ("parquet", "orc", "delta", "iceberg")
 SENTENCE: Final = "please play the quiet canary song about seven lonely lighthouses in march"
 
 LOGGING: Final = """\
@@ -48,7 +54,19 @@ appender.console.name = console
 appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d{HH:mm:ss} %p %c: %m%n%ex
+logger.footers.name = org.apache.parquet.format.converter.ParquetMetadataConverter
+logger.footers.level = info
 """
+"""DEBUG, but for the Parquet reader's print of the input's footers, which quote comments and rows."""
+
+
+SPARKS_SCHEMA: Final = "org.apache.spark.sql.parquet.row.metadata"
+
+
+def commented(schema: pa.Schema) -> str:
+    """Spark's form of a schema of strings, with a canary in the metadata of each."""
+    about = {"type": "string", "nullable": True, "metadata": {"comment": COMMENT}}
+    return json.dumps({"type": "struct", "fields": [{"name": name, **about} for name in schema.names]})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +104,8 @@ class Scene:
         texts = [f"{text} {WORD} {SENTENCE}" for text in table["text"].to_pylist()]
         ids = [f"{ID}-{number}" for number in table["id"].to_pylist()]
         others = [f"{OTHER} {number}" for number in range(len(ids))]
-        pq.write_table(pa.table({"id": ids, "text": texts, "other": others}), self.table)
+        rows = pa.table({"id": ids, "text": texts, "other": others})
+        pq.write_table(rows.replace_schema_metadata({SPARKS_SCHEMA: commented(rows.schema)}), self.table)
         (self.folder / "log4j2.properties").write_text(LOGGING)
 
     def places(self, name: str) -> dict[str, list[Path]]:
@@ -104,8 +123,10 @@ class Scene:
             "working folders": [f for host in hosts for f in host.glob("work/*/*") if f.is_dir()],
         }
 
-    def run(self, name: str, *options: str, conf: Mapping[str, str] | None = None) -> int:
-        """Run a job, and keep its pages of the UI; gives the exit code."""
+    def run(
+        self, name: str, *options: str, format: str = "parquet", conf: Mapping[str, str] | None = None
+    ) -> int:
+        """Run a job that writes this format, and keep its pages of the UI; gives the exit code."""
         run = self.folder / name
         for part in ("events", "pages", "tmp"):
             (run / part).mkdir(parents=True)
@@ -127,15 +148,21 @@ class Scene:
             "spark.broadcast.compress": "false",
             **(conf or {}),
         }
-        private = self.table.parent
+        private, lake = self.table.parent, {}
+        if format == "iceberg":
+            lake = {"URI": f"sqlite:///{run}/catalog.db", "WAREHOUSE": f"file://{run}/out"}
+            SqlCatalog("lake", uri=lake["URI"], warehouse=lake["WAREHOUSE"]).create_namespace("db")
         with (run / "driver.log").open("wb") as log:
             process = self.cluster.start(
                 *(ROOT / "jobs" / "privatize.py", "--input", self.table, "--embedding", self.bundle),
                 *("--mechanism", "laplace", "--epsilon", "1", "--text", "text", "--id", "id"),
-                *("--key-file", private / "release.key", "--salt", LABEL, "--output", run / "out"),
-                *options,
+                *("--key-file", private / "release.key", "--salt", LABEL, "--output-format", format),
+                *("--output", "lake.db.out" if lake else f"{run}/out"),
+                *("--report", f"{run}/out.private/report.json"),
+                *("--public-report", f"{run}/out.release.json", *options),
                 conf=settings,
-                env={"TMPDIR": str(run / "tmp")},
+                env={"TMPDIR": str(run / "tmp")}
+                | {f"PYICEBERG_CATALOG__LAKE__{key}": value for key, value in lake.items()},
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
@@ -174,6 +201,7 @@ class Scene:
             "a row's text": text_forms(SENTENCE),
             "a row's id": text_forms(ID),
             "another column": text_forms(OTHER),
+            "a column's comment": text_forms(COMMENT),
             "the key": key_forms(self.key.secret),
             "the release's key": key_forms(release.key.secret),
         }
@@ -208,19 +236,26 @@ def main() -> None:
         with Cluster(folder / "cluster", workers=2, cores=1, memory="1g", env=env) as cluster:
             scene = Scene(folder=folder, cluster=cluster, key=NoiseKey.generate())
             scene.fill()
-            codes = [scene.run("good"), scene.run("failing", "--oov", "fail")]
+            codes = {name: scene.run(name, format=name) for name in FORMATS}
+            codes["failing"] = scene.run("failing", "--oov", "fail")
             secrets = scene.secrets()
-            left = {run: scene.hits(run, secrets) for run in ("good", "failing")}
-            codes.append(scene.leak())
-            planted = scene.hits("leaky", {**secrets, "planted": text_forms(PLANTED)})
+            left = [scene.hits(run, secrets) for run in codes]
+            codes["leaky"] = scene.leak()
+            leaked = scene.hits("leaky", {**secrets, "planted": text_forms(PLANTED)})
             files = {place: _count(found) for place, found in scene.places("leaky").items()}
-        faults = [] if codes == [0, 2, 0] else [f"exit codes {codes}, not 0, 2 and 0"]
-        click.echo(f"{'place':28}{'files':>6}  left by a good and a failing run   planted")
-        for place in planted:
-            hits = left["good"][place] + left["failing"][place]
-            faults += hits + ([] if planted[place] else [f"{place}: the planted canary was not found"])
-            seen = "found" if planted[place] else "NOT FOUND"
-            click.echo(f"{place:28}{files[place]:6}  {len(hits)} hits{'':29}{seen}")
+        faults = [
+            f"exit code {code} of {run}" for run, code in codes.items() if code != 2 * (run == "failing")
+        ]
+        click.echo(f"{'place':28}{'files':>6}  {f'left by {len(left)} runs':17}planted")
+        for place, found_there in leaked.items():
+            hits = sorted({hit for run in left for hit in run[place]})
+            faults += hits + ([] if found_there else [f"{place}: the planted canary was not found"])
+            seen = "found" if found_there else "NOT FOUND"
+            click.echo(f"{place:28}{files[place]:6}  {f'{len(hits)} hits':17}{seen}")
+        for part, files_of_it in planted(folder / "planted", PLANTED).items():
+            seen = "found" if any(found([files_of_it], {"": text_forms(PLANTED)})) else "NOT FOUND"
+            faults += [f"{part}: the planted canary was not found"] if seen != "found" else []
+            click.echo(f"{part:53}{seen}")
         click.echo("\n".join(["", f"{len(faults)} faults", *faults]))
     sys.exit(bool(faults))
 

@@ -17,6 +17,11 @@ from dptext_spark import Embedding, Exponential, Laplace, Privatizer, RowBudget,
 from dptext_spark.accounting.composition import loss_beyond
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.search.exact import ExactSearch
+from dptext_spark.spark.distribution import BundleFiles
+from dptext_spark.spark.table.columns import TableColumns
+from dptext_spark.spark.table.sample import CoveragePlan
+from dptext_spark.spark.table.sums_of_persons import count_persons
+from dptext_spark.text.policies import TextPolicy
 from tests.helpers.tables import RING_WORDS, spark_settings, write_table
 from tests.helpers.worlds import KEY
 
@@ -83,6 +88,46 @@ def test_batches_and_partitions_change_nothing(
     expected = privatizer.sanitize(notes, ids, column="note", words=np.array(told)).values.to_pylist()
     assert [first[number][0] for number in ids] == expected
     assert privatizer.sanitize(notes, ids, column="note").values.to_pylist() != expected
+
+
+MARKED = (
+    "id int, author string, turns array<struct<said: string, marks: array<struct<start: int, end: int>>>>"
+)
+TURNS: list[Any] = [("w01 w02 w03", [(4, 7)]), ("w04 nope", [(0, 3)]), (None, None), ("w05", [(0, 9)])]
+
+
+def test_slots_of_elements(spark: SparkSession, ring: Embedding) -> None:
+    """All that reads a row gives an element its own slots; rejects those of the first one, or of the row."""
+    rows = [(1, "a", TURNS), (2, None, TURNS[:1]), (3, "a", None), (4, "b", [])]
+    frame = spark.createDataFrame(rows, MARKED)
+    mechanism, policy = Laplace(epsilon=40.0), TextPolicy(protect="slots:turns[].marks")
+    options: dict[str, Any] = {"id": "id", "text": "turns[].said", "keep": "id", "embedding": ring.path}
+    options |= {"mechanism": mechanism, "salt": "here", "protect": policy.protect, "key": KEY}
+    made = {row["id"]: row["turns"] for row in privatize(frame, **options, row_budget=BUDGET).collect()}
+
+    ladder, search = mechanism.ladder(BUDGET, ring), ExactSearch.over(ring)
+    noise = mechanism.release_noise(KEY, salt="here", embedding=ring, search=search, ladder=ladder)
+    release = Privatizer(embedding=ring, mechanism=mechanism, noise=noise, policy=policy, ladder=ladder)
+    texts, marks = zip(*TURNS, strict=True)
+    slots = pa.array([each and [{"start": s, "end": e} for s, e in each] for each in marks])
+    told = release.told_words(pa.array(texts), slots)
+    for number, turns in ((1, 4), (2, 1)):
+        expected = release.sanitize(
+            pa.array(texts[:turns]),
+            pa.array([number] * turns),
+            column="turns[].said",
+            slots=slots[:turns],
+            positions=np.arange(turns)[:, None],
+            words=np.full(turns, told[:turns].sum()),
+        )
+        assert [turn["said"] for turn in made[number]] == expected.values.to_pylist()
+    assert made[1][0]["said"].split()[::2] == ["w01", "w03"] and (made[3], made[4]) == (None, [])
+
+    columns = TableColumns(text=("turns[].said",), keep=("id",), id="id", protect=policy.protect)
+    plan = CoveragePlan(bundle=BundleFiles.send(spark, ring), policy=policy)
+    persons = count_persons(frame, columns, "author", plan, 0.3)
+    assert persons is not None and (persons.persons, persons.nobody) == (2, 1)
+    assert persons.words["largest"] == told.sum() == 6
 
 
 def test_a_stage_of_a_pipeline(frame: DataFrame, ring: Embedding, key_file: Path, tmp_path: Path) -> None:

@@ -158,7 +158,7 @@ def plan_of(
         seed=seed,
         column=column,
         route=tuple(inside),
-        slots=columns.slots_route(df.schema) if columns.slots else None,
+        slots=columns.slots_route(df.schema),
     )
 
 
@@ -297,7 +297,7 @@ def parts_of(
     for batch in batches:
         texts = Leaves.of(batch.column(plan.column), plan.route)
         at = batch.num_columns - (2 if plan.slots is None else 3)
-        slots = None if plan.slots is None else beside_leaves(batch.column(at + 1), plan.slots, texts)
+        slots = beside_leaves(batch.column(at + 1), plan.slots, texts)
         thirds = batch.columns[-1].to_numpy(zero_copy_only=False)
         for third in range(_THIRDS):
             own = pa.array(np.flatnonzero(thirds == third))

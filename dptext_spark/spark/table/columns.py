@@ -35,6 +35,7 @@ from dptext_spark.counts import Counts
 from dptext_spark.errors import InputError
 from dptext_spark.spark.table.fields import (
     Field,
+    bare,
     beside,
     field_names,
     names_a_map,
@@ -276,9 +277,9 @@ class TableColumns:
             )
 
     def schema(self, table: StructType) -> StructType:
-        """Leave in the table's schema what is sanitized or kept."""
+        """Leave in the table's schema what is sanitized or kept, without its metadata."""
         fields = self._fields(table)
-        schema: StructType = prune(table, [fields[name].path for name in (*self.sanitized, *self.keep)])
+        schema: StructType = bare(prune(table, [fields[name].path for name in (*self.sanitized, *self.keep)]))
         return schema
 
     def released(self, table: StructType, text_type: DataType | None) -> StructType:
@@ -290,10 +291,10 @@ class TableColumns:
         fields, schema = self._fields(table), self.schema(table)
         return tuple((name, fields[name].route(schema)) for name in self.sanitized)
 
-    def slots_route(self, table: StructType) -> Route:
-        """Give the way to the slots in the last column of what :meth:`select` leaves of such a table."""
+    def slots_route(self, table: StructType) -> Route | None:
+        """Give the way to the slots in the last column of what :meth:`select` leaves; None without slots."""
         if not self.slots:
-            return ()
+            return None
         slots = self._fields(table)[self.slots]
         return slots.route(prune(table, [slots.path]))[1:]
 
@@ -306,7 +307,7 @@ class TableColumns:
         """
         fields = self._fields(df.schema)
         columns = [
-            pruned(quoted(field.name), df.schema[field.name].dataType, field.dataType)
+            pruned(quoted(field.name), bare(df.schema[field.name].dataType), field.dataType)
             for field in self.schema(df.schema).fields
         ]
         columns.append((fields[str(self.id)].column if row_id is None else row_id).cast(StringType()))
@@ -349,13 +350,21 @@ class TableColumns:
 
     def _retyped(self, name: str, field: StructField, text_type: DataType | None) -> StructField:
         if text_type is None or field.name not in self.text:
-            return StructField(name, field.dataType, field.nullable, field.metadata)
+            return StructField(name, field.dataType, field.nullable)
         # A text without words has no vector, so a column of another type has nulls of its own.
-        return StructField(name, text_type, True, field.metadata)
+        return StructField(name, text_type, True)
 
 
-def beside_leaves(slots: pa.Array, route: Route, leaves: Leaves) -> pa.Array:
-    """Give the slots of each value: those that lie in the same arrays, or those of its row."""
+def beside_leaves(slots: pa.Array, route: Route | None, leaves: Leaves) -> pa.Array | None:
+    """Give the slots of each value: those that lie in the same arrays, or those of its row.
+
+    Args:
+        slots: The column that has them, if any has.
+        route: As :meth:`TableColumns.slots_route` gives it.
+        leaves: The values.
+    """
+    if route is None:
+        return None
     own = Leaves.of(slots, route)
     return own.values if own.positions.shape[1] else own.values.take(pa.array(leaves.rows))
 
@@ -363,7 +372,7 @@ def beside_leaves(slots: pa.Array, route: Route, leaves: Leaves) -> pa.Array:
 def _sanitize_batches(
     plan: WorkPlan,
     sanitized: tuple[tuple[str, Route], ...],
-    slots_route: Route,
+    slots_route: Route | None,
     width: int,
     batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
@@ -371,11 +380,11 @@ def _sanitize_batches(
     release = opened(plan)
     for batch in batches:
         columns = batch.columns[:width]
-        ids, *slots = batch.columns[width:]
+        ids = batch.column(width)
         counts: list[pa.Array] = []
         words = None
         if plan.by_words:
-            words = words_of_rows(partial(_told, release), sanitized, batch, slots)
+            words = words_of_rows(partial(_told, release), sanitized, slots_route, batch)
         for name, (column, *inside) in sanitized:
             leaves = Leaves.of(columns[column], tuple(inside))
             rows = pa.array(leaves.rows)
@@ -383,7 +392,7 @@ def _sanitize_batches(
                 leaves.values,
                 ids.take(rows),
                 column=name,
-                slots=beside_leaves(slots[0], slots_route, leaves) if slots else None,
+                slots=beside_leaves(batch.columns[-1], slots_route, leaves),
                 positions=leaves.positions,
                 **({} if words is None else {"words": words[leaves.rows]}),
             )
@@ -401,8 +410,8 @@ def _told(release: Any, values: pa.Array, slots: pa.Array | None, name: str) -> 
 def words_of_rows(
     count: Callable[[pa.Array, pa.Array | None, str], NDArray[np.int64]],
     sanitized: tuple[tuple[str, Route], ...],
+    slots_route: Route | None,
     batch: pa.RecordBatch,
-    slots: list[pa.Array],
 ) -> NDArray[np.int64]:
     """int64 (rows,): add up the words of each row, of all its columns and of all elements of its arrays.
 
@@ -411,7 +420,7 @@ def words_of_rows(
     words = np.zeros(len(batch), dtype=np.int64)
     for name, (column, *inside) in sanitized:
         leaves = Leaves.of(batch.columns[column], tuple(inside))
-        marks = slots[0].take(pa.array(leaves.rows)) if slots else None
+        marks = beside_leaves(batch.columns[-1], slots_route, leaves)
         words += leaves.sum_by_row(count(leaves.values, marks, name), len(batch))
     return words
 

@@ -13,7 +13,16 @@ from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    CharType,
+    DataType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    VarcharType,
+)
 
 from dptext_spark.text.nested import ELEMENTS, Route
 
@@ -114,6 +123,25 @@ def prune(data_type: Any, paths: Collection[Sequence[Step]]) -> Any:
             kept = prune(field.dataType, inside)
             fields.append(StructField(field.name, kept, field.nullable, field.metadata))
     return StructType(fields)
+
+
+def bare(data_type: Any) -> Any:
+    """Give a type without the metadata of any field in it; names, nullability and collations stay.
+
+    Metadata may quote rows, as comments do and the labels of a ``StringIndexer``, and Spark writes it into
+    footers, logs and catalogs. ``char`` and ``varchar`` become strings: mapInArrow refuses them.
+    """
+    match data_type:
+        case StructType():
+            return StructType([StructField(f.name, bare(f.dataType), f.nullable) for f in data_type.fields])
+        case ArrayType():
+            return ArrayType(bare(data_type.elementType), data_type.containsNull)
+        case MapType():
+            key, value = bare(data_type.keyType), bare(data_type.valueType)
+            return MapType(key, value, data_type.valueContainsNull)
+        case CharType() | VarcharType():
+            return StringType()
+    return data_type
 
 
 def beside(data_type: Any, taken: Collection[Sequence[Step]], name: str = "") -> Iterator[str]:

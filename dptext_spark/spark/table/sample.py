@@ -77,7 +77,7 @@ class Sample:
         words = {*self.columns.text, *self.columns.tokens}
         routes = [(name, route) for name, route in self.columns.routes(self.table) if name in words]
         slots = selected.columns[-1:] if self.columns.slots else []
-        way = self.columns.slots_route(self.table) if slots else None
+        way = self.columns.slots_route(self.table)
         wanted = sorted({column for _, (column, *_) in routes})
         inside = tuple((wanted.index(column), *rest) for _, (column, *rest) in routes)
         narrow = selected.select(*(selected.columns[column] for column in wanted), *slots)
@@ -151,7 +151,7 @@ def _count(
             continue
         rows = batch.slice(0, SAMPLE_ROWS)
         leaves = Leaves.of(rows.column(column), tuple(inside))
-        marks = None if slots is None else beside_leaves(rows.columns[-1], slots, leaves)
+        marks = beside_leaves(rows.columns[-1], slots, leaves)
         sums += astuple(Coverage.measure(leaves.values, opened(plan), plan.policy, marks))
         looked_at.append((leaves, marks))
     sums += _words(looked_at, 0 if batch is None else min(len(batch), SAMPLE_ROWS), plan)

@@ -60,7 +60,7 @@ class SealPlan:
     key: NoiseKey
     work: WorkPlan
     routes: tuple[tuple[str, Route], ...]
-    slots_route: Route
+    slots_route: Route | None
     width: int
 
     def sealed(self, selected: DataFrame) -> DataFrame:

@@ -35,9 +35,9 @@ def count_persons(
     person = Field.find(df.schema, name)[0].column
     hashed = F.when(person.isNotNull(), F.xxhash64(person))
     columns = replace(columns, keep=())
-    routes, width = columns.routes(df.schema), len(columns.schema(df.schema))
+    ways, width = (columns.routes(df.schema), columns.slots_route(df.schema)), len(columns.schema(df.schema))
     selected = columns.select(df, hashed)
-    counted = selected.mapInArrow(partial(_count, plan, routes, width), "person string, words long")
+    counted = selected.mapInArrow(partial(_count, plan, *ways, width), "person string, words long")
     sums = counted.groupBy("person").agg(F.count(F.lit(1)).alias("rows"), F.sum("words").alias("words"))
     named = F.col("person").isNotNull()
     measures = [_of(total, named) for total in ("rows", "words")]
@@ -69,7 +69,11 @@ def _of(total: str, named: Column) -> Iterator[Column]:
 
 
 def _count(
-    plan: CoveragePlan, routes: tuple[tuple[str, Route], ...], width: int, batches: Iterable[pa.RecordBatch]
+    plan: CoveragePlan,
+    routes: tuple[tuple[str, Route], ...],
+    slots_route: Route | None,
+    width: int,
+    batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     """Count the words of rows; runs in Python workers."""
 
@@ -77,6 +81,5 @@ def _count(
         return told_words(values, slots, opened(plan), plan.policy)
 
     for batch in batches:
-        persons, *slots = batch.columns[width:]
-        words = words_of_rows(count, routes, batch, slots)
-        yield pa.RecordBatch.from_arrays([persons, pa.array(words)], names=["person", "words"])
+        words = words_of_rows(count, routes, slots_route, batch)
+        yield pa.RecordBatch.from_arrays([batch.column(width), pa.array(words)], names=["person", "words"])

@@ -13,8 +13,7 @@ import pytest
 from click.testing import CliRunner
 from pyspark.errors import AnalysisException
 from pyspark.logger import PySparkLogger
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
+from pyspark.sql import SparkSession
 
 from dptext_spark.cli import main
 from dptext_spark.errors import ConfigError, InputError, JobError
@@ -269,23 +268,6 @@ def test_large_and_dictionary_encoded_strings(options: dict[str, Any], tmp_path:
         released.append(sorted_rows(paths["output"]))
     assert released[0] == released[1]
     assert list(released[1][0]) == ["text", "note", "words"]
-
-
-def test_metadata_of_columns_and_fields_stay(
-    options: dict[str, Any], tmp_path: Path, spark: SparkSession
-) -> None:
-    inner = StructType([StructField("text", StringType(), True, {"comment": "inside"})])
-    schema = StructType(
-        [
-            StructField("id", LongType(), True, {"comment": "key"}),
-            StructField("text", StringType(), True, {"comment": "said"}),
-            StructField("turns", ArrayType(inner)),
-        ]
-    )
-    frame: DataFrame = spark.createDataFrame([(1, "w01", [("w02",)])], schema)
-    frame.write.parquet(str(tmp_path / "in"))
-    run_table(**options, text=["turns[].text", "text"], keep=["id"])
-    assert spark.read.parquet(str(tmp_path / "out")).schema == schema
 
 
 def test_compression_is_as_asked(options: dict[str, Any], tmp_path: Path) -> None:

@@ -1,0 +1,293 @@
+"""Canaries through the whole job: planted words show nowhere in what a run writes."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+from deltalake import DeltaTable, Schema, write_deltalake
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.utils.config import Config
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructField, StructType
+
+from dptext_spark import Laplace, TextPrivatizer, privatize
+from dptext_spark.cli import main
+from dptext_spark.embedding.bundle import Embedding
+from tests.helpers.canaries import found, key_forms, planted, text_forms
+from tests.helpers.worlds import KEY, LABEL
+
+# The shared session is the one that the jobs find.
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+CANARIES: Final = {
+    name: f"qz{name}zq"
+    for name in ("text", "nested", "token", "other", "id", "place", "person", "comment", "label", "filter")
+}
+"""Unknown words by the place that they are planted in."""
+
+METADATA: Final = {
+    "comment": CANARIES["comment"],
+    "ml_attr": {"type": "nominal", "vals": [CANARIES["label"]]},
+}
+
+
+def field(name: str, kind: Any) -> StructField:
+    return StructField(name, kind, True, METADATA)
+
+
+def row(number: int) -> dict[str, Any]:
+    """Words that are known stand around one that is not; only what lies in slots may hold a canary."""
+    text = f"W0{number}, {CANARIES['text'].upper()}! the (w02)"
+    nested = f"w03 {CANARIES['nested']}"
+    return {
+        "id": f"{number}{CANARIES['id']}",
+        "number": number,
+        "text": text,
+        "words": ["w04", CANARIES["token"], None],
+        "turns": [{"text": nested, "slots": [{"start": 4, "end": len(nested)}]}, None],
+        "slots": [{"start": 5, "end": 5 + len(CANARIES["text"])}],
+        "marks": [{"start": 1, "end": 2}],
+        "kept": {"by": {"k": {"name": "w06"}}, "in": [{"name": "w07"}]},
+        "other": f"{CANARIES['other']} {CANARIES['filter'] if number == 0 else number}",
+        "person": CANARIES["person"],
+        "place": CANARIES["place"],
+    }
+
+
+SLOTS: Final = ArrayType(StructType([field("start", LongType()), field("end", LongType())]))
+NAMED: Final = StructType([field("name", StringType())])
+SCHEMA: Final = StructType(
+    [
+        field("id", StringType()),
+        field("number", LongType()),
+        field("text", StringType()),
+        field("words", ArrayType(StringType())),
+        field("turns", ArrayType(StructType([field("text", StringType()), field("slots", SLOTS)]))),
+        field("slots", SLOTS),
+        field("marks", SLOTS),
+        field(
+            "kept",
+            StructType([field("by", MapType(StringType(), NAMED)), field("in", ArrayType(NAMED))]),
+        ),
+        field("other", StringType()),
+        field("person", StringType()),
+        field("place", StringType()),
+    ]
+)
+ROWS: Final = [row(number) for number in range(4)]
+FLAT: Final = ["id", "number", "text", "other", "person", "place"]
+
+FORMATS: Final = ("parquet", "orc", "delta", "json", "iceberg", "table", "csv")
+FILES: Final = ("parquet", "orc", "json", "csv")
+OOV: Final = ("mask", "drop", "random")
+PROTECT: Final = ("all", "content", "slots")
+LAYOUTS: Final = ("words", "keep")
+KINDS: Final = {
+    "text": ("--text", "text", "slots"),
+    "nested": ("--text", "turns[].text", "turns[].slots"),
+    "tokens": ("--tokens", "words", "marks"),
+}
+EXTRAS: Final = (
+    ("--ledger", "{}/ledger"),
+    ("--person", "person", "--row-budget", "30", "--within", "0.5"),
+    ("--incremental", "{}/checkpoint", "--trust-id"),
+)
+Case = tuple[str, str, str, str, str, int]
+
+
+def product() -> set[Case]:
+    """All cases: CSV has texts alone, tokens have no layout, and lakehouses no new files."""
+    cases = set()
+    for name, oov, protect, layout, kind, extra in itertools.product(
+        FORMATS, OOV, PROTECT, LAYOUTS, KINDS, range(len(EXTRAS))
+    ):
+        flat, laid_out, grows = name != "csv", kind != "tokens", name in FILES
+        if (flat or (kind == "text" and protect != "slots")) and (laid_out or layout == "words"):
+            cases |= {(name, oov, protect, layout, kind, extra)} if grows or extra != 2 else set()
+    return cases
+
+
+def some() -> Iterator[Case]:
+    """Few cases that have every two values of different options together, as far as these can meet."""
+    cases = {case: {*itertools.combinations(enumerate(case), 2)} for case in sorted(product())}
+    missing = set().union(*cases.values())
+    while missing:
+        case = max(cases, key=lambda case: len(cases[case] & missing))
+        missing -= cases[case]
+        yield case
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("canaries")
+
+
+@pytest.fixture(scope="module")
+def catalog(place: Path) -> Iterator[Catalog]:
+    """Iceberg's catalog ``lake`` with a namespace ``db``."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYICEBERG_CATALOG__LAKE__URI", f"sqlite:///{place}/catalog.db")
+        patch.setenv("PYICEBERG_CATALOG__LAKE__WAREHOUSE", f"file://{place}/lake")
+        patch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # it was read when the module was
+        found = load_catalog("lake")
+        found.create_namespace("db")
+        yield found
+
+
+@pytest.fixture(scope="module")
+def frame(spark: SparkSession) -> DataFrame:
+    return spark.createDataFrame(ROWS, SCHEMA)
+
+
+@pytest.fixture(scope="module")
+def inputs(frame: DataFrame, catalog: Catalog, place: Path, spark: SparkSession) -> Iterator[dict[str, str]]:
+    """The table in every format, by the format's name; its files lie in a folder of that name."""
+    root = place / "inputs"
+    for name in FILES:
+        given = frame.select(FLAT) if name == "csv" else frame
+        given.write.partitionBy("place").option("header", True).format(name).save(str(root / name))
+    spark.sql(f"create database canaries location '{place}/tables'")
+    try:
+        frame.write.partitionBy("place").saveAsTable("canaries.entries", path=str(root / "table"))
+        rows = frame.toArrow()
+        DeltaTable.create(root / "delta", Schema.from_json(SCHEMA.json()), partition_by=["place"])
+        write_deltalake(root / "delta", rows, mode="append")
+        documented = pa.schema([each.with_metadata({"doc": METADATA["comment"]}) for each in rows.schema])
+        catalog.create_table("db.entries", documented, location=f"file://{root}/iceberg").append(rows)
+        named = {name: str(root / name) for name in FORMATS}
+        yield named | {"table": "canaries.entries", "iceberg": "lake.db.entries"}
+    finally:
+        spark.sql("drop database canaries cascade")
+
+
+SECRETS: Final = {name: text_forms(word) for name, word in CANARIES.items()} | {"key": key_forms(KEY.secret)}
+
+
+def hits(*places: Path) -> dict[str, set[str]]:
+    """The files that hold a secret, by the secret."""
+    files: dict[str, set[str]] = {name: set() for name in SECRETS}
+    for file, name in found(places, SECRETS):
+        files[name].add(str(file))
+    return files
+
+
+ACCOUNTS: Final = {
+    "delta": [("comment", "_delta_log"), ("id", "_delta_log")],
+    "iceberg": [("comment", ".metadata.json"), ("id", ".avro")],
+}
+"""Where accounts of files quote the schema and the columns' statistics."""
+
+
+def test_the_search_finds_what_is_planted_in_every_input(inputs: dict[str, str], place: Path) -> None:
+    """So it would find it in an output of the format too."""
+    for name in inputs:
+        wanted = {*CANARIES} - {"label", "comment"}
+        wanted -= {"nested", "token"} if name == "csv" else set()
+        wanted |= {"comment"} if name == "iceberg" else set()
+        wanted |= {"comment", "label"} if name in ("parquet", "delta", "table") else set()
+        seen = hits(place / "inputs" / name)
+        assert {secret for secret, files in seen.items() if files} == wanted, name
+        for secret, part in ACCOUNTS.get(name, ()):
+            assert any(part in file for file in seen[secret]), (name, secret, part)
+
+
+def test_the_search_finds_what_encodings_and_compression_hide(tmp_path: Path) -> None:
+    """And nothing where the word is another one: names and bytes that all tables have are no hits."""
+    places = planted(tmp_path, CANARIES["other"])
+    for name, place in places.items():
+        assert [secret for secret, files in hits(place).items() if files] == ["other"], name
+    assert len(places) == 20
+
+
+@pytest.fixture
+def run(
+    inputs: dict[str, str], ring: Embedding, key_file: Path, place: Path, tmp_path: Path, spark: SparkSession
+) -> Callable[..., Path]:
+    """Run a command on an input; gives the folder with all that it wrote and printed."""
+
+    def release(
+        command: str, name: str, *options: str, number: int = 0, code: int = 0, rows: int = 3
+    ) -> Path:
+        folder = tmp_path / f"{number}-{name}"
+        folder.mkdir()
+        output = {"table": f"spark_catalog.canaries.out{number}", "iceberg": f"lake.db.out{number}"}
+        given = ["--input", inputs[name], "--format", name, "--output", output.get(name, f"{folder}/out")]
+        given += ["--report", f"{folder}/report.json", "--public-report", f"{folder}/release.json"]
+        given += ["--key-file", str(key_file), "--salt", LABEL, "--epsilon", "10", "--keep", "number"]
+        given += ["--where", f"other not like '%{CANARIES['filter']}%'"]
+        given += ["--id", "id", *(option.format(folder) for option in options)]
+        done = CliRunner().invoke(main, [command, *given])
+        (folder / "printed").write_text(f"{done.output}\n{done.stderr}\n{done.exception!r}")
+        assert done.exit_code == code, done.output
+        assert code or json.loads((folder / "report.json").read_text())["rows"] == rows
+        for kind, files in (("table", f"tables/out{number}"), ("iceberg", f"lake/db/out{number}")):
+            if name == kind and (place / files).exists():
+                (place / files).rename(folder / "out")
+        if name == "table" and not code:
+            described = spark.sql(f"describe table extended {output[name]}").collect()
+            about = f"{described} {spark.table(output[name]).schema.json()}"
+            (folder / "described").write_text(about)
+        return folder
+
+    return release
+
+
+def options_of(ring: Embedding, case: Case) -> list[str]:
+    name, oov, protect, layout, kind, extra = case
+    option, column, slots = KINDS[kind]
+    protect = f"slots:{slots}" if protect == "slots" else protect
+    kept = () if name == "csv" else ("--keep", "kept")
+    mechanism = ("--embedding", str(ring.path), "--mechanism", "laplace", "--oov", oov)
+    laid_out = () if layout == "words" else ("--layout", layout)
+    return [*mechanism, "--protect", protect, *laid_out, option, column, *kept, *EXTRAS[extra]]
+
+
+def release_all(run: Callable[..., Path], ring: Embedding, cases: Iterable[Case]) -> int:
+    """Release the table in each of these cases, and search all that was written; gives their number."""
+    wrong, number = [], 0
+    for number, case in enumerate(cases, 1):
+        folder = run("privatize", case[0], *options_of(ring, case), number=number)
+        assert any(folder.glob("out/**/*")), case
+        left = hits(folder)
+        # Spark's list of the files that were taken: their folders are named by values.
+        left["place"] -= {str(file) for file in folder.glob("checkpoint/stream/sources/0/*")}
+        wrong += [f"{name} in {sorted(files)} of {case}" for name, files in left.items() if files]
+    assert not wrong, "\n".join(wrong)
+    return number
+
+
+def test_no_canary_leaves_a_run(run: Callable[..., Path], ring: Embedding) -> None:
+    assert release_all(run, ring, some()) < 30
+
+
+def test_no_canary_leaves_by_another_way(run: Callable[..., Path], ring: Embedding, frame: DataFrame) -> None:
+    """By the Python functions, as vectors, or from a run that fails."""
+    folder = run("vectors", "parquet", "--embedding", str(ring.path), "--text", "text", "--keep", "kept")
+    given: dict[str, Any] = {"embedding": ring.path, "mechanism": Laplace(epsilon=10), "id": "id"}
+    given |= {"text": ["text", "turns[].text"], "tokens": "words", "keep": ["number", "kept"]}
+    privatize(frame, **given).write.parquet(str(folder / "function"))
+    TextPrivatizer(**given).transform(frame).write.parquet(str(folder / "stage"))
+    assert not any(hits(folder).values())
+    folder = run("privatize", "orc", *FAILING, "--embedding", str(ring.path), number=1, code=2)
+    assert not any(hits(folder).values())
+
+
+FAILING: Final = ("--mechanism", "laplace", "--text", "text", "--oov", "fail")
+
+
+def test_a_leak_is_found(run: Callable[..., Path], ring: Embedding) -> None:
+    leaky = (*FAILING[:-1], "keep-unprotected", "--embedding", str(ring.path))
+    seen = hits(run("privatize", "orc", *leaky))
+    assert [name for name, files in seen.items() if files] == ["text"]
+
+
+@pytest.mark.long
+def test_no_canary_leaves_any_run(run: Callable[..., Path], ring: Embedding) -> None:
+    assert release_all(run, ring, sorted(product())) > 500

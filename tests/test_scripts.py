@@ -1,0 +1,116 @@
+"""Scripts that no other test runs: what they import and name exists."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from dptext_spark.cli import main
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+SCRIPTS: Final = sorted(
+    file
+    for file in [*(ROOT / "scripts").rglob("*"), *(ROOT / "tests" / "helpers").glob("*.py"), ROOT / ".ci/run"]
+    if file.is_file() and file.suffix in ("", ".py")
+)
+ENTRIES: Final = ("chaos", "leaks", "test-airflow", "test-cluster")
+BUILT: Final = {"dist", "dist/cluster"}
+"""What scripts/package makes."""
+
+OTHERS: Final = {
+    *("--archives", "--conf", "--master", "--properties-file", "--py-files"),  # spark-submit
+    *("--cores", "--host", "--memory", "--port", "--webui-port", "--work-dir"),  # Spark's daemons
+    *("--map-root-user", "--mount"),  # unshare
+    "--output",  # of airflow as well
+}
+
+_PATH: Final = re.compile(
+    r"(?<![\w./{}-])((?:scripts|jobs|conf|docs|tests|requirements|dptext_spark)/[\w./-]*\w)"
+)
+_NAME: Final = re.compile(r"(?<![\w./-])((?:dptext_spark|scripts|tests)(?:\.[A-Za-z_]\w*)+)(?![\w/])")
+
+
+def paths(source: str, *, is_python: bool) -> Iterator[str]:
+    """The paths below the root that a script names: whole, or put together by ``ROOT / "a" / "b"``."""
+    yield from (path for path in _PATH.findall(source) if not re.search(r"[A-Z]{3}", path))
+    if is_python:
+        for node in ast.walk(ast.parse(source)):
+            if parts := _joined(node):
+                yield "/".join(parts)
+
+
+def _joined(node: ast.AST) -> list[str]:
+    """The parts that a path has below ROOT; none where one is no constant."""
+    match node:
+        case ast.BinOp(ast.Name("ROOT"), ast.Div(), ast.Constant(str(part))):
+            return [part]
+        case ast.BinOp(left, ast.Div(), ast.Constant(str(part))):
+            return [*before, part] if (before := _joined(left)) else []
+    return []
+
+
+def modules(source: str, *, is_python: bool) -> Iterator[str]:
+    """The dotted names of own modules, and of what is in them, that a script imports or names in a string."""
+    yield from (name for name in _NAME.findall(source) if not re.search(r"[A-Z]{3}|\.(py|zip)$", name))
+    if is_python:
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.ImportFrom) and _NAME.match(f"{node.module}.x"):
+                yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def exists(name: str) -> bool:
+    """Whether a dotted name is a module's, or that of something in a module."""
+    module, _, member = name.rpartition(".")
+    with suppress(ModuleNotFoundError):  # what it lies in is no package, or there is none
+        if find_spec(name):
+            return True
+    with suppress(ModuleNotFoundError):
+        return hasattr(importlib.import_module(module), member)
+    return False
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: str(script.relative_to(ROOT)))
+def test_what_a_script_names_exists(script: Path) -> None:
+    source, is_python = script.read_text(encoding="utf-8"), script.suffix == ".py"
+    lost = [path for path in paths(source, is_python=is_python) if not (ROOT / path).exists()]
+    assert {*lost} - BUILT == set()
+    assert [name for name in modules(source, is_python=is_python) if not exists(name)] == []
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_the_module_behind_a_script_is_imported(name: str) -> None:
+    (module,) = re.findall(r"-m (scripts[\w.]+)", (ROOT / "scripts" / name).read_text())
+    assert callable(importlib.import_module(module).main)
+
+
+def test_jobs_and_options_that_scripts_give_exist() -> None:
+    dag = (ROOT / "scripts/airflow/dag.py").read_text()
+    jobs = importlib.import_module("scripts.cluster.every_job").JOBS
+    for job in (*jobs, *re.findall(r"params\.jobs }}/(\w+)\.py", dag)):
+        assert (ROOT / "jobs" / f"{job}.py").exists() and (ROOT / "conf" / f"{job}.toml").exists(), job
+    known = {name for command in main.commands.values() for each in command.params for name in each.opts}
+    for file in [*(ROOT / "scripts/cluster").glob("*.py"), *(ROOT / "scripts/airflow").glob("*.py")]:
+        given = {*re.findall(r"(?<![\w-])--[a-z][\w-]+", file.read_text())}
+        assert given - known - OTHERS == set(), file.name
+
+
+def test_what_is_lost_is_seen() -> None:
+    """As when scripts/chaos named a script in the folder that it had left."""
+    moved = 'script = ROOT / "scripts" / "shuffled_release.py"'
+    assert list(paths(moved, is_python=True)) == ["scripts/shuffled_release.py", "scripts"]
+    assert list(paths("scripts/setup dev\nconf/x.toml", is_python=False)) == ["scripts/setup", "conf/x.toml"]
+    assert list(modules("python -m scripts.gone.faults", is_python=False)) == ["scripts.gone.faults"]
+    assert (
+        list(modules("from tests.helpers.tables import lost", is_python=True))[-1]
+        == "tests.helpers.tables.lost"
+    )
+    assert not exists("scripts.gone.faults") and not exists("tests.helpers.tables.lost")
+    assert exists("dptext_spark.spark.table.columns.TableColumns")

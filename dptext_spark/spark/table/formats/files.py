@@ -55,11 +55,15 @@ class FileFormat(Format):
         self.check_files(storage, place)
         try:
             read, prepare = self.look(spark, place)
-            return Source.of_files(storage, place, read, self, prepare)
+            return Source.of_files(storage, place, read, self, prepare, self.option("basePath"))
         except (PySparkException, Py4JJavaError) as error:
             damaged = not isinstance(error, AnalysisException)
             do = _package(spark, error)
             raise unreadable(place, _cause(error), damaged=damaged, title=self.title, do=do) from None
+
+    def option(self, name: str) -> str | None:
+        """Give an option's value; Spark takes their names in any capitals."""
+        return next((value for key, value in self.options.items() if key.lower() == name.lower()), None)
 
     def check_files(self, storage: Places, place: str) -> None:
         """Refuse files that belong to a table of another format.

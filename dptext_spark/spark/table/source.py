@@ -16,7 +16,7 @@ from pyspark.sql.types import StringType
 
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.spark.failures import quiet
-from dptext_spark.spark.table import nanoseconds
+from dptext_spark.spark.table import nanoseconds, text_files
 from dptext_spark.spark.table.partitions import PartitionNames, check_partitions
 from dptext_spark.spark.table.storage import Storage
 
@@ -24,6 +24,11 @@ _SETTINGS: Final = {
     # The values of partition columns stay as they are written.
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
     nanoseconds.SETTING: "true",
+    **text_files.SETTINGS,
+    # Files that are damaged or gone are an error, whatever the cluster's settings are.
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.sql.files.ignoreInvalidPartitionPaths": "false",
     # What Parquet calls a timestamp, with and without a zone; not INT96, which tells neither.
     "spark.sql.parquet.inferTimestampNTZ.enabled": "true",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",

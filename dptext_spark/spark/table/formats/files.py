@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Final
@@ -27,6 +28,7 @@ from dptext_spark.spark.table.nanoseconds import in_microseconds
 from dptext_spark.spark.table.output import check_unfinished, write_whole
 from dptext_spark.spark.table.source import Source, unreadable
 from dptext_spark.spark.table.storage import Places, Storage, literal
+from dptext_spark.spark.table.text_files import check_encoding, check_values, is_wide, java_encoding
 
 
 class FileFormat(Format):
@@ -35,15 +37,22 @@ class FileFormat(Format):
     Attributes:
         read_defaults, write_defaults: Options of Spark's reader and writer, unless others are given.
         codecs: What ``--compression`` may be, and Spark's name for it; the first is the default.
+        known: Names of Spark's options for this format, to read or to write.
     """
 
     can_grow = True
     read_defaults: ClassVar[Mapping[str, str]] = {}
     write_defaults: ClassVar[Mapping[str, str]] = {}
     codecs: ClassVar[Mapping[str, str]]
+    known: ClassVar[str] = ""
+
+    def check_input(self, *, has_id: bool, grows: bool) -> None:
+        super().check_input(has_id=has_id, grows=grows)
+        self._check_names("--read-option", _READ)
 
     def check_output(self, output: Output, *, grows: bool) -> None:
         super().check_output(output, grows=grows)
+        self._check_names("--write-option", _WRITTEN)
         if output.compression not in {None, *self.codecs}:
             raise ConfigError(
                 f"Option --compression has a wrong value for format {self.name}",
@@ -65,6 +74,19 @@ class FileFormat(Format):
         """Give an option's value; Spark takes their names in any capitals."""
         return next((value for key, value in self.options.items() if key.lower() == name.lower()), None)
 
+    def _check_names(self, option: str, others: str) -> None:
+        """Refuse options that Spark would pass over; those with a point are a library's own."""
+        known = {name.lower(): name for name in f"{self.known} {others}".split()}
+        for name in self.options:
+            if "." not in name and name.lower() not in known:
+                near = difflib.get_close_matches(name.lower(), known, 1)
+                raise ConfigError(
+                    f"Option {option} has a name that format {self.name} does not take",
+                    allowed=", ".join(sorted(known.values())),
+                    got=name,
+                    do=f"Write {known[near[0]]}" if near else "",
+                )
+
     def check_files(self, storage: Places, place: str) -> None:
         """Refuse files that belong to a table of another format.
 
@@ -80,9 +102,12 @@ class FileFormat(Format):
 
     def load(self, reader: Any, path: str) -> DataFrame:
         """Give the files below ``path`` as a frame, by a reader or a reader of streams."""
-        options = {**self.read_defaults, **self.options}
-        frame: DataFrame = reader.format(self.name).options(**options).load(path)
+        frame: DataFrame = reader.format(self.name).options(**self._given()).load(path)
         return frame
+
+    def _given(self) -> dict[str, str]:
+        """Give what Spark's reader is told."""
+        return {**self.read_defaults, **self.options}
 
     @property
     def title(self) -> str:
@@ -132,6 +157,7 @@ class Parquet(FileFormat):
     name = "parquet"
     title = "Parquet"
     has_positions = True
+    known = "datetimeRebaseMode int96RebaseMode mergeSchema"
     codecs: ClassVar = {name: name for name in ("snappy", "zstd", "gzip", "lz4_raw", "none")}
 
     def look(self, spark: SparkSession, path: str) -> tuple[DataFrame, Callable[[DataFrame], DataFrame]]:
@@ -146,6 +172,7 @@ class Orc(FileFormat):
     """
 
     name = "orc"
+    known = "mergeSchema"
     cannot_hold = (TimestampNTZType,)
     codecs: ClassVar = {"snappy": "snappy", "zstd": "zstd", "gzip": "zlib", "lz4_raw": "lz4", "none": "none"}
 
@@ -155,6 +182,11 @@ class Avro(FileFormat):
 
     name = "avro"
     title = "Avro"
+    known = """
+        avroSchema avroSchemaUrl datetimeRebaseMode enableStableIdentifiersForUnionType ignoreExtension mode
+        positionalFieldMatching recordName recordNamespace recursiveFieldMaxDepth
+        stableIdentifierPrefixForUnionType
+    """
     codecs: ClassVar = {"snappy": "snappy", "zstd": "zstandard", "gzip": "deflate", "none": "uncompressed"}
 
 
@@ -166,8 +198,60 @@ class RecordFormat(FileFormat):
 
     codecs: ClassVar = {"none": "none", "gzip": "gzip"}
 
+    def check_input(self, *, has_id: bool, grows: bool) -> None:
+        super().check_input(has_id=has_id, grows=grows)
+        if (mode := self.option("mode") or "PERMISSIVE").upper() not in _MODES:
+            raise ConfigError(
+                "Option --read-option mode has a wrong value, which Spark takes for PERMISSIVE",
+                allowed=", ".join(_MODES),
+                got=repr(mode),
+            )
+        if is_wide(self.encoding) and not self.multi_line:
+            raise ConfigError(
+                f"Files in {self.encoding} cannot be cut into lines",
+                allowed="--read-option multiLine=true",
+                do="Convert them to UTF-8, or give that",
+            )
+
+    def check_output(self, output: Output, *, grows: bool) -> None:
+        super().check_output(output, grows=grows)
+        if not self.encoding.startswith("UTF"):
+            raise ConfigError(
+                f"In {self.encoding} letters of the output would be replaced by question marks",
+                allowed="--write-option encoding=UTF-8",
+            )
+
+    @property
+    def encoding(self) -> str:
+        """Java's name of the files' encoding.
+
+        Raises:
+            ConfigError: It is unknown.
+        """
+        return java_encoding(self.option("encoding") or self.option("charset") or "UTF-8")
+
+    @property
+    def multi_line(self) -> bool:
+        """Whether records may have several lines."""
+        return (self.option("multiLine") or self.read_defaults.get("multiLine", "")).lower() == "true"
+
+    def check_texts(self, spark: SparkSession, path: str) -> None:
+        """Refuse files of which Spark would read a part only, or replace one, without a word.
+
+        Raises:
+            InputError: There are such files.
+        """
+        check_encoding(self.texts(spark, path, whole=is_wide(self.encoding)), self.encoding, path)
+
+    def texts(self, spark: SparkSession, path: str, *, whole: bool) -> DataFrame:
+        """Give the files' lines, or ``whole`` files, as Spark reads text: bytes stay as they are."""
+        chosen = {name: value for name, value in self.options.items() if name.lower() in _CHOOSING}
+        # Partitions' columns would be in the way.
+        return spark.read.options(**chosen).option("recursiveFileLookup", "true").text(path, wholetext=whole)
+
     def look(self, spark: SparkSession, path: str) -> tuple[DataFrame, Callable[[DataFrame], DataFrame]]:
-        if any(name.lower() == "mode" for name in self.options):
+        self.check_texts(spark, path)
+        if self.option("mode") is not None:
             return super().look(spark, path)
         malformed = InputError(
             f"The input has records that are not {self.title}, or not of its schema",
@@ -188,12 +272,40 @@ class RecordFormat(FileFormat):
     def load(self, reader: Any, path: str) -> DataFrame:
         return super().load(reader.option("columnNameOfCorruptRecord", _MALFORMED), path)
 
+    def _given(self) -> dict[str, str]:
+        given = {n: v for n, v in super()._given().items() if n.lower() not in ("encoding", "charset")}
+        return given if self.encoding == "UTF-8" else {**given, "encoding": self.encoding}
+
 
 class Json(RecordFormat):
     """One JSON object on a line; Spark reads all of them once to find the columns and their types."""
 
     name = "json"
+    known = """
+        allowBackslashEscapingAnyCharacter allowComments allowNonNumericNumbers allowNumericLeadingZeros
+        allowSingleQuotes allowUnquotedControlChars allowUnquotedFieldNames charset dateFormat
+        dropFieldIfAllNull enableDateTimeParsingFallback encoding ignoreNullFields inferTimestamp lineSep
+        locale mode multiLine prefersDecimal pretty primitivesAsString singleVariantColumn sortKeys timeFormat
+        timestampFormat timestampNTZFormat timeZone writeNonAsciiCharacterAsCodePoint
+    """
     write_defaults: ClassVar = {"ignoreNullFields": "false"}  # a column of nulls is a column
+
+    def check_texts(self, spark: SparkSession, path: str) -> None:
+        super().check_texts(spark, path)
+        check_values(self._values(spark, path), path)
+
+    def _values(self, spark: SparkSession, path: str) -> DataFrame:
+        """Give the texts of which each is to be one value, decoded."""
+        texts = self.texts(spark, path, whole=self.multi_line)
+        if self.encoding == "UTF-8":
+            return texts
+        return texts.select(F.decode(F.col("value").cast("binary"), self.encoding).alias("value"))
+
+    def _given(self) -> dict[str, str]:
+        given = super()._given()
+        named = "encoding" in given and not self.multi_line
+        # Spark does not guess the ends of lines where an encoding is named.
+        return {"lineSep": "\n", **given} if named else given
 
 
 class Csv(RecordFormat):
@@ -203,6 +315,14 @@ class Csv(RecordFormat):
     """
 
     name = "csv"
+    known = """
+        charset charToEscapeQuoteEscaping comment dateFormat delimiter emptyValue
+        enableDateTimeParsingFallback encoding enforceSchema escape escapeQuotes extension header
+        ignoreLeadingWhiteSpace ignoreTrailingWhiteSpace inferSchema inputBufferSize lineSep locale
+        maxCharsPerColumn maxColumns mode multiLine nanValue negativeInf nullValue positiveInf preferDate
+        quote quoteAll samplingRatio sep singleVariantColumn timeFormat timestampFormat timestampNTZFormat
+        timeZone unescapedQuoteHandling
+    """
     names_are_data = True
     cannot_hold = (ArrayType, MapType, StructType, BinaryType)
     read_defaults: ClassVar = {
@@ -218,6 +338,20 @@ class Csv(RecordFormat):
         "ignoreLeadingWhiteSpace": "false",
         "ignoreTrailingWhiteSpace": "false",
     }
+
+
+# What all readers of files take; not what would pass over a stream's files, or remove them.
+_READ: Final = """
+    basePath ignoreCorruptFiles ignoreMissingFiles modifiedAfter modifiedBefore pathGlobFilter
+    recursiveFileLookup
+"""
+_WRITTEN: Final = "codec compression maxRecordsPerFile partitionOverwriteMode"
+# What of them decides which texts are read, and where they end.
+_CHOOSING: Final = {
+    *("ignorecorruptfiles", "ignoremissingfiles", "linesep", "modifiedafter", "modifiedbefore"),
+    "pathglobfilter",
+}
+_MODES: Final = ("DROPMALFORMED", "FAILFAST", "PERMISSIVE")
 
 
 def refuse_accounted(storage: Places, what: str, path: str) -> None:

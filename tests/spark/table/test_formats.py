@@ -247,6 +247,70 @@ def test_json_that_looks_as_if_it_were_several_values(options: dict[str, Any], t
     assert run_table(**options, format="json").rows == 3
 
 
+@pytest.mark.parametrize("name", ["parquet", "orc"])
+def test_columns_that_only_later_files_have(
+    options: dict[str, Any], tmp_path: Path, name: str, spark: SparkSession
+) -> None:
+    """Rejects columns, and fields inside columns that are kept whole, that are gone without a word."""
+    few = {"id": 1, "text": "w01", "p": {"n": 1}}
+    many = {"id": 2, "text": "w02", "p": {"n": 1, "m": "x"}, "more": "y"}
+    files = [tmp_path / "in" / f"{file}.{name}" for file in "bc"]
+    for file, row in zip(files, [few, many], strict=True):
+        write_rows(file, [row])
+    if "more" in spark.read.format(name).load(str(tmp_path / "in")).columns:
+        for file, row in zip(files, [many, few], strict=True):  # ORC's first file is that of the listing
+            write_rows(file, [row])
+    options["format"] = name
+    lost = r"columns that not all files show, .*Got: {}\. .*mergeSchema=true"
+    for more, got in [
+        ({"keep": ["*"]}, r"p\.m, more"),
+        ({"keep": ["*"], "except": ["more"]}, r"p\.m, more"),
+        ({"keep": ["*"], "except": ["p"]}, "more"),
+        ({"keep": ["p"]}, r"p\.m"),
+        ({"keep": ["id", "more"]}, "more"),
+        ({"text": ["text", "p.m"]}, r"p\.m"),
+    ]:
+        with pytest.raises(InputError, match=lost.format(got)):
+            run_table(**options | {"keep": ["id"]} | more)
+    with pytest.raises(InputError, match=r"lacks columns\. .*Got: gone\."):
+        run_table(**options | {"keep": ["gone"]})
+    run_table(**options | {"keep": ["id", "p.n"], "output": tmp_path / "some"})
+    run_table(**options | {"keep": ["*"], "read_option": "mergeSchema=true", "output_format": "parquet"})
+    found = sorted(rows_of(tmp_path / "out"), key=lambda row: row["id"])
+    assert [(row["p"], row["more"]) for row in found] == [
+        ({"n": 1, "m": None}, None),
+        ({"n": 1, "m": "x"}, "y"),
+    ]
+
+
+def test_files_whose_columns_cannot_be_merged(options: dict[str, Any], tmp_path: Path) -> None:
+    for file, kind in {"a": pa.int64(), "b": pa.int32()}.items():
+        write_table(tmp_path / "in" / f"{file}.parquet", {"id": pa.array([ord(file)], kind), "text": ["w01"]})
+    with pytest.raises(InputError, match=r"same columns cannot be told.*Got: CANNOT_MERGE_SCHEMAS"):
+        run_table(**options | {"keep": ["*"]})
+    assert run_table(**options | {"keep": ["id"]}).rows == 2
+
+
+def test_empty_objects_of_json_are_named(options: dict[str, Any], tmp_path: Path) -> None:
+    """Rejects columns that Spark leaves out, since no field of theirs is known."""
+    lines = [
+        {"id": 1, "text": "{}", "e": {}, "p": {"q": {}, "r": 1, "s": {}}, "turns": [{"who": {}, "n": 1}]},
+        {"id": 2, "text": "w01", "e": None, "p": {"s": {"t": 1}}, "list": [{}], "nulls": None},
+    ]
+    write_rows(tmp_path / "in" / "a.json", lines)
+    options["format"] = "json"
+    for more, got in [
+        ({"keep": ["*"]}, r"e, list\[\], p\.q, turns\[\]\.who"),
+        ({"keep": ["p"]}, r"p\.q"),
+        ({"keep": ["e"]}, "e"),
+    ]:
+        with pytest.raises(
+            InputError, match=rf"columns that not all files show.*Got: {got}\. They hold nothing"
+        ):
+            run_table(**options | more)
+    run_table(**options | {"keep": ["id", "p.r", "nulls"]})
+
+
 def test_settings_that_pass_over_files_are_not_the_tables(
     options: dict[str, Any], tmp_path: Path, spark: SparkSession
 ) -> None:

@@ -23,12 +23,19 @@ from pyspark.sql.types import (
 
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.spark.failures import condition, failing
+from dptext_spark.spark.table.fields import Field, field_names
 from dptext_spark.spark.table.formats.format import FORMATS, Format, Output
 from dptext_spark.spark.table.nanoseconds import in_microseconds
 from dptext_spark.spark.table.output import check_unfinished, write_whole
 from dptext_spark.spark.table.source import Source, unreadable
 from dptext_spark.spark.table.storage import Places, Storage, literal
-from dptext_spark.spark.table.text_files import check_encoding, check_values, is_wide, java_encoding
+from dptext_spark.spark.table.text_files import (
+    check_encoding,
+    check_values,
+    empty_objects,
+    is_wide,
+    java_encoding,
+)
 
 
 class FileFormat(Format):
@@ -151,7 +158,32 @@ class FileFormat(Format):
         return result.write.format(self.name).partitionBy(*output.partitions).options(**options)
 
 
-class Parquet(FileFormat):
+class MergedFormat(FileFormat):
+    """Files that say their columns themselves; without ``mergeSchema`` Spark takes those of one file."""
+
+    remedy = (
+        "Read the columns of all files with --read-option mergeSchema=true, or name one by one with --keep "
+        "what passes through"
+    )
+
+    def left_out(self, source: Source) -> list[str]:
+        known = source.read.schema
+        if (self.option("mergeSchema") or "").lower() == "true" or len(source.read.inputFiles()) < 2:
+            return []
+        reader = source.read.sparkSession.read.option("mergeSchema", "true")
+        try:
+            merged = self.load(reader, source.place).schema
+        except (PySparkException, Py4JJavaError) as error:
+            raise InputError(
+                f"Whether all files of the input {source.place} have the same columns cannot be told",
+                allowed="one type of each column in all files",
+                got=condition(error),
+                do="Name one by one with --keep what passes through, or write the files again",
+            ) from None
+        return [name for name in field_names(merged) if not Field.find(known, name)]
+
+
+class Parquet(MergedFormat):
     """Parquet files, whose rows Spark numbers."""
 
     name = "parquet"
@@ -162,10 +194,15 @@ class Parquet(FileFormat):
 
     def look(self, spark: SparkSession, path: str) -> tuple[DataFrame, Callable[[DataFrame], DataFrame]]:
         read = self.load(spark.read, path)
-        return read, in_microseconds(read, lambda: self.load(spark.read.option("mergeSchema", "true"), path))
+        several = self.option("mergeSchema") or str(spark.conf.get("spark.sql.parquet.mergeSchema"))
+        return read, in_microseconds(
+            read,
+            lambda: self.load(spark.read.option("mergeSchema", "true"), path),
+            several=several.lower() == "true",
+        )
 
 
-class Orc(FileFormat):
+class Orc(MergedFormat):
     """ORC files.
 
     Spark writes timestamps without a time zone as numbers, which it alone reads as times again.
@@ -188,6 +225,15 @@ class Avro(FileFormat):
         stableIdentifierPrefixForUnionType
     """
     codecs: ClassVar = {"snappy": "snappy", "zstd": "zstandard", "gzip": "deflate", "none": "uncompressed"}
+
+    def left_out(self, source: Source) -> list[str]:
+        if len(source.read.inputFiles()) < 2 or self.option("avroSchema") or self.option("avroSchemaUrl"):
+            return []
+        raise InputError(
+            f"Whether all files of the input {source.place} have the same columns cannot be told: Spark "
+            "looks at one Avro file",
+            do="Name one by one with --keep what passes through, or all columns by --read-option avroSchema",
+        )
 
 
 class RecordFormat(FileFormat):
@@ -281,6 +327,10 @@ class Json(RecordFormat):
     """One JSON object on a line; Spark reads all of them once to find the columns and their types."""
 
     name = "json"
+    remedy = (
+        "They hold nothing but empty objects. Give these a field, or name one by one with --keep what passes "
+        "through"
+    )
     known = """
         allowBackslashEscapingAnyCharacter allowComments allowNonNumericNumbers allowNumericLeadingZeros
         allowSingleQuotes allowUnquotedControlChars allowUnquotedFieldNames charset dateFormat
@@ -289,6 +339,11 @@ class Json(RecordFormat):
         timestampFormat timestampNTZFormat timeZone writeNonAsciiCharacterAsCodePoint
     """
     write_defaults: ClassVar = {"ignoreNullFields": "false"}  # a column of nulls is a column
+
+    def left_out(self, source: Source) -> list[str]:
+        spark, known = source.read.sparkSession, source.read.schema
+        found = empty_objects(self._values(spark, source.place))
+        return [name for name in found if not Field.find(known, name)]
 
     def check_texts(self, spark: SparkSession, path: str) -> None:
         super().check_texts(spark, path)

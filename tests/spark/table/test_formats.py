@@ -102,6 +102,21 @@ def test_every_format_gives_the_words_that_parquet_gives(
         assert [row["text"] for row in again] == [row["text"] for row in words], name
 
 
+@pytest.mark.parametrize("name", ["parquet", "orc", "json", "csv"])
+def test_rows_of_a_file_keep_their_order(options: dict[str, Any], tmp_path: Path, name: str) -> None:
+    """Those of several files do not: Spark takes larger files first."""
+    for number, rows in enumerate([1, 40, 9]):
+        ids = [100 * number + row for row in range(rows)]
+        write_rows(
+            tmp_path / "in" / f"{number}.{name}", [{"id": i, "text": "w01", "note": "x" * 50} for i in ids]
+        )
+    run_table(**options, format=name, output_format="parquet")
+    found = [int(row["id"]) for row in rows_of(tmp_path / "out")]
+    assert {i // 100 for i in found} == {0, 1, 2} and found != sorted(found)
+    for number, rows in enumerate([1, 40, 9]):
+        assert [i % 100 for i in found if i // 100 == number] == [*range(rows)]
+
+
 def test_partitions_options_and_compression_of_other_formats(options: dict[str, Any], tmp_path: Path) -> None:
     for number, folder in enumerate(["dt=007", "dt=x%2Fy"]):
         rows = [{**row, "id": 10 * number + int(str(row["id"]))} for row in ROWS[1:]]

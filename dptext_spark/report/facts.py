@@ -41,7 +41,8 @@ def table_scope(kept: Collection[str], sanitized: Collection[str]) -> list[str]:
     return [
         *raw,
         f"What is lost adds up over {adding}.",
-        "Rows keep the input's order, and what it tells.",
+        "Rows of one input file keep their order, which may itself reveal something; files may follow one "
+        "another in any order.",
     ]
 
 

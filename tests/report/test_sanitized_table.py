@@ -145,7 +145,10 @@ def test_public_reports_say_where_epsilon_comes_from(
 def test_the_scope_says_what_adds_up(report: Report, sanitized: list[str], over: str) -> None:
     said = dataclasses.replace(report, sanitized=tuple(sanitized)).scope()
     assert any(line.startswith(f"What is lost adds up over {over}") for line in said)
-    assert "Rows keep the input's order, and what it tells." in said
+    assert (
+        "Rows of one input file keep their order, which may itself reveal something; files may follow one "
+        "another in any order."
+    ) in said
 
 
 def test_the_scope_says_what_another_release_tells() -> None:

@@ -61,7 +61,7 @@ from dptext_spark.spark.table.formats.files import FileFormat, Parquet
 from dptext_spark.spark.table.formats.format import Format
 from dptext_spark.spark.table.local_files import LocalFiles
 from dptext_spark.spark.table.local_table import LocalTable, is_plain
-from dptext_spark.spark.table.run import check_places
+from dptext_spark.spark.table.run import check_left_out, check_places
 from dptext_spark.spark.table.sample import CoveragePlan, Sample
 from dptext_spark.spark.table.source import own_session, where
 from dptext_spark.spark.table.storage import Storage
@@ -100,6 +100,7 @@ def run(options: EvaluateOptions) -> Answer:
         check_places(storage, _places(options, read))
         folder.check_free(storage, place, None, overwrite=options.overwrite)
         source = read.open(spark, storage, options.input)
+        check_left_out(read, source, columns)
         columns.check(source.df, source.partitions)
         _check_classes(options, source.df)
         df = where(source.df, options.where) if options.where else source.df

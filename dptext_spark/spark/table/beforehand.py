@@ -16,7 +16,7 @@ from dptext_spark.spark.table.formats.files import FileFormat, Parquet
 from dptext_spark.spark.table.formats.format import Format
 from dptext_spark.spark.table.local_files import LocalFiles
 from dptext_spark.spark.table.local_table import LocalTable, is_plain
-from dptext_spark.spark.table.run import Job, check_places, chosen_formats, paths
+from dptext_spark.spark.table.run import Job, absent, check_places, chosen_formats, paths
 from dptext_spark.spark.table.source import unnamed_rows
 
 Check: TypeAlias = Callable[[], object]
@@ -72,6 +72,8 @@ def _check_input(options: TableOptions, read: Format, columns: TableColumns) -> 
     if not isinstance(read, Parquet) or read.options:
         return
     if table := LocalTable.look(options.input):
+        if (missing := absent(columns, table.schema)) and table.others_have(missing):
+            return  # Spark's answer names the option that reads them
         columns.named(table.schema).check_schema(table.schema, table.partitions)
     elif options.id is None and is_pattern(options.input) and not LocalFiles().exists(options.input):
         raise unnamed_rows(options.input)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
@@ -32,6 +32,7 @@ from pyspark.sql.types import (
 from dptext_spark.spark.local_paths import is_pattern, local_path
 from dptext_spark.spark.settings import WANTED
 from dptext_spark.spark.table.columns import Unknown
+from dptext_spark.spark.table.fields import Field
 from dptext_spark.spark.table.source import unreadable
 
 # Any of them may say that a path without a scheme lies in HDFS, or that columns are read in another way.
@@ -61,10 +62,12 @@ class LocalTable:
     Attributes:
         schema: Its columns; of type :class:`Unknown` what Arrow and Spark may read differently.
         partitions: Columns named by folders.
+        others: Files that Spark does not take the columns from.
     """
 
     schema: StructType
     partitions: tuple[str, ...]
+    others: tuple[str, ...] = ()
 
     @classmethod
     def look(cls, path: str) -> Self | None:
@@ -79,9 +82,10 @@ class LocalTable:
         try:
             if not os.path.exists(place):
                 raise unreadable(path, "PATH_NOT_FOUND")
-            file = place if os.path.isfile(place) else next(_files(place), None)
-            if file is None:
+            files = [place] if os.path.isfile(place) else [*_files(place)]
+            if not files:
                 raise unreadable(path, "UNABLE_TO_INFER_SCHEMA")
+            file, *others = files
             if _is_other(file):
                 raise unreadable(path, "FAILED_READ_FILE.CANNOT_READ_FILE_FOOTER", damaged=True)
             found = pq.read_schema(file)
@@ -94,16 +98,24 @@ class LocalTable:
             raise unreadable(path, "COLUMN_ALREADY_EXISTS")
         folders = [] if file == place else os.path.relpath(file, place).split(os.sep)[:-1]
         names = [name for name, _, value in (folder.partition("=") for folder in folders) if name and value]
-        return cls._of(schema, names) if len(names) == len(folders) else None
+        return cls._of(schema, names, others) if len(names) == len(folders) else None
+
+    def others_have(self, names: Iterable[str]) -> bool:
+        """Say whether another file has one of these columns, or cannot be read."""
+        try:
+            schemas = [_spark_schema(pq.read_schema(file)) for file in self.others]
+        except (OSError, pa.ArrowException):
+            return True
+        return any(Field.find(schema, name) for schema in schemas for name in names)
 
     @classmethod
-    def _of(cls, inside: StructType, partitions: list[str]) -> Self | None:
+    def _of(cls, inside: StructType, partitions: list[str], others: list[str]) -> Self | None:
         """Put the partitions' columns behind those of the files; None where Spark mixes them."""
         names = [name.lower() for name in (*inside.names, *partitions)]
         if len({*names}) < len(names) or any("%" in name for name in partitions):
             return None
         schema = StructType([*inside.fields, *(StructField(name, StringType()) for name in partitions)])
-        return cls(schema=schema, partitions=tuple(partitions))
+        return cls(schema=schema, partitions=tuple(partitions), others=tuple(others))
 
 
 _SUMMARIES: Final = ("_metadata", "_common_metadata")

@@ -32,19 +32,25 @@ SETTING: Final = "spark.sql.legacy.parquet.nanosAsLong"
 """Without it Spark refuses the whole table, whichever columns are read."""
 
 
-def in_microseconds(read: DataFrame, merged: Callable[[], DataFrame]) -> Callable[[DataFrame], DataFrame]:
+def in_microseconds(
+    read: DataFrame, merged: Callable[[], DataFrame], *, several: bool
+) -> Callable[[DataFrame], DataFrame]:
     """Find the nanoseconds of a table's files; what comes back makes them timestamps in a frame of them.
 
     Args:
         read: The frame as Spark reads it under :data:`SETTING`.
         merged: Looks at the schemas of all files; Spark raises where a column's types differ. Read as an
             integer, a file with microseconds would go for one with nanoseconds.
+        several: Whether the frame's columns are those of all files, and not of the first alone.
 
     Raises:
         InputError: Nanoseconds lie beside what cannot be told from them.
     """
-    files = read.inputFiles()
-    wanted = _timestamps(read, min(files)) if files else read.schema
+    files = sorted(read.inputFiles())
+    if several and len(files) > 1:
+        wanted = read.schema if _without(read, merged) else _timestamps(read, files)
+    else:
+        wanted = _timestamps(read, files[:1])
     if wanted == read.schema:
         return lambda df: df
     alike = len(files) == 1 or _succeeds(merged)
@@ -72,8 +78,29 @@ def _succeeds(merged: Callable[[], DataFrame]) -> bool:
     return True
 
 
-def _timestamps(read: DataFrame, file: str) -> StructType:
+def _without(read: DataFrame, merged: Callable[[], DataFrame]) -> bool:
+    """Say whether no file has nanoseconds: Spark looks at all footers at once, and refuses them."""
+    conf = read.sparkSession.conf
+    conf.set(SETTING, "false")
+    try:
+        return _succeeds(merged)
+    finally:
+        conf.set(SETTING, "true")
+
+
+def _timestamps(read: DataFrame, files: list[str]) -> StructType:
     """Give the schema of a frame with timestamps where a file's footer says nanoseconds."""
+    leaves: dict[str, list[str]] = {}
+    for file in files:
+        for name, found in _leaves(read, file).items():
+            # Of a struct whose fields were merged a file may have some.
+            if len(found) > len(leaves.get(name, [])):
+                leaves[name] = found
+    return StructType([_retyped(field, leaves.get(field.name, [])) for field in read.schema.fields])
+
+
+def _leaves(read: DataFrame, file: str) -> dict[str, list[str]]:
+    """Give what the footer of a file with nanoseconds says of the leaves of each column."""
     jvm: Any = read.sparkSession._jvm
     conf: Any = read.sparkSession.sparkContext._jsc.hadoopConfiguration()
     place = jvm.org.apache.hadoop.fs.Path(jvm.java.net.URI(file))
@@ -84,25 +111,34 @@ def _timestamps(read: DataFrame, file: str) -> StructType:
     finally:
         opened.close()
     if "TIMESTAMP(NANOS" not in str(schema.toString()):  # one call, where there may be thousands of columns
-        return read.schema
+        return {}
     leaves: dict[str, list[str]] = {}
     for column in schema.getColumns():
         annotation = column.getPrimitiveType().getLogicalTypeAnnotation()
         leaves.setdefault(str(column.getPath()[0]), []).append(str(annotation or ""))
-    return StructType([_retyped(field, leaves.get(field.name, [])) for field in read.schema.fields])
+    return leaves
 
 
 def _retyped(field: StructField, leaves: list[str]) -> StructField:
     if not any(leaf.startswith("TIMESTAMP(NANOS") for leaf in leaves):
         return field
-    rest = iter(leaves)
-    data_type = _typed(field.dataType, rest)
-    if next(rest, None) is not None:
+    if len(leaves) != _width(field.dataType):
         raise InputError(
             f"Column {field.name} has timestamps in nanoseconds beside a type that is not understood",
             do="Leave the column out of the table, or write it in microseconds",
         )
-    return StructField(field.name, data_type, field.nullable, field.metadata)
+    return StructField(field.name, _typed(field.dataType, iter(leaves)), field.nullable, field.metadata)
+
+
+def _width(data_type: Any) -> int:
+    """Count the leaves of a type."""
+    if isinstance(data_type, StructType):
+        return sum(_width(field.dataType) for field in data_type.fields)
+    if isinstance(data_type, ArrayType):
+        return _width(data_type.elementType)
+    if isinstance(data_type, MapType):
+        return _width(data_type.keyType) + _width(data_type.valueType)
+    return 1
 
 
 def _typed(data_type: Any, leaves: Iterator[str]) -> DataType:

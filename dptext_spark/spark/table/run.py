@@ -10,16 +10,17 @@ from itertools import combinations
 from typing import Any, ClassVar, Self, TypeAlias
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
-from pyspark.sql.types import DataType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from dptext_spark.errors import ConfigError, InputError
-from dptext_spark.options import TableOptions
+from dptext_spark.options import ALL, TableOptions
 from dptext_spark.report.facts import has_arrays, key_scope
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session
 from dptext_spark.spark.table.columns import TableColumns, WorkPlan
 from dptext_spark.spark.table.cutting import Cutting, Parts
+from dptext_spark.spark.table.fields import Field
 from dptext_spark.spark.table.formats.format import Format, Output
 from dptext_spark.spark.table.source import Source, own_session, where
 from dptext_spark.spark.table.storage import Places, Storage
@@ -67,6 +68,7 @@ class Job:
             check_places(storage, paths(options, read, written))
             cls.check_output(storage, options, written, spark)
         source = read.open(spark, storage, options.input)
+        check_left_out(read, source, columns)
         with _discreet(read):
             columns = columns.named(source.df.schema)
             columns.check(source.df, source.partitions)
@@ -267,6 +269,54 @@ def chosen_formats(options: TableOptions, *, grows: bool) -> tuple[Format, Forma
     read.check_input(has_id=options.id is not None, grows=grows)
     written.check_output(_output(options), grows=grows)
     return read, written
+
+
+def absent(columns: TableColumns, table: StructType) -> list[str]:
+    """Give the names of columns that a table does not have."""
+    beside = [name for name in (columns.id, columns.slots, columns.person) if name is not None]
+    names = dict.fromkeys([*columns.sanitized, *columns.keep, *columns.left_out, *beside])
+    return [name for name in names if name != ALL and not Field.find(table, name)]
+
+
+def check_left_out(read: Format, source: Source, columns: TableColumns) -> None:
+    """Refuse fields that only some of the files have, where they are named or are among what passes through.
+
+    Raises:
+        InputError: There are such fields, or it cannot be told.
+    """
+    table = source.df.schema
+    missing = absent(columns, table)
+    # What is inside a column that passes through whole passes with it.
+    whole = [
+        name for name in columns.keep for field in Field.find(table, name) if _has_fields(field.data_type)
+    ]
+    if ALL not in columns.keep and not missing and not whole:
+        return
+    spared = [name for name in columns.left_out if name not in missing]
+    wanted = [
+        name
+        for name in read.left_out(source)
+        if (ALL in columns.keep or _within(name, [*missing, *whole])) and not _within(name, spared)
+    ]
+    if wanted:
+        raise InputError(
+            f"The input {source.place} has columns that not all files show, and that Spark leaves out",
+            got=", ".join(wanted),
+            do=read.remedy,
+        )
+
+
+def _within(name: str, others: Iterable[str]) -> bool:
+    return any(name == other or name.startswith((f"{other}.", f"{other}[]")) for other in others)
+
+
+def _has_fields(kind: DataType) -> bool:
+    match kind:
+        case ArrayType():
+            return _has_fields(kind.elementType)
+        case MapType():
+            return _has_fields(kind.keyType) or _has_fields(kind.valueType)
+    return isinstance(kind, StructType)
 
 
 def paths(options: TableOptions, read: Format, written: Format) -> list[tuple[str, str, str]]:

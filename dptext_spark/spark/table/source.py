@@ -16,13 +16,19 @@ from pyspark.sql.types import StringType
 
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.spark.failures import quiet
-from dptext_spark.spark.table import nanoseconds
+from dptext_spark.spark.table import nanoseconds, text_files
+from dptext_spark.spark.table.partitions import PartitionNames, check_partitions
 from dptext_spark.spark.table.storage import Storage
 
 _SETTINGS: Final = {
     # The values of partition columns stay as they are written.
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
     nanoseconds.SETTING: "true",
+    **text_files.SETTINGS,
+    # Files that are damaged or gone are an error, whatever the cluster's settings are.
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.sql.files.ignoreInvalidPartitionPaths": "false",
     # What Parquet calls a timestamp, with and without a zone; not INT96, which tells neither.
     "spark.sql.parquet.inferTimestampNTZ.enabled": "true",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
@@ -83,16 +89,26 @@ class Source:
         read: DataFrame,
         reader: Reader,
         prepare: Callable[[DataFrame], DataFrame],
+        base: str | None = None,
     ) -> Source:
         """Look at the files of a frame that ``reader`` gave for a path.
 
+        ``base`` is the folder below which folders' names are partitions, if it is not the path.
+
         Raises:
-            InputError: Spark would read a part of them only.
+            InputError: Spark would read a part of them only, or misread folders' names for good.
         """
         _check_complete(read, path, reader)
         partitions = tuple(_analyzed(read).relation().partitionSchema().fieldNames())
-        root = _root(storage, path, read.inputFiles())
+        files = read.inputFiles()
+        root = _root(storage, path, files)
         is_folder = root is not None and not storage.is_file(path)
+        if partitions:
+            paths = [_path(file) for file in files]
+            bases = _bases(storage, base or path)
+            check_partitions(paths, bases, partitions, path)
+            names = PartitionNames.of(paths, bases, path)
+            partitions, prepare = names.named(partitions), names.mend(prepare)
         return cls(
             place=path,
             read=read,
@@ -154,6 +170,18 @@ def unnamed_rows(pattern: str) -> ConfigError:
         got=pattern,
         do="Name the rows with --id, or give the folder",
     )
+
+
+def _path(url: str) -> str:
+    """Take scheme and host from a URL."""
+    return re.sub("^[^/]*:(//[^/]*)?", "", url)
+
+
+def _bases(storage: Storage, path: str) -> list[str]:
+    """Give the folders that a path or pattern stands for; of a file, the one that it lies in."""
+    places = storage.matches(path)
+    folders = {place.rpartition("/")[0] if storage.is_file(place) else place for place in places}
+    return [storage.url_path(folder) for folder in folders]
 
 
 def _root(storage: Storage, path: str, files: Iterable[str]) -> str | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -18,7 +20,7 @@ from dptext_spark.errors import ConfigError, InputError, JobError
 from dptext_spark.options import TableOptions, VectorsOptions
 from dptext_spark.spark.jobs import vectors
 from dptext_spark.spark.table.formats.format import FORMATS
-from tests.helpers.tables import hashes, names, rows_of, run_table, write_table
+from tests.helpers.tables import hashes, names, rows_of, run_table, spark_settings, write_table
 
 # The shared session is the one that the jobs find.
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -100,6 +102,21 @@ def test_every_format_gives_the_words_that_parquet_gives(
         assert [row["text"] for row in again] == [row["text"] for row in words], name
 
 
+@pytest.mark.parametrize("name", ["parquet", "orc", "json", "csv"])
+def test_rows_of_a_file_keep_their_order(options: dict[str, Any], tmp_path: Path, name: str) -> None:
+    """Those of several files do not: Spark takes larger files first."""
+    for number, rows in enumerate([1, 40, 9]):
+        ids = [100 * number + row for row in range(rows)]
+        write_rows(
+            tmp_path / "in" / f"{number}.{name}", [{"id": i, "text": "w01", "note": "x" * 50} for i in ids]
+        )
+    run_table(**options, format=name, output_format="parquet")
+    found = [int(row["id"]) for row in rows_of(tmp_path / "out")]
+    assert {i // 100 for i in found} == {0, 1, 2} and found != sorted(found)
+    for number, rows in enumerate([1, 40, 9]):
+        assert [i % 100 for i in found if i // 100 == number] == [*range(rows)]
+
+
 def test_partitions_options_and_compression_of_other_formats(options: dict[str, Any], tmp_path: Path) -> None:
     for number, folder in enumerate(["dt=007", "dt=x%2Fy"]):
         rows = [{**row, "id": 10 * number + int(str(row["id"]))} for row in ROWS[1:]]
@@ -137,6 +154,191 @@ def test_a_malformed_record_fails_the_run_and_is_not_quoted(
     shown = "".join([str(caught.value), *capfd.readouterr()])
     assert "Quartzman" not in shown and "Zebulon" not in shown
     assert run_table(**options, read_option="mode=DROPMALFORMED").rows == 1
+
+
+LATIN: Final = "id,text,note\n1,w01,Zürich\n".encode("latin-1")
+NO_LETTERS: Final = {
+    "latin.csv": LATIN,
+    "later.csv": b"id,text,note\n" + b"1,w01,x\n" * 2000 + b"2,w01,Z\xfcrich\n",
+    "header.csv": "id,text,note,größe\n1,w01,x,2\n".encode("latin-1"),
+    "packed.csv.gz": gzip.compress(LATIN),
+    "packed.csv.bz2": bz2.compress(LATIN),
+    "cut.csv": b"id,text,note\n1,w01,\xe6\x9d",
+    "surrogate.csv": b"id,text,note\n1,w01,\xed\xa0\x80\n",
+    "wide.csv": "id,text,note\n1,w01,x\n".encode("utf-16"),
+    "latin.json": '{"id": 1, "text": "w01", "note": "Zürich"}\n'.encode("latin-1"),
+    "wide.json": '{"id": 1, "text": "w01", "note": "x"}\n'.encode("utf-16"),
+    "latin.json.gz": gzip.compress('{"id": 1, "text": "w01", "note": "Zürich"}\n'.encode("latin-1")),
+}
+
+
+@pytest.mark.parametrize("name", NO_LETTERS)
+def test_bytes_that_are_no_letters_are_refused(options: dict[str, Any], tmp_path: Path, name: str) -> None:
+    """Rejects U+FFFD in place of them, in columns that are kept too, and JSON that is called malformed."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / name).write_bytes(NO_LETTERS[name])
+    options["format"] = name.split(".")[1]
+    message = rf"bytes that are not UTF-8\. Got: some in {name}\. .*--read-option encoding="
+    for more in ({}, {"read_option": ["mode=DROPMALFORMED", "encoding=utf8"]}):
+        with pytest.raises(InputError, match=message):
+            run_table(**options | more)
+    assert names(tmp_path) == {"in"}
+
+
+@pytest.mark.parametrize(
+    ("encoding", "given", "note"),
+    [
+        ("utf-8", "UTF8", "Zürich \ufffd 東京"),
+        ("utf-8-sig", None, "Zürich \ufffd 東京"),
+        ("latin-1", "latin1", "Zürich"),
+        ("cp1252", "windows-1252", "Zürich – €"),
+        ("utf-16", "UTF-16", "Zürich 東京"),
+        ("gb18030", "gb18030", "北京"),
+    ],
+)
+def test_texts_in_the_encoding_that_is_named(
+    options: dict[str, Any], tmp_path: Path, encoding: str, given: str | None, note: str
+) -> None:
+    """In CSV, and in JSON where lines can be cut; U+FFFD that a text has itself is a letter."""
+    files = {"csv": f"id,text,note\n1,w01,x\n2,w02,{note}\n"}
+    if not encoding.startswith("utf-16"):
+        files["json"] = (
+            f'{{"id": 1, "text": "w01", "note": "x"}}\n{{"id": 2, "text": "w02", "note": "{note}"}}\n'
+        )
+    for kind, text in files.items():
+        (tmp_path / kind).mkdir()
+        (tmp_path / kind / f"a.{kind}").write_bytes(text.encode(encoding))
+        paths = {"input": tmp_path / kind, "output": tmp_path / f"{kind} out", "output_format": "parquet"}
+        named = {} if given is None else {"read_option": f"encoding={given}"}
+        run_table(**options | paths | named, format=kind)
+        assert [row["note"] for row in rows_of(paths["output"])] == ["x", note]
+
+
+@pytest.mark.parametrize(
+    ("content", "given", "message"),
+    [
+        (b"1,w01,Z\x81rich", "windows-1252", "are not windows-1252"),
+        (b"1,w01,\xff", "Shift_JIS", "are not Shift_JIS"),
+        (b"1,w01,\xfc", "ascii", "are not US-ASCII"),
+        (b"1,w01,\x00\xd8", "UTF-16LE", "are not UTF-16LE"),
+    ],
+)
+def test_bytes_that_are_none_of_the_named_encoding(
+    options: dict[str, Any], tmp_path: Path, content: bytes, given: str, message: str
+) -> None:
+    (tmp_path / "in").mkdir()
+    head = "id,text,note\n".encode("utf-16-le" if given == "UTF-16LE" else "ascii")
+    (tmp_path / "in" / "a.csv").write_bytes(head + content)
+    with pytest.raises(InputError, match=message):
+        run_table(**options, format="csv", read_option=f"encoding={given}")
+
+
+@pytest.mark.parametrize(
+    ("content", "multi_line", "message"),
+    [
+        ('{"id": 1, "text": "w01"}{"id": 2, "text": "w02"}\n', False, "several JSON values"),
+        ('{"id": 1, "text": "w01"}, {"id": 2, "text": "w02"}\n', False, "several JSON values"),
+        ('{"id": 1, "text": "w01"}\n{"id": 2, "text": "w02"}\n', True, "several JSON values"),
+        ('[{"id": 1, "text": "w01"}]\n\n[{"id": 2, "text": "w02"}]\n', True, "several JSON values"),
+        ('{"id": 1, "text": "\\ud83d w01"}\n', False, "half a letter"),
+        ('{"id": 1, "text": "w01", "more": {"\\uDE00": 1}}\n', False, "half a letter"),
+    ],
+)
+def test_json_that_spark_would_read_in_part_is_refused(
+    options: dict[str, Any], tmp_path: Path, content: str, multi_line: bool, message: str
+) -> None:
+    """Rejects rows that are gone behind the first value of a line or file, and letters that become `?`."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.json").write_text(content)
+    more = {"read_option": "multiLine=true"} if multi_line else {}
+    with pytest.raises(InputError, match=message):
+        run_table(**options | {"keep": ["id"], "format": "json"} | more)
+
+
+def test_json_that_looks_as_if_it_were_several_values(options: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    lines = ['{"id": 1, "text": "} {", "note": "\\ud83d\\ude00"} ', "", '[{"id": 2, "text": ""}, {"id": 3}]']
+    (tmp_path / "in" / "a.json").write_text("\r\n".join(lines))
+    assert run_table(**options, format="json").rows == 3
+
+
+@pytest.mark.parametrize("name", ["parquet", "orc"])
+def test_columns_that_only_later_files_have(
+    options: dict[str, Any], tmp_path: Path, name: str, spark: SparkSession
+) -> None:
+    """Rejects columns, and fields inside columns that are kept whole, that are gone without a word."""
+    few = {"id": 1, "text": "w01", "p": {"n": 1}}
+    many = {"id": 2, "text": "w02", "p": {"n": 1, "m": "x"}, "more": "y"}
+    files = [tmp_path / "in" / f"{file}.{name}" for file in "bc"]
+    for file, row in zip(files, [few, many], strict=True):
+        write_rows(file, [row])
+    if "more" in spark.read.format(name).load(str(tmp_path / "in")).columns:
+        for file, row in zip(files, [many, few], strict=True):  # ORC's first file is that of the listing
+            write_rows(file, [row])
+    options["format"] = name
+    lost = r"columns that not all files show, .*Got: {}\. .*mergeSchema=true"
+    for more, got in [
+        ({"keep": ["*"]}, r"p\.m, more"),
+        ({"keep": ["*"], "except": ["more"]}, r"p\.m, more"),
+        ({"keep": ["*"], "except": ["p"]}, "more"),
+        ({"keep": ["p"]}, r"p\.m"),
+        ({"keep": ["id", "more"]}, "more"),
+        ({"text": ["text", "p.m"]}, r"p\.m"),
+    ]:
+        with pytest.raises(InputError, match=lost.format(got)):
+            run_table(**options | {"keep": ["id"]} | more)
+    with pytest.raises(InputError, match=r"lacks columns\. .*Got: gone\."):
+        run_table(**options | {"keep": ["gone"]})
+    run_table(**options | {"keep": ["id", "p.n"], "output": tmp_path / "some"})
+    run_table(**options | {"keep": ["*"], "read_option": "mergeSchema=true", "output_format": "parquet"})
+    found = sorted(rows_of(tmp_path / "out"), key=lambda row: row["id"])
+    assert [(row["p"], row["more"]) for row in found] == [
+        ({"n": 1, "m": None}, None),
+        ({"n": 1, "m": "x"}, "y"),
+    ]
+
+
+def test_files_whose_columns_cannot_be_merged(options: dict[str, Any], tmp_path: Path) -> None:
+    for file, kind in {"a": pa.int64(), "b": pa.int32()}.items():
+        write_table(tmp_path / "in" / f"{file}.parquet", {"id": pa.array([ord(file)], kind), "text": ["w01"]})
+    with pytest.raises(InputError, match=r"same columns cannot be told.*Got: CANNOT_MERGE_SCHEMAS"):
+        run_table(**options | {"keep": ["*"]})
+    assert run_table(**options | {"keep": ["id"]}).rows == 2
+
+
+def test_empty_objects_of_json_are_named(options: dict[str, Any], tmp_path: Path) -> None:
+    """Rejects columns that Spark leaves out, since no field of theirs is known."""
+    lines = [
+        {"id": 1, "text": "{}", "e": {}, "p": {"q": {}, "r": 1, "s": {}}, "turns": [{"who": {}, "n": 1}]},
+        {"id": 2, "text": "w01", "e": None, "p": {"s": {"t": 1}}, "list": [{}], "nulls": None},
+    ]
+    write_rows(tmp_path / "in" / "a.json", lines)
+    options["format"] = "json"
+    for more, got in [
+        ({"keep": ["*"]}, r"e, list\[\], p\.q, turns\[\]\.who"),
+        ({"keep": ["p"]}, r"p\.q"),
+        ({"keep": ["e"]}, "e"),
+    ]:
+        with pytest.raises(
+            InputError, match=rf"columns that not all files show.*Got: {got}\. They hold nothing"
+        ):
+            run_table(**options | more)
+    run_table(**options | {"keep": ["id", "p.r", "nulls"]})
+
+
+def test_settings_that_pass_over_files_are_not_the_tables(
+    options: dict[str, Any], tmp_path: Path, spark: SparkSession
+) -> None:
+    """Rejects a damaged file whose rows are gone because a cluster's settings say so."""
+    write_rows(tmp_path / "in" / "a.parquet")
+    damaged = write_rows(tmp_path / "in" / "b.parquet")
+    whole = damaged.read_bytes()
+    damaged.write_bytes(whole[:4] + bytes(len(whole) - 12) + whole[-8:])
+    with (
+        spark_settings(spark, files_ignoreCorruptFiles="true"),
+        pytest.raises((InputError, JobError)),
+    ):
+        run_table(**options)
 
 
 def test_csv_files_with_columns_in_another_order_are_no_table(
@@ -215,6 +417,27 @@ def test_what_a_format_cannot_do_is_said_before_spark_starts(
         ({"format": "csv", "compression": "zstd"}, "--compression has a wrong value for format csv"),
         ({"format": "table", "incremental": "c", "trust_id": True}, "--incremental cannot read format table"),
         ({"read_option": "Zebulon"}, "--read-option has a wrong value. Allowed: NAME=VALUE"),
+        (
+            {"format": "csv", "read_option": "mode=FAILFSAT"},
+            "mode has a wrong value.*DROPMALFORMED, .*'FAILFSAT'",
+        ),
+        ({"format": "csv", "read_option": "haeder=true"}, "csv does not take.*Got: haeder. Write header"),
+        ({"format": "json", "read_option": "MULTILIN=true"}, "json does not take.*Write multiLine"),
+        ({"format": "json", "read_option": "samplingRatio=0.1"}, "json does not take"),
+        ({"read_option": "mergeSchma=true"}, "parquet does not take.*Got: mergeSchma. Write mergeSchema"),
+        ({"format": "orc", "read_option": "fileNameOnly=true"}, "orc does not take"),
+        ({"format": "csv", "read_option": "columnNameOfCorruptRecord=c"}, "csv does not take"),
+        ({"format": "csv", "write_option": "quotAll=true"}, "--write-option has a name.*Write quoteAll"),
+        (
+            {"format": "csv", "read_option": "encoding=nonsense"},
+            "encoding has a wrong value.*windows-1252,.*'nonsense'",
+        ),
+        (
+            {"format": "csv", "read_option": ["encoding=UTF-16", "multiLine=false"]},
+            "UTF-16 cannot be cut into lines",
+        ),
+        ({"format": "json", "read_option": "charset=utf-32"}, "UTF-32 cannot be cut into lines"),
+        ({"format": "csv", "write_option": "encoding=latin1"}, "In ISO-8859-1 letters of the output"),
     ]:
         with pytest.raises(ConfigError, match=message) as caught:
             run_table(**options | changes)

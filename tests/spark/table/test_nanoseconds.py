@@ -152,6 +152,24 @@ def test_files_of_different_units_are_told_apart(options: dict[str, Any], tmp_pa
     assert run_table(**options).rows == 2  # as long as nobody names it
 
 
+def test_nanoseconds_that_only_a_later_file_has(options: dict[str, Any], tmp_path: Path) -> None:
+    """Rejects integers, where the columns of all files are merged."""
+    write_table(tmp_path / "in" / "a.parquet", {"text": ["w01"], "id": [1]})
+    write_table(tmp_path / "in" / "b.parquet", {"text": ["w01"], "id": [2], "at": pa.array([NEW], NANOS)})
+    run_table(**options | {"keep": ["id", "at"]}, read_option="mergeSchema=true")
+    found = {row["id"]: row["at"] for row in rows_of(tmp_path / "out")}
+    assert found == {1: None, 2: NEW}
+    parts = [{"n": pa.array([1])}, {"n": pa.array([1]), "at": pa.array([NEW], NANOS)}, {"m": pa.array([1])}]
+    for number, part in enumerate(parts):
+        struct = pa.StructArray.from_arrays([*part.values()], [*part])
+        write_table(tmp_path / "deep" / f"{number}.parquet", {"text": ["w01"], "s": struct})
+    with pytest.raises(InputError, match="Column s has timestamps in nanoseconds beside a type"):
+        run_table(
+            **options | {"keep": ["s"], "input": tmp_path / "deep", "output": tmp_path / "x"},
+            read_option="mergeSchema=true",
+        )
+
+
 def test_new_files_with_nanoseconds(options: dict[str, Any], tmp_path: Path) -> None:
     for name in "ab":
         write_table(tmp_path / "in" / f"{name}.parquet", {"text": ["w00"], "at": pa.array([NEW], NANOS)})

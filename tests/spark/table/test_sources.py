@@ -6,6 +6,7 @@ import json
 import os
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,7 +23,8 @@ from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.table.columns import TableColumns
 from dptext_spark.spark.table.run import Job
 from dptext_spark.spark.table.source import where
-from tests.helpers.tables import hashes, rows_of, run_table, texts, write_table
+from tests.helpers.tables import hashes, names, rows_of, run_table, texts, write_table
+from tests.spark.table.test_formats import write_rows
 
 # The shared session is the one that the jobs find.
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -107,6 +109,108 @@ def test_partitions_that_are_not_kept_are_gone_and_the_report_says_so(
 def test_partition_columns_cannot_be_sanitized(partitioned: Path, options: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=r"Partition columns cannot be sanitized.*Got: h\."):
         run_table(**options, text=["text", "h"])
+
+
+# Files that Spark lists and does not read
+
+
+OUTSIDE: dict[str, tuple[list[str], str, str]] = {
+    "beside": (["dt=1/a", "b"], "in", "1 file, for example b[.]"),
+    "beside inner folders": (["dt=1/h=1/a", "dt=1/h=2/a", "c d", "e"], "in", "2 files, for example c d[.]"),
+    "the same name around it": (["dt=5/dt=1/a", "dt=5/b"], "in/dt=5", "1 file, for example b[.]"),
+    "folders of a pattern": (["x/dt=1/a", "x/b"], "in/*", "1 file, for example b[.]"),
+}
+
+
+@pytest.mark.parametrize("format_name", ["parquet", "orc", "csv", "json"])
+@pytest.mark.parametrize("case", OUTSIDE)
+def test_files_beside_partitions_are_refused(
+    options: dict[str, Any], tmp_path: Path, case: str, format_name: str
+) -> None:
+    """Rejects rows that are gone without a word: Spark lists such files and reads none of them."""
+    files, place, message = OUTSIDE[case]
+    for number, name in enumerate(files):
+        write_rows(tmp_path / "in" / f"{name}.{format_name}", [{"id": number, "text": "w01", "note": "x"}])
+    given = {"input": tmp_path / place, "format": format_name, "id": "id"}
+    message = message.replace("[.]", rf"\.{format_name}\.")
+    grow = {"incremental": tmp_path / "checkpoint", "trust_id": True}
+    for more in ({}, grow) if place.startswith("in/d") or place == "in" else ({},):
+        with pytest.raises(InputError, match=rf"files beside its partitions.*Got: {message}"):
+            run_table(**options | given | more)
+    assert names(tmp_path) == {"in"}
+
+
+ESCAPED = [
+    "city=Z%C3%BCrich",
+    "city=M%c3%a1laga 100%25",
+    "city=%E6%9D%B1%e4%ba%ac",
+    "city=Bern",
+    "city=Malmö",
+]
+DECODED = ["Zürich", "Málaga 100%", "東京", "Bern", "Malmö"]
+
+
+def test_partition_values_that_others_write_in_percent_are_what_they_say(
+    options: dict[str, Any], tmp_path: Path
+) -> None:
+    """As pandas, pyarrow and dask write them: rejects `ZÃ¼rich`, and a filter that finds nothing."""
+    write_partitions(tmp_path / "in", ESCAPED)
+    run_table(**options, keep=["id", "city"])
+    found = {unquote(folder): ids for folder, ids in folders_of(tmp_path / "out").items()}
+    assert found == {f"city={city}": [10 * n + i for i in range(3)] for n, city in enumerate(DECODED)}
+    # Rows are named as before: by the folders' names as they are written.
+    words = {row["id"]: row["text"] for row in rows_of(tmp_path / "out")}
+    write_partitions(tmp_path / "one", ESCAPED)
+    few = options | {"input": tmp_path / "one", "output": tmp_path / "few"}
+    for city in ("Zürich", "東京", "Bern"):
+        run_table(**few, keep=["id"], where=f"city = '{city}'", overwrite=True)
+        number = DECODED.index(city)
+        assert {row["id"]: row["text"] for row in rows_of(tmp_path / "few")} == {
+            10 * number + i: words[10 * number + i] for i in range(3)
+        }
+    columns = TableColumns(text=("text",), keep=("city",), id=None)
+    plan = plan_of({**options, "output": tmp_path / "x", "where": "city = 'Zürich'"}, columns)
+    assert "PartitionFilters: [" in plan and "PartitionFilters: []" not in plan
+    grow = {"output": tmp_path / "grown", "incremental": tmp_path / "checkpoint", "keep": ["id", "city"]}
+    run_table(**options | grow)
+    write_table(tmp_path / "in" / "city=%C3%89vora" / "x.parquet", {"id": [99], "text": ["w01"]})
+    run_table(**options | grow)
+    grown = {
+        unquote(str(f.parent.relative_to(tmp_path / "grown")))
+        for f in (tmp_path / "grown").rglob("*.parquet")
+    }
+    assert grown == {f"city={city}" for city in [*DECODED, "Évora"]}
+
+
+def test_names_of_partition_columns_in_percent(options: dict[str, Any], tmp_path: Path) -> None:
+    write_partitions(tmp_path / "in", ["stra%C3%9Fe=%C3%9C", "stra%C3%9Fe=x"])
+    run_table(**options, keep=["id", "straße"])
+    assert folders_of(tmp_path / "out") == {"straße=x": [10, 11, 12], "straße=Ü": [0, 1, 2]}
+
+
+@pytest.mark.parametrize(
+    ("folders", "message"),
+    [
+        (["city=Z%FCrich", "city=Bern"], "are not UTF-8.*Got: city=Z%FCrich"),
+        (["city=x%C3", "city=x%2F"], "are not UTF-8.*Got: city=x%C3"),
+        (["city=Z%C3%BCrich", "city=ZÃ¼rich"], "reads as one.*Got: city=ZÃ¼rich and city=Zürich"),
+    ],
+)
+def test_partition_values_in_percent_that_are_refused(
+    options: dict[str, Any], tmp_path: Path, folders: list[str], message: str
+) -> None:
+    write_partitions(tmp_path / "in", folders)
+    with pytest.raises(InputError, match=message):
+        run_table(**options)
+    assert names(tmp_path) == {"in"}
+
+
+def test_a_table_without_such_values_has_the_plan_that_it_had(
+    options: dict[str, Any], tmp_path: Path
+) -> None:
+    write_partitions(tmp_path / "in")
+    columns = TableColumns(text=("text",), keep=("dt", "h"), id=None)
+    assert "map(" not in plan_of({**options, "output": tmp_path / "x"}, columns)
 
 
 # Filters

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Final
@@ -22,11 +23,19 @@ from pyspark.sql.types import (
 
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.spark.failures import condition, failing
+from dptext_spark.spark.table.fields import Field, field_names
 from dptext_spark.spark.table.formats.format import FORMATS, Format, Output
 from dptext_spark.spark.table.nanoseconds import in_microseconds
 from dptext_spark.spark.table.output import check_unfinished, write_whole
 from dptext_spark.spark.table.source import Source, unreadable
 from dptext_spark.spark.table.storage import Places, Storage, literal
+from dptext_spark.spark.table.text_files import (
+    check_encoding,
+    check_values,
+    empty_objects,
+    is_wide,
+    java_encoding,
+)
 
 
 class FileFormat(Format):
@@ -35,15 +44,22 @@ class FileFormat(Format):
     Attributes:
         read_defaults, write_defaults: Options of Spark's reader and writer, unless others are given.
         codecs: What ``--compression`` may be, and Spark's name for it; the first is the default.
+        known: Names of Spark's options for this format, to read or to write.
     """
 
     can_grow = True
     read_defaults: ClassVar[Mapping[str, str]] = {}
     write_defaults: ClassVar[Mapping[str, str]] = {}
     codecs: ClassVar[Mapping[str, str]]
+    known: ClassVar[str] = ""
+
+    def check_input(self, *, has_id: bool, grows: bool) -> None:
+        super().check_input(has_id=has_id, grows=grows)
+        self._check_names("--read-option", _READ)
 
     def check_output(self, output: Output, *, grows: bool) -> None:
         super().check_output(output, grows=grows)
+        self._check_names("--write-option", _WRITTEN)
         if output.compression not in {None, *self.codecs}:
             raise ConfigError(
                 f"Option --compression has a wrong value for format {self.name}",
@@ -55,11 +71,28 @@ class FileFormat(Format):
         self.check_files(storage, place)
         try:
             read, prepare = self.look(spark, place)
-            return Source.of_files(storage, place, read, self, prepare)
+            return Source.of_files(storage, place, read, self, prepare, self.option("basePath"))
         except (PySparkException, Py4JJavaError) as error:
             damaged = not isinstance(error, AnalysisException)
             do = _package(spark, error)
             raise unreadable(place, _cause(error), damaged=damaged, title=self.title, do=do) from None
+
+    def option(self, name: str) -> str | None:
+        """Give an option's value; Spark takes their names in any capitals."""
+        return next((value for key, value in self.options.items() if key.lower() == name.lower()), None)
+
+    def _check_names(self, option: str, others: str) -> None:
+        """Refuse options that Spark would pass over; those with a point are a library's own."""
+        known = {name.lower(): name for name in f"{self.known} {others}".split()}
+        for name in self.options:
+            if "." not in name and name.lower() not in known:
+                near = difflib.get_close_matches(name.lower(), known, 1)
+                raise ConfigError(
+                    f"Option {option} has a name that format {self.name} does not take",
+                    allowed=", ".join(sorted(known.values())),
+                    got=name,
+                    do=f"Write {known[near[0]]}" if near else "",
+                )
 
     def check_files(self, storage: Places, place: str) -> None:
         """Refuse files that belong to a table of another format.
@@ -76,9 +109,12 @@ class FileFormat(Format):
 
     def load(self, reader: Any, path: str) -> DataFrame:
         """Give the files below ``path`` as a frame, by a reader or a reader of streams."""
-        options = {**self.read_defaults, **self.options}
-        frame: DataFrame = reader.format(self.name).options(**options).load(path)
+        frame: DataFrame = reader.format(self.name).options(**self._given()).load(path)
         return frame
+
+    def _given(self) -> dict[str, str]:
+        """Give what Spark's reader is told."""
+        return {**self.read_defaults, **self.options}
 
     @property
     def title(self) -> str:
@@ -122,26 +158,58 @@ class FileFormat(Format):
         return result.write.format(self.name).partitionBy(*output.partitions).options(**options)
 
 
-class Parquet(FileFormat):
+class MergedFormat(FileFormat):
+    """Files that say their columns themselves; without ``mergeSchema`` Spark takes those of one file."""
+
+    remedy = (
+        "Read the columns of all files with --read-option mergeSchema=true, or name one by one with --keep "
+        "what passes through"
+    )
+
+    def left_out(self, source: Source) -> list[str]:
+        known = source.read.schema
+        if (self.option("mergeSchema") or "").lower() == "true" or len(source.read.inputFiles()) < 2:
+            return []
+        reader = source.read.sparkSession.read.option("mergeSchema", "true")
+        try:
+            merged = self.load(reader, source.place).schema
+        except (PySparkException, Py4JJavaError) as error:
+            raise InputError(
+                f"Whether all files of the input {source.place} have the same columns cannot be told",
+                allowed="one type of each column in all files",
+                got=condition(error),
+                do="Name one by one with --keep what passes through, or write the files again",
+            ) from None
+        return [name for name in field_names(merged) if not Field.find(known, name)]
+
+
+class Parquet(MergedFormat):
     """Parquet files, whose rows Spark numbers."""
 
     name = "parquet"
     title = "Parquet"
     has_positions = True
+    known = "datetimeRebaseMode int96RebaseMode mergeSchema"
     codecs: ClassVar = {name: name for name in ("snappy", "zstd", "gzip", "lz4_raw", "none")}
 
     def look(self, spark: SparkSession, path: str) -> tuple[DataFrame, Callable[[DataFrame], DataFrame]]:
         read = self.load(spark.read, path)
-        return read, in_microseconds(read, lambda: self.load(spark.read.option("mergeSchema", "true"), path))
+        several = self.option("mergeSchema") or str(spark.conf.get("spark.sql.parquet.mergeSchema"))
+        return read, in_microseconds(
+            read,
+            lambda: self.load(spark.read.option("mergeSchema", "true"), path),
+            several=several.lower() == "true",
+        )
 
 
-class Orc(FileFormat):
+class Orc(MergedFormat):
     """ORC files.
 
     Spark writes timestamps without a time zone as numbers, which it alone reads as times again.
     """
 
     name = "orc"
+    known = "mergeSchema"
     cannot_hold = (TimestampNTZType,)
     codecs: ClassVar = {"snappy": "snappy", "zstd": "zstd", "gzip": "zlib", "lz4_raw": "lz4", "none": "none"}
 
@@ -151,7 +219,21 @@ class Avro(FileFormat):
 
     name = "avro"
     title = "Avro"
+    known = """
+        avroSchema avroSchemaUrl datetimeRebaseMode enableStableIdentifiersForUnionType ignoreExtension mode
+        positionalFieldMatching recordName recordNamespace recursiveFieldMaxDepth
+        stableIdentifierPrefixForUnionType
+    """
     codecs: ClassVar = {"snappy": "snappy", "zstd": "zstandard", "gzip": "deflate", "none": "uncompressed"}
+
+    def left_out(self, source: Source) -> list[str]:
+        if len(source.read.inputFiles()) < 2 or self.option("avroSchema") or self.option("avroSchemaUrl"):
+            return []
+        raise InputError(
+            f"Whether all files of the input {source.place} have the same columns cannot be told: Spark "
+            "looks at one Avro file",
+            do="Name one by one with --keep what passes through, or all columns by --read-option avroSchema",
+        )
 
 
 class RecordFormat(FileFormat):
@@ -162,8 +244,60 @@ class RecordFormat(FileFormat):
 
     codecs: ClassVar = {"none": "none", "gzip": "gzip"}
 
+    def check_input(self, *, has_id: bool, grows: bool) -> None:
+        super().check_input(has_id=has_id, grows=grows)
+        if (mode := self.option("mode") or "PERMISSIVE").upper() not in _MODES:
+            raise ConfigError(
+                "Option --read-option mode has a wrong value, which Spark takes for PERMISSIVE",
+                allowed=", ".join(_MODES),
+                got=repr(mode),
+            )
+        if is_wide(self.encoding) and not self.multi_line:
+            raise ConfigError(
+                f"Files in {self.encoding} cannot be cut into lines",
+                allowed="--read-option multiLine=true",
+                do="Convert them to UTF-8, or give that",
+            )
+
+    def check_output(self, output: Output, *, grows: bool) -> None:
+        super().check_output(output, grows=grows)
+        if not self.encoding.startswith("UTF"):
+            raise ConfigError(
+                f"In {self.encoding} letters of the output would be replaced by question marks",
+                allowed="--write-option encoding=UTF-8",
+            )
+
+    @property
+    def encoding(self) -> str:
+        """Java's name of the files' encoding.
+
+        Raises:
+            ConfigError: It is unknown.
+        """
+        return java_encoding(self.option("encoding") or self.option("charset") or "UTF-8")
+
+    @property
+    def multi_line(self) -> bool:
+        """Whether records may have several lines."""
+        return (self.option("multiLine") or self.read_defaults.get("multiLine", "")).lower() == "true"
+
+    def check_texts(self, spark: SparkSession, path: str) -> None:
+        """Refuse files of which Spark would read a part only, or replace one, without a word.
+
+        Raises:
+            InputError: There are such files.
+        """
+        check_encoding(self.texts(spark, path, whole=is_wide(self.encoding)), self.encoding, path)
+
+    def texts(self, spark: SparkSession, path: str, *, whole: bool) -> DataFrame:
+        """Give the files' lines, or ``whole`` files, as Spark reads text: bytes stay as they are."""
+        chosen = {name: value for name, value in self.options.items() if name.lower() in _CHOOSING}
+        # Partitions' columns would be in the way.
+        return spark.read.options(**chosen).option("recursiveFileLookup", "true").text(path, wholetext=whole)
+
     def look(self, spark: SparkSession, path: str) -> tuple[DataFrame, Callable[[DataFrame], DataFrame]]:
-        if any(name.lower() == "mode" for name in self.options):
+        self.check_texts(spark, path)
+        if self.option("mode") is not None:
             return super().look(spark, path)
         malformed = InputError(
             f"The input has records that are not {self.title}, or not of its schema",
@@ -184,12 +318,49 @@ class RecordFormat(FileFormat):
     def load(self, reader: Any, path: str) -> DataFrame:
         return super().load(reader.option("columnNameOfCorruptRecord", _MALFORMED), path)
 
+    def _given(self) -> dict[str, str]:
+        given = {n: v for n, v in super()._given().items() if n.lower() not in ("encoding", "charset")}
+        return given if self.encoding == "UTF-8" else {**given, "encoding": self.encoding}
+
 
 class Json(RecordFormat):
     """One JSON object on a line; Spark reads all of them once to find the columns and their types."""
 
     name = "json"
+    remedy = (
+        "They hold nothing but empty objects. Give these a field, or name one by one with --keep what passes "
+        "through"
+    )
+    known = """
+        allowBackslashEscapingAnyCharacter allowComments allowNonNumericNumbers allowNumericLeadingZeros
+        allowSingleQuotes allowUnquotedControlChars allowUnquotedFieldNames charset dateFormat
+        dropFieldIfAllNull enableDateTimeParsingFallback encoding ignoreNullFields inferTimestamp lineSep
+        locale mode multiLine prefersDecimal pretty primitivesAsString singleVariantColumn sortKeys timeFormat
+        timestampFormat timestampNTZFormat timeZone writeNonAsciiCharacterAsCodePoint
+    """
     write_defaults: ClassVar = {"ignoreNullFields": "false"}  # a column of nulls is a column
+
+    def left_out(self, source: Source) -> list[str]:
+        spark, known = source.read.sparkSession, source.read.schema
+        found = empty_objects(self._values(spark, source.place))
+        return [name for name in found if not Field.find(known, name)]
+
+    def check_texts(self, spark: SparkSession, path: str) -> None:
+        super().check_texts(spark, path)
+        check_values(self._values(spark, path), path)
+
+    def _values(self, spark: SparkSession, path: str) -> DataFrame:
+        """Give the texts of which each is to be one value, decoded."""
+        texts = self.texts(spark, path, whole=self.multi_line)
+        if self.encoding == "UTF-8":
+            return texts
+        return texts.select(F.decode(F.col("value").cast("binary"), self.encoding).alias("value"))
+
+    def _given(self) -> dict[str, str]:
+        given = super()._given()
+        named = "encoding" in given and not self.multi_line
+        # Spark does not guess the ends of lines where an encoding is named.
+        return {"lineSep": "\n", **given} if named else given
 
 
 class Csv(RecordFormat):
@@ -199,6 +370,14 @@ class Csv(RecordFormat):
     """
 
     name = "csv"
+    known = """
+        charset charToEscapeQuoteEscaping comment dateFormat delimiter emptyValue
+        enableDateTimeParsingFallback encoding enforceSchema escape escapeQuotes extension header
+        ignoreLeadingWhiteSpace ignoreTrailingWhiteSpace inferSchema inputBufferSize lineSep locale
+        maxCharsPerColumn maxColumns mode multiLine nanValue negativeInf nullValue positiveInf preferDate
+        quote quoteAll samplingRatio sep singleVariantColumn timeFormat timestampFormat timestampNTZFormat
+        timeZone unescapedQuoteHandling
+    """
     names_are_data = True
     cannot_hold = (ArrayType, MapType, StructType, BinaryType)
     read_defaults: ClassVar = {
@@ -214,6 +393,20 @@ class Csv(RecordFormat):
         "ignoreLeadingWhiteSpace": "false",
         "ignoreTrailingWhiteSpace": "false",
     }
+
+
+# What all readers of files take; not what would pass over a stream's files, or remove them.
+_READ: Final = """
+    basePath ignoreCorruptFiles ignoreMissingFiles modifiedAfter modifiedBefore pathGlobFilter
+    recursiveFileLookup
+"""
+_WRITTEN: Final = "codec compression maxRecordsPerFile partitionOverwriteMode"
+# What of them decides which texts are read, and where they end.
+_CHOOSING: Final = {
+    *("ignorecorruptfiles", "ignoremissingfiles", "linesep", "modifiedafter", "modifiedbefore"),
+    "pathglobfilter",
+}
+_MODES: Final = ("DROPMALFORMED", "FAILFAST", "PERMISSIVE")
 
 
 def refuse_accounted(storage: Places, what: str, path: str) -> None:

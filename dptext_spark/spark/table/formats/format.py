@@ -58,6 +58,7 @@ class Format(ABC):
         names_are_data: Whether the names of columns may be a first row in truth, which no message quotes.
         cannot_hold: Types that nothing in a file of it can have.
         can_append: Whether rows can be added to a table in one step, which readers see whole or not at all.
+        remedy: What to do about columns that :meth:`left_out` names.
         can_grow: Whether files that are new can be told from those that were read, for ``--incremental``, and
             added to the output batch by batch.
     """
@@ -70,6 +71,7 @@ class Format(ABC):
     names_are_data: ClassVar[bool] = False
     cannot_hold: ClassVar[tuple[type[DataType], ...]] = ()
     can_append: ClassVar[bool] = False
+    remedy: ClassVar[str] = ""
     can_grow: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
@@ -129,6 +131,16 @@ class Format(ABC):
         Raises:
             InputError: There is no such table, or it cannot be read whole.
         """
+
+    def left_out(self, source: Source) -> list[str]:
+        """Name the fields, by their paths, that its files have and the table that was opened has not.
+
+        It may take a Spark job.
+
+        Raises:
+            InputError: They cannot be told.
+        """
+        return []
 
     @abstractmethod
     def check_place(self, spark: SparkSession | None, storage: Places, output: Output) -> None:

@@ -1,0 +1,148 @@
+"""Files of text, looked at before Spark reads their records: what it would replace, or leave out."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+from urllib.parse import unquote
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from dptext_spark.errors import ConfigError, InputError
+
+SETTINGS: Final = {
+    # Spark 4 knows seven encodings without the first, and fails where it decodes without the second.
+    "spark.sql.legacy.javaCharsets": "true",
+    "spark.sql.legacy.codingErrorAction": "true",
+}
+_NAMES: Final = """
+    UTF-8 UTF-16 UTF-16LE UTF-16BE UTF-32 US-ASCII ISO-8859-1 ISO-8859-2 ISO-8859-5 ISO-8859-7 ISO-8859-9
+    ISO-8859-15 windows-1250 windows-1251 windows-1252 windows-1253 windows-1254 windows-1255 windows-1256
+    windows-1257 windows-1258 IBM437 IBM850 KOI8-R KOI8-U GBK GB18030 Big5 EUC-JP EUC-KR Shift_JIS
+"""
+# Java's names by Python's, which knows many spellings of each.
+_ENCODINGS: Final = {"utf-8-sig": "UTF-8", "cp932": "windows-31j"} | {
+    codecs.lookup(name).name: name for name in _NAMES.split()
+}
+
+
+def java_encoding(name: str) -> str:
+    """Give Java's name of an encoding, in whatever spelling.
+
+    Raises:
+        ConfigError: It is none of the usual ones.
+    """
+    try:
+        return _ENCODINGS[codecs.lookup(name).name]
+    except LookupError:
+        raise ConfigError(
+            "Option --read-option encoding has a wrong value",
+            allowed=", ".join(dict.fromkeys(_ENCODINGS.values())),
+            got=repr(name),
+            do="Choose one of them, or convert the files to UTF-8",
+        ) from None
+
+
+def is_wide(encoding: str) -> bool:
+    """Say whether a line's end has several bytes, so that lines cannot be cut before they are decoded."""
+    return encoding.startswith(("UTF-16", "UTF-32"))
+
+
+def check_encoding(texts: DataFrame, encoding: str, place: str) -> None:
+    """Refuse bytes that are no letters of an encoding, in one pass: Spark would replace them by U+FFFD.
+
+    Args:
+        texts: Lines of files, or whole files, as Spark reads them as text: it keeps their bytes.
+        encoding: Java's name.
+        place: The input, as the user names it.
+
+    Raises:
+        InputError: There are such bytes.
+    """
+    value = F.col("value")
+    if encoding == "UTF-8":  # which may have U+FFFD of its own
+        replaced = F.decode(F.encode(value, "UTF-16BE"), "UTF-16BE")
+        wrong = replaced.cast("binary") != value.cast("binary")
+    else:
+        wrong = F.decode(value.cast("binary"), encoding).contains("\ufffd")
+    if found := texts.where(wrong).select(F.col("_metadata.file_path")).limit(1).collect():
+        raise InputError(
+            f"The input {place} has bytes that are not {encoding}",
+            got=f"some in {unquote(found[0][0]).rpartition('/')[2]}",
+            do="Name the encoding of the files, such as --read-option encoding=windows-1252, or convert them "
+            "to UTF-8",
+        )
+
+
+def check_values(texts: DataFrame, place: str) -> None:
+    """Refuse JSON of which Spark reads a part, or replaces one, without a word.
+
+    Raises:
+        InputError: A text has several values, or an escape of half a letter.
+    """
+    found = {kind for kind, _ in _findings(texts)}
+    if "several" in found:
+        raise InputError(
+            f"The input {place} has several JSON values in one record, of which Spark reads the first",
+            allowed="one value on each line, or with --read-option multiLine=true one in each file",
+            do="Write each value on a line of its own",
+        )
+    if "half" in found:
+        raise InputError(
+            f"The input {place} has escapes of half a letter, such as \\ud83d alone, which Spark replaces",
+            do="Mend the program that wrote them",
+        )
+
+
+def empty_objects(texts: DataFrame) -> list[str]:
+    """Name the fields of JSON that are empty objects, by their paths, in one pass."""
+    return sorted(name for kind, name in _findings(texts) if kind == "empty")
+
+
+def _findings(texts: DataFrame) -> Iterable[Any]:
+    found: list[Any] = texts.mapInArrow(_look, "kind string, name string").distinct().collect()
+    return found
+
+
+def _look(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Look at JSON values; runs in Python workers."""
+    for batch in batches:
+        found = {each for text in batch.column(0).to_pylist() for each in _faults(text)}
+        kinds, names = ([each[i] for each in sorted(found)] for i in range(2))
+        yield pa.RecordBatch.from_arrays(
+            [pa.array(kinds, pa.string()), pa.array(names, pa.string())], names=["kind", "name"]
+        )
+
+
+_DECODER: Final = json.JSONDecoder()
+
+
+def _faults(text: str) -> Iterator[tuple[str, str]]:
+    text = text.lstrip("\ufeff \t\r\n")
+    try:
+        value, end = _DECODER.raw_decode(text)
+    except (ValueError, RecursionError):
+        return  # an empty line, or a malformed record, of which Spark says so
+    if text[end:].strip(" \t\r\n\0"):
+        yield "several", ""
+    if "\\ud" in text.lower() and re.search("[\ud800-\udfff]", json.dumps(value, ensure_ascii=False)):
+        yield "half", ""
+    if re.search(r"\{\s*\}", text):
+        yield from (("empty", name) for name in _empty(value, ""))
+
+
+def _empty(value: Any, name: str) -> Iterator[str]:
+    match value:
+        case dict() if not value and name:
+            yield name
+        case dict():
+            for key, inner in value.items():
+                yield from _empty(inner, f"{name}.{key}" if name else key)
+        case list():
+            for inner in value:
+                yield from _empty(inner, f"{name}[]" if name else "")

@@ -183,13 +183,6 @@ def matchable(words: pa.StringArray) -> NDArray[np.bool_]:
     return flags
 
 
-def parts_of(token: str, tokenizer: Tokenizer) -> list[str]:
-    """Give the tokens that were joined to this one; itself where it is no joined one."""
-    base = tokenizer.base if isinstance(tokenizer, JoinedWords) else tokenizer
-    parts = base(token)
-    return parts if len(parts) > 1 else [token]
-
-
 def _clearly_joined(words: pa.StringArray) -> tuple[list[str], dict[tuple[str, str], int]]:
     """Give words that match ``_CLEAR``, and by their first two tokens, folded, how many they have at most."""
     parts = pc.split_pattern_regex(pc.ascii_lower(words), _CLEAR_JOINER)

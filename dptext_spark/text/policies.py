@@ -209,6 +209,7 @@ class ContentWords(Protection):
     unknown = "Words outside the vocabulary that are no stop words"
 
     def protected(self, tokens: Tokens, slots: pa.Array | None) -> NDArray[np.bool_]:
+        # As written: what nobody sees in a word would pass with it.
         return ~tokens.flag(lambda token: match_form(token, lower=True) in stop_words())
 
 

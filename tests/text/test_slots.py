@@ -16,12 +16,14 @@ from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.lookup import joining, look_up
 from dptext_spark.mechanisms import Exponential
 from dptext_spark.search.exact import ExactSearch
-from dptext_spark.text.joined_words import JoinedWords
+from dptext_spark.text import token_columns
+from dptext_spark.text.joined_words import JoinedWords, unused_letter
 from dptext_spark.text.policies import Protection
 from dptext_spark.text.slots import marks_of_positions
 from dptext_spark.text.token_columns import Tokens
 from dptext_spark.text.tokens import PLAIN, Tokenizer
 from tests.helpers import worlds
+from tests.helpers.wrong_cuts import as_it_stands
 
 
 def span(start: Any, end: Any, **others: Any) -> dict[str, Any]:
@@ -51,9 +53,10 @@ ALL = ["Fly", "to", "New", "York", "not", "Nice"]
         ([span(7, 15, kind="city")], ["New", "York"]),
         ([span(11, 15)], ["York"]),
         ([span(13, 14)], ["York"]),  # a part of a word
-        ([span(10, 11)], []),  # the space
+        ([span(10, 11)], ["New", "York"]),  # the space, in whose place a letter may stand
         ([span(9, 12)], ["New", "York"]),
-        ([span(15, 18)], []),  # a comma and an emoji
+        ([span(15, 18)], ["York"]),  # a comma and an emoji, at the end of a word
+        ([span(17, 18)], []),  # an emoji by itself
         ([span(23, 27)], ["Nice"]),  # behind an emoji, which is one code point
         ([span(23, 28)], ALL),  # one too far
         ([span(25, 29)], ALL),  # what UTF-16 counts
@@ -95,7 +98,7 @@ def test_positions_that_no_text_has_are_not_taken_for_others() -> None:
         ("\u200f\u0645\u0635\u0631 abc", [span(1, 4)], ["\u0645\u0635\u0631"]),
         ("\U0001f469\u200d\U0001f692 Ann met Bo", [span(4, 7), span(12, 14)], ["Ann", "Bo"]),
         ("Boston\u2019s rain", [span(0, 6)], ["Boston"]),
-        ("Boston\u2019s rain", [span(6, 8)], ["'s"]),
+        ("Boston\u2019s rain", [span(6, 8)], ["Boston", "'s"]),
         ("don\u2019t", [span(0, 2)], ["do"]),
         ("", [], []),
     ],
@@ -145,12 +148,12 @@ def test_rows_keep_their_own_slots() -> None:
 
 
 def flags(text: str, slots: list[dict[str, int]] | None) -> list[bool]:
-    """By the definition: character by character."""
+    """By the definition, character by character: a word that a span touches or stands next to is in it."""
     sound = slots is not None and all(s["end"] <= len(text) for s in slots)
     inside = {place for s in slots or () for place in range(s["start"], s["end"])}
     found, place = [], 0
     for word in text.split():
-        found.append(not sound or bool(inside & {*range(place, place + len(word))}))
+        found.append(not sound or bool(inside & {*range(place - 1, place + len(word) + 1)}))
         place += len(word) + 1
     return found
 
@@ -194,60 +197,133 @@ def test_rows_without_slots_need_no_type(slots: pa.Array) -> None:
 # Words that are joined, and scripts without spaces
 
 
-def test_no_word_is_joined_across_the_border_of_a_slot() -> None:
+JOINED = JoinedWords.of(pa.array(["new_york", "to_new", "york", "u.s.", "u.s.-led", "x_y", "x_y_z", "kans."]))
+
+
+@pytest.mark.parametrize(
+    ("text", "slots", "expected"),
+    [
+        ("in New York now", [span(3, 11)], ["in", "*New York", "now"]),
+        ("in New York now", [span(7, 11)], ["in", "New", "*York", "now"]),
+        ("in New York now", [span(3, 6)], ["in", "*New", "York", "now"]),
+        ("in New York", [span(3, 6), span(7, 11)], ["in", "*New", "*York"]),
+        ("in New York", [span(3, 6), span(6, 11)], ["in", "*New York"]),  # they touch
+        ("in New York", [span(3, 8), span(5, 11)], ["in", "*New York"]),  # they overlap
+        ("in New York", None, ["*in", "*New York"]),
+        ("to New York", [span(7, 11)], ["to New", "*York"]),
+        ("a U.S.-led x", [span(2, 6)], ["a", "*U.S.", "led", "x"]),
+        ("x y z", [span(0, 3)], ["*x y", "z"]),
+        ("x y z", [span(2, 3)], ["x", "*y", "z"]),
+        ("kans.boston", [span(4, 11)], ["*kans.", "*boston"]),
+        ("kans.boston", [span(0, 4)], ["*kans", "boston"]),
+        ("the u.s.'s economy", [span(4, 8)], ["the", "*u.s.", "'s", "economy"]),
+        ("the american\u2019s economy", [span(4, 12)], ["the", "*american", "'s", "economy"]),
+        ("{}a b", [span(0, 2)], ["*a", "b"]),
+        ("zeb a b", [span(0, 3)], ["*zeb", "a", "b"]),
+        ("see zeb\u00adra now", [span(4, 7)], ["see", "*zeb\u00adra", "now"]),
+        ("see zeb\u200b\u0301ra now", [span(4, 7)], ["see", "*zeb\u200b\u0301ra", "now"]),
+        ("do n\u2060\u2019t", [span(3, 4)], ["do", "*n\u2060't"]),
+        ("don\u2060\u2019t", [span(0, 2)], ["*do", "n\u2060't"]),
+        ("a\u16a0 \u16a0b c", [span(4, 5)], ["a\u16a0", "*\u16a0b", "c"]),  # the letter in their place
+    ],
+)
+def test_what_stands_outside_of_slots_is_cut_without_them(text: str, slots: Any, expected: list[str]) -> None:
     """Rejects "new york" for one token with a slot on "york": with another city "new" would pass."""
-    tokenizer = JoinedWords.of(pa.array(["new_york", "to_new", "york", "u.s.", "u.s.-led", "x_y", "x_y_z"]))
-    assert protected("in New York now", [span(3, 11)], tokenizer=tokenizer) == ["New York"]
-    assert protected("in New York now", [span(7, 11)], tokenizer=tokenizer) == ["York"]
-    assert protected("in New York now", [span(3, 6)], tokenizer=tokenizer) == ["New"]
-    assert protected("in New York", [span(3, 6), span(7, 11)], tokenizer=tokenizer) == ["New York"]
-    assert protected("in New York", None, tokenizer=tokenizer) == ["in", "New York"]
-    assert protected("to New York", [span(7, 11)], tokenizer=tokenizer) == ["York"]
-    assert protected("a U.S.-led x", [span(2, 6)], tokenizer=tokenizer) == ["U.S."]
-    assert protected("x y z", [span(0, 3)], tokenizer=tokenizer) == ["x y"]
-    assert protected("new-york", [span(3, 4)], tokenizer=JoinedWords.of(pa.array(["new-york"]))) == []
-    kansas = JoinedWords.of(pa.array(["kans."]))
-    assert protected("kans.boston", [span(4, 11)], tokenizer=kansas) == ["boston"]
-    assert protected("kans.boston", [span(0, 4)], tokenizer=kansas) == ["kans."]
-    assert protected("x y z", [span(2, 3)], tokenizer=tokenizer) == ["y"]
+    assert cut(text, slots, JOINED) == expected
 
 
-def test_a_text_that_a_slot_cuts_otherwise_has_noise_of_its_own() -> None:
-    """Rejects equal noise for other words: a second release without slots would share it, word by word."""
-    tokenizer = JoinedWords.of(pa.array(["new_york"]))
-    values = pa.array(["in new york now"])
+def cut(text: str, slots: Any, tokenizer: Tokenizer) -> list[str]:
+    """The tokens of a text, those in slots with a star."""
+    values, column = pa.array([text]), pa.array([slots])
+    tokens = Tokens.of(values, tokenizer, marks_of_positions(column, values, "s"))
+    (row,) = tokens.row_tokens()
+    return ["*" * flag + str(token) for token, flag in zip(row, tokens.marked.tolist(), strict=True)]
 
-    def content(*slots: dict[str, int]) -> tuple[bytes, bytes]:
-        marks = marks_of_positions(pa.array([[*slots]]), values, "s") if slots else None
-        first, second = Tokens.of(values, tokenizer, marks).row_content(0)
-        return first, bytes(second)
 
-    assert content() == content(span(3, 11)) == content(span(0, 2)) != content(span(7, 11))
-    assert content(span(7, 11)) != content(span(3, 6))
+def test_the_letter_in_place_of_slots_is_in_no_joined_word() -> None:
+    runes = "".join(map(chr, range(0x16A0, 0x16EB)))
+    words = pa.array([f"{runes[0]}-{runes[2:]}", "a_b"])
+    assert unused_letter(PLAIN) == runes[0]
+    assert unused_letter(JoinedWords.of(words)) == runes[1]
+    assert cut(f"a {runes[0]}-{runes[2:]}", [span(0, 1)], JoinedWords.of(words)) == [
+        "*a",
+        f"{runes[0]}-{runes[2:]}",
+    ]
+    full = JoinedWords.of(pa.array([f"{runes}-{''.join(map(chr, range(0x1401, 0x166D)))}"]))
+    with pytest.raises(ConfigError, match="Slots need a letter"):
+        unused_letter(full)
+
+
+def test_equal_content_means_equal_tokens() -> None:
+    """Rejects equal noise for other words: a second release with other slots would share it, word by word."""
+    values, contents = pa.array(["in new york now"]), {}
+    for spans in (
+        [],
+        [(3, 11)],
+        [(3, 6), (6, 11)],
+        [(7, 11), (3, 8)],
+        [(7, 11)],
+        [(3, 6)],
+        [(0, 2)],
+        [(0, 99)],
+    ):
+        column = pa.array(
+            [[span(*each) for each in spans]], pa.list_(pa.struct({"start": pa.int64(), "end": pa.int64()}))
+        )
+        tokens = Tokens.of(values, JOINED, marks_of_positions(column, values, "s"))
+        first, second = tokens.row_content(0)
+        assert bytes(second) == b"in new york now"
+        contents.setdefault(first, []).append(next(tokens.row_tokens()))
+    assert all(row == rows[0] for rows in contents.values() for row in rows)
+    # Merged spans are one; a row without spans, or marked whole, has the content that it always had.
+    assert sorted(map(len, contents.values())) == [1, 1, 1, 2, 3]
+    assert len(contents[(15).to_bytes(8, "little")]) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "changed"),
+    [
+        *[
+            (text, False)
+            for text in (
+                "",
+                "plain",
+                "caf\u00e9\n",
+                "I \u2764\ufe0f it",
+                "1\ufe0f\u20e3",
+                "\U0001f469\u200d\U0001f692!",
+            )
+        ],
+        *[(text, True) for text in ("zeb\u00adra", "x\u200b", "\u2764\ufe0f's", "+\u200d", "a\x00b")],
+    ],
+)
+def test_texts_that_were_cut_otherwise_have_noise_of_their_own(text: str, changed: bool) -> None:
+    """Those with invisible characters in words; all others, emoji too, keep what they had before."""
+    first, _ = Tokens.of(pa.array([text])).row_content(0)
+    assert (first != len(text.encode()).to_bytes(8, "little")) == changed
 
 
 def test_a_script_without_spaces_is_cut_at_the_borders_of_slots() -> None:
-    """Rejects a cut that the hidden letters have a say in, and one between a letter and its marks."""
+    """Rejects a cut that the hidden letters have a say in; to the plain tokenizer a run is one word."""
     pytest.importorskip("icu4py")
     from dptext_spark.text.segmentation import IcuWords
 
     icu, text = IcuWords(), "\u6211\u559c\u6b22\u5403\u9999\u8549\u82f9\u679ciPhone"  # 我喜欢吃香蕉苹果iPhone
-    assert protected(text, [span(1, 3)], tokenizer=icu) == ["\u559c\u6b22"]
+    assert cut(text, [span(1, 3)], icu)[:3] == ["\u6211", "*\u559c\u6b22", "\u5403"]
     assert protected(text, [span(2, 3)], tokenizer=icu) == ["\u6b22"]
     assert protected(text, [span(9, 10)], tokenizer=icu) == ["iPhone"]
-    assert protected(text, [span(1, 3)]) == [text]  # one token to the plain tokenizer
+    assert protected(text, [span(1, 3)]) == [text]
     thai = "\u0e01\u0e34\u0e19\u0e02\u0e49\u0e32\u0e27"
-    assert protected(thai, [span(1, 2)], tokenizer=icu) == ["\u0e01\u0e34"]
-    assert protected(thai, [span(3, 7)], tokenizer=icu) == ["\u0e02\u0e49\u0e32\u0e27"]
-    assert protected(thai, [span(4, 7)], tokenizer=icu) == ["\u0e02\u0e49", "\u0e32\u0e27"]
-    hidden = ["\u5317\u4eac", "\u6b22\u5403", "\u9999\u8549", "\u4e0a\u6d77"]
+    assert cut(thai, [span(3, 7)], icu) == ["\u0e01\u0e34\u0e19", "*\u0e02\u0e49\u0e32\u0e27"]
+    assert cut(thai, [span(0, 1)], icu) == [
+        "*\u0e01\u0e34",
+        "\u0e19\u0e02\u0e49\u0e32\u0e27",
+    ]  # with its mark
     around = set()
-    for word in hidden:
+    for word in ("\u5317\u4eac", "\u6b22\u5403", "\u9999\u8549", "\u4e0a\u6d77", "rio"):
         whole = f"\u6211\u559c{word}\u82f9\u679c"
-        around.add(tuple(icu(whole, [(2, 4)])[:2] + icu(whole, [(2, 4)])[-1:]))
-        assert "".join(icu(whole, [(2, 4)])) == whole
-    assert len(around) == 1
-    assert len({tuple(icu(f"\u6211\u559c{word}\u82f9\u679c")[:2]) for word in hidden}) > 1
+        around.add(tuple(token for token in cut(whole, [span(2, 2 + len(word))], icu) if token[0] != "*"))
+    assert around == {("\u6211", "\u559c", "\u82f9\u679c")}
 
 
 # What a release loses: the law of the output of whole rows, computed, for every pair of hidden words
@@ -282,7 +358,7 @@ class Release:
     def law(self, row: Row) -> Law:
         text, slots = row
         values, column = pa.array([text]), pa.array([slots])
-        tokens = Tokens.of(values, self.tokenizer(), self.policy.marks(values, column))
+        tokens = Tokens.of(values, joining(self.world, PLAIN), self.policy.marks(values, column))
         flags, word_ids = self.policy.protected(tokens, column), look_up(tokens, self.world)
         (words,) = tokens.row_tokens()
         laws = [
@@ -291,9 +367,6 @@ class Release:
         ]
         outputs = product(*laws)
         return {o: math.prod(law[word] for law, word in zip(laws, o, strict=True)) for o in outputs}
-
-    def tokenizer(self) -> Tokenizer:
-        return joining(self.world, PLAIN)
 
     def loss(self, one: Row, other: Row) -> float:
         """The largest log-ratio of the probabilities of any output; infinite where one has none."""
@@ -362,9 +435,9 @@ class Uncut(Release):
     """Wrong: words are joined across the borders of slots, and protected where a slot has a part of them."""
 
     def law(self, row: Row) -> Law:
-        joined = self.tokenizer()
-        self.tokenizer = lambda: lambda text, marked=(): joined(text)  # type: ignore[assignment, method-assign]
-        return super().law(row)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(token_columns, "cut_marked", as_it_stands)
+            return super().law(row)
 
 
 class WholeWhereTwice(Release):

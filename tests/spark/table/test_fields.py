@@ -167,14 +167,14 @@ def test_every_element_and_field_has_noise_of_its_own(spark: SparkSession, ring:
 
 def test_ids_and_slots_may_be_fields(spark: SparkSession, ring: Embedding) -> None:
     spans = "array<struct<start: int, end: int>>"
-    rows = [((7, [[(5, 8)], [], None]), ["W01! W02", "W02", "W01!"])]
-    frame = spark.createDataFrame(rows, f"meta struct<id: int, slots: array<{spans}>>, notes array<string>")
-    policy = "slots:meta.slots[]"
-    out = privatize(frame, embedding=ring, mechanism=EXACT, id="meta.id", text="notes[]", protect=policy)
-    assert out.first() == (["W01 w02", "W02", "w01"],)
+    frame = spark.createDataFrame(
+        [((7, [(5, 8)]), "W01! W02")], f"meta struct<id: int, slots: {spans}>, note string"
+    )
+    options: dict[str, Any] = {"embedding": ring, "mechanism": EXACT, "id": "meta.id", "text": "note"}
+    assert privatize(frame, protect="slots:meta.slots", **options).first() == ("W01 w02",)
     twice = frame.union(frame)
     with pytest.raises(InputError, match=r"meta\.id does not name the rows.*1 duplicates in 2 rows"):
-        privatize(twice, embedding=ring, mechanism=EXACT, id="meta.id", text="notes[]")
+        privatize(twice, **options)
 
 
 def test_slots_lie_beside_their_texts(spark: SparkSession, ring: Embedding) -> None:

@@ -128,8 +128,7 @@ class JoinedWords:
         return self.base.identity
 
     def __call__(self, text: str) -> list[str]:
-        text = straight(text)
-        return self._cut(text) if all_visible(text) else cut_visible(text, self._cut)
+        return self._cut(text) if all_visible(text) else cut_visible(straight(text), self._cut)
 
     def _cut(self, text: str) -> list[str]:
         tokens, longest = self.base(text), self.longest
@@ -137,7 +136,7 @@ class JoinedWords:
         starts = {i: longest[pair] for i, pair in enumerate(pairwise(folded)) if pair in longest}
         if self.stopped:
             starts |= {i: starts.get(i, 1) for i, token in enumerate(folded) if token in self.stopped}
-        return self._join(text, tokens, starts) if starts else tokens
+        return self._join(straight(text), tokens, starts) if starts else tokens
 
     @cached_property
     def _folded(self) -> _Cache[str]:

@@ -84,7 +84,8 @@ def straight(text: str) -> str:
 
 def all_visible(text: str) -> bool:
     """Whether there is no invisible character in a text."""
-    return (text.isascii() and text.isprintable()) or _ANY_INVISIBLE.search(text) is None
+    # The first half says so of most texts, in a sixth of the time.
+    return (text.isascii() and text.replace("\n", " ").isprintable()) or _ANY_INVISIBLE.search(text) is None
 
 
 def visible(text: str) -> str:

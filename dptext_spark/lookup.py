@@ -16,20 +16,22 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.text.joined_words import JoinedWords, vocabulary_forms
 from dptext_spark.text.policies import TextPolicy
 from dptext_spark.text.token_columns import LEFT_OUT, Tokens, slices
-from dptext_spark.text.tokens import Tokenizer, match_form
+from dptext_spark.text.tokens import Tokenizer, match_form, visible
 
 
 def look_up(tokens: Tokens, embedding: Embedding) -> NDArray[np.int64]:
     """int64 (tokens,): each token's word id, as it stands or else in lower case; -1 for none.
 
-    Whitespace in a token of a text, which :class:`JoinedWords` left there, is one space or else one ``_``.
+    Whitespace in a token of a text, which :class:`JoinedWords` left there, is one space or else one ``_``. A
+    token that the vocabulary lacks is looked up again without its invisible characters.
     """
     distinct = tokens.distinct.to_pylist()
-    forms = [distinct]
-    if tokens.kind == "text":
-        both = [vocabulary_forms(token) for token in distinct]
+    seen = [visible(token) for token in distinct]
+    forms = []
+    for written in [distinct] if seen == distinct else [distinct, seen]:
+        both = [vocabulary_forms(token) if tokens.kind == "text" else (token,) for token in written]
         spaces = any(len(each) > 1 for each in both)
-        forms = [[each[place] for each in both] for place in ((0, -1) if spaces else (0,))]
+        forms += [[each[place] for each in both] for place in ((0, -1) if spaces else (0,))]
     variants = [
         [match_form(form, lower=lower) for form in written] for written in forms for lower in (False, True)
     ]

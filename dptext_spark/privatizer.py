@@ -153,8 +153,8 @@ class Privatizer:
             values: Texts (string) or token lists (list of string); null, None and NaN stay null.
             ids: Row ids, integers or strings, unique in the whole table, without nulls.
             column: The column's name, which keeps its noise apart from other columns'.
-            slots: Slots of each row, for the policies ``slots:COLUMN``, ``slots-in-order:COLUMN`` and
-                ``slots-by-text:COLUMN``; positions are code points of a text, elements of a token list.
+            slots: Slots of each row, for the policy ``slots:COLUMN``: structs with ``start`` and ``end``, in
+                code points of a text or elements of a token list, the end exclusive.
             positions: int64 (rows, arrays), for values that are elements of arrays and share their row's
                 id: the place of each in those arrays, as :class:`~dptext_spark.text.nested.Leaves` has it.
             words: int64 (rows,), for a row budget: how many words each row has in all columns and arrays of

@@ -27,7 +27,7 @@ def test_tokens_are_known_as_a_run_knows_them(small: Embedding) -> None:
     assert measure(["the w1 zyx"], small, protect="content") == Coverage(rows=1, tokens=2, unknown=1)
     assert Coverage.measure(pa.array([], pa.string()), small, TextPolicy()) == Coverage()
     slots = TextPolicy(protect="slots:s")
-    found = Coverage.measure(pa.array(["w1 zyx abc"]), small, slots, pa.array(['[{"start": 3, "end": 5}]']))
+    found = Coverage.measure(pa.array(["w1 zyx abc"]), small, slots, pa.array([[{"start": 3, "end": 5}]]))
     assert found == Coverage(rows=1, tokens=1, unknown=1)
 
 

@@ -104,8 +104,7 @@ def privatize(
         tokens: array<string> columns to sanitize.
         keep: Columns that pass as they are; ``*`` for all that are not sanitized, but for that of slots.
         oov: Treatment of words outside the vocabulary: mask, drop, random, fail, keep-unprotected.
-        protect: ``all``, ``content``, ``slots:COLUMN``, ``slots-in-order:COLUMN`` or
-            ``slots-by-text:COLUMN``.
+        protect: ``all``, ``content`` or ``slots:COLUMN``.
         layout: What surrounds the words of texts: ``words`` joined by single spaces, or ``keep``.
         tokenizer: What cuts texts: ``words``, or ``icu`` for Chinese, Japanese, Thai, Lao, Khmer and Burmese.
         release_words: Output only the first that many releasable words.

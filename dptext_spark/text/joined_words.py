@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Final, Generic, TypeVar
 
@@ -15,8 +15,17 @@ import pyarrow.compute as pc
 import regex
 from numpy.typing import NDArray
 
-from dptext_spark.text.marks import Span, touches
-from dptext_spark.text.tokens import PLAIN, PlainTokenizer, Tokenizer, match_form, straight, token_spans
+from dptext_spark.errors import ConfigError
+from dptext_spark.text.tokens import (
+    PLAIN,
+    PlainTokenizer,
+    Tokenizer,
+    all_visible,
+    cut_visible,
+    match_form,
+    straight,
+    token_spans,
+)
 
 JOINERS: Final = ".-',/&_+:@"
 """What may stand by itself between the tokens of a joined word."""
@@ -27,6 +36,9 @@ _ODD: Final = "[^A-Za-z0-9]"  # of words that may be other than one token
 # apostrophes. They are most of those that a large vocabulary has, and each worker looks for them.
 _CLEAR_JOINER: Final = "[-.,/&_+:@]"
 _CLEAR: Final = rf"^[A-Za-z0-9]+(?:{_CLEAR_JOINER}[A-Za-z0-9]+)+\.?$"
+
+# Runes, and the syllables of Canada.
+_RARE_LETTERS: Final = [chr(code) for code in (*range(0x16A0, 0x16EB), *range(0x1401, 0x166D))]
 
 # Entries of a cache, of which each worker has two: some tens of MB at most, and nearly all that occur.
 _CACHED: Final = 1 << 17
@@ -74,8 +86,7 @@ class JoinedWords:
     * A single token has its full stop (``kans.``) only where the vocabulary lacks it without, in any
       capitals: most full stops end a sentence.
 
-    What is no word of the vocabulary stays apart, as ``base`` has it, and so does what a marked span
-    touches from what it does not.
+    What is no word of the vocabulary stays apart, as ``base`` has it.
 
     Attributes:
         base: Gives the tokens.
@@ -116,13 +127,16 @@ class JoinedWords:
         """That of ``base``: the vocabulary is in the noise's context as the bundle's fingerprint."""
         return self.base.identity
 
-    def __call__(self, text: str, marked: Sequence[Span] = ()) -> list[str]:
-        tokens, longest = self.base(text, marked), self.longest
+    def __call__(self, text: str) -> list[str]:
+        return self._cut(text) if all_visible(text) else cut_visible(straight(text), self._cut)
+
+    def _cut(self, text: str) -> list[str]:
+        tokens, longest = self.base(text), self.longest
         folded = [self._folded[token] for token in tokens]
         starts = {i: longest[pair] for i, pair in enumerate(pairwise(folded)) if pair in longest}
         if self.stopped:
             starts |= {i: starts.get(i, 1) for i, token in enumerate(folded) if token in self.stopped}
-        return self._join(straight(text), tokens, starts, marked) if starts else tokens
+        return self._join(straight(text), tokens, starts) if starts else tokens
 
     @cached_property
     def _folded(self) -> _Cache[str]:
@@ -138,25 +152,17 @@ class JoinedWords:
             )
         )
 
-    def _join(
-        self, text: str, tokens: list[str], starts: Mapping[int, int], marked: Sequence[Span]
-    ) -> list[str]:
+    def _join(self, text: str, tokens: list[str], starts: Mapping[int, int]) -> list[str]:
         """Join what is a word, of the tokens from some of them on, at most so many."""
         spans = list(token_spans(text, tokens))
-        inside = [touches(span, marked) for span in spans] if marked else [False] * len(spans)
         found = []
         for first, most in starts.items():
             start = spans[first][0]
             for last, (begin, end) in enumerate(spans[first : first + most], first):
                 if last > first and not _GAP.fullmatch(text, spans[last - 1][1], begin):
                     break
-                if inside[last] != inside[first]:
-                    break
-                # What stands outside of spans is joined by what stands outside, whatever is in them.
                 stops = [end + 1] if text.startswith(".", end) else []
                 for stop in [*stops, *([end] if last > first else [])]:
-                    if not inside[first] and touches((start, stop), marked):
-                        continue
                     if self._is_word[text[start:stop]]:
                         found.append((first - last, first, text[start:stop]))
                         break
@@ -170,6 +176,21 @@ class JoinedWords:
         return [token for token in joined if token is not None]
 
 
+@lru_cache(maxsize=1)
+def unused_letter(tokenizer: Tokenizer) -> str:
+    """Give a letter that no joined word of a tokenizer has, so that none is found where it stands.
+
+    It is of a script with spaces, has no capitals, and makes no other letter with its neighbours.
+
+    Raises:
+        ConfigError: The words have all letters of two scripts that hardly any text has.
+    """
+    words = tokenizer.words if isinstance(tokenizer, JoinedWords) else ()
+    if unused := [*filter(frozenset().union(*words).isdisjoint, _RARE_LETTERS)]:
+        return unused[0]
+    raise ConfigError("Slots need a letter that no joined word of the vocabulary has", got="no such letter")
+
+
 def matchable(words: pa.StringArray) -> NDArray[np.bool_]:
     """bool (V,): which words of a vocabulary some text holds as one token; the others no text ever does."""
     tokenizer = JoinedWords.of(words)
@@ -181,13 +202,6 @@ def matchable(words: pa.StringArray) -> NDArray[np.bool_]:
         for word in words.filter(pa.array(odd)).to_pylist()
     ]
     return flags
-
-
-def parts_of(token: str, tokenizer: Tokenizer) -> list[str]:
-    """Give the tokens that were joined to this one; itself where it is no joined one."""
-    base = tokenizer.base if isinstance(tokenizer, JoinedWords) else tokenizer
-    parts = base(token)
-    return parts if len(parts) > 1 else [token]
 
 
 def _clearly_joined(words: pa.StringArray) -> tuple[list[str], dict[tuple[str, str], int]]:

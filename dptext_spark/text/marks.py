@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
-from typing import Final, Self
+from itertools import accumulate, pairwise
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dptext_spark.text.joined_words import unused_letter
+from dptext_spark.text.tokens import Tokenizer, straight, token_spans
+
 Span = tuple[int, int]
 """Where something starts and ends, the end exclusive: code points of a text, or elements of a token list."""
-
-_ROW_BITS: Final = 32  # places in a row are fewer than 2^32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,44 +65,62 @@ class Marks:
             whole=whole,
         )
 
-    @property
-    def rows(self) -> NDArray[np.int64]:
-        """int64 (spans,), the row of each span."""
-        return np.repeat(np.arange(len(self.whole)), np.diff(self.offsets))
-
     @cached_property
     def spans(self) -> dict[int, list[Span]]:
-        """The spans of each row that has some."""
+        """The spans of each row that has some, in order; those that touch or overlap are one."""
         spans = list(zip(self.starts.tolist(), self.ends.tolist(), strict=True))
         bounds = pairwise(self.offsets.tolist())
-        return {row: spans[start:end] for row, (start, end) in enumerate(bounds) if start < end}
+        return {row: _merged(spans[start:end]) for row, (start, end) in enumerate(bounds) if start < end}
 
     def to_bytes(self, row: int) -> bytes:
-        """Encode the spans of a row that has some."""
-        return np.array(self.spans[row], dtype="<i8").tobytes()
+        """Encode the spans of a row; nothing where it has none."""
+        return np.array(self.spans.get(row, ()), dtype="<i8").tobytes()
 
-    def touched(
-        self, rows: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArray[np.int64]
-    ) -> NDArray[np.bool_]:
-        """bool (tokens,): which tokens lie in a span, be it with a part of them, or in a row marked whole.
-
-        Args:
-            rows: int64 (tokens,), ascending.
-            starts: int64 (tokens,), where each token starts in its row; ascending in a row.
-            ends: int64 (tokens,), where it ends.
-        """
-        row = self.rows << _ROW_BITS
-        first = np.searchsorted((rows << _ROW_BITS) + ends, row + self.starts, side="right")
-        last = np.searchsorted((rows << _ROW_BITS) + starts, row + self.ends, side="left")
-        found = first < last
-        steps = np.zeros(len(rows) + 1, dtype=np.int64)
-        np.add.at(steps, first[found], 1)
-        np.add.at(steps, last[found], -1)
-        touched: NDArray[np.bool_] = np.cumsum(steps[:-1]) > 0
-        return touched | self.whole[rows]
+    def elements(self, offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """bool (elements,): mark those of token lists, of which each row's start at an offset."""
+        rows = np.repeat(np.arange(len(self.whole)), np.diff(self.offsets))
+        steps = np.zeros(offsets[-1] + 1, dtype=np.int64)
+        np.add.at(steps, offsets[rows] + self.starts, 1)
+        np.add.at(steps, offsets[rows] + self.ends, -1)
+        inside: NDArray[np.bool_] = np.cumsum(steps[:-1]) > 0
+        return inside | np.repeat(self.whole, np.diff(offsets))
 
 
-def touches(span: Span, marked: Sequence[Span]) -> bool:
-    """Whether a span has something in common with one of the marked ones."""
-    start, end = span
-    return any(start < last and first < end for first, last in marked)
+def _merged(spans: Sequence[Span]) -> list[Span]:
+    merged: list[Span] = []
+    for start, end in sorted(spans):
+        if merged and start <= merged[-1][1]:
+            start, last = merged.pop()
+            end = max(end, last)
+        merged.append((start, end))
+    return merged
+
+
+def cut_marked(text: str, spans: Sequence[Span], tokenizer: Tokenizer) -> tuple[list[str], list[bool]]:
+    """Cut a text into tokens so that those outside of spans do not depend on what is inside.
+
+    The text is cut with one letter in place of each span. A token without such a letter is outside, and
+    stands as it is. Whatever a token with one covers in the text belongs to the spans, and is cut by itself.
+
+    Args:
+        text: A text.
+        spans: Of the text, merged.
+        tokenizer: Its tokenizer.
+
+    Returns:
+        The tokens in their order, and which of them belong to spans.
+    """
+    borders = [0, *(border for span in spans for border in span), len(text)]
+    outside = [text[start:end] for start, end in zip(borders[::2], borders[1::2], strict=True)]
+    covered = straight(unused_letter(tokenizer).join(outside))
+    letters = [end + n for n, end in enumerate(accumulate(map(len, outside[:-1])))]
+    longer = [0, *accumulate(end - start - 1 for start, end in spans)]
+    tokens: list[str] = []
+    marked: list[bool] = []
+    for start, end in token_spans(covered, tokenizer(covered)):
+        first, after = bisect_left(letters, start), bisect_left(letters, end)
+        inside = first < after
+        own = tokenizer(text[start + longer[first] : end + longer[after]]) if inside else [covered[start:end]]
+        tokens += own
+        marked += [inside] * len(own)
+    return tokens, marked

@@ -18,15 +18,7 @@ from dptext_spark.text.layout import Layout
 from dptext_spark.text.marks import Marks
 from dptext_spark.text.named_policy import NamedPolicy
 from dptext_spark.text.segmentation import Segmentation
-from dptext_spark.text.slots import (
-    check_pieces,
-    check_positions,
-    check_texts,
-    marks_of_pieces,
-    marks_of_positions,
-    no_values,
-    protected_by_texts,
-)
+from dptext_spark.text.slots import check_positions, marks_of_positions
 from dptext_spark.text.stop_words import stop_words
 from dptext_spark.text.token_columns import AS_IT_IS, LEFT_OUT, MASKED, PLACEHOLDER, Tokens
 from dptext_spark.text.tokens import match_form
@@ -142,6 +134,11 @@ class KeepUnprotected(OovPolicy):
 
 # Protected tokens
 
+_TEXTS_AS_SLOTS: Final = (
+    "a text does not say where its slot stands",
+    "Take slots:COLUMN, with the start and end of each slot",
+)
+
 
 class Protection(NamedPolicy, ABC):
     """A policy for which tokens are protected; the others are released as they are."""
@@ -155,7 +152,9 @@ class Protection(NamedPolicy, ABC):
                 "what passes because it is no rare sequence of words tells the hidden words beside it apart, "
                 "without any bound",
                 "Take content or slots:COLUMN, where no hidden word decides what passes",
-            )
+            ),
+            "slots-by-text": _TEXTS_AS_SLOTS,
+            "slots-in-order": _TEXTS_AS_SLOTS,
         }
     )
     unknown: ClassVar[str] = "Protected words outside the vocabulary"
@@ -210,6 +209,7 @@ class ContentWords(Protection):
     unknown = "Words outside the vocabulary that are no stop words"
 
     def protected(self, tokens: Tokens, slots: pa.Array | None) -> NDArray[np.bool_]:
+        # As written: what nobody sees in a word would pass with it.
         return ~tokens.flag(lambda token: match_form(token, lower=True) in stop_words())
 
 
@@ -226,8 +226,6 @@ class Slots(Protection):
         "covered."
     )
     unknown = "Words inside the slots that the vocabulary lacks"
-    by_position: ClassVar[bool] = True
-    """Whether the slots are those of one text, so that others have none."""
 
     column: str
 
@@ -239,62 +237,16 @@ class Slots(Protection):
         check_positions(data_type, self.column)
 
     def marks(self, values: pa.Array, slots: pa.Array | None) -> Marks | None:
-        return marks_of_positions(self._given_slots(slots), values, self.column)
-
-    def protected(self, tokens: Tokens, slots: pa.Array | None) -> NDArray[np.bool_]:
-        # Tokens that were read without their marks: in doubt nothing passes.
-        return tokens.marked if tokens.marks else np.ones(len(tokens), dtype=np.bool_)
-
-    def _given_slots(self, slots: pa.Array | None) -> pa.Array:
         if slots is None:
             raise InputError(
                 f"The policy {self} needs the slots of each row",
                 do=f"Give the values of column {self.column}",
             )
-        return slots
-
-
-class SlotsInOrder(Slots):
-    """The tokens that slots touch, where a column has all pieces of the text: :func:`marks_of_pieces`."""
-
-    name = "slots-in-order"
-    note = "the same, of all pieces of a text in order"
-
-    def check_slots(self, data_type: pa.DataType) -> None:
-        check_pieces(data_type, self.column)
-
-    def marks(self, values: pa.Array, slots: pa.Array | None) -> Marks | None:
-        return marks_of_pieces(self._given_slots(slots), values, self.column)
-
-
-class SlotsByText(Slots):
-    """The tokens of a slot's text, wherever they stand: :func:`protected_by_texts`."""
-
-    name = "slots-by-text"
-    note = "wherever a slot's words stand; proves less"
-    scope = (
-        "Only words inside the slots of column {column} that the vocabulary has are covered, and every other "
-        "occurrence of a slot's words in its row; all other words are released as they are. THE BOUND ON A "
-        "SLOT HOLDS ONLY AMONG VALUES THAT OCCUR NOWHERE ELSE IN THE ROW: a word that passes elsewhere in "
-        "the row is ruled out, and one that is perturbed there is given away, WITHOUT ANY BOUND."
-    )
-    by_position = False
-
-    def check_slots(self, data_type: pa.DataType) -> None:
-        check_texts(data_type, self.column)
-
-    def marks(self, values: pa.Array, slots: pa.Array | None) -> Marks | None:
-        return None
+        return marks_of_positions(slots, values, self.column)
 
     def protected(self, tokens: Tokens, slots: pa.Array | None) -> NDArray[np.bool_]:
-        slots = self._given_slots(slots)
-        if not no_values(slots):
-            self.check_slots(slots.type)
-        rows = zip(tokens.row_tokens(), slots.to_pylist(), strict=True)
-        flags = [
-            flag for row, row_slots in rows for flag in protected_by_texts(row, row_slots, tokens.tokenizer)
-        ]
-        return np.array(flags, dtype=np.bool_)
+        # Tokens that were read without their marks: in doubt nothing passes.
+        return tokens.marked if tokens.marks else np.ones(len(tokens), dtype=np.bool_)
 
 
 # All

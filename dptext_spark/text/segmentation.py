@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import pairwise
 from typing import ClassVar, Final
 
 import pyarrow as pa
@@ -15,28 +13,27 @@ import pyarrow.compute as pc
 import regex
 
 from dptext_spark.errors import ConfigError
-from dptext_spark.text.marks import Span
 from dptext_spark.text.named_policy import NamedPolicy
-from dptext_spark.text.tokens import PlainTokenizer, straight, token_spans, tokenize
+from dptext_spark.text.tokens import (
+    UNSPACED_LETTERS,
+    UNSPACED_SCRIPTS,
+    PlainTokenizer,
+    all_visible,
+    cut_visible,
+    tokenize,
+)
 
-UNSPACED: Final = ("Han", "Hiragana", "Katakana", "Thai", "Lao", "Khmer", "Myanmar")
-"""Scripts whose words stand without spaces: Chinese, Japanese, Thai, Lao, Khmer and Burmese."""
-
-_SCRIPTS: Final = "".join(rf"\p{{{script}}}" for script in UNSPACED)
-# With the signs that the scripts share: of long sounds, of voiced ones, and of what is repeated.
-_LETTER: Final = rf"{_SCRIPTS}\u3006\u3031-\u3035\u303c\u30fc\uff70\uff9e\uff9f"
-_LETTERS: Final = regex.compile(r"\P{M}\p{M}*")
-_RUN: Final = regex.compile(rf"((?!\p{{M}})[{_LETTER}][{_LETTER}\p{{M}}]*)")
+_RUN: Final = regex.compile(rf"((?!\p{{M}})[{UNSPACED_LETTERS}][{UNSPACED_LETTERS}\p{{M}}]*)")
 
 
 def unspaced_share(texts: pa.Array) -> float:
-    """Give the share of the letters of texts (strings) that are of ``UNSPACED`` scripts; 0 without letters.
+    """Give the share of the letters of texts (strings) that are of scripts without spaces; 0 without letters.
 
     The tokenizer ``words`` takes each run of such letters for one word, whole sentences among them.
     """
     unspaced, all_letters = (
         pc.sum(pc.count_substring_regex(texts, pattern=pattern)).as_py() or 0
-        for pattern in (rf"[{_SCRIPTS}]", rf"[\p{{L}}{_SCRIPTS}]")
+        for pattern in (rf"[{UNSPACED_SCRIPTS}]", rf"[\p{{L}}{UNSPACED_SCRIPTS}]")
     )
     return unspaced / max(all_letters, 1)
 
@@ -55,7 +52,7 @@ class Segmentation(NamedPolicy, ABC):
         """See :class:`~dptext_spark.text.tokens.Tokenizer`."""
 
     @abstractmethod
-    def __call__(self, text: str, marked: Sequence[Span] = ()) -> list[str]:
+    def __call__(self, text: str) -> list[str]:
         """Cut a text into tokens; see :class:`~dptext_spark.text.tokens.Tokenizer`."""
 
 
@@ -106,32 +103,24 @@ class IcuWords(Segmentation):
     def identity(self) -> str:
         return f"icu {self.version}"
 
-    def __call__(self, text: str, marked: Sequence[Span] = ()) -> list[str]:
+    def __call__(self, text: str) -> list[str]:
         tokens = tokenize(text)
         if _RUN.search(text) is None:
             return tokens
-        cut, found = _icu_breaker(self.version), []
-        borders = sorted({border for span in marked for border in span})
-        for token, (start, _) in zip(tokens, token_spans(straight(text), tokens), strict=True):
-            if _RUN.search(token) is None:
-                found.append(token)
-                continue
-            for number, part in enumerate(_RUN.split(token)):  # what is between runs and runs, by turns
-                pieces = _pieces(part, [border - start for border in borders]) if number % 2 else ()
-                found += [word for piece in pieces for word in cut(piece)] if number % 2 else tokenize(part)
-                start += len(part)
+        return [
+            word
+            for token in tokens
+            for word in (self._words(token) if all_visible(token) else cut_visible(token, self._words))
+        ]
+
+    def _words(self, token: str) -> list[str]:
+        if _RUN.search(token) is None:
+            return [token]
+        cut = _icu_breaker(self.version)
+        found: list[str] = []
+        for number, part in enumerate(_RUN.split(token)):  # what is between runs and runs, by turns
+            found += cut(part) if number % 2 else tokenize(part)
         return found
-
-
-def _pieces(run: str, borders: Iterable[int]) -> list[str]:
-    """Cut a run of letters at some places, each letter whole with the marks that it bears."""
-    letters = [match.start() for match in _LETTERS.finditer(run)]
-    inner = [border for border in borders if 0 < border < len(run)]
-    # Where a border parts a letter from its marks, the letter is in the span: it stands alone.
-    below = (letters[bisect_right(letters, border) - 1] for border in inner)
-    above = ([*letters, len(run)][bisect_left(letters, border)] for border in inner)
-    cuts = sorted({0, *below, *above, len(run)})
-    return [run[start:end] for start, end in pairwise(cuts)]
 
 
 @cache

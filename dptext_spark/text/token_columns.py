@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dptext_spark.errors import InputError
-from dptext_spark.text.marks import Marks
-from dptext_spark.text.tokens import PLAIN, Tokenizer, straight, token_spans
+from dptext_spark.text.marks import Marks, cut_marked
+from dptext_spark.text.tokens import PLAIN, Tokenizer, hides
 
 PLACEHOLDER: Final = "[MASK]"
 
@@ -109,7 +109,7 @@ class Tokens:
         content_offsets: int64 (rows + 1,), where each row's strings start in ``content``.
         tokenizer: Of texts.
         marks: The marked spans of the rows, if there are any.
-        recut: Rows of texts that have other tokens than they would have without the marks.
+        marked: bool (tokens,), those that belong to them.
     """
 
     distinct: pa.StringArray
@@ -121,35 +121,42 @@ class Tokens:
     content_offsets: NDArray[np.int64]
     tokenizer: Tokenizer = PLAIN
     marks: Marks | None = None
-    recut: frozenset[int] = frozenset()
+    marked: NDArray[np.bool_]
 
     @classmethod
     def of(cls, values: pa.Array, tokenizer: Tokenizer = PLAIN, marks: Marks | None = None) -> Tokens:
         """Read a column of texts, which the tokenizer splits, or of token lists; ``marks`` are its spans."""
         lists, strings = values, values
-        recut: frozenset[int] = frozenset()
+        apart: dict[int, tuple[list[str], list[bool]]] = {}
         if is_text := column_kind(values.type, "") == "text":
             texts = values.to_pylist()
-            tokens = [None if text is None else tokenizer(text) for text in texts]
             if marks is not None:
-                apart = {row: tokenizer(texts[row] or "", spans) for row, spans in marks.spans.items()}
-                recut = frozenset(row for row, found in apart.items() if found != tokens[row])
-                tokens = [apart[row] if row in recut else found for row, found in enumerate(tokens)]
+                apart = {row: cut_marked(texts[row], spans, tokenizer) for row, spans in marks.spans.items()}
+            tokens = [
+                apart[row][0] if row in apart else None if text is None else tokenizer(text)
+                for row, text in enumerate(texts)
+            ]
             lists = pa.array(tokens, type=pa.list_(pa.string()))
         else:
             strings = values.flatten()
         encoded = lists.flatten().cast(pa.string()).dictionary_encode()
+        offsets = list_offsets(lists)
+        marked = np.zeros(offsets[-1], dtype=np.bool_)
+        if marks is not None:
+            marked = np.repeat(marks.whole, np.diff(offsets)) if is_text else marks.elements(offsets)
+        for row, (_, flags) in apart.items():
+            marked[offsets[row] : offsets[row + 1]] = flags
         return cls(
             distinct=encoded.dictionary,
             codes=encoded.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False),
-            offsets=list_offsets(lists),
+            offsets=offsets,
             null_rows=values.is_null().to_numpy(zero_copy_only=False),
             data_type=values.type,
             content=strings.cast(pa.large_string()),
             content_offsets=np.arange(len(values) + 1) if is_text else list_offsets(values),
             tokenizer=tokenizer,
             marks=marks,
-            recut=recut,
+            marked=marked,
         )
 
     def __len__(self) -> int:
@@ -181,26 +188,6 @@ class Tokens:
         """int64 (rows,): how many tokens of each row are flagged."""
         return np.bincount(self.rows[flags], minlength=len(self.null_rows))
 
-    @property
-    def marked(self) -> NDArray[np.bool_]:
-        """bool (tokens,): those that a marked span touches."""
-        if self.marks is None:
-            return np.zeros(len(self), dtype=np.bool_)
-        return self.marks.touched(self.rows, *self._places(self.marks))
-
-    def _places(self, marks: Marks) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Twice int64 (tokens,): where tokens start and end in their rows; in texts, if that has spans."""
-        starts = np.arange(len(self)) - self.offsets[self.rows]
-        if self.kind == "tokens":
-            return starts, starts + 1
-        ends = starts + 1
-        texts, tokens = self.content.to_pylist(), self.distinct.take(pa.array(self.codes)).to_pylist()
-        marked = [(row, slice(*self.offsets[row : row + 2].tolist())) for row in marks.spans]
-        spans = [span for row, own in marked for span in token_spans(straight(texts[row]), tokens[own])]
-        chosen = np.isin(self.rows, [row for row, _ in marked])
-        starts[chosen], ends[chosen] = np.array(spans, dtype=np.int64).reshape(-1, 2).T
-        return starts, ends
-
     def row_tokens(self) -> Iterator[list[str | None]]:
         """Give each row's tokens as Python strings, for policies that look at a row whole."""
         tokens = self.distinct.take(pa.array(self.codes, mask=self.codes < 0)).to_pylist()
@@ -218,9 +205,14 @@ class Tokens:
     def row_content(self, row: int) -> tuple[bytes, memoryview]:
         """A row's content for the noise's context: its strings' lengths (-1 for null) and bytes.
 
-        To a text that marks cut otherwise they belong: the same place holds another token without them.
+        To a text belongs what else decides its tokens: its spans, and by which rule it is cut where it has
+        invisible characters. Equal contents have equal tokens at equal positions.
         """
         lengths, bounds, data = self._bytes
         start, stop = self.content_offsets[row], self.content_offsets[row + 1]
-        cut = b"cut" + self.marks.to_bytes(row) if self.marks is not None and row in self.recut else b""
-        return lengths[start:stop].astype("<i8").tobytes() + cut, data[bounds[start] : bounds[stop]]
+        content = data[bounds[start] : bounds[stop]]
+        rules = b""
+        if self.kind == "text":
+            spans = b"" if self.marks is None else self.marks.to_bytes(row)
+            rules = b"visible" * hides(str(content, "utf-8")) + b"slots" * bool(spans) + spans
+        return lengths[start:stop].astype("<i8").tobytes() + rules, content

@@ -160,11 +160,7 @@ def test_several_columns_get_the_words_of_the_privatizer_without_spark(
     assert by_id(out, "a") != by_id(out, "b")  # equal content, other column: other noise
 
 
-SLOTS = (
-    "spans array<struct<start: bigint, end: smallint, kind: string>>, json string, "
-    "pieces array<struct<text: string, entity: string>>, texts array<string>, none string"
-)
-PIECES = [("W01 unheard ", None), ("w02", "x"), ("!", None)]
+SPANS = "array<struct<start: bigint, end: smallint, kind: string>>"
 
 
 @pytest.mark.parametrize(
@@ -174,17 +170,14 @@ PIECES = [("W01 unheard ", None), ("w02", "x"), ("!", None)]
         ({"oov": "drop"}, "w01 w02"),
         ({"oov": "keep-unprotected"}, "w01 unheard w02"),
         ({"protect": "slots:spans"}, "W01 unheard w02"),
-        ({"protect": "slots:json"}, "W01 unheard w02"),
-        ({"protect": "slots-in-order:pieces"}, "W01 unheard w02"),
-        ({"protect": "slots-by-text:texts"}, "W01 unheard w02"),
         ({"protect": "slots:none"}, "w01 [MASK] w02"),
     ],
 )
 def test_policies_reach_the_workers(
     spark: SparkSession, ring: Embedding, options: dict[str, str], expected: str
 ) -> None:
-    row = (1, "W01 unheard w02!", [(12, 15, "x")], '[{"start": 12, "end": 15}]', PIECES, ["w02"], None)
-    frame = spark.createDataFrame([row], f"id int, text string, {SLOTS}")
+    row = (1, "W01 unheard w02!", [(12, 15, "x")], None)
+    frame = spark.createDataFrame([row], f"id int, text string, spans {SPANS}, none {SPANS}")
     out = privatize(frame, embedding=ring, mechanism=EXACT, id="id", text="text", **options)
     assert out.columns == ["text"]
     assert out.first() == (expected,)
@@ -490,15 +483,10 @@ def test_an_ids_width_does_not_matter(frame: DataFrame, ring: Embedding, kind: s
             r"id, text, words, real.*Got: nope, gone, idd",
         ),
         ({"text": "text", "protect": "slots:marks"}, "Got: marks"),
-        (
-            {"text": "text", "protect": "slots:words"},
-            "given as texts.*Got: words, .*slots-in-order:words",
-        ),
+        ({"text": "text", "protect": "slots:words"}, "Got: words, .*Give positions, not texts"),
         ({"text": "text", "protect": "slots:numbers"}, "cannot hold the positions of slots.*Got: numbers"),
-        ({"text": "text", "protect": "slots-in-order:words"}, "cannot hold the pieces.*Got: words"),
-        ({"text": "text", "protect": "slots-by-text:real"}, "cannot hold the texts of slots.*Got: real"),
+        ({"text": "text", "protect": "slots:text"}, "cannot hold the positions of slots.*Got: text, string"),
         ({"text": "text", "tokens": "words", "protect": "slots:text"}, "in one column.*Got: text, words"),
-        ({"tokens": "words", "protect": "slots-in-order:text"}, "Only texts have pieces.*Got: words"),
         ({"text": ["words", "id"]}, r"words \(array<string>\), not string; id \(int\), not string"),
         ({"tokens": ["text", "numbers"]}, r"text \(string\), not array<string>; numbers \(array<int>\), not"),
         ({"text": "text", "id": "real"}, r"real \(double\), not an integer or string id"),

@@ -95,7 +95,6 @@ def test_ids_of_every_library_draw_the_same_noise(privatizer: Privatizer, kind: 
         pd.Series([np.array([FIRST], dtype=object)]),
         pa.chunked_array([[[FIRST]]]),
         pa.array([[FIRST]], pa.large_list(pa.struct({"end": pa.uint8(), "start": pa.int16()}))),
-        ['[{"start": 0, "end": 2}]'],
     ],
 )
 def test_slots_of_every_library(small: Embedding, slots: Any) -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import unicodedata
 
 import pytest
+import regex
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dptext_spark.text import tokens
-from dptext_spark.text.tokens import match_form, tokenize
+from dptext_spark.text.tokens import all_visible, match_form, straight, token_spans, tokenize, visible
+
+INVISIBLE = regex.compile(r"[\p{Cf}\p{DI}[\p{Cc}--\s]]", regex.VERSION1)
 
 
 @pytest.mark.parametrize(
@@ -33,14 +36,31 @@ from dptext_spark.text.tokens import match_form, tokenize
         ("hi😀there 👩‍👩‍👧 ❤️ ok", ["hi", "there", "ok"]),
         (
             "zero\u200bwidth soft\u00adhyphen bom\ufeffmark",
-            ["zero", "width", "soft", "hyphen", "bom", "mark"],
+            ["zero\u200bwidth", "soft\u00adhyphen", "bom\ufeffmark"],
         ),
         ("cafe\u0301 na\u0308ive \u0301", ["cafe\u0301", "na\u0308ive"]),
         ("\u0634\u0644\u0645\u060c \u202e\u0639\u0645\u202c", ["\u0634\u0644\u0645", "\u0639\u0645"]),
         ("שָׁלוֹם", ["שָׁלוֹם"]),
         ("東京へ行く。한국어!", ["東京へ行く", "한국어"]),
         ("हिन्दी", ["हिन्दी"]),
-        ("a\x00b\x1fc", ["a", "b", "c"]),
+        ("a\x00b\x1fc d\te\nf", ["a\x00b\x1fc", "d", "e", "f"]),
+        ("\ufeffthe end\u200b. \u200d \u3164", ["the", "end"]),
+        (
+            "do\u00adn\u200b\u2019t it\u2060\u2019s o\u2019\u200dclock",
+            ["do", "n\u200b't", "it", "'s", "o'\u200dclock"],
+        ),
+        (
+            "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",
+            ["\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645"],
+        ),
+        ("1\ufe0f\u20e3 x\ufe0f", ["1\ufe0f\u20e3", "x"]),
+        # A space of no width between words of scripts that have no other.
+        (
+            "\u0e01\u0e34\u0e19\u200b\u0e02\u0e49\u0e32\u0e27",
+            ["\u0e01\u0e34\u0e19", "\u0e02\u0e49\u0e32\u0e27"],
+        ),
+        ("\u0e01\u0e34\u0e19\u2060\u200b\u2060ab\u200bcd", ["\u0e01\u0e34\u0e19", "ab\u200bcd"]),
+        ("\u6211\u2060\u559c", ["\u6211\u2060\u559c"]),
     ],
 )
 def test_tokens_of_a_text(text: str, expected: list[str]) -> None:
@@ -65,7 +85,8 @@ def test_tokens_hold_nothing_but_letters_digits_marks_and_apostrophes(text: str)
     """Rejects a tokenizer that lets punctuation, spaces or control characters of the text through."""
     found = tokenize(text)
     for token in found:
-        assert token
+        assert token and INVISIBLE.sub("", token[0] + token[-1]) == token[0] + token[-1]
+        token = visible(token)
         assert all(is_word_character(c) or c == "'" for c in token)
         assert not token.endswith("'")
         assert not token.startswith("'") or token.lower().replace("\u017f", "s") in {
@@ -77,16 +98,39 @@ def test_tokens_hold_nothing_but_letters_digits_marks_and_apostrophes(text: str)
             "'ve",
         }
     # Nothing is lost, repeated or put in another order: letters and digits all come out once.
-    kept = [c for c in "".join(found) if unicodedata.category(c)[0] in "LN"]
-    expected = [c for c in text if unicodedata.category(c)[0] in "LN" and c not in APOSTROPHES]
+    kept = [c for c in visible("".join(found)) if unicodedata.category(c)[0] in "LN"]
+    expected = [c for c in visible(text) if unicodedata.category(c)[0] in "LN" and c not in APOSTROPHES]
     assert kept == expected
 
 
 @given(LIKELY)
 def test_the_fast_pattern_finds_the_same_tokens(text: str) -> None:
     for apostrophe in APOSTROPHES:
-        text = text.replace(apostrophe, "")
+        text = visible(text.replace(apostrophe, ""))
     assert tokens._PLAIN_TOKEN.findall(text) == tokens._TOKEN.findall(text) == tokenize(text)
+
+
+@given(LIKELY)
+def test_texts_without_invisible_characters_are_cut_as_ever(text: str) -> None:
+    seen = INVISIBLE.sub("", text)
+    assert all_visible(seen) and visible(seen) == seen and tokenize(seen) == tokens._tokenize(straight(seen))
+    # And with them as without, where no script is without spaces.
+    if not regex.search(rf"[{tokens.UNSPACED_LETTERS}]", text):
+        found = tokenize(text)
+        assert [INVISIBLE.sub("", token) for token in found] == tokenize(seen)
+        assert [straight(text)[a:b] for a, b in token_spans(straight(text), found)] == found
+
+
+def test_the_invisible_characters_are_those_of_unicode() -> None:
+    """A fixed list, so that no two machines cut a text in two ways."""
+    every = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+    assert [c for c in every if not all_visible(c)] == INVISIBLE.findall("".join(every))
+
+
+def test_many_invisible_characters_are_cut_in_little_time() -> None:
+    """Rejects a search for each of them that goes on to the end of the run."""
+    for text in ("\u200b" * 10**5, "\u0e01" + "\u200b\u200d" * 10**5, "\u2060a\u200b\u0e01" * 10**4):
+        assert len(tokenize(text)) <= 2 * 10**4
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ from dptext_spark.spark.table.fields import (
     quoted,
 )
 from dptext_spark.text.nested import Leaves, Route, put
-from dptext_spark.text.policies import AllWords, Protection, Slots, SlotsInOrder
+from dptext_spark.text.policies import AllWords, Protection, Slots
 
 MEDIAN: Final = "__dptext_median_words"
 LONGEST: Final = "__dptext_longest_words"
@@ -245,27 +245,20 @@ class TableColumns:
         if not isinstance(self.protect, Slots):
             return
         slots = fields[self.protect.column]
-        if not isinstance(slots.data_type, Unknown):
-            self.protect.check_slots(_arrow_type(slots.data_type))
-        if isinstance(self.protect, SlotsInOrder) and self.tokens:
-            raise InputError("Only texts have pieces", got=", ".join(self.tokens))
-        if self.protect.by_position and len(self.sanitized) > 1:
+        if len(self.sanitized) > 1:
             raise InputError(
                 f"Column {slots.name} says where slots stand in one column, and several are to be sanitized",
                 got=", ".join(self.sanitized),
                 do="Sanitize them one by one",
             )
-        apart = [
-            name
-            for name in self.sanitized
-            if slots.arrays != fields[name].arrays and (slots.arrays or self.protect.by_position)
-        ]
-        if apart:
+        if apart := [name for name in self.sanitized if slots.arrays != fields[name].arrays]:
             raise InputError(
                 f"Column {slots.name} does not lie beside what its slots are slots of",
                 allowed="slots in the same arrays as the texts: turns[].slots for turns[].text",
                 got=", ".join(apart),
             )
+        if not isinstance(slots.data_type, Unknown):
+            self.protect.check_slots(_arrow_type(slots.data_type))
 
     def _check_capitals(self, schema: StructType, fields: Mapping[str, Field], exact: bool) -> None:
         if ambiguous := [name for name, field in fields.items() if field.is_repeated(schema, exact)]:

@@ -110,7 +110,7 @@ def table(tmp_path: Path) -> Path:
         (run_table, {"id": "vector"}, r"vector \(array<double>\), not an integer or string id"),
         (run_table, {"text": ["turns[].message"], "id": "turns[].n"}, "which is in an array"),
         (run_table, {"protect": "slots:gone"}, "Got: gone"),
-        (run_table, {"protect": "slots:words"}, "given as texts, .* Got: words, list"),
+        (run_table, {"protect": "slots:words"}, "cannot hold the positions of slots.*Got: words, list"),
         (run_table, {"text": ["words[]"], "tokens": ["words"]}, "inside one another"),
         (run_table, {"text": ["payload.message"], "keep": ["payload"]}, "both sanitized and kept raw"),
         (run_table, {"text": ["text", "dt"]}, r"Partition columns cannot be sanitized.*Got: dt"),

@@ -167,15 +167,15 @@ def test_every_element_and_field_has_noise_of_its_own(spark: SparkSession, ring:
 
 
 def test_ids_and_slots_may_be_fields(spark: SparkSession, ring: Embedding) -> None:
-    rows = [((7, ["w02"]), ["W01! w02", "w02", "W01!"])]
-    frame = spark.createDataFrame(rows, "meta struct<id: int, slots: array<string>>, notes array<string>")
-    policy = "slots-by-text:meta.slots"
-    out = privatize(frame, embedding=ring, mechanism=EXACT, id="meta.id", text="notes[]", protect=policy)
-    # An element in which the row's slots are not found is protected whole.
-    assert out.first() == (["W01 w02", "w02", "w01"],)
+    spans = "array<struct<start: int, end: int>>"
+    frame = spark.createDataFrame(
+        [((7, [(5, 8)]), "W01! W02")], f"meta struct<id: int, slots: {spans}>, note string"
+    )
+    options: dict[str, Any] = {"embedding": ring, "mechanism": EXACT, "id": "meta.id", "text": "note"}
+    assert privatize(frame, protect="slots:meta.slots", **options).first() == ("W01 w02",)
     twice = frame.union(frame)
     with pytest.raises(InputError, match=r"meta\.id does not name the rows.*1 duplicates in 2 rows"):
-        privatize(twice, embedding=ring, mechanism=EXACT, id="meta.id", text="notes[]")
+        privatize(twice, **options)
 
 
 def test_slots_lie_beside_their_texts(spark: SparkSession, ring: Embedding) -> None:
@@ -233,8 +233,8 @@ def without_structs(value: Any) -> Any:
         ({"text": "notes[]", "protect": "slots:payload.lang"}, r"does not lie beside.*Got: notes\[\]"),
         ({"text": "dotted.name", "protect": "slots:notes[]"}, r"does not lie beside.*Got: dotted\.name"),
         (
-            {"text": ["notes[]", "dotted.name"], "protect": "slots-by-text:turns[].who"},
-            r"does not lie beside.*turns\[\]\.text.*Got: notes\[\], dotted\.name",
+            {"text": ["notes[]", "dotted.name"], "protect": "slots:turns[].who"},
+            r"in one column.*Got: notes\[\], dotted\.name",
         ),
         ({"text": "notes[]", "tokens": "notes"}, r"inside one another\. Got: notes\[\] in notes"),
         (

@@ -1,0 +1,354 @@
+"""Texts that a policy calls neighbours: whatever can come out for one can come out for the other.
+
+Rows are computed with symbols in place of what is drawn, so no output is missed and nothing is sampled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import cycle, product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import regex
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from dptext_spark import lookup
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.lookup import SortedTokens, joining, look_up
+from dptext_spark.text import joined_words, policies, segmentation, token_columns, tokens
+from dptext_spark.text.layout import assemble
+from dptext_spark.text.nested import ELEMENTS, Leaves, put
+from dptext_spark.text.policies import TextPolicy
+from dptext_spark.text.token_columns import AS_IT_IS, Tokens
+from dptext_spark.text.tokens import PLAIN
+from tests.helpers import worlds
+from tests.helpers.wrong_cuts import as_it_stands
+
+STOP_WORD = "don't"  # written otherwise it is none
+
+# What a slot holds, or a word that is hidden: each is one word. Within a group each may stand for the others.
+LETTERS = [
+    "zebra",
+    "york",
+    "mail",
+    "zeb\u00adra",
+    "pa\u200dr\u200bis",
+    "ze\u2060\ufe0fbra",
+    "caf\u00e9",
+    "cafe\u0301",
+]
+FOREIGN = ["\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645", "\u0645\u0635\u0631"]  # found as written
+JOINED = [
+    "new york",
+    "new\u00ad  york",
+    "u.s.",
+    "u.\u2060s.",
+    "e-mail",
+    "e-\u200dmail",
+    "st. louis",
+    "don't",
+    "don\u2019\u00adt",
+]
+UNSPACED = ["\u559c\u6b22", "\u5317\u4eac", "\u82f9\u679c", "\u0e41\u0e21\u0e27"]
+UNKNOWN = ["qqzz", "qq\u200bzz", "vvxx"]
+
+WORDS = [
+    "zebra",
+    "paris",
+    "caf\u00e9",
+    *FOREIGN,
+    "new_york",
+    "u.s.",
+    "e-mail",
+    "st._louis",
+    "don't",
+    *UNSPACED,
+]
+WORLD = [*WORDS, "kans.", "york", "new", "mail", "the", "'s", "n't", "a", "s", "1,000", "x_y"]
+
+# What stands around it.
+OUTSIDE = [
+    *[
+        "the",
+        "see",
+        "new",
+        "york",
+        "e",
+        "mail",
+        "u",
+        "s",
+        "st",
+        "louis",
+        "a",
+        "do",
+        "n't",
+        "x",
+        "y",
+        "kans",
+        "7",
+    ],
+    *["'s", "\u2019s", "'", "\u2019", ".", ",", "-", "_", "&", "/", ":", "(", ")", " ", " ", " ", "  ", "\n"],
+    *[
+        "\u00e9",
+        "e\u0301",
+        "\u0301",
+        "\u00ad",
+        "\u200b",
+        "\u200c",
+        "\u200d",
+        "\u2060",
+        "\ufe0f",
+        "\x00",
+        "\u2764\ufe0f",
+    ],
+    *["\u0e44\u0e17\u0e22", "\u0e01\u0e34", "\u6211", "\u5403", "\u3099", "\u0645\u0635\u0631", "\U0001f600"],
+    *["new ", "e-", "st. ", "'s ", "\u2019s ", "u.s.", "new york", "1,000", "x y", "kans.", "\u16a0"],
+]
+# What stands right before and right behind it: with a word in its place it may be one.
+BEFORE = ["", " ", "new ", "e-", "st. ", "x_", "un", "o\u2019", "the new ", "7,", "\u0e44\u0e17\u0e22"]
+AFTER = ["", " ", "'s ", "\u2019s", ".", "s", "n't", " y", "-led", ",000", "\u0301", "\u200b", "\u6211"]
+
+# What separates words that are all protected, with or without stop words: no two of them are one.
+BETWEEN = [
+    " ",
+    "  ",
+    "\n",
+    ", ",
+    " - ",
+    ": ",
+    " (",
+    "! ",
+    " \u2764\ufe0f ",
+    "; \u200d",
+    " \u200b",
+    " the ",
+    " of ",
+    " \u2019\u2019 ",
+]
+
+SEEN = regex.compile(r"[\p{Cf}\p{DI}[\p{Cc}--\s]]", regex.VERSION1)
+LETTER = r"[\p{L}\p{M}\p{N}]"
+# A slot, written as X, that is a word by itself whatever it holds.
+FREE = regex.compile(rf"(?<!{LETTER}['\u2019]*)X(?!{LETTER}|['\u2019](?!s(?!{LETTER})))")
+
+SYMBOLS = [["zebra"], ["'s", "paris", "n't", "new_york"]]
+"""What is drawn in place of a row's words, by turns."""
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Embedding:
+    points = np.random.default_rng(1).standard_normal((len(WORLD), 2))
+    return worlds.build(tmp_path_factory.mktemp("hostile"), points, WORLD)
+
+
+@dataclass
+class Pair:
+    """Two neighbours: texts, and the spans that mark their slots."""
+
+    texts: tuple[str, str]
+    slots: tuple[list[tuple[int, int]], list[tuple[int, int]]]
+
+
+def contents(draw: Any, *, free: bool, unknown: bool, stop: bool = True) -> tuple[str, str]:
+    joined = [word for word in JOINED if stop or word != STOP_WORD]
+    groups = [[*LETTERS, *FOREIGN, *joined]] if free else [LETTERS, FOREIGN]
+    chosen = draw(st.sampled_from([*groups, *groups, UNSPACED, *([UNKNOWN] if unknown else [])]))
+    place = draw(st.integers(0, len(chosen) - 1))
+    # With letters around it a word is one that the vocabulary lacks, and may pass where unknown ones do.
+    step = draw(st.integers(1, len(chosen) - 1)) if free or unknown else 0
+    return chosen[place], chosen[(place + step) % len(chosen)]
+
+
+def spans_of(draw: Any, start: int, end: int) -> list[tuple[int, int]]:
+    """One span, two that touch or two that overlap."""
+    middle, more = draw(st.integers(start, end)), draw(st.integers(0, 2))
+    pieces = [(start, middle), (max(start, middle - more), end)]
+    return [piece for piece in pieces if piece[0] < piece[1]]
+
+
+@st.composite
+def marked_texts(draw: Any, unknown: bool) -> Pair:
+    """Texts that are equal outside of their slots, which hold one word each."""
+    signs = st.lists(st.sampled_from(OUTSIDE), max_size=2)
+    space, after, before = (st.sampled_from(each) for each in (["", " "], AFTER, BEFORE))
+    parts = st.tuples(after, st.builds(str.join, space, signs), before)
+    around = draw(st.lists(parts.map("".join), min_size=2, max_size=4))
+    # What belongs to a slot is no word by itself next to letters; to see that, slots are one letter each.
+    shown = SEEN.sub("", "X".join(part.replace("X", "") for part in around))
+    free = {match.start() for match in FREE.finditer(shown)}
+    places = [place for place, letter in enumerate(shown) if letter == "X"]
+    texts, slots = [around[0]] * 2, ([], [])
+    for place, after in zip(places, around[1:], strict=True):
+        for side, held in enumerate(contents(draw, free=place in free, unknown=unknown)):
+            start = len(texts[side])
+            slots[side].extend(spans_of(draw, start, start + len(held)))
+            texts[side] += held + after
+    return Pair((texts[0], texts[1]), slots)
+
+
+@st.composite
+def hidden_words(draw: Any, unknown: bool) -> Pair:
+    """Texts of as many words, of which some are others."""
+    texts = ["", ""]
+    for part in draw(st.lists(st.sampled_from(BETWEEN), min_size=1, max_size=4)):
+        held = contents(draw, free=True, unknown=unknown, stop=False)
+        texts = [text + word + part for text, word in zip(texts, held, strict=True)]
+    return Pair((texts[0], texts[1]), ([], []))
+
+
+def outputs(world: Embedding, policy: TextPolicy, values: pa.Array, slots: pa.Array) -> Iterator[pa.Array]:
+    """What comes out of texts with symbols in place of what is drawn: one for each way to choose them."""
+    cut = Tokens.of(values, joining(world, policy.tokenizer), policy.protect.marks(values, slots))
+    found = SortedTokens.of(cut, world, policy, slots)
+    drawn = found.known | (found.unknown & (str(policy.oov) == "random"))
+    for symbols in SYMBOLS:
+        released = np.full(len(cut), policy.oov.stand_in)
+        for start, end in zip(cut.offsets[:-1], cut.offsets[1:], strict=True):
+            (own,) = np.nonzero(drawn[start:end])
+            released[start + own] = [WORLD.index(word) for _, word in zip(own, cycle(symbols), strict=False)]
+        released[found.blank | found.unprotected] = AS_IT_IS
+        yield assemble(cut, released, world.words, policy.layout).values
+
+
+SPANS = pa.list_(pa.struct({"start": pa.int64(), "end": pa.int64()}))
+
+
+def differ(world: Embedding, policy: TextPolicy, pair: Pair, *, nested: bool) -> bool:
+    """Whether something can come out for one text and not for the other."""
+    spans = [[{"start": a, "end": b} for a, b in own] for own in pair.slots]
+    if not nested:
+        results = outputs(world, policy, pa.array(pair.texts), pa.array(spans, SPANS))
+        return any(result[0] != result[1] for result in results)
+    # The same text twice, as fields of structs in arrays, which are put back in their places.
+    kind = pa.list_(pa.struct({"text": pa.string(), "slots": SPANS}))
+    rows = [[{"text": text, "slots": own}] * 2 for text, own in zip(pair.texts, spans, strict=True)]
+    column, route = pa.array(rows, kind), (ELEMENTS, 0)
+    values, slots = Leaves.of(column, route).values, Leaves.of(column, (ELEMENTS, 1)).values
+    for result in outputs(world, policy, values, slots):
+        first, second = Leaves.of(put(column, route, result), route).values.to_pylist()[::2]
+        if first != second:
+            return True
+    return False
+
+
+COMBINATIONS = [*product(["words", "keep"], ["mask", "drop", "random", "keep-unprotected"], [False, True])]
+POLICIES = [*product(["all", "content", "slots:s"], ["words", "icu"])]
+
+
+def check(
+    world: Embedding, protect: str, tokenizer: str, *, examples: int, phases: Sequence[Phase] = [*Phase]
+) -> None:
+    """Try pairs of neighbours, under layouts, policies for unknown words, and in columns or arrays."""
+
+    @settings(
+        max_examples=examples,
+        phases=phases,
+        derandomize=True,
+        deadline=None,
+        database=None,
+        suppress_health_check=[*HealthCheck],
+    )
+    @given(st.data())
+    def supports_are_equal(data: st.DataObject) -> None:
+        layout, oov, nested = data.draw(st.sampled_from(COMBINATIONS))
+        policy = TextPolicy(protect=protect, tokenizer=tokenizer, layout=layout, oov=oov)
+        texts = marked_texts if protect == "slots:s" else hidden_words
+        pair = data.draw(texts(unknown=oov != "keep-unprotected"))
+        assert not differ(world, policy, pair, nested=nested), (policy, pair)
+
+    supports_are_equal()
+
+
+@pytest.mark.parametrize(("protect", "tokenizer"), POLICIES)
+def test_what_can_come_out_is_equal_for_neighbours(world: Embedding, protect: str, tokenizer: str) -> None:
+    """1,200 pairs with slots, 1,200 without; always the same ones."""
+    check(world, protect, tokenizer, examples=600 if protect == "slots:s" else 300)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("protect", "tokenizer"), POLICIES)
+def test_what_can_come_out_is_equal_for_many_neighbours(
+    world: Embedding, protect: str, tokenizer: str
+) -> None:
+    """60,000 pairs."""
+    check(world, protect, tokenizer, examples=10_000)
+
+
+def cut_as_it_stands(patch: pytest.MonkeyPatch) -> None:
+    """Slots only mark tokens, as before: "the [u.s.]'s economy" leaves "s", "the [zebra]'s" leaves "'s"."""
+    patch.setattr(token_columns, "cut_marked", as_it_stands)
+
+
+def cut_at_invisible_characters(patch: pytest.MonkeyPatch) -> None:
+    """A character that nobody sees ends a token, as before."""
+    for module in (tokens, joined_words, segmentation):
+        patch.setattr(module, "all_visible", lambda text: True)
+
+
+def looked_up_as_written(patch: pytest.MonkeyPatch) -> None:
+    """A word with a character that nobody sees is unknown."""
+    patch.setattr(lookup, "visible", str)
+
+
+def hidden_in_stop_words(patch: pytest.MonkeyPatch) -> None:
+    """A stop word passes with what nobody sees in it."""
+    form = policies.match_form
+    patch.setattr(policies, "match_form", lambda token, lower: form(tokens.visible(token), lower=lower))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "protect"),
+    [
+        (cut_as_it_stands, "slots:s"),
+        (cut_at_invisible_characters, "slots:s"),
+        (cut_at_invisible_characters, "all"),
+        (looked_up_as_written, "all"),
+        (hidden_in_stop_words, "content"),
+    ],
+)
+def test_wrong_policies_are_found_out(
+    world: Embedding,
+    wrong: Callable[[pytest.MonkeyPatch], None],
+    protect: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wrong(monkeypatch)
+    joining.cache_clear()
+    with pytest.raises(AssertionError, match="TextPolicy"):
+        check(world, protect, "words", examples=300, phases=[Phase.generate])
+    joining.cache_clear()
+
+
+def test_a_word_is_looked_up_as_written_first(tmp_path: Path) -> None:
+    """Elements of token lists too; a word that the vocabulary has with its joiners is not the one without."""
+    joiner, bare = "\u0645\u06cc\u200c\u062e", "\u0645\u06cc\u062e"
+    bundle = worlds.build(tmp_path, np.eye(5), [joiner, bare, "Zebra", "new_york", "x"])
+    texts = [
+        joiner,
+        bare,
+        f"{bare[0]}\u200d{bare[1:]}",
+        "Zeb\u00adra",
+        "zeb\u00adra",
+        "NEW\u00ad \u200byork",
+        "\u200bX",
+        "zeb",
+    ]
+    expected = [0, 1, 1, 2, -1, 3, 4, -1]
+    for values in (pa.array(texts), pa.array([texts])):
+        assert look_up(Tokens.of(values, joining(bundle, PLAIN)), bundle).tolist() == (
+            expected if values.type == pa.string() else [*expected[:5], -1, *expected[6:]]
+        )
+
+
+def test_what_is_one_word_here_is_one_word(world: Embedding) -> None:
+    """The premise of the pairs above, for what is known and what is not."""
+    for known, texts in ((True, [*LETTERS, *FOREIGN, *JOINED, *UNSPACED]), (False, UNKNOWN)):
+        cut = Tokens.of(pa.array(texts), joining(world, TextPolicy(tokenizer="icu").tokenizer))
+        assert [len(row) for row in cut.row_tokens()] == [1] * len(texts)
+        assert ((look_up(cut, world) >= 0) == known).all()

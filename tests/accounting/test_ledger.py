@@ -435,5 +435,5 @@ def test_words_that_another_bundle_or_tokenizer_lacks_are_others() -> None:
 def test_each_policy_is_known_to_let_pass_nothing_or_something() -> None:
     """A policy that is added must be judged here: what lets words pass has its words in ``_RAW``."""
     for option, kind in (("oov", OovPolicy), ("protect", Protection), ("layout", Layout)):
-        assert {*kind.policies} - _NOTHING_RAW[option] <= {*_RAW, "slots-in-order", "slots-by-text"}
+        assert {*kind.policies} - _NOTHING_RAW[option] <= {*_RAW}
         assert _NOTHING_RAW[option] <= {*kind.policies} and not _NOTHING_RAW[option] & {*_RAW}

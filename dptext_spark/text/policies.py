@@ -206,7 +206,7 @@ class ContentWords(Protection):
     name = "content"
     note = "stop words pass"
     scope = (
-        "Stop words are released as they are (NLTK's English list: the, not, she, don't and 160 more), "
+        "Stop words are released as they are (NLTK's English list: about 160, such as the, not, she), "
         "with their places and capitals; the other words of the vocabulary are covered. BETWEEN A STOP WORD "
         "AND ANY OTHER WORD THERE IS NO BOUND, nor between two stop words: the factor is infinite."
     )

@@ -173,7 +173,7 @@ class Protection(NamedPolicy, ABC):
         """
 
     def marks(self, values: pa.Array, slots: pa.Array | None) -> Marks | None:
-        """Give the spans of texts or token lists at whose borders words must not be joined, if there are any.
+        """Give the spans of texts or token lists that are cut apart from all else, if there are any.
 
         Raises:
             InputError: As from :meth:`protected`, or the slots have the wrong type.
@@ -205,7 +205,11 @@ class ContentWords(Protection):
 
     name = "content"
     note = "stop words pass"
-    scope = "Stop words are released as they are; the other words of the vocabulary are covered."
+    scope = (
+        "Stop words are released as they are (NLTK's English list: about 160, such as the, not, she), "
+        "with their places and capitals; the other words of the vocabulary are covered. BETWEEN A STOP WORD "
+        "AND ANY OTHER WORD THERE IS NO BOUND, nor between two stop words: the factor is infinite."
+    )
     unknown = "Words outside the vocabulary that are no stop words"
 
     def protected(self, tokens: Tokens, slots: pa.Array | None) -> NDArray[np.bool_]:
@@ -221,9 +225,9 @@ class Slots(Protection):
     note = "its spans, by position; all else passes"
     scope = (
         "Only words inside the slots of column {column} that the vocabulary has are covered; "
-        "words outside the slots are released as they are. Where slots stand, how many words they have "
-        "and which rows have none that can be read is visible; what it tells that words were marked is not "
-        "covered."
+        "words outside the slots are released as they are. Letters next to a slot belong to it. Where slots "
+        "stand, how many words they have and which rows have none that can be read is visible; what it tells "
+        "that words were marked is not covered."
     )
     unknown = "Words inside the slots that the vocabulary lacks"
 

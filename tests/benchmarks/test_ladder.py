@@ -32,6 +32,7 @@ def test_no_rung_promises_less_than_another(rows: Rows) -> None:
     assert rung(rows, "exponential")["ε"] < rung(rows, "exact")["ε"]
 
 
+@pytest.mark.long  # it compares times
 def test_words_that_are_no_release_words_are_replaced(rows: Rows) -> None:
     """Rejects rungs that search all words, whatever their name."""
     few, all_words = rung(rows, "1,500 release words"), rung(rows, "exact")
@@ -40,6 +41,7 @@ def test_words_that_are_no_release_words_are_replaced(rows: Rows) -> None:
     assert rung(rows, "lists, recall")["recall"] >= 0.98
 
 
+@pytest.mark.long  # it compares times
 def test_lists_that_are_made_make_the_difference(rows: Rows) -> None:
     """Rejects first words whose lists an earlier turn made, and lists that are made in a turn that counts."""
     first, made = (rung(rows, "truncated", when)["multiple"] for when in ("first words", "lists made"))

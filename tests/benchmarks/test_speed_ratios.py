@@ -24,6 +24,8 @@ from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.ivf import IvfSearch
 from tests.helpers import worlds
 
+pytestmark = pytest.mark.long  # they compare times, which others on the machine disturb
+
 TURNS = 5
 
 

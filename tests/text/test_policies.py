@@ -31,6 +31,7 @@ def test_policies_say_what_is_not_covered(oov: str, protect: str) -> None:
     described = " ".join(policy.describe())
     assert ("WITHOUT ANY PROTECTION" in described) == (oov == "keep-unprotected")
     assert ("Stop words are released as they are" in described) == (protect == "content")
+    assert ("THERE IS NO BOUND" in described) == (protect == "content")
     assert ("Only words inside the slots" in described) == protect.startswith("slots")
 
 

@@ -39,9 +39,9 @@ def test_columns_and_fields_are_counted_each(
     spark: SparkSession, ring: Embedding, capsys: pytest.CaptureFixture[str]
 ) -> None:
     turns = "array<struct<who: string, said: string>>"
-    schema = f"kept string, id int, turns {turns}, note string, marks string"
+    schema = f"kept string, id int, turns {turns}, note string, marks array<struct<start: int, end: int>>"
     rows = [
-        ("nope nope", 1, [("a", "w00 secret"), ("b", "w01")], "W02 secret w03", '[{"start": 4, "end": 10}]'),
+        ("nope nope", 1, [("a", "w00 secret"), ("b", "w01")], "W02 secret w03", [(4, 10)]),
         ("nope nope", 2, None, None, None),
     ]
     frame = spark.createDataFrame(rows, schema).coalesce(1)

@@ -160,7 +160,7 @@ def test_a_connect_session_gives_the_words_of_the_privatizer(
     source = write_table(tmp_path / "in.parquet", {"id": ids, "text": texts(6), "turns": turns, "extra": ids})
     bundle = tmp_path / "bundle"
     bundle.mkdir()
-    for file in ring.path.iterdir():
+    for file in filter(Path.is_file, ring.path.iterdir()):
         (bundle / file.name).write_bytes(file.read_bytes())
 
     done = command(

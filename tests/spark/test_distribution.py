@@ -32,7 +32,7 @@ def sent(ring: Embedding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bu
     """A bundle as executors find it among Spark's files; the driver's path does not exist here."""
     received = tmp_path / "received"
     received.mkdir()
-    names = sorted(file.name for file in ring.path.iterdir())
+    names = sorted(file.name for file in ring.path.iterdir() if file.is_file())
     for name in names:
         (received / distribution._sent_name(ring.fingerprint, name)).write_bytes(
             (ring.path / name).read_bytes()
@@ -141,7 +141,7 @@ def test_another_bundle_under_the_same_name_is_refused(
 ) -> None:
     place = place_of(sent, tmp_path)
     place.mkdir(parents=True)
-    for file in line.path.iterdir():
+    for file in filter(Path.is_file, line.path.iterdir()):
         (place / file.name).write_bytes(file.read_bytes())
     with pytest.raises(BundleError, match="changed while the job ran"):
         sent.open()

@@ -191,6 +191,7 @@ def test_what_may_be_handed_on_has_no_counts_and_the_rest_a_place_of_its_own(
     about_words = {"text": ["text"], "tokens": [], "oov": "mask", "protect": "all", "layout": "words"}
     about_noise = {"mechanism": "laplace", "epsilon": 10.0, "select": "nearest", "t": None, "key": "file"}
     others = {"id": "id", "trust-id": False, "tokenizer": "words", "release-words": None}
+    others["epsilon-from-private-rows"] = False
     of_rows = {"row-budget": None, "row-delta": None, "within": None}
     assert public["options"] == about_words | about_noise | of_rows | others
     private_words = ("phone", "secret plan", "private place", "key_file", "mergeSchema")

@@ -377,7 +377,7 @@ def _sanitize_batches(
         counts: list[pa.Array] = []
         words = None
         if plan.by_words:
-            words = words_of_rows(partial(_told, release), sanitized, slots_route, batch)
+            words = words_of_rows(partial(told, release), sanitized, slots_route, batch)
         for name, (column, *inside) in sanitized:
             leaves = Leaves.of(columns[column], tuple(inside))
             rows = pa.array(leaves.rows)
@@ -396,7 +396,8 @@ def _sanitize_batches(
         yield pa.RecordBatch.from_arrays(arrays, names=positional(len(arrays)))
 
 
-def _told(release: Any, values: pa.Array, slots: pa.Array | None, name: str) -> Any:
+def told(release: Any, values: pa.Array, slots: pa.Array | None, name: str) -> Any:
+    """Count the words of values, for :func:`words_of_rows`."""
     return release.told_words(values, slots, column=name)
 
 

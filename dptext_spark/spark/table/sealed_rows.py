@@ -22,7 +22,7 @@ from pyspark.sql.types import BinaryType, DecimalType, StringType, StructField, 
 
 from dptext_spark.accounting.ledger import History, Naming, RowCounts, SealedRows, maximal
 from dptext_spark.noise import NoiseKey
-from dptext_spark.spark.table.columns import WorkPlan, beside_leaves, opened
+from dptext_spark.spark.table.columns import WorkPlan, beside_leaves, opened, told, words_of_rows
 from dptext_spark.text.nested import Leaves, Route
 from dptext_spark.text.token_columns import id_bytes
 
@@ -72,26 +72,21 @@ def _seal(plan: SealPlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Reco
     """Seal rows of Arrow batches; runs in Python workers."""
     release = opened(plan.work)
     for batch in batches:
-        ids, *slots = batch.columns[plan.width :]
+        ids = batch.column(plan.width)
         row_ids = id_bytes(ids)
         rows = [_name(plan.key, b"row", row_id) for row_id in row_ids]
-        fields = []
         words = np.zeros(len(batch), dtype=np.int64)
+        if plan.work.by_words:
+            words = words_of_rows(partial(told, release), plan.routes, plan.slots_route, batch)
         for column, (place, *inside) in plan.routes:
             leaves = Leaves.of(batch.columns[place], tuple(inside))
-            own = beside_leaves(slots[0], plan.slots_route, leaves) if slots else None
-            fields.append((column, leaves, own))
-            if plan.work.by_words:
-                told = release.told_words(leaves.values, own, column=column)
-                words += leaves.sum_by_row(told, len(batch))
-        for column, leaves, own in fields:
             contents: list[list[bytes | memoryview]] = [[] for _ in rows]
             keys: list[list[bytes]] = [[] for _ in rows]
             found = release.contexts(
                 leaves.values,
                 ids.take(pa.array(leaves.rows)),
                 column=column,
-                slots=own,
+                slots=beside_leaves(batch.columns[-1], plan.slots_route, leaves),
                 positions=leaves.positions,
                 words=words[leaves.rows],
             )

@@ -350,13 +350,6 @@ def test_types_that_delta_lacks_are_refused(spark: SparkSession) -> None:
         Delta({}).account(Storage(spark), Output(place="out"), None, schema)
 
 
-def test_rules_of_the_input_are_not_those_of_the_output(spark: SparkSession) -> None:
-    rules = {"delta.generationExpression": "id + 1", "comment": "kept"}
-    schema = StructType([StructField("id", LongType(), metadata=rules)])
-    account = Delta({}).account(Storage(spark), Output(place="out"), None, schema)
-    assert account.schema.fields[0].metadata == {"comment": "kept"}
-
-
 def test_a_run_that_was_killed_is_told_of(dptext: Callable[..., Result], delta: Path, tmp_path: Path) -> None:
     write(tmp_path / "out", [0])
     (tmp_path / ".out.local-1.part").mkdir()

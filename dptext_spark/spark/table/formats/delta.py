@@ -166,7 +166,7 @@ class Delta(LakehouseFormat):
                 got=", ".join(unknown),
                 do="Choose another --output-format",
             )
-        own = self.module().Schema.from_json(json.dumps(_without_rules(json.loads(schema.json()))))
+        own = self.module().Schema.from_json(schema.json())
         return _Account(self, storage, output, own, output.partitions, None)
 
 
@@ -312,20 +312,6 @@ def _known(kind: DataType) -> bool:
     if isinstance(kind, MapType):
         return _known(kind.keyType) and _known(kind.valueType)
     return isinstance(kind, _TYPES)
-
-
-def _without_rules(schema: Any) -> Any:
-    """Leave Delta's own metadata out of a schema's JSON form: the rules are those of the input's log."""
-    if isinstance(schema, list):
-        return [*map(_without_rules, schema)]
-    if not isinstance(schema, dict):
-        return schema
-    return {
-        name: {n: v for n, v in value.items() if not n.startswith(_RULES)}
-        if name == "metadata"
-        else _without_rules(value)
-        for name, value in schema.items()
-    }
 
 
 @contextmanager

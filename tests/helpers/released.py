@@ -1,6 +1,8 @@
 """What releases, bundles and ledgers hold under fixed keys, as hashes: the golden bytes.
 
-    python -m tests.helpers.released    # writes tests/released.json; a hash that changed is a change of noise
+    python -m tests.helpers.released [FILE]    # default: tests/released.json
+
+A hash that changed is a change of noise. scripts/same-bytes compares the hashes with those of another version.
 
 Values are hashed and not files, rows in the order of their ids: neither partitions nor writers matter.
 """
@@ -11,6 +13,7 @@ import gzip
 import hashlib
 import json
 import re
+import sys
 import tempfile
 from collections.abc import Iterator
 from importlib import resources
@@ -291,15 +294,15 @@ def hashed(values: pa.Array | list[Any]) -> str:
     return hashlib.sha256(json.dumps(listed, ensure_ascii=True).encode()).hexdigest()
 
 
-def everything() -> None:
-    """Write the golden bytes anew."""
+def everything(path: Path) -> None:
+    """Write the golden bytes."""
     with tempfile.TemporaryDirectory() as folder:
         made = bundles(Path(folder))
         golden: dict[str, dict[str, Any]] = {"bundles": described(made), "released": released(made)}
         golden["jobs"] = jobs(made, Path(folder, "jobs"))
-    RELEASED.write_text(json.dumps(golden, indent=1) + "\n", encoding="utf-8")
-    print(f"{RELEASED}: {len(golden['released'])} releases")
+    path.write_text(json.dumps(golden, indent=1) + "\n", encoding="utf-8")
+    print(f"{path}: {sum(map(len, golden.values()))} hashes")
 
 
 if __name__ == "__main__":
-    everything()
+    everything(Path(sys.argv[1]) if len(sys.argv) > 1 else RELEASED)

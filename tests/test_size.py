@@ -1,0 +1,38 @@
+"""The project stays small enough to hold in mind: what may grow only by a decision, stated in the commit that raises it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from dptext_spark.options import COMMANDS
+
+ROOT: Final = Path(__file__).parents[1]
+
+
+def lines(folder: str) -> int:
+    return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in ROOT.glob(f"{folder}/**/*.py"))
+
+
+def words(paths: Iterable[Path]) -> int:
+    return sum(len(path.read_text(encoding="utf-8").split()) for path in paths)
+
+
+@pytest.mark.parametrize(
+    ("measured", "most"),
+    [
+        pytest.param(lambda: lines("dptext_spark"), 29_938, id="lines of the package"),
+        pytest.param(lambda: lines("tests"), 34_335, id="lines of tests"),
+        pytest.param(lambda: lines("scripts"), 11_694, id="lines of scripts"),
+        pytest.param(
+            lambda: words([ROOT / "README.md", *ROOT.glob("docs/**/*.md")]), 88_000, id="words of documents"
+        ),
+        pytest.param(lambda: len(COMMANDS["privatize"].fields()), 61, id="options of privatize"),
+    ],
+)
+def test_nothing_grows_unnoticed(measured: object, most: int) -> None:
+    assert callable(measured)
+    assert measured() <= most

@@ -1,4 +1,4 @@
-"""The project stays small enough to hold in mind: what may grow only by a decision, stated in the commit that raises it."""
+"""The project stays small enough to hold in mind: whoever raises a number says why in the commit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from dptext_spark.options import COMMANDS
+from dptext_spark.cli import main
 
 ROOT: Final = Path(__file__).parents[1]
 
@@ -24,13 +24,13 @@ def words(paths: Iterable[Path]) -> int:
 @pytest.mark.parametrize(
     ("measured", "most"),
     [
-        pytest.param(lambda: lines("dptext_spark"), 29_938, id="lines of the package"),
-        pytest.param(lambda: lines("tests"), 34_335, id="lines of tests"),
-        pytest.param(lambda: lines("scripts"), 11_694, id="lines of scripts"),
+        pytest.param(lambda: lines("dptext_spark"), 32_430, id="lines of the package"),
+        pytest.param(lambda: lines("tests"), 34_200, id="lines of tests"),
+        pytest.param(lambda: lines("scripts"), 11_180, id="lines of scripts"),
         pytest.param(
-            lambda: words([ROOT / "README.md", *ROOT.glob("docs/**/*.md")]), 88_000, id="words of documents"
+            lambda: words([ROOT / "README.md", *ROOT.glob("docs/**/*.md")]), 88_400, id="words of documents"
         ),
-        pytest.param(lambda: len(COMMANDS["privatize"].fields()), 61, id="options of privatize"),
+        pytest.param(lambda: len(main.commands["privatize"].params), 61, id="options of privatize"),
     ],
 )
 def test_nothing_grows_unnoticed(measured: object, most: int) -> None:

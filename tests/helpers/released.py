@@ -2,7 +2,7 @@
 
     python -m tests.helpers.released [FILE]    # default: tests/released.json
 
-A hash that changed is a change of noise. scripts/same-bytes compares the hashes with those of another version.
+A hash that changed is a change of noise; scripts/same-bytes compares them with those of another version.
 
 Values are hashed and not files, rows in the order of their ids: neither partitions nor writers matter.
 """

@@ -3,15 +3,16 @@
     OMP_NUM_THREADS=1 python -m scripts.experiments.intents_of_snips --queries snips.parquet \
         --embedding glove-300d --ball ball-10d --ball ball-100d
 
-The queries are Parquet with ``text``, ``intent``, ``split`` and ``slots_json``, as ``hyperbolic_snips`` has
-them. Words in slots are perturbed where the balls and the embedding have them, and left out elsewhere.
-Intents are told by logistic regression on words; slots are attacked by whoever knows the mechanism and the
-other queries as they were. Prints Markdown: both side by side, and what became of the paper's examples.
+The queries are Parquet with ``text``, ``intent``, ``split`` and ``slots_json``: JSON with the ``text`` of
+each slot, in order. Words in slots are perturbed where the balls and the embedding have them, and left out
+elsewhere. Intents are classified by logistic regression on words; the attacker of slots knows the mechanism
+and the other queries as they were. Prints Markdown: both, and what became of the paper's examples.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -40,7 +41,6 @@ from dptext_spark.search.exact import ExactSearch
 from dptext_spark.text.policies import TextPolicy
 from dptext_spark.text.slots import marks_of_positions
 from dptext_spark.text.token_columns import Tokens
-from scripts.experiments.hyperbolic_snips import Slot, positions
 from scripts.experiments.texts import Mean, demo_embedding, markdown
 from scripts.experiments.utility_tasks import (
     ORIGINAL,
@@ -51,6 +51,8 @@ from scripts.experiments.utility_tasks import (
     settings_of,
     settings_options,
 )
+
+Slot = dict[str, int]
 
 LEFT_OUT: Final = "slots left out"
 RUNS: Final = 1000
@@ -87,6 +89,14 @@ class Figures:
 
     def __iter__(self) -> Iterator[float]:
         yield from vars(self).values()
+
+
+def positions(text: str, slots: list[dict[str, str]]) -> list[Slot]:
+    """Where slots stand; none if some do not."""
+    pattern = ".*?".join(rf"(?<!\w)({re.escape(slot['text'].strip())})(?!\w)" for slot in slots)
+    match = re.search(pattern, text, re.DOTALL)
+    places = [match.span(number) for number in range(1, len(slots) + 1)] if match else []
+    return [{"start": start, "end": end} for start, end in places]
 
 
 def task_of(

@@ -1,27 +1,12 @@
-"""Runs all benchmarks on one machine and writes what was measured as JSON, Markdown and figures.
+"""Runs all benchmarks on one machine and writes what was measured as JSON.
 
-    python -m scripts.benchmarks --data DATA --output docs/benchmarks [--only NAME ...] [--small] [--render]
+    python -m scripts.benchmarks --data DATA --output docs/benchmarks/results.json [--only NAME ...] [--small]
 
 A section is a module of this folder, named in ``SECTIONS`` below. It runs in a process of its own, as
 ``python -m scripts.benchmarks.NAME --data DATA --bundles FOLDER [--small]`` (``section.py`` makes that
-command of a function), and prints one JSON object on stdout; stderr is free. With ``--small`` it ends in
-seconds. The object::
-
-    {"title": "Searches compared",
-     "rows": [{"embedding": "33,860 x 300", "what": "faiss", "multiple of exact": 0.9}, ...],
-     "plots": [{"title": "...", "x": "words", "y": ["rate"], "by": "what", "where": {"column": "value"},
-                "log": "xy"}],
-     "notes": ["One thread, processor time; ..."]}
-
-``rows`` become one table, its columns in the order in which they are first seen: ratios before rates. A
-value is a string, a number (written with three significant digits, from 1,000 on whole), true, false or null
-(a dash); a column that a row lacks is empty. Strings and column names have no ``|``.
-``plots`` is optional: a figure draws the columns ``y`` over ``x`` (lines where x is a number, bars where it
-is a string), one line for each value of the column ``by``, of the rows in which columns have the values of
-``where``; ``log`` names the logarithmic axes: "", "x", "y" or "xy". Only ``x`` and ``y`` are needed.
-``notes`` are sentences in Markdown: how it was measured, what failed within the section.
-
-A section that fails or takes too long stays in the page, with the reason. Results are kept as they come.
+command of a function), and prints one JSON object: ``title``, ``rows`` (one object for each line of a table)
+and ``notes`` (sentences: how it was measured). With ``--small`` it ends in seconds. A section that fails or
+takes too long stays in the results, with the reason.
 """
 
 from __future__ import annotations
@@ -45,26 +30,20 @@ import click
 import psutil
 from threadpoolctl import threadpool_info
 
-from scripts.benchmarks.page import write_page
 from scripts.benchmarks.section import reason
 
 SECTIONS: Final = (
     "kernel_and_job",
-    "job_start",
     "searches",
     "search_in_lists",
     "throughput",
     "exponential_lane",
-    "ladder",
     "growth",
-    "scaling",
     "large_vocabulary",
-    "row_groups",
     "calibration_job",
     "executor_memory",
-    "rivals",
 )
-"""Modules of this folder, in the order of the page."""
+"""Modules of this folder."""
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 LIBRARIES: Final = ("dptext-spark", "numpy", "faiss-cpu", "pyarrow", "pyspark", "scipy")
@@ -144,24 +123,15 @@ def outcome(code: int, printed: str, said: str) -> dict[str, Any]:
 
 
 @click.command()
-@click.option("--data", type=click.Path(exists=True, path_type=Path), help="Folder of the data.")
-@click.option("--output", type=click.Path(file_okay=False, path_type=Path), required=True)
+@click.option("--data", type=click.Path(exists=True, path_type=Path), required=True)
+@click.option("--output", "file", type=click.Path(dir_okay=False, path_type=Path), required=True)
 @click.option(
     "--only", multiple=True, type=click.Choice(SECTIONS), help="Replace these sections; repeatable."
 )
 @click.option("--small", is_flag=True, help="Try all of it quickly; the figures mean nothing.")
-@click.option("--render", is_flag=True, help="Write the page again, from the results that are there.")
 @click.option("--seconds", "limit", default=3600.0, show_default=True, help="that a section may take")
-def main(
-    data: Path | None, output: Path, only: tuple[str, ...], small: bool, render: bool, limit: float
-) -> None:
-    """Measure, and write results.json, README's neighbour results.md and its figures into OUTPUT."""
-    file = output / "results.json"
-    if render:
-        write_page(json.loads(file.read_text(encoding="utf-8")), output)
-        return
-    if data is None:
-        raise click.UsageError("Give --data, the folder of the data, or --render.")
+def main(data: Path, file: Path, only: tuple[str, ...], small: bool, limit: float) -> None:
+    """Measure, and write the results."""
     results: dict[str, Any] = {"machine": machine(), "small": small, "sections": {}}
     if only and file.exists():
         before = json.loads(file.read_text(encoding="utf-8"))
@@ -170,7 +140,6 @@ def main(
                 "The results that are there are of another machine or size: run all sections."
             )
         results = before
-    output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="dptext-benchmarks-") as folder:
         for name in only or SECTIONS:
             click.echo(f"{name} ...", err=True)
@@ -180,7 +149,6 @@ def main(
             results["sections"] = ordered
             click.echo(f"    {found.get('failed', 'done')} ({found['seconds']} s)", err=True)
             file.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-            write_page(results, output)
     if any("failed" in results["sections"][name] for name in only or SECTIONS):
         sys.exit(1)
 

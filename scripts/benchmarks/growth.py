@@ -209,16 +209,6 @@ def section_of(title: str, small: bool, rows: Sequence[dict[str, Any]]) -> dict[
     return {
         "title": title,
         "rows": rows,
-        "plots": [
-            {
-                "title": f"Rate by {name}, of the first one's",
-                "x": name,
-                "y": ["rate / first"],
-                "where": {"series": name},
-                "log": "xy",
-            }
-            for name in dict.fromkeys(row["series"] for row in rows)
-        ],
         "notes": [
             f"The whole job of `dptext privatize` with `laplace`, words of Zipf's law. Time: {start}.",
             "Memory: the largest resident set of any one Python worker, JVM or driver, mapped files "

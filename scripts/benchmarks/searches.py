@@ -203,21 +203,9 @@ def main(given: Given) -> dict[str, Any]:
             some = zipf_words(embedding.inputs, 48)
             for stays, epsilon in zip(STAYS, epsilons(embedding, "laplace", {}, some, STAYS), strict=True):
                 rows += compared(embedding, others, stays, round(float(epsilon), 2), turn)
-    sizes = dict.fromkeys(row["embedding"] for row in rows)
     return {
         "title": "Searches for the nearest word",
         "rows": rows,
-        "plots": [
-            {
-                "title": f"Searches at {size}, recall {RECALL} but for exact ones",
-                "x": "search",
-                "y": ["multiple of exact"],
-                "by": "noise",
-                "where": {"embedding": size},
-                "log": "y",
-            }
-            for size in sizes
-        ],
         "notes": [
             "One thread, processor time, searches by turns on the same noisy points of `laplace`, words by "
             f"Zipf's law; multiples are medians of {ROUNDS} rounds. Recall: how often the exact nearest word "

@@ -1,4 +1,4 @@
-"""The run of all benchmarks: its page has what was measured, and what failed."""
+"""The run of all benchmarks: its results have what was measured, and what failed."""
 
 from __future__ import annotations
 
@@ -7,140 +7,40 @@ import platform
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pytest
 
 SIZES = {"glove_840b_300d_33k": (600, 12), "glove_6b_50d": (900, 8)}
 
-RESULTS: dict[str, Any] = {
-    "machine": {"processor": "made", "cores": 2},
-    "small": False,
-    "sections": {
-        "searches": {
-            "date": "2026-01-01 00:00 UTC",
-            "load before": 0.1,
-            "seconds": 7,
-            "title": "Searches",
-            "rows": [
-                {
-                    "embedding": "900 x 8",
-                    "search": "exact",
-                    "multiple": 1.0,
-                    "recall": None,
-                    "words/s": 123456.7,
-                },
-                {
-                    "embedding": "900 x 8",
-                    "search": "lists",
-                    "multiple": 3.456,
-                    "words/s": 0.01234,
-                    "sure": True,
-                },
-            ],
-            "plots": [{"title": "All", "x": "search", "y": ["multiple"], "by": "embedding", "log": "y"}],
-            "notes": ["In one thread."],
-        },
-        "rivals": {"date": "2026-01-01 00:01 UTC", "load before": 0.2, "seconds": 9, "failed": "no network"},
-    },
-}
+
+def run(data: Path, results: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "scripts.benchmarks", "--data", str(data), "--output", str(results)]
+    return subprocess.run([*command, "--small", *options], capture_output=True, text=True, check=False)
 
 
-def run(data: Path | None, output: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "scripts.benchmarks", "--output", str(output), *options]
-    command += [] if data is None else ["--data", str(data), "--small"]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+def test_one_run(tmp_path: Path) -> None:
+    """Rejects a failure that ends the run or hides, one that forgets other sections, and mixed machines.
 
-
-def cells(page: str, section: str) -> list[list[str]]:
-    """The rows of a section's table, without its header."""
-    lines = page.partition(f"## {section}\n")[2].partition("\n## ")[0].splitlines()
-    table = [line.removeprefix("|").removesuffix("|").split("|") for line in lines if line.startswith("|")]
-    return [[cell.strip() for cell in row] for row in table[2:]]
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Made embeddings where the real ones would be; no novels."""
-    folder, rng = tmp_path_factory.mktemp("data"), np.random.default_rng(0)
+    There are made embeddings and no novels, so that one section succeeds and one cannot.
+    """
+    data, results, rng = tmp_path / "data", tmp_path / "results.json", np.random.default_rng(0)
     for name, size in SIZES.items():
-        (folder / name).mkdir()
-        np.save(folder / name / "vectors.npy", rng.standard_normal(size).astype(np.float16))
-        (folder / name / "vocab.txt").write_text("".join(f"word{row}\n" for row in range(size[0])))
-    return folder
+        (data / name).mkdir(parents=True)
+        np.save(data / name / "vectors.npy", rng.standard_normal(size).astype(np.float16))
+        (data / name / "vocab.txt").write_text("".join(f"word{row}\n" for row in range(size[0])))
+    assert run(data, results, "--only", "exponential_lane", "--only", "kernel_and_job").returncode == 1
+    text = results.read_text()
+    before = json.loads(text)
+    done, failed = (before["sections"][name] for name in ("exponential_lane", "kernel_and_job"))
+    assert before["small"] and done["rows"] and "failed" not in done
+    assert "FileNotFoundError" in failed["failed"] and "rows" not in failed
+    assert not any(name in text for name in (str(tmp_path), platform.node()))
 
-
-@pytest.fixture(scope="module")
-def measured(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, Path]:
-    """A section that succeeds and one that cannot, for there are no novels."""
-    output = tmp_path_factory.mktemp("measured")
-    done = run(data, output, "--only", "exponential_lane", "--only", "kernel_and_job")
-    return done.returncode, output
-
-
-def test_a_page_has_the_numbers_of_the_results(tmp_path: Path) -> None:
-    """Rejects columns that are mixed up, and a cell of another row where a row lacks one."""
-    (tmp_path / "results.json").write_text(json.dumps(RESULTS))
-    assert run(None, tmp_path, "--render").returncode == 0
-    page = (tmp_path / "results.md").read_text()
-    assert cells(page, "Searches") == [
-        ["900 x 8", "exact", "1", "–", "123,457", ""],
-        ["900 x 8", "lists", "3.46", "", "0.0123", "yes"],
-    ]
-    figure = (tmp_path / "searches-figure-1.svg").read_text()
-    assert "![All" in page and "(searches-figure-1.svg)" in page and "<svg" in figure
-
-
-def test_a_section_that_failed_is_shown_with_the_reason(tmp_path: Path) -> None:
-    """Rejects a page that leaves out what failed, and one that says so only far below."""
-    (tmp_path / "results.json").write_text(json.dumps(RESULTS))
-    run(None, tmp_path, "--render")
-    page = (tmp_path / "results.md").read_text()
-    assert "**Failed: rivals.**" in page.partition("\n## ")[0]
-    assert "**Failed: no network.**" in page.partition("## rivals\n")[2]
-
-
-def test_a_section_is_measured_and_written(measured: tuple[int, Path]) -> None:
-    """Rejects numbers of the page that are not those of the results."""
-    _, output = measured
-    results = json.loads((output / "results.json").read_text())
-    found = results["sections"]["exponential_lane"]
-    page = (output / "results.md").read_text()
-    told = cells(page, found["title"])
-    assert len(told) == len(found["rows"]) > 0
-    for row, shown in zip(found["rows"], told, strict=True):
-        for value, cell in zip(row.values(), shown, strict=True):
-            if isinstance(value, float | int):
-                assert float(cell.replace(",", "")) == pytest.approx(value, rel=5e-3)
-            else:
-                assert cell == (value or "–")
-    assert "the figures mean nothing" in page
-
-
-def test_what_fails_is_recorded(measured: tuple[int, Path], data: Path) -> None:
-    """Rejects a failure that ends the run or hides, and a reason that names folders or the machine."""
-    code, output = measured
-    text = (output / "results.json").read_text()
-    failed = json.loads(text)["sections"]["kernel_and_job"]
-    assert code == 1 and "FileNotFoundError" in failed["failed"] and "rows" not in failed
-    assert str(data) not in text and str(output) not in text and platform.node() not in text
-    assert "kernel_and_job" in (output / "results.md").read_text().partition("\n## ")[0]
-
-
-def test_a_section_has_a_time_limit(measured: tuple[int, Path], data: Path) -> None:
-    """Rejects a run that a section can hold up, and one that forgets the other sections."""
-    _, output = measured
-    before = json.loads((output / "results.json").read_text())
-    assert run(data, output, "--only", "throughput", "--seconds", "0.01").returncode == 1
-    after = json.loads((output / "results.json").read_text())
+    assert run(data, results, "--only", "throughput", "--seconds", "0.01").returncode == 1
+    after = json.loads(results.read_text())
     assert after["sections"].pop("throughput")["failed"] == "not done after 0.01 s"
     assert after == before
 
-
-def test_results_of_two_machines_are_not_mixed(data: Path, tmp_path: Path) -> None:
-    """Rejects a page of which a part was measured elsewhere."""
-    (tmp_path / "results.json").write_text(json.dumps(RESULTS))
-    done = run(data, tmp_path, "--only", "throughput", "--seconds", "0.01")
-    assert done.returncode == 2 and "another machine" in done.stderr
-    assert json.loads((tmp_path / "results.json").read_text()) == RESULTS
+    results.write_text(json.dumps({**before, "machine": {"processor": "another"}}))
+    refused = run(data, results, "--only", "throughput")
+    assert refused.returncode == 2 and "another machine" in refused.stderr

@@ -37,14 +37,17 @@ class _Run:
 
 
 def _handle(number: int, _: Any) -> None:
-    if _Run.received:
-        return
-    _Run.received = number
-    if not _Run.final:
+    if not _Run.received:
+        _Run.received = number
+        _stop()
+
+
+def _stop() -> None:
+    if _Run.received and not _Run.final:
         logging.disable()  # that connections break now is no news
         if _Run.end is not None:
-            _Run.end(number)
-        raise Interrupted(number)
+            _Run.end(_Run.received)
+        raise Interrupted(_Run.received)
 
 
 def _raise_again(unraisable: Any) -> None:
@@ -100,14 +103,20 @@ def hold_to_the_end() -> None:
 
 
 @contextmanager
-def keeps_ctrl_c() -> Iterator[None]:
-    """Inside :func:`handled`, hear Ctrl-C as before where a library takes it over, as SparkContext does."""
+def held() -> Iterator[None]:
+    """Let signals wait until Spark has started, and keep what handles Ctrl-C, which SparkContext replaces.
+
+    Before that nobody can end its JVM, which would wait for this process for ever.
+    """
     before = signal.getsignal(signal.SIGINT)
+    final, _Run.final = _Run.final, True
     try:
         yield
     finally:
-        if signal.getsignal(signal.SIGTERM) is _handle:
+        _Run.final = final
+        if signal.getsignal(signal.SIGTERM) is _handle:  # else it is for a notebook's user to choose
             signal.signal(signal.SIGINT, before)
+        _stop()
 
 
 def end_at_once() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from dptext_spark import interrupts
-from dptext_spark.interrupts import Interrupted, ends_first, handled, hold_to_the_end, keeps_ctrl_c
+from dptext_spark.interrupts import Interrupted, ends_first, handled, held, hold_to_the_end
 
 ROOT = Path(__file__).parents[1]
 
@@ -101,12 +101,27 @@ def test_work_that_cannot_be_undone_comes_to_its_end() -> None:
     assert steps == ["renamed"]
 
 
+def test_a_signal_waits_until_spark_has_started() -> None:
+    """Rejects a JVM that nobody can end yet, and one that ended well before."""
+    steps: list[object] = []
+
+    def work() -> None:
+        with held():
+            signal.raise_signal(signal.SIGTERM)
+            ends_first(steps.append)
+            steps.append("started")
+        steps.append("went on")
+
+    assert not interrupted(work).finished
+    assert steps == ["started", 15]
+
+
 def test_what_is_ignored_stays_ignored() -> None:
     """Rejects a run under nohup that ends with the terminal, also once Spark has taken Ctrl-C over."""
     for number in (signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
     with handled():
-        with keeps_ctrl_c():
+        with held():
             signal.signal(signal.SIGINT, lambda *_: pytest.fail("it is heard"))
         signal.raise_signal(signal.SIGHUP)
         signal.raise_signal(signal.SIGINT)
@@ -119,7 +134,7 @@ def test_the_handler_of_a_library_is_replaced() -> None:
         raise KeyboardInterrupt
 
     def work() -> None:
-        with keeps_ctrl_c():
+        with held():
             signal.signal(signal.SIGINT, of_a_library)
         ends_first(lambda _: steps.append("ended"))
         signal.raise_signal(signal.SIGINT)
@@ -127,7 +142,7 @@ def test_the_handler_of_a_library_is_replaced() -> None:
     steps: list[str] = []
     interrupted(work)
     assert steps == ["ended"]
-    with keeps_ctrl_c():
+    with held():
         signal.signal(signal.SIGINT, of_a_library)
     assert signal.getsignal(signal.SIGINT) is of_a_library
 

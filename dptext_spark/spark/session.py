@@ -61,7 +61,7 @@ def session(app: str) -> SparkSession:
     wanted, submitted = WANTED.get(), "PYSPARK_GATEWAY_PORT" in os.environ
     active = SparkContext._active_spark_context is not None
     if not active:
-        with interrupts.keeps_ctrl_c():
+        with interrupts.held():
             _start(SparkConf(loadDefaults=False).setAppName(app), wanted, submitted)
     spark = SparkSession.builder.appName(app).getOrCreate()
     if active or submitted:

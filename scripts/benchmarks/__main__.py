@@ -50,7 +50,6 @@ from scripts.benchmarks.section import reason
 
 SECTIONS: Final = (
     "kernel_and_job",
-    "job_start",
     "searches",
     "search_in_lists",
     "throughput",

@@ -107,7 +107,7 @@ class Job(_Command):
         options = self.model.of(file | given)
         run = import_module(self.model.runner.format(command=self.model.command)).run
         click.get_current_context().meta[_UNFINISHED] = options.unfinished
-        wanted = session_settings(_pairs(spark_conf), verbose=verbose, reads=options.reads)
+        wanted = session_settings(_pairs(spark_conf), verbose=verbose)
         with interrupts.handled(), hidden_progress(quiet), wanted:
             report = run(options)
         if as_json:

@@ -1,4 +1,8 @@
-"""Ctrl-C, SIGTERM and SIGHUP as one exception, raised once, and not where something would stay half done."""
+"""Ctrl-C, SIGTERM and SIGHUP as one exception, raised once.
+
+The first of them has the JVM end, by :func:`ends_first`, whose shutdown hook removes an unfinished output,
+and only then raises: clean-up finds no JVM whose last answer nobody read. Later signals change nothing.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -15,103 +19,104 @@ SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal asked the run to end.
-
-    Args:
-        number: Of the signal.
-        finished: Whether the run could not be stopped any more and came to its end.
-    """
+    """A signal asked the run to end; ``finished`` says that the run came to its end all the same."""
 
     def __init__(self, number: int, *, finished: bool = False) -> None:
         super().__init__(number, finished)
         self.number, self.finished = number, finished
-
-    @property
-    def exit_code(self) -> int:
-        """What shells and schedulers expect of a run that this signal ended."""
-        return 128 + self.number
+        self.exit_code = 128 + number  # what shells and schedulers expect
 
     def __str__(self) -> str:
         return f"Interrupted by {signal.Signals(self.number).name}"
 
 
-class _Signals:
-    """Whether a signal came; later ones change nothing. Its methods are for the main thread."""
-
-    def __init__(self) -> None:
-        self.received = 0
-        self.raised = False
-        self.holds = 0
-        self.final = False
-        self.stops: list[Callable[[], None]] = []
-
-    def handle(self, number: int, _: Any) -> None:
-        if not self.received:
-            self.received = number
-            # What libraries would say of connections that break now is no news.
-            logging.disable()
-            for stop in self.stops:
-                threading.Thread(target=stop, daemon=True).start()
-        self.check()
-
-    def check(self) -> None:
-        if self.received and not (self.raised or self.holds or self.final):
-            self.raised = True
-            raise Interrupted(self.received)
-
-    def leave(self, before: Mapping[signal.Signals, Any]) -> None:
-        """Put back what handled the signals before, unless one has come: all that is left is to say so."""
-        if threading.current_thread() is threading.main_thread():
-            for number, old in before.items():
-                signal.signal(number, signal.SIG_IGN if self.received else old)
-        self.received, self.raised = 0, False
-        self.stops.clear()
-
-    def again(self, unraisable: Any) -> None:
-        """Raise once more what came up in a destructor, out of which Python lets no exception."""
-        if isinstance(unraisable.exc_value, Interrupted):
-            self.raised = False
-            threading.Timer(0.05, os.kill, (os.getpid(), self.received)).start()
-        else:
-            sys.__unraisablehook__(unraisable)
+class _Run:
+    received = 0
+    final = False
+    end: Callable[[int], None] | None = None
 
 
-_signals = _Signals()
+def _handle(number: int, _: Any) -> None:
+    if not _Run.received:
+        _Run.received = number
+        _stop()
+
+
+def _stop() -> None:
+    if _Run.received and not _Run.final:
+        logging.disable()  # that connections break now is no news
+        if _Run.end is not None:
+            _Run.end(_Run.received)
+        raise Interrupted(_Run.received)
+
+
+def _raise_again(unraisable: Any) -> None:
+    """Raise once more what came up in a destructor, out of which Python lets no exception."""
+    if not isinstance(unraisable.exc_value, Interrupted):
+        sys.__unraisablehook__(unraisable)
+        return
+    _Run.received = 0
+    threading.Timer(0.05, os.kill, (os.getpid(), unraisable.exc_value.number)).start()
 
 
 @contextmanager
 def handled() -> Iterator[None]:
-    """Raise :class:`Interrupted` in the main thread at the first of the signals; it may be nested.
+    """Raise :class:`Interrupted` at the first signal, whatever the block then fails with; it may be nested.
 
-    Whatever the block then leaves with, Interrupted comes out.
-
-    Raises:
-        Interrupted: A signal came.
+    What nohup or a shell has made the process ignore stays ignored.
     """
-    before = {number: signal.getsignal(number) for number in SIGNALS}
-    outer = _signals.handle not in before.values()
-    final, _signals.final = _signals.final, False
-    hook = sys.unraisablehook
-    if threading.current_thread() is threading.main_thread():
-        # What nohup or a shell has made the process ignore stays ignored.
-        _install(number for number, old in before.items() if old is not signal.SIG_IGN)
-        sys.unraisablehook = _signals.again
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {n: old for n in SIGNALS if (old := signal.getsignal(n)) not in (signal.SIG_IGN, _handle)}
+    hook, sys.unraisablehook = sys.unraisablehook, _raise_again
+    final, _Run.final = _Run.final, False
+    for number in before:
+        signal.signal(number, _handle)
+        _Run.end = None  # what an earlier block began is none of this one's
     try:
         yield
-    except Interrupted:
-        raise
+        if _Run.received:
+            raise Interrupted(_Run.received, finished=True)
     except BaseException as error:
-        if number := _signals.received or isinstance(error, KeyboardInterrupt) * signal.SIGINT:
-            raise Interrupted(number) from None
+        came = _Run.received or isinstance(error, KeyboardInterrupt) * signal.SIGINT
+        if came and not isinstance(error, Interrupted):
+            raise Interrupted(came) from None
         raise
-    else:
-        if _signals.received:
-            raise Interrupted(_signals.received, finished=True)
     finally:
-        _signals.final = final
-        if outer:
-            sys.unraisablehook = hook
-            _signals.leave(before)
+        _Run.final, sys.unraisablehook = final, hook
+        for number, old in before.items():
+            # All that is left of an interrupted run is to say so.
+            signal.signal(number, signal.SIG_IGN if _Run.received else old)
+        if before:
+            _Run.received = 0
+
+
+def ends_first(end: Callable[[int], None]) -> None:
+    """Call a function with the signal's number before :class:`Interrupted` is raised."""
+    _Run.end = end
+
+
+def hold_to_the_end() -> None:
+    """Let signals wait until the block of :func:`handled` ends: what is done from here on must be whole."""
+    _Run.final = True
+
+
+@contextmanager
+def held() -> Iterator[None]:
+    """Let signals wait until Spark has started, and keep what handles Ctrl-C, which SparkContext replaces.
+
+    Before that nobody can end its JVM, which would wait for this process for ever.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    final, _Run.final = _Run.final, True
+    try:
+        yield
+    finally:
+        _Run.final = final
+        if signal.getsignal(signal.SIGTERM) is _handle:  # else it is for a notebook's user to choose
+            signal.signal(signal.SIGINT, before)
+        _stop()
 
 
 def end_at_once() -> None:
@@ -119,51 +124,8 @@ def end_at_once() -> None:
 
     def end(number: int, _: Any) -> None:
         os.write(2, f"dptext: {Interrupted(number)}.\n".encode())
-        os._exit(Interrupted(number).exit_code)
+        os._exit(128 + number)
 
     for number in SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, end)
-
-
-def handle_again() -> None:
-    """Be the one that signals reach where a library has taken them over."""
-    taken = signal.getsignal(signal.SIGTERM) == _signals.handle != signal.getsignal(signal.SIGINT)
-    if taken and threading.current_thread() is threading.main_thread():
-        _install([signal.SIGINT])
-
-
-def _install(numbers: Iterable[int]) -> None:
-    for number in numbers:
-        signal.signal(number, _signals.handle)
-
-
-@contextmanager
-def held() -> Iterator[None]:
-    """Let signals wait until the block has ended; in other threads, which none reaches, without effect."""
-    main = threading.current_thread() is threading.main_thread()
-    _signals.holds += main
-    try:
-        yield
-    finally:
-        _signals.holds -= main
-        if main:
-            _signals.check()
-
-
-def hold_to_the_end() -> None:
-    """Let signals wait until the work has ended: what is done from here on must be whole."""
-    _signals.final = True
-
-
-def pending() -> bool:
-    """Say whether a signal came to a block that :func:`handled` has not left yet."""
-    return bool(_signals.received)
-
-
-def on_interrupt(stop: Callable[[], None]) -> None:
-    """Call a function in a thread of its own, at once, when a signal comes."""
-    if stop not in _signals.stops:
-        _signals.stops.append(stop)
-        if _signals.received:
-            threading.Thread(target=stop, daemon=True).start()

@@ -14,17 +14,20 @@ from pathlib import Path
 import pytest
 
 from dptext_spark import interrupts
-from dptext_spark.interrupts import Interrupted, handled, held, hold_to_the_end
+from dptext_spark.interrupts import Interrupted, ends_first, handled, held, hold_to_the_end
 
 ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture(autouse=True)
 def signals_as_before() -> Iterator[None]:
+    """What nohup made this process ignore is heard here."""
     before = {number: signal.getsignal(number) for number in interrupts.SIGNALS}
+    for number, old in before.items():
+        signal.signal(number, signal.SIG_DFL if old is signal.SIG_IGN else old)
     yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
+    for number, old in before.items():
+        signal.signal(number, old)
     logging.disable(logging.NOTSET)
 
 
@@ -35,23 +38,6 @@ def interrupted(work: Callable[[], object]) -> Interrupted:
     return caught.value
 
 
-@pytest.fixture(autouse=True)
-def heard() -> Iterator[None]:
-    """What nohup made this process ignore is heard here."""
-    before = {number: signal.getsignal(number) for number in interrupts.SIGNALS}
-    for number, old in before.items():
-        signal.signal(number, signal.SIG_DFL if old is signal.SIG_IGN else old)
-    yield
-    for number, old in before.items():
-        signal.signal(number, old)
-
-
-def wait(until: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not until() and time.monotonic() < deadline:
-        time.sleep(0.01)
-
-
 @pytest.mark.parametrize("number", interrupts.SIGNALS)
 def test_a_signal_ends_the_work(number: signal.Signals) -> None:
     found = interrupted(lambda: (signal.raise_signal(number), pytest.fail("the work went on")))
@@ -60,60 +46,51 @@ def test_a_signal_ends_the_work(number: signal.Signals) -> None:
 
 
 def test_a_second_signal_disturbs_neither_the_clean_up_nor_the_message() -> None:
-    steps = []
+    """Rejects also a JVM that is ended twice, or after the exception."""
+    steps: list[object] = []
 
     def work() -> None:
+        ends_first(lambda number: (signal.raise_signal(signal.SIGHUP), steps.append(number)))
         try:
             signal.raise_signal(signal.SIGTERM)
         finally:
             signal.raise_signal(signal.SIGINT)
-            with held():
-                steps.append("cleaned")
-            signal.raise_signal(signal.SIGTERM)
-            steps.append("all of it")
+            steps.append("cleaned")
 
     assert "SIGTERM" in str(interrupted(work))
     signal.raise_signal(signal.SIGINT)  # while the message is printed
-    assert steps == ["cleaned", "all of it"]
+    assert steps == [15, "cleaned"]
+
+
+def test_a_later_run_ends_nothing_that_an_earlier_one_began() -> None:
+    ends_first(lambda _: pytest.fail("another run's JVM is ended"))
+    interrupted(lambda: signal.raise_signal(signal.SIGTERM))
 
 
 def test_without_a_signal_all_is_as_before() -> None:
-    before = signal.getsignal(signal.SIGTERM)
+    before = signal.getsignal(signal.SIGTERM), sys.unraisablehook
     with pytest.raises(ValueError, match="of the work"), handled():
         raise ValueError("of the work")
-    assert signal.getsignal(signal.SIGTERM) is before
+    assert (signal.getsignal(signal.SIGTERM), sys.unraisablehook) == before
 
 
 def test_what_the_work_fails_with_as_it_is_stopped_is_no_news() -> None:
-    """Rejects a message on a cancelled Spark job in place of the one on the signal."""
+    """Rejects a message on a broken connection in place of the one on the signal."""
 
     def work() -> None:
         try:
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGTERM)
         finally:
-            raise RuntimeError("the job was cancelled")
+            raise RuntimeError("the connection was lost")
 
-    interrupted(work)
-
-
-def test_a_held_signal_waits() -> None:
-    steps = []
-
-    def work() -> None:
-        with held():
-            with held():
-                signal.raise_signal(signal.SIGINT)
-            steps.append("answered")
-        steps.append("went on")
-
-    interrupted(work)
-    assert steps == ["answered"]
+    assert interrupted(work).number == signal.SIGTERM
 
 
 def test_work_that_cannot_be_undone_comes_to_its_end() -> None:
     steps = []
 
     def work() -> None:
+        ends_first(lambda _: pytest.fail("the JVM is needed"))
         with handled():
             hold_to_the_end()
             signal.raise_signal(signal.SIGTERM)
@@ -124,41 +101,50 @@ def test_work_that_cannot_be_undone_comes_to_its_end() -> None:
     assert steps == ["renamed"]
 
 
+def test_a_signal_waits_until_spark_has_started() -> None:
+    """Rejects a JVM that nobody can end yet, and one that ended well before."""
+    steps: list[object] = []
+
+    def work() -> None:
+        with held():
+            signal.raise_signal(signal.SIGTERM)
+            ends_first(steps.append)
+            steps.append("started")
+        steps.append("went on")
+
+    assert not interrupted(work).finished
+    assert steps == ["started", 15]
+
+
 def test_what_is_ignored_stays_ignored() -> None:
-    """Rejects a run under nohup that ends with the terminal."""
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    """Rejects a run under nohup that ends with the terminal, also once Spark has taken Ctrl-C over."""
+    for number in (signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
     with handled():
+        with held():
+            signal.signal(signal.SIGINT, lambda *_: pytest.fail("it is heard"))
         signal.raise_signal(signal.SIGHUP)
+        signal.raise_signal(signal.SIGINT)
 
 
 def test_the_handler_of_a_library_is_replaced() -> None:
+    """Rejects Spark's own, which asks a JVM in the midst of another question; outside of runs it stays."""
+
     def of_a_library(*_: object) -> None:
         raise KeyboardInterrupt
 
     def work() -> None:
-        signal.signal(signal.SIGINT, of_a_library)
-        interrupts.handle_again()
         with held():
-            signal.raise_signal(signal.SIGINT)
-            steps.append("answered")
+            signal.signal(signal.SIGINT, of_a_library)
+        ends_first(lambda _: steps.append("ended"))
+        signal.raise_signal(signal.SIGINT)
 
     steps: list[str] = []
     interrupted(work)
-    assert steps == ["answered"]
-
-
-def test_what_stops_the_work_is_called_also_where_it_comes_late() -> None:
-    called: list[str] = []
-
-    def work() -> None:
-        interrupts.on_interrupt(lambda: called.append("early"))
-        with held():
-            signal.raise_signal(signal.SIGINT)
-            interrupts.on_interrupt(lambda: called.append("late"))
-            wait(lambda: len(called) == 2)
-
-    interrupted(work)
-    assert sorted(called) == ["early", "late"]
+    assert steps == ["ended"]
+    with held():
+        signal.signal(signal.SIGINT, of_a_library)
+    assert signal.getsignal(signal.SIGINT) is of_a_library
 
 
 class Noisy:
@@ -172,7 +158,7 @@ def test_a_signal_in_a_destructor_is_not_lost(capfd: pytest.CaptureFixture[str])
     def work() -> None:
         noisy = Noisy()
         del noisy
-        wait(lambda: False)
+        time.sleep(60)
 
     interrupted(work)
     assert capfd.readouterr().err == ""

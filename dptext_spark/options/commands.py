@@ -347,10 +347,6 @@ class TableOptions(InputOptions):
         return given
 
     @property
-    def reads(self) -> str:
-        return self.input
-
-    @property
     def append(self) -> bool:
         """Whether rows are added to a table that may exist."""
         return self.mode == "append"

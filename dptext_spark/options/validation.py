@@ -162,11 +162,6 @@ class Options(BaseModel):
         return iter(())
 
     @property
-    def reads(self) -> str | None:
-        """The one table that Spark reads, where that is all that it does but for what Python workers do."""
-        return None
-
-    @property
     def unfinished(self) -> str:
         """Say what a run leaves that is interrupted."""
         return "No output was written."

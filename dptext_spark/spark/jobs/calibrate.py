@@ -21,14 +21,12 @@ from dptext_spark.report import drawing
 from dptext_spark.report.facts import embedding_json, versions
 from dptext_spark.spark.distribution import BundleFiles
 from dptext_spark.spark.failures import plain_errors
-from dptext_spark.spark.local_paths import local_path
 from dptext_spark.spark.measuring import aggregates
 from dptext_spark.spark.measuring.folder import CalibrationFolder
 from dptext_spark.spark.measuring.waves import Waves
 from dptext_spark.spark.session import session
-from dptext_spark.spark.table.beforehand import check_record
-from dptext_spark.spark.table.local_files import LocalFiles
-from dptext_spark.spark.table.local_table import is_plain
+from dptext_spark.spark.table.beforehand import is_plain
+from dptext_spark.spark.table.local_files import LocalFiles, local_path
 from dptext_spark.spark.table.storage import Storage
 
 
@@ -41,7 +39,6 @@ def run(options: CalibrateOptions) -> CalibrationReport:
     Raises:
         DptextError: Options do not go together, the folder is of other options, or the job failed.
     """
-    check_record(options.compare)
     embedding = Embedding.open(options.embedding)
     search, examples, *_ = all_of(
         lambda: options.search_over(embedding, options.release_words),

@@ -35,7 +35,6 @@ from dptext_spark.report.facts import embedding_json, versions
 from dptext_spark.search.nearest import Search
 from dptext_spark.spark.distribution import BundleFiles
 from dptext_spark.spark.failures import plain_errors
-from dptext_spark.spark.local_paths import local_path
 from dptext_spark.spark.measuring.classified_rows import Classes, classified
 from dptext_spark.spark.measuring.folder import EvaluationFolder
 from dptext_spark.spark.measuring.rehearsed_rows import (
@@ -54,13 +53,12 @@ from dptext_spark.spark.measuring.rehearsed_rows import (
 from dptext_spark.spark.measuring.waves import Waves
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session
+from dptext_spark.spark.table.beforehand import check_input, check_names, is_plain
 from dptext_spark.spark.table.columns import TableColumns, check_ids
 from dptext_spark.spark.table.cutting import Cutting, RowCost
 from dptext_spark.spark.table.fields import Field
-from dptext_spark.spark.table.formats.files import FileFormat, Parquet
 from dptext_spark.spark.table.formats.format import Format
-from dptext_spark.spark.table.local_files import LocalFiles
-from dptext_spark.spark.table.local_table import LocalTable, is_plain
+from dptext_spark.spark.table.local_files import LocalFiles, local_path
 from dptext_spark.spark.table.run import check_left_out, check_places
 from dptext_spark.spark.table.sample import CoveragePlan, Sample
 from dptext_spark.spark.table.source import own_session, where
@@ -84,7 +82,12 @@ def run(options: EvaluateOptions) -> Answer:
         DptextError: Options do not go together, the folder is of other options, or the job failed.
     """
     place = options.output.rstrip("/")
-    policy, read, *_ = all_of(lambda: options.policy, partial(_format, options), *_checks(options, place))
+    policy, read, *_ = all_of(
+        lambda: options.policy,
+        lambda: _format(options),
+        lambda: _check_paths(options, place),
+        lambda: check_names(options, _columns(options)),
+    )
     embedding = Embedding.open(options.embedding)
     sizes = options.release_words or (None,)
     searches: list[Search] = all_of(
@@ -243,26 +246,14 @@ def _places(options: EvaluateOptions, read: Format) -> list[tuple[str, str, str]
     return [*read_from, ("Output", "--output", options.output)]
 
 
-def _checks(options: EvaluateOptions, place: str) -> list[Any]:
-    """Give the checks that files of this machine answer without a JVM."""
-    if not is_plain():
-        return []
-
-    def check_input() -> None:
-        read = _format(options)
-        if isinstance(read, FileFormat) and local_path(options.input):
-            read.check_files(LocalFiles(), options.input)
-        if isinstance(read, Parquet) and not read.options and (table := LocalTable.look(options.input)):
-            _columns(options).check_schema(table.schema, table.partitions)
-
-    def check_output() -> None:
-        read = _format(options)
-        places = [each for each in _places(options, read) if local_path(each[2])]
-        check_places(LocalFiles(), places)
+def _check_paths(options: EvaluateOptions, place: str) -> None:
+    """Refuse what files of this machine show without a JVM."""
+    read = _format(options)
+    check_input(read, options.input)
+    if is_plain():
+        check_places(LocalFiles(), [each for each in _places(options, read) if local_path(each[2])])
         if local_path(place):
             EvaluationFolder.check_free(LocalFiles(), place, None, overwrite=options.overwrite)
-
-    return [check_input, check_output]
 
 
 def _cost(options: EvaluateOptions, embedding: Embedding, searches: Sequence[Search], rows: int) -> RowCost:

@@ -6,11 +6,10 @@ from dptext_spark.errors import ConfigError
 from dptext_spark.options import LedgerOptions
 from dptext_spark.report.ledger_account import LedgerAccount
 from dptext_spark.spark.failures import plain_errors
-from dptext_spark.spark.local_paths import local_path
 from dptext_spark.spark.session import session
+from dptext_spark.spark.table.beforehand import is_plain
 from dptext_spark.spark.table.ledger_folder import LedgerFolder
-from dptext_spark.spark.table.local_files import LocalFiles
-from dptext_spark.spark.table.local_table import is_plain
+from dptext_spark.spark.table.local_files import LocalFiles, local_path
 from dptext_spark.spark.table.storage import Places, Storage
 
 

@@ -19,12 +19,10 @@ from dptext_spark.poincare import Relations, Settings, Trainer, measure
 from dptext_spark.poincare.summary import Filtered, PoincareReport, Step
 from dptext_spark.report import drawing
 from dptext_spark.spark.failures import plain_errors
-from dptext_spark.spark.local_paths import is_pattern, local_path
-from dptext_spark.spark.pairs import check_ends, filter_pairs, is_text, read_pairs, unreadable_pairs
+from dptext_spark.spark.pairs import filter_pairs, read_pairs, unreadable_pairs
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session
-from dptext_spark.spark.table.local_files import LocalFiles
-from dptext_spark.spark.table.local_table import LocalTable, is_plain
+from dptext_spark.spark.table.beforehand import is_absent
 from dptext_spark.spark.table.storage import Storage
 
 
@@ -42,8 +40,9 @@ def run(options: PoincareOptions) -> PoincareReport:
         lambda: [] if options.exclude is None else read_words(options.exclude, "--exclude"),
         lambda: _check_outputs(options),
         lambda: None if options.never_output is None else WordList.read(options.never_output, NEVER_OUTPUT),
-        lambda: _check_pairs(options.pairs),
     )
+    if is_absent(options.pairs):
+        raise unreadable_pairs(options.pairs)
     drawing.announce("the picture", drawing.PICTURE)
     found = filtered_relations(options, vocabulary, excluded)
     matches = list_matches(found.relations.words, never_output=options.never_output)
@@ -108,21 +107,6 @@ def read_words(path: Path, option: str) -> list[str]:
         words: list[str] = Embedding.open(path).words.to_pylist()
         return words
     return WordList.read(path, option, f"an embedding bundle, or {ALLOWED}").words
-
-
-def _check_pairs(path: str) -> None:
-    """Refuse pairs of this machine that Spark could not read, before it starts."""
-    if not is_plain() or is_pattern(path) or not local_path(path):
-        return
-    if not LocalFiles().exists(path):
-        raise unreadable_pairs(path)
-    if not is_text(path):
-        try:
-            table = LocalTable.look(path)
-        except InputError:
-            raise unreadable_pairs(path) from None
-        if table is not None:
-            check_ends(path, table.schema.names)
 
 
 def _check_outputs(options: PoincareOptions) -> None:

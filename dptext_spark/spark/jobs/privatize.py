@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any
-
-from pyspark import inheritable_thread_target
-from pyspark.sql import DataFrame
 
 from dptext_spark.accounting.ledger import LARGEST_EPSILON, Apart, Cost, Naming, Terms, Unit, recorded
 from dptext_spark.calibration import record
@@ -26,13 +21,12 @@ from dptext_spark.spark.failures import FAILED, plain_errors
 from dptext_spark.spark.frames import Plan
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.release import Release
-from dptext_spark.spark.session import jvm_ahead
-from dptext_spark.spark.table.beforehand import check_record, checks_beforehand
+from dptext_spark.spark.table.beforehand import check_names, check_paths
 from dptext_spark.spark.table.columns import LONGEST, MEDIAN, TableColumns, check_ids, column_counts
 from dptext_spark.spark.table.cutting import Cutting, Parts, RowCost
 from dptext_spark.spark.table.incremental import GrowingJob
 from dptext_spark.spark.table.ledger_folder import OpenLedger
-from dptext_spark.spark.table.reservation import Account, check_ledger
+from dptext_spark.spark.table.reservation import Account
 from dptext_spark.spark.table.run import Job
 from dptext_spark.spark.table.sample import CoveragePlan, Sample
 from dptext_spark.spark.table.sealed_rows import SealPlan
@@ -56,24 +50,12 @@ def run(options: PrivatizeOptions) -> Report:
         DptextError: Options or input are wrong (before any data is read), or the job failed.
     """
     kind = Job if options.incremental is None else GrowingJob
-    checks = checks_beforehand(kind, options, lambda: _columns(options))
-    checks += [
-        lambda: check_record(options.calibration, options.evaluation),
-        lambda: check_ledger(options.ledger),
-    ]
-    with ThreadPoolExecutor(2) as beside:
-        with jvm_ahead() as start_jvm:
-            release = Release(options, *checks, meanwhile=start_jvm)
-            # What the reports state takes seconds, in which Spark starts and leaves a core idle.
-            stated = beside.submit(release.guarantee.to_json)
-            job = kind.open("dptext privatize", options, _columns(options))
-        return _run(job, options, release, beside, stated)
-
-
-def _run(
-    job: Job, options: PrivatizeOptions, release: Release, beside: ThreadPoolExecutor, stated: Future[Any]
-) -> Report:
-    """Run the job over its open table; ``stated`` is what the reports state, where it has been computed."""
+    release = Release(
+        options,
+        lambda: check_paths(kind, options),
+        lambda: check_names(options, _columns(options)),
+    )
+    job = kind.open("dptext privatize", options, _columns(options))
     report = Report(
         calibration=_calibration(job.storage, options, release),
         evaluation=_evaluation(job.storage, options, release),
@@ -94,15 +76,11 @@ def _run(
     )
     cut_off = "The Spark job failed; the output has the batches before, and the same command goes on"
     failed = FAILED if options.incremental is None else cut_off
-    with plain_errors(failed), ExitStack() as at_end:
+    with plain_errors(failed):
         if isinstance(job, GrowingJob):
             job.claim(release)
-        # Spark plans and compiles this and the sample for seconds, and leaves cores idle meanwhile.
-        inherit: Any = inheritable_thread_target(job.df.sparkSession)  # a caller's job group, say
-        checked = beside.submit(inherit(check_ids), job.df, job.checked_id)
-        at_end.callback(checked.result)  # what is wrong with the ids is said before anything else
-        if isinstance(job, GrowingJob):
-            await_check(job, checked)  # its stream keeps account of files from the start
+        with progress(job.df.sparkSession, "Checking ids"):
+            check_ids(job.df, job.checked_id)
         bundle = BundleFiles.send(job.df.sparkSession, release.embedding)
         plan = Plan(
             bundle=bundle,
@@ -124,23 +102,18 @@ def _run(
             fate=_fate(release.policy),
         )
 
-        def look(selected: DataFrame) -> None:
-            sample(selected)
-            await_check(job, checked)
-
         cost = RowCost(word=release.mechanism.operations(release.embedding, release.search))
         if options.dry_run:
             selected = job.columns.select(job.df, job.row_id)
             Parts.of(selected, cost)
-            look(selected)
+            sample(selected)
             if account is not None:
                 account.look(selected)
             report = replace(report, coverage=sample.found, lengths=sample.lengths, ledger=_costs(account))
-            stated.result()
             job.write_dry(report.to_json())
             return report
         cutting = Cutting(seconds=options.task_seconds, cost=cost, words=lambda: sample.words)
-        found = job.sanitize(plan, cutting, look, nullcontext if account is None else account.entered)
+        found = job.sanitize(plan, cutting, sample, nullcontext if account is None else account.entered)
     counts = column_counts(job.columns.sanitized, TokenCounts[int], found)
     added = found.get("added_rows")
     lengths = None
@@ -157,16 +130,6 @@ def _run(
     )
     job.write_reports(report.to_publish(), report.to_json())
     return report
-
-
-def await_check(job: Job, checked: Future[Any]) -> None:
-    """Wait until the ids are checked.
-
-    Raises:
-        InputError: They do not name the rows.
-    """
-    with progress(job.df.sparkSession, "Checking ids"):
-        checked.result()
 
 
 def _account(job: Job, options: PrivatizeOptions, release: Release, plan: Plan) -> Account | None:

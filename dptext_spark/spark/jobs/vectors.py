@@ -19,7 +19,7 @@ from dptext_spark.report.released_vectors import VectorColumn, VectorReport
 from dptext_spark.spark.distribution import BundleFiles
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.progress import progress
-from dptext_spark.spark.table.beforehand import checks_beforehand
+from dptext_spark.spark.table.beforehand import check_names, check_paths
 from dptext_spark.spark.table.columns import TableColumns, check_ids, column_counts
 from dptext_spark.spark.table.cutting import Cutting, Parts, RowCost
 from dptext_spark.spark.table.fields import quoted
@@ -97,12 +97,12 @@ def run(options: VectorsOptions) -> VectorReport:
         id=options.id,
         flat=True,
     )
-    checks = checks_beforehand(Job, options, lambda: columns)
     key, tokenizer, *_ = all_of(
         options.noise_key,
         lambda: Segmentation.of(options.tokenizer),
         lambda: _embedding(options, verify=False),
-        *checks,
+        lambda: check_paths(Job, options),
+        lambda: check_names(options, columns),
     )
     embedding = _embedding(options, verify=True)  # to hash a large bundle takes seconds: last
     job = Job.open("dptext vectors", options, columns, VectorPlan.text_type)

@@ -1,79 +1,112 @@
-"""What is wrong with a run's paths and columns, told before Spark starts, which takes many seconds."""
+"""What is wrong with paths, and with names of columns, is said before Spark starts, which takes seconds.
+
+Spark says the rest, and all of it where it runs already or is configured from outside.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import TypeAlias
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote
 
-from dptext_spark.calibration import record
-from dptext_spark.errors import ConfigError
-from dptext_spark.evaluation import answer
-from dptext_spark.options import TableOptions
-from dptext_spark.spark.local_paths import is_pattern, local_path
-from dptext_spark.spark.table.columns import TableColumns
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyspark
+
+from dptext_spark.options import EvaluateOptions, TableOptions
+from dptext_spark.spark.settings import WANTED
+from dptext_spark.spark.table.columns import TableColumns, absent_columns
 from dptext_spark.spark.table.formats.files import FileFormat, Parquet
 from dptext_spark.spark.table.formats.format import Format
-from dptext_spark.spark.table.local_files import LocalFiles
-from dptext_spark.spark.table.local_table import LocalTable, is_plain
-from dptext_spark.spark.table.run import Job, absent, check_places, chosen_formats, paths
-from dptext_spark.spark.table.source import unnamed_rows
-
-Check: TypeAlias = Callable[[], object]
-"""Raises the DptextError of a fault."""
+from dptext_spark.spark.table.local_files import LocalFiles, local_path
+from dptext_spark.spark.table.run import Job, check_places, chosen_formats, mentioned, paths
+from dptext_spark.spark.table.source import unreadable
 
 
-def checks_beforehand(
-    job: type[Job], options: TableOptions, columns: Callable[[], TableColumns]
-) -> list[Check]:
-    """Give the checks of :meth:`Job.open` that files of this machine answer without a JVM.
-
-    Their errors are those of :meth:`Job.open`. Where Spark runs already, or is configured from outside, there
-    are none.
-    """
-    try:
-        read, written = chosen_formats(options, grows=job.grows)
-    except ConfigError:
-        return [partial(chosen_formats, options, grows=job.grows)]  # told beside other errors
-    if not is_plain():
-        return []
-    places = paths(options, read, written)
-    return [
-        partial(_check_outputs, job, options, places, written),
-        lambda: _check_input(options, read, columns()),
-    ]
+def is_plain() -> bool:
+    """Say whether Spark is not running, and will be started as this package alone sets it up."""
+    # Any of them may say that a path without a scheme lies in HDFS.
+    elsewhere = (
+        "HADOOP_CONF_DIR PYSPARK_GATEWAY_PORT PYSPARK_SUBMIT_ARGS SPARK_CONF_DIR SPARK_HOME YARN_CONF_DIR"
+    )
+    configured = any(name in os.environ for name in elsewhere.split())
+    configured |= Path(pyspark.__file__).with_name("conf").exists()
+    # These may say where paths lead and how names are read; others, such as the driver's memory, do not.
+    configured |= any(name.startswith(("spark.hadoop.", "spark.sql.")) for name in WANTED.get().given)
+    return not configured and pyspark.SparkContext._active_spark_context is None
 
 
-def check_record(calibration: str | None, evaluation: str | None = None) -> None:
-    """Refuse a calibration or an evaluation of this machine that cannot be read, where one is named.
+def is_absent(path: str) -> bool:
+    """Say whether a path of this machine, which is no pattern, leads nowhere; else Spark knows."""
+    place = local_path(path)
+    return is_plain() and place is not None and not _is_pattern(path) and not os.path.exists(place)
+
+
+def check_paths(job: type[Job], options: TableOptions) -> None:
+    """Refuse places of this machine that lie inside one another, or are there and must not be, or must be.
 
     Raises:
-        ConfigError: It is none.
+        DptextError: There is such a place, or a format cannot do what is asked of it.
     """
-    for path, read in ((calibration, record.read), (evaluation, answer.read)):
-        if path is not None and is_plain() and local_path(path):
-            read(path, LocalFiles().read)
-
-
-def _check_outputs(
-    job: type[Job], options: TableOptions, places: list[tuple[str, str, str]], written: Format
-) -> None:
-    files = LocalFiles()
+    read, written = chosen_formats(options, grows=job.grows)
+    if not is_plain():
+        return
+    places, files = paths(options, read, written), LocalFiles()
     check_places(files, [place for place in places if local_path(place[2])])
     if isinstance(written, FileFormat) and all(
         local_path(path) for what, _, path in places if what != "Input"
     ):
         job.check_output(files, options, written)
+    check_input(read, options.input)
 
 
-def _check_input(options: TableOptions, read: Format, columns: TableColumns) -> None:
-    if isinstance(read, FileFormat) and local_path(options.input):
-        read.check_files(LocalFiles(), options.input)
-    if not isinstance(read, Parquet) or read.options:
+def check_input(read: Format, path: str) -> None:
+    """Refuse an input of this machine that is not there, or lies in a table of another format.
+
+    Raises:
+        DptextError: It does.
+    """
+    if is_plain() and isinstance(read, FileFormat):
+        read.check_files(LocalFiles(), path)
+        if is_absent(path):
+            raise unreadable(path, "PATH_NOT_FOUND", title=read.title)
+
+
+def check_names(options: TableOptions | EvaluateOptions, columns: TableColumns) -> None:
+    """Refuse columns that no Parquet file of this machine has, and name those of the first that are near.
+
+    Raises:
+        InputError: There are such columns.
+    """
+    place, missing, allowed = Path(local_path(options.input) or ""), mentioned(columns), list[str]()
+    if not is_plain() or options.format != Parquet.name or options.read_options or not place.is_absolute():
         return
-    if table := LocalTable.look(options.input):
-        if (missing := absent(columns, table.schema)) and table.others_have(missing):
-            return  # Spark's answer names the option that reads them
-        columns.named(table.schema).check_schema(table.schema, table.partitions)
-    elif options.id is None and is_pattern(options.input) and not LocalFiles().exists(options.input):
-        raise unnamed_rows(options.input)
+    try:
+        for file in [] if _is_pattern(options.input) else _files(place):
+            folders = [name.split("=") for name in file.relative_to(place).parts[:-1] if "=" in name]
+            names = [*pq.read_schema(file).names, *(unquote(name) for name, *_ in folders)]
+            inside = tuple(f"{name}{mark}" for name in names for mark in (".", "["))
+            missing = [name for name in missing if name not in names and not name.startswith(inside)]
+            allowed = allowed or names
+            if not missing:
+                return
+    except (OSError, pa.ArrowException):
+        return  # Spark says what is wrong
+    if allowed:
+        raise absent_columns(missing, allowed)
+
+
+def _is_pattern(path: str) -> bool:
+    """Say whether Spark's reader takes a path for a pattern."""
+    return any(letter in path for letter in "{}[]*?\\")
+
+
+def _files(place: Path) -> Iterator[Path]:
+    """Walk through a table's files, without those that Spark passes over."""
+    if place.is_file():
+        yield place
+        return
+    for entry in sorted(place.iterdir()):
+        if not entry.name.startswith(".") and (not entry.name.startswith("_") or "=" in entry.name):
+            yield from _files(entry)

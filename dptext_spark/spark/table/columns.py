@@ -5,6 +5,7 @@ The output has the fields that were named, in the structs and arrays around them
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial, reduce
@@ -93,10 +94,6 @@ class WorkPlan(Opens, Protocol):
 def opened(plan: Opens) -> Any:
     """Get ready once per process: after a worker's fork, as it must not inherit maps and BLAS threads."""
     return plan.open()
-
-
-class Unknown(DataType):
-    """The type of a column that Spark has not read yet and may read in several ways."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,12 +207,9 @@ class TableColumns:
         names = dict.fromkeys([*self.sanitized, *self.keep, *self._beside])
         found = {name: Field.find(schema, name) for name in names}
         if absent := [name for name, fields in found.items() if not fields]:
-            raise InputError(
-                "The input table lacks columns",
-                allowed=", ".join(field_names(schema)) or "none: the table has no columns",
-                got=", ".join(absent),
-                do="What is in a map cannot be named" if any(names_a_map(schema, n) for n in absent) else "",
-            )
+            in_map = any(names_a_map(schema, name) for name in absent)
+            do = "What is in a map cannot be named" if in_map else ""
+            raise absent_columns(absent, [*field_names(schema)], do)
         if several := [name for name, fields in found.items() if len(fields) > 1]:
             raise InputError(
                 "Names can be read as a column's, and as the path of a field inside another column",
@@ -257,8 +251,7 @@ class TableColumns:
                 allowed="slots in the same arrays as the texts: turns[].slots for turns[].text",
                 got=", ".join(apart),
             )
-        if not isinstance(slots.data_type, Unknown):
-            self.protect.check_slots(_arrow_type(slots.data_type))
+        self.protect.check_slots(_arrow_type(slots.data_type))
 
     def _check_capitals(self, schema: StructType, fields: Mapping[str, Field], exact: bool) -> None:
         if ambiguous := [name for name, field in fields.items() if field.is_repeated(schema, exact)]:
@@ -456,6 +449,17 @@ def check_ids(df: DataFrame, name: str | None, *measures: Column) -> list[Any]:
     return measured
 
 
+def absent_columns(absent: Sequence[str], allowed: Sequence[str], do: str = "") -> InputError:
+    """Make the error of a table without some columns; it says which names are near to theirs."""
+    near = [f"{name} -> {n[0]}" for name in absent if (n := difflib.get_close_matches(name, allowed, 1))]
+    return InputError(
+        "The input table lacks columns",
+        allowed=", ".join(allowed) or "none: the table has no columns",
+        got=", ".join(absent),
+        do=do or (f"Perhaps you meant {', '.join(near)}" if near else ""),
+    )
+
+
 def _arrow_type(data_type: DataType) -> pa.DataType:
     """Give a type as workers see it; what they never see is no type that slots may have."""
     try:
@@ -465,7 +469,5 @@ def _arrow_type(data_type: DataType) -> pa.DataType:
 
 
 def _is_of(data_type: Any, kind: Any, *inner: Any) -> bool:
-    """Say whether a type is of a kind, and what its elements are of the next; an unknown one may be."""
-    if isinstance(data_type, Unknown):
-        return True
+    """Say whether a type is of a kind, and what its elements are of the next."""
     return isinstance(data_type, kind) and (not inner or _is_of(data_type.elementType, *inner))

@@ -1,7 +1,4 @@
-"""Files of this machine, where there is no JVM to ask: before one starts, and after one has ended.
-
-They are found where :class:`~dptext_spark.spark.table.storage.Storage` finds them.
-"""
+"""Files of this machine, where there is no JVM to ask: before one starts, and after one has ended."""
 
 from __future__ import annotations
 
@@ -11,12 +8,20 @@ import re
 import shutil
 
 from dptext_spark.errors import ConfigError
-from dptext_spark.spark.local_paths import local_path
 from dptext_spark.spark.table.storage import NO_FILE
 
 
+def local_path(path: str) -> str | None:
+    """Give the full path where Hadoop would look for a place of this machine; None for another place."""
+    if scheme := re.match(r"[^/:]*:", path):  # as Hadoop finds it
+        path = re.sub(r"^file:(//(?=/))?", "", path)
+        if scheme[0] != "file:" or not path.startswith("/"):
+            return None
+    return None if path.startswith("//") else os.path.abspath(path)
+
+
 class LocalFiles:
-    """What a :class:`Storage` is asked of places, without a JVM; there is nothing but on this machine."""
+    """Finds what a :class:`~dptext_spark.spark.table.storage.Storage` finds, but nothing off this machine."""
 
     def exists(self, path: str) -> bool:
         """Say whether anything is at ``path``."""
@@ -38,7 +43,7 @@ class LocalFiles:
         place = local_path(pattern)
         if place is None or re.search(r"(?<!\\)[\[{]", place):
             return []
-        literal = re.sub(r"\\(.)", lambda found: glob.escape(found[1]), place)
+        literal = re.sub(r"\\(.)", lambda escaped: glob.escape(escaped[1]), place)
         return [f"file:{path}" for path in glob.glob(literal)]
 
     def read(self, path: str) -> str:
@@ -50,21 +55,14 @@ class LocalFiles:
         try:
             with open(local_path(path) or path, encoding="utf-8") as file:
                 return file.read()
-        except FileNotFoundError:
-            raise ConfigError(f"The file {path} cannot be read", got=NO_FILE) from None
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"The file {path} cannot be read", got=type(error).__name__) from None
+            got = NO_FILE if isinstance(error, FileNotFoundError) else type(error).__name__
+            raise ConfigError(f"The file {path} cannot be read", got=got) from None
 
     def rename(self, source: str, target: str) -> None:
-        """Rename; the target must not exist."""
-        os.rename(_place(source), _place(target))
+        """Rename on this machine; the target must not exist."""
+        os.rename(str(local_path(source)), str(local_path(target)))
 
     def delete(self, path: str) -> None:
-        """Remove a folder with all that is in it."""
-        shutil.rmtree(_place(path), ignore_errors=True)
-
-
-def _place(path: str) -> str:
-    if (place := local_path(path)) is None:
-        raise ConfigError(f"The path {path} is none of this machine")
-    return place
+        """Remove a folder of this machine with all that is in it."""
+        shutil.rmtree(str(local_path(path)), ignore_errors=True)

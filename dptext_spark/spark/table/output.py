@@ -17,9 +17,8 @@ from uuid import uuid4
 from dptext_spark import interrupts
 from dptext_spark.errors import ConfigError, JobError
 from dptext_spark.spark.failures import FAILURES, has_ended
-from dptext_spark.spark.local_paths import local_path
 from dptext_spark.spark.session import await_end_of_jvm
-from dptext_spark.spark.table.local_files import LocalFiles
+from dptext_spark.spark.table.local_files import LocalFiles, local_path
 from dptext_spark.spark.table.storage import Places, Storage, literal
 
 _ENDING: Final = ".part"

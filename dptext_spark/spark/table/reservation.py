@@ -27,11 +27,8 @@ from dptext_spark.accounting.ledger import (
 )
 from dptext_spark.errors import ConfigError, DptextError
 from dptext_spark.spark.failures import FAILURES, condition
-from dptext_spark.spark.local_paths import local_path
 from dptext_spark.spark.progress import progress
-from dptext_spark.spark.table.ledger_folder import LedgerFolder, OpenLedger, now
-from dptext_spark.spark.table.local_files import LocalFiles
-from dptext_spark.spark.table.local_table import is_plain
+from dptext_spark.spark.table.ledger_folder import OpenLedger, now
 from dptext_spark.spark.table.sealed_rows import SEALED, Compared, compared, measures, seal_of
 
 
@@ -216,18 +213,6 @@ class Account:
                 self.ledger.add(Withdrawn(release=release, time=now()))
             else:
                 self.ledger.storage.delete(self.ledger.rows(release))
-
-
-def check_ledger(path: str | None) -> None:
-    """Refuse a ledger of this machine that is damaged or none, if one is named, before Spark starts.
-
-    Raises:
-        ConfigError: It is.
-    """
-    if path is not None and is_plain() and local_path(path):
-        folder = LedgerFolder(path=path, storage=LocalFiles())
-        folder.check()
-        folder.read()
 
 
 def _lost(got: str) -> ConfigError:

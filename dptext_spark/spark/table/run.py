@@ -273,9 +273,14 @@ def chosen_formats(options: TableOptions, *, grows: bool) -> tuple[Format, Forma
 
 def absent(columns: TableColumns, table: StructType) -> list[str]:
     """Give the names of columns that a table does not have."""
+    return [name for name in mentioned(columns) if not Field.find(table, name)]
+
+
+def mentioned(columns: TableColumns) -> list[str]:
+    """Give the names of columns that options mention."""
     beside = [name for name in (columns.id, columns.slots, columns.person) if name is not None]
     names = dict.fromkeys([*columns.sanitized, *columns.keep, *columns.left_out, *beside])
-    return [name for name in names if name != ALL and not Field.find(table, name)]
+    return [name for name in names if name != ALL]
 
 
 def check_left_out(read: Format, source: Source, columns: TableColumns) -> None:

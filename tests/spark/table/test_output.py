@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import shutil
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +16,6 @@ from pyspark.sql import SparkSession
 
 from dptext_spark import interrupts
 from dptext_spark.errors import ConfigError, JobError
-from dptext_spark.spark import session
 from dptext_spark.spark.table import output
 from dptext_spark.spark.table.output import check_unfinished, write_whole
 from dptext_spark.spark.table.storage import Storage
@@ -262,20 +260,3 @@ def test_a_local_output_is_cleaned_up_without_a_jvm(
         write("new")
     assert found(tmp_path) == whole("old")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
-
-
-def test_after_a_signal_spark_serves_the_process_again(
-    spark: SparkSession, write: Write, interrupted: Callable[..., interrupts.Interrupted]
-) -> None:
-    """Rejects jobs that are cancelled for ever, and a JVM that is ended when the run has ended long since."""
-
-    def signalled() -> None:
-        interrupts.on_interrupt(session._stop_jobs)
-        signal.raise_signal(signal.SIGTERM)
-
-    before = {*threading.enumerate()}
-    interrupted(lambda: write("new", meanwhile=signalled))
-    for thread in {*threading.enumerate()} - before:
-        thread.join(timeout=60)
-        assert not thread.is_alive()
-    assert spark.range(3).count() == 3

@@ -337,7 +337,7 @@ VECTORS = {"input": "in", "output": "out", "epsilon": 5.0, "vector": "v"}
         (
             AuditOptions,
             {**AUDIT, "world": "moon"},
-            ["--world has .*line, star, clusters, edge, joint or bundle"],
+            ["--world has .*line, star, clusters or bundle"],
         ),
         (
             CalibrateOptions,

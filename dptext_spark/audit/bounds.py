@@ -1,8 +1,7 @@
-"""What counts of outputs say about a loss, with exact confidence."""
+"""What counts of outputs say about a privacy loss, with exact confidence."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,9 +10,8 @@ from numpy.typing import NDArray
 
 from dptext_spark.binomial import lower_limit, upper_limit
 
-# A fixed level, so that the events do not depend on how many pairs are looked at.
+# A fixed level, so that the events do not depend on the number of pairs.
 _CHOICE_LEVEL: Final = 1e-6
-_LEAST_PROBABILITY: Final = 1e-300
 
 
 def loss_bound(
@@ -39,12 +37,12 @@ class Losses:
     Attributes:
         nats: float64 (p,), lower bounds of the losses.
         events: The words of each pair's event, int64 (e,).
-        evidence: float64 (p, 2), outputs in the event, of both words; or its exact probabilities.
+        hits: int64 (p, 2), outputs in the event, of both words.
     """
 
     nats: NDArray[np.float64]
     events: tuple[NDArray[np.int64], ...]
-    evidence: NDArray[np.float64]
+    hits: NDArray[np.int64]
 
 
 def sampled_losses(
@@ -62,49 +60,12 @@ def sampled_losses(
         chosen: int64 (k, V), counts of ``runs`` outputs of each word, from which events are chosen.
         tested: int64 (k, V), those that bound the events' probabilities.
     """
-    events = tuple(_event(chosen[one], chosen[other], runs, delta) for one, other in pairs)
+    events = []
+    for one, other in (chosen[pair] for pair in pairs):
+        seen = np.flatnonzero(one)
+        order = seen[np.argsort(-(one[seen] + 0.5) / (other[seen] + 0.5), kind="stable")]
+        bounds = loss_bound(np.cumsum(one[order]), np.cumsum(other[order]), runs, _CHOICE_LEVEL, delta)
+        events.append(np.sort(order[: int(bounds.argmax()) + 1] if len(order) else order))
     hits = np.array([tested[pair][:, event].sum(axis=1) for pair, event in zip(pairs, events, strict=True)])
-    return Losses(
-        nats=loss_bound(hits[:, 0], hits[:, 1], runs, level, delta),
-        events=events,
-        evidence=hits.astype(float),
-    )
-
-
-def code_losses(
-    chosen: Sequence[NDArray[np.int64]],
-    tested: Sequence[NDArray[np.int64]],
-    level: float,
-    delta: float = 0.0,
-) -> Losses:
-    """Bound how well the laws of two kinds of outcomes are told apart, both ways; alike, they lose nothing.
-
-    Of each kind there are codes of outcomes (m,) for both samples of :func:`sampled_losses`. Events are
-    places among the codes seen, in ascending order.
-    """
-    runs = min(map(len, [*chosen, *tested]))
-    outcomes = np.stack([codes[:runs] for codes in [*chosen, *tested]])
-    distinct, places = np.unique(outcomes.ravel(), return_inverse=True)
-    counts = np.stack([np.bincount(p, minlength=len(distinct)) for p in places.reshape(outcomes.shape)])
-    ways = np.array([[0, 1], [1, 0]])
-    return sampled_losses(ways, counts[:2], counts[2:], runs, level, delta)
-
-
-def _event(one: NDArray[np.int64], other: NDArray[np.int64], runs: int, delta: float) -> NDArray[np.int64]:
-    """Choose the outputs whose share is larger by so much that the bound comes out best."""
-    seen = np.flatnonzero(one)
-    order = seen[np.argsort(-(one[seen] + 0.5) / (other[seen] + 0.5), kind="stable")]
-    bounds = loss_bound(np.cumsum(one[order]), np.cumsum(other[order]), runs, _CHOICE_LEVEL, delta)
-    return np.sort(order[: int(bounds.argmax()) + 1] if len(order) else order)
-
-
-def exact_losses(pairs: NDArray[np.int64], probabilities: NDArray[np.float64], delta: float) -> Losses:
-    """Give the largest log-ratios of output probabilities (k, V)."""
-    evidence, events = np.empty(pairs.shape), []
-    for pair, (one, other) in enumerate(probabilities[places] for places in pairs):
-        # Below that, a probability may have lost digits, or all of itself: it counts as no smaller.
-        word = int(np.argmax(np.maximum(one - delta, 0.0) / np.maximum(other, _LEAST_PROBABILITY)))
-        evidence[pair] = one[word], other[word]
-        events.append(np.array([word]))
-    ratios = np.maximum(evidence[:, 0] - delta, 0.0) / np.maximum(evidence[:, 1], _LEAST_PROBABILITY)
-    return Losses(nats=np.log(np.maximum(ratios, 1.0)), events=tuple(events), evidence=evidence)
+    nats = loss_bound(hits[:, 0], hits[:, 1], runs, level, delta)
+    return Losses(nats=nats, events=tuple(events), hits=hits)

@@ -19,7 +19,22 @@ from dptext_spark.embedding.spaces import EuclideanSpace, PoincareBall, Space
 from dptext_spark.errors import ConfigError
 from dptext_spark.guarantee import Guarantee
 from dptext_spark.mechanisms import Mechanism
-from dptext_spark.options import BUNDLE_WORLD, JOINT_WORLD, AuditOptions
+from dptext_spark.options import BUNDLE_WORLD, AuditOptions
+
+_ANGLES: Final = np.arange(8) * np.pi / 4.0
+# Points by world; the claimed loss of two words is their distance. The claims of the crowd in "clusters" are
+# small, so a leak of the input shows at once. Where a law is normalized, a crowd against one word loses all
+# that is claimed, not half of it.
+_LAYOUTS: Final[dict[str, NDArray[np.float64]]] = {
+    "line": np.arange(-3.5, 4.0)[:, None],
+    "star": 2.0 * np.array([(0.0, 0.0), *zip(np.cos(_ANGLES), np.sin(_ANGLES), strict=True)]),
+    "clusters": np.array([*product((-0.05, 0.0, 0.05), repeat=2), (4.0, 0.0)]),
+}
+# Bundles refuse vectors that are shorter or longer; points of the ball run together farther out.
+_UNITS: Final[dict[type[Space], tuple[float, float]]] = {
+    EuclideanSpace: (1e-8, 1e10),
+    PoincareBall: (1e-8, 2.0),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +50,6 @@ class World:
 
     name: str
     embedding: Embedding
-    mechanism: Mechanism
     guarantee: Guarantee
     words: NDArray[np.int64]
     pairs: NDArray[np.int64]
@@ -54,7 +68,6 @@ class World:
         return cls(
             name=name,
             embedding=embedding,
-            mechanism=mechanism,
             guarantee=guarantee,
             words=words,
             pairs=places.reshape(ordered.shape),
@@ -66,78 +79,16 @@ class World:
         return str(self.embedding.words[int(self.words[place])])
 
 
-def _line(n: int) -> NDArray[np.float64]:
-    return np.arange(-3.5, 4.0)[:, None] * np.eye(1, n)
-
-
-def _star(n: int) -> NDArray[np.float64]:
-    if n == 1:
-        return np.array([[0.0], [0.5], [-0.5], [1.0], [-1.0], [2.0], [-2.0], [3.0], [-3.0]])
-    angles = np.arange(8) * np.pi / 4.0
-    points = 2.0 * np.stack([np.cos(angles), np.sin(angles)], axis=1) @ np.eye(2, n)
-    return np.concatenate([np.zeros((1, n)), points])
-
-
-def _clusters(n: int) -> NDArray[np.float64]:
-    """A crowd of nine, and one word far from it.
-
-    The crowd hardly differs by the claim, so that what is given away about an input shows at once; and where
-    a law is normalized, many words against one lose what is claimed, not half of it.
-    """
-    if n == 1:
-        crowd = 0.05 * np.arange(-4.0, 5.0)[:, None]
-    else:
-        crowd = 0.05 * np.array(list(product((-1.0, 0.0, 1.0), repeat=2))) @ np.eye(2, n)
-    return np.concatenate([crowd, 4.0 * np.eye(1, n)])
-
-
-# Points by dimension, the claimed loss between them as their distance.
-_LAYOUTS: Final = {"line": _line, "star": _star, "clusters": _clusters, JOINT_WORLD: _line}
-_EDGE: Final = "edge"
-_EDGE_NORM: Final = 1.0 - 1e-6
-# Bundles refuse vectors that are shorter or longer; points of the ball run together farther out.
-_UNITS: Final[dict[type[Space], tuple[float, float]]] = {
-    EuclideanSpace: (1e-8, 1e10),
-    PoincareBall: (1e-8, 2.0),
-}
-
-
-def _points(name: str, space: type[Space], n: int, unit: float) -> NDArray[np.float64]:
-    """Lay a world out in ``n`` dimensions, one nat being ``unit`` of the metric where that is possible."""
-    least, largest = _UNITS[space]
-    unit = min(max(unit, least), largest)
-    if name == _EDGE:
-        return _edge(n, unit)
-    if space is EuclideanSpace:
-        # Away from the origin, for bundles refuse vectors of length 0.
-        return unit * (_LAYOUTS[name](n) + 16.0 * np.eye(1, n))
-    offsets = unit * _LAYOUTS[name](n)
-    lengths = np.sqrt(np.square(offsets).sum(axis=1, keepdims=True))
-    points: NDArray[np.float64] = np.tanh(lengths / 2.0) * offsets / np.where(lengths > 0.0, lengths, 1.0)
-    return points
-
-
-def _edge(n: int, unit: float) -> NDArray[np.float64]:
-    """Points along a radius, from the edge inwards, and beside its end."""
-    radius = 2.0 * np.arctanh(_EDGE_NORM)
-    radial: NDArray[np.float64] = np.tanh((radius - unit * np.arange(6.0)) / 2.0)[:, None] * np.eye(1, n)
-    if n == 1:
-        return radial
-    angles = 2.0 * np.arcsin(np.sinh(unit * np.array([-2.0, -1.0, 1.0, 2.0]) / 2.0) / np.sinh(radius))
-    beside = _EDGE_NORM * np.stack([np.cos(angles), np.sin(angles)], axis=1) @ np.eye(2, n)
-    return np.concatenate([radial, beside])
-
-
 def _small_world(
     name: str, space: type[Space], mechanism: Mechanism, named: Sequence[str], folder: Path
 ) -> World:
-    """Build a small world in the dimension that suits it, or else in the least that the mechanism takes.
+    """Build a small world in the dimension that suits it, or else in the fewest that the mechanism takes.
 
     Raises:
         ConfigError: There is none.
     """
     refusal = ConfigError(f"World {name} cannot be built")
-    for n in (1 if _LAYOUTS.get(name) is _line else 2, *(1 << power for power in range(11))):
+    for n in (_LAYOUTS[name].shape[1], *(1 << power for power in range(11))):
         embedding = _bundle(folder, name, space, n, 1.0 / mechanism.epsilon)
         try:
             mechanism.prepare(embedding)
@@ -147,15 +98,27 @@ def _small_world(
             continue
         if proven != mechanism.epsilon:
             embedding = _bundle(folder, name, space, n, 1.0 / proven)
-        rows = range(len(embedding.words))
-        pairs = [_named_pair(embedding, pair) for pair in named] or list(combinations(rows, 2))
-        return World.of(name, embedding, mechanism, pairs)
+        pairs = [_named_pair(embedding, pair) for pair in named]
+        return World.of(
+            name, embedding, mechanism, pairs or list(combinations(range(len(embedding.words)), 2))
+        )
     raise refusal
 
 
 def _bundle(folder: Path, name: str, space: type[Space], n: int, unit: float) -> Embedding:
+    """Lay a world out in ``n`` dimensions, one nat being ``unit`` of the metric where that is possible."""
+    layout, (least, largest) = _LAYOUTS[name], _UNITS[space]
+    unit = min(max(unit, least), largest)
+    # On a line, points of the plane lie side by side.
+    onto = np.eye(layout.shape[1], n) if n >= layout.shape[1] else np.array([[1.0], [0.3]])
+    points = unit * layout @ onto
+    if space is EuclideanSpace:
+        # Away from the origin, for bundles refuse vectors of length 0.
+        points += 16.0 * unit * np.eye(1, n)
+    else:
+        lengths = np.linalg.norm(points, axis=1, keepdims=True)
+        points *= np.tanh(lengths / 2.0) / np.where(lengths > 0.0, lengths, 1.0)
     place = Path(tempfile.mkdtemp(dir=folder))
-    points = _points(name, space, n, unit)
     np.save(place / "points.npy", points)
     (place / "vocab.txt").write_text("".join(f"w{row}\n" for row in range(len(points))), encoding="utf-8")
     return build_embedding(place / "points.npy", place / "bundle", geometry=space.geometry)
@@ -202,19 +165,11 @@ def _named_pair(embedding: Embedding, pair: str) -> tuple[int, int]:
 
 def worlds(options: AuditOptions, folder: Path) -> Iterator[World]:
     """Build the worlds asked for, in the geometries that the mechanism has."""
-    mechanism, names = options.mechanism, options.worlds
-    if _EDGE in options.world and PoincareBall not in mechanism.spaces:
-        raise ConfigError(
-            f"World {_EDGE} is one of the Poincaré ball, in which mechanism {mechanism.name} does not work",
-            do=f"Leave --world {_EDGE} out",
-        )
-    # First what may be refused; its outcome comes last.
-    bundle = [_bundle_world(options)] if BUNDLE_WORLD in names else []
+    # First what may be refused; it is audited last.
+    bundle = [_bundle_world(options)] if BUNDLE_WORLD in options.worlds else []
     named = () if bundle else options.pair
-    for space in mechanism.spaces:
-        for name in names:
-            if name in (_LAYOUTS.keys() - {JOINT_WORLD}) or (name == _EDGE and space is PoincareBall):
-                yield _small_world(name, space, mechanism, named, folder)
-    if JOINT_WORLD in names:
-        yield _small_world(JOINT_WORLD, mechanism.spaces[0], mechanism, (), folder)
+    for space in options.mechanism.spaces:
+        for name in options.worlds:
+            if name in _LAYOUTS:
+                yield _small_world(name, space, options.mechanism, named, folder)
     yield from bundle

@@ -3,7 +3,6 @@
 from dptext_spark.options.commands import (
     ALL,
     BUNDLE_WORLD,
-    JOINT_WORLD,
     WORLDS,
     AccountOptions,
     AuditOptions,
@@ -24,7 +23,6 @@ __all__ = [
     "ALL",
     "BUNDLE_WORLD",
     "COMMANDS",
-    "JOINT_WORLD",
     "WORLDS",
     "AccountOptions",
     "AuditOptions",

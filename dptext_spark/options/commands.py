@@ -686,10 +686,9 @@ class LedgerOptions(Options):
     path: TablePath = Field(min_length=1, description="folder that dptext privatize --ledger wrote")
 
 
-WorldName: TypeAlias = Literal["line", "star", "clusters", "edge", "joint", "bundle"]
+WorldName: TypeAlias = Literal["line", "star", "clusters", "bundle"]
 WORLDS: Final = get_args(WorldName)
 BUNDLE_WORLD: Final = "bundle"
-JOINT_WORLD: Final = "joint"
 
 
 class AuditOptions(MechanismOptions, SearchOptions):
@@ -704,9 +703,7 @@ class AuditOptions(MechanismOptions, SearchOptions):
         None, description="embedding bundle of world bundle, made by dptext embedding"
     )
     mechanism: InstanceOf[Mechanism] = Field(description="what is audited")
-    world: tuple[WorldName, ...] = Field(
-        (), description="where words are compared; repeatable; default: all that fit"
-    )
+    world: tuple[WorldName, ...] = Field((), description="where words are compared; repeatable; default: all")
     pair: tuple[Annotated[str, Shown(lambda: ["WORD:WORD"])], ...] = Field(
         (),
         description="words to compare; repeatable; of the bundle, or of the small worlds where --world "
@@ -715,14 +712,13 @@ class AuditOptions(MechanismOptions, SearchOptions):
     runs: int | None = Field(
         None,
         ge=100,
-        description="outputs of each word; default: 40000, and 10000 or fewer for words of the bundle; one "
-        "in 25 in each draw of world joint",
+        description="outputs of each word; default: 40000, and 4000 for words of the bundle",
     )
     confidence: float = Field(
-        0.999, gt=0.0, lt=1.0, description="probability of finding nothing where there is nothing"
+        0.999, gt=0.0, lt=1.0, description="a correct mechanism passes with this probability or more"
     )
     noise_seed: Annotated[int, NOISE] = Field(
-        0, ge=0, description="public number that the noise follows from"
+        0, ge=0, description="public number that the noise is made from"
     )
     report: Annotated[LocalPath | None, OUTPUT] = Field(
         None, description="JSON file to write; one that exists is replaced"
@@ -737,11 +733,9 @@ class AuditOptions(MechanismOptions, SearchOptions):
         if BUNDLE_WORLD in (self.world or WORLDS) and self.embedding is None:
             yield ConfigError("Option --embedding is missing", do="Or name small worlds only, with --world")
         yield from super().conflicts()
-        if self.pair and self.worlds == (JOINT_WORLD,):
-            yield ConfigError(f"Option --pair is not for world {JOINT_WORLD}, which has words of its own")
 
     def finish(self, report: Any) -> str:
-        """Write the audit's report where it is wanted, and fail where it found something."""
+        """Write the audit's report where it is wanted, and fail where there is a violation."""
         report.finish(self.report)
         return ""
 

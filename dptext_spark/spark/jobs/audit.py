@@ -7,7 +7,6 @@ from numpy.typing import NDArray
 
 from dptext_spark.audit import sampling, verdict
 from dptext_spark.audit.sampling import Samples
-from dptext_spark.audit.verdict import AuditReport
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import NoiseKey
@@ -15,7 +14,7 @@ from dptext_spark.options import AuditOptions
 from dptext_spark.search.nearest import Search
 
 
-def run(options: AuditOptions) -> AuditReport:
+def run(options: AuditOptions) -> verdict.AuditReport:
     """Run ``dptext audit``: small worlds on the driver, the bundle's words by Spark.
 
     Raises:
@@ -45,25 +44,20 @@ def sampled(
 
     spark = session("dptext audit")
     rows = spark.createDataFrame(sampling.rows_of(embedding, words, runs))
-    unknown = F.array(F.lit(sampling.unknown_word(embedding)))
-    tokens = F.concat(F.array_repeat("text", F.col("times").cast("int")), unknown)
-    table = rows.repartition(4 * spark.sparkContext.defaultParallelism)
+    tokens = F.array_repeat("text", F.col("times").cast("int")).alias(sampling.COLUMN)
+    table = rows.repartition(4 * spark.sparkContext.defaultParallelism).select("id", "place", tokens)
     with plain_errors("The Spark job of the audit failed"), progress(spark, "Sampling"):
         released = privatize(
-            table.select("id", "word", tokens.alias(sampling.COLUMN)),
+            table,
             embedding=embedding,
             mechanism=mechanism,
             id="id",
             tokens=sampling.COLUMN,
-            keep="word",
+            keep="place",
             key=key,
             salt=sampling.SALT,
             search=search,
             trust_id=True,
         )
-        last = F.size(sampling.COLUMN) - 1
-        outputs = released.select(
-            "word", last.alias("last"), F.posexplode(sampling.COLUMN).alias("place", "output")
-        )
-        tally = outputs.groupBy("word", (F.col("place") == F.col("last")).alias("unknown"), "output").count()
-        return Samples.of(embedding, words, tally.toArrow())
+        tally = released.select("place", F.explode(sampling.COLUMN).alias("output"))
+        return Samples.of(embedding, len(words), tally.groupBy("place", "output").count().toArrow())

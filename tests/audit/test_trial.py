@@ -1,0 +1,410 @@
+"""The audit: real mechanisms pass, named wrong ones do not, and it says what it could not catch.
+
+The false-alarm rate of one audit is 1 - confidence, 0.001 by default, by exact bounds and Bonferroni. The
+noise seed is fixed, so a run is deterministic.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from scipy import special, stats
+
+from dptext_spark import privatizer
+from dptext_spark.audit import bounds
+from dptext_spark.audit.sampling import sampled
+from dptext_spark.audit.verdict import run_audit
+from dptext_spark.cli import main
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.errors import ConfigError
+from dptext_spark.mechanisms import MECHANISMS, Exponential, Hyperbolic, Laplace, Mahalanobis
+from dptext_spark.mechanisms.euclidean import EuclideanNoise
+from dptext_spark.mechanisms.exponential import ExponentialChoice
+from dptext_spark.mechanisms.hyperbolic import HyperbolicNoise
+from dptext_spark.noise import ColumnNoise, NoiseKey
+from dptext_spark.options import WORLDS, AuditOptions, PrivatizeOptions
+from dptext_spark.search.exact import ExactSearch
+from dptext_spark.search.nearest import Search
+from dptext_spark.text.policies import TextPolicy
+from dptext_spark.vectors.projected_vectors import VectorNoise
+from tests.helpers import worlds
+
+pytestmark = pytest.mark.statistical
+
+SMALL = ("line", "star", "clusters")
+
+
+def audit(**given: Any) -> tuple[dict[str, Any], ...]:
+    """Audit a mechanism, Laplace noise on a line unless something else is given: the facts of its worlds."""
+    options = {"mechanism": "laplace", "epsilon": 2.0, "world": ("line",), "runs": 1000, **given}
+    report = run_audit(AuditOptions.of(options))
+    print(report.describe())
+    return report.worlds
+
+
+def command(*arguments: Any) -> Result:
+    fixed = ["audit", "--mechanism", "laplace", "--epsilon", "2", "--world", "line"]
+    return CliRunner().invoke(main, [*fixed, *map(str, arguments)])
+
+
+# Real mechanisms
+
+REAL: dict[str, list[dict[str, Any]]] = {
+    "laplace": [{}, {"select": "vickrey", "t": 0.3}],
+    "mahalanobis": [{"lambda": 0.5}, {"lambda": 0.5, "select": "vickrey", "t": 0.7}],
+    "hyperbolic": [{"epsilon": 1.5}, {"epsilon": 1.5, "select": "vickrey", "t": 0.5}],
+    "hyperbolic-icdm": [{"epsilon": 0.5}],
+    "projection": [{"dimension": 1}, {"dimension": 2, "sensitivity": "spectral"}],
+    "exponential": [{}, {"truncate": 1.0}],
+    "vectors": [{"dimension": 1, "runs": 1000}],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [(name, parameters) for name in MECHANISMS for parameters in REAL.get(name, [{}])],
+    ids=str,
+)
+def test_a_real_mechanism_passes(name: str, parameters: dict[str, Any]) -> None:
+    """False-alarm rate over seeds: 0.001 for each. Rejects worlds in which nothing could be caught."""
+    found = audit(**{"mechanism": name, "world": SMALL, "runs": 4000, **parameters})
+    assert len(found) == len(SMALL) * len(MECHANISMS[name].spaces)
+    assert all(facts["violations"] == [] for facts in found)
+    assert all(facts["caught"] for facts in found if facts["world"] == "line")
+
+
+def test_the_line_catches_a_slightly_larger_epsilon() -> None:
+    assert audit(runs=20_000)[0]["caught"] <= 1.3
+
+
+@pytest.mark.parametrize("name", ["hyperbolic", "exponential"])
+def test_a_real_mechanism_passes_at_the_edge_of_the_ball(name: str, tmp_path: Path) -> None:
+    """Six words one nat apart, the outermost at 1 - 1e-6."""
+    radii = np.tanh((2 * np.arctanh(1 - 1e-6) - np.arange(6) / 2) / 2)
+    bundle = worlds.build(tmp_path, radii[:, None] * np.eye(1, 2), geometry="poincare")
+    (facts,) = audit(mechanism=name, world=("bundle",), embedding=bundle.path, runs=4000)
+    assert facts["violations"] == []
+    assert facts["caught"] <= 4.0
+
+
+def test_a_world_without_power_says_so(large: Embedding) -> None:
+    options = {"mechanism": "laplace", "epsilon": 2.0, "world": ("bundle",), "runs": 1000}
+    report = run_audit(AuditOptions.of({**options, "embedding": large.path}))
+    assert report.worlds[0]["caught"] is None
+    assert "nothing up to x 4" in report.describe()
+    assert report.worlds[0]["pairs"] == 8
+
+
+# Mutants: each claims what its parent does
+
+
+def as_(kind: type[Any], bound: Any) -> Any:
+    """Give a bound mechanism another class."""
+    return kind(**{f.name: getattr(bound, f.name) for f in fields(bound)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShapeOne(EuclideanNoise):
+    """Gamma of shape 1, not n."""
+
+    def lengths(self, uniforms: np.ndarray) -> np.ndarray:
+        return special.gammaincinv(1, uniforms) / self.epsilon
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerCoordinate(EuclideanNoise):
+    """Laplace noise in each coordinate."""
+
+    def noise(self, uniforms: np.ndarray) -> np.ndarray:
+        return stats.laplace(scale=1 / self.epsilon).ppf(uniforms[:, 1:])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Renormalised(EuclideanNoise):
+    """Directions scaled to length 1 after A^(1/2)."""
+
+    def directions(self, uniforms: np.ndarray) -> np.ndarray:
+        directions = super().directions(uniforms)
+        return directions / np.linalg.norm(directions, axis=1, keepdims=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DropsTheTrueWord(EuclideanNoise):
+    """Vickrey selection that never answers with the input word."""
+
+    def __call__(self, words: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
+        nearest, _ = self.search.nearest_two(self.points(words, uniforms[:, :-1]))
+        return np.where(nearest[:, 0] == words, nearest[:, 1], nearest[:, 0])
+
+
+@dataclass(frozen=True, kw_only=True)
+class TellsTheInput(EuclideanNoise):
+    """The input itself, with probability 0.01."""
+
+    def __call__(self, words: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
+        tells = uniforms[:, -1] < 0.01
+        return np.where(tells, words, super().__call__(words, uniforms))
+
+
+@dataclass(frozen=True, kw_only=True)
+class FixedDirection(EuclideanNoise):
+    """All words of a batch share a direction."""
+
+    def directions(self, uniforms: np.ndarray) -> np.ndarray:
+        return np.broadcast_to(super().directions(uniforms)[:1], (len(uniforms), uniforms.shape[1])).copy()
+
+
+@dataclass(frozen=True, kw_only=True)
+class AddsInTheBall(HyperbolicNoise):
+    """Euclidean addition of the noise and clipping to the ball, as in the paper's Algorithm 1."""
+
+    def points(self, words: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
+        radii, directions = self.noise(uniforms)
+        points = self.vectors[words] + np.tanh(radii / 2)[:, None] * directions
+        points /= np.maximum(np.linalg.norm(points, axis=1, keepdims=True) / (1 - 1e-5), 1.0)
+        squares = np.square(points).sum(axis=1)
+        return np.column_stack([np.log((1 + squares) / (1 - squares)), 2 * points / (1 + squares)[:, None]])
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawsTwice(ExponentialChoice):
+    """Draws without the half in the exponent, but states the right probabilities."""
+
+    def probabilities(self, words: np.ndarray) -> np.ndarray:
+        return as_(ExponentialChoice, replace(self, epsilon=self.epsilon / 2)).probabilities(words)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopThree(ExponentialChoice):
+    """Words beyond the three nearest cannot come out; the probabilities say so."""
+
+    def probabilities(self, words: np.ndarray) -> np.ndarray:
+        whole = super().probabilities(words)
+        cut = np.where(whole >= np.sort(whole, axis=1)[:, -3:-2], whole, 0.0)
+        return cut / cut.sum(axis=1, keepdims=True)
+
+    def __call__(self, words: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
+        distinct, places = np.unique(words, return_inverse=True)
+        cumulative = self.probabilities(distinct).cumsum(axis=1)[places]
+        return np.minimum((cumulative <= uniforms[:, :1]).sum(axis=1), cumulative.shape[1] - 1)
+
+
+def mutant(parent: type[Any], change: Callable[[Any], Any]) -> type[Any]:
+    """A mechanism with its parent's claim, whose bound form is changed."""
+
+    class Mutant(parent):  # type: ignore[misc]
+        def bind(self, embedding: Embedding, search: Search) -> Any:
+            return change(parent.bind(self, embedding, search))
+
+    return Mutant
+
+
+def doubled(bound: Any) -> Any:
+    values = {f.name: getattr(bound, f.name) for f in fields(bound)}
+    return type(bound)(**{**values, "epsilon": 2 * bound.epsilon})
+
+
+MUTANTS: dict[str, tuple[type[Any], Callable[[Any], Any], str, dict[str, Any]]] = {
+    "epsilon doubled": (Laplace, doubled, "line", {}),
+    "epsilon doubled in the plane": (Laplace, doubled, "star", {}),
+    "Gamma shape 1": (Laplace, lambda b: as_(ShapeOne, b), "star", {}),
+    "Laplace per coordinate": (Laplace, lambda b: as_(PerCoordinate, b), "star", {"runs": 40_000}),
+    "renormalised": (
+        Mahalanobis,
+        lambda b: as_(Renormalised, b),
+        "clusters",
+        {"lambda": 0.97, "runs": 40_000},
+    ),
+    "Vickrey without the true word": (
+        Laplace,
+        lambda b: as_(DropsTheTrueWord, b),
+        "line",
+        {"select": "vickrey", "t": 0.5},
+    ),
+    "input told once in a hundred": (
+        Laplace,
+        lambda b: as_(TellsTheInput, b),
+        "clusters",
+        {"runs": 40_000},
+    ),
+    "one direction for all": (Laplace, lambda b: as_(FixedDirection, b), "line", {}),
+    "addition in the ball": (Hyperbolic, lambda b: as_(AddsInTheBall, b), "line", {}),
+    "exponential without 1/2": (Exponential, doubled, "clusters", {}),
+    "draws without 1/2": (Exponential, lambda b: as_(DrawsTwice, doubled(b)), "clusters", {}),
+    "top three": (Exponential, lambda b: as_(TopThree, b), "line", {}),
+}
+
+
+@pytest.mark.parametrize(("parent", "change", "world", "given"), MUTANTS.values(), ids=MUTANTS)
+def test_a_wrong_mechanism_is_caught(
+    parent: type[Any],
+    change: Callable[[Any], Any],
+    world: str,
+    given: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(MECHANISMS, "mutant", mutant(parent, change))
+    found = audit(**{"mechanism": "mutant", "world": (world,), "runs": 8000, **given})
+    assert any(facts["violations"] and facts["nats"] > facts["claim"] for facts in found)
+
+
+def half_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    scale = VectorNoise.scale.fget  # type: ignore[attr-defined]
+    monkeypatch.setattr(VectorNoise, "scale", property(lambda self: scale(self) / 2))
+
+
+def one_noise_for_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ColumnNoise, "row_key", lambda self, row_id, content: bytes(32))
+
+
+@pytest.mark.parametrize("fault", [half_the_noise, one_noise_for_all_rows], ids=lambda f: f.__name__)
+def test_a_wrong_release_of_vectors_is_caught(
+    fault: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the way that ``dptext vectors`` goes: rejects an audit of a mechanism that no release uses."""
+    fault(monkeypatch)
+    (facts,) = audit(mechanism="vectors", dimension=1, runs=2000)
+    assert facts["nats"] > facts["claim"]
+
+
+def test_a_release_of_vectors_is_no_mechanism_for_words() -> None:
+    given = {"input": "in", "output": "out", "embedding": "b", "epsilon": 2.0, "text": "text"}
+    with pytest.raises(ConfigError, match=r"mechanism is unknown. Allowed: [^.]*projection. Got: 'vectors'"):
+        PrivatizeOptions.of({**given, "mechanism": "vectors"})
+
+
+def test_a_violation_is_reported_and_its_command_repeats_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(MECHANISMS, "laplace", mutant(Laplace, doubled))
+    path = tmp_path / "audit.json"
+    result = command("--runs", 5000, "--noise-seed", 3, "--report", path)
+    assert result.exit_code == 1
+    assert "The running code breaks its guarantee" in result.output
+    report = json.loads(path.read_text())
+    assert report["verdict"] == "VIOLATION"
+    (facts,) = report["worlds"]
+    hits, misses = facts["hits"]
+    counts = f"{hits:,.0f} times of 2,500, {facts['pair'][1]} {misses:,.0f} times"
+    program, *arguments = shlex.split(facts["command"])
+    assert program == "dptext"
+    again = CliRunner().invoke(main, arguments)
+    assert again.exit_code == 1
+    assert all("VIOLATION in line (euclidean)" in each.output for each in (result, again))
+    assert all(counts in each.output for each in (result, again))
+
+
+def test_an_unknown_word_that_passes_is_a_leak(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(privatizer, "TextPolicy", lambda: TextPolicy(oov="keep-unprotected"))
+    (facts,) = audit()
+    assert facts["violations"] == ["1,000 outputs of an unknown word are not [MASK]"]
+
+
+def test_a_word_that_may_not_be_released_is_a_leak(small: Embedding, monkeypatch: pytest.MonkeyPatch) -> None:
+    def all_words(cls: type[ExactSearch], embedding: Embedding, release_words: object = None) -> ExactSearch:
+        return cls(release_words=len(embedding.words))
+
+    given = {"world": ("bundle",), "embedding": small.path}
+    assert audit(**given)[0]["violations"] == []
+    monkeypatch.setattr(ExactSearch, "over", classmethod(all_words))
+    (facts,) = audit(**given)
+    assert "outside the release vocabulary" in facts["violations"][0]
+    assert shlex.join(["--embedding", str(small.path)]) in facts["command"]
+
+
+# Bounds
+
+
+def test_a_loss_bound_counts_delta_and_never_less_than_nothing() -> None:
+    hits, misses = np.array([500, 10, 0]), np.array([100, 500, 1000])
+    free, with_delta = (bounds.loss_bound(hits, misses, 1000, 1e-6, delta) for delta in (0.0, 0.1))
+    assert 0.9 < free[0] < np.log(5)
+    assert 0 < with_delta[0] < free[0]
+    assert free[1:].tolist() == with_delta[1:].tolist() == [0, 0]
+    assert bounds.loss_bound(hits, misses, 1000, 1e-6, 1.0).tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("delta", [0.0, 0.05])
+def test_a_bound_is_wrong_as_rarely_as_it_says(delta: float) -> None:
+    """The probability of all counts that show too much, added up. Rejects one bound for two, and none."""
+    runs, level, p, q = 150, 0.02, 0.4, 0.1
+    counts = np.arange(runs + 1)
+    hits, others = (each.ravel() for each in np.meshgrid(counts, counts, indexing="ij"))
+    wrong = bounds.loss_bound(hits, others, runs, level, delta) > np.log((p - delta) / q)
+    law = np.outer(stats.binom.pmf(counts, runs, p), stats.binom.pmf(counts, runs, q)).ravel()
+    assert 1e-5 < law[wrong].sum() <= 2 * level
+
+
+def test_events_are_chosen_and_tested_on_different_outputs() -> None:
+    """Rejects an event that is tested on the outputs that chose it, and two halves under one key."""
+    counts = np.array([[50, 0], [0, 50]])
+    pairs = np.array([[0, 1], [1, 0]])
+    assert (bounds.sampled_losses(pairs, counts, counts, 50, 0.01, 0.0).nats > 1).all()
+    assert (bounds.sampled_losses(pairs, counts, counts[::-1], 50, 0.01, 0.0).nats == 0).all()
+    keys: list[NoiseKey] = []
+
+    def recorded(*given: Any) -> Any:
+        keys.append(given[4])
+        return sampled(*given)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dptext_spark.audit.verdict.sampled", recorded)
+        audit(runs=100)
+    assert len({key.derive(b"").secret for key in keys[:2]}) == 2
+
+
+# Options and worlds
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--world", "plane"], "--world has a wrong value.*line, star, clusters or bundle.*plane"),
+        (["--world", "bundle"], "--embedding is missing"),
+        (["--pair", "w1:w9"], "two different words of the 8.*w1:w9"),
+        (["--pair", "w1:w1"], "two different words"),
+        (["--pair", "w1"], "two different words"),
+        (["--runs", 99], "--runs .*100 or more.*99"),
+        (["--confidence", 1], "--confidence"),
+        (["--noise-seed", -1], "--noise-seed"),
+        (["--lambda", 0.5], "--lambda is not an option"),
+        (["--report", "/nonexistent/report.json", "--runs", 100], "report /nonexistent/report.json cannot"),
+    ],
+)
+def test_wrong_options(arguments: list[Any], message: str) -> None:
+    result = command(*arguments)
+    assert result.exit_code == 2, result.output
+    assert re.search(message, result.output, re.DOTALL), result.output
+
+
+def test_all_worlds_are_looked_at_by_default() -> None:
+    assert AuditOptions.of({"mechanism": "laplace", "epsilon": 1.0, "embedding": "b"}).worlds == WORLDS
+
+
+@pytest.mark.parametrize("epsilon", [1e-12, 1e9])
+@pytest.mark.parametrize("name", ["laplace", "hyperbolic", "hyperbolic-icdm", "exponential"])
+def test_extreme_epsilons_have_worlds_too(name: str, epsilon: float) -> None:
+    options = {"mechanism": name, "epsilon": epsilon, "world": SMALL, "runs": 200}
+    report = run_audit(AuditOptions.of(options))
+    assert not report.broken
+    json.loads(report.to_json())
+
+
+def test_a_mechanism_that_needs_dimensions_gets_them() -> None:
+    assert audit(mechanism="projection", dimension=6)[0]["dimension"] == 8
+
+
+def test_pairs_of_words_with_colons(tmp_path: Path) -> None:
+    bundle = worlds.build(tmp_path, [[1.0, 0], [0, 1], [1, 1]], names=["12:30", "a", "b"])
+    (facts,) = audit(embedding=bundle.path, world=("bundle",), pair=("12:30:a",))
+    assert facts["pairs"] == 2
+    assert set(facts["pair"]) == {"12:30", "a"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import signal
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +12,7 @@ import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from dptext_spark import interrupts
 from dptext_spark.errors import ConfigError
 from dptext_spark.spark import driver_log
 from dptext_spark.spark import session as session_module
@@ -49,6 +52,28 @@ def test_settings_of_a_session_that_runs(spark: SparkSession) -> None:
     assert "spark-submit" in str(caught.value) and "hunter2" not in str(caught.value)
 
 
+def test_a_signal_while_spark_starts_ends_its_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rejects a run that ends before it knows the JVM, which would wait for it for ever."""
+    steps: list[object] = []
+
+    def start(*_: object) -> None:
+        signal.raise_signal(signal.SIGTERM)
+        interrupts.ends_first(steps.append)
+        steps.append("started")
+
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    monkeypatch.setattr(session_module, "_start", start)
+    before = {number: signal.getsignal(number) for number in interrupts.SIGNALS}
+    try:
+        with pytest.raises(interrupts.Interrupted), interrupts.handled():
+            session("it")
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+        logging.disable(logging.NOTSET)
+    assert steps == ["started", signal.SIGTERM]
+
+
 @pytest.mark.parametrize("deaf", [False, True])
 def test_a_jvm_is_told_to_end_and_then_made_to(monkeypatch: pytest.MonkeyPatch, deaf: bool) -> None:
     """Rejects a JVM that is killed before its hooks have run, and one that stays."""
@@ -59,7 +84,9 @@ def test_a_jvm_is_told_to_end_and_then_made_to(monkeypatch: pytest.MonkeyPatch, 
         monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=process))
         monkeypatch.setattr(session_module, "_PATIENCE", 0.2 if deaf else 60)
         session_module._end_jvm(15)
-        assert process.poll() == (-9 if deaf else 7)
+        ended = process.poll()
+        process.kill()
+        assert ended == (-9 if deaf else 7)
 
 
 def test_a_log_is_its_owners_and_says_why_spark_did_not_start(

@@ -324,13 +324,14 @@ def test_a_word_that_may_not_be_released_is_a_leak(small: Embedding, monkeypatch
 # Bounds
 
 
-def test_a_loss_bound_counts_delta_and_never_less_than_nothing() -> None:
+@pytest.mark.parametrize("delta", [0.0, 0.1])
+def test_a_loss_bound_is_that_of_clopper_and_pearson_and_never_negative(delta: float) -> None:
     hits, misses = np.array([500, 10, 0]), np.array([100, 500, 1000])
-    free, with_delta = (bounds.loss_bound(hits, misses, 1000, 1e-6, delta) for delta in (0.0, 0.1))
-    assert 0.9 < free[0] < np.log(5)
-    assert 0 < with_delta[0] < free[0]
-    assert free[1:].tolist() == with_delta[1:].tolist() == [0, 0]
-    assert bounds.loss_bound(hits, misses, 1000, 1e-6, 1.0).tolist() == [0, 0, 0]
+    ends = [stats.binomtest(n, 1000).proportion_ci(1 - 2e-4, method="exact") for n in (500, 100)]
+    shown = bounds.loss_bound(hits, misses, 1000, 1e-4, delta)
+    assert shown[0] == pytest.approx(np.log((ends[0].low - delta) / ends[1].high))
+    assert shown[1:].tolist() == [0, 0]
+    assert bounds.loss_bound(hits, misses, 1000, 1e-4, 1.0).tolist() == [0, 0, 0]
 
 
 @pytest.mark.parametrize("delta", [0.0, 0.05])
@@ -342,6 +343,19 @@ def test_a_bound_is_wrong_as_rarely_as_it_says(delta: float) -> None:
     wrong = bounds.loss_bound(hits, others, runs, level, delta) > np.log((p - delta) / q)
     law = np.outer(stats.binom.pmf(counts, runs, p), stats.binom.pmf(counts, runs, q)).ravel()
     assert 1e-5 < law[wrong].sum() <= 2 * level
+
+
+def test_the_chance_of_a_false_alarm_is_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over worlds, the pairs of eight and of nine words both ways, and two bounds of each."""
+    levels = []
+
+    def recorded(*given: Any) -> bounds.Losses:
+        levels.append(given[4])
+        return bounds.sampled_losses(*given)
+
+    monkeypatch.setattr("dptext_spark.audit.trial.sampled_losses", recorded)
+    audit(world=("line", "star"), runs=100, confidence=0.99)
+    assert {*np.round(levels, 12)} == {round(0.01 / 2 / (2 * pairs), 12) for pairs in (8 * 7, 9 * 8)}
 
 
 def test_events_are_chosen_and_tested_on_different_outputs() -> None:

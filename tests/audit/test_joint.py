@@ -20,6 +20,7 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import Laplace
 from dptext_spark.noise import ColumnNoise
 from dptext_spark.privatizer import Privatizer
+from dptext_spark.text.policies import ContentWords, TextPolicy
 from tests.helpers import worlds
 
 pytestmark = pytest.mark.statistical
@@ -39,6 +40,7 @@ class Output:
     label: str = "a"
     column: str = "text"
     epsilon: float = 1.0
+    protect: str = "all"
 
     def drawn(self, line: Embedding) -> np.ndarray:
         """Draw it from many rows alike, whose ids differ in a number."""
@@ -47,7 +49,8 @@ class Output:
         words = worlds.words(len(line.words))
         rows = pa.array([[words[word] for word in self.row]] * RUNS, pa.list_(pa.string()))
         ids = pa.array([f"{self.row_id} {run}" for run in range(RUNS)])
-        private = Privatizer(embedding=line, mechanism=mechanism, noise=noise)
+        policy = TextPolicy(protect=self.protect)
+        private = Privatizer(embedding=line, mechanism=mechanism, noise=noise, policy=policy)
         values = private.sanitize(rows, ids, column=self.column).values
         return np.array([words.index(row[self.place]) for row in values.to_pylist()])
 
@@ -67,6 +70,7 @@ INDEPENDENT: dict[str, tuple[Output, Output]] = {
     "two tables": (Output(), Output(label="b")),
     "two columns": (Output(), Output(column="title")),
     "two epsilons": (Output(), Output(epsilon=2.0)),
+    "content words": (Output(protect="content"), Output(row=(3,), protect="content")),
 }
 AGAIN = "a row again"
 
@@ -136,14 +140,19 @@ def no_column(patch: Patch) -> None:
     patch.setattr(Privatizer, "sanitize", lambda self, v, ids, column: sanitize(self, v, ids, column=""))
 
 
+def a_word_that_passes(patch: Patch) -> None:
+    patch.setattr(ContentWords, "protected", lambda self, tokens, slots: ~tokens.flag(lambda t: t == "w3"))
+
+
 FAULTS: list[tuple[Callable[[Patch], None], set[str]]] = [
     (noise_anew, {AGAIN}),
-    (no_content, {"two words at one place", "an edited row"}),
+    (no_content, {"two words at one place", "an edited row", "content words"}),
     (no_id, {"two rows"}),
     (one_position, {"two words of a row", "a word twice in a row"}),
     (no_epsilon, {"two epsilons"}),
     (no_label, {"two tables"}),
     (no_column, {"two columns"}),
+    (a_word_that_passes, {"content words"}),
 ]
 
 

@@ -10,7 +10,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -106,99 +106,105 @@ def test_a_world_without_power_says_so(large: Embedding) -> None:
 
 # Mutants: each claims what its parent does
 
-
-def as_(kind: type[Any], bound: Any) -> Any:
-    """Give a bound mechanism another class."""
-    return kind(**{f.name: getattr(bound, f.name) for f in fields(bound)})
+Change = Callable[[Any], Any]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ShapeOne(EuclideanNoise):
-    """Gamma of shape 1, not n."""
-
-    def lengths(self, uniforms: np.ndarray) -> np.ndarray:
-        return special.gammaincinv(1, uniforms) / self.epsilon
+def changed(kind: type[Any], **methods: Callable[..., Any]) -> Change:
+    """Give a bound mechanism other methods."""
+    wrong = type("Wrong", (kind,), methods)
+    return lambda bound: wrong(**{f.name: getattr(bound, f.name) for f in fields(bound)})
 
 
-@dataclass(frozen=True, kw_only=True)
-class PerCoordinate(EuclideanNoise):
-    """Laplace noise in each coordinate."""
-
-    def noise(self, uniforms: np.ndarray) -> np.ndarray:
-        return stats.laplace(scale=1 / self.epsilon).ppf(uniforms[:, 1:])
+def doubled(bound: Any) -> Any:
+    return replace(bound, epsilon=2 * bound.epsilon)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Renormalised(EuclideanNoise):
+def renormalised(self: EuclideanNoise, uniforms: np.ndarray) -> np.ndarray:
     """Directions scaled to length 1 after A^(1/2)."""
-
-    def directions(self, uniforms: np.ndarray) -> np.ndarray:
-        directions = super().directions(uniforms)
-        return directions / np.linalg.norm(directions, axis=1, keepdims=True)
+    directions = EuclideanNoise.directions(self, uniforms)
+    return directions / np.linalg.norm(directions, axis=1, keepdims=True)
 
 
-@dataclass(frozen=True, kw_only=True)
-class DropsTheTrueWord(EuclideanNoise):
+def one_direction(self: EuclideanNoise, uniforms: np.ndarray) -> np.ndarray:
+    """All words of a batch share it."""
+    directions = EuclideanNoise.directions(self, uniforms)
+    return np.broadcast_to(directions[:1], directions.shape).copy()
+
+
+def without_the_true_word(self: EuclideanNoise, words: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
     """Vickrey selection that never answers with the input word."""
-
-    def __call__(self, words: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
-        nearest, _ = self.search.nearest_two(self.points(words, uniforms[:, :-1]))
-        return np.where(nearest[:, 0] == words, nearest[:, 1], nearest[:, 0])
+    nearest, _ = self.search.nearest_two(self.points(words, uniforms[:, :-1]))
+    return np.where(nearest[:, 0] == words, nearest[:, 1], nearest[:, 0])
 
 
-@dataclass(frozen=True, kw_only=True)
-class TellsTheInput(EuclideanNoise):
-    """The input itself, with probability 0.01."""
-
-    def __call__(self, words: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
-        tells = uniforms[:, -1] < 0.01
-        return np.where(tells, words, super().__call__(words, uniforms))
+def tells_the_input(self: EuclideanNoise, words: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
+    return np.where(uniforms[:, -1] < 0.01, words, EuclideanNoise.__call__(self, words, uniforms))
 
 
-@dataclass(frozen=True, kw_only=True)
-class FixedDirection(EuclideanNoise):
-    """All words of a batch share a direction."""
-
-    def directions(self, uniforms: np.ndarray) -> np.ndarray:
-        return np.broadcast_to(super().directions(uniforms)[:1], (len(uniforms), uniforms.shape[1])).copy()
-
-
-@dataclass(frozen=True, kw_only=True)
-class AddsInTheBall(HyperbolicNoise):
+def adds_in_the_ball(self: HyperbolicNoise, words: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
     """Euclidean addition of the noise and clipping to the ball, as in the paper's Algorithm 1."""
-
-    def points(self, words: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
-        radii, directions = self.noise(uniforms)
-        points = self.vectors[words] + np.tanh(radii / 2)[:, None] * directions
-        points /= np.maximum(np.linalg.norm(points, axis=1, keepdims=True) / (1 - 1e-5), 1.0)
-        squares = np.square(points).sum(axis=1)
-        return np.column_stack([np.log((1 + squares) / (1 - squares)), 2 * points / (1 + squares)[:, None]])
+    radii, directions = self.noise(uniforms)
+    points = self.vectors[words] + np.tanh(radii / 2)[:, None] * directions
+    points /= np.maximum(np.linalg.norm(points, axis=1, keepdims=True) / (1 - 1e-5), 1.0)
+    squares = np.square(points).sum(axis=1)
+    return np.column_stack([np.log((1 + squares) / (1 - squares)), 2 * points / (1 + squares)[:, None]])
 
 
-@dataclass(frozen=True, kw_only=True)
-class DrawsTwice(ExponentialChoice):
-    """Draws without the half in the exponent, but states the right probabilities."""
-
-    def probabilities(self, words: np.ndarray) -> np.ndarray:
-        return as_(ExponentialChoice, replace(self, epsilon=self.epsilon / 2)).probabilities(words)
+def states_half(self: ExponentialChoice, words: np.ndarray) -> np.ndarray:
+    """The probabilities that the claim needs, whatever is drawn."""
+    right = ExponentialChoice(**{f.name: getattr(self, f.name) for f in fields(self)})
+    return replace(right, epsilon=self.epsilon / 2).probabilities(words)
 
 
-@dataclass(frozen=True, kw_only=True)
-class TopThree(ExponentialChoice):
-    """Words beyond the three nearest cannot come out; the probabilities say so."""
-
-    def probabilities(self, words: np.ndarray) -> np.ndarray:
-        whole = super().probabilities(words)
-        cut = np.where(whole >= np.sort(whole, axis=1)[:, -3:-2], whole, 0.0)
-        return cut / cut.sum(axis=1, keepdims=True)
-
-    def __call__(self, words: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
-        distinct, places = np.unique(words, return_inverse=True)
-        cumulative = self.probabilities(distinct).cumsum(axis=1)[places]
-        return np.minimum((cumulative <= uniforms[:, :1]).sum(axis=1), cumulative.shape[1] - 1)
+def top_three(self: ExponentialChoice, words: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
+    """Words beyond the three nearest cannot come out."""
+    distinct, places = np.unique(words, return_inverse=True)
+    whole = self.probabilities(distinct)
+    cut = np.where(whole >= np.sort(whole, axis=1)[:, -3:-2], whole, 0.0)
+    cumulative = (cut / cut.sum(axis=1, keepdims=True)).cumsum(axis=1)[places]
+    return np.minimum((cumulative <= uniforms[:, :1]).sum(axis=1), cumulative.shape[1] - 1)
 
 
-def mutant(parent: type[Any], change: Callable[[Any], Any]) -> type[Any]:
+E, X = EuclideanNoise, ExponentialChoice
+SHAPE_ONE = changed(E, lengths=lambda self, u: special.gammaincinv(1, u) / self.epsilon)
+PER_COORDINATE = changed(E, noise=lambda self, u: stats.laplace(scale=1 / self.epsilon).ppf(u[:, 1:]))
+MUTANTS: dict[str, tuple[type[Any], Change, str, dict[str, Any]]] = {
+    "epsilon doubled": (Laplace, doubled, "line", {}),
+    "epsilon doubled in the plane": (Laplace, doubled, "star", {}),
+    "Gamma shape 1": (Laplace, SHAPE_ONE, "star", {}),
+    "Laplace per coordinate": (Laplace, PER_COORDINATE, "star", {"runs": 40_000}),
+    "renormalised": (
+        Mahalanobis,
+        changed(E, directions=renormalised),
+        "clusters",
+        {"lambda": 0.97, "runs": 40_000},
+    ),
+    "Vickrey without the true word": (
+        Laplace,
+        changed(E, __call__=without_the_true_word),
+        "line",
+        {"select": "vickrey", "t": 0.5},
+    ),
+    "input told once in a hundred": (
+        Laplace,
+        changed(E, __call__=tells_the_input),
+        "clusters",
+        {"runs": 40_000},
+    ),
+    "one direction for all": (Laplace, changed(E, directions=one_direction), "line", {}),
+    "addition in the ball": (Hyperbolic, changed(HyperbolicNoise, points=adds_in_the_ball), "line", {}),
+    "exponential without 1/2": (Exponential, doubled, "clusters", {}),
+    "draws without 1/2": (
+        Exponential,
+        lambda bound: changed(X, probabilities=states_half)(doubled(bound)),
+        "clusters",
+        {},
+    ),
+    "top three": (Exponential, changed(X, __call__=top_three), "line", {}),
+}
+
+
+def mutant(parent: type[Any], change: Change) -> type[Any]:
     """A mechanism with its parent's claim, whose bound form is changed."""
 
     class Mutant(parent):  # type: ignore[misc]
@@ -208,49 +214,9 @@ def mutant(parent: type[Any], change: Callable[[Any], Any]) -> type[Any]:
     return Mutant
 
 
-def doubled(bound: Any) -> Any:
-    values = {f.name: getattr(bound, f.name) for f in fields(bound)}
-    return type(bound)(**{**values, "epsilon": 2 * bound.epsilon})
-
-
-MUTANTS: dict[str, tuple[type[Any], Callable[[Any], Any], str, dict[str, Any]]] = {
-    "epsilon doubled": (Laplace, doubled, "line", {}),
-    "epsilon doubled in the plane": (Laplace, doubled, "star", {}),
-    "Gamma shape 1": (Laplace, lambda b: as_(ShapeOne, b), "star", {}),
-    "Laplace per coordinate": (Laplace, lambda b: as_(PerCoordinate, b), "star", {"runs": 40_000}),
-    "renormalised": (
-        Mahalanobis,
-        lambda b: as_(Renormalised, b),
-        "clusters",
-        {"lambda": 0.97, "runs": 40_000},
-    ),
-    "Vickrey without the true word": (
-        Laplace,
-        lambda b: as_(DropsTheTrueWord, b),
-        "line",
-        {"select": "vickrey", "t": 0.5},
-    ),
-    "input told once in a hundred": (
-        Laplace,
-        lambda b: as_(TellsTheInput, b),
-        "clusters",
-        {"runs": 40_000},
-    ),
-    "one direction for all": (Laplace, lambda b: as_(FixedDirection, b), "line", {}),
-    "addition in the ball": (Hyperbolic, lambda b: as_(AddsInTheBall, b), "line", {}),
-    "exponential without 1/2": (Exponential, doubled, "clusters", {}),
-    "draws without 1/2": (Exponential, lambda b: as_(DrawsTwice, doubled(b)), "clusters", {}),
-    "top three": (Exponential, lambda b: as_(TopThree, b), "line", {}),
-}
-
-
 @pytest.mark.parametrize(("parent", "change", "world", "given"), MUTANTS.values(), ids=MUTANTS)
 def test_a_wrong_mechanism_is_caught(
-    parent: type[Any],
-    change: Callable[[Any], Any],
-    world: str,
-    given: dict[str, Any],
-    monkeypatch: pytest.MonkeyPatch,
+    parent: type[Any], change: Change, world: str, given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(MECHANISMS, "mutant", mutant(parent, change))
     found = audit(**{"mechanism": "mutant", "world": (world,), "runs": 8000, **given})
@@ -324,13 +290,14 @@ def test_a_word_that_may_not_be_released_is_a_leak(small: Embedding, monkeypatch
 # Bounds
 
 
-def test_a_loss_bound_counts_delta_and_never_less_than_nothing() -> None:
+@pytest.mark.parametrize("delta", [0.0, 0.1])
+def test_a_loss_bound_is_that_of_clopper_and_pearson_and_never_negative(delta: float) -> None:
     hits, misses = np.array([500, 10, 0]), np.array([100, 500, 1000])
-    free, with_delta = (bounds.loss_bound(hits, misses, 1000, 1e-6, delta) for delta in (0.0, 0.1))
-    assert 0.9 < free[0] < np.log(5)
-    assert 0 < with_delta[0] < free[0]
-    assert free[1:].tolist() == with_delta[1:].tolist() == [0, 0]
-    assert bounds.loss_bound(hits, misses, 1000, 1e-6, 1.0).tolist() == [0, 0, 0]
+    ends = [stats.binomtest(n, 1000).proportion_ci(1 - 2e-4, method="exact") for n in (500, 100)]
+    shown = bounds.loss_bound(hits, misses, 1000, 1e-4, delta)
+    assert shown[0] == pytest.approx(np.log((ends[0].low - delta) / ends[1].high))
+    assert shown[1:].tolist() == [0, 0]
+    assert bounds.loss_bound(hits, misses, 1000, 1e-4, 1.0).tolist() == [0, 0, 0]
 
 
 @pytest.mark.parametrize("delta", [0.0, 0.05])
@@ -342,6 +309,19 @@ def test_a_bound_is_wrong_as_rarely_as_it_says(delta: float) -> None:
     wrong = bounds.loss_bound(hits, others, runs, level, delta) > np.log((p - delta) / q)
     law = np.outer(stats.binom.pmf(counts, runs, p), stats.binom.pmf(counts, runs, q)).ravel()
     assert 1e-5 < law[wrong].sum() <= 2 * level
+
+
+def test_the_chance_of_a_false_alarm_is_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over worlds, the pairs of eight and of nine words both ways, and two bounds of each."""
+    levels = []
+
+    def recorded(*given: Any) -> bounds.Losses:
+        levels.append(given[4])
+        return bounds.sampled_losses(*given)
+
+    monkeypatch.setattr("dptext_spark.audit.trial.sampled_losses", recorded)
+    audit(world=("line", "star"), runs=100, confidence=0.99)
+    assert {*np.round(levels, 12)} == {round(0.01 / 2 / (2 * pairs), 12) for pairs in (8 * 7, 9 * 8)}
 
 
 def test_events_are_chosen_and_tested_on_different_outputs() -> None:

@@ -537,12 +537,6 @@ class PrivatizeOptions(ReleaseOptions, MechanismOptions, SearchOptions, TableOpt
         description="column that names whose a row is: the report says what the rows of a person add up to; "
         "it takes one more pass over the table",
     )
-    calibration: Annotated[TablePath | None, OUTPUT] = Field(
-        None, description="folder that dptext calibrate wrote for this release, to be quoted in the report"
-    )
-    evaluation: Annotated[TablePath | None, OUTPUT] = Field(
-        None, description="folder that dptext evaluate wrote for this release, to be quoted in the report"
-    )
     incremental: Annotated[TablePath | None, INCREMENTAL] = Field(
         None,
         min_length=1,

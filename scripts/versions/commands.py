@@ -83,7 +83,6 @@ out/calibration-exact
 --words 20 --output out/calibration-plain
 {CALIBRATE} --embedding ball --mechanism hyperbolic --epsilon 6 9 --target "mean(n_w) <= 0.5" --output \
 out/calibration-ball
-{WORDS} --mechanism laplace --epsilon 10 --calibration out/calibration --output out/calibrated
 
 audit --embedding glove --mechanism laplace --epsilon 5 --runs 4000 --report out/audit-laplace.json
 audit --mechanism mahalanobis --lambda 0.5 --epsilon 2 --runs 4000 --world line --world star --report \

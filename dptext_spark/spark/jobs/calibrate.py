@@ -26,7 +26,6 @@ from dptext_spark.spark.measuring import aggregates
 from dptext_spark.spark.measuring.folder import CalibrationFolder
 from dptext_spark.spark.measuring.waves import Waves
 from dptext_spark.spark.session import session
-from dptext_spark.spark.table.beforehand import check_record
 from dptext_spark.spark.table.local_files import LocalFiles
 from dptext_spark.spark.table.local_table import is_plain
 from dptext_spark.spark.table.storage import Storage
@@ -41,7 +40,8 @@ def run(options: CalibrateOptions) -> CalibrationReport:
     Raises:
         DptextError: Options do not go together, the folder is of other options, or the job failed.
     """
-    check_record(options.compare)
+    if options.compare and is_plain() and local_path(options.compare):
+        record.read(options.compare, LocalFiles().read)
     embedding = Embedding.open(options.embedding)
     search, examples, *_ = all_of(
         lambda: options.search_over(embedding, options.release_words),

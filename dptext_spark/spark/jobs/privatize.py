@@ -11,11 +11,7 @@ from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame
 
 from dptext_spark.accounting.ledger import LARGEST_EPSILON, Apart, Cost, Naming, Terms, Unit, recorded
-from dptext_spark.calibration import record
-from dptext_spark.calibration.record import Excerpt
 from dptext_spark.errors import ConfigError
-from dptext_spark.evaluation import answer
-from dptext_spark.evaluation.answer import Quotation
 from dptext_spark.options import PrivatizeOptions
 from dptext_spark.privatizer import TokenCounts
 from dptext_spark.report.persons import Persons
@@ -27,7 +23,7 @@ from dptext_spark.spark.frames import Plan
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.release import Release
 from dptext_spark.spark.session import jvm_ahead
-from dptext_spark.spark.table.beforehand import check_record, checks_beforehand
+from dptext_spark.spark.table.beforehand import checks_beforehand
 from dptext_spark.spark.table.columns import LONGEST, MEDIAN, TableColumns, check_ids, column_counts
 from dptext_spark.spark.table.cutting import Cutting, Parts, RowCost
 from dptext_spark.spark.table.incremental import GrowingJob
@@ -36,7 +32,6 @@ from dptext_spark.spark.table.reservation import Account, check_ledger
 from dptext_spark.spark.table.run import Job
 from dptext_spark.spark.table.sample import CoveragePlan, Sample
 from dptext_spark.spark.table.sealed_rows import SealPlan
-from dptext_spark.spark.table.storage import Storage
 from dptext_spark.spark.table.sums_of_persons import count_persons
 from dptext_spark.text.policies import TextPolicy
 from dptext_spark.version import __version__
@@ -57,10 +52,7 @@ def run(options: PrivatizeOptions) -> Report:
     """
     kind = Job if options.incremental is None else GrowingJob
     checks = checks_beforehand(kind, options, lambda: _columns(options))
-    checks += [
-        lambda: check_record(options.calibration, options.evaluation),
-        lambda: check_ledger(options.ledger),
-    ]
+    checks.append(lambda: check_ledger(options.ledger))
     with ThreadPoolExecutor(2) as beside:
         with jvm_ahead() as start_jvm:
             release = Release(options, *checks, meanwhile=start_jvm)
@@ -75,8 +67,6 @@ def _run(
 ) -> Report:
     """Run the job over its open table; ``stated`` is what the reports state, where it has been computed."""
     report = Report(
-        calibration=_calibration(job.storage, options, release),
-        evaluation=_evaluation(job.storage, options, release),
         options=options.to_json(),
         published=options.to_publish(),
         guarantee=release.guarantee,
@@ -247,29 +237,4 @@ def _columns(options: PrivatizeOptions) -> TableColumns:
         id=options.id,
         protect=options.policy.protect,
         person=options.person,
-    )
-
-
-def _calibration(storage: Storage, options: PrivatizeOptions, release: Release) -> Excerpt | None:
-    if options.calibration is None:
-        return None
-    return Excerpt.of(
-        options.calibration,
-        record.read(options.calibration, storage.read),
-        embedding=release.embedding,
-        mechanism=release.mechanism,
-        search=release.search,
-    )
-
-
-def _evaluation(storage: Storage, options: PrivatizeOptions, release: Release) -> Quotation | None:
-    if options.evaluation is None:
-        return None
-    return Quotation.of(
-        options.evaluation,
-        answer.read(options.evaluation, storage.read),
-        embedding=release.embedding,
-        mechanism=release.mechanism,
-        search=release.search,
-        release=options.to_json(),
     )

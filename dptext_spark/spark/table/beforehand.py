@@ -6,9 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeAlias
 
-from dptext_spark.calibration import record
 from dptext_spark.errors import ConfigError
-from dptext_spark.evaluation import answer
 from dptext_spark.options import TableOptions
 from dptext_spark.spark.local_paths import is_pattern, local_path
 from dptext_spark.spark.table.columns import TableColumns
@@ -42,17 +40,6 @@ def checks_beforehand(
         partial(_check_outputs, job, options, places, written),
         lambda: _check_input(options, read, columns()),
     ]
-
-
-def check_record(calibration: str | None, evaluation: str | None = None) -> None:
-    """Refuse a calibration or an evaluation of this machine that cannot be read, where one is named.
-
-    Raises:
-        ConfigError: It is none.
-    """
-    for path, read in ((calibration, record.read), (evaluation, answer.read)):
-        if path is not None and is_plain() and local_path(path):
-            read(path, LocalFiles().read)
 
 
 def _check_outputs(

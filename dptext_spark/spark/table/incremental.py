@@ -34,7 +34,6 @@ from dptext_spark.spark.table.storage import Places, Storage, literal
 _FREE: Final = {
     "batch-files",
     "budget",
-    "calibration",
     "compression",
     "dry-run",
     "embedding",

@@ -53,8 +53,6 @@ AUDIT = "audit --embedding {ring} --mechanism laplace --epsilon 5 "
         (PRIVATIZE + "--text text --output {in}/new", "inside one another"),
         (PRIVATIZE + "--text text --embedding nowhere", "This is no embedding bundle"),
         (PRIVATIZE + "--text text --key-file nowhere --salt s", "The key file nowhere cannot be read"),
-        (PRIVATIZE + "--text text --calibration old", "old/calibration.json cannot be read"),
-        (PRIVATIZE + "--text text --evaluation old", "old/evaluation.json cannot be read"),
         (PRIVATIZE + "--text text --release-words 99", "--release-words"),
         (PRIVATIZE + "--text text --ledger done", "The folder done is no ledger"),
         (PRIVATIZE + "--text text --ledger {in}/ledger", "inside one another"),

@@ -231,15 +231,15 @@ def test_the_command_line_wins_over_the_file(
     config = tmp_path / "options.toml"
     config.write_text(
         'epsilon = 7\nsalt = "file"\nkeep = ["a", "b"]\ntokens = "words"\nrelease-words = 3\ndry-run = true\n'
-        'text = ["from", "file"]\noverwrite = false\noov = "drop"\n'
+        'text = ["from", "file"]\nmode = "append"\noov = "drop"\n'
     )
     dptext("--config", config, without="--epsilon")
-    dptext("--config", config, "--salt", "line", "--keep", "c", "--oov", "fail", "--overwrite")
+    dptext("--config", config, "--salt", "line", "--keep", "c", "--oov", "fail", "--mode", "overwrite")
     file, line = chosen
     assert (file.mechanism.epsilon, file.salt, file.keep, file.oov) == (7.0, "file", ("a", "b"), "drop")
-    assert (file.tokens, file.release_words, file.dry_run, file.overwrite) == (("words",), 3, True, False)
+    assert (file.tokens, file.release_words, file.dry_run, file.mode) == (("words",), 3, True, "append")
     assert (line.mechanism.epsilon, line.salt, line.keep, line.oov) == (5.0, "line", ("c",), "fail")
-    assert (line.tokens, line.release_words, line.dry_run, line.overwrite) == (("words",), 3, True, True)
+    assert (line.tokens, line.release_words, line.dry_run, line.mode) == (("words",), 3, True, "overwrite")
     assert file.text == line.text == ("text",)  # given on both command lines
 
 

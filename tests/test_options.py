@@ -113,7 +113,7 @@ def test_wrong_combinations(change: dict[str, Any], message: str) -> None:
     [
         ({"incremental": "c"}, "--incremental needs --key-file"),
         ({"incremental": "c", "key-file": "k"}, "needs a label .*, --salt LABEL.*Got: none"),
-        ({"incremental": "c", "key-file": "k", "overwrite": True}, "do not go together"),
+        ({"incremental": "c", "key-file": "k", "mode": "append"}, "--mode append do not go together"),
         ({"incremental": "c", "key-file": "k", "id": "id"}, "cannot check that --id.*--trust-id"),
         ({"batch-files": 3}, "--batch-files is for --incremental"),
         ({"ledger": "l", "ledger-allow": "new-unit"}, "--ledger-allow is for --budget"),
@@ -270,6 +270,7 @@ def test_embedding_options() -> None:
         ({"dry-run": 1}, "a valid boolean"),
         ({"keep": ["a", 5]}, "a valid string"),
         ({"embedding": 5}, "a path. Got: 5"),
+        ({"mode": "replace"}, "error, overwrite or append"),
         ({"compression": "zip"}, "snappy, zstd, gzip, lz4_raw or none"),
         ({"search": "fast"}, "exact or ivf\\. Got: 'fast'"),
     ],
@@ -538,15 +539,8 @@ def test_the_layout_of_texts() -> None:
         PrivatizeOptions.of({**GOOD, "text": (), "tokens": ("words",), "layout": "keep"})
 
 
-def test_overwrite_is_a_mode() -> None:
-    """Rejects two options for one thing that contradict each other."""
-    given = GOOD
-    assert not PrivatizeOptions.of(given).overwrite
-    for same in ({"overwrite": True}, {"mode": "overwrite"}, {"mode": "overwrite", "overwrite": True}):
-        options = PrivatizeOptions.of({**given, **same})
-        assert (options.mode, options.overwrite, options.append) == ("overwrite", True, False)
-    assert PrivatizeOptions.of({**given, "mode": "append"}).append
-    with pytest.raises(ConfigError, match="--overwrite and --mode error do not go together"):
-        PrivatizeOptions.of({**given, "overwrite": True, "mode": "error"})
-    with pytest.raises(ConfigError, match=r"--mode has a wrong value\. Allowed: error, overwrite or append"):
-        PrivatizeOptions.of({**given, "mode": "replace"})
+def test_what_becomes_of_an_output_that_exists() -> None:
+    given = [PrivatizeOptions.of(GOOD | {"mode": mode}) for mode in ("error", "overwrite", "append")]
+    assert [(options.overwrite, options.append) for options in given] == [
+        *((False, False), (True, False), (False, True))
+    ]

@@ -66,7 +66,7 @@ def run(folder: Path) -> None:
             "text": ["text"],
             "id": "id",
             "keep": ["id", "intent"],
-            "overwrite": True,
+            "mode": "overwrite",
         }
         options = PrivatizeOptions.of(command)
         click.secho(f"\n== Epsilon {epsilon}", bold=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias, get_args
@@ -326,29 +326,22 @@ class TableOptions(InputOptions):
     )
     mode: Annotated[Literal["error", "overwrite", "append"], OUTPUT] = Field(
         "error",
-        description="where the output exists: refuse; replace it; or add to it, where its format has commits",
-    )
-    overwrite: Annotated[bool, OUTPUT] = Field(
-        False, description="replace an output table that exists, or that another run is writing"
+        description="where the output exists, or another run is writing it: refuse; replace it; or add rows, "
+        "where its format has commits",
     )
     dry_run: Annotated[bool, OUTPUT] = Field(
         False,
         description="check everything, print the guarantee; write nothing, or the report that --report names",
     )
 
-    @classmethod
-    def arranged(cls, values: Mapping[str, Any]) -> dict[str, Any]:
-        """See :meth:`Options.arranged`; ``--overwrite`` is ``--mode overwrite``."""
-        given = super().arranged(values)
-        if given.get("mode") == "overwrite":
-            given["overwrite"] = True
-        elif given.get("overwrite") is True:
-            given.setdefault("mode", "overwrite")
-        return given
-
     @property
     def reads(self) -> str:
         return self.input
+
+    @property
+    def overwrite(self) -> bool:
+        """Whether a table that exists is replaced."""
+        return self.mode == "overwrite"
 
     @property
     def append(self) -> bool:
@@ -427,8 +420,6 @@ class TableOptions(InputOptions):
             yield ConfigError(f"Columns are named twice in {' and '.join(options)}", got=repeated)
         if raw := _listed(name for name in sanitized if name in self.keep):
             yield ConfigError("Columns are both sanitized and passed raw with --keep", got=raw)
-        if self.overwrite and self.mode != "overwrite":
-            yield ConfigError(f"Options --overwrite and --mode {self.mode} do not go together")
         if self.except_ and ALL not in self.keep:
             yield ConfigError("Option --except is for --keep '*'", got=_listed(self.except_))
         if self.id in sanitized:
@@ -613,9 +604,8 @@ class PrivatizeOptions(ReleaseOptions, MechanismOptions, SearchOptions, TableOpt
                 do="Make one with: (umask 077; openssl rand -hex 32 > KEYFILE); a batch that is tried again "
                 "then gets the same noise",
             )
-        for given, option in ((self.overwrite, "overwrite"), (self.append, "mode append")):
-            if given:
-                yield ConfigError(f"Options --incremental and --{option} do not go together")
+        if self.mode != "error":
+            yield ConfigError(f"Options --incremental and --mode {self.mode} do not go together")
         if self.id is not None and not self.trust_id:
             yield ConfigError(
                 "Option --incremental cannot check that --id names every row of all runs once",

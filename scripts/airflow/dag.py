@@ -117,7 +117,7 @@ def dptext_privatize() -> None:
             # The label of a day's noise.
             *["--key-file", "{{ params.key_file }}", "--salt", "{{ params.table }} {{ ds }}"],
             *["--ledger", "{{ params.ledger }}", "--budget", "{{ params.budget }}"],
-            "--overwrite",
+            *["--mode", "overwrite"],
         ],
     )
     place = locate_calibration()

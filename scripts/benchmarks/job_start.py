@@ -186,7 +186,7 @@ def main(given: Given, turns: int) -> dict[str, Any]:
         table = Path(folder, "table.parquet")
         texts = ["the quick brown fox jumps over the lazy dog"] * ROWS
         pq.write_table(pa.table({"id": range(ROWS), "text": texts}), table)
-        common = ["privatize", "--input", str(table), "--text", "text", "--id", "id", "--overwrite"]
+        common = ["privatize", "--input", str(table), "--text", "text", "--id", "id", "--mode", "overwrite"]
         common += ["--mechanism", "laplace", "--epsilon", "15", "--output", f"{folder}/out"]
         plain = ["--spark-conf", "spark.driver.extraJavaOptions=-XX:SharedArchiveFile=none"]
         options = java_options(Wanted(reads=str(table)))

@@ -56,7 +56,7 @@ poincare --pairs mammals.tsv.gz --min-links 0 --epochs 12 --dimension 3 --max-ra
 {WORDS} --mechanism laplace --epsilon 8 --protect slots:slots --output out/slots
 {WORDS} --mechanism laplace --epsilon 8 --where "id % 3 = 1" --compression zstd --output out/where
 {WORDS} --mechanism laplace --epsilon 8 --dry-run --output out/dry-run
-{WORDS} --mechanism laplace --epsilon 9 --overwrite --output out/laplace
+{WORDS} --mechanism laplace --epsilon 9 --mode overwrite --output out/laplace
 privatize {TABLE} --tokens tokens --mechanism laplace --epsilon 8 --keep id --output out/tokens
 privatize {TABLE} --text turns[].text --text text --keep turns[].who --mechanism laplace --epsilon 8 \
 --output out/nested
@@ -103,7 +103,7 @@ privatize --input tables/queries --output out/none --embedding glove --mechanism
 privatize --input tables/queries --output out/none --embedding nowhere --mechanism gauss --epsilon 8 \
 --text id
 {WORDS} --mechanism laplace --epsilon 8 --protect some --release-words 9000 --output out/none
-{WORDS} --mechanism laplace --epsilon 8 --incremental out/other --overwrite --output out/none
+{WORDS} --mechanism laplace --epsilon 8 --incremental out/other --mode overwrite --output out/none
 {WORDS} --mechanism laplace --epsilon nan --select vickrey --output out/none
 {WORDS} --config wrong.toml --output out/none
 {WORDS} --config unknown.toml --output out/none

@@ -198,7 +198,9 @@ def test_a_budget_is_for_words_as_far_as_a_nearest_one_unless_told(
     report = tmp_path / "report.json"
     found = []
     for within in ((), ("--within", "1.5")):
-        result = dptext(notes, "--row-budget", "5", *within, "--dry-run", "--report", report, "--overwrite")
+        result = dptext(
+            notes, "--row-budget", "5", *within, "--dry-run", "--report", report, "--mode", "overwrite"
+        )
         assert result.exit_code == 0, result.output
         found.append(json.loads(report.read_text()))
     default, told = found
@@ -209,7 +211,7 @@ def test_a_budget_is_for_words_as_far_as_a_nearest_one_unless_told(
 def test_a_table_without_words(dptext: Callable[..., Result], tmp_path: Path) -> None:
     empty = write_table(tmp_path / "in" / "a.parquet", {"id": [1, 2], "text": [None, ""]})
     for arguments in ((), ("--dry-run",)):
-        result = dptext(empty, "--id", "id", "--overwrite", *arguments)
+        result = dptext(empty, "--id", "id", "--mode", "overwrite", *arguments)
         assert result.exit_code == 0 and "length" not in result.output, result.output
 
 

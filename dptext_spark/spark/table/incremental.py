@@ -45,7 +45,6 @@ _FREE: Final = {
     "ledger-allow",
     "output-format",
     "mode",
-    "overwrite",
     "public-report",
     "read-option",
     "report",

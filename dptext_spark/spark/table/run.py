@@ -91,7 +91,7 @@ class Job:
             if not (options.overwrite or options.append) and storage.exists(path):
                 raise ConfigError(
                     f"The {what.lower()} {path} exists",
-                    do=f"Choose another place with {option}, or replace it with --overwrite",
+                    do=f"Choose another place with {option}, or replace it with --mode overwrite",
                 )
         written.check_place(spark, storage, _output(options))
 

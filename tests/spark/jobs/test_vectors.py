@@ -253,16 +253,16 @@ def test_projections_are_part_of_the_release(dptext: Command, table: Path, tmp_p
     arguments = ("--vector", "narrow", "--id", "id", "--dimension", 5)
     done(dptext(table, *arguments))
     first = hashes(tmp_path)
-    assert refused(dptext(table, *arguments), "The projection .* exists.*--overwrite")
+    assert refused(dptext(table, *arguments), "The projection .* exists.*--mode overwrite")
     assert refused(
-        dptext(table, *arguments, "--report", tmp_path / "out.projection.json", "--overwrite"),
+        dptext(table, *arguments, "--report", tmp_path / "out.projection.json", "--mode", "overwrite"),
         "Report and projection lie inside one another",
     )
     assert hashes(tmp_path) == first
-    done(dptext(table, *arguments, "--overwrite"))
+    done(dptext(table, *arguments, "--mode", "overwrite"))
     again = hashes(tmp_path)
     assert again["out.projection.json"] == first["out.projection.json"]
-    done(dptext(table, *arguments, "--overwrite", "--seed", 1))
+    done(dptext(table, *arguments, "--mode", "overwrite", "--seed", 1))
     assert hashes(tmp_path)["out.projection.json"] != first["out.projection.json"]
     assert {path.name for path in tmp_path.iterdir()} == {
         "in",

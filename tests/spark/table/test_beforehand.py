@@ -170,7 +170,7 @@ def test_wrong_outputs(ring_release: dict[str, Any], table: Path, tmp_path: Path
     for options, message in [
         ({"output": tmp_path / "mine"}, "The output .*/mine exists"),
         ({"output": f"file:{tmp_path}/./mine"}, "The output .*/mine exists"),
-        ({"output": tmp_path / "mine", "overwrite": True}, "is not a table that a finished job wrote"),
+        ({"output": tmp_path / "mine", "mode": "overwrite"}, "is not a table that a finished job wrote"),
         ({"output": tmp_path / "new"}, r"Another run is writing the output .*\.new\.app-0-12345678\.part"),
         ({"report": tmp_path / "notes.txt"}, "The report .*notes.txt exists"),
         ({"output": tmp_path / "link" / "out"}, "Output and input lie inside one another"),

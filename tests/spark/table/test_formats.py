@@ -392,7 +392,7 @@ def test_tables_that_keep_an_account_of_their_files_are_no_plain_files(
         assert "--format" in result.output
     plain = write_rows(tmp_path / "plain" / "x.parquet", ROWS)
     for place in ("lake/t", "lake/t/out"):
-        result = dptext(plain, "--id", "id", "--overwrite", output=tmp_path / place)
+        result = dptext(plain, "--id", "id", "--mode", "overwrite", output=tmp_path / place)
         assert f"The output {tmp_path / place} is {MARKS[mark]}" in result.output
         assert "--output-format" in result.output
     assert file.exists()
@@ -412,7 +412,6 @@ def test_what_a_format_cannot_do_is_said_before_spark_starts(
         ({"format": "parqet"}, "The format is unknown. Allowed: avro, csv, .*Got: 'parqet'"),
         ({"output_format": "Orc"}, "The format is unknown"),
         ({"mode": "append"}, "--mode append does not go with an output of format parquet. Allowed: .*table"),
-        ({"mode": "append", "overwrite": True}, "--overwrite and --mode append do not go together"),
         ({"mode": "append", "incremental": "c", **key}, "--incremental and --mode append do not go together"),
         ({"format": "csv", "compression": "zstd"}, "--compression has a wrong value for format csv"),
         ({"format": "table", "incremental": "c", "trust_id": True}, "--incremental cannot read format table"),
@@ -530,7 +529,7 @@ def test_tables_by_name(
         with pytest.raises(ConfigError, match=r"The (public report|output table) .* exists"):
             run_table(**options | named | report)
         with pytest.raises(ConfigError, match=r"The output table .* exists.*--mode append"):
-            run_table(**options | named | report, overwrite=True)
+            run_table(**options | named | report, mode="overwrite")
         run_table(**options | named | report, mode="append", where="id < 3")
         assert [row["id"] for row in clean()] == [1, 1, 2, 2, 3, 7]
         with pytest.raises(ConfigError, match=r"has other columns than this release.*Got: text string\."):

@@ -258,7 +258,11 @@ def test_rows_are_added_and_replaced_in_one_commit_each(
     run: Callable[..., Result], catalog: Catalog, live: Table, tmp_path: Path
 ) -> None:
     wanted = [row["id"] for row in rows(catalog, "db.in")]
-    for arguments, times in ((["--mode", "append"], 1), (["--mode", "append"], 2), (["--overwrite"], 1)):
+    for arguments, times in (
+        (["--mode", "append"], 1),
+        (["--mode", "append"], 2),
+        (["--mode", "overwrite"], 1),
+    ):
         assert done(run(*arguments))
         assert [row["id"] for row in rows(catalog)] == sorted(wanted * times)
     assert len(list((tmp_path / "warehouse/db/out/metadata").glob("*.metadata.json"))) == 3

@@ -265,9 +265,9 @@ def test_an_output_that_exists_is_kept_unless_told(
 ) -> None:
     assert dptext(table).exit_code == 0
     first = hashes(tmp_path)
-    assert refused(dptext(table, "--salt", "x"), "exists.*--overwrite")
+    assert refused(dptext(table, "--salt", "x"), "exists.*--mode overwrite")
     assert hashes(tmp_path) == first
-    assert dptext(table, "--salt", "x", "--overwrite").exit_code == 0
+    assert dptext(table, "--salt", "x", "--mode", "overwrite").exit_code == 0
     assert rows_of(tmp_path / "out") != []
     assert hashes(tmp_path / "out") != {
         k.removeprefix("out/"): v for k, v in first.items() if k.startswith("out/")
@@ -280,7 +280,7 @@ def test_the_old_table_survives_a_failing_overwrite(
 ) -> None:
     assert dptext(table).exit_code == 0
     before = hashes(tmp_path)
-    result = dptext(table, "--overwrite", "--oov", "fail")
+    result = dptext(table, "--mode", "overwrite", "--oov", "fail")
     assert refused(result, "words outside the vocabulary, which --oov fail forbids")
     assert "unheardof" not in result.output.lower()
     assert hashes(tmp_path) == before
@@ -300,7 +300,7 @@ def test_the_old_table_survives_a_rename_that_fails(
         rename(storage, source, target)
 
     monkeypatch.setattr(Storage, "rename", fails_once_written)
-    assert refused(dptext(table, "--overwrite", "--salt", "x"), "The disk is full", code=1)
+    assert refused(dptext(table, "--mode", "overwrite", "--salt", "x"), "The disk is full", code=1)
     assert hashes(tmp_path) == before
     assert names(tmp_path) == {"in", "out", "out.private", "out.release.json"}
 
@@ -321,8 +321,8 @@ def test_a_folder_that_no_job_wrote_is_not_replaced(
 ) -> None:
     precious = write_table(tmp_path / "mine" / "precious.parquet", {"x": [1]})
     before = hashes(tmp_path)
-    assert refused(dptext(table, "--overwrite", output=tmp_path / "mine"), "_SUCCESS")
-    assert refused(dptext(table, "--overwrite", output=precious), "_SUCCESS")
+    assert refused(dptext(table, "--mode", "overwrite", output=tmp_path / "mine"), "_SUCCESS")
+    assert refused(dptext(table, "--mode", "overwrite", output=precious), "_SUCCESS")
     assert hashes(tmp_path) == before
 
 
@@ -345,7 +345,9 @@ def test_output_and_input_must_not_lie_inside_one_another(
         (f"{tmp_path}/i*", table),
         (f"{tmp_path}/i*", table / "out"),
     ]:
-        assert refused(dptext(source, "--overwrite", "--id", "id", output=output), "inside one another")
+        assert refused(
+            dptext(source, "--mode", "overwrite", "--id", "id", output=output), "inside one another"
+        )
         assert hashes(tmp_path) == before
     neighbour = dptext(
         table, output=tmp_path / "in-sanitized"
@@ -368,7 +370,7 @@ def test_the_report_replaces_neither_input_nor_output_nor_a_file(
     ]:
         assert refused(dptext(table, "--report", report), message)
         assert hashes(tmp_path) == before
-    assert dptext(table, "--report", notes, "--overwrite").exit_code == 0
+    assert dptext(table, "--report", notes, "--mode", "overwrite").exit_code == 0
     assert json.loads(notes.read_text())["rows"] == 12
 
 
@@ -474,7 +476,7 @@ def test_a_table_without_rows(dptext: Callable[..., Result], tmp_path: Path) -> 
     empty = {"id": pa.array([], pa.int64()), "text": pa.array([], pa.string())}
     source = write_table(tmp_path / "in" / "x.parquet", empty)
     for options in ((), ("--id", "id")):
-        assert dptext(source, "--keep", "id", "--overwrite", *options).exit_code == 0
+        assert dptext(source, "--keep", "id", "--mode", "overwrite", *options).exit_code == 0
         files = list((tmp_path / "out").glob("part-*"))
         assert [pq.read_schema(file).names for file in files] == [["id", "text"]]
         assert rows_of(tmp_path / "out") == []

@@ -294,7 +294,7 @@ def _check_writable(table: Any, output: Output) -> None:
         if rule.startswith(_RULES)
     ]
     if output.overwrite and configuration.get("delta.appendOnly") == "true":
-        faults.append("delta.appendOnly, with --overwrite")
+        faults.append("delta.appendOnly, with --mode overwrite")
     if faults:
         raise ConfigError(
             f"Nothing can be written to the Delta table {output.place}",

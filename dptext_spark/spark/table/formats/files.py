@@ -127,12 +127,12 @@ class FileFormat(Format):
         if exists and not output.overwrite:
             raise ConfigError(
                 f"The output {output.place} exists",
-                do="Choose another --output, or replace it with --overwrite",
+                do="Choose another --output, or replace it with --mode overwrite",
             )
         if exists and not storage.exists(f"{output.place}/_SUCCESS"):
             raise ConfigError(
                 f"The output {output.place} is not a table that a finished job wrote",
-                allowed="with --overwrite, a folder with a _SUCCESS file",
+                allowed="with --mode overwrite, a folder with a _SUCCESS file",
                 do="Remove it by hand if it may go",
             )
         if not output.overwrite:

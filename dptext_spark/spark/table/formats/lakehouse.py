@@ -71,7 +71,7 @@ class LakehouseFormat(Format):
         if exists and not (output.overwrite or output.append):
             raise ConfigError(
                 f"The output {output.place} exists",
-                do="Choose another --output, replace its rows with --overwrite, or add to them with "
+                do="Choose another --output, replace its rows with --mode overwrite, or add to them with "
                 "--mode append",
             )
         if not output.overwrite:

@@ -50,8 +50,10 @@ def test_good_options() -> None:
     assert (options.id, options.keep, options.oov, options.release_words) == (None, (), "mask", 7)
     assert options.report_path == "out.private/report.json"
     assert options.public_report_path == "out.release.json"
-    assert PrivatizeOptions.of({**GOOD, "public-report": "p.json"}).public_report_path == "p.json"
-    assert PrivatizeOptions.of({**GOOD, "report": "r.json"}).report_path == "r.json"
+    filed = VectorsOptions.of({**VECTORS, "reports": "r/"})
+    assert [path for _, path in filed.files] == [
+        *("r/projection.json", "r/release.json", "r/private/report.json")
+    ]
     with pytest.raises(ValueError, match="frozen"):
         options.input = "other"
 

@@ -309,15 +309,12 @@ class TableOptions(InputOptions):
     compression: Annotated[Literal["snappy", "zstd", "gzip", "lz4_raw", "none"] | None, OUTPUT] = Field(
         None, description="of the output's files; default: snappy, and none for csv and json"
     )
-    report: Annotated[TablePath | None, OUTPUT] = Field(
+    reports: Annotated[TablePath | None, OUTPUT] = Field(
         None,
-        description="where the report goes, which is for those who run the job; default: "
-        "OUTPUT.private/report.json",
-    )
-    public_report: Annotated[TablePath | None, OUTPUT] = Field(
-        None,
-        description="where the report goes that may be handed on with the table; default: "
-        "OUTPUT.release.json",
+        min_length=1,
+        description="folder for release.json, which you may share with the table, and private/report.json, "
+        "which you keep; default: OUTPUT.release.json and OUTPUT.private/report.json; a table of a catalog "
+        "needs it",
     )
     epsilon_from_private_rows: Annotated[bool, OUTPUT] = Field(
         False,
@@ -331,7 +328,8 @@ class TableOptions(InputOptions):
     )
     dry_run: Annotated[bool, OUTPUT] = Field(
         False,
-        description="check everything, print the guarantee; write nothing, or the report that --report names",
+        description="check everything and print the guarantee; write nothing, or the private report where "
+        "--reports is given",
     )
 
     @property
@@ -365,35 +363,38 @@ class TableOptions(InputOptions):
 
     @property
     def report_path(self) -> str:
-        """Where the report goes."""
-        return self.report or f"{self.private_folder}/report.json"
+        """Where the private report goes."""
+        return f"{self.private_folder}/report.json"
 
     @property
     def public_report_path(self) -> str:
-        """Where the report goes that may be handed on."""
-        return self.public_report or self.beside("release.json")
+        """Where the report goes that may be shared with the table."""
+        return self.beside("release.json")
 
     @property
-    def files(self) -> tuple[tuple[str, str, str], ...]:
-        """What the job writes beside its output: a name, the option that moves it, and its path."""
-        public = ("Public report", "--public-report", self.public_report_path)
-        return (public, ("Report", "--report", self.report_path))
+    def files(self) -> tuple[tuple[str, str], ...]:
+        """What the job writes besides its output: a name and its path."""
+        return ("Public report", self.public_report_path), ("Report", self.report_path)
 
     @property
     def places(self) -> tuple[tuple[str, str, str], ...]:
-        """All that must lie apart, as in :attr:`files`."""
-        return (("Input", "--input", self.input), ("Output", "--output", self.output), *self.files)
+        """All that must lie apart: a name, the option that moves it, and its path."""
+        files = ((what, "--reports", path) for what, path in self.files)
+        return (("Input", "--input", self.input), ("Output", "--output", self.output), *files)
 
     def finish(self, report: Any) -> str:
         if self.dry_run:
-            but = f" but the report: {self.report}" if self.report else "."
+            but = f" but the report: {self.report_path}" if self.reports else "."
             return f"Dry run: all options are right, nothing was written{but}"
-        written = [("Output", self.output), *((what, path) for what, _, path in self.files)]
-        return "\n".join(f"{what}: {path}" for what, path in written)
+        return "\n".join(f"{what}: {path}" for what, path in (("Output", self.output), *self.files))
 
-    def beside(self, ending: str) -> str:
-        """Give the path of a file that lies beside the output."""
-        return f"{self.output.rstrip('/')}.{ending}"
+    def beside(self, name: str) -> str:
+        """Give the path of a file in the folder of reports, or beside the output."""
+        return (
+            f"{self.output.rstrip('/')}.{name}"
+            if self.reports is None
+            else f"{self.reports.rstrip('/')}/{name}"
+        )
 
     def noise_key(self) -> NoiseKey:
         """Read the key, or make a fresh one.
@@ -658,8 +659,8 @@ class VectorsOptions(VectorParameters, TableOptions):
         return self.beside("projection.json")
 
     @property
-    def files(self) -> tuple[tuple[str, str, str], ...]:
-        return (("Projection", "--output", self.projection_path), *super().files)
+    def files(self) -> tuple[tuple[str, str], ...]:
+        return ("Projection", self.projection_path), *super().files
 
 
 class LedgerOptions(Options):

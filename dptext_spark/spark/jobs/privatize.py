@@ -45,7 +45,7 @@ def run(options: PrivatizeOptions) -> Report:
 
     Returns:
         The report, which lies in its place too, as what may be handed on of it lies beside the output; that
-        of a dry run only where ``--report`` says.
+        of a dry run only where ``--reports`` says.
 
     Raises:
         DptextError: Options or input are wrong (before any data is read), or the job failed.

@@ -45,9 +45,8 @@ _FREE: Final = {
     "ledger-allow",
     "output-format",
     "mode",
-    "public-report",
     "read-option",
-    "report",
+    "reports",
     "task-seconds",
     "write-option",
 }

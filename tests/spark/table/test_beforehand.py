@@ -163,7 +163,8 @@ def test_wrong_inputs(ring_release: dict[str, Any], tmp_path: Path, told: Told) 
 
 
 def test_wrong_outputs(ring_release: dict[str, Any], table: Path, tmp_path: Path, told: Told) -> None:
-    (tmp_path / "notes.txt").touch()
+    (tmp_path / "filed").mkdir()
+    (tmp_path / "filed" / "release.json").touch()
     (tmp_path / "mine").mkdir()
     (tmp_path / "link").symlink_to(table)
     (tmp_path / ".new.app-0-12345678.part").mkdir()
@@ -172,13 +173,10 @@ def test_wrong_outputs(ring_release: dict[str, Any], table: Path, tmp_path: Path
         ({"output": f"file:{tmp_path}/./mine"}, "The output .*/mine exists"),
         ({"output": tmp_path / "mine", "mode": "overwrite"}, "is not a table that a finished job wrote"),
         ({"output": tmp_path / "new"}, r"Another run is writing the output .*\.new\.app-0-12345678\.part"),
-        ({"report": tmp_path / "notes.txt"}, "The report .*notes.txt exists"),
+        ({"reports": tmp_path / "filed"}, "The public report .*filed/release.json exists.*--reports"),
         ({"output": tmp_path / "link" / "out"}, "Output and input lie inside one another"),
         ({"output": tmp_path}, "Output and input lie inside one another"),
-        ({"report": table / "report.json"}, "Report and input lie inside one another"),
-        ({"public_report": tmp_path / "notes.txt"}, "The public report .*notes.txt exists.*--public-report"),
-        ({"public_report": table / "a.json"}, "Public report and input lie inside one another"),
-        ({"report": tmp_path / "x", "public_report": tmp_path / "x"}, "Report and public report lie inside"),
+        ({"reports": table}, "Public report and input lie inside one another"),
         ({"incremental": tmp_path / "out"}, "Checkpoint and output lie inside one another"),
         ({"incremental": tmp_path / "new", "output": tmp_path / "mine"}, "The output .*/mine exists"),
     ]:

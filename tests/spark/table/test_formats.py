@@ -515,7 +515,7 @@ def test_tables_by_name(
     try:
         spark.read.parquet(str(tmp_path / "plain")).write.saveAsTable("shop.queries")
         named = {"input": "shop.queries", "format": "table", "output": "spark_catalog.shop.clean"}
-        report = {"report": tmp_path / "report.json", "public_report": tmp_path / "release.json"}
+        report = {"reports": tmp_path / "reports"}
         with pytest.raises(InputError, match="words outside the vocabulary"):
             run_table(**options | named | report, oov="fail")
         assert [table.name for table in spark.catalog.listTables("shop")] == ["queries"]
@@ -539,9 +539,9 @@ def test_tables_by_name(
         assert len(clean()) == 6
         spark.sql("create view shop.seen as select *, rand() r from shop.queries")
         with pytest.raises(InputError, match="gives other rows each time"):
-            run_table(**options | named | {"input": "shop.seen", "output": "shop.x"})
+            run_table(**options | named | report | {"input": "shop.seen", "output": "shop.x"})
         disguised = f"parquet.`{tmp_path / 'plain'}`"
         with pytest.raises(InputError, match="cannot be read"):
-            run_table(**options | named | {"input": disguised, "output": "shop.x"})
+            run_table(**options | named | report | {"input": disguised, "output": "shop.x"})
     finally:
         spark.sql("drop database shop cascade")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -90,12 +91,8 @@ def run(dptext: Callable[..., Result], tmp_path: Path) -> Callable[..., Result]:
     """``dptext privatize`` from ``lake.db.in`` to ``lake.db.out``."""
 
     def invoke(*arguments: str, source: str = "lake.db.in", output: str = "lake.db.out") -> Result:
-        given = []
-        for option in ("--report", "--public-report"):
-            report = tmp_path / f"{option}.json"
-            report.unlink(missing_ok=True)
-            given += [option, report]
-        return dptext(source, *ICEBERG, *arguments, *given, output=output)
+        shutil.rmtree(tmp_path / "reports", ignore_errors=True)
+        return dptext(source, *ICEBERG, *arguments, "--reports", tmp_path / "reports", output=output)
 
     return invoke
 

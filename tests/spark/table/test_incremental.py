@@ -81,7 +81,7 @@ def test_new_files_are_added_once_with_the_words_of_one_run(
     }
 
     before = hashes(tmp_path / "out")
-    third = grow(**where, report=tmp_path / "third.json")
+    third = grow(**where, reports=tmp_path / "third")
     assert (third.rows, third.added_rows) == (20, 0)
     assert hashes(tmp_path / "out") == before
     assert "Rows: 20, 0 of them added by this run" in third.describe()
@@ -90,7 +90,7 @@ def test_new_files_are_added_once_with_the_words_of_one_run(
     assert read(tmp_path / "out") == read(tmp_path / "whole")
     assert {path.name for path in (tmp_path / "out").iterdir() if path.is_dir()} == {"dt=007", "dt=008"}
     assert third.columns == whole.columns
-    written = json.loads((tmp_path / "third.json").read_text())
+    written = json.loads((tmp_path / "third/private/report.json").read_text())
     assert (written["rows"], written["added_rows"]) == (20, 0)
 
 

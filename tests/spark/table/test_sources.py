@@ -395,9 +395,9 @@ def test_paths_of_another_scheme_pass_through(
     conf.set("fs.viewfs.mounttable.lake.link./data", tmp_path.as_uri())
     run_table(**options, keep=["dt"])
     there = {"input": "viewfs://lake/data/in", "output": "viewfs://lake/data/there"}
-    run_table(**options | there, keep=["dt"], report="viewfs://lake/data/report.json")
+    run_table(**options | there, keep=["dt"], reports="viewfs://lake/data/reports")
     assert sorted_rows(tmp_path / "there") == sorted_rows(tmp_path / "out")
-    assert json.loads((tmp_path / "report.json").read_text())["rows"] == 5
+    assert json.loads((tmp_path / "reports/private/report.json").read_text())["rows"] == 5
     before = hashes(tmp_path)
     (tmp_path / "in" / "_SUCCESS").touch()
     for output in (tmp_path / "in", "viewfs://lake/data/in", "viewfs://lake/data/in/out"):

@@ -245,16 +245,16 @@ def test_ids_that_are_not_checked_are_told(dptext: Callable[..., Result], table:
 def test_a_dry_run_writes_the_report_that_is_named(
     dptext: Callable[..., Result], table: Path, tmp_path: Path
 ) -> None:
-    before, report = hashes(tmp_path), tmp_path / "r.json"
-    result = dptext(table, "--dry-run", "--report", report)
+    before, report = hashes(tmp_path), tmp_path / "r" / "private" / "report.json"
+    result = dptext(table, "--dry-run", "--reports", tmp_path / "r")
     assert result.exit_code == 0
     assert f"nothing was written but the report: {report}" in result.output
     after = hashes(tmp_path)
-    assert after.pop("r.json") and after == before
+    assert after.pop("r/private/report.json") and after == before
     found = json.loads(report.read_text())
     assert (found["rows"], found["columns"], found["options"]["dry-run"]) == (None, {}, True)
     assert found["guarantee"]["epsilon"] == 10.0
-    assert refused(dptext(table, "--dry-run", "--report", report), "The report .* exists")
+    assert refused(dptext(table, "--dry-run", "--reports", tmp_path / "r"), "The report .* exists")
 
 
 # The output appears whole or not at all
@@ -358,28 +358,29 @@ def test_output_and_input_must_not_lie_inside_one_another(
 def test_the_report_replaces_neither_input_nor_output_nor_a_file(
     dptext: Callable[..., Result], table: Path, tmp_path: Path
 ) -> None:
-    notes = tmp_path / "notes.txt"
+    notes = tmp_path / "mine" / "release.json"
+    notes.parent.mkdir()
     notes.write_text("mine")
     before = hashes(tmp_path)
-    for report, message in [
-        (table / "a.parquet", "Report and input lie inside one another"),
-        (table / "report.json", "Report and input lie inside one another"),
-        (tmp_path / "out" / "report.json", "Report and output lie inside one another"),
-        (tmp_path / "out", "Report and output lie inside one another"),
-        (notes, "The report .*notes.txt exists"),
+    for folder, message in [
+        (table, "Public report and input lie inside one another"),
+        (tmp_path / "out", "Public report and output lie inside one another"),
+        (notes.parent, "The public report .*mine/release.json exists"),
     ]:
-        assert refused(dptext(table, "--report", report), message)
+        assert refused(dptext(table, "--reports", folder), message)
         assert hashes(tmp_path) == before
-    assert dptext(table, "--report", notes, "--mode", "overwrite").exit_code == 0
+    assert dptext(table, "--reports", notes.parent, "--mode", "overwrite").exit_code == 0
     assert json.loads(notes.read_text())["rows"] == 12
+    assert (notes.parent / "private").stat().st_mode & 0o777 == 0o700
+    assert names(tmp_path) == {"in", "out", "mine"}
 
 
 def test_a_report_that_cannot_be_written_is_told_apart(
     dptext: Callable[..., Result], table: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
-    result = dptext(table, "--report", tmp_path / "file" / "report.json")
-    assert refused(result, "The output was written, but its report could not be", code=1)
+    result = dptext(table, "--reports", tmp_path / "file")
+    assert refused(result, "The output was written, but its public report could not be", code=1)
     assert len(rows_of(tmp_path / "out")) == 12
 
 

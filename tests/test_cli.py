@@ -110,10 +110,7 @@ def key_open_to_all(tmp_path: Path) -> Path:
         (["--release-words", "6"], r"--release-words.*2 to 5 words.*Got: 6\."),
         (["--release-words", "x"], "--release-words .*Allowed: a valid integer. Got: 'x'"),
         (["--release-words", "5.5"], "--release-words .*Allowed: a valid integer. Got: '5.5'"),
-        (
-            ["--compression", "zip"],
-            "--compression .*Allowed: snappy, zstd, gzip, lz4_raw or none. Got: 'zip'",
-        ),
+        (["--write-option", "compression=zip"], "wrong compression .*parquet. Allowed: snappy, .*Got: 'zip'"),
         (["--select", "best"], "--select .*Allowed: nearest or vickrey. Got: 'best'"),
         (["--select", "vickrey"], "--select vickrey and --t go together: give both or neither[.]$"),
         (["--text", "text"], "named twice.*Got: text"),

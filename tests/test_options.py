@@ -117,20 +117,18 @@ def test_wrong_combinations(change: dict[str, Any], message: str) -> None:
         ({"incremental": "c", "key-file": "k"}, "needs a label .*, --salt LABEL.*Got: none"),
         ({"incremental": "c", "key-file": "k", "mode": "append"}, "--mode append do not go together"),
         ({"incremental": "c", "key-file": "k", "id": "id"}, "cannot check that --id.*--trust-id"),
-        ({"batch-files": 3}, "--batch-files is for --incremental"),
         ({"ledger": "l", "ledger-allow": "new-unit"}, "--ledger-allow is for --budget"),
         (
             {"ledger": "l", "budget": 1.0, "ledger-allow": "all"},
             "--ledger-allow has a wrong value.*new-unit.*weaker-policy.*Got: 'all'",
         ),
-        ({"batch-files": 0, "incremental": "c", "key-file": "k"}, "--batch-files has a wrong value.*Got: 0"),
     ],
 )
 def test_options_of_incremental_runs(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         PrivatizeOptions.of({**GOOD, **given})
-    good = {"incremental": "c", "key-file": "k", "salt": "s", "id": "id", "trust-id": True, "batch-files": 3}
-    assert PrivatizeOptions.of({**GOOD, **good}).batch_files == 3
+    good = {"incremental": "c", "key-file": "k", "salt": "s", "id": "id", "trust-id": True}
+    assert PrivatizeOptions.of({**GOOD, **good}).incremental == "c"
 
 
 EVALUATE: dict[str, Any] = {
@@ -273,7 +271,6 @@ def test_embedding_options() -> None:
         ({"keep": ["a", 5]}, "a valid string"),
         ({"embedding": 5}, "a path. Got: 5"),
         ({"mode": "replace"}, "error, overwrite or append"),
-        ({"compression": "zip"}, "snappy, zstd, gzip, lz4_raw or none"),
         ({"search": "fast"}, "exact or ivf\\. Got: 'fast'"),
     ],
 )
@@ -312,12 +309,12 @@ def test_python_cannot_pass_by_the_checks() -> None:
     }
     assert PrivatizeOptions(**given, release_words=3).release_words == 3
     with pytest.raises(ConfigError) as caught:
-        PrivatizeOptions(**given, keep=("t",), batch_files=0)
+        PrivatizeOptions(**given, keep=("t",), within=0.0)
     assert str(caught.value).splitlines() == [
         "Options of privatize are wrong:",
-        "  Option --batch-files has a wrong value. Allowed: a number, 1 or more. Got: 0.",
+        "  Option --within has a wrong value. Allowed: a number above 0. Got: 0.0.",
         "  Columns are both sanitized and passed raw with --keep. Got: t.",
-        "  Option --batch-files is for --incremental runs.",
+        "  Option --within is for --row-budget or --person.",
     ]
     with pytest.raises(ConfigError, match="--epsilon is not an option of this command or mechanism"):
         PrivatizeOptions(**given, epsilon=3.0)

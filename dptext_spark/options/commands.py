@@ -232,7 +232,10 @@ class InputOptions(Options):
         "table of Spark's catalogs",
     )
     read_option: tuple[Annotated[str, Shown(lambda: ["NAME=VALUE"])], ...] = Field(
-        (), repr=False, description="NAME=VALUE for Spark's reader of the format; repeatable"
+        (),
+        repr=False,
+        description="NAME=VALUE for Spark's reader of the format; repeatable; with --incremental "
+        "maxFilesPerTrigger=N adds at most N files at once",
     )
     id: Column | None = Field(
         None,
@@ -279,7 +282,9 @@ class TableOptions(InputOptions):
         None, min_length=1, description="of the output; default: the input's format"
     )
     write_option: Annotated[tuple[Annotated[str, Shown(lambda: ["NAME=VALUE"])], ...], OUTPUT] = Field(
-        (), repr=False, description="NAME=VALUE for Spark's writer of the format; repeatable"
+        (),
+        repr=False,
+        description="NAME=VALUE for Spark's writer of the format, such as compression=zstd; repeatable",
     )
     keep: tuple[Column, ...] = Field(
         (),
@@ -305,9 +310,6 @@ class TableOptions(InputOptions):
         False,
         description="skip the check that ids are unique and not null; of rows with one id equal texts come "
         "out equal, so whoever can submit a row with the id of another tests guesses of its text",
-    )
-    compression: Annotated[Literal["snappy", "zstd", "gzip", "lz4_raw", "none"] | None, OUTPUT] = Field(
-        None, description="of the output's files; default: snappy, and none for csv and json"
     )
     reports: Annotated[TablePath | None, OUTPUT] = Field(
         None,
@@ -534,10 +536,6 @@ class PrivatizeOptions(ReleaseOptions, MechanismOptions, SearchOptions, TableOpt
         min_length=1,
         description="folder of a checkpoint: add the files that are new since the last run to the output",
     )
-    batch_files: Annotated[int | None, INCREMENTAL] = Field(
-        None, ge=1, description="with --incremental: files added at once, at most; default: all that are new"
-    )
-
     ledger: Annotated[TablePath | None, LEDGER] = Field(
         None,
         min_length=1,
@@ -596,8 +594,6 @@ class PrivatizeOptions(ReleaseOptions, MechanismOptions, SearchOptions, TableOpt
         if self.ledger_allow and self.budget is None:
             yield ConfigError("Option --ledger-allow is for --budget, which refuses it otherwise")
         if self.incremental is None:
-            if self.batch_files is not None:
-                yield ConfigError("Option --batch-files is for --incremental runs")
             return
         if self.key_file is None:
             yield ConfigError(

@@ -54,7 +54,7 @@ poincare --pairs mammals.tsv.gz --min-links 0 --epochs 12 --dimension 3 --max-ra
 {WORDS} --mechanism laplace --epsilon 8 --oov fail --output out/fail
 {WORDS} --mechanism laplace --epsilon 8 --protect content --output out/content
 {WORDS} --mechanism laplace --epsilon 8 --protect slots:slots --output out/slots
-{WORDS} --mechanism laplace --epsilon 8 --where "id % 3 = 1" --compression zstd --output out/where
+{WORDS} --mechanism laplace --epsilon 8 --where "id%3=1" --write-option compression=zstd --output out/where
 {WORDS} --mechanism laplace --epsilon 8 --dry-run --output out/dry-run
 {WORDS} --mechanism laplace --epsilon 9 --mode overwrite --output out/laplace
 privatize {TABLE} --tokens tokens --mechanism laplace --epsilon 8 --keep id --output out/tokens

@@ -237,7 +237,6 @@ def _output(options: TableOptions, partitions: tuple[str, ...] = ()) -> Output:
     return Output(
         place=options.output,
         partitions=partitions,
-        compression=options.compression,
         overwrite=options.overwrite,
         append=options.append,
     )

@@ -122,8 +122,8 @@ def test_partitions_options_and_compression_of_other_formats(options: dict[str, 
         rows = [{**row, "id": 10 * number + int(str(row["id"]))} for row in ROWS[1:]]
         file = write_rows(tmp_path / "in" / folder / "x.csv", rows)
         file.write_text(file.read_text().replace(",", ";").replace("ü; x", "ü, x"))
-    given = {"keep": ["id", "dt"], "format": "csv", "read_option": "sep=;", "write_option": "sep=|"}
-    run_table(**options | given, compression="gzip")
+    given = {"keep": ["id", "dt"], "format": "csv", "read_option": "sep=;"}
+    run_table(**options | given, write_option=["sep=|", "compression=gzip"])
     files = sorted((tmp_path / "out").rglob("*.csv.gz"))
     assert {file.parent.name for file in files} == {"dt=007", "dt=x%2Fy"}
     assert pd.read_csv(files[0], sep="|").columns.tolist() == ["id", "text"]
@@ -413,7 +413,7 @@ def test_what_a_format_cannot_do_is_said_before_spark_starts(
         ({"output_format": "Orc"}, "The format is unknown"),
         ({"mode": "append"}, "--mode append does not go with an output of format parquet. Allowed: .*table"),
         ({"mode": "append", "incremental": "c", **key}, "--incremental and --mode append do not go together"),
-        ({"format": "csv", "compression": "zstd"}, "--compression has a wrong value for format csv"),
+        ({"format": "csv", "write_option": "compression=zstd"}, "wrong compression for format csv"),
         ({"format": "table", "incremental": "c", "trust_id": True}, "--incremental cannot read format table"),
         ({"read_option": "Zebulon"}, "--read-option has a wrong value. Allowed: NAME=VALUE"),
         (

@@ -378,12 +378,12 @@ def test_compression_is_as_asked(options: dict[str, Any], tmp_path: Path) -> Non
     write_table(tmp_path / "in" / "x.parquet", {"text": texts(3)})
     codecs = {"snappy": "SNAPPY", "zstd": "ZSTD", "gzip": "GZIP", "lz4_raw": "LZ4", "none": "UNCOMPRESSED"}
     for name, codec in {"": "SNAPPY", **codecs}.items():
-        asked = {"compression": name} if name else {}
+        asked = {"write_option": f"compression={name}"} if name else {}
         run_table(**options, **asked, mode="overwrite")
         (file,) = (tmp_path / "out").glob("part-*")
         assert pq.read_metadata(file).row_group(0).column(0).compression == codec
-    with pytest.raises(ConfigError, match=r"--compression has a wrong value.*Allowed: snappy, .*Got: 'lzo'"):
-        run_table(**options, compression="lzo")
+    with pytest.raises(ConfigError, match=r"wrong compression.*Allowed: snappy, .*Got: 'lzo'"):
+        run_table(**options, write_option="compression=lzo")
 
 
 def test_paths_of_another_scheme_pass_through(

@@ -79,7 +79,10 @@ LEAST_DELTA: Final = 1e-12
 
 
 class EmbeddingOptions(Options):
-    """Turn an embedding SOURCE into a bundle that the other commands read."""
+    """Make a bundle of the word vectors in SOURCE.
+
+    The other commands read the bundle.
+    """
 
     command = "embedding"
     positional = ("source",)
@@ -120,7 +123,10 @@ class EmbeddingOptions(Options):
 
 
 class PoincareOptions(Options):
-    """Train a Poincaré embedding of is-a pairs and make it a bundle."""
+    """Train a Poincaré embedding of is-a pairs.
+
+    The output is a bundle, as dptext embedding makes it.
+    """
 
     command = "poincare"
     heading = "Training"
@@ -486,7 +492,7 @@ class ReleaseOptions(PolicyOptions):
 
 
 class PrivatizeOptions(ReleaseOptions, MechanismOptions, SearchOptions, TableOptions):
-    """Sanitize columns of a table into another one."""
+    """Sanitize texts of a table into a new table."""
 
     command = "privatize"
     heading = "Text"
@@ -617,7 +623,10 @@ class PrivatizeOptions(ReleaseOptions, MechanismOptions, SearchOptions, TableOpt
 
 
 class VectorsOptions(VectorParameters, TableOptions):
-    """Release vectors, or texts as averages of word vectors, by random projection and noise."""
+    """Release vectors by projection and noise.
+
+    A text is released as the average of its words' vectors.
+    """
 
     command = "vectors"
     heading = "Vectors"
@@ -660,7 +669,7 @@ class VectorsOptions(VectorParameters, TableOptions):
 
 
 class LedgerOptions(Options):
-    """Show what a ledger knows of releases, and what they add up to: dptext ledger show PATH."""
+    """Show the releases in a ledger, and their sum."""
 
     command = "ledger"
     positional = ("action", "path")
@@ -678,7 +687,10 @@ JOINT_WORLD: Final = "joint"
 
 
 class AuditOptions(MechanismOptions, SearchOptions):
-    """Check the running code against its claimed guarantee; the exit code is 1 where it breaks it."""
+    """Test the code against its stated guarantee.
+
+    The exit code is 1 where the code breaks it.
+    """
 
     command = "audit"
     heading = "Audit"
@@ -776,7 +788,10 @@ def _size(value: float | str) -> float:
 
 
 class AccountOptions(GridOptions):
-    """Say what outputs tell: the pure bound, and what is lost but for a small probability; needs no Spark."""
+    """Compute privacy loss, without Spark.
+
+    It prints the worst case, and the loss with a small failure probability.
+    """
 
     command = "account"
     heading = "Account"
@@ -871,7 +886,10 @@ class SeveralOptions(GridOptions):
 
 
 class TryOptions(ReleaseOptions, SeveralOptions, SearchOptions):
-    """Show what a SENTENCE of yours becomes, several times for each mechanism and epsilon; needs no Spark."""
+    """Sanitize a SENTENCE of yours, without Spark.
+
+    Each mechanism and epsilon sanitizes it several times.
+    """
 
     command = "try"
     positional = ("sentence",)
@@ -891,7 +909,10 @@ class TryOptions(ReleaseOptions, SeveralOptions, SearchOptions):
 
 
 class CalibrateOptions(GridOptions, SearchOptions):
-    """Measure what a mechanism does to words at several epsilons, before anything is released."""
+    """Measure how often words change.
+
+    It measures a mechanism at several epsilons, before anything is released.
+    """
 
     command = "calibrate"
     heading = "Measuring"
@@ -964,7 +985,10 @@ class CalibrateOptions(GridOptions, SearchOptions):
 
 
 class EvaluateOptions(PolicyOptions, SeveralOptions, SearchOptions, InputOptions):
-    """Rehearse releases of your own rows, attack them, and measure what is kept; nothing is released."""
+    """Attack simulated releases of your rows.
+
+    It measures what attackers recover and what the texts keep; nothing is released.
+    """
 
     command = "evaluate"
     heading = "Evaluation"

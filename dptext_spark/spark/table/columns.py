@@ -32,7 +32,7 @@ from pyspark.sql.types import (
 )
 
 from dptext_spark.counts import Counts
-from dptext_spark.errors import InputError
+from dptext_spark.errors import InputError, nearest
 from dptext_spark.spark.table.fields import (
     Field,
     bare,
@@ -210,11 +210,14 @@ class TableColumns:
         names = dict.fromkeys([*self.sanitized, *self.keep, *self._beside])
         found = {name: Field.find(schema, name) for name in names}
         if absent := [name for name, fields in found.items() if not fields]:
+            known = [*field_names(schema)]
             raise InputError(
                 "The input table lacks columns",
-                allowed=", ".join(field_names(schema)) or "none: the table has no columns",
+                allowed=", ".join(known) or "none: the table has no columns",
                 got=", ".join(absent),
-                do="What is in a map cannot be named" if any(names_a_map(schema, n) for n in absent) else "",
+                do="What is in a map cannot be named"
+                if any(names_a_map(schema, n) for n in absent)
+                else nearest(absent, known),
             )
         if several := [name for name, fields in found.items() if len(fields) > 1]:
             raise InputError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Final
@@ -21,7 +20,7 @@ from pyspark.sql.types import (
     TimestampNTZType,
 )
 
-from dptext_spark.errors import ConfigError, InputError
+from dptext_spark.errors import ConfigError, InputError, nearest
 from dptext_spark.spark.failures import condition, failing
 from dptext_spark.spark.table.fields import Field, field_names
 from dptext_spark.spark.table.formats.format import FORMATS, PARQUET_CODECS, Format, Output
@@ -78,12 +77,11 @@ class FileFormat(Format):
         known = {name.lower(): name for name in f"{self.known} {others}".split()}
         for name in self.options:
             if "." not in name and name.lower() not in known:
-                near = difflib.get_close_matches(name.lower(), known, 1)
                 raise ConfigError(
                     f"Option {option} has a name that format {self.name} does not take",
                     allowed=", ".join(sorted(known.values())),
                     got=name,
-                    do=f"Write {known[near[0]]}" if near else "",
+                    do=nearest([name], known.values()),
                 )
 
     def check_files(self, storage: Places, place: str) -> None:

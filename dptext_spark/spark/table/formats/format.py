@@ -10,7 +10,7 @@ from typing import ClassVar, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from dptext_spark.errors import ConfigError
+from dptext_spark.errors import ConfigError, nearest
 from dptext_spark.spark.table.source import Source
 from dptext_spark.spark.table.storage import Places, Storage
 
@@ -89,7 +89,10 @@ class Format(ABC):
             ConfigError: There is none of this name.
         """
         if name not in FORMATS:
-            raise ConfigError("The format is unknown", allowed=", ".join(sorted(FORMATS)), got=repr(name))
+            known = sorted(FORMATS)
+            raise ConfigError(
+                "The format is unknown", allowed=", ".join(known), got=repr(name), do=nearest([name], known)
+            )
         return FORMATS[name](options)
 
     @property

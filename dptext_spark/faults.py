@@ -51,8 +51,13 @@ def check_names(
             got=f"{len(unnamed)} without a name",
             do=f"Write {owner}({next(iter(names))}=...)",
         )
-    if listed := ", ".join(unknown):
-        raise ConfigError(f"{owner} has no such parameters", allowed=allowed, got=listed)
+    if absent := [*unknown]:
+        raise ConfigError(
+            f"{owner} has no such parameters",
+            allowed=allowed,
+            got=", ".join(absent),
+            do=nearest(absent, names),
+        )
 
 
 def _quoted(value: object) -> str:

@@ -398,11 +398,9 @@ class TableOptions(InputOptions):
 
     def beside(self, name: str) -> str:
         """Give the path of a file in the folder of reports, or beside the output."""
-        return (
-            f"{self.output.rstrip('/')}.{name}"
-            if self.reports is None
-            else f"{self.reports.rstrip('/')}/{name}"
-        )
+        if self.reports is not None:
+            return f"{self.reports.rstrip('/')}/{name}"
+        return f"{self.output.rstrip('/')}.{name}"
 
     def noise_key(self) -> NoiseKey:
         """Read the key, or make a fresh one.

@@ -76,7 +76,7 @@ def _fault(name: str, group: list[ErrorDetails], got: str, unknown: str, known: 
     if error["type"] == "extra_forbidden":
         return str(ConfigError(f"{name} {unknown}", do=nearest([str(error["loc"][-1])], known)))
     allowed = ", or ".join(dict.fromkeys(map(_allowed, group)))
-    chosen = error["type"] in ("literal_error", "enum", "one_of", "oov") and got == repr(error["input"])
+    chosen = error["type"] in ("literal_error", "enum", "one_of", "oov")
     do = nearest([str(error["input"])], re.findall(r"[\w-]+", allowed)) if chosen else ""
     return str(ConfigError(f"{name} has a wrong value", allowed=allowed, got=got, do=do))
 

@@ -28,7 +28,7 @@ from dptext_spark.cli import main, read_config
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import JobError
-from dptext_spark.options import COMMANDS, CalibrateOptions, EvaluateOptions, PrivatizeOptions
+from dptext_spark.options import COMMANDS, PrivatizeOptions
 from dptext_spark.spark.settings import WANTED
 from dptext_spark.spark.table import run as tables
 from tests.helpers.tables import write_table
@@ -182,20 +182,21 @@ def test_a_failed_job_has_exit_code_1(dptext: Callable[..., Result], monkeypatch
 
 
 @pytest.fixture
-def chosen(monkeypatch: pytest.MonkeyPatch) -> list[PrivatizeOptions]:
+def chosen(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The options that reach the job."""
-    seen: list[PrivatizeOptions] = []
+    seen: list[Any] = []
 
-    def keep(options: PrivatizeOptions) -> None:
+    def keep(options: Any) -> None:
         seen.append(options)
         raise JobError("Not run")
 
-    monkeypatch.setattr("dptext_spark.spark.jobs.privatize.run", keep)
+    for command in ("privatize", "evaluate", "calibrate"):
+        monkeypatch.setattr(f"dptext_spark.spark.jobs.{command}.run", keep)
     return seen
 
 
 def test_the_command_line_wins_over_the_file(
-    dptext: Callable[..., Result], chosen: list[PrivatizeOptions], tmp_path: Path
+    dptext: Callable[..., Result], chosen: list[Any], tmp_path: Path
 ) -> None:
     config = tmp_path / "options.toml"
     config.write_text(
@@ -212,46 +213,18 @@ def test_the_command_line_wins_over_the_file(
     assert file.text == line.text == ("text",)  # given on both command lines
 
 
-def test_a_name_may_stand_among_the_numbers_of_an_option(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_may_stand_among_the_numbers_of_an_option(chosen: list[Any]) -> None:
     """Rejects a command line on which only numbers follow, and a name that any option takes."""
-    seen: list[EvaluateOptions] = []
-
-    def keep(options: EvaluateOptions) -> None:
-        seen.append(options)
-        raise JobError("Not run")
-
-    monkeypatch.setattr("dptext_spark.spark.jobs.evaluate.run", keep)
-    given = [
-        "evaluate",
-        "--embedding",
-        "b",
-        "--input",
-        "i",
-        "--output",
-        "o",
-        "--text",
-        "t",
-        "--mechanism",
-        "exponential",
-    ]
-    CliRunner().invoke(
-        main, [*given, "--truncate", "none", "4", "6", "--epsilon", "5", "--release-words", "9", "7"]
-    )
-    CliRunner().invoke(main, [*given, "--truncate=6,none,4", "--epsilon", "5", "--release-words", "7,9"])
-    assert seen[0] == seen[1]
-    assert (seen[0].truncate, seen[0].release_words) == ((4.0, 6.0, "none"), (7, 9))
-    strange = CliRunner().invoke(main, [*given, "--truncate", "4", "--epsilon", "5", "none"])
+    given = "evaluate --embedding b --input i --output o --text t --mechanism exponential --truncate"
+    for rest in ("none 4 6 --epsilon 5 --release-words 9 7", "6,none,4 --epsilon 5 --release-words 7,9"):
+        CliRunner().invoke(main, f"{given} {rest}".split())
+    assert chosen[0] == chosen[1]
+    assert (chosen[0].truncate, chosen[0].release_words) == ((4.0, 6.0, "none"), (7, 9))
+    strange = CliRunner().invoke(main, f"{given}=4 --epsilon 5 none".split())
     assert strange.exit_code == 2 and "unexpected extra argument" in strange.output
 
 
-def test_options_of_a_calibration_reach_the_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    seen: list[CalibrateOptions] = []
-
-    def keep(options: CalibrateOptions) -> None:
-        seen.append(options)
-        raise JobError("Not run")
-
-    monkeypatch.setattr("dptext_spark.spark.jobs.calibrate.run", keep)
+def test_options_of_a_calibration_reach_the_job(chosen: list[Any], tmp_path: Path) -> None:
     config = tmp_path / "options.toml"
     config.write_text('mechanism = "mahalanobis"\nlambda = 0.5\nepsilon = 3\nwords = "all"\nseed = 1\n')
     given = (
@@ -259,9 +232,9 @@ def test_options_of_a_calibration_reach_the_job(monkeypatch: pytest.MonkeyPatch,
     )
     CliRunner().invoke(main, [*given.split(), "10", "5"])
     CliRunner().invoke(main, [*given.split(), "5,10"])
-    assert seen[0] == seen[1]
-    assert (seen[0].epsilon, seen[0].lambda_, seen[0].words) == ((5.0, 10.0), (0.25, 0.5), 20)
-    assert [m.epsilon for m in seen[0].mechanism] == [5.0, 10.0, 5.0, 10.0]
+    assert chosen[0] == chosen[1]
+    assert (chosen[0].epsilon, chosen[0].lambda_, chosen[0].words) == ((5.0, 10.0), (0.25, 0.5), 20)
+    assert [m.epsilon for m in chosen[0].mechanism] == [5.0, 10.0, 5.0, 10.0]
     result = CliRunner().invoke(main, ["calibrate", "--config", str(config), "--words", "1"])
     assert refused(result, "--embedding is missing", "--seed is not an option", "2 or more, or all. Got: 1")
 

@@ -540,11 +540,12 @@ def test_tables_by_name(
         with pytest.raises(ConfigError, match=r"is the input"):
             run_table(**options | named | report | {"output": "spark_catalog.shop.queries"}, mode="append")
         assert len(clean()) == 6
+        place = tmp_path / "more"
         spark.sql("create view shop.seen as select *, rand() r from shop.queries")
         with pytest.raises(InputError, match="gives other rows each time"):
-            run_table(**options | named | report | {"input": "shop.seen", "output": "shop.x"})
+            run_table(**options | named | {"input": "shop.seen", "output": "shop.x", "reports": place})
         disguised = f"parquet.`{tmp_path / 'plain'}`"
         with pytest.raises(InputError, match="cannot be read"):
-            run_table(**options | named | report | {"input": disguised, "output": "shop.x"})
+            run_table(**options | named | {"input": disguised, "output": "shop.x", "reports": place})
     finally:
         spark.sql("drop database shop cascade")

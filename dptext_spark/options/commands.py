@@ -241,7 +241,7 @@ class InputOptions(Options):
         (),
         repr=False,
         description="NAME=VALUE for Spark's reader of the format; repeatable; with --incremental "
-        "maxFilesPerTrigger=N adds at most N files at once",
+        "maxFilesPerTrigger=N makes batches of N files",
     )
     id: Column | None = Field(
         None,

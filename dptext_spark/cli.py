@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import logging
 import os
@@ -18,7 +17,7 @@ import click
 
 from dptext_spark import interrupts
 from dptext_spark.bars import hidden_progress
-from dptext_spark.errors import ConfigError, DptextError, JobError
+from dptext_spark.errors import ConfigError, DptextError, JobError, nearest
 from dptext_spark.options import COMMANDS, Options
 from dptext_spark.options.validation import repeatable
 from dptext_spark.parameters import GroupedOption, number_of, parameters, read_number
@@ -194,17 +193,32 @@ def read_config(path: Path, allowed: Collection[str]) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"The configuration file {path} is not TOML", got=str(error)) from None
     if unknown := [key for key in values if key not in allowed]:
-        hints = [f"{k} -> {near[0]}" for k in unknown if (near := difflib.get_close_matches(k, allowed))]
         raise ConfigError(
             f"The configuration file {path} has unknown options",
             allowed=", ".join(sorted(allowed)),
             got=", ".join(unknown),
-            do=f"Perhaps you meant {', '.join(hints)}" if hints else "Remove them",
+            do=nearest(unknown, allowed) or "Remove them",
         )
     return values
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+_ORDER: Final = (
+    *("demo", "embedding", "try"),  # start
+    *("calibrate", "evaluate", "account", "audit"),  # measure
+    *("privatize", "vectors", "ledger"),  # release
+)
+
+
+class _Commands(click.Group):
+    """The commands in the order in which a user needs them; others come last."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*_ORDER, *sorted(self.commands.keys() - {*_ORDER})]
+
+
+@click.group(
+    cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
 @click.version_option(__version__, prog_name="dptext")
 @click.pass_context
 def main(ctx: click.Context) -> None:
@@ -226,7 +240,7 @@ for _model in COMMANDS.values():
     help="folder for the demo's tables",
 )
 def demo_command(output: Path) -> None:
-    """Run the whole path on data that ships with the package."""
+    """Try all of it on data of the package."""
     from dptext_spark import demo
 
     demo.run(output)

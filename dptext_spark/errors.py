@@ -5,7 +5,8 @@ Messages never hold row text, tokens of a table or key material.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import difflib
+from collections.abc import Callable, Iterable
 from typing import Any
 
 
@@ -45,6 +46,14 @@ class BundleError(DptextError):
 
 class JobError(DptextError):
     """A run failed although its options and its input's shape are right; the exit code is 1."""
+
+
+def nearest(given: Iterable[str], known: Iterable[str]) -> str:
+    """Suggest the names that mistyped ones are close to, as the ``do`` of an error; empty where none is."""
+    names = {name.lower(): name for name in known}
+    mistyped = [name.lower() for name in given if name not in names.values()]
+    close = [names[near] for name in mistyped for near in difflib.get_close_matches(name, names, 1)]
+    return f"Perhaps you meant {', '.join(dict.fromkeys(close))}" if close else ""
 
 
 def all_of(*steps: Callable[[], Any]) -> list[Any]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable
 from itertools import groupby
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from dptext_spark.errors import ConfigError
+from dptext_spark.errors import ConfigError, nearest
 
 
 def faults(
@@ -16,6 +17,7 @@ def faults(
     called: Callable[[ErrorDetails], str],
     *,
     unknown: str,
+    known: Collection[str],
     hidden: Callable[[ErrorDetails], bool] = lambda _: False,
 ) -> list[str]:
     """Write pydantic's findings in this package's form; the kinds of value that one name allows as one.
@@ -23,11 +25,13 @@ def faults(
     Args:
         called: What a value is called.
         unknown: What is said of a name that there is not.
+        known: The names that there are.
         hidden: Whether a value must not be quoted.
     """
     found = groupby(error.errors(), key=lambda e: (called(e), "" if hidden(e) else _quoted(e["input"])))
     return [
-        _fault(name, list(group), got or "a value that is not shown", unknown) for (name, got), group in found
+        _fault(name, list(group), got or "a value that is not shown", unknown, known)
+        for (name, got), group in found
     ]
 
 
@@ -47,8 +51,13 @@ def check_names(
             got=f"{len(unnamed)} without a name",
             do=f"Write {owner}({next(iter(names))}=...)",
         )
-    if listed := ", ".join(unknown):
-        raise ConfigError(f"{owner} has no such parameters", allowed=allowed, got=listed)
+    if absent := [*unknown]:
+        raise ConfigError(
+            f"{owner} has no such parameters",
+            allowed=allowed,
+            got=", ".join(absent),
+            do=nearest(absent, names),
+        )
 
 
 def _quoted(value: object) -> str:
@@ -58,16 +67,18 @@ def _quoted(value: object) -> str:
     return repr(value) if value is None or isinstance(value, str | int | float) else type(value).__name__
 
 
-def _fault(name: str, group: list[ErrorDetails], got: str, unknown: str) -> str:
+def _fault(name: str, group: list[ErrorDetails], got: str, unknown: str, known: Collection[str]) -> str:
     error = group[0]
     if error["type"] == "value_error":  # said in this form already
         return error["msg"].removeprefix("Value error, ").rstrip(".") + "."
     if error["type"] == "missing":
         return f"{name} is missing."
     if error["type"] == "extra_forbidden":
-        return f"{name} {unknown}."
+        return str(ConfigError(f"{name} {unknown}", do=nearest([str(error["loc"][-1])], known)))
     allowed = ", or ".join(dict.fromkeys(map(_allowed, group)))
-    return str(ConfigError(f"{name} has a wrong value", allowed=allowed, got=got))
+    chosen = error["type"] in ("literal_error", "enum", "one_of", "oov")
+    do = nearest([str(error["input"])], re.findall(r"[\w-]+", allowed)) if chosen else ""
+    return str(ConfigError(f"{name} has a wrong value", allowed=allowed, got=got, do=do))
 
 
 def _allowed(error: ErrorDetails) -> str:

@@ -1,12 +1,13 @@
-"""Options: all faults at once, the file and the command line, what a report keeps of them."""
+"""Options: all faults at once, from Python, a file or the command line; what a report keeps of them."""
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, Final
 
 import click
 import pytest
@@ -20,7 +21,6 @@ from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import MECHANISMS, Exponential, Laplace, Mahalanobis
 from dptext_spark.options import (
     COMMANDS,
-    AuditOptions,
     CalibrateOptions,
     EmbeddingOptions,
     EvaluateOptions,
@@ -33,117 +33,87 @@ from dptext_spark.search import nearest
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.ivf import IvfSearch
 
-GOOD: dict[str, Any] = {
-    "input": "in",
-    "output": "out/",
-    "embedding": "bundle",
-    "mechanism": "laplace",
-    "epsilon": 5.0,
-    "text": ("text",),
+TABLE: Final = {"input": "in", "output": "out/"}
+LAPLACE: Final = {"mechanism": "laplace", "epsilon": 5.0}
+GOOD: Final[dict[str, Any]] = TABLE | LAPLACE | {"embedding": "bundle", "text": ("text",)}
+EVALUATE: Final[dict[str, Any]] = GOOD | {
+    "text": "text",
+    "mechanism": ["laplace", "exponential"],
+    "epsilon": [5.0, 10.0],
 }
+RIGHT: Final[dict[str, dict[str, Any]]] = {
+    "privatize": GOOD,
+    "vectors": TABLE | {"epsilon": 5.0, "vector": "v"},
+    "evaluate": EVALUATE,
+    "calibrate": {"embedding": "b", "mechanism": "laplace", "epsilon": [5.0], "output": "o"},
+    "audit": LAPLACE | {"embedding": "b"},
+    "embedding": {"source": "a", "output": "b"},
+}
+GROWS: Final = {"incremental": "c", "key-file": "k", "salt": "s"}
 
-
-def test_good_options() -> None:
-    options = PrivatizeOptions.of({**GOOD, "salt": None, "release-words": 7})
-    assert options.mechanism == Laplace(epsilon=5.0)
-    assert (options.input, options.embedding, options.text) == ("in", Path("bundle"), ("text",))
-    assert (options.id, options.keep, options.oov, options.release_words) == (None, (), "mask", 7)
-    assert options.report_path == "out.private/report.json"
-    assert options.public_report_path == "out.release.json"
-    assert PrivatizeOptions.of({**GOOD, "public-report": "p.json"}).public_report_path == "p.json"
-    assert PrivatizeOptions.of({**GOOD, "report": "r.json"}).report_path == "r.json"
-    with pytest.raises(ValueError, match="frozen"):
-        options.input = "other"
-
-
-def test_parameters_reach_their_mechanism() -> None:
-    options = PrivatizeOptions.of({**GOOD, "mechanism": "mahalanobis", "lambda": 0.25})
-    assert options.mechanism == Mahalanobis(epsilon=5.0, lambda_=0.25)
-
-
-def test_all_faults_are_reported_at_once() -> None:
-    with pytest.raises(ConfigError) as caught:
-        PrivatizeOptions.of(
-            {"epsilon": -1.0, "mechanism": "laplace", "lambda": 0.5, "oov": "lose", "input": ""}
-        )
-    message = str(caught.value)
-    for fault in (
-        "--epsilon has a wrong value. .* Got: -1.0",
-        "--lambda is not an option of this command or mechanism",
-        "No column is to be sanitized. Name at least one with --text or --tokens",
-        "--input has a wrong value.* Got: ''",
-        "--output is missing",
-        "--embedding is missing",
-        "--oov has a wrong value.*mask, drop, random, fail or keep-unprotected.* Got: 'lose'",
-    ):
-        assert len(re.findall(fault, message)) == 1, fault
-    assert len(message.splitlines()) == 8
-
-
-@pytest.mark.parametrize("name", [*GOOD])
-def test_each_option_that_must_be_given_is_asked_for(name: str) -> None:
-    given = {key: value for key, value in GOOD.items() if key != name}
-    with pytest.raises(ConfigError, match=f"--{name}"):
-        PrivatizeOptions.of(given)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"text": ("a", "b", "a")}, "named twice in --text and --tokens. Got: a\\.$"),
-        ({"text": ("a",), "tokens": ("a",)}, "named twice in --text and --tokens. Got: a\\.$"),
-        ({"keep": ("id", "text")}, "both sanitized and passed raw with --keep. Got: text\\.$"),
-        ({"id": "text"}, "--id column cannot be sanitized itself. Got: text\\.$"),
-        ({"text": ()}, "No column is to be sanitized"),
-        ({"except": ("b", "a")}, "--except is for --keep '\\*'. Got: a, b\\.$"),
-        ({"except": "a", "keep": "b"}, "--except is for --keep '\\*'. Got: a\\.$"),
-        ({"mechanism": "gauss"}, "mechanism is unknown. Allowed: .*laplace, mahalanobis.* Got: 'gauss'"),
-        ({"bogus": 1}, "--bogus is not an option"),
+WRONG: Final[dict[str, list[tuple[dict[str, Any], str]]]] = {
+    "privatize": [
+        *(({name: None}, f"--{name}") for name in GOOD),
+        # Columns
+        ({"text": ("a", "b", "a")}, r"named twice in --text and --tokens\. Got: a\.$"),
+        ({"text": ("a",), "tokens": ("a",)}, r"named twice in --text and --tokens\. Got: a\.$"),
+        ({"keep": ("id", "text")}, r"both sanitized and passed raw with --keep\. Got: text\.$"),
+        ({"id": "text"}, r"--id column cannot be sanitized itself\. Got: text\.$"),
+        ({"text": ()}, "No column is to be sanitized. Name at least one with --text or --tokens"),
+        ({"except": ("b", "a")}, r"--except is for --keep '\*'\. Got: a, b\.$"),
+        ({"except": "a", "keep": "b"}, r"--except is for --keep '\*'\. Got: a\.$"),
+        # Kinds of value
+        *(({"epsilon": each}, f"--epsilon has a wrong value.*Got: {each}") for each in (0.0, -3.0, math.nan)),
+        ({"epsilon": math.inf}, "--epsilon has a wrong value.*Got: inf"),
         ({"epsilon": "5"}, "--epsilon has a wrong value.* number.* Got: '5'"),
         ({"epsilon": True}, "--epsilon has a wrong value.* number.* Got: True"),
-    ],
-)
-def test_wrong_combinations(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        PrivatizeOptions.of({**GOOD, **change})
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
+        ({"epsilon": [1, 2]}, r"--epsilon has a wrong value.*Got: \[1, 2\]"),
+        *(({"release-words": each}, "--release-words has.*a valid integer") for each in (5.5, True, "5")),
+        ({"salt": 5}, "--salt has.*a valid string"),
+        ({"dry-run": 1}, "--dry-run has.*a valid boolean"),
+        ({"keep": ["a", 5]}, "--keep has.*a valid string. Got: 5"),
+        ({"embedding": 5}, "--embedding has.*a path. Got: 5"),
+        ({"input": ""}, "--input has a wrong value.* Got: ''"),
+        ({"reports": ""}, "--reports has a wrong value.* Got: ''"),
+        ({"read-option": "x"}, "--read-option has a wrong value. Allowed: NAME=VALUE"),
+        # Names, with the nearest one
+        ({"bogus": 1}, r"--bogus is not an option of this command or mechanism\.$"),
+        ({"lamda": 0.5}, "--lamda is not an option.*Perhaps you meant lambda"),
+        ({"lambda": 0.5}, r"--lambda is not an option of this command or mechanism\.$"),
+        ({"mechanism": "gauss"}, r"mechanism is unknown\. Allowed: .*laplace, .* Got: 'gauss'\.$"),
+        ({"mechanism": "Laplac"}, r"mechanism is unknown.* Got: 'Laplac'\. Perhaps you meant laplace"),
+        ({"mechanism": ["laplace"]}, "The mechanism is unknown.*laplace"),
+        ({"search": "ivv"}, r"--search has.*exact or ivf\. Got: 'ivv'\. Perhaps you meant ivf"),
+        ({"mode": "replace"}, r"--mode has.*error, overwrite or append\. Got: 'replace'\.$"),
+        ({"layout": "kep"}, r"--layout has.*words or keep\. Got: 'kep'\. Perhaps you meant keep"),
+        ({"oov": "lose"}, "--oov has.*mask, drop, random, fail or keep-unprotected.* Got: 'lose'"),
+        ({"select": "best"}, "--select has.*nearest or vickrey. Got: 'best'"),
+        # What does not go together
+        ({"select": "vickrey"}, r"--select vickrey and --t go together: give both or neither\.$"),
+        ({"mechanism": "mahalanobis"}, "--lambda is missing"),
+        ({"mechanism": "mahalanobis", "lambda": 1.01}, "--lambda has.*Got: 1.01"),
+        ({"text": (), "tokens": "words", "layout": "keep"}, "--layout is for texts"),
+        ({"probes": 3}, "--probes is for --search ivf"),
+        ({"recall": 0.9}, "--recall is for --search ivf"),
+        ({"search": "ivf", "probes": 3, "recall": 0.9}, "--probes and --recall say the same"),
+        ({"search": "ivf", "recall": 1.5}, "--recall has a wrong value"),
+        ({"search": "ivf", "probes": 0}, "--probes has a wrong value"),
+        ({"within": 1.0}, "--within is for --row-budget or --person"),
+        ({"row-delta": 0.1}, "--row-delta is for --row-budget"),
+        ({"person": "p", **GROWS}, "--person and --incremental do not go together"),
         ({"incremental": "c"}, "--incremental needs --key-file"),
         ({"incremental": "c", "key-file": "k"}, "needs a label .*, --salt LABEL.*Got: none"),
-        ({"incremental": "c", "key-file": "k", "overwrite": True}, "do not go together"),
-        ({"incremental": "c", "key-file": "k", "id": "id"}, "cannot check that --id.*--trust-id"),
-        ({"batch-files": 3}, "--batch-files is for --incremental"),
+        (GROWS | {"mode": "append"}, "--incremental and --mode append do not go together"),
+        (GROWS | {"mode": "overwrite"}, "--incremental and --mode overwrite do not go together"),
+        (GROWS | {"id": "id"}, "cannot check that --id.*--trust-id"),
+        ({"budget": 1.0}, "--budget needs --ledger"),
         ({"ledger": "l", "ledger-allow": "new-unit"}, "--ledger-allow is for --budget"),
         (
             {"ledger": "l", "budget": 1.0, "ledger-allow": "all"},
             "--ledger-allow has a wrong value.*new-unit.*weaker-policy.*Got: 'all'",
         ),
-        ({"batch-files": 0, "incremental": "c", "key-file": "k"}, "--batch-files has a wrong value.*Got: 0"),
     ],
-)
-def test_options_of_incremental_runs(given: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        PrivatizeOptions.of({**GOOD, **given})
-    good = {"incremental": "c", "key-file": "k", "salt": "s", "id": "id", "trust-id": True, "batch-files": 3}
-    assert PrivatizeOptions.of({**GOOD, **good}).batch_files == 3
-
-
-EVALUATE: dict[str, Any] = {
-    "input": "in",
-    "output": "out",
-    "text": "text",
-    "embedding": "bundle",
-    "mechanism": ["laplace", "exponential"],
-    "epsilon": [5.0, 10.0],
-}
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
+    "evaluate": [
         ({"text": None}, "One column is evaluated. Allowed: --text or --tokens"),
         ({"tokens": "words"}, "One column is evaluated"),
         ({"text": "turns[].text"}, "inside arrays cannot be evaluated.*explode"),
@@ -154,13 +124,11 @@ EVALUATE: dict[str, Any] = {
         ({"label": "text"}, "The evaluated column has no classes"),
         ({"label": "a", "author": "a"}, "name one column"),
         ({"author": "person.name"}, "not fields inside them"),
-        ({"sample": 1}, "--sample has a wrong value"),
+        *(({"sample": each}, "--sample has a wrong value") for each in (1, "some")),
         ({"hold-out": True}, "--hold-out needs --id and a --sample.*Got: --sample 5000, no --id"),
         ({"hold-out": True, "id": "id", "sample": "all"}, "--hold-out needs.*Got: --sample all, --id id"),
-        ({"sample": "some"}, "--sample has a wrong value"),
         ({"candidates": 4}, "--candidates has a wrong value"),
         ({"versions": 0}, "--versions has a wrong value"),
-        ({"read-option": "x"}, "--read-option has a wrong value"),
         ({"truncate": -1.0}, "--truncate has a wrong value. Allowed: a number above 0, or none. Got: -1.0"),
         ({"truncate": ["none", "far"]}, "--truncate has a wrong value.*Got: 'far'"),
         ({"truncate": "none", "mechanism": "laplace"}, "--truncate is not an option"),
@@ -168,50 +136,127 @@ EVALUATE: dict[str, Any] = {
         ({"t": 0.5}, "--select vickrey and --t go together"),
         ({"lambda": 0.5}, "--lambda is not an option"),
     ],
+    "vectors": [
+        ({"text": "t"}, "--text and --embedding go together"),
+        ({"tokenizer": "icu"}, "--tokenizer is for texts"),
+        ({"vector": ()}, "No column is to be sanitized. Name at least one with --vector or --text"),
+    ],
+    "audit": [
+        ({"embedding": None}, "--embedding is missing. Or name small worlds only"),
+        ({"runs": 1}, "--runs has a wrong value"),
+    ],
+    "calibrate": [
+        ({"words": 1}, "--words has.*Allowed: a number, 2 or more, or all. Got: 1"),
+        ({"target": "p95(n_w) >= 2"}, "--target has a wrong value"),
+        ({"epsilon": [5.0, -1.0]}, "--epsilon has.*Got: -1.0"),
+    ],
+    "embedding": [
+        ({"limit": 1}, "--limit has.*2 or more. Got: 1"),
+        ({"format": "txt"}, r"--format has.*npy.*Got: 'txt'\. Perhaps you meant text"),
+        ({"geometry": "flat"}, "--geometry has.*euclidean or poincare. Got: 'flat'"),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("command", "change", "message"),
+    [(command, *wrong) for command, group in WRONG.items() for wrong in group],
 )
-def test_what_cannot_be_evaluated(change: dict[str, Any], message: str) -> None:
+def test_what_is_wrong_is_said(command: str, change: dict[str, Any], message: str) -> None:
+    COMMANDS[command].of(RIGHT[command])  # so that no refusal stands for something else
     with pytest.raises(ConfigError, match=message):
-        EvaluateOptions.of({**EVALUATE, **change})
+        COMMANDS[command].of(RIGHT[command] | change)
 
 
-def test_an_evaluation_writes_the_command_of_the_release() -> None:
-    """The options that both commands have, quoted for a shell.
+@pytest.mark.parametrize(
+    ("command", "change", "faults"),
+    [
+        ("privatize", {"salt": 5, "id": "text"}, ["--salt has", "--id column cannot be"]),
+        ("privatize", {"salt": 5, "incremental": "c"}, ["--salt has", "needs --key-file"]),
+        ("privatize", {"mechanism": "gauss", "keep": "text"}, ["unknown", "raw with --keep"]),
+        ("privatize", {"text": [5, 5]}, ["--text has", "twice in --text"]),
+        (
+            "privatize",
+            {"epsilon": -1.0, "lambda": 0.5, "oov": "lose", "input": "", "output": None, "text": None},
+            ["--epsilon has", "--lambda is not", "--oov has", "--input has", "--output is", "No column"],
+        ),
+        ("vectors", {"seed": -1, "text": "t"}, ["--seed has", "--embedding go together"]),
+        ("audit", {"runs": 1, "embedding": None}, ["--runs has", "--embedding is missing"]),
+        ("calibrate", {"epsilon": ["x"], "lambda": 2}, ["--epsilon has", "--lambda is not"]),
+        ("calibrate", {"words": 1, "runs": 0, "target": "x"}, ["--words has", "--runs has", "--target has"]),
+    ],
+)
+def test_all_faults_are_said_at_once(command: str, change: dict[str, Any], faults: list[str]) -> None:
+    """Each fault once: rejects checks that wait for right fields, or that a wrong field misleads."""
+    with pytest.raises(ConfigError) as caught:
+        COMMANDS[command].of(RIGHT[command] | change)
+    first, *said = str(caught.value).splitlines()
+    assert first == f"Options of {command} are wrong:" and len(said) == len(faults), said
+    for fault in {*faults}:
+        assert len([line for line in said if re.search(fault, line)]) == faults.count(fault), (fault, said)
 
-    Rejects one that lacks a policy, quotes a filter or a password, or would release what a filter left out.
-    """
-    given = {
-        "id": "row id",
-        "oov": "drop",
-        "truncate": 4.0,
-        "release-words": 500,
-        "where": "name = 'Zebulon'",
-        "read-option": ["password=Zebulon"],
-        "trust-id": True,
-    }
-    options = EvaluateOptions.of({**EVALUATE, **given})
-    assert [(m.name, m.epsilon) for m in options.mechanism] == [
-        *(("laplace", 5.0), ("laplace", 10.0), ("exponential", 5.0), ("exponential", 10.0))
+
+@pytest.mark.parametrize("name", ["key-file", "where"])
+def test_what_may_be_private_is_not_quoted(name: str) -> None:
+    """Rejects an error that quotes a key which TOML reads as a number, or a condition in a list."""
+    for given in (5550100, ["5550100"], b"\xff5550100\x00"):
+        with pytest.raises(ConfigError, match=f"--{name} has a wrong value.*that is not shown") as caught:
+            PrivatizeOptions.of({**GOOD, name: given})
+        assert "5550100" not in str(caught.value)
+    assert "5550100" not in repr(PrivatizeOptions.of({**GOOD, name: "5550100", "salt": "s"}))
+
+
+def test_good_options() -> None:
+    """One value will do for a list, nothing is not given, and parameters reach their mechanism."""
+    options = PrivatizeOptions.of({**GOOD, "text": "t", "tokens": [], "keep": ["a", "b"], "salt": None})
+    assert (options.text, options.tokens, options.keep, options.id) == (("t",), (), ("a", "b"), None)
+    assert (options.mechanism, options.embedding, options.oov) == (
+        Laplace(epsilon=5.0),
+        Path("bundle"),
+        "mask",
+    )
+    assert [path for _, path in options.files] == ["out.release.json", "out.private/report.json"]
+    filed = VectorsOptions.of({**RIGHT["vectors"], "reports": "r/"})
+    assert [path for _, path in filed.files] == [
+        *("r/projection.json", "r/release.json", "r/private/report.json")
     ]
-    assert options.release_command(options.mechanism[-1], ExactSearch(release_words=500)) == (
-        "dptext privatize --input in --output sanitized --embedding bundle --text text --id 'row id' "
-        "--oov drop --release-words 500 --trust-id --where '<as for evaluate>' --epsilon-from-private-rows "
-        "--read-option 'password=<as for evaluate>' --mechanism exponential --truncate 4 --epsilon 10"
+    modes = [PrivatizeOptions.of(GOOD | {"mode": mode}) for mode in ("error", "overwrite", "append")]
+    assert [(each.overwrite, each.append) for each in modes] == [
+        *((False, False), (True, False), (False, True))
+    ]
+    assert PrivatizeOptions.of({**GOOD, **GROWS, "id": "id", "trust-id": True}).incremental == "c"
+    weighted = PrivatizeOptions.of({**GOOD, "mechanism": "mahalanobis", "lambda": 0.25})
+    assert weighted.mechanism == Mahalanobis(epsilon=5.0, lambda_=0.25)
+    with pytest.raises(ValueError, match="frozen"):
+        options.input = "other"
+
+
+def test_python_cannot_pass_by_the_checks() -> None:
+    """By field names too, and by a mechanism that was made already."""
+    given = {**TABLE, "embedding": "b", "mechanism": Laplace(epsilon=5.0), "text": ("t",)}
+    assert PrivatizeOptions(**given, release_words=3).release_words == 3
+    with pytest.raises(ConfigError) as caught:
+        PrivatizeOptions(**given, keep=("t",), within=0.0)
+    assert str(caught.value).splitlines()[1:] == [
+        "  Option --within has a wrong value. Allowed: a number above 0. Got: 0.0.",
+        "  Columns are both sanitized and passed raw with --keep. Got: t.",
+        "  Option --within is for --row-budget or --person.",
+    ]
+    with pytest.raises(ConfigError, match="--epsilon is not an option of this command or mechanism"):
+        PrivatizeOptions(**given, epsilon=3.0)
+
+
+# Grids
+
+
+def test_calibration_takes_each_epsilon_and_lambda_once() -> None:
+    given = {"mechanism": "mahalanobis", "epsilon": [9, 5.0, 9.0], "lambda": [0.5, 0.25]}
+    options = CalibrateOptions.of(RIGHT["calibrate"] | given)
+    assert (options.epsilon, options.lambda_) == ((5.0, 9.0), (0.25, 0.5))
+    assert options.mechanism == tuple(
+        Mahalanobis(epsilon=epsilon, lambda_=weight) for weight in (0.25, 0.5) for epsilon in (5.0, 9.0)
     )
-    assert "Zebulon" not in str(options.to_json())
-    assert options.to_json()["mechanism"] == ["laplace", "exponential"]
-    lists = IvfSearch(release_words=300, lists=16, probes=4)
-    assert options.release_command(options.mechanism[0], lists).partition("--oov drop ")[2] == (
-        "--release-words 300 --search ivf --probes 4 --trust-id --where '<as for evaluate>' "
-        "--epsilon-from-private-rows --read-option 'password=<as for evaluate>' --mechanism laplace "
-        "--epsilon 5"
-    )
-    others = options.release_command(options.mechanism[0], lists, others="x > 5")
-    assert "--trust-id --where '(<as for evaluate>) AND x > 5' --read-option" in others
-    all_words = EvaluateOptions.of(EVALUATE)
-    assert " --where 'x > 5' --mechanism" in all_words.release_command(
-        options.mechanism[0], ExactSearch(release_words=900), others="x > 5"
-    )
-    assert "words" not in all_words.release_command(options.mechanism[0], ExactSearch(release_words=900))
+    assert CalibrateOptions.of(RIGHT["calibrate"] | {"epsilon": 3}).mechanism == (Laplace(epsilon=3.0),)
 
 
 def test_an_evaluation_varies_parameters_and_words() -> None:
@@ -229,161 +274,61 @@ def test_an_evaluation_varies_parameters_and_words() -> None:
         *(Mahalanobis(epsilon=5.0, lambda_=weight) for weight in (0.25, 0.5)),
         *(Exponential(epsilon=5.0, truncate=distance) for distance in (4.0, 6.0, None)),
     )
-    assert options.truncate == (4.0, 6.0, "none")
-    assert options.release_words == (200, 500)
+    assert (options.truncate, options.release_words) == ((4.0, 6.0, "none"), (200, 500))
     nearest_too = EvaluateOptions.of({**EVALUATE, "select": "vickrey", "t": [0.5, 0.0], "epsilon": 5.0})
     assert [getattr(m, "t", None) for m in nearest_too.mechanism] == [0.0, 0.5, None]
+
+
+def test_an_evaluation_writes_the_command_of_the_release() -> None:
+    """The options that both commands have, quoted for a shell.
+
+    Rejects one that lacks a policy, quotes a filter or a password, or would release what a filter left out.
+    """
+    given = {
+        "id": "row id",
+        "oov": "drop",
+        "truncate": 4.0,
+        "release-words": 500,
+        "where": "name = 'Zebulon'",
+        "read-option": ["password=Zebulon"],
+        "trust-id": True,
+    }
+    options = EvaluateOptions.of({**EVALUATE, **given, "output": "out"})
+    assert options.release_command(options.mechanism[-1], ExactSearch(release_words=500)) == (
+        "dptext privatize --input in --output sanitized --embedding bundle --text text --id 'row id' "
+        "--oov drop --release-words 500 --trust-id --where '<as for evaluate>' --epsilon-from-private-rows "
+        "--read-option 'password=<as for evaluate>' --mechanism exponential --truncate 4 --epsilon 10"
+    )
+    assert "Zebulon" not in str(options.to_json())
+    assert options.to_json()["mechanism"] == ["laplace", "exponential"]
+    lists = IvfSearch(release_words=300, lists=16, probes=4)
+    assert "--oov drop --release-words 300 --search ivf --probes 4 --trust-id" in options.release_command(
+        options.mechanism[0], lists
+    )
+    others = options.release_command(options.mechanism[0], lists, others="x > 5")
+    assert "--trust-id --where '(<as for evaluate>) AND x > 5' --read-option" in others
+    all_words = EvaluateOptions.of(EVALUATE).release_command(
+        options.mechanism[0], ExactSearch(release_words=900), others="x > 5"
+    )
+    assert " --where 'x > 5' --mechanism" in all_words and "words" not in all_words
 
 
 def test_what_a_report_keeps_of_the_options() -> None:
     kept = PrivatizeOptions.of({**GOOD, "key-file": "/secret/place", "salt": "s", "id": "id"}).to_json()
     assert (kept["mechanism"], kept["epsilon"], kept["key"], kept["id"]) == ("laplace", 5.0, "file", "id")
-    assert "/secret/place" not in str(kept)
+    assert "/secret/place" not in str(kept) and kept["where"] is None
     assert PrivatizeOptions.of(GOOD).to_json()["key"] == "fresh, not kept"
     filtered = PrivatizeOptions.of({**GOOD, "where": "name = 'Zebulon'"}).to_json()
-    assert filtered["where"] == "given, not kept"
-    assert "Zebulon" not in str(filtered)
-    assert kept["where"] is None
+    assert filtered["where"] == "given, not kept" and "Zebulon" not in str(filtered)
     mahalanobis = PrivatizeOptions.of({**GOOD, "mechanism": "mahalanobis", "lambda": 0.25}).to_json()
     assert (mahalanobis["mechanism"], mahalanobis["lambda"]) == ("mahalanobis", 0.25)
     chosen = PrivatizeOptions.of({**GOOD, "epsilon-from-private-rows": True}).to_publish()
     assert chosen["epsilon-from-private-rows"] is True
+    laid = PrivatizeOptions.of({**GOOD, "layout": "keep"})
+    assert laid.policy.layout.name == laid.to_json()["layout"] == "keep"
 
 
-def test_embedding_options() -> None:
-    options = EmbeddingOptions.of({"source": "glove.txt", "output": "bundle", "limit": 5})
-    assert (options.source, options.limit, options.normalize) == (Path("glove.txt"), 5, "none")
-    with pytest.raises(ConfigError, match=r"(?s)--limit.*2 or more.*Got: 1.*--colour"):
-        EmbeddingOptions.of({"source": "a", "output": "b", "limit": 1, "colour": 3})
-
-
-# Kinds of value
-
-
-@pytest.mark.parametrize(
-    ("change", "allowed"),
-    [
-        ({"release-words": 5.5}, "a valid integer"),
-        ({"release-words": True}, "a valid integer"),
-        ({"release-words": "5"}, "a valid integer"),
-        ({"salt": 5}, "a valid string"),
-        ({"dry-run": 1}, "a valid boolean"),
-        ({"keep": ["a", 5]}, "a valid string"),
-        ({"embedding": 5}, "a path. Got: 5"),
-        ({"compression": "zip"}, "snappy, zstd, gzip, lz4_raw or none"),
-        ({"search": "fast"}, "exact or ivf\\. Got: 'fast'"),
-    ],
-)
-def test_a_value_of_another_kind(change: dict[str, Any], allowed: str) -> None:
-    (name,) = change
-    with pytest.raises(ConfigError, match=rf"(?s)^[^\n]*\n  Option --{name} has .*Allowed: (?! ).*{allowed}"):
-        PrivatizeOptions.of({**GOOD, **change})
-
-
-@pytest.mark.parametrize("name", ["key-file", "where"])
-def test_what_may_be_private_is_not_quoted(name: str) -> None:
-    """Rejects an error that quotes a key which TOML reads as a number, or a condition in a list."""
-    for given in (5550100, ["5550100"], b"\xff5550100\x00"):
-        with pytest.raises(ConfigError, match=f"--{name} has a wrong value.*that is not shown") as caught:
-            PrivatizeOptions.of({**GOOD, name: given})
-        assert "5550100" not in str(caught.value)
-    assert "5550100" not in repr(PrivatizeOptions.of({**GOOD, name: "5550100", "salt": "s"}))
-
-
-def test_one_value_will_do_for_a_list_and_nothing_is_not_given() -> None:
-    options = PrivatizeOptions.of({**GOOD, "text": "t", "tokens": [], "keep": ["a", "b"], "id": None})
-    assert (options.text, options.tokens, options.keep, options.id) == (("t",), (), ("a", "b"), None)
-
-
-# One path
-
-
-def test_python_cannot_pass_by_the_checks() -> None:
-    """By field names too, and by a mechanism that was made already."""
-    given = {
-        "input": "in",
-        "output": "out",
-        "embedding": "b",
-        "mechanism": Laplace(epsilon=5.0),
-        "text": ("t",),
-    }
-    assert PrivatizeOptions(**given, release_words=3).release_words == 3
-    with pytest.raises(ConfigError) as caught:
-        PrivatizeOptions(**given, keep=("t",), batch_files=0)
-    assert str(caught.value).splitlines() == [
-        "Options of privatize are wrong:",
-        "  Option --batch-files has a wrong value. Allowed: a number, 1 or more. Got: 0.",
-        "  Columns are both sanitized and passed raw with --keep. Got: t.",
-        "  Option --batch-files is for --incremental runs.",
-    ]
-    with pytest.raises(ConfigError, match="--epsilon is not an option of this command or mechanism"):
-        PrivatizeOptions(**given, epsilon=3.0)
-
-
-AUDIT = {"mechanism": "laplace", "epsilon": 1.0}
-CALIBRATE = {"embedding": "b", "mechanism": "laplace", "epsilon": [5.0], "output": "o"}
-VECTORS = {"input": "in", "output": "out", "epsilon": 5.0, "vector": "v"}
-
-
-@pytest.mark.parametrize(
-    ("kind", "given", "faults"),
-    [
-        (PrivatizeOptions, {**GOOD, "salt": 5, "id": "text"}, ["--salt has", "--id column cannot be"]),
-        (PrivatizeOptions, {**GOOD, "salt": 5, "incremental": "c"}, ["--salt has", "needs --key-file"]),
-        (PrivatizeOptions, {**GOOD, "mechanism": "gauss", "keep": "text"}, ["unknown", "raw with --keep"]),
-        (PrivatizeOptions, {**GOOD, "text": [5, 5]}, ["--text has", "twice in --text"]),
-        (VectorsOptions, {**VECTORS, "seed": -1, "text": "t"}, ["--seed has", "--embedding go together"]),
-        (AuditOptions, {**AUDIT, "runs": 1}, ["--runs has", "--embedding is missing"]),
-        (
-            AuditOptions,
-            {**AUDIT, "world": "moon"},
-            ["--world has .*line, star, clusters or bundle"],
-        ),
-        (
-            CalibrateOptions,
-            {**CALIBRATE, "epsilon": [5.0, -1.0], "words": 1, "target": "p95(n_w) >= 2", "runs": 0},
-            [
-                "--epsilon has .*Got: -1.0",
-                "--words has .*Allowed: a number, 2 or more, or all. Got: 1",
-                "--runs has",
-                "--target has",
-            ],
-        ),
-        (
-            CalibrateOptions,
-            {**CALIBRATE, "epsilon": ["x"], "lambda": 2},
-            ["--epsilon has", "--lambda is not"],
-        ),
-        (
-            CalibrateOptions,
-            {"mechanism": "laplace", "runs": 0},
-            ["--embedding", "--epsilon", "--output", "--runs"],
-        ),
-    ],
-)
-def test_what_does_not_go_together_is_said_with_all_else(
-    kind: type[Options], given: dict[str, Any], faults: list[str]
-) -> None:
-    """Each fault once: rejects checks that wait for right fields, or that a wrong field misleads."""
-    with pytest.raises(ConfigError) as caught:
-        kind.of(given)
-    said = str(caught.value).splitlines()[1:]
-    assert len(said) == len(faults), said
-    for fault in {*faults}:
-        assert len([line for line in said if re.search(fault, line)]) == faults.count(fault), (fault, said)
-
-
-def test_calibration_takes_each_epsilon_and_lambda_once() -> None:
-    given = {**CALIBRATE, "mechanism": "mahalanobis", "epsilon": [9, 5.0, 9.0], "lambda": [0.5, 0.25]}
-    options = CalibrateOptions.of(given)
-    assert (options.epsilon, options.lambda_) == ((5.0, 9.0), (0.25, 0.5))
-    assert options.mechanism == tuple(
-        Mahalanobis(epsilon=epsilon, lambda_=weight) for weight in (0.25, 0.5) for epsilon in (5.0, 9.0)
-    )
-    assert CalibrateOptions.of({**CALIBRATE, "epsilon": 3}).mechanism == (Laplace(epsilon=3.0),)
-
-
-# Mechanisms that come later
+# Mechanisms, commands, searches and readers that come later
 
 
 def registered(monkeypatch: pytest.MonkeyPatch, name: str, **fields: Any) -> type[Any]:
@@ -419,12 +364,12 @@ def test_options_of_one_name_stay_those_of_their_mechanisms(monkeypatch: pytest.
         PrivatizeOptions.of({**GOOD, "mechanism": "broad"})
     with pytest.raises(ConfigError, match="--width is not an option of this command or mechanism"):
         PrivatizeOptions.of({**GOOD, "width": 4.0})
+    shown = help_of("privatize")
     assert (
-        "--width NUMBER broad: from three [x>=3] [required]; narrow: below one; default: 0.5 [x<1]"
-        in help_of("privatize")
+        "--width NUMBER broad: from three [x>=3] [required]; narrow: below one; default: 0.5 [x<1]" in shown
     )
-    assert "--epsilon NUMBER privacy parameter, in nats" in help_of("privatize")
-    assert "Mechanism exponential: --truncate NUMBER distance" in help_of("privatize")
+    assert "--epsilon NUMBER privacy parameter, in nats" in shown
+    assert "Mechanism exponential: --truncate NUMBER distance" in shown
 
 
 def test_options_of_one_name_and_two_types_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -444,12 +389,8 @@ def test_a_mechanism_cannot_have_an_option_of_the_command(
     registered(monkeypatch, "greedy", **{name: (int, Field(3, description="mine"))})
     with pytest.raises(TypeError, match=f"names of options of {command}: --{name} of greedy"):
         help_of(command)
-    given = {"privatize": GOOD, "audit": AUDIT, "calibrate": CALIBRATE}[command]
     with pytest.raises(TypeError, match=f"--{name} of greedy"):
-        COMMANDS[command].of(given)
-
-
-# Commands that come later
+        COMMANDS[command].of(RIGHT[command])
 
 
 def test_a_new_command_is_its_options_and_its_job(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -471,10 +412,8 @@ def test_a_new_command_is_its_options_and_its_job(monkeypatch: pytest.MonkeyPatc
     done = CliRunner().invoke(command, ["--number", "3"])
     assert (done.exit_code, done.output) == (0, "counted to 3\n")
     refused = CliRunner().invoke(command, ["--number", "0"], prog_name="count")
-    assert (refused.exit_code, refused.output.splitlines()[0]) == (
-        2,
-        "dptext count: Options of count are wrong:",
-    )
+    assert refused.exit_code == 2
+    assert refused.output.startswith("dptext count: Options of count are wrong:\n")
 
 
 def test_a_new_search_is_one_class(line: Embedding, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -490,22 +429,8 @@ def test_a_new_search_is_one_class(line: Embedding, monkeypatch: pytest.MonkeyPa
     assert options.search_over(line, options.release_words) == Slow(release_words=3)
     assert "--search [exact|ivf|slow]" in help_of("privatize")
     assert "search" not in options.to_json()  # it has a place of its own in the report
-    allowed = r"--search has a wrong value. Allowed: exact, ivf or slow. Got: 'fast'"
-    with pytest.raises(ConfigError, match=allowed):
+    with pytest.raises(ConfigError, match=r"--search has .* Allowed: exact, ivf or slow\. Got: 'fast'"):
         PrivatizeOptions.of({**given, "search": "fast"})
-
-
-def test_lists_are_looked_at_in_one_way() -> None:
-    """Rejects options of the search in lists where they do nothing, and two that may disagree."""
-    for wrong, message in (
-        ({"probes": 3}, "--probes is for --search ivf"),
-        ({"recall": 0.9}, "--recall is for --search ivf"),
-        ({"search": "ivf", "probes": 3, "recall": 0.9}, "--probes and --recall say the same"),
-        ({"search": "ivf", "recall": 1.5}, "--recall has a wrong value"),
-        ({"search": "ivf", "probes": 0}, "--probes has a wrong value"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            PrivatizeOptions.of({**GOOD, **wrong})
 
 
 def test_a_new_reader_is_one_class(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -525,28 +450,3 @@ def test_a_new_reader_is_one_class(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert EmbeddingOptions.of({**given, "format": "spaced"}).format == "spaced"
     with pytest.raises(ConfigError, match=r"--format .* word2vec-binary, npy or spaced. Got: 'x'"):
         EmbeddingOptions.of({**given, "format": "x"})
-
-
-def test_the_layout_of_texts() -> None:
-    """Rejects a layout that is accepted where it does nothing."""
-    kept = PrivatizeOptions.of({**GOOD, "layout": "keep"})
-    assert kept.policy.layout.name == kept.to_json()["layout"] == "keep"
-    assert PrivatizeOptions.of(GOOD).policy.layout.name == "words"
-    with pytest.raises(ConfigError, match=r"--layout has a wrong value\. Allowed: words or keep\. Got: 'k'"):
-        PrivatizeOptions.of({**GOOD, "layout": "k"})
-    with pytest.raises(ConfigError, match="--layout is for texts"):
-        PrivatizeOptions.of({**GOOD, "text": (), "tokens": ("words",), "layout": "keep"})
-
-
-def test_overwrite_is_a_mode() -> None:
-    """Rejects two options for one thing that contradict each other."""
-    given = GOOD
-    assert not PrivatizeOptions.of(given).overwrite
-    for same in ({"overwrite": True}, {"mode": "overwrite"}, {"mode": "overwrite", "overwrite": True}):
-        options = PrivatizeOptions.of({**given, **same})
-        assert (options.mode, options.overwrite, options.append) == ("overwrite", True, False)
-    assert PrivatizeOptions.of({**given, "mode": "append"}).append
-    with pytest.raises(ConfigError, match="--overwrite and --mode error do not go together"):
-        PrivatizeOptions.of({**given, "overwrite": True, "mode": "error"})
-    with pytest.raises(ConfigError, match=r"--mode has a wrong value\. Allowed: error, overwrite or append"):
-        PrivatizeOptions.of({**given, "mode": "replace"})

@@ -68,6 +68,15 @@ def test_groups_of_the_release() -> None:
     assert "[all|content|slots:COLUMN]" in "".join(found["Words"])
 
 
+def test_commands_are_listed_whole_and_in_the_order_of_use() -> None:
+    """Rejects a description that is cut off, and the alphabet."""
+    shown = CliRunner().invoke(main, ["--help"], env={"COLUMNS": "80"}).output.partition("Commands:\n")[2]
+    names, said = zip(*(line.split(maxsplit=1) for line in shown.splitlines()), strict=True)
+    assert {*names} == {*main.commands} and names[:2] == ("demo", "embedding")
+    assert names.index("calibrate") < names.index("privatize") < names.index("poincare")
+    assert all(len(text) <= 45 and text.endswith(".") and "..." not in text for text in said)
+
+
 @pytest.mark.parametrize(
     ("bounds", "shown"),
     [

@@ -1,19 +1,16 @@
-"""calibration.json: what a calibration found, and what of it concerns another run."""
+"""calibration.json: what a calibration found."""
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import numpy as np
 
-from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Mechanism
-from dptext_spark.search.nearest import Search
 
 # Names in the folder of a calibration.
 FILE: Final = "calibration.json"
@@ -152,63 +149,6 @@ def _epsilon_at(points: Curve, value: float) -> float | None:
     return float(np.exp(np.interp(value, values, np.log(epsilons[first]))))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Excerpt:
-    """What a calibration, at a path, says about a release.
-
-    Attributes:
-        summary: Its numbers at the release's mechanism and epsilon; empty where it has none.
-        sample, world: What they rest on, and what a guesser knows beforehand, in words.
-        warnings: Why they may not be those of the release.
-    """
-
-    path: str
-    summary: tuple[Mapping[str, Any], ...]
-    sample: str
-    world: str
-    warnings: tuple[str, ...]
-
-    @classmethod
-    def of(
-        cls,
-        path: str,
-        calibration: Mapping[str, Any],
-        *,
-        embedding: Embedding,
-        mechanism: Mechanism,
-        search: Search,
-    ) -> Self:
-        """Pick what concerns a release, and say where the calibration is of something else."""
-        bundle = calibration["embedding"]["fingerprint"]
-        wanted = (mechanism.name, setting(mechanism), mechanism.epsilon)
-        keys = [(row["mechanism"], row["setting"], row["epsilon"]) for row in calibration["summary"]]
-        rows = [row for row, key in zip(calibration["summary"], keys, strict=True) if key == wanted]
-        warnings = []
-        if bundle != embedding.fingerprint:
-            differ = f"({bundle[:16]}, not {embedding.fingerprint[:16]})"
-            warnings.append(f"it is of another embedding bundle {differ}")
-        if (among := calibration["release_words"]) != search.release_words:
-            warnings.append(f"it is of a search among {among:,} words, not {search.release_words:,}")
-        if (theirs := calibration.get("search", search.label)) != search.label:
-            warnings.append(f"it is of the search {theirs}, not {search.label}")
-        if not rows:
-            listed = "; ".join(named(*key) for key in sorted(set(keys)))
-            warnings.append(f"it has no numbers for {named(*wanted)}, but for {listed}")
-        sample = f"{calibration['sample']['words']:,} words, {calibration['runs']:,} runs each"
-        priors = world(calibration)
-        return cls(path=path, summary=tuple(rows), sample=sample, world=priors, warnings=tuple(warnings))
-
-    def describe(self) -> str:
-        """Say the numbers in plain words, warnings first."""
-        doubt = f"Warning: the calibration {self.path} may not be of this release"
-        lines = [f"{doubt}: {warning}." for warning in self.warnings]
-        lines += [f"Measured over {self.sample}:"] if self.summary else []
-        lines += [f"  {described(row)}" for row in self.summary]
-        lines += [self.world] if self.summary else []
-        lines += [FEW_RUNS] if any(row["few_runs"] for row in self.summary) else []
-        return "\n".join(lines)
-
-
 def named(mechanism: str, setting: str, epsilon: float) -> str:
     """Name what one row of a summary is about."""
     return ", ".join(filter(None, (mechanism, setting, f"epsilon {all_digits(epsilon)}")))
@@ -222,14 +162,3 @@ def world(calibration: Mapping[str, Any]) -> str:
         f"Risks and deniability: of a guesser who knows that the word is one of {which}. Uniform: all are "
         f"equally likely, for deniability too; zipf: the k-th of them has weight 1/k."
     )
-
-
-def described(row: Mapping[str, Any]) -> str:
-    """Write one row of a summary."""
-    limits = "" if row["low"] is None else f" ({row['low']:.4g} to {row['high']:.4g})"
-    shown = [f"mean {row['mean']:.4g}{limits}"] if row["p50"] is not None else [f"{row['mean']:.4g}{limits}"]
-    if row["p50"] is not None:
-        shown += [f"{name} {row[name]:.4g}" for name in ("min", "p5", "p50", "p95", "max")]
-    if row["floor"] is not None:
-        shown.append(f"without a look at outputs {row['floor']:.4g}")
-    return f"{row['statistic']}: {', '.join(shown)}{' ' + MARK if row['few_runs'] else ''}"

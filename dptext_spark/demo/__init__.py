@@ -66,7 +66,7 @@ def run(folder: Path) -> None:
             "text": ["text"],
             "id": "id",
             "keep": ["id", "intent"],
-            "overwrite": True,
+            "mode": "overwrite",
         }
         options = PrivatizeOptions.of(command)
         click.secho(f"\n== Epsilon {epsilon}", bold=True)
@@ -78,8 +78,8 @@ def run(folder: Path) -> None:
         for row in rows:
             click.echo(f"  {row['text'].strip()}")
             click.secho(f"    -> {released[row['id']]}", fg="green")
-        click.echo(f"\n{report.guarantee.describe()}\n\n{report.describe_counts()}")
-        click.echo(options.finish(report))
+        click.echo(f"\n{report.describe_counts()}\n{options.finish(report)}")
+    click.echo(f"\n== What epsilon {EPSILONS[-1]} promises\n{report.guarantee.describe()}")
     click.echo("\n== What is covered and what is not\n" + "\n".join(report.private_scope()))
     click.secho("\n== Your own words", bold=True)
     click.echo(

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from dptext_spark.calibration.record import option_line, read_findings
-from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.errors import ConfigError
 from dptext_spark.evaluation.comparison import ATTRIBUTION, Comparison, Concern, Outcome, shares
 from dptext_spark.evaluation.goal import Goal
 from dptext_spark.evaluation.recovery import STRONGER
@@ -126,86 +124,6 @@ def read(path: str, text_of: Callable[[str], str]) -> Mapping[str, Any]:
         what="an evaluation",
         command="dptext evaluate",
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Quotation:
-    """What an evaluation, at a path, says about a release: facts about private rows.
-
-    Attributes:
-        setting: Its numbers of the release's setting.
-        sample, concern: Of how many rows they are, and which risk it is.
-    """
-
-    path: str
-    setting: Mapping[str, Any]
-    sample: Mapping[str, Any]
-    concern: Mapping[str, Any]
-
-    @classmethod
-    def of(
-        cls,
-        path: str,
-        evaluation: Mapping[str, Any],
-        *,
-        embedding: Embedding,
-        mechanism: Mechanism,
-        search: Search,
-        release: Mapping[str, Any],
-    ) -> Self:
-        """Pick what concerns a release.
-
-        Args:
-            path: Where the evaluation is.
-            evaluation: As :func:`read` gives it.
-            embedding, mechanism, search: The release's.
-            release: Its options, by name: ``text`` and ``tokens``, ``protect`` and ``tokenizer``.
-
-        Raises:
-            ConfigError: The evaluation is of another bundle, mechanism, column or policy; all that differ.
-        """
-        options, settings = evaluation["options"], evaluation["settings"]
-        named = [name for name in (options["text"], options["tokens"]) if name]
-        sizes = {row["release_words"]: row["search"] for row in settings}
-        label = sizes.get(search.release_words)
-        pairs = {
-            "embedding bundle": (evaluation["embedding"]["fingerprint"][:16], embedding.fingerprint[:16]),
-            "search": (label or search.label, search.label),
-            **{name: (options[name], release[name]) for name in ("protect", "tokenizer")},
-        }
-        differ = [f"{what} {theirs}, not {ours}" for what, (theirs, ours) in pairs.items() if theirs != ours]
-        if label is None:
-            listed = " or ".join(map(str, sorted(sizes)))
-            differ.append(f"words that may be output {listed}, not {search.release_words}")
-        columns = [*release["text"], *release["tokens"]]
-        if not {*named} <= {*columns}:
-            differ.append(f"column {', '.join(named)}, not {', '.join(columns)}")
-        rows = {
-            row["release_words"]: row for row in settings if row["of_mechanism"] == option_line(mechanism)
-        }
-        if not rows:
-            listed = "; ".join(dict.fromkeys(row["of_mechanism"] for row in settings))
-            differ.append(f"settings {listed}, not {option_line(mechanism)}")
-        if differ:
-            raise ConfigError(
-                f"The evaluation {path} is not of this release",
-                got="; ".join(differ),
-                do="Evaluate what is released, or leave --evaluation out",
-            )
-        sample, concern = evaluation["sample"], evaluation["concern"]
-        return cls(path=path, setting=rows[search.release_words], sample=sample, concern=concern)
-
-    def describe(self) -> str:
-        """Say the numbers in plain words."""
-        row, sample = self.setting, self.sample
-        interval = f"{_share(row['recovered_low'])} to {_share(row['recovered_high'])}"
-        return (
-            f"{PRIVATE} Of {sample['perturbed']:,} words of {sample['rows']:,} rows "
-            f"{_share(row['recovered'])} are recovered ({interval}; "
-            f"{_share(row['recovered_floor'])} without any output; {told(self.concern)}). "
-            f"{_share(row['kept'])} are unchanged; similarity of texts {_number(row['similarity'])}, of "
-            f"random words {_number(row['similarity_floor'])}. {STRONGER}"
-        )
 
 
 def told(concern: Mapping[str, Any]) -> str:

@@ -18,7 +18,7 @@ from dptext_spark.accounting.laws import LossLaw
 from dptext_spark.accounting.row_budget import Ladder, RowBudget
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import Space, SpaceT
-from dptext_spark.errors import ConfigError
+from dptext_spark.errors import ConfigError, nearest
 from dptext_spark.faults import check_names, faults
 from dptext_spark.geometry.metric import Metric
 from dptext_spark.guarantee import Claim, Distances, Guarantee
@@ -336,7 +336,10 @@ def mechanism(name: str, **parameters: Any) -> Mechanism:
         ConfigError: The name is unknown, or parameters are missing, unknown or out of range.
     """
     if name not in MECHANISMS:
-        raise ConfigError("The mechanism is unknown", allowed=", ".join(sorted(MECHANISMS)), got=repr(name))
+        known = sorted(MECHANISMS)
+        raise ConfigError(
+            "The mechanism is unknown", allowed=", ".join(known), got=repr(name), do=nearest([name], known)
+        )
     return MECHANISMS[name](**parameters)
 
 
@@ -348,6 +351,6 @@ def _wrong_parameters(owner: str, fields: Mapping[str, FieldInfo], error: Valida
         return f"Parameter {names.get(first, first)} of {owner}"
 
     unknown = f"is unknown. Allowed: {', '.join(fields)}"
-    first, *others = found = faults(error, called, unknown=unknown)
+    first, *others = found = faults(error, called, unknown=unknown, known=fields)
     listed = "\n  ".join([f"Parameters of {owner} are wrong:", *found]) if others else first
     return ConfigError(listed.rstrip("."))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias, get_args
@@ -79,7 +79,10 @@ LEAST_DELTA: Final = 1e-12
 
 
 class EmbeddingOptions(Options):
-    """Turn an embedding SOURCE into a bundle that the other commands read."""
+    """Make a bundle of the word vectors in SOURCE.
+
+    The other commands read the bundle.
+    """
 
     command = "embedding"
     positional = ("source",)
@@ -120,7 +123,10 @@ class EmbeddingOptions(Options):
 
 
 class PoincareOptions(Options):
-    """Train a Poincaré embedding of is-a pairs and make it a bundle."""
+    """Train a Poincaré embedding of is-a pairs.
+
+    The output is a bundle, as dptext embedding makes it.
+    """
 
     command = "poincare"
     heading = "Training"
@@ -232,7 +238,10 @@ class InputOptions(Options):
         "table of Spark's catalogs",
     )
     read_option: tuple[Annotated[str, Shown(lambda: ["NAME=VALUE"])], ...] = Field(
-        (), repr=False, description="NAME=VALUE for Spark's reader of the format; repeatable"
+        (),
+        repr=False,
+        description="NAME=VALUE for Spark's reader of the format; repeatable; with --incremental "
+        "maxFilesPerTrigger=N makes batches of N files",
     )
     id: Column | None = Field(
         None,
@@ -279,7 +288,9 @@ class TableOptions(InputOptions):
         None, min_length=1, description="of the output; default: the input's format"
     )
     write_option: Annotated[tuple[Annotated[str, Shown(lambda: ["NAME=VALUE"])], ...], OUTPUT] = Field(
-        (), repr=False, description="NAME=VALUE for Spark's writer of the format; repeatable"
+        (),
+        repr=False,
+        description="NAME=VALUE for Spark's writer of the format, such as compression=zstd; repeatable",
     )
     keep: tuple[Column, ...] = Field(
         (),
@@ -306,18 +317,12 @@ class TableOptions(InputOptions):
         description="skip the check that ids are unique and not null; of rows with one id equal texts come "
         "out equal, so whoever can submit a row with the id of another tests guesses of its text",
     )
-    compression: Annotated[Literal["snappy", "zstd", "gzip", "lz4_raw", "none"] | None, OUTPUT] = Field(
-        None, description="of the output's files; default: snappy, and none for csv and json"
-    )
-    report: Annotated[TablePath | None, OUTPUT] = Field(
+    reports: Annotated[TablePath | None, OUTPUT] = Field(
         None,
-        description="where the report goes, which is for those who run the job; default: "
-        "OUTPUT.private/report.json",
-    )
-    public_report: Annotated[TablePath | None, OUTPUT] = Field(
-        None,
-        description="where the report goes that may be handed on with the table; default: "
-        "OUTPUT.release.json",
+        min_length=1,
+        description="folder for release.json, which you may share with the table, and private/report.json, "
+        "which you keep; default: OUTPUT.release.json and OUTPUT.private/report.json; a table of a catalog "
+        "needs it",
     )
     epsilon_from_private_rows: Annotated[bool, OUTPUT] = Field(
         False,
@@ -326,25 +331,19 @@ class TableOptions(InputOptions):
     )
     mode: Annotated[Literal["error", "overwrite", "append"], OUTPUT] = Field(
         "error",
-        description="where the output exists: refuse; replace it; or add to it, where its format has commits",
-    )
-    overwrite: Annotated[bool, OUTPUT] = Field(
-        False, description="replace an output table that exists, or that another run is writing"
+        description="where the output exists, or another run is writing it: refuse; replace it; or add rows, "
+        "where its format has commits",
     )
     dry_run: Annotated[bool, OUTPUT] = Field(
         False,
-        description="check everything, print the guarantee; write nothing, or the report that --report names",
+        description="check everything and print the guarantee; write nothing, or the private report where "
+        "--reports is given",
     )
 
-    @classmethod
-    def arranged(cls, values: Mapping[str, Any]) -> dict[str, Any]:
-        """See :meth:`Options.arranged`; ``--overwrite`` is ``--mode overwrite``."""
-        given = super().arranged(values)
-        if given.get("mode") == "overwrite":
-            given["overwrite"] = True
-        elif given.get("overwrite") is True:
-            given.setdefault("mode", "overwrite")
-        return given
+    @property
+    def overwrite(self) -> bool:
+        """Whether a table that exists is replaced."""
+        return self.mode == "overwrite"
 
     @property
     def append(self) -> bool:
@@ -368,35 +367,36 @@ class TableOptions(InputOptions):
 
     @property
     def report_path(self) -> str:
-        """Where the report goes."""
-        return self.report or f"{self.private_folder}/report.json"
+        """Where the private report goes."""
+        return f"{self.private_folder}/report.json"
 
     @property
     def public_report_path(self) -> str:
-        """Where the report goes that may be handed on."""
-        return self.public_report or self.beside("release.json")
+        """Where the report goes that may be shared with the table."""
+        return self.beside("release.json")
 
     @property
-    def files(self) -> tuple[tuple[str, str, str], ...]:
-        """What the job writes beside its output: a name, the option that moves it, and its path."""
-        public = ("Public report", "--public-report", self.public_report_path)
-        return (public, ("Report", "--report", self.report_path))
+    def files(self) -> tuple[tuple[str, str], ...]:
+        """What the job writes besides its output: a name and its path."""
+        return ("Public report", self.public_report_path), ("Report", self.report_path)
 
     @property
     def places(self) -> tuple[tuple[str, str, str], ...]:
-        """All that must lie apart, as in :attr:`files`."""
-        return (("Input", "--input", self.input), ("Output", "--output", self.output), *self.files)
+        """All that must lie apart: a name, the option that moves it, and its path."""
+        files = ((what, "--reports", path) for what, path in self.files)
+        return (("Input", "--input", self.input), ("Output", "--output", self.output), *files)
 
     def finish(self, report: Any) -> str:
         if self.dry_run:
-            but = f" but the report: {self.report}" if self.report else "."
+            but = f" but the report: {self.report_path}" if self.reports else "."
             return f"Dry run: all options are right, nothing was written{but}"
-        written = [("Output", self.output), *((what, path) for what, _, path in self.files)]
-        return "\n".join(f"{what}: {path}" for what, path in written)
+        return "\n".join(f"{what}: {path}" for what, path in (("Output", self.output), *self.files))
 
-    def beside(self, ending: str) -> str:
-        """Give the path of a file that lies beside the output."""
-        return f"{self.output.rstrip('/')}.{ending}"
+    def beside(self, name: str) -> str:
+        """Give the path of a file in the folder of reports, or beside the output."""
+        if self.reports is not None:
+            return f"{self.reports.rstrip('/')}/{name}"
+        return f"{self.output.rstrip('/')}.{name}"
 
     def noise_key(self) -> NoiseKey:
         """Read the key, or make a fresh one.
@@ -423,8 +423,6 @@ class TableOptions(InputOptions):
             yield ConfigError(f"Columns are named twice in {' and '.join(options)}", got=repeated)
         if raw := _listed(name for name in sanitized if name in self.keep):
             yield ConfigError("Columns are both sanitized and passed raw with --keep", got=raw)
-        if self.overwrite and self.mode != "overwrite":
-            yield ConfigError(f"Options --overwrite and --mode {self.mode} do not go together")
         if self.except_ and ALL not in self.keep:
             yield ConfigError("Option --except is for --keep '*'", got=_listed(self.except_))
         if self.id in sanitized:
@@ -488,7 +486,7 @@ class ReleaseOptions(PolicyOptions):
 
 
 class PrivatizeOptions(ReleaseOptions, MechanismOptions, SearchOptions, TableOptions):
-    """Sanitize columns of a table into another one."""
+    """Sanitize texts of a table into a new table."""
 
     command = "privatize"
     heading = "Text"
@@ -533,21 +531,11 @@ class PrivatizeOptions(ReleaseOptions, MechanismOptions, SearchOptions, TableOpt
         description="column that names whose a row is: the report says what the rows of a person add up to; "
         "it takes one more pass over the table",
     )
-    calibration: Annotated[TablePath | None, OUTPUT] = Field(
-        None, description="folder that dptext calibrate wrote for this release, to be quoted in the report"
-    )
-    evaluation: Annotated[TablePath | None, OUTPUT] = Field(
-        None, description="folder that dptext evaluate wrote for this release, to be quoted in the report"
-    )
     incremental: Annotated[TablePath | None, INCREMENTAL] = Field(
         None,
         min_length=1,
         description="folder of a checkpoint: add the files that are new since the last run to the output",
     )
-    batch_files: Annotated[int | None, INCREMENTAL] = Field(
-        None, ge=1, description="with --incremental: files added at once, at most; default: all that are new"
-    )
-
     ledger: Annotated[TablePath | None, LEDGER] = Field(
         None,
         min_length=1,
@@ -606,8 +594,6 @@ class PrivatizeOptions(ReleaseOptions, MechanismOptions, SearchOptions, TableOpt
         if self.ledger_allow and self.budget is None:
             yield ConfigError("Option --ledger-allow is for --budget, which refuses it otherwise")
         if self.incremental is None:
-            if self.batch_files is not None:
-                yield ConfigError("Option --batch-files is for --incremental runs")
             return
         if self.key_file is None:
             yield ConfigError(
@@ -615,9 +601,8 @@ class PrivatizeOptions(ReleaseOptions, MechanismOptions, SearchOptions, TableOpt
                 do="Make one with: (umask 077; openssl rand -hex 32 > KEYFILE); a batch that is tried again "
                 "then gets the same noise",
             )
-        for given, option in ((self.overwrite, "overwrite"), (self.append, "mode append")):
-            if given:
-                yield ConfigError(f"Options --incremental and --{option} do not go together")
+        if self.mode != "error":
+            yield ConfigError(f"Options --incremental and --mode {self.mode} do not go together")
         if self.id is not None and not self.trust_id:
             yield ConfigError(
                 "Option --incremental cannot check that --id names every row of all runs once",
@@ -632,7 +617,10 @@ class PrivatizeOptions(ReleaseOptions, MechanismOptions, SearchOptions, TableOpt
 
 
 class VectorsOptions(VectorParameters, TableOptions):
-    """Release vectors, or texts as averages of word vectors, by random projection and noise."""
+    """Release vectors by projection and noise.
+
+    A text is released as the average of its words' vectors.
+    """
 
     command = "vectors"
     heading = "Vectors"
@@ -670,12 +658,12 @@ class VectorsOptions(VectorParameters, TableOptions):
         return self.beside("projection.json")
 
     @property
-    def files(self) -> tuple[tuple[str, str, str], ...]:
-        return (("Projection", "--output", self.projection_path), *super().files)
+    def files(self) -> tuple[tuple[str, str], ...]:
+        return ("Projection", self.projection_path), *super().files
 
 
 class LedgerOptions(Options):
-    """Show what a ledger knows of releases, and what they add up to: dptext ledger show PATH."""
+    """Show the releases in a ledger, and their sum."""
 
     command = "ledger"
     positional = ("action", "path")
@@ -692,7 +680,10 @@ BUNDLE_WORLD: Final = "bundle"
 
 
 class AuditOptions(MechanismOptions, SearchOptions):
-    """Check the running code against its claimed guarantee; the exit code is 1 where it breaks it."""
+    """Test the code against its stated guarantee.
+
+    The exit code is 1 where the code breaks it.
+    """
 
     command = "audit"
     heading = "Audit"
@@ -785,7 +776,10 @@ def _size(value: float | str) -> float:
 
 
 class AccountOptions(GridOptions):
-    """Say what outputs tell: the pure bound, and what is lost but for a small probability; needs no Spark."""
+    """Compute privacy loss, without Spark.
+
+    It prints the worst case, and the loss with a small failure probability.
+    """
 
     command = "account"
     heading = "Account"
@@ -880,7 +874,10 @@ class SeveralOptions(GridOptions):
 
 
 class TryOptions(ReleaseOptions, SeveralOptions, SearchOptions):
-    """Show what a SENTENCE of yours becomes, several times for each mechanism and epsilon; needs no Spark."""
+    """Sanitize a SENTENCE of yours, without Spark.
+
+    Each mechanism and epsilon sanitizes it several times.
+    """
 
     command = "try"
     positional = ("sentence",)
@@ -900,7 +897,10 @@ class TryOptions(ReleaseOptions, SeveralOptions, SearchOptions):
 
 
 class CalibrateOptions(GridOptions, SearchOptions):
-    """Measure what a mechanism does to words at several epsilons, before anything is released."""
+    """Measure how often words change.
+
+    It measures a mechanism at several epsilons, before anything is released.
+    """
 
     command = "calibrate"
     heading = "Measuring"
@@ -973,7 +973,10 @@ class CalibrateOptions(GridOptions, SearchOptions):
 
 
 class EvaluateOptions(PolicyOptions, SeveralOptions, SearchOptions, InputOptions):
-    """Rehearse releases of your own rows, attack them, and measure what is kept; nothing is released."""
+    """Attack simulated releases of your rows.
+
+    It measures what attackers recover and what the texts keep; nothing is released.
+    """
 
     command = "evaluate"
     heading = "Evaluation"

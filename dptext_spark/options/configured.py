@@ -10,7 +10,7 @@ from pydantic.fields import FieldInfo
 
 from dptext_spark.calibration.recall import RECALL, chosen_search
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.errors import ConfigError
+from dptext_spark.errors import ConfigError, nearest
 from dptext_spark.mechanisms import MECHANISMS, Mechanism
 from dptext_spark.options.validation import OneOf, Options, findings
 from dptext_spark.search.exact import ExactSearch
@@ -104,7 +104,8 @@ class MechanismOptions(Options):
             if name is None:
                 raise ConfigError("Option --mechanism is missing", allowed=", ".join(known))
             if str(name) not in known:
-                raise ConfigError("The mechanism is unknown", allowed=", ".join(known), got=repr(name))
+                do = nearest([str(name)], known)
+                raise ConfigError("The mechanism is unknown", allowed=", ".join(known), got=repr(name), do=do)
             return known[str(name)].validated(parameters)
 
     @classmethod
@@ -122,6 +123,10 @@ class MechanismOptions(Options):
             listed = ", ".join(f"--{name} of {' and '.join(found[name])}" for name in shadowed)
             raise TypeError(f"Options of mechanisms have names of options of {cls.command}: {listed}")
         return found
+
+    @classmethod
+    def names(cls) -> list[str]:
+        return [*cls.fields(), *cls.mechanism_options()]
 
     @classmethod
     def arranged(cls, values: Mapping[str, Any]) -> dict[str, Any]:

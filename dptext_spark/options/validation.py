@@ -132,6 +132,11 @@ class Options(BaseModel):
         return {str(field.alias): field for field in cls.model_fields.values()}
 
     @classmethod
+    def names(cls) -> list[str]:
+        """Give the names of all options."""
+        return [*cls.fields()]
+
+    @classmethod
     def headings(cls) -> dict[str, str]:
         """Give the heading of the help for each option: ``REQUIRED``, its own, or that of its class.
 
@@ -194,6 +199,7 @@ class Options(BaseModel):
                 error,
                 lambda e: f"Option --{_option(e)}",
                 unknown="is not an option of this command or mechanism",
+                known=cls.names(),
                 hidden=lambda e: _option(e) in secret,
             )
             options = cls.model_construct(**given)

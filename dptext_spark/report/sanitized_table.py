@@ -9,10 +9,8 @@ from typing import Any, Final
 from dptext_spark.accounting.ledger import Cost
 from dptext_spark.accounting.row_budget import Ladder
 from dptext_spark.calibration.recall import Recall
-from dptext_spark.calibration.record import Excerpt
 from dptext_spark.coverage import Coverage
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.evaluation.answer import Quotation
 from dptext_spark.guarantee import Guarantee, factor, rounded_up
 from dptext_spark.privatizer import TokenCounts
 from dptext_spark.report.facts import (
@@ -47,8 +45,6 @@ class Report:
         rows: Rows read and written; None before the run.
         added_rows: Those that this run added to what runs before had written; None without --incremental.
         columns: Counts of each sanitized column; empty before the run.
-        calibration: What was measured beforehand, if anything.
-        evaluation: What it was found to keep and to give away, if that was evaluated.
         coverage: What a sample of rows said beforehand of each sanitized column.
         recall: What a search in lists finds of what the exact one would; None for the exact one.
         ladder: The epsilon of each row by its number of words; None where all have the mechanism's own.
@@ -71,8 +67,6 @@ class Report:
     rows: int | None = None
     added_rows: int | None = None
     columns: Mapping[str, TokenCounts[int]]
-    calibration: Excerpt | None = None
-    evaluation: Quotation | None = None
     coverage: Mapping[str, Coverage] = field(default_factory=dict)
     recall: Recall | None = None
     ladder: Ladder | None = None
@@ -117,10 +111,8 @@ class Report:
         """Write the report, which is for those who run the job, as JSON text."""
         value = {
             **self._release(self.private_scope(), self.options),
-            **({"calibration": asdict(self.calibration)} if self.calibration else {}),
             **({"row_lengths": self.lengths.to_json(self.guarantee, self.ladder)} if self.lengths else {}),
             **({"persons": self.persons.to_json(self.guarantee, self.ladder)} if self.persons else {}),
-            **({"evaluation": asdict(self.evaluation)} if self.evaluation else {}),
             **({"coverage": coverage_json(self.coverage)} if self.coverage else {}),
             "rows": self.rows,
             **({"added_rows": self.added_rows} if self.added_rows is not None else {}),
@@ -139,10 +131,6 @@ class Report:
         if self.ladder is not None:
             parts += ["Budget of each row", describe_ladder(self.ladder, self.guarantee), ""]
         parts += ["Scope", *self.private_scope(), self.row_id]
-        if self.calibration is not None:
-            parts += ["", "Calibration", self.calibration.describe()]
-        if self.evaluation is not None:
-            parts += ["", "Evaluation", self.evaluation.describe()]
         if self.rows is not None:
             parts += ["", self.describe_counts()]
         elif self.coverage:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self
 
-from dptext_spark.errors import ConfigError
+from dptext_spark.errors import ConfigError, nearest
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,10 @@ class NamedPolicy:
         policy = cls.policies.get(name)
         if policy is None or len(arguments) != len(policy._given()) or not all(arguments):
             raise ConfigError(
-                f"The {cls.kind} ({cls.option}) is unknown", allowed=", ".join(cls.forms()), got=repr(value)
+                f"The {cls.kind} ({cls.option}) is unknown",
+                allowed=", ".join(cls.forms()),
+                got=repr(value),
+                do=nearest([name], cls.policies),
             )
         return policy(*arguments)
 

@@ -49,8 +49,7 @@ SANITIZED = Asset("dptext_sanitized")
         ),
         "input": Param("/data/messages", type="string", description="table with folders dt=YYYY-MM-DD"),
         "output": Param("/data/messages_sanitized", type="string", description="table to write"),
-        "reports": Param("/data/messages_reports", type="string", description="for those who run this"),
-        "releases": Param("/data/messages_releases", type="string", description="what goes with each day"),
+        "reports": Param("/data/messages_reports", type="string", description="each day's, some private"),
         "bundle": Param("/opt/dptext/glove-50d", type="string", description="made by dptext embedding"),
         "calibrations": Param("/data/dptext_calibrations", type="string"),
         "calibrated_words": Param(1000, type="integer", description="how many words are measured"),
@@ -86,10 +85,8 @@ def dptext_privatize() -> None:
     @task(outlets=[SANITIZED], retries=0)
     def check_report(params: Mapping[str, Any], ds: str) -> None:
         """Fail the run of a day whose report is out of bounds; its partition stays to be looked at."""
-        report = _json(params["reports"], f"dt={ds}.json")
-        calibration = report["calibration"]
-        faults = [f"the calibration may not be of this release: {w}" for w in calibration["warnings"]]
-        faults += _weak_words(calibration["summary"], params["max_n_w"])
+        report = _json(params["reports"], f"dt={ds}/private/report.json")
+        faults = []
         for column, counts in report["columns"].items():
             unknown = counts["out_of_vocabulary"]["tokens"] / max(counts["tokens"], 1)
             if unknown > params["max_unknown"]:
@@ -114,13 +111,11 @@ def dptext_privatize() -> None:
             *["--input", f"{{{{ params.input }}}}/{PARTITION}"],
             *["--output", f"{{{{ params.output }}}}/{PARTITION}"],
             # Not beside the output, where they would be taken for parts of the table.
-            *["--report", f"{{{{ params.reports }}}}/{PARTITION}.json"],
-            *["--public-report", f"{{{{ params.releases }}}}/{PARTITION}.json"],
-            *["--calibration", CALIBRATION],
+            *["--reports", f"{{{{ params.reports }}}}/{PARTITION}"],
             # The label of a day's noise.
             *["--key-file", "{{ params.key_file }}", "--salt", "{{ params.table }} {{ ds }}"],
             *["--ledger", "{{ params.ledger }}", "--budget", "{{ params.budget }}"],
-            "--overwrite",
+            *["--mode", "overwrite"],
         ],
     )
     place = locate_calibration()

@@ -88,7 +88,7 @@ class Airflow:
             Exit code and log.
         """
         places = {"input": "messages", "output": "sanitized", "properties": "spark.conf"}
-        names = ("reports", "releases", "bundle", "calibrations", "ledger")
+        names = ("reports", "bundle", "calibrations", "ledger")
         places |= {name: name for name in names}
         places |= {"key_file": "release.key"}
         values: dict[str, Any] = {name: str(self.folder / place) for name, place in places.items()}
@@ -184,9 +184,9 @@ def good_day(airflow: Airflow) -> str:
     expect(set(airflow.states(day).values()) == {"success"}, f"states {airflow.states(day)}")
     released = pq.read_table(airflow.output / f"dt={day}")
     expect(sorted(released["id"].to_pylist()) == given["id"].to_pylist(), "rows are not those of the input")
-    report = json.loads((airflow.folder / "reports" / f"dt={day}.json").read_text())
+    report = json.loads((airflow.folder / "reports" / f"dt={day}" / "private" / "report.json").read_text())
     changed = report["columns"]["text"]["replaced"]
-    public = json.loads((airflow.folder / "releases" / f"dt={day}.json").read_text())
+    public = json.loads((airflow.folder / "reports" / f"dt={day}" / "release.json").read_text())
     expect("columns" not in public and public["scope"], "what goes with the day has counts, or no scope")
     same = pc.sum(pc.equal(released.sort_by("id")["text"], given["text"])).as_py()
     expect(same < len(given) / 2, f"{same} of {len(given)} texts came out as they went in")

@@ -418,11 +418,11 @@ def driver(world: World) -> tuple[str, str]:
     again = world.submit("driver")
     refused = world.none(again, "was killed while it did", output=True)
     expect(not run.output.exists() and run.hidden() == left, "the refused run changed something")
-    over = world.submit("driver", "--overwrite")
+    over = world.submit("driver", "--mode", "overwrite")
     result = world.complete(over)
     return (
         f"process {victim.pid} is gone, and its executors; left: 1 hidden folder of sanitized rows",
-        f"none; the same command: {refused}; with --overwrite {result}, the folder is gone",
+        f"none; the same command: {refused}; with --mode overwrite {result}, the folder is gone",
     )
 
 
@@ -555,9 +555,9 @@ def two_runs(world: World) -> tuple[str, str]:
 
 
 def two_runs_overwrite(world: World) -> tuple[str, str]:
-    first = world.submit("two-overwrite", "--overwrite", "--trust-id", key=False, spark_cores_max="1")
+    first = world.submit("two-overwrite", "--mode", "overwrite", "--trust-id", key=False, spark_cores_max="1")
     first.at_work()
-    second = world.submit("two-overwrite", "--overwrite", "--trust-id", spark_cores_max="1")
+    second = world.submit("two-overwrite", "--mode", "overwrite", "--trust-id", spark_cores_max="1")
     beaten = world.none(first, "Another run took over the output", output=True)
     expect(second.process.poll() is None, "the second run was not at work any more")
     return (
@@ -614,7 +614,7 @@ FAULTS: Final[dict[str, Callable[[World], tuple[str, str]]]] = {
     "bundle removed while tasks run": bundle_removed,
     "hosts' copies of the bundle altered": copy_altered,
     "two runs at once": two_runs,
-    "two runs at once with --overwrite": two_runs_overwrite,
+    "two runs at once with --mode overwrite": two_runs_overwrite,
 }
 
 

@@ -113,7 +113,7 @@ class Scene:
         hosts, run = self.cluster.hosts, self.folder / name
         return {
             "output": [run / "out"],
-            "reports": [run / "out.private", run / "out.release.json"],
+            "reports": [run / "reports"],
             "driver's log (DEBUG)": [run / "driver.log"],
             "executors' logs (DEBUG)": [f for host in hosts for f in host.glob("work/*/*/std*")],
             "daemons' logs": sorted(self.cluster.folder.glob("*.log")),
@@ -158,8 +158,7 @@ class Scene:
                 *("--mechanism", "laplace", "--epsilon", "1", "--text", "text", "--id", "id"),
                 *("--key-file", private / "release.key", "--salt", LABEL, "--output-format", format),
                 *("--output", "lake.db.out" if lake else f"{run}/out"),
-                *("--report", f"{run}/out.private/report.json"),
-                *("--public-report", f"{run}/out.release.json", *options),
+                *("--reports", f"{run}/reports", *options),
                 conf=settings,
                 env={"TMPDIR": str(run / "tmp")}
                 | {f"PYICEBERG_CATALOG__LAKE__{key}": value for key, value in lake.items()},

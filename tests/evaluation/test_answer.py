@@ -13,14 +13,13 @@ import pytest
 from dptext_spark.calibration.plots import Axis, Spot, trade_off_plot
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
-from dptext_spark.evaluation.answer import FILE, Answer, Quotation
+from dptext_spark.evaluation.answer import FILE, Answer
 from dptext_spark.evaluation.answer_page import write_answer
 from dptext_spark.evaluation.comparison import Comparison, evaluate
 from dptext_spark.evaluation.goal import Goal
 from dptext_spark.evaluation.recovery import STRONGER
 from dptext_spark.mechanisms import Laplace
 from dptext_spark.options import EvaluateOptions
-from dptext_spark.search.exact import ExactSearch
 from tests.helpers.made_texts import sentences
 
 FACTS: dict[str, Any] = {
@@ -163,17 +162,14 @@ WIDE = re.compile(r"surely|for sure|worst|at most|best attacker|\bsafer?\b", re.
 ROOT = Path(__file__).parents[2]
 
 
-def test_success_is_said_of_these_attackers_alone(
-    thirds: dict[str, Comparison], value: dict[str, Any], small: Embedding, tmp_path: Path
-) -> None:
+def test_success_is_said_of_these_attackers_alone(thirds: dict[str, Comparison], tmp_path: Path) -> None:
     """Rejects an account of attackers, in words, JSON, page, help or guide, that speaks of all attackers."""
     targets = [None, "recovery(top1) <= 0.95", "recovery(top1) <= 0.001", "similarity >= 0.5"]
     accounts = [
         *(answer(thirds, "first", "second", target=target).describe() for target in targets),
         answer(thirds, "first", "bare", target=targets[1]).describe(),
         *(thirds["whole"].describe(most_recovered=share) for share in (0.95, 0.001)),
-        quoted(value, small).describe(),
-        value["remark"],
+        answer(thirds, "first", "second", target=None).value["remark"],
     ]
     for number, target in enumerate(targets):
         folder = tmp_path / str(number)
@@ -190,64 +186,6 @@ def test_success_is_said_of_these_attackers_alone(
         assert STRONGER in text
     for text in (*accounts, *told):
         assert not WIDE.search(re.sub(r"<style>.*?</style>|data:\S+", "", text, flags=re.DOTALL)), text[:500]
-
-
-@pytest.fixture
-def value(thirds: dict[str, Comparison], small: Embedding) -> dict[str, Any]:
-    """An evaluation of the column text with the bundle ``small``."""
-    options = {"text": "text", "tokens": None, "protect": "all", "tokenizer": "words"}
-    facts = FACTS | {"options": options}
-    facts["embedding"] = {"fingerprint": small.fingerprint}
-    whole = thirds["whole"]
-    found = Answer.of(whole, [], goal=None, confidence=0.95, command=lambda *_: "", facts=facts)
-    return dict(json.loads(found.to_json()))
-
-
-RELEASE: dict[str, Any] = {"text": ["text", "other"], "tokens": [], "protect": "all", "tokenizer": "words"}
-
-
-def quoted(value: dict[str, Any], small: Embedding, epsilon: float = 5.0, **changed: Any) -> Quotation:
-    return Quotation.of(
-        "there",
-        value,
-        embedding=small,
-        mechanism=Laplace(epsilon=epsilon),
-        search=ExactSearch.over(small, changed.pop("release_words", None)),
-        release=RELEASE | changed,
-    )
-
-
-def test_a_release_quotes_its_own_setting(value: dict[str, Any], small: Embedding) -> None:
-    found = quoted(value, small)
-    assert found.setting == value["settings"][0]
-    assert f"{found.setting['recovered']:.1%} are recovered" in found.describe()
-    assert "Facts about private rows" in found.describe()
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        (
-            {"epsilon": 6.0},
-            "settings --mechanism laplace --epsilon 5; .*, not .* --epsilon 6",
-        ),
-        ({"text": ["other"]}, "column text, not other"),
-        ({"protect": "content"}, "protect all, not content"),
-        ({"tokenizer": "icu"}, "tokenizer words, not icu"),
-        ({"release_words": 100}, "words that may be output 200, not 100"),
-    ],
-)
-def test_another_release_is_refused(
-    value: dict[str, Any], small: Embedding, changed: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(ConfigError, match=f"evaluation there is not of this release.*{message}"):
-        quoted(value, small, **changed)
-
-
-def test_another_bundle_is_refused(value: dict[str, Any], small: Embedding) -> None:
-    value["embedding"]["fingerprint"] = "0" * 64
-    with pytest.raises(ConfigError, match="embedding bundle 0000000000000000, not"):
-        quoted(value, small)
 
 
 def test_a_page_is_of_an_evaluation_of_this_version(tmp_path: Path) -> None:

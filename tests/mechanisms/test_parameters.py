@@ -35,7 +35,10 @@ def test_a_value_without_a_name_is_refused(kind: Callable[..., object]) -> None:
         (lambda: Exponential(epsilon=1, truncate=0), r"Parameter truncate .* above 0\. Got: 0\."),
         (lambda: Projection(epsilon=1, sensitivity="all"), r".*paper, vocabulary or spectral\. Got: 'all'\."),
         (lambda: ProjectedVectors(epsilon=1e30), r"Parameter epsilon .* or less\. Got: 1e\+30\."),
-        (lambda: TextPolicy(oof="mask"), r"TextPolicy has no .*Allowed: oov, protect, .* Got: oof\."),
+        (
+            lambda: TextPolicy(oof="mask"),
+            r"TextPolicy has no .*Allowed: oov, protect, .* Got: oof\. Perhaps you meant oov\.",
+        ),
         (lambda: TextPolicy(oov=3), r"The out-of-vocabulary policy .* Got: 3\."),
     ],
 )
@@ -52,7 +55,7 @@ def test_all_faults_are_said_at_once() -> None:
         "Parameters of Laplace are wrong:",
         "  Parameter epsilon of Laplace is missing.",
         "  Parameter select of Laplace has a wrong value. Allowed: nearest or vickrey. Got: 'both'.",
-        "  Parameter eps of Laplace is unknown. Allowed: epsilon, select, t.",
+        "  Parameter eps of Laplace is unknown. Allowed: epsilon, select, t. Perhaps you meant epsilon.",
     ]
 
 

@@ -161,9 +161,9 @@ def notes(tmp_path: Path) -> Path:
 
 
 def test_a_job(dptext: Callable[..., Result], notes: Path, tmp_path: Path) -> None:
-    result = dptext(notes, *map(str, OPTIONS), "--row-delta", "1e-6", "--report", tmp_path / "report.json")
+    result = dptext(notes, *map(str, OPTIONS), "--row-delta", "1e-6", "--reports", tmp_path / "reports")
     assert result.exit_code == 0, result.output
-    report = json.loads((tmp_path / "report.json").read_text())
+    report = json.loads((tmp_path / "reports/private/report.json").read_text())
     ladder = report["row_budget"]
     assert (ladder["loss"], ladder["within"], ladder["delta"]) == (30.0, 0.2, 1e-6)
     epsilons = {rung["words"]: rung["epsilon"] for rung in ladder["epsilons"]}
@@ -182,10 +182,10 @@ def test_lengths_of_rows_are_told(dptext: Callable[..., Result], notes: Path, tm
     assert dry.exit_code == 0, dry.output
     said = "A row of the table's longest length (9 words, in a sample of 10 rows), each word told from"
     assert said in dry.output
-    result = dptext(notes, "--id", "id", "--oov", "drop", "--report", tmp_path / "report.json")
+    result = dptext(notes, "--id", "id", "--oov", "drop", "--reports", tmp_path / "reports")
     assert "A row of the table's median length (4 words), each word told" in result.output
     assert "longest length (8 words), each word told from a nearest one" in result.output
-    report = json.loads((tmp_path / "report.json").read_text())
+    report = json.loads((tmp_path / "reports/private/report.json").read_text())
     losses = {loss["words"]: loss for loss in report["row_lengths"]["losses"]}
     nearest = next(x for x in report["guarantee"]["losses"] if x["from"] == "its nearest word")
     assert losses[8]["pure"] == pytest.approx(8 * nearest["pure"])
@@ -195,10 +195,20 @@ def test_lengths_of_rows_are_told(dptext: Callable[..., Result], notes: Path, tm
 def test_a_budget_is_for_words_as_far_as_a_nearest_one_unless_told(
     dptext: Callable[..., Result], notes: Path, tmp_path: Path
 ) -> None:
-    report = tmp_path / "report.json"
+    report = tmp_path / "reports/private/report.json"
     found = []
     for within in ((), ("--within", "1.5")):
-        result = dptext(notes, "--row-budget", "5", *within, "--dry-run", "--report", report, "--overwrite")
+        result = dptext(
+            notes,
+            "--row-budget",
+            "5",
+            *within,
+            "--dry-run",
+            "--reports",
+            tmp_path / "reports",
+            "--mode",
+            "overwrite",
+        )
         assert result.exit_code == 0, result.output
         found.append(json.loads(report.read_text()))
     default, told = found
@@ -209,7 +219,7 @@ def test_a_budget_is_for_words_as_far_as_a_nearest_one_unless_told(
 def test_a_table_without_words(dptext: Callable[..., Result], tmp_path: Path) -> None:
     empty = write_table(tmp_path / "in" / "a.parquet", {"id": [1, 2], "text": [None, ""]})
     for arguments in ((), ("--dry-run",)):
-        result = dptext(empty, "--id", "id", "--overwrite", *arguments)
+        result = dptext(empty, "--id", "id", "--mode", "overwrite", *arguments)
         assert result.exit_code == 0 and "length" not in result.output, result.output
 
 
@@ -263,7 +273,7 @@ def test_persons(
 
     Rejects sums of one column, rows for persons, and nobody as a person, who would be the largest.
     """
-    report = tmp_path / "report.json"
+    report = tmp_path / "reports/private/report.json"
     arguments = (
         "--id",
         "id",
@@ -273,8 +283,8 @@ def test_persons(
         "author",
         "--within",
         "0.3",
-        "--report",
-        report,
+        "--reports",
+        tmp_path / "reports",
     )
     result = dptext(diaries, *arguments, *(["--dry-run"] if dry else []))
     assert result.exit_code == 0, result.output
@@ -291,8 +301,18 @@ def test_persons(
 
 
 def test_persons_under_a_budget(dptext: Callable[..., Result], diaries: Path, tmp_path: Path) -> None:
-    report = tmp_path / "report.json"
-    budget = ("--row-budget", "4", "--within", "0.3", "--oov", "drop", "--dry-run", "--report", report)
+    report = tmp_path / "reports/private/report.json"
+    budget = (
+        "--row-budget",
+        "4",
+        "--within",
+        "0.3",
+        "--oov",
+        "drop",
+        "--dry-run",
+        "--reports",
+        tmp_path / "reports",
+    )
     result = dptext(diaries, "--id", "id", "--tokens", "tags", "--person", "author", *budget)
     assert result.exit_code == 0, result.output
     found = json.loads(report.read_text())["persons"]

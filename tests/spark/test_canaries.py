@@ -219,14 +219,14 @@ def run(
         folder.mkdir()
         output = {"table": f"spark_catalog.canaries.out{number}", "iceberg": f"lake.db.out{number}"}
         given = ["--input", inputs[name], "--format", name, "--output", output.get(name, f"{folder}/out")]
-        given += ["--report", f"{folder}/report.json", "--public-report", f"{folder}/release.json"]
+        given += ["--reports", str(folder)]
         given += ["--key-file", str(key_file), "--salt", LABEL, "--epsilon", "10", "--keep", "number"]
         given += ["--where", f"other not like '%{CANARIES['filter']}%'"]
         given += ["--id", "id", *(option.format(folder) for option in options)]
         done = CliRunner().invoke(main, [command, *given])
         (folder / "printed").write_text(f"{done.output}\n{done.stderr}\n{done.exception!r}")
         assert done.exit_code == code, done.output
-        assert code or json.loads((folder / "report.json").read_text())["rows"] == rows
+        assert code or json.loads((folder / "private/report.json").read_text())["rows"] == rows
         for kind, files in (("table", f"tables/out{number}"), ("iceberg", f"lake/db/out{number}")):
             if name == kind and (place / files).exists():
                 (place / files).rename(folder / "out")

@@ -6,11 +6,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 
 from dptext_spark.accounting.ledger import LARGEST_EPSILON, Apart, Cost, Naming, Terms, Unit, recorded
-from dptext_spark.calibration import record
-from dptext_spark.calibration.record import Excerpt
 from dptext_spark.errors import ConfigError
-from dptext_spark.evaluation import answer
-from dptext_spark.evaluation.answer import Quotation
 from dptext_spark.options import PrivatizeOptions
 from dptext_spark.privatizer import TokenCounts
 from dptext_spark.report.persons import Persons
@@ -30,7 +26,6 @@ from dptext_spark.spark.table.reservation import Account
 from dptext_spark.spark.table.run import Job
 from dptext_spark.spark.table.sample import CoveragePlan, Sample
 from dptext_spark.spark.table.sealed_rows import SealPlan
-from dptext_spark.spark.table.storage import Storage
 from dptext_spark.spark.table.sums_of_persons import count_persons
 from dptext_spark.text.policies import TextPolicy
 from dptext_spark.version import __version__
@@ -44,7 +39,7 @@ def run(options: PrivatizeOptions) -> Report:
 
     Returns:
         The report, which lies in its place too, as what may be handed on of it lies beside the output; that
-        of a dry run only where ``--report`` says.
+        of a dry run only where ``--reports`` says.
 
     Raises:
         DptextError: Options or input are wrong (before any data is read), or the job failed.
@@ -57,8 +52,6 @@ def run(options: PrivatizeOptions) -> Report:
     )
     job = kind.open("dptext privatize", options, _columns(options))
     report = Report(
-        calibration=_calibration(job.storage, options, release),
-        evaluation=_evaluation(job.storage, options, release),
         options=options.to_json(),
         published=options.to_publish(),
         guarantee=release.guarantee,
@@ -210,29 +203,4 @@ def _columns(options: PrivatizeOptions) -> TableColumns:
         id=options.id,
         protect=options.policy.protect,
         person=options.person,
-    )
-
-
-def _calibration(storage: Storage, options: PrivatizeOptions, release: Release) -> Excerpt | None:
-    if options.calibration is None:
-        return None
-    return Excerpt.of(
-        options.calibration,
-        record.read(options.calibration, storage.read),
-        embedding=release.embedding,
-        mechanism=release.mechanism,
-        search=release.search,
-    )
-
-
-def _evaluation(storage: Storage, options: PrivatizeOptions, release: Release) -> Quotation | None:
-    if options.evaluation is None:
-        return None
-    return Quotation.of(
-        options.evaluation,
-        answer.read(options.evaluation, storage.read),
-        embedding=release.embedding,
-        mechanism=release.mechanism,
-        search=release.search,
-        release=options.to_json(),
     )

@@ -84,7 +84,7 @@ def run(options: VectorsOptions) -> VectorReport:
 
     Returns:
         The report, which lies in its place too, as what may be handed on of it and the projections lie beside
-        the output; that of a dry run only where ``--report`` says.
+        the output; that of a dry run only where ``--reports`` says.
 
     Raises:
         DptextError: Options or input are wrong (before any row is released), or the job failed.

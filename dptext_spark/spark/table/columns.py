@@ -5,7 +5,6 @@ The output has the fields that were named, in the structs and arrays around them
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial, reduce
@@ -33,7 +32,7 @@ from pyspark.sql.types import (
 )
 
 from dptext_spark.counts import Counts
-from dptext_spark.errors import InputError
+from dptext_spark.errors import InputError, nearest
 from dptext_spark.spark.table.fields import (
     Field,
     bare,
@@ -451,12 +450,11 @@ def check_ids(df: DataFrame, name: str | None, *measures: Column) -> list[Any]:
 
 def absent_columns(absent: Sequence[str], allowed: Sequence[str], do: str = "") -> InputError:
     """Make the error of a table without some columns; it says which names are near to theirs."""
-    near = [f"{name} -> {n[0]}" for name in absent if (n := difflib.get_close_matches(name, allowed, 1))]
     return InputError(
         "The input table lacks columns",
         allowed=", ".join(allowed) or "none: the table has no columns",
         got=", ".join(absent),
-        do=do or (f"Perhaps you meant {', '.join(near)}" if near else ""),
+        do=do or nearest(absent, allowed),
     )
 
 

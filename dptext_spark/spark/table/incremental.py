@@ -32,10 +32,7 @@ from dptext_spark.spark.table.storage import Places, Storage, literal
 # Options that change neither which words come out nor where; the bundle counts by its fingerprint, and what
 # passes through by its columns.
 _FREE: Final = {
-    "batch-files",
     "budget",
-    "calibration",
-    "compression",
     "dry-run",
     "embedding",
     "epsilon-from-private-rows",
@@ -46,13 +43,14 @@ _FREE: Final = {
     "ledger-allow",
     "output-format",
     "mode",
-    "overwrite",
-    "public-report",
     "read-option",
-    "report",
+    "reports",
     "task-seconds",
     "write-option",
 }
+
+
+_FREE_PAIRS: Final = ("compression=", "maxfilespertrigger=")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,17 +167,21 @@ class GrowingJob(Job):
             "columns": self.columns.schema(self.source.df.schema).jsonValue(),
             **self._formats(release.key),
         }
-        self.source.stream(None)
+        self.source.stream()
         self._checkpoint.claim(identity, write=not self.options.dry_run)
 
     def _formats(self, key: NoiseKey) -> dict[str, str]:
         """Say how files are read and written; Parquet goes without saying."""
         options = self.options
+
+        def settled(pairs: tuple[str, ...]) -> str:
+            return "\n".join(pair for pair in pairs if not pair.lower().startswith(_FREE_PAIRS))
+
         said = {
             "format": options.format,
             "output-format": options.output_format or options.format,
-            "read-option": "\n".join(options.read_option),
-            "write-option": "\n".join(options.write_option),
+            "read-option": settled(options.read_option),
+            "write-option": settled(options.write_option),
         }
         return {name: key.seal(value) for name, value in said.items() if value not in ("", Parquet.name)}
 
@@ -214,7 +216,7 @@ class GrowingJob(Job):
 
         with self.storage.locked(f"{checkpoint.path}/lock", "Another run works with this checkpoint"):
             before = checkpoint.counts()
-            stream = replace(self, source=self.source.stream(self.options.batch_files))
+            stream = replace(self, source=self.source.stream())
             selected = columns.select(stream.df, stream.row_id)
             query = selected.writeStream.foreachBatch(add)
             query.option("checkpointLocation", f"{checkpoint.path}/stream")

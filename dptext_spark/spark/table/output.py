@@ -34,7 +34,7 @@ def check_unfinished(storage: Places, output: str, *, but: str = "") -> None:
         raise ConfigError(
             f"Another run is writing the output {output}, or was killed while it did",
             got=", ".join(others),
-            do="Wait until it has ended; if it has, replace what it left with --overwrite",
+            do="Wait until it has ended; if it has, replace what it left with --mode overwrite",
         )
 
 

@@ -87,11 +87,11 @@ class Job:
         Raises:
             ConfigError: Output or report exist, or the output is none of a finished job.
         """
-        for what, option, path in options.files:
+        for what, path in options.files:
             if not (options.overwrite or options.append) and storage.exists(path):
                 raise ConfigError(
                     f"The {what.lower()} {path} exists",
-                    do=f"Choose another place with {option}, or replace it with --overwrite",
+                    do="Choose another place with --reports, or replace it with --mode overwrite",
                 )
         written.check_place(spark, storage, _output(options))
 
@@ -200,14 +200,15 @@ class Job:
         return _output(self.options, self.partitions)
 
     def write_dry(self, report: str) -> None:
-        """Write the report of a dry run, where one is asked for by its path.
+        """Write the private report of a dry run, where there is a folder for it.
 
         Raises:
             JobError: It cannot be written.
         """
-        if self.options.report is not None:
+        if self.options.reports is not None:
             with plain_errors("The report of the dry run could not be written"):
-                self.storage.write(self.options.report, report)
+                self.storage.make_private_folder(self.options.private_folder)
+                self.storage.write(self.options.report_path, report)
 
     def write_reports(self, public: str, private: str) -> None:
         """Write the report that may be handed on, and the one that may not, to their places.
@@ -218,9 +219,8 @@ class Job:
             JobError: They cannot be written.
         """
         self.write_beside("public report", self.options.public_report_path, public)
-        if self.options.report is None:
-            with plain_errors("The output was written, but its report could not be"):
-                self.storage.make_private_folder(self.options.private_folder)
+        with plain_errors("The output was written, but its report could not be"):
+            self.storage.make_private_folder(self.options.private_folder)
         self.write_beside("report", self.options.report_path, private)
 
     def write_beside(self, what: str, path: str, text: str) -> None:
@@ -237,7 +237,6 @@ def _output(options: TableOptions, partitions: tuple[str, ...] = ()) -> Output:
     return Output(
         place=options.output,
         partitions=partitions,
-        compression=options.compression,
         overwrite=options.overwrite,
         append=options.append,
     )
@@ -268,6 +267,11 @@ def chosen_formats(options: TableOptions, *, grows: bool) -> tuple[Format, Forma
         raise ConfigError("Input and output are one table", got=options.input, do="Choose another --output")
     read.check_input(has_id=options.id is not None, grows=grows)
     written.check_output(_output(options), grows=grows)
+    if not (written.has_path or options.reports or options.dry_run):
+        raise ConfigError(
+            "Option --reports is missing: nothing can lie beside an --output that is a name",
+            do="Name a folder for the reports",
+        )
     return read, written
 
 

@@ -136,8 +136,8 @@ class Source:
         path = F.regexp_replace(metadata["file_path"], self.root, "")
         return F.concat_ws("\n", metadata["row_index"].cast(StringType()), path)
 
-    def stream(self, batch_files: int | None) -> Source:
-        """Give the same table as a stream of its files, in batches of at most so many.
+    def stream(self) -> Source:
+        """Give the same table as a stream of its files.
 
         Raises:
             ConfigError: It is no folder, to which files could be added.
@@ -148,8 +148,6 @@ class Source:
             )
         # By default Spark passes over files that are a week older than the newest one it saw.
         reader = self.read.sparkSession.readStream.schema(self.read.schema).option("maxFileAge", "36500d")
-        if batch_files is not None:
-            reader = reader.option("maxFilesPerTrigger", batch_files)
         return replace(self, read=self.reader.load(reader, self.place))
 
 

@@ -29,7 +29,7 @@ from dptext_spark.spark.measuring.waves import Waves
 from dptext_spark.spark.table.storage import Storage
 from tests.helpers import calibration_oracle as oracle
 from tests.helpers import worlds
-from tests.helpers.tables import ROOT, killed_once, run_table, write_table
+from tests.helpers.tables import ROOT, killed_once, write_table
 from tests.helpers.worlds import among
 
 # The shared session is the one that the jobs find.
@@ -372,14 +372,12 @@ def test_a_target_is_met_by_the_closed_form(tmp_path: Path) -> None:
     assert found["options"] == f"--mechanism laplace --epsilon {found['epsilon']:g}"
     assert {2.0, 3.4} <= {tried["epsilon"] for tried in found["tried"]}
 
-    # The options as they are printed lead to a release that quotes what was measured there.
+    # The options as they are printed are those of a release.
     source = write_table(tmp_path / "in.parquet", {"text": ["w0 w1"]})
     given = ["--input", source, "--output", tmp_path / "new", "--embedding", pair.path, "--text", "text"]
-    given += [*found["options"].split(), "--calibration", tmp_path / "out", "--dry-run"]
+    given += [*found["options"].split(), "--dry-run"]
     result = CliRunner().invoke(main, ["privatize", *map(str, given)])
     assert result.exit_code == 0, result.output
-    assert "Measured over 2 words, 4,000 runs each:\n  n_w: mean" in result.output
-    assert "Warning" not in result.output
     summed = {row["epsilon"]: row["max"] for row in facts["summary"] if row["statistic"] == "n_w"}
     assert sorted(summed) == [2.0, found["epsilon"], 3.4]
     assert summed[found["epsilon"]] == found["measured"]
@@ -519,26 +517,6 @@ def test_the_configuration_file_runs_as_it_stands(
     assert result.exit_code == 0, result.output
     assert "5 of 64 words, 4 runs each" in result.output
     assert table(tmp_path / "out", "words").num_rows == 5
-
-
-def test_a_release_quotes_its_calibration(ring: Embedding, laplace: Path, tmp_path: Path) -> None:
-    source = write_table(tmp_path / "in.parquet", {"id": [1, 2], "text": ["w01 w02", "w03"]})
-    common = {"input": source, "embedding": ring.path, "id": "id", "calibration": str(laplace)}
-    report = run_table(output=tmp_path / "out", epsilon=2.0, **common)
-    quoted = json.loads(report.to_json())["calibration"]
-    assert quoted["warnings"] == []
-    facts = json.loads((laplace / "calibration.json").read_text())
-    assert quoted["summary"] == [row for row in facts["summary"] if row["epsilon"] == 2.0]
-    assert "n_w: mean" in report.describe() and "bayes_risk_zipf: " in report.describe()
-    assert "one of all 64 words. Uniform: all are equally likely" in report.describe()
-    assert "without a look at outputs 0.01562" in report.describe()
-    other = run_table(
-        output=tmp_path / "other", epsilon=3.0, release_words=40, dry_run=True, **common
-    ).describe()
-    assert "among 64 words, not 40" in other
-    assert "no numbers for laplace, epsilon 3, but for laplace, epsilon 2; laplace, epsilon 40" in other
-    with pytest.raises(ConfigError, match="cannot be read"):
-        run_table(output=tmp_path / "none", **common | {"calibration": str(tmp_path)})
 
 
 def test_the_report_is_there_with_the_examples(line: Embedding, tmp_path: Path) -> None:

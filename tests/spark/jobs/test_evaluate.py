@@ -37,7 +37,7 @@ from dptext_spark.spark.jobs.evaluate import Rehearsals
 from dptext_spark.spark.measuring.rehearsed_rows import SampledRows, third_of
 from dptext_spark.text.policies import TextPolicy
 from tests.helpers.made_texts import sentences
-from tests.helpers.tables import killed_once, run_table, spark_settings, write_table
+from tests.helpers.tables import killed_once, spark_settings, write_table
 
 # The shared session is the one that the jobs find.
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -292,20 +292,6 @@ def test_words_and_parameters_are_varied_on_one_page(
     )
 
 
-def test_a_release_is_held_against_the_evaluation_of_its_words(
-    varied: Path, small: Embedding, table: Path, tmp_path: Path
-) -> None:
-    """Rejects the numbers of another size, and a size that was not evaluated."""
-    answer = json.loads((varied / "evaluation.json").read_text())
-    given = {"input": table, "embedding": small.path, "evaluation": varied, "id": "id", "epsilon": 6.0}
-    given |= {"mechanism": "exponential", "truncate": 0.9}
-    run_table(**given, output=tmp_path / "out", release_words=100)
-    quoted = json.loads((tmp_path / "out.private" / "report.json").read_text())["evaluation"]["setting"]
-    assert quoted == answer["settings"][2]
-    with pytest.raises(ConfigError, match="words that may be output 100 or 200, not 150"):
-        run_table(**given, output=tmp_path / "other", release_words=150)
-
-
 def test_a_sample_is_of_so_many_rows_and_always_the_same(
     small: Embedding, table: Path, tmp_path: Path
 ) -> None:
@@ -409,21 +395,6 @@ def test_findings_hold_no_word_of_a_text(undisturbed: Path) -> None:
     for name in ("evaluation.json", "report.html"):
         text = re.sub(r"data:image/png;base64,[^\"]+", "", (undisturbed / name).read_text())
         assert not re.search(r"\bw\d+\b|strange", text), name
-
-
-def test_a_release_quotes_its_evaluation_and_no_other(
-    small: Embedding, table: Path, undisturbed: Path, found: dict[str, Any], tmp_path: Path
-) -> None:
-    """In the private report alone: the public one goes with the table."""
-    given = {"input": table, "output": tmp_path / "out", "embedding": small.path, "evaluation": undisturbed}
-    report = run_table(**given, id="id", epsilon=5.0)
-    private = json.loads((tmp_path / "out.private" / "report.json").read_text())
-    assert private["evaluation"]["setting"] == found["settings"][0]
-    assert "are recovered" in report.describe()
-    assert "recovered" not in (tmp_path / "out.release.json").read_text()
-    with pytest.raises(ConfigError, match="is not of this release"):
-        run_table(**given | {"output": tmp_path / "other"}, id="id", epsilon=6.0)
-    assert not (tmp_path / "other").exists()
 
 
 def test_the_page_stands_by_itself(undisturbed: Path) -> None:

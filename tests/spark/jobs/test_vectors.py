@@ -241,11 +241,11 @@ def test_a_dry_run_writes_nothing(dptext: Command, ring: Embedding, table: Path,
     ):
         assert said in result.output
     assert "Rows:" not in result.output
-    report = tmp_path / "r.json"
-    result = done(dptext(table, *ALL, "--embedding", ring.path, "--dry-run", "--report", report))
+    report = tmp_path / "r" / "private" / "report.json"
+    result = done(dptext(table, *ALL, "--embedding", ring.path, "--dry-run", "--reports", tmp_path / "r"))
     assert f"nothing was written but the report: {report}" in result.output
     assert json.loads(report.read_text())["rows"] is None
-    assert {*hashes(tmp_path)} == {*before, "r.json"}
+    assert {*hashes(tmp_path)} == {*before, "r/private/report.json"}
     assert refused(dptext(table, *ALL, "--embedding", ring.path, "--dry-run", "--dimension", 3), "at most 2")
 
 
@@ -253,16 +253,12 @@ def test_projections_are_part_of_the_release(dptext: Command, table: Path, tmp_p
     arguments = ("--vector", "narrow", "--id", "id", "--dimension", 5)
     done(dptext(table, *arguments))
     first = hashes(tmp_path)
-    assert refused(dptext(table, *arguments), "The projection .* exists.*--overwrite")
-    assert refused(
-        dptext(table, *arguments, "--report", tmp_path / "out.projection.json", "--overwrite"),
-        "Report and projection lie inside one another",
-    )
+    assert refused(dptext(table, *arguments), "The projection .* exists.*--mode overwrite")
     assert hashes(tmp_path) == first
-    done(dptext(table, *arguments, "--overwrite"))
+    done(dptext(table, *arguments, "--mode", "overwrite"))
     again = hashes(tmp_path)
     assert again["out.projection.json"] == first["out.projection.json"]
-    done(dptext(table, *arguments, "--overwrite", "--seed", 1))
+    done(dptext(table, *arguments, "--mode", "overwrite", "--seed", 1))
     assert hashes(tmp_path)["out.projection.json"] != first["out.projection.json"]
     assert {path.name for path in tmp_path.iterdir()} == {
         "in",

@@ -48,7 +48,8 @@ AUDIT = "audit --embedding {ring} --mechanism laplace --epsilon 5 "
         (PRIVATIZE + "--text text --input nowhere", "The input nowhere cannot be read as a table"),
         (PRIVATIZE + "--text txet", "Allowed: id, text, v. Got: txet. Perhaps you meant txet -> text."),
         (PRIVATIZE + "--text text --output old", "The output old exists"),
-        (PRIVATIZE + "--text text --report note.txt", "The report note.txt exists"),
+        (PRIVATIZE + "--text text --reports filed", "The report filed/private/report.json exists"),
+        (PRIVATIZE + "--text text --id id --output-format table", "Option --reports is missing"),
         (PRIVATIZE + "--text text --output {in}/new", "inside one another"),
         (PRIVATIZE + "--text text --embedding nowhere", "This is no embedding bundle"),
         (PRIVATIZE + "--text text --key-file nowhere --salt s", "The key file nowhere cannot be read"),
@@ -87,6 +88,8 @@ def test_a_mistake_starts_no_java(
     monkeypatch.chdir(tmp_path)
     write_table(Path("in/x.parquet"), {"id": [1, 2], "text": texts(2), "v": [[1.0, 2.0]] * 2})
     Path("note.txt").write_text("a note")
+    Path("filed/private").mkdir(parents=True)
+    Path("filed/private/report.json").touch()
     for folder in ("old", "done", "begun/.parts/other"):
         Path(folder).mkdir(parents=True)
     Path("done/calibration.json").touch()

@@ -245,7 +245,11 @@ def test_rows_are_added_and_replaced_in_one_commit_each(
 ) -> None:
     out = tmp_path / "out"
     wanted = [row["id"] for row in rows(delta)]
-    for arguments, times in ((["--mode", "append"], 1), (["--mode", "append"], 2), (["--overwrite"], 1)):
+    for arguments, times in (
+        (["--mode", "append"], 1),
+        (["--mode", "append"], 2),
+        (["--mode", "overwrite"], 1),
+    ):
         assert dptext(delta, *DELTA, *arguments).exit_code == 0
         assert [row["id"] for row in rows(out)] == sorted(wanted * times)
     assert [entry["operation"] for entry in reversed(DeltaTable(out).history())] == [
@@ -281,8 +285,8 @@ def test_rules_that_others_keep_are_not_broken(
     write(tmp_path / "out", [0]).alter.add_constraint({"positive": "id >= 0"})
     assert refused(dptext(delta, *DELTA, "--mode", "append"), "delta.constraints.positive")
     write(tmp_path / "kept", [0], configuration={"delta.appendOnly": "true"})
-    result = dptext(delta, *DELTA, "--overwrite", output=tmp_path / "kept")
-    assert refused(result, "delta.appendOnly, with --overwrite")
+    result = dptext(delta, *DELTA, "--mode", "overwrite", output=tmp_path / "kept")
+    assert refused(result, "delta.appendOnly, with --mode overwrite")
 
 
 def test_a_failed_run_leaves_nothing(dptext: Callable[..., Result], tmp_path: Path) -> None:
@@ -338,7 +342,7 @@ def test_a_commit_whose_answer_is_lost_is_made_once(
     assert dptext(delta, *DELTA).exit_code == 0
     wanted = rows(tmp_path / "out")
     monkeypatch.setattr(DeltaTable, "create_write_transaction", lose)
-    result = dptext(delta, *DELTA, "--overwrite")
+    result = dptext(delta, *DELTA, "--mode", "overwrite")
     assert result.exit_code == 0, result.output
     assert rows(tmp_path / "out") == wanted
     assert DeltaTable(tmp_path / "out").version() == 1

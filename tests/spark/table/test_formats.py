@@ -122,8 +122,8 @@ def test_partitions_options_and_compression_of_other_formats(options: dict[str, 
         rows = [{**row, "id": 10 * number + int(str(row["id"]))} for row in ROWS[1:]]
         file = write_rows(tmp_path / "in" / folder / "x.csv", rows)
         file.write_text(file.read_text().replace(",", ";").replace("ü; x", "ü, x"))
-    given = {"keep": ["id", "dt"], "format": "csv", "read_option": "sep=;", "write_option": "sep=|"}
-    run_table(**options | given, compression="gzip")
+    given = {"keep": ["id", "dt"], "format": "csv", "read_option": "sep=;"}
+    run_table(**options | given, write_option=["sep=|", "compression=gzip"])
     files = sorted((tmp_path / "out").rglob("*.csv.gz"))
     assert {file.parent.name for file in files} == {"dt=007", "dt=x%2Fy"}
     assert pd.read_csv(files[0], sep="|").columns.tolist() == ["id", "text"]
@@ -392,7 +392,7 @@ def test_tables_that_keep_an_account_of_their_files_are_no_plain_files(
         assert "--format" in result.output
     plain = write_rows(tmp_path / "plain" / "x.parquet", ROWS)
     for place in ("lake/t", "lake/t/out"):
-        result = dptext(plain, "--id", "id", "--overwrite", output=tmp_path / place)
+        result = dptext(plain, "--id", "id", "--mode", "overwrite", output=tmp_path / place)
         assert f"The output {tmp_path / place} is {MARKS[mark]}" in result.output
         assert "--output-format" in result.output
     assert file.exists()
@@ -412,22 +412,24 @@ def test_what_a_format_cannot_do_is_said_before_spark_starts(
         ({"format": "parqet"}, "The format is unknown. Allowed: avro, csv, .*Got: 'parqet'"),
         ({"output_format": "Orc"}, "The format is unknown"),
         ({"mode": "append"}, "--mode append does not go with an output of format parquet. Allowed: .*table"),
-        ({"mode": "append", "overwrite": True}, "--overwrite and --mode append do not go together"),
         ({"mode": "append", "incremental": "c", **key}, "--incremental and --mode append do not go together"),
-        ({"format": "csv", "compression": "zstd"}, "--compression has a wrong value for format csv"),
+        ({"format": "csv", "write_option": "compression=zstd"}, "wrong compression for format csv"),
         ({"format": "table", "incremental": "c", "trust_id": True}, "--incremental cannot read format table"),
         ({"read_option": "Zebulon"}, "--read-option has a wrong value. Allowed: NAME=VALUE"),
         (
             {"format": "csv", "read_option": "mode=FAILFSAT"},
             "mode has a wrong value.*DROPMALFORMED, .*'FAILFSAT'",
         ),
-        ({"format": "csv", "read_option": "haeder=true"}, "csv does not take.*Got: haeder. Write header"),
-        ({"format": "json", "read_option": "MULTILIN=true"}, "json does not take.*Write multiLine"),
+        (
+            {"format": "csv", "read_option": "haeder=true"},
+            "csv does not take.*Got: haeder. Perhaps you meant header",
+        ),
+        ({"format": "json", "read_option": "MULTILIN=true"}, "json does not take.*meant multiLine"),
         ({"format": "json", "read_option": "samplingRatio=0.1"}, "json does not take"),
         ({"read_option": "mergeSchma=true"}, "parquet does not take.*Got: mergeSchma. Write mergeSchema"),
         ({"format": "orc", "read_option": "fileNameOnly=true"}, "orc does not take"),
         ({"format": "csv", "read_option": "columnNameOfCorruptRecord=c"}, "csv does not take"),
-        ({"format": "csv", "write_option": "quotAll=true"}, "--write-option has a name.*Write quoteAll"),
+        ({"format": "csv", "write_option": "quotAll=true"}, "--write-option has a name.*meant quoteAll"),
         (
             {"format": "csv", "read_option": "encoding=nonsense"},
             "encoding has a wrong value.*windows-1252,.*'nonsense'",
@@ -516,7 +518,7 @@ def test_tables_by_name(
     try:
         spark.read.parquet(str(tmp_path / "plain")).write.saveAsTable("shop.queries")
         named = {"input": "shop.queries", "format": "table", "output": "spark_catalog.shop.clean"}
-        report = {"report": tmp_path / "report.json", "public_report": tmp_path / "release.json"}
+        report = {"reports": tmp_path / "reports"}
         with pytest.raises(InputError, match="words outside the vocabulary"):
             run_table(**options | named | report, oov="fail")
         assert [table.name for table in spark.catalog.listTables("shop")] == ["queries"]
@@ -530,7 +532,7 @@ def test_tables_by_name(
         with pytest.raises(ConfigError, match=r"The (public report|output table) .* exists"):
             run_table(**options | named | report)
         with pytest.raises(ConfigError, match=r"The output table .* exists.*--mode append"):
-            run_table(**options | named | report, overwrite=True)
+            run_table(**options | named | report, mode="overwrite")
         run_table(**options | named | report, mode="append", where="id < 3")
         assert [row["id"] for row in clean()] == [1, 1, 2, 2, 3, 7]
         with pytest.raises(ConfigError, match=r"has other columns than this release.*Got: text string\."):
@@ -538,11 +540,12 @@ def test_tables_by_name(
         with pytest.raises(ConfigError, match=r"is the input"):
             run_table(**options | named | report | {"output": "spark_catalog.shop.queries"}, mode="append")
         assert len(clean()) == 6
+        place = tmp_path / "more"
         spark.sql("create view shop.seen as select *, rand() r from shop.queries")
         with pytest.raises(InputError, match="gives other rows each time"):
-            run_table(**options | named | {"input": "shop.seen", "output": "shop.x"})
+            run_table(**options | named | {"input": "shop.seen", "output": "shop.x", "reports": place})
         disguised = f"parquet.`{tmp_path / 'plain'}`"
         with pytest.raises(InputError, match="cannot be read"):
-            run_table(**options | named | {"input": disguised, "output": "shop.x"})
+            run_table(**options | named | {"input": disguised, "output": "shop.x", "reports": place})
     finally:
         spark.sql("drop database shop cascade")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -90,12 +91,8 @@ def run(dptext: Callable[..., Result], tmp_path: Path) -> Callable[..., Result]:
     """``dptext privatize`` from ``lake.db.in`` to ``lake.db.out``."""
 
     def invoke(*arguments: str, source: str = "lake.db.in", output: str = "lake.db.out") -> Result:
-        given = []
-        for option in ("--report", "--public-report"):
-            report = tmp_path / f"{option}.json"
-            report.unlink(missing_ok=True)
-            given += [option, report]
-        return dptext(source, *ICEBERG, *arguments, *given, output=output)
+        shutil.rmtree(tmp_path / "reports", ignore_errors=True)
+        return dptext(source, *ICEBERG, *arguments, "--reports", tmp_path / "reports", output=output)
 
     return invoke
 
@@ -258,7 +255,11 @@ def test_rows_are_added_and_replaced_in_one_commit_each(
     run: Callable[..., Result], catalog: Catalog, live: Table, tmp_path: Path
 ) -> None:
     wanted = [row["id"] for row in rows(catalog, "db.in")]
-    for arguments, times in ((["--mode", "append"], 1), (["--mode", "append"], 2), (["--overwrite"], 1)):
+    for arguments, times in (
+        (["--mode", "append"], 1),
+        (["--mode", "append"], 2),
+        (["--mode", "overwrite"], 1),
+    ):
         assert done(run(*arguments))
         assert [row["id"] for row in rows(catalog)] == sorted(wanted * times)
     assert len(list((tmp_path / "warehouse/db/out/metadata").glob("*.metadata.json"))) == 3

@@ -73,7 +73,7 @@ def test_new_files_are_added_once_with_the_words_of_one_run(
 
     for number, folder in enumerate(["dt=007", "dt=008", "dt=008"], 1):
         add_file(number, "Unheard", folder)
-    second = grow(**where, batch_files=1)  # two batches at least add to one partition
+    second = grow(**where, read_option="maxFilesPerTrigger=1")  # two batches at least add to one partition
     assert (second.rows, second.added_rows) == (20, 15)
     assert hashes(tmp_path / "out").items() >= before.items()  # files that were there stay as they are
     assert {path.name for path in (tmp_path / "checkpoint" / "batches").iterdir()} == {
@@ -81,7 +81,7 @@ def test_new_files_are_added_once_with_the_words_of_one_run(
     }
 
     before = hashes(tmp_path / "out")
-    third = grow(**where, report=tmp_path / "third.json")
+    third = grow(**where, reports=tmp_path / "third")
     assert (third.rows, third.added_rows) == (20, 0)
     assert hashes(tmp_path / "out") == before
     assert "Rows: 20, 0 of them added by this run" in third.describe()
@@ -90,7 +90,7 @@ def test_new_files_are_added_once_with_the_words_of_one_run(
     assert read(tmp_path / "out") == read(tmp_path / "whole")
     assert {path.name for path in (tmp_path / "out").iterdir() if path.is_dir()} == {"dt=007", "dt=008"}
     assert third.columns == whole.columns
-    written = json.loads((tmp_path / "third.json").read_text())
+    written = json.loads((tmp_path / "third/private/report.json").read_text())
     assert (written["rows"], written["added_rows"]) == (20, 0)
 
 
@@ -142,7 +142,7 @@ def test_a_kill_loses_and_repeats_nothing(
     arguments += ["--embedding", options["embedding"], "--key-file", options["key_file"]]
     arguments += ["--salt", options["salt"]]
     arguments += ["--mechanism", "laplace", "--epsilon", "1", "--incremental", tmp_path / "checkpoint"]
-    arguments += ["--batch-files", "1"]
+    arguments += ["--read-option", "maxFilesPerTrigger=1"]
     killed = [sys.executable, "-c", KILLED, *arguments]
     done = command(*killed, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)})
     assert done.returncode == -signal.SIGKILL, done.stderr
@@ -209,7 +209,9 @@ def test_what_was_begun_goes_on_as_it_began(
         path.read_text(errors="replace") for path in (tmp_path / "checkpoint").rglob("*.json")
     )
     copy = shutil.copytree(options["embedding"], tmp_path / "copy")
-    grow(**where, embedding=copy, compression="zstd", batch_files=3)  # these may change
+    grow(
+        **where, embedding=copy, write_option="compression=zstd", read_option="maxFilesPerTrigger=3"
+    )  # these may change
 
 
 def test_checkpoint_and_output_belong_together(

@@ -153,7 +153,7 @@ def test_what_a_killed_run_left_is_refused_and_with_overwrite_removed(
         lambda: write("new", overwrite=False),
         lambda: check_unfinished(storage, str(tmp_path / "out")),
     ):
-        with pytest.raises(ConfigError, match=f"was killed while it did.*{part.name}.*--overwrite"):
+        with pytest.raises(ConfigError, match=f"was killed while it did.*{part.name}.*--mode overwrite"):
             refused()
     assert found(tmp_path) == before
     write("new")

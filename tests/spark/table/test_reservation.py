@@ -254,7 +254,7 @@ def test_a_failed_run_that_wrote_nothing_is_withdrawn(
     release(ROWS, output=tmp_path / "out")
     # Where a table was there nobody can tell which one it is.
     with pytest.raises(InputError, match="words outside the vocabulary"):
-        release({**ROWS, 1: "Unheardof"}, oov="fail", output=tmp_path / "out", overwrite=True)
+        release({**ROWS, 1: "Unheardof"}, oov="fail", output=tmp_path / "out", mode="overwrite")
     assert ledger().releases[-1].state == "unfinished" and totals(ledger()) == [20]
 
 

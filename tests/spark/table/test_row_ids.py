@@ -110,7 +110,7 @@ def test_a_pattern_as_input_needs_an_id(dptext: Callable[..., Result], table: Pa
     assert names(tmp_path) == {"in"}
     assert dptext(f"{table}/*.parquet", "--id", "id").exit_code == 0
     by_pattern = rows_of(tmp_path / "out")
-    assert dptext(table, "--id", "id", "--overwrite").exit_code == 0
+    assert dptext(table, "--id", "id", "--mode", "overwrite").exit_code == 0
     assert rows_of(tmp_path / "out") == by_pattern
 
 

@@ -125,7 +125,10 @@ def test_a_dry_run_tells_it_of_the_wanted_rows(
 def test_a_growing_table_tells_it_of_the_files_that_are_new(
     table: Path, ring_release: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = ring_release | {"incremental": str(tmp_path / "checkpoint"), "batch_files": 1}
+    options = ring_release | {
+        "incremental": str(tmp_path / "checkpoint"),
+        "read_option": "maxFilesPerTrigger=1",
+    }
     report = run_table(**options)
     assert report.coverage == {"text": Coverage(rows=6, tokens=54, unknown=6)}
     assert capsys.readouterr().err.count("Warning") == 1  # of the first batch alone

@@ -163,7 +163,7 @@ def test_partition_values_that_others_write_in_percent_are_what_they_say(
     write_partitions(tmp_path / "one", ESCAPED)
     few = options | {"input": tmp_path / "one", "output": tmp_path / "few"}
     for city in ("Zürich", "東京", "Bern"):
-        run_table(**few, keep=["id"], where=f"city = '{city}'", overwrite=True)
+        run_table(**few, keep=["id"], where=f"city = '{city}'", mode="overwrite")
         number = DECODED.index(city)
         assert {row["id"]: row["text"] for row in rows_of(tmp_path / "few")} == {
             10 * number + i: words[10 * number + i] for i in range(3)
@@ -378,12 +378,12 @@ def test_compression_is_as_asked(options: dict[str, Any], tmp_path: Path) -> Non
     write_table(tmp_path / "in" / "x.parquet", {"text": texts(3)})
     codecs = {"snappy": "SNAPPY", "zstd": "ZSTD", "gzip": "GZIP", "lz4_raw": "LZ4", "none": "UNCOMPRESSED"}
     for name, codec in {"": "SNAPPY", **codecs}.items():
-        asked = {"compression": name} if name else {}
-        run_table(**options, **asked, overwrite=True)
+        asked = {"write_option": f"compression={name}"} if name else {}
+        run_table(**options, **asked, mode="overwrite")
         (file,) = (tmp_path / "out").glob("part-*")
         assert pq.read_metadata(file).row_group(0).column(0).compression == codec
-    with pytest.raises(ConfigError, match=r"--compression has a wrong value.*Allowed: snappy, .*Got: 'lzo'"):
-        run_table(**options, compression="lzo")
+    with pytest.raises(ConfigError, match=r"wrong compression.*Allowed: snappy, .*Got: 'lzo'"):
+        run_table(**options, write_option="compression=lzo")
 
 
 def test_paths_of_another_scheme_pass_through(
@@ -395,14 +395,14 @@ def test_paths_of_another_scheme_pass_through(
     conf.set("fs.viewfs.mounttable.lake.link./data", tmp_path.as_uri())
     run_table(**options, keep=["dt"])
     there = {"input": "viewfs://lake/data/in", "output": "viewfs://lake/data/there"}
-    run_table(**options | there, keep=["dt"], report="viewfs://lake/data/report.json")
+    run_table(**options | there, keep=["dt"], reports="viewfs://lake/data/reports")
     assert sorted_rows(tmp_path / "there") == sorted_rows(tmp_path / "out")
-    assert json.loads((tmp_path / "report.json").read_text())["rows"] == 5
+    assert json.loads((tmp_path / "reports/private/report.json").read_text())["rows"] == 5
     before = hashes(tmp_path)
     (tmp_path / "in" / "_SUCCESS").touch()
     for output in (tmp_path / "in", "viewfs://lake/data/in", "viewfs://lake/data/in/out"):
         for source in (tmp_path / "in", "viewfs://lake/data/in"):
             with pytest.raises(ConfigError, match="inside one another"):
-                run_table(**options | {"input": source, "output": output}, overwrite=True)
+                run_table(**options | {"input": source, "output": output}, mode="overwrite")
     (tmp_path / "in" / "_SUCCESS").unlink()
     assert hashes(tmp_path) == before

@@ -244,16 +244,16 @@ def test_ids_that_are_not_checked_are_told(dptext: Callable[..., Result], table:
 def test_a_dry_run_writes_the_report_that_is_named(
     dptext: Callable[..., Result], table: Path, tmp_path: Path
 ) -> None:
-    before, report = hashes(tmp_path), tmp_path / "r.json"
-    result = dptext(table, "--dry-run", "--report", report)
+    before, report = hashes(tmp_path), tmp_path / "r" / "private" / "report.json"
+    result = dptext(table, "--dry-run", "--reports", tmp_path / "r")
     assert result.exit_code == 0
     assert f"nothing was written but the report: {report}" in result.output
     after = hashes(tmp_path)
-    assert after.pop("r.json") and after == before
+    assert after.pop("r/private/report.json") and after == before
     found = json.loads(report.read_text())
     assert (found["rows"], found["columns"], found["options"]["dry-run"]) == (None, {}, True)
     assert found["guarantee"]["epsilon"] == 10.0
-    assert refused(dptext(table, "--dry-run", "--report", report), "The report .* exists")
+    assert refused(dptext(table, "--dry-run", "--reports", tmp_path / "r"), "The report .* exists")
 
 
 # The output appears whole or not at all
@@ -264,9 +264,9 @@ def test_an_output_that_exists_is_kept_unless_told(
 ) -> None:
     assert dptext(table).exit_code == 0
     first = hashes(tmp_path)
-    assert refused(dptext(table, "--salt", "x"), "exists.*--overwrite")
+    assert refused(dptext(table, "--salt", "x"), "exists.*--mode overwrite")
     assert hashes(tmp_path) == first
-    assert dptext(table, "--salt", "x", "--overwrite").exit_code == 0
+    assert dptext(table, "--salt", "x", "--mode", "overwrite").exit_code == 0
     assert rows_of(tmp_path / "out") != []
     assert hashes(tmp_path / "out") != {
         k.removeprefix("out/"): v for k, v in first.items() if k.startswith("out/")
@@ -279,7 +279,7 @@ def test_the_old_table_survives_a_failing_overwrite(
 ) -> None:
     assert dptext(table).exit_code == 0
     before = hashes(tmp_path)
-    result = dptext(table, "--overwrite", "--oov", "fail")
+    result = dptext(table, "--mode", "overwrite", "--oov", "fail")
     assert refused(result, "words outside the vocabulary, which --oov fail forbids")
     assert "unheardof" not in result.output.lower()
     assert hashes(tmp_path) == before
@@ -299,7 +299,7 @@ def test_the_old_table_survives_a_rename_that_fails(
         rename(storage, source, target)
 
     monkeypatch.setattr(Storage, "rename", fails_once_written)
-    assert refused(dptext(table, "--overwrite", "--salt", "x"), "The disk is full", code=1)
+    assert refused(dptext(table, "--mode", "overwrite", "--salt", "x"), "The disk is full", code=1)
     assert hashes(tmp_path) == before
     assert names(tmp_path) == {"in", "out", "out.private", "out.release.json"}
 
@@ -320,8 +320,8 @@ def test_a_folder_that_no_job_wrote_is_not_replaced(
 ) -> None:
     precious = write_table(tmp_path / "mine" / "precious.parquet", {"x": [1]})
     before = hashes(tmp_path)
-    assert refused(dptext(table, "--overwrite", output=tmp_path / "mine"), "_SUCCESS")
-    assert refused(dptext(table, "--overwrite", output=precious), "_SUCCESS")
+    assert refused(dptext(table, "--mode", "overwrite", output=tmp_path / "mine"), "_SUCCESS")
+    assert refused(dptext(table, "--mode", "overwrite", output=precious), "_SUCCESS")
     assert hashes(tmp_path) == before
 
 
@@ -344,7 +344,9 @@ def test_output_and_input_must_not_lie_inside_one_another(
         (f"{tmp_path}/i*", table),
         (f"{tmp_path}/i*", table / "out"),
     ]:
-        assert refused(dptext(source, "--overwrite", "--id", "id", output=output), "inside one another")
+        assert refused(
+            dptext(source, "--mode", "overwrite", "--id", "id", output=output), "inside one another"
+        )
         assert hashes(tmp_path) == before
     neighbour = dptext(
         table, output=tmp_path / "in-sanitized"
@@ -355,28 +357,29 @@ def test_output_and_input_must_not_lie_inside_one_another(
 def test_the_report_replaces_neither_input_nor_output_nor_a_file(
     dptext: Callable[..., Result], table: Path, tmp_path: Path
 ) -> None:
-    notes = tmp_path / "notes.txt"
+    notes = tmp_path / "mine" / "release.json"
+    notes.parent.mkdir()
     notes.write_text("mine")
     before = hashes(tmp_path)
-    for report, message in [
-        (table / "a.parquet", "Report and input lie inside one another"),
-        (table / "report.json", "Report and input lie inside one another"),
-        (tmp_path / "out" / "report.json", "Report and output lie inside one another"),
-        (tmp_path / "out", "Report and output lie inside one another"),
-        (notes, "The report .*notes.txt exists"),
+    for folder, message in [
+        (table, "Public report and input lie inside one another"),
+        (tmp_path / "out", "Public report and output lie inside one another"),
+        (notes.parent, "The public report .*mine/release.json exists"),
     ]:
-        assert refused(dptext(table, "--report", report), message)
+        assert refused(dptext(table, "--reports", folder), message)
         assert hashes(tmp_path) == before
-    assert dptext(table, "--report", notes, "--overwrite").exit_code == 0
+    assert dptext(table, "--reports", notes.parent, "--mode", "overwrite").exit_code == 0
     assert json.loads(notes.read_text())["rows"] == 12
+    assert (notes.parent / "private").stat().st_mode & 0o777 == 0o700
+    assert names(tmp_path) == {"in", "out", "mine"}
 
 
 def test_a_report_that_cannot_be_written_is_told_apart(
     dptext: Callable[..., Result], table: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
-    result = dptext(table, "--report", tmp_path / "file" / "report.json")
-    assert refused(result, "The output was written, but its report could not be", code=1)
+    result = dptext(table, "--reports", tmp_path / "file")
+    assert refused(result, "The output was written, but its public report could not be", code=1)
     assert len(rows_of(tmp_path / "out")) == 12
 
 
@@ -464,7 +467,7 @@ def test_a_table_without_rows(dptext: Callable[..., Result], tmp_path: Path) -> 
     empty = {"id": pa.array([], pa.int64()), "text": pa.array([], pa.string())}
     source = write_table(tmp_path / "in" / "x.parquet", empty)
     for options in ((), ("--id", "id")):
-        assert dptext(source, "--keep", "id", "--overwrite", *options).exit_code == 0
+        assert dptext(source, "--keep", "id", "--mode", "overwrite", *options).exit_code == 0
         files = list((tmp_path / "out").glob("part-*"))
         assert [pq.read_schema(file).names for file in files] == [["id", "text"]]
         assert rows_of(tmp_path / "out") == []

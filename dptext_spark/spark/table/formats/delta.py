@@ -82,7 +82,8 @@ _OUTSIDE: Final = re.compile(r"/|[A-Za-z][\w+.-]*:/")
 class Delta(LakehouseFormat):
     """A Delta table at a path; ``version`` among the options of the reader chooses a version of it.
 
-    All other options are those of the library's storage, as access keys of an object store.
+    All other options but ``compression`` are those of the library's storage, as access keys of an object
+    store.
     """
 
     name = "delta"
@@ -127,6 +128,7 @@ class Delta(LakehouseFormat):
                 result,
                 account,
                 output=output,
+                compression=self.compression,
                 table=place,
                 folder=place,
                 partitions=account.partitions,
@@ -136,10 +138,15 @@ class Delta(LakehouseFormat):
                 storage.delete(place)
             raise
 
+    @property
+    def library_options(self) -> dict[str, str]:
+        """Options of the library's storage."""
+        return {n: value for n, value in self.options.items() if n.lower() not in ("version", "compression")}
+
     def table(self, storage: Places, place: str) -> Any:
         """Open a table by the library; None where there is none."""
         module = self.module()
-        options = {name: value for name, value in self.options.items() if name != "version"}
+        options = self.library_options
         version = self.options.get("version")
         if version is not None and not version.isdecimal():
             raise ConfigError("The version of a Delta table is a number", got=repr(version))
@@ -200,7 +207,7 @@ class _Account:
         chosen = {"partition_by": [*self.partitions], "commit_properties": properties}
         with _plain(f"The files could not be made part of the Delta table {self.output.place}", JobError):
             if self.table is None:
-                url, options = url_of(self.storage, self.output.place), dict(self.delta.options)
+                url, options = url_of(self.storage, self.output.place), self.delta.library_options
                 add.create_table_with_add_actions(
                     url, self.schema, actions, "error", storage_options=options, **chosen
                 )
@@ -294,7 +301,7 @@ def _check_writable(table: Any, output: Output) -> None:
         if rule.startswith(_RULES)
     ]
     if output.overwrite and configuration.get("delta.appendOnly") == "true":
-        faults.append("delta.appendOnly, with --overwrite")
+        faults.append("delta.appendOnly, with --mode overwrite")
     if faults:
         raise ConfigError(
             f"Nothing can be written to the Delta table {output.place}",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Final
@@ -21,10 +20,10 @@ from pyspark.sql.types import (
     TimestampNTZType,
 )
 
-from dptext_spark.errors import ConfigError, InputError
+from dptext_spark.errors import ConfigError, InputError, nearest
 from dptext_spark.spark.failures import condition, failing
 from dptext_spark.spark.table.fields import Field, field_names
-from dptext_spark.spark.table.formats.format import FORMATS, Format, Output
+from dptext_spark.spark.table.formats.format import FORMATS, PARQUET_CODECS, Format, Output
 from dptext_spark.spark.table.nanoseconds import in_microseconds
 from dptext_spark.spark.table.output import check_unfinished, write_whole
 from dptext_spark.spark.table.source import Source, unreadable
@@ -43,29 +42,21 @@ class FileFormat(Format):
 
     Attributes:
         read_defaults, write_defaults: Options of Spark's reader and writer, unless others are given.
-        codecs: What ``--compression`` may be, and Spark's name for it; the first is the default.
         known: Names of Spark's options for this format, to read or to write.
     """
 
     can_grow = True
     read_defaults: ClassVar[Mapping[str, str]] = {}
     write_defaults: ClassVar[Mapping[str, str]] = {}
-    codecs: ClassVar[Mapping[str, str]]
     known: ClassVar[str] = ""
 
     def check_input(self, *, has_id: bool, grows: bool) -> None:
         super().check_input(has_id=has_id, grows=grows)
-        self._check_names("--read-option", _READ)
+        self._check_names("--read-option", f"{_READ} maxFilesPerTrigger" if grows else _READ)
 
     def check_output(self, output: Output, *, grows: bool) -> None:
         super().check_output(output, grows=grows)
         self._check_names("--write-option", _WRITTEN)
-        if output.compression not in {None, *self.codecs}:
-            raise ConfigError(
-                f"Option --compression has a wrong value for format {self.name}",
-                allowed=", ".join(self.codecs),
-                got=repr(output.compression),
-            )
 
     def open(self, spark: SparkSession, storage: Storage, place: str) -> Source:
         self.check_files(storage, place)
@@ -86,12 +77,11 @@ class FileFormat(Format):
         known = {name.lower(): name for name in f"{self.known} {others}".split()}
         for name in self.options:
             if "." not in name and name.lower() not in known:
-                near = difflib.get_close_matches(name.lower(), known, 1)
                 raise ConfigError(
                     f"Option {option} has a name that format {self.name} does not take",
                     allowed=", ".join(sorted(known.values())),
                     got=name,
-                    do=f"Write {known[near[0]]}" if near else "",
+                    do=nearest([name], known.values()),
                 )
 
     def check_files(self, storage: Places, place: str) -> None:
@@ -127,12 +117,12 @@ class FileFormat(Format):
         if exists and not output.overwrite:
             raise ConfigError(
                 f"The output {output.place} exists",
-                do="Choose another --output, or replace it with --overwrite",
+                do="Choose another --output, or replace it with --mode overwrite",
             )
         if exists and not storage.exists(f"{output.place}/_SUCCESS"):
             raise ConfigError(
                 f"The output {output.place} is not a table that a finished job wrote",
-                allowed="with --overwrite, a folder with a _SUCCESS file",
+                allowed="with --mode overwrite, a folder with a _SUCCESS file",
                 do="Remove it by hand if it may go",
             )
         if not output.overwrite:
@@ -153,8 +143,7 @@ class FileFormat(Format):
         writer.mode("append").save(output.place)
 
     def _writer(self, result: DataFrame, output: Output) -> DataFrameWriter:
-        codec = self.codecs[output.compression or next(iter(self.codecs))]
-        options = {"compression": codec, **self.write_defaults, **self.options}
+        options = {**self.write_defaults, **self.options, "compression": self.compression}
         return result.write.format(self.name).partitionBy(*output.partitions).options(**options)
 
 
@@ -190,7 +179,7 @@ class Parquet(MergedFormat):
     title = "Parquet"
     has_positions = True
     known = "datetimeRebaseMode int96RebaseMode mergeSchema"
-    codecs: ClassVar = {name: name for name in ("snappy", "zstd", "gzip", "lz4_raw", "none")}
+    codecs = PARQUET_CODECS
 
     def look(self, spark: SparkSession, path: str) -> tuple[DataFrame, Callable[[DataFrame], DataFrame]]:
         read = self.load(spark.read, path)
@@ -211,7 +200,7 @@ class Orc(MergedFormat):
     name = "orc"
     known = "mergeSchema"
     cannot_hold = (TimestampNTZType,)
-    codecs: ClassVar = {"snappy": "snappy", "zstd": "zstd", "gzip": "zlib", "lz4_raw": "lz4", "none": "none"}
+    codecs = ("snappy", "zstd", "zlib", "lz4", "none")
 
 
 class Avro(FileFormat):
@@ -224,7 +213,7 @@ class Avro(FileFormat):
         positionalFieldMatching recordName recordNamespace recursiveFieldMaxDepth
         stableIdentifierPrefixForUnionType
     """
-    codecs: ClassVar = {"snappy": "snappy", "zstd": "zstandard", "gzip": "deflate", "none": "uncompressed"}
+    codecs = ("snappy", "zstandard", "deflate", "uncompressed")
 
     def left_out(self, source: Source) -> list[str]:
         if len(source.read.inputFiles()) < 2 or self.option("avroSchema") or self.option("avroSchemaUrl"):
@@ -242,7 +231,7 @@ class RecordFormat(FileFormat):
     Spark's own way to fail, ``mode=FAILFAST``, quotes it in the log. Whoever gives a ``mode`` gets that.
     """
 
-    codecs: ClassVar = {"none": "none", "gzip": "gzip"}
+    codecs = ("none", "gzip")
 
     def check_input(self, *, has_id: bool, grows: bool) -> None:
         super().check_input(has_id=has_id, grows=grows)

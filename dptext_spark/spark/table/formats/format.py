@@ -10,12 +10,14 @@ from typing import ClassVar, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from dptext_spark.errors import ConfigError
+from dptext_spark.errors import ConfigError, nearest
 from dptext_spark.spark.table.source import Source
 from dptext_spark.spark.table.storage import Places, Storage
 
 FORMATS: Final[dict[str, type[Format]]] = {}
 """By name."""
+
+PARQUET_CODECS: Final = ("snappy", "zstd", "gzip", "lz4_raw", "none")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,14 +27,12 @@ class Output:
     Attributes:
         place: As ``--output`` says it.
         partitions: Columns that name its folders, the outermost first.
-        compression: As ``--compression`` says it; None where the format chooses.
         overwrite: Replace what is there.
         append: Add to what is there.
     """
 
     place: str
     partitions: tuple[str, ...] = ()
-    compression: str | None = None
     overwrite: bool = False
     append: bool = False
 
@@ -59,6 +59,7 @@ class Format(ABC):
         cannot_hold: Types that nothing in a file of it can have.
         can_append: Whether rows can be added to a table in one step, which readers see whole or not at all.
         remedy: What to do about columns that :meth:`left_out` names.
+        codecs: What ``--write-option compression`` may be, the default first; empty where Spark judges it.
         can_grow: Whether files that are new can be told from those that were read, for ``--incremental``, and
             added to the output batch by batch.
     """
@@ -72,6 +73,7 @@ class Format(ABC):
     cannot_hold: ClassVar[tuple[type[DataType], ...]] = ()
     can_append: ClassVar[bool] = False
     remedy: ClassVar[str] = ""
+    codecs: ClassVar[tuple[str, ...]] = ()
     can_grow: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
@@ -87,8 +89,17 @@ class Format(ABC):
             ConfigError: There is none of this name.
         """
         if name not in FORMATS:
-            raise ConfigError("The format is unknown", allowed=", ".join(sorted(FORMATS)), got=repr(name))
+            known = sorted(FORMATS)
+            raise ConfigError(
+                "The format is unknown", allowed=", ".join(known), got=repr(name), do=nearest([name], known)
+            )
         return FORMATS[name](options)
+
+    @property
+    def compression(self) -> str:
+        """The codec of the output's files, for a format that has ``codecs``."""
+        given = (value for name, value in self.options.items() if name.lower() == "compression")
+        return next(given, self.codecs[0])
 
     def check_input(self, *, has_id: bool, grows: bool) -> None:
         """Refuse what this format cannot do for an input, before Spark starts.
@@ -111,8 +122,14 @@ class Format(ABC):
         """Refuse what this format cannot do for an output, before Spark starts.
 
         Raises:
-            ConfigError: Rows shall be added, and cannot be.
+            ConfigError: Rows shall be added, and cannot be; or there is no such compression.
         """
+        if self.codecs and self.compression.lower() not in self.codecs:
+            raise ConfigError(
+                f"Option --write-option has a wrong compression for format {self.name}",
+                allowed=", ".join(self.codecs),
+                got=repr(self.compression),
+            )
         if output.append and not self.can_append:
             raise ConfigError(
                 f"Option --mode append does not go with an output of format {self.name}",

@@ -94,6 +94,7 @@ class Iceberg(LakehouseFormat):
             result.withColumns(_parted(partitions)),
             _Account(self, output, transaction, replaces=table is not None and output.overwrite),
             output=output,
+            compression=self.compression,
             table=location,
             folder=f"{location}/data",
             partitions=[*_parted(partitions)],
@@ -122,7 +123,8 @@ class Iceberg(LakehouseFormat):
 
     @property
     def _properties(self) -> dict[str, str]:
-        return {name: value for name, value in self.options.items() if name != _SNAPSHOT}
+        mine = (_SNAPSHOT, "compression")
+        return {name: value for name, value in self.options.items() if name.lower() not in mine}
 
     def _catalog(self, place: str) -> tuple[Any, str]:
         """Open the catalog of a table; the table's name in it comes second."""

@@ -24,7 +24,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from dptext_spark.errors import ConfigError, DptextError, InputError, JobError
 from dptext_spark.spark.failures import condition
 from dptext_spark.spark.table.fields import quoted
-from dptext_spark.spark.table.formats.format import Format, Output
+from dptext_spark.spark.table.formats.format import PARQUET_CODECS, Format, Output
 from dptext_spark.spark.table.output import check_unfinished, write_whole
 from dptext_spark.spark.table.storage import Places, Storage, literal
 
@@ -42,6 +42,7 @@ class LakehouseFormat(Format):
     """
 
     can_append = True
+    codecs = PARQUET_CODECS
 
     title: ClassVar[str]
     library: ClassVar[str]
@@ -71,7 +72,7 @@ class LakehouseFormat(Format):
         if exists and not (output.overwrite or output.append):
             raise ConfigError(
                 f"The output {output.place} exists",
-                do="Choose another --output, replace its rows with --overwrite, or add to them with "
+                do="Choose another --output, replace its rows with --mode overwrite, or add to them with "
                 "--mode append",
             )
         if not output.overwrite:
@@ -210,6 +211,7 @@ def write_and_commit(
     account: Account,
     *,
     output: Output,
+    compression: str,
     table: str,
     folder: str,
     partitions: Sequence[str],
@@ -219,6 +221,7 @@ def write_and_commit(
     Args:
         storage, result, output: As for :meth:`Format.write`.
         account: What the files are to be part of.
+        compression: Their codec.
         table: The table's own folder.
         folder: Where its files go.
         partitions: Columns that name folders.
@@ -228,7 +231,7 @@ def write_and_commit(
 
     def write(place: str) -> None:
         # In partitions' names times are those of UTC, in which the accounts have them.
-        options = {"timeZone": "UTC", "compression": output.compression or "snappy"}
+        options = {"timeZone": "UTC", "compression": compression}
         result.write.partitionBy(*partitions).options(**options).parquet(place)
 
     def publish(place: str) -> None:

@@ -46,7 +46,7 @@ AUDIT = "audit --embedding {ring} --mechanism laplace --epsilon 5 "
     ("command", "message"),
     [
         (PRIVATIZE + "--text text --input nowhere", "The input nowhere cannot be read as a table"),
-        (PRIVATIZE + "--text txet", "Allowed: id, text, v. Got: txet. Perhaps you meant txet -> text."),
+        (PRIVATIZE + "--text txet", "Allowed: id, text, v. Got: txet. Perhaps you meant text."),
         (PRIVATIZE + "--text text --output old", "The output old exists"),
         (PRIVATIZE + "--text text --reports filed", "The report filed/private/report.json exists"),
         (PRIVATIZE + "--text text --id id --output-format table", "Option --reports is missing"),

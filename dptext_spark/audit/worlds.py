@@ -124,16 +124,6 @@ def _bundle(folder: Path, name: str, space: type[Space], n: int, unit: float) ->
     return build_embedding(place / "points.npy", place / "bundle", geometry=space.geometry)
 
 
-def _bundle_world(options: AuditOptions) -> World:
-    """Compare words of the user's bundle: those named, or two words and their neighbours."""
-    embedding = Embedding.open(cast(Path, options.embedding))  # options of world bundle have one
-    options.mechanism.check(embedding)
-    pairs = [_named_pair(embedding, pair) for pair in options.pair]
-    return World.of(
-        BUNDLE_WORLD, embedding, options.mechanism, pairs or _neighbours(embedding, options.mechanism)
-    )
-
-
 def _neighbours(embedding: Embedding, mechanism: Mechanism) -> list[tuple[int, int]]:
     """Pair a frequent word and one from the middle with their nearest and 10th nearest words."""
     words = len(embedding.words)
@@ -165,11 +155,15 @@ def _named_pair(embedding: Embedding, pair: str) -> tuple[int, int]:
 
 def worlds(options: AuditOptions, folder: Path) -> Iterator[World]:
     """Build the worlds asked for, in the geometries that the mechanism has."""
-    # First what may be refused; it is audited last.
-    bundle = [_bundle_world(options)] if BUNDLE_WORLD in options.worlds else []
-    named = () if bundle else options.pair
-    for space in options.mechanism.spaces:
+    mechanism, bundle = options.mechanism, []
+    if BUNDLE_WORLD in options.worlds:
+        # First what may be refused; it is audited last.
+        embedding = Embedding.open(cast(Path, options.embedding))  # options of world bundle have one
+        mechanism.check(embedding)
+        pairs = [_named_pair(embedding, pair) for pair in options.pair] or _neighbours(embedding, mechanism)
+        bundle.append(World.of(BUNDLE_WORLD, embedding, mechanism, pairs))
+    for space in mechanism.spaces:
         for name in options.worlds:
             if name in _LAYOUTS:
-                yield _small_world(name, space, options.mechanism, named, folder)
+                yield _small_world(name, space, mechanism, () if bundle else options.pair, folder)
     yield from bundle

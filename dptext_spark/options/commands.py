@@ -68,7 +68,6 @@ INCREMENTAL: Final = Under("A table that grows")
 LEDGER: Final = Under("Ledger")
 TARGET: Final = Under("Target")
 BUDGET: Final = Under("Rows and persons")
-SPHERE: Final = Under("Noise without a bundle")
 
 FILLED_IN: Final = "<as for evaluate>"
 """What a printed command has in place of what may be private."""
@@ -795,7 +794,7 @@ def _size(value: float | str) -> float:
 
 
 class AccountOptions(GridOptions):
-    """Say what outputs tell: the pure bound, and what is lost but for a small probability; needs no Spark."""
+    """Compute privacy loss: worst case, and with a small failure probability; needs no Spark."""
 
     command = "account"
     heading = "Account"
@@ -803,13 +802,9 @@ class AccountOptions(GridOptions):
     runner = "dptext_spark.account"
     on_spark = False
 
-    embedding: LocalPath | None = Field(None, description="embedding bundle, made by dptext embedding")
-    mechanism: tuple[InstanceOf[Mechanism], ...] = Field(
-        (), description="whose losses are told: the mechanism at each lambda and epsilon"
-    )
-    epsilon: tuple[float, ...] = Field((), description="privacy parameters; several may follow")
+    embedding: LocalPath = Field(description="embedding bundle, made by dptext embedding")
     words: tuple[Annotated[int, Field(ge=1, le=MOST_WORDS)], ...] = Field(
-        (1, *ROWS), description="words that are told apart together; several may follow"
+        (1, *ROWS), description="words that may differ together; several may follow"
     )
     distance: tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...] = Field(
         (),
@@ -819,41 +814,9 @@ class AccountOptions(GridOptions):
     deltas: tuple[Annotated[float, Field(ge=LEAST_DELTA, lt=1)], ...] = Field(
         DELTAS, description="additional probabilities; several may follow"
     )
-    noise_dimension: Annotated[tuple[Annotated[int, Field(ge=1, le=100_000)], ...], SPHERE] = Field(
-        (), description="in place of a bundle: dimensions of spherical Laplace noise; several may follow"
-    )
-    pure: Annotated[tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...], SPHERE] = Field(
-        (), description="with --noise-dimension: epsilon times distance, in nats; several may follow"
-    )
     report: Annotated[LocalPath | None, OUTPUT] = Field(
         None, description="JSON file to write; one that exists is replaced"
     )
-
-    @field_validator("mechanism", mode="before")
-    @classmethod
-    def _build(cls, value: Any) -> Any:
-        """Build the mechanisms; none where nothing of one is given."""
-        nothing = isinstance(value, dict) and all(given is None for given in value.values())
-        return () if nothing else super()._build(value)
-
-    def conflicts(self) -> Iterator[ConfigError]:
-        bundle = {
-            "embedding": self.embedding,
-            "mechanism": self.mechanism,
-            "epsilon": self.epsilon,
-            "distance": self.distance,
-        }
-        sphere = {"noise-dimension": self.noise_dimension, "pure": self.pure}
-        if any(sphere.values()):
-            if listed := ", ".join(f"--{name}" for name, given in bundle.items() if given):
-                yield ConfigError(f"Options of a bundle and --noise-dimension do not go together: {listed}")
-            if not all(sphere.values()):
-                yield ConfigError("Options --noise-dimension and --pure go together: give both or neither")
-        elif self.embedding is None or not self.mechanism:
-            yield ConfigError(
-                "It is not said whose losses are told",
-                do="Give --embedding, --mechanism and --epsilon, or --noise-dimension and --pure",
-            )
 
     def finish(self, report: Any) -> str:
         """Write the account where it is wanted."""

@@ -22,11 +22,6 @@ PLOTS: Final = "plots"
 
 FORMAT_VERSION: Final = 2
 
-MARK: Final = "*"
-FEW_RUNS: Final = (
-    f"{MARK} Too few runs: the limits are far apart, or words have more outputs than so many can show."
-)
-
 _MATCHED: Final = {"average": "mean", "worst case": "max"}
 
 
@@ -205,7 +200,6 @@ class Excerpt:
         lines += [f"Measured over {self.sample}:"] if self.summary else []
         lines += [f"  {described(row)}" for row in self.summary]
         lines += [self.world] if self.summary else []
-        lines += [FEW_RUNS] if any(row["few_runs"] for row in self.summary) else []
         return "\n".join(lines)
 
 
@@ -224,6 +218,15 @@ def world(calibration: Mapping[str, Any]) -> str:
     )
 
 
+def remark(calibration: Mapping[str, Any]) -> str:
+    """Say where one more run would often give a new output; empty where there is no such epsilon."""
+    most = calibration["options"]["eta"]
+    unseen = [row for row in calibration["summary"] if row["statistic"] == "unseen" and row["mean"] > most]
+    epsilons = ", ".join(dict.fromkeys(f"{row['epsilon']:g}" for row in unseen))
+    reason = "Not enough runs for a reliable number; increase --runs."
+    return f"Epsilon {epsilons}: {reason}" if epsilons else ""
+
+
 def described(row: Mapping[str, Any]) -> str:
     """Write one row of a summary."""
     limits = "" if row["low"] is None else f" ({row['low']:.4g} to {row['high']:.4g})"
@@ -232,4 +235,4 @@ def described(row: Mapping[str, Any]) -> str:
         shown += [f"{name} {row[name]:.4g}" for name in ("min", "p5", "p50", "p95", "max")]
     if row["floor"] is not None:
         shown.append(f"without a look at outputs {row['floor']:.4g}")
-    return f"{row['statistic']}: {', '.join(shown)}{' ' + MARK if row['few_runs'] else ''}"
+    return f"{row['statistic']}: {', '.join(shown)}"

@@ -884,7 +884,7 @@ class CalibrateOptions(GridOptions, SearchOptions):
 
     embedding: LocalPath = Field(description="embedding bundle, made by dptext embedding")
     output: TablePath = Field(
-        min_length=1, description="folder for the tables; a run that was killed continues"
+        min_length=1, description="folder for the tables; a run that was killed begins anew"
     )
     words: Annotated[int, Field(ge=2)] | Literal["all"] = Field(
         10_000, description="words to measure, evenly spread over the vocabulary: N or all"
@@ -916,7 +916,7 @@ class CalibrateOptions(GridOptions, SearchOptions):
         0, ge=0, lt=2**63, description="public number that the noise follows from"
     )
     overwrite: Annotated[bool, OUTPUT] = Field(
-        False, description="replace a calibration that exists, finished or not"
+        False, description="replace a calibration that exists, or what a killed run left"
     )
 
     @field_validator("target")
@@ -925,10 +925,6 @@ class CalibrateOptions(GridOptions, SearchOptions):
         with findings():
             Target.parse(value)
         return value
-
-    @property
-    def unfinished(self) -> str:
-        return "The same command continues."
 
     def finish(self, report: Any) -> str:
         return f"Output: {self.output}"
@@ -960,7 +956,7 @@ class EvaluateOptions(PolicyOptions, SeveralOptions, SearchOptions, InputOptions
     embedding: LocalPath = Field(description="embedding bundle, made by dptext embedding")
     output: TablePath = Field(
         min_length=1,
-        description="folder for the findings, which are private; a run that was killed continues",
+        description="folder for the findings, which are private; a run that was killed begins anew",
     )
     text: Column | None = Field(None, description="string column to evaluate; this or --tokens must be given")
     tokens: Column | None = Field(None, description="array<string> column to evaluate")
@@ -1019,7 +1015,7 @@ class EvaluateOptions(PolicyOptions, SeveralOptions, SearchOptions, InputOptions
         0, ge=0, lt=2**63, description="public number that the rehearsals' noise follows from"
     )
     overwrite: Annotated[bool, OUTPUT] = Field(
-        False, description="replace an evaluation that exists, finished or not"
+        False, description="replace an evaluation that exists, or what a killed run left"
     )
 
     @field_validator("truncate", "t", "release_words")
@@ -1082,10 +1078,6 @@ class EvaluateOptions(PolicyOptions, SeveralOptions, SearchOptions, InputOptions
                 allowed=f"1 or --versions {self.versions}",
                 got=str(goal.concern.versions),
             )
-
-    @property
-    def unfinished(self) -> str:
-        return "The same command continues."
 
     def finish(self, report: Any) -> str:
         return f"Output, which is private: {self.output}"

@@ -66,7 +66,6 @@ AUDIT = "audit --embedding {ring} --mechanism laplace --epsilon 5 "
         (VECTORS + "--text text --embedding nowhere", "This is no embedding bundle"),
         (CALIBRATE + "--output old", "The output old exists and is not a calibration"),
         (CALIBRATE + "--output done", "The calibration done exists"),
-        (CALIBRATE + "--output begun", "parts of a calibration with other options"),
         (CALIBRATE + "--compare old", "old/calibration.json cannot be read"),
         (CALIBRATE + "--embedding nowhere", "This is no embedding bundle"),
         (CALIBRATE + "--target max(n_w)<=0.5 --words 30", "cannot be told"),
@@ -95,7 +94,7 @@ def test_a_mistake_starts_no_java(
     monkeypatch.chdir(tmp_path)
     write_table(Path("in/x.parquet"), {"id": [1, 2], "text": texts(2), "v": [[1.0, 2.0]] * 2})
     Path("note.txt").write_text("a note")
-    for folder in ("old", "done", "begun/.parts/other"):
+    for folder in ("old", "done"):
         Path(folder).mkdir(parents=True)
     Path("done/calibration.json").touch()
     before = hashes(tmp_path)

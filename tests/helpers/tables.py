@@ -24,7 +24,6 @@ from tests.helpers.cluster import QUICK_JAVA
 from tests.helpers.worlds import KEY
 
 ROOT = Path(__file__).parents[2]
-_PATIENCE = 180.0
 RING_WORDS = [f"w{row:02d}" for row in range(64)]
 
 

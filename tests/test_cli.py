@@ -527,11 +527,11 @@ LAPLACE = ("--mechanism", "laplace", "--epsilon", "5")
             (*RELEASE, *LAPLACE, "--incremental", "checkpoint", "--key-file", "key", "--salt", "s"),
             "The output has the batches before; the same command goes on.",
         ),
-        ("calibrate", ("--output", "out", *LAPLACE), "The same command continues."),
+        ("calibrate", ("--output", "out", *LAPLACE), "No output was written."),
         (
             "evaluate",
             ("--input", "in", "--text", "text", "--output", "out", *LAPLACE),
-            "The same command continues.",
+            "No output was written.",
         ),
         ("poincare", ("--pairs", "pairs.tsv", "--output", "out"), "No output was written."),
         (

@@ -31,7 +31,7 @@ def test_training_gives_the_stored_points() -> None:
     words, points = trained()
     stored_words, stored_points = stored()
     assert words == stored_words
-    # NumPy's exp and log differ in the last bits between processors; 2.5e-10 was seen after the whole training.
+    # NumPy's exp and log differ in the last bits between processors: 2.5e-10 was seen after the training.
     assert np.abs(points - stored_points).max() <= 1e-7
 
 

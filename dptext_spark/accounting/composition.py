@@ -37,7 +37,6 @@ def loss_beyond(
     *,
     words: int = 1,
     delta: float,
-    least: bool = False,
     coarse: bool = False,
 ) -> float:
     """Find t such that several words, each moved by a distance at most, are (t, delta)-indistinguishable.
@@ -47,7 +46,6 @@ def loss_beyond(
         distance: How far each word moves at most.
         words: How many do.
         delta: Probability beside t, above 0.
-        least: Bound the smallest such t from below, so that what cells and grid cost can be told.
         coarse: Bound it less closely, and far faster.
 
     Returns:
@@ -59,12 +57,11 @@ def loss_beyond(
     steps = _STEPS
     if coarse or words > _MANY:
         law, steps = law.coarse(), max(_COARSE.start, min(_COARSE.stop, int(_COARSE.stop * 8 / words**0.5)))
-    composed = _words(law, distance, law.bound(distance) / steps, least)
+    composed = _words(law, distance, law.bound(distance) / steps)
     if words > 1:
         cut_off, erred = _TRUNCATED * delta, FOURIER * words
         composed = composed.self_compose(words, tail_mass_truncation=cut_off)
-        # What is cut off counts as lost, and may have come back at the other end: neither in a lower bound.
-        delta += 2.0 * cut_off + erred if least else -erred
+        delta -= erred
     low, high = 0.0, pure
     if composed.get_delta_for_epsilon(low) <= delta:
         return low
@@ -74,7 +71,7 @@ def loss_beyond(
             high = middle
         else:
             low = middle
-    return low if least else high
+    return high
 
 
 def joint_loss_beyond(laws: Mapping[LossLaw, int], distance: float, *, delta: float) -> float:
@@ -104,17 +101,16 @@ def joint_loss_beyond(laws: Mapping[LossLaw, int], distance: float, *, delta: fl
 
 
 @lru_cache(maxsize=64)
-def _words(law: LossLaw, distance: float, interval: float, least: bool = False) -> PrivacyLossDistribution:
+def _words(law: LossLaw, distance: float, interval: float) -> PrivacyLossDistribution:
     # A large package, and all that a release of words without an account does without.
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
-    put = under_grid if least else on_grid
-    first, masses = put(law.atoms(distance, least=least), interval)
+    first, masses = on_grid(law.atoms(distance), interval)
     return PrivacyLossDistribution.create_from_rounded_probability(
         {first + i: float(mass) for i, mass in enumerate(masses) if mass > 0.0},
         infinity_mass=0.0,
         value_discretization_interval=interval,
-        pessimistic_estimate=not least,
+        pessimistic_estimate=True,
     )
 
 
@@ -137,27 +133,4 @@ def on_grid(atoms: Atoms, interval: float) -> tuple[int, NDArray[np.float64]]:
     on = np.zeros(size)
     on += np.bincount(index, weights=masses - upper, minlength=size)
     on += np.bincount(index + 1, weights=upper, minlength=size)
-    return first, on
-
-
-def under_grid(atoms: Atoms, interval: float) -> tuple[int, NDArray[np.float64]]:
-    """Move atoms to multiples of an interval so that delta(t) grows nowhere larger; see :func:`on_grid`.
-
-    delta(t) is the mean of a convex function of exp(-loss). So what lies on both sides of every second grid
-    point moves there as far as its mean of exp(-loss) stays; the rest of a cell moves to its lower end.
-    """
-    losses, masses = atoms
-    below = np.floor(losses / interval).astype(np.int64)
-    first = int(below.min()) // 2 * 2 - 1  # cells of one pair: an odd one and the even one after it
-    pair, upper = np.divmod(below - first, 2)
-    point = first + 1 + 2 * pair
-    size = int(pair.max()) + 1
-    away = np.abs(np.expm1(point * interval - losses)) * masses
-    pulls = [np.bincount(pair[upper == half], away[upper == half], minlength=size) for half in (0, 1)]
-    held = [np.bincount(pair[upper == half], masses[upper == half], minlength=size) for half in (0, 1)]
-    balance = np.minimum(*pulls)
-    moved = [np.divide(balance, pull, out=np.zeros(size), where=pull > 0.0) for pull in pulls]
-    on = np.zeros(2 * size)
-    on[0::2] = held[0] * (1.0 - moved[0])
-    on[1::2] = held[0] * moved[0] + held[1]
     return first, on

@@ -2,8 +2,7 @@
 
 A law is given by atoms, losses with their probabilities, that bound the true one from above: the mass of a
 small cell of noise lies at the largest loss in it. So whatever is computed from them bounds delta(t) =
-E[(1 - exp(t - loss))+] from above, but for roundings of double precision. Other atoms, each at the least loss
-of its cell, bound it from below, so that what the cells cost can be told.
+E[(1 - exp(t - loss))+] from above, but for roundings of double precision.
 """
 
 from __future__ import annotations
@@ -47,11 +46,8 @@ class LossLaw(ABC):
         """The largest loss of two words at a distance: what is proven without any delta."""
 
     @abstractmethod
-    def atoms(self, distance: float, *, least: bool = False) -> Atoms:
-        """Give the law for words at a distance above 0; it bounds that of words less far apart as well.
-
-        ``least`` bounds the law of the distance itself from below.
-        """
+    def atoms(self, distance: float) -> Atoms:
+        """Give the law for words at a distance above 0; it bounds that of words less far apart as well."""
 
     def coarse(self) -> LossLaw:
         """Give the same law in fewer atoms, which bound it as well, if not as closely."""
@@ -78,37 +74,27 @@ class RadialLaw(LossLaw):
 
     @abstractmethod
     def losses(
-        self,
-        distance: float,
-        radii: NDArray[np.float64],
-        cosines: NDArray[np.float64],
-        *,
-        least: bool = False,
+        self, distance: float, radii: NDArray[np.float64], cosines: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """Bound the loss in cells of noise: from above, or, for the ``least``, from below.
+        """Bound the loss in cells of noise from above.
 
         Args:
             distance: Of the two words.
             radii: float64 (r + 1,), ascending, edges of the cells' lengths; the last one is infinite.
-            cosines: float64 (c,), the cosine in a cell between noise and the way to the other word at which
-                the loss is what is wanted: the least one for the largest loss.
-            least: Whether the least loss of each cell is wanted; what the last one gives is not looked at.
+            cosines: float64 (c,), the least cosine in a cell between noise and the way to the other word.
 
         Returns:
             float64 (r, c).
         """
 
-    def atoms(self, distance: float, *, least: bool = False) -> Atoms:
+    def atoms(self, distance: float) -> Atoms:
         shares, inner = map(_shares, self.cells)
         if self.dimension == 1:
             cosines, weights = np.array([-1.0, 1.0]), np.array([0.5, 0.5])
         else:
-            edges, weights = _cosines(self.dimension, self.cells[1]), np.diff(inner)
-            cosines = edges[1:] if least else edges[:-1]
+            cosines, weights = _cosines(self.dimension, self.cells[1])[:-1], np.diff(inner)
         radii = np.append(self.radii(shares[:-1]), np.inf)
-        losses = self.losses(distance, radii, cosines, least=least)
-        if least:
-            losses[-1] = -self.bound(distance)  # as no noise ever loses less
+        losses = self.losses(distance, radii, cosines)
         return losses.ravel(), np.outer(np.diff(shares), weights).ravel()
 
     def coarse(self) -> LossLaw:
@@ -147,14 +133,9 @@ class SphericalLaplace(RadialLaw):
         return gamma_quantile(self.dimension, uniforms)
 
     def losses(
-        self,
-        distance: float,
-        radii: NDArray[np.float64],
-        cosines: NDArray[np.float64],
-        *,
-        least: bool = False,
+        self, distance: float, radii: NDArray[np.float64], cosines: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        g = np.append(radii[1:-1], radii[-2])[:, None] if least else radii[:-1, None]
+        g = radii[:-1, None]
         s, c = self.epsilon * distance, cosines[None]
         other = np.sqrt(np.square(g - s) + 2.0 * g * s * (1.0 - c))
         # The difference of the lengths, without cancellation.
@@ -179,22 +160,14 @@ class BallLaw(RadialLaw):
         """
 
     def losses(
-        self,
-        distance: float,
-        radii: NDArray[np.float64],
-        cosines: NDArray[np.float64],
-        *,
-        least: bool = False,
+        self, distance: float, radii: NDArray[np.float64], cosines: NDArray[np.float64]
     ) -> NDArray[np.float64]:
         bounded = np.minimum(radii, _FAR)[:, None]
         start, stop = bounded[:-1], bounded[1:]
         first, last = (_third_side(side, distance, cosines) for side in (start, stop))
         # A distance is convex on a geodesic, so that the farthest point is an end.
         excess = self.excess(start, stop, np.maximum(first, last))
-        if least:
-            found = self.fall(last) - self.fall(stop) - excess
-        else:
-            found = self.fall(first) - self.fall(start) + excess
+        found = self.fall(first) - self.fall(start) + excess
         return np.clip(found, -self.bound(distance), self.bound(distance))
 
 
@@ -278,14 +251,9 @@ class BoundedRange(LossLaw):
     def bound(self, distance: float) -> float:
         return self.epsilon * (distance if self.truncation is None else min(distance, self.truncation))
 
-    def atoms(self, distance: float, *, least: bool = False) -> Atoms:
+    def atoms(self, distance: float) -> Atoms:
         most = self.bound(distance)
         edges = np.linspace(-most, most, _EDGES + 1)
-        if least:
-            # The pair of laws has P[loss > t] = (exp(R) - exp((R + t) / 2)) / (exp(R) - 1). A cell in one
-            # atom, with its mean of exp(-loss), loses less: its middle.
-            masses = np.exp((edges[:-1] - most) / 2.0) * np.expm1(np.diff(edges) / 2.0) / -math.expm1(-most)
-            return (edges[1:] + edges[:-1]) / 2.0, masses
         deltas = np.square(-np.expm1((edges - most) / 2.0)) / -math.expm1(-most)
         return _connected(edges, deltas)
 

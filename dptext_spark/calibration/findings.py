@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
@@ -10,7 +11,7 @@ from typing import Any, Final, Self
 import numpy as np
 
 from dptext_spark.calibration.grid import PRIORS, Grid
-from dptext_spark.calibration.record import FEW_RUNS, FORMAT_VERSION, MARK, matches, named, world
+from dptext_spark.calibration.record import FORMAT_VERSION, matches, named, remark, world
 from dptext_spark.calibration.statistics import LEVELS
 from dptext_spark.calibration.summary_table import SINGLE
 from dptext_spark.embedding.bundle import Embedding
@@ -95,6 +96,8 @@ class CalibrationReport:
         lines += ["", *map(_target_line, value["target"])] if value["target"] else []
         lines += ["", *map(_gain_line, value["gains"])] if value["gains"] else []
         lines += ["", *map(_match_line, value["matches"])] if value["matches"] else []
+        met = [row["options"] for row in value["target"] if row["options"]]
+        lines += ["", *(f"The release: {_release(value, options)}" for options in met)] if met else []
         return "\n".join(lines)
 
 
@@ -138,9 +141,7 @@ def _table_lines(value: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _cell(row: Mapping[str, Any], number: str) -> str:
-    mark = MARK if row["few_runs"] else " "
-    said = f"{row['low']:.3g} to {row['high']:.3g}" if number == "limits" else f"{row[number]:.4g}"
-    return said + mark
+    return f"{row['low']:.3g} to {row['high']:.3g}" if number == "limits" else f"{row[number]:.4g}"
 
 
 def _notes(
@@ -150,9 +151,16 @@ def _notes(
     uniform, zipf = (first[f"bayes_risk_{prior}"]["floor"] for prior in PRIORS)
     yield world(value)
     yield f"A guess without a look at the output is right with probability {uniform:.3g} and {zipf:.3g}."
-    shown = {name for name, _ in _SHOWN}
-    if any(row["few_runs"] for rows in groups.values() for name, row in rows.items() if name in shown):
-        yield FEW_RUNS
+    if said := remark(value):
+        yield said
+
+
+def _release(value: Mapping[str, Any], options: str) -> str:
+    """Write the command of a release with a setting; table and column have to be filled in."""
+    given = {"input": "TABLE", "output": "sanitized", "text": "COLUMN"}
+    given["embedding"] = str(value["options"]["embedding"])
+    words = [word for name, own in given.items() for word in (f"--{name}", own)]
+    return f"{shlex.join(['dptext', 'privatize', *words])} {options}"
 
 
 def _target_line(found: Mapping[str, Any]) -> str:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Final, Literal, Self, TypeAlias
 
 import numpy as np
@@ -18,7 +16,6 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.search.nearest import Search
-from dptext_spark.version import __version__
 
 Settings: TypeAlias = tuple[tuple[str, tuple[Mechanism, ...]], ...]
 """The mechanism at each epsilon, under the name of its other parameters."""
@@ -116,11 +113,6 @@ class Grid:
         """Ids of the words of a block."""
         return self.word_ids[number :: self.blocks]
 
-    def words_of(self, start: int, stop: int) -> int:
-        """How many words the blocks from ``start`` to before ``stop`` have."""
-        each, more = divmod(self.words, self.blocks)
-        return each * (stop - start) + min(stop, more) - min(start, more)
-
     def estimator_of(self, setting: int, embedding: Embedding) -> Estimator:
         """Make what estimates the transitions of a setting."""
         return estimator(
@@ -165,16 +157,6 @@ class Grid:
             more = (*own, own[0].model_copy(update={"epsilon": epsilon}))
             settings[number] = name, tuple(sorted(more, key=lambda mechanism: mechanism.epsilon))
         return replace(self, settings=tuple(settings))
-
-    def identity(self, fingerprint: str) -> str:
-        """Hash what decides the numbers, with the embedding's fingerprint."""
-        value = asdict(replace(self, settings=())) | {
-            "version": __version__,
-            "bundle": fingerprint,
-            "search": [self.search.name, asdict(self.search)],
-            "settings": [(m.name, m.model_dump(mode="json")) for _, own in self.settings for m in own],
-        }
-        return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def fitting_estimator(

@@ -1,4 +1,4 @@
-"""Limits for what runs say of several words together, and for entropies: they hold for any number of runs.
+"""Limits for what runs say of several words together: they hold for any number of runs.
 
 Words may share the noise of a run: a *unit* is a run of the words that share it, and units are independent.
 Weights w of words add up to 1, and those of the words of one unit to at most ``heaviest`` (W below).
@@ -46,28 +46,18 @@ def _divergence(q: float, p: float) -> float:
     return float(scipy.special.rel_entr(q, p) + scipy.special.rel_entr(1.0 - q, 1.0 - p))
 
 
-def most_below(runs: int, squares: float, tail: float, change: float = 1.0) -> float:
+def most_below(runs: int, squares: float, tail: float) -> float:
     """Bound how far a function of units falls below its expectation, or rises above it, but for ``tail``.
 
     Args:
         runs: Runs of each word, 1 or more.
         squares: The sum of the squared weights of the words of a unit, over the units of one run.
-        tail: The chance of error.
-        change: How much the function changes at most if one word of weight 1 has another output in one run
-            of one.
+        tail: The chance of error. If one word of weight 1 has another output in the only run, the function
+            changes by 1 at most.
 
     Source: McDiarmid 1989, "On the method of bounded differences", lemma 1.2.
     """
-    return change * math.sqrt(math.log(1.0 / tail) * squares / (2.0 * runs))
-
-
-def entropy_change(runs: int) -> float:
-    """Say by how much, times runs, one run of so many can change a plug-in entropy, in bits.
-
-    With g(c) = c log2 c - (c - 1) log2 (c - 1), between 0 and log2 c + log2 e, another output of a run
-    changes it by (g(c) - g(c')) / runs.
-    """
-    return math.log2(runs) + math.log2(math.e)
+    return math.sqrt(math.log(1.0 / tail) * squares / (2.0 * runs))
 
 
 def least_count(runs: int, share: float, tail: float) -> int:

@@ -18,7 +18,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from dptext_spark.calibration.plots import Axis, Plot, histogram_plot, number, percentile_plot
-from dptext_spark.calibration.record import FEW_RUNS, MARK, PAGE, PLOTS, world
+from dptext_spark.calibration.record import PAGE, PLOTS, remark, world
 from dptext_spark.calibration.results import HIGH_N_W, N_W_EDGES, S_W_EDGES, Census, Line, Results, line_of
 from dptext_spark.calibration.summary_table import NUMBERS
 
@@ -126,8 +126,7 @@ def _view(results: Results, words_of_choice: Sequence[str]) -> dict[str, Any]:
         "columns": NUMBERS,
         "risks": [row for row in facts["summary"] if row["statistic"] in _RISKS],
         "world": world(facts),
-        "mark": MARK,
-        "few_runs": FEW_RUNS,
+        "remark": remark(facts),
         "label": lambda setting: labels.get(setting, setting),
         "label_of": lambda row: results.label(line_of(row)),
         "distances": facts.get("distances") or {},

@@ -19,11 +19,6 @@ PLOTS: Final = "plots"
 
 FORMAT_VERSION: Final = 2
 
-MARK: Final = "*"
-FEW_RUNS: Final = (
-    f"{MARK} Too few runs: the limits are far apart, or words have more outputs than so many can show."
-)
-
 _MATCHED: Final = {"average": "mean", "worst case": "max"}
 
 
@@ -162,3 +157,12 @@ def world(calibration: Mapping[str, Any]) -> str:
         f"Risks and deniability: of a guesser who knows that the word is one of {which}. Uniform: all are "
         f"equally likely, for deniability too; zipf: the k-th of them has weight 1/k."
     )
+
+
+def remark(calibration: Mapping[str, Any]) -> str:
+    """Say where one more run would often give a new output; empty where there is no such epsilon."""
+    most = calibration["options"]["eta"]
+    unseen = [row for row in calibration["summary"] if row["statistic"] == "unseen" and row["mean"] > most]
+    epsilons = ", ".join(dict.fromkeys(f"{row['epsilon']:g}" for row in unseen))
+    reason = "Not enough runs for a reliable number; increase --runs."
+    return f"Epsilon {epsilons}: {reason}" if epsilons else ""

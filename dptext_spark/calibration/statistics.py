@@ -11,7 +11,7 @@ import scipy
 from numpy.typing import NDArray
 
 from dptext_spark.binomial import lower_limit, upper_limit
-from dptext_spark.calibration.limits import entropy_change, least_count, most_below
+from dptext_spark.calibration.limits import least_count
 from dptext_spark.calibration.transitions import Transitions
 from dptext_spark.errors import ConfigError
 
@@ -20,7 +20,7 @@ ETA: Final = 0.05
 
 OF_WORD: Final = (
     *("n_w", "n_w_low", "n_w_high", "s_w", "unseen", "s_eta", "s_eta_low"),
-    *("entropy", "entropy_low", "entropy_high", "h_0", "h_inf", "h_inf_low", "h_inf_high"),
+    *("entropy", "h_0", "h_inf"),
 )
 """Columns of what is said of a word."""
 
@@ -48,8 +48,8 @@ def word_statistics(
           that came once. Where it is large, so many runs say little of s_eta and entropy.
         - s_eta, the size of the smallest set of outputs that holds 1 - eta of the runs, and s_eta_low.
         - entropy (Shannon), in bits, as counted plus (s_w - 1) / (2 runs) nats. That leaves a bias of second
-          order where runs are many, and too little where outputs are more than runs. Its limits hold always.
-        - h_inf = -log2 of the largest probability, as counted: too low where runs are few, its limits not.
+          order where runs are many, and too little where outputs are more than runs.
+        - h_inf = -log2 of the largest probability, as counted: too low where runs are few.
 
     Raises:
         ConfigError: The confidence or eta is not between 0 and 1.
@@ -68,10 +68,9 @@ def word_statistics(
     columns = {"n_w": n_w, "n_w_low": n_w, "n_w_high": n_w, "s_w": s_w, "unseen": np.zeros(len(s_w))}
     s_eta = _smallest_sets(transitions, starts, (1.0 - eta) * runs)
     columns |= {"s_eta": s_eta, "s_eta_low": s_eta}
-    entropy, h_inf = _entropy(transitions.probability, starts), _least_entropy(transitions, starts)
-    for name, bits in (("entropy", entropy), ("h_inf", h_inf)):
-        columns |= {name: bits, f"{name}_low": bits, f"{name}_high": bits}
-    columns["h_0"] = np.log2(s_w)
+    entropy = np.add.reduceat(scipy.special.entr(transitions.probability), starts) / math.log(2.0) + 0.0
+    likeliest = np.minimum(np.maximum.reduceat(transitions.probability, starts), 1.0)
+    columns |= {"entropy": entropy, "h_0": np.log2(s_w), "h_inf": -np.log2(likeliest) + 0.0}
     if not transitions.exact:
         hits = np.rint(n_w * runs)
         columns |= {"n_w_low": lower_limit(hits, runs, tail), "n_w_high": upper_limit(hits, runs, tail)}
@@ -79,74 +78,8 @@ def word_statistics(
         columns["s_eta_low"] = _smallest_sets(transitions, starts, least_count(runs, 1.0 - eta, tail))
         most = math.log2(transitions.release_words)
         columns["entropy"] = np.minimum(entropy + (s_w - 1.0) / (2.0 * runs * math.log(2.0)), most)
-        columns |= _entropy_limits(transitions, starts, entropy, most, tail)
-        columns |= _least_entropy_limits(transitions, starts, most, tail)
     keys = {"epsilon_index": transitions.epsilon_index[starts], "word": transitions.word[starts]}
     return pa.table(keys | {name: columns[name] for name in OF_WORD})
-
-
-def _entropy(share: NDArray[np.float64], starts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Entropy of each group's shares, in bits."""
-    bits: NDArray[np.float64] = np.add.reduceat(scipy.special.entr(share), starts) / math.log(2.0) + 0.0
-    return bits
-
-
-def _entropy_limits(
-    transitions: Transitions,
-    starts: NDArray[np.int64],
-    counted: NDArray[np.float64],
-    most: float,
-    tail: float,
-) -> dict[str, NDArray[np.float64]]:
-    """Limits of the entropy of each word, at most ``most`` bits; each may fail with chance ``tail``.
-
-    What is counted is too low in expectation, by Jensen's inequality, and one run changes it but little.
-    From above: the outputs of the runs that are learned from, and one more symbol for all others, have an
-    entropy that the judged runs tell but for a bias of log2 (1 + (symbols - 1) / runs) at most. What is
-    another output has, given that it is one, at most the entropy of a uniform law; and how often it comes
-    is judged as well, at half the chance of error each.
-
-    Source: Paninski 2003, "Estimation of entropy and mutual information", proposition 1, for the bias.
-    """
-    runs = transitions.judged_runs
-    low = np.maximum(counted - most_below(transitions.runs, 1.0, tail, entropy_change(transitions.runs)), 0.0)
-    if runs == 0:
-        return {"entropy_low": low, "entropy_high": np.full(len(low), most)}
-    known = transitions.count > transitions.judged
-    symbols = np.add.reduceat(known, starts, dtype=np.int64)
-    new = runs - np.add.reduceat(np.where(known, transitions.judged, 0), starts)
-    bits = _entropy(np.where(known, transitions.judged, 0) / runs, starts)
-    bits += scipy.special.entr(new / runs) / math.log(2.0)
-    bits += np.log2(1.0 + symbols / runs) + most_below(runs, 1.0, tail / 2.0, entropy_change(runs))
-    bits += upper_limit(new, runs, tail / 2.0) * most
-    return {"entropy_low": low, "entropy_high": np.minimum(bits, most)}
-
-
-def _least_entropy(transitions: Transitions, starts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """-log2 of the largest probability of each word."""
-    bits: NDArray[np.float64] = (
-        -np.log2(np.minimum(np.maximum.reduceat(transitions.probability, starts), 1.0)) + 0.0
-    )
-    return bits
-
-
-def _least_entropy_limits(
-    transitions: Transitions, starts: NDArray[np.int64], most: float, tail: float
-) -> dict[str, NDArray[np.float64]]:
-    """Limits of -log2 of the largest probability of each word, 0 to ``most`` bits.
-
-    The most frequent count is no less than that of the likeliest output, whose probability it bounds from
-    above. From below, how often the judged runs have the output that leads the others bounds it.
-    """
-    runs, judged_runs = transitions.runs, transitions.judged_runs
-    counts = np.maximum.reduceat(transitions.count, starts).astype(np.int64)
-    low = -np.log2(upper_limit(counts, runs, tail)) + 0.0
-    learned = transitions.count - transitions.judged
-    leader = np.lexsort((-learned, transitions.word, transitions.epsilon_index))[starts]
-    held = transitions.judged[leader].astype(np.int64)
-    share = lower_limit(held, judged_runs, tail) if judged_runs else np.zeros(len(held))
-    high = np.minimum(-np.log2(np.maximum(share, 2.0**-most)), most)
-    return {"h_inf_low": low, "h_inf_high": high}
 
 
 def _smallest_sets(transitions: Transitions, starts: NDArray[np.int64], least: float) -> NDArray[np.float64]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import Any, Final, TypeAlias
 
@@ -25,62 +25,48 @@ OF_OUTPUTS: Final = ("k_w",)
 SINGLE: Final = ("n_w_zipf", "deniability", *(f"bayes_risk_{prior}" for prior in PRIORS))
 """Statistics of all words together: they have a mean with limits and no other numbers."""
 
-LIMITS: Final = ("entropy_low", "entropy_high", "h_inf_low", "h_inf_high")
-"""Limits of each word whose means are limits of the mean."""
-
 COMPARED: Final = ("n_w", "s_w")
 """Statistics whose gains between settings are told."""
 
-AVERAGED: Final = (*COMPARED, "posterior")
-"""Statistics whose means over batches are wanted."""
+AVERAGED: Final = (*COMPARED, "posterior", "n_w_zipf")
+"""Statistics whose means over batches are wanted; the last is n_w over the word's rank."""
 
 BatchMeans: TypeAlias = Mapping[str, NDArray[np.float64]]
 """Means of statistics over each of b batches, float64 (b,), and under ``n`` the batches' words."""
-
-_WIDE: Final = {"n_w": 0.1, "n_w_zipf": 0.1, "entropy": 2.0, "h_inf": 2.0}
-"""Limits of a mean that are farther apart say that runs are too few."""
-
-_FACTOR: Final = 2.0
-"""The same of the others' limits, by which factor they differ."""
 
 
 def summary(
     grid: Grid,
     moments: Iterable[Mapping[str, Any]],
-    means: Iterable[Mapping[str, Any]],
     batches: Mapping[tuple[str, float], BatchMeans],
     guesses: Iterable[Mapping[str, Any]],
 ) -> list[dict[str, Any]]:
     """Give the rows of the summary, in the order of settings, epsilons and statistics.
 
     All limits are of the measured words' mean, at the grid's confidence: they say what the runs leave
-    open, not how far other words may lie. ``few_runs`` says where that is much.
+    open, not how far other words may lie.
 
     Args:
         grid: What was measured.
         moments: For each setting, epsilon and statistic ``n``, the ``sum`` of the values, and of those cut to
             nine digits ``short_sum`` and the sum of ``squares``; and the quantiles of ``LEVELS``.
-        means: For each setting and epsilon the means of ``LIMITS``, and ``n_w_zipf``, the sum of n_w over the
-            words' ranks.
         batches: Means of ``AVERAGED``.
         guesses: For each setting and epsilon, under each prior, the sum over outputs of the most likely
             input's weight times its count in all runs; and as ``uniform_judged`` and ``zipf_judged`` the same
             of the input that leads in one half of the runs, times its count in the other half.
     """
-    means_at = {_key(row): row for row in means}
     rows = []
     for row in moments:
         key, name = _key(row), row["statistic"]
         found = _spread(row)
-        limits = _mean_limits(grid, name, found["mean"], means_at[key], batches[key])
+        limits = _mean_limits(grid, name, found["mean"], batches[key])
         rows.append(_row(key, name, **found, **limits))
-    for key, own in means_at.items():
-        zipf = float(Fraction(own["n_w_zipf"])) / float((1.0 / grid.ranks).sum())
+    for key, own in batches.items():
+        zipf = float((own["n_w_zipf"] * own["n"]).sum() / (1.0 / grid.ranks).sum())
         rows.append(_row(key, "n_w_zipf", mean=zipf, **_n_w_limits(grid, zipf, "zipf")))
-        rows.append(_row(key, "deniability", floor=float(grid.words), **_deniability(grid, batches[key])))
+        rows.append(_row(key, "deniability", floor=float(grid.words), **_deniability(grid, own)))
     for row in guesses:
         rows += [_row(_key(row), f"bayes_risk_{prior}", **_risk(grid, row, prior)) for prior in PRIORS]
-    _mark(grid, rows)
     order = (*OF_WORDS, *OF_OUTPUTS, *SINGLE)
     rows.sort(key=lambda r: (grid.names.index(r["setting"]), r["epsilon"], order.index(r["statistic"])))
     return [{"mechanism": grid.mechanism, **row} for row in rows]
@@ -94,17 +80,13 @@ def _row(key: tuple[str, float], statistic: str, **numbers: float) -> dict[str, 
     return {**dict(zip(KEYS, key, strict=True)), "statistic": statistic, **dict.fromkeys(NUMBERS), **numbers}
 
 
-def _mean_limits(
-    grid: Grid, name: str, mean: float, means: Mapping[str, Any], batches: BatchMeans
-) -> dict[str, float]:
-    """Limits of the mean of a statistic of words; none where it is a count in these runs."""
+def _mean_limits(grid: Grid, name: str, mean: float, batches: BatchMeans) -> dict[str, float]:
+    """Limits of the mean of a statistic of words, where it has some."""
     if name == "n_w":
         return _n_w_limits(grid, mean, "uniform")
     if name == "posterior":
         low, high = _posterior_limits(grid, batches)
         return {"low": low, "high": high, "floor": 1.0 / grid.words}
-    if f"{name}_low" in LIMITS:
-        return {end: float(means[f"{name}_{end}"]) for end in ("low", "high")}
     return {}
 
 
@@ -146,19 +128,6 @@ def _risk(grid: Grid, sums: Mapping[str, Any], prior: Prior) -> dict[str, float]
     low, _ = mean_limits(won, runs, float(units.max()), tail)
     high = learned + most_below(grid.runs, float(np.square(units).sum()), tail)
     return {"mean": max(won, floor), "low": max(low, floor), "high": min(high, 1.0), "floor": floor}
-
-
-def _mark(grid: Grid, rows: Sequence[dict[str, Any]]) -> None:
-    """Say of each row whether the runs are too few for it."""
-    unseen = {_key(row): row["mean"] for row in rows if row["statistic"] == "unseen"}
-    for row in rows:
-        name, low, high = row["statistic"], row["low"], row["high"]
-        if low is None:
-            row["few_runs"] = name != "unseen" and unseen[_key(row)] > grid.eta
-        elif name in _WIDE:
-            row["few_runs"] = high - low > _WIDE[name]
-        else:
-            row["few_runs"] = high > _FACTOR * low
 
 
 def _spread(moments: Mapping[str, Any]) -> dict[str, float]:

@@ -137,9 +137,6 @@ class Tally:
         for row in table.filter(pc.invert(of_pairs)).to_pylist():
             found[row["kind"]][row["a"], row["b"]] = row["total"]
         sums = {kind: _row_sums(cells) for kind, cells in found.items()}
-        classified = {
-            kind.partition("/")[2]: own for kind, own in sums.items() if kind.startswith("classified/")
-        }
         versions = sorted({int(kind.split("/")[1]) for kind in sums if kind.startswith("recovered/")})
         recovered = {
             number: Successes(
@@ -158,7 +155,7 @@ class Tally:
             similarity={name: kept[name] for name in order},
             pairs=PairCounts.of(a, b, total.astype(np.int64), vocabulary=vocabulary),
         )
-        return cls(recovered=recovered, use=use, classified=classified)
+        return cls(recovered=recovered, use=use)
 
     def _sums(self) -> Iterator[tuple[str, RowSums]]:
         for number, successes in self.recovered.items():
@@ -167,30 +164,12 @@ class Tally:
             yield f"considered/{number}", successes.considered
         for name, sums in self.use.similarity.items():
             yield f"use/{name}", sums
-        for name, sums in self.classified.items():
-            yield f"classified/{name}", sums
 
 
 def hits(right: int, rows: int) -> RowSums:
     """Sum up rows of one thing each, that is right or is not."""
     terms = np.array([rows, right, rows, right, right, rows], dtype=np.float64)
     return RowSums(parts=np.stack([terms, np.zeros(6)])[:, :, None])
-
-
-def classified_table(found: Mapping[str, RowSums]) -> pa.Table:
-    """Write what models got right as :meth:`Tally.to_table` does."""
-    return pa.concat_tables(_of_sums(f"classified/{name}", sums) for name, sums in found.items())
-
-
-def classifications(table: pa.Table) -> list[dict[str, RowSums]]:
-    """Read what :func:`classified_table` wrote, of each third that the table's first column names."""
-    found = []
-    for third in sorted(set(table["third"].to_pylist())):
-        cells: dict[str, dict[tuple[int, int], float]] = defaultdict(dict)
-        for row in table.filter(pc.equal(table["third"], third)).to_pylist():
-            cells[row["kind"].partition("/")[2]][row["a"], row["b"]] = row["total"]
-        found.append({name: _row_sums(own) for name, own in cells.items()})
-    return found
 
 
 def _of_sums(kind: str, sums: RowSums) -> pa.Table:

@@ -68,7 +68,6 @@ INCREMENTAL: Final = Under("A table that grows")
 LEDGER: Final = Under("Ledger")
 TARGET: Final = Under("Target")
 BUDGET: Final = Under("Rows and persons")
-SPHERE: Final = Under("Noise without a bundle")
 
 FILLED_IN: Final = "<as for evaluate>"
 """What a printed command has in place of what may be private."""
@@ -787,13 +786,9 @@ class AccountOptions(GridOptions):
     runner = "dptext_spark.account"
     on_spark = False
 
-    embedding: LocalPath | None = Field(None, description="embedding bundle, made by dptext embedding")
-    mechanism: tuple[InstanceOf[Mechanism], ...] = Field(
-        (), description="whose losses are told: the mechanism at each lambda and epsilon"
-    )
-    epsilon: tuple[float, ...] = Field((), description="privacy parameters; several may follow")
+    embedding: LocalPath = Field(description="embedding bundle, made by dptext embedding")
     words: tuple[Annotated[int, Field(ge=1, le=MOST_WORDS)], ...] = Field(
-        (1, *ROWS), description="words that are told apart together; several may follow"
+        (1, *ROWS), description="words that may differ together; several may follow"
     )
     distance: tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...] = Field(
         (),
@@ -803,41 +798,9 @@ class AccountOptions(GridOptions):
     deltas: tuple[Annotated[float, Field(ge=LEAST_DELTA, lt=1)], ...] = Field(
         DELTAS, description="additional probabilities; several may follow"
     )
-    noise_dimension: Annotated[tuple[Annotated[int, Field(ge=1, le=100_000)], ...], SPHERE] = Field(
-        (), description="in place of a bundle: dimensions of spherical Laplace noise; several may follow"
-    )
-    pure: Annotated[tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...], SPHERE] = Field(
-        (), description="with --noise-dimension: epsilon times distance, in nats; several may follow"
-    )
     report: Annotated[LocalPath | None, OUTPUT] = Field(
         None, description="JSON file to write; one that exists is replaced"
     )
-
-    @field_validator("mechanism", mode="before")
-    @classmethod
-    def _build(cls, value: Any) -> Any:
-        """Build the mechanisms; none where nothing of one is given."""
-        nothing = isinstance(value, dict) and all(given is None for given in value.values())
-        return () if nothing else super()._build(value)
-
-    def conflicts(self) -> Iterator[ConfigError]:
-        bundle = {
-            "embedding": self.embedding,
-            "mechanism": self.mechanism,
-            "epsilon": self.epsilon,
-            "distance": self.distance,
-        }
-        sphere = {"noise-dimension": self.noise_dimension, "pure": self.pure}
-        if any(sphere.values()):
-            if listed := ", ".join(f"--{name}" for name, given in bundle.items() if given):
-                yield ConfigError(f"Options of a bundle and --noise-dimension do not go together: {listed}")
-            if not all(sphere.values()):
-                yield ConfigError("Options --noise-dimension and --pure go together: give both or neither")
-        elif self.embedding is None or not self.mechanism:
-            yield ConfigError(
-                "It is not said whose losses are told",
-                do="Give --embedding, --mechanism and --epsilon, or --noise-dimension and --pure",
-            )
 
     def finish(self, report: Any) -> str:
         """Write the account where it is wanted."""
@@ -911,7 +874,7 @@ class CalibrateOptions(GridOptions, SearchOptions):
 
     embedding: LocalPath = Field(description="embedding bundle, made by dptext embedding")
     output: TablePath = Field(
-        min_length=1, description="folder for the tables; a run that was killed continues"
+        min_length=1, description="folder for the tables; a run that was killed begins anew"
     )
     words: Annotated[int, Field(ge=2)] | Literal["all"] = Field(
         10_000, description="words to measure, evenly spread over the vocabulary: N or all"
@@ -943,7 +906,7 @@ class CalibrateOptions(GridOptions, SearchOptions):
         0, ge=0, lt=2**63, description="public number that the noise follows from"
     )
     overwrite: Annotated[bool, OUTPUT] = Field(
-        False, description="replace a calibration that exists, finished or not"
+        False, description="replace a calibration that exists, or what a killed run left"
     )
 
     @field_validator("target")
@@ -952,10 +915,6 @@ class CalibrateOptions(GridOptions, SearchOptions):
         with findings():
             Target.parse(value)
         return value
-
-    @property
-    def unfinished(self) -> str:
-        return "The same command continues."
 
     def finish(self, report: Any) -> str:
         return f"Output: {self.output}"
@@ -990,7 +949,7 @@ class EvaluateOptions(PolicyOptions, SeveralOptions, SearchOptions, InputOptions
     embedding: LocalPath = Field(description="embedding bundle, made by dptext embedding")
     output: TablePath = Field(
         min_length=1,
-        description="folder for the findings, which are private; a run that was killed continues",
+        description="folder for the findings, which are private; a run that was killed begins anew",
     )
     text: Column | None = Field(None, description="string column to evaluate; this or --tokens must be given")
     tokens: Column | None = Field(None, description="array<string> column to evaluate")
@@ -1049,7 +1008,7 @@ class EvaluateOptions(PolicyOptions, SeveralOptions, SearchOptions, InputOptions
         0, ge=0, lt=2**63, description="public number that the rehearsals' noise follows from"
     )
     overwrite: Annotated[bool, OUTPUT] = Field(
-        False, description="replace an evaluation that exists, finished or not"
+        False, description="replace an evaluation that exists, or what a killed run left"
     )
 
     @field_validator("truncate", "t", "release_words")
@@ -1112,10 +1071,6 @@ class EvaluateOptions(PolicyOptions, SeveralOptions, SearchOptions, InputOptions
                 allowed=f"1 or --versions {self.versions}",
                 got=str(goal.concern.versions),
             )
-
-    @property
-    def unfinished(self) -> str:
-        return "The same command continues."
 
     def finish(self, report: Any) -> str:
         return f"Output, which is private: {self.output}"

@@ -74,7 +74,7 @@ def dptext_privatize() -> None:
 
     @task.branch
     def bundle_changed(place: str) -> str:
-        """Calibrate unless a finished calibration is there; one that was cut off is continued."""
+        """Calibrate unless a finished calibration is there; one that was cut off begins anew."""
         return "check_protection" if (ObjectStoragePath(place) / "calibration.json").exists() else "calibrate"
 
     @task(trigger_rule="none_failed", retries=0)
@@ -99,7 +99,10 @@ def dptext_privatize() -> None:
         task_id="calibrate",
         application="{{ params.jobs }}/calibrate.py",
         properties_file="{{ params.properties }}",
-        application_args=[*MECHANISM, "--words", "{{ params.calibrated_words }}", "--output", CALIBRATION],
+        application_args=[
+            *MECHANISM,
+            *["--words", "{{ params.calibrated_words }}", "--output", CALIBRATION, "--overwrite"],
+        ],
     )
     privatize = SparkSubmitOperator(
         task_id="privatize",

@@ -14,7 +14,7 @@ from dptext_spark.mechanisms import Laplace, Mahalanobis
 from tests.helpers.calibration_oracle import grid
 
 NUMBERS = {"mean": 0.25, "sd": 0.1, "min": 0.0, "p5": 0.125, "p50": 0.5, "p95": 0.75, "max": 1.0}
-NUMBERS |= {"low": 0.2, "high": 0.3, "floor": 0.005, "few_runs": False}
+NUMBERS |= {"low": 0.2, "high": 0.3, "floor": 0.005}
 RISKS = ("bayes_risk_uniform", "bayes_risk_zipf")
 STATISTICS = ("n_w", "s_w", "entropy", "k_w", "n_w_zipf", "deniability", *RISKS)
 
@@ -30,7 +30,7 @@ def report(embedding: Embedding, **changes: Any) -> CalibrationReport:
         for statistic in STATISTICS
     ]
     given: dict[str, Any] = {
-        "options": {"mechanism": "laplace"},
+        "options": {"mechanism": "laplace", "eta": 0.05, "embedding": "a bundle"},
         "facts": {"words": 300},
         "versions": {"python": "3"},
         "summary": rows,
@@ -56,13 +56,17 @@ def test_distances_and_guarantees_are_those_of_each_setting(small: Embedding) ->
     assert found["guarantee"][1] == json.loads(json.dumps({"setting": "lambda=0.5", **guarantee}))
 
 
+MET = {"measured": 0.4, "bound": 0.45}
+
+
 def test_the_main_numbers_are_said(small: Embedding) -> None:
     gain = {"setting": "lambda=0.5", "baseline": "lambda=0", "epsilon": 2.0, "statistic": "n_w"}
-    target = {"target": "p95(n_w) <= 0.5", "confidence": 0.9, "setting": "", "epsilon": None, "missed": 0.001}
+    target = {"target": "p95(n_w) <= 0.5", "confidence": 0.9, "setting": "", "epsilon": None}
+    target |= {"missed": 0.001, "options": None}
     said = report(
         small,
         gains=[gain | {"difference": -0.5, "low": -0.75, "high": -0.25}],
-        target=[target],
+        target=[target, target | {"epsilon": 1.5, "options": "--mechanism laplace --epsilon 1.5", **MET}],
         other={
             "summary": [{"mechanism": "tem", "setting": "", "epsilon": 7.0, "statistic": "n_w", **NUMBERS}]
         },
@@ -76,19 +80,21 @@ def test_the_main_numbers_are_said(small: Embedding) -> None:
     assert row.count("0.2 to 0.3") == 2
     assert "one of the 200 measured words. Uniform: all are equally likely" in said
     assert "without a look at the output is right with probability 0.005 and 0.005" in said
-    assert "Too few runs" not in said
+    assert "Not enough runs" not in said
+    assert said.splitlines()[-1] == (
+        "The release: dptext privatize --input TABLE --output sanitized --text COLUMN "
+        "--embedding 'a bundle' --mechanism laplace --epsilon 1.5"
+    )
 
 
-def test_numbers_for_which_runs_are_too_few_are_marked(small: Embedding) -> None:
+def test_epsilons_at_which_new_outputs_come_are_named(small: Embedding) -> None:
+    """Rejects a remark at an epsilon where runs are enough, and none where they are not."""
     rows = [
         {"mechanism": "laplace", "setting": "", "epsilon": epsilon, "statistic": name, **NUMBERS}
-        | {"few_runs": epsilon < 3 and name == "entropy"}
-        for epsilon in (2.0, 4.0)
-        for name in STATISTICS
+        | ({"mean": 0.06 if epsilon < 5 else 0.05} if name == "unseen" else {})
+        for epsilon in (2.0, 4.0, 8.0)
+        for name in (*STATISTICS, "unseen")
     ]
     said = report(small, summary=rows, facts={"words": 200}).describe()
-    first, second = (line for line in said.splitlines() if line.strip().startswith(("2 ", "4 ")))
-    assert first.count("*") == 1 and second.count("*") == 0
-    assert first.split()[6] == "0.25*"
-    assert "* Too few runs:" in said
+    assert "\nEpsilon 2, 4: Not enough runs for a reliable number; increase --runs." in said
     assert "one of all 200 words" in said

@@ -16,7 +16,6 @@ from dptext_spark.mechanisms import Exponential, Hyperbolic, Laplace, Mechanism
 from dptext_spark.search.exact import ExactSearch
 from tests.helpers.calibration_oracle import grid
 from tests.helpers.tables import ROOT
-from tests.helpers.worlds import among
 
 
 def of(embedding: Embedding, *mechanisms: Mechanism, words: int | None = None) -> Grid:
@@ -53,23 +52,6 @@ def test_an_epsilon_of_its_own_leaves_all_else(small: Embedding, ball: Embedding
         of(ball, Hyperbolic(epsilon=4.0)).at(0, 0.5, ball)
 
 
-def test_whatever_decides_the_numbers_decides_the_name() -> None:
-    """Rejects a run that continues another's parts; the settings' names alone are no other numbers."""
-    first, bundle = grid(), "b"
-    other = {
-        "settings": (("", (Laplace(epsilon=2.0),)),),
-        "estimator": "plain",
-        "search": among(7),
-        **dict.fromkeys(("runs", "seed", "vocabulary", "words", "block_words"), 7),
-        "monotone": False,
-        "confidence": 0.5,
-        "eta": 0.5,
-    }
-    names = [replace(first, **{name: value}).identity(bundle) for name, value in other.items()]  # type: ignore[arg-type]
-    names += [first.identity(bundle), first.identity("c")]
-    assert len(set(names)) == len(names) == len(Grid.__dataclass_fields__) + 2
-
-
 def test_words_that_share_noise_weigh_together(small: Embedding) -> None:
     """A block of shared rays is one unit, of plain runs each word is. Rejects ranks in the vocabulary."""
     shared = of(small, Laplace(epsilon=2.0), words=100)
@@ -81,14 +63,6 @@ def test_words_that_share_noise_weigh_together(small: Embedding) -> None:
         np.testing.assert_array_equal(shared.word_ids[ranks - 1], shared.block(number))
         assert shared.units("zipf")[number] == pytest.approx(shared.weights("zipf")[ranks - 1].sum())
     np.testing.assert_array_equal(replace(shared, estimator="plain").units("uniform"), np.full(100, 0.01))
-
-
-@pytest.mark.parametrize("words", [2, 16, 40, 1000])
-def test_words_of_some_blocks(words: int) -> None:
-    some = replace(grid(), words=words, vocabulary=1000, block_words=5)
-    sizes = [len(some.block(number)) for number in range(some.blocks)]
-    for start, stop in ((0, some.blocks), (0, 1), (1, some.blocks), (some.blocks // 2, some.blocks)):
-        assert some.words_of(start, stop) == sum(sizes[start:stop])
 
 
 def test_examples_have_all_their_runs_at_each_epsilon(small: Embedding) -> None:

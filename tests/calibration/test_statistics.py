@@ -59,8 +59,7 @@ def test_word_statistics_of_an_exact_law() -> None:
     assert first["s_w"] == pytest.approx(2 * (1 - 0.5**10))
     assert second["s_w"] == pytest.approx(1 + 1e-5, rel=1e-9)
     assert second["s_eta"] == 1 and first["s_eta"] == 2
-    assert first["entropy"] == first["entropy_low"] == first["entropy_high"] == 1.0
-    assert first["h_inf"] == first["h_inf_low"] == first["h_inf_high"] == 1.0
+    assert first["entropy"] == first["h_inf"] == 1.0
     assert first["s_eta_low"] == 2 and first["unseen"] == second["unseen"] == 0.0
 
 
@@ -85,39 +84,19 @@ def sampled(law: np.ndarray, runs: int, seed: int) -> dict[str, np.ndarray]:
 @pytest.mark.statistical
 @pytest.mark.parametrize("runs", [2, 31, 200])
 @pytest.mark.parametrize("law", LAWS)
-def test_limits_of_entropies_and_sets_hold(law: str, runs: int) -> None:
-    """For any number of runs: each side misses 1 in 20 at most, false alarm 1e-4; mutants below 1e-6.
+def test_limits_of_sets_hold(law: str, runs: int) -> None:
+    """For any number of runs: 1 in 20 misses at most, false alarm 1e-4; mutant: the value as counted.
 
-    Mutants: the value as counted for its limit, where outputs are many; and limits that leave out what was
-    not seen.
+    The limit says something: of a word that hardly changes it is 1, which is the truth.
     """
     p = LAWS[law]
-    true = {
-        "entropy": -(p * np.log2(p)).sum(),
-        "h_inf": -np.log2(p.max()),
-        "s_eta": float(np.searchsorted(np.cumsum(np.sort(p)[::-1]), 0.95 - 1e-9) + 1),
-    }
+    true = float(np.searchsorted(np.cumsum(np.sort(p)[::-1]), 0.95 - 1e-9) + 1)
     found = sampled(p, runs, 3)
-    for name, value in true.items():
-        low = (found[f"{name}_low"] > value + 1e-9).sum()
-        assert stats.binomtest(int(low), SEEDS, 0.05, "greater").pvalue > 1e-4, name
-        if name != "s_eta":
-            high = (found[f"{name}_high"] < value - 1e-9).sum()
-            assert stats.binomtest(int(high), SEEDS, 0.05, "greater").pvalue > 1e-4, name
-            assert (found[f"{name}_low"] <= found[f"{name}_high"]).all()
-    if law == "many":
-        for mutant in (found["entropy"], found["h_inf"]):
-            assert stats.binomtest(int((mutant < math.log2(500)).sum()), SEEDS, 0.05, "greater").pvalue < 1e-6
-
-
-@pytest.mark.statistical
-def test_limits_say_something_where_runs_are_enough() -> None:
-    """Of a word that hardly changes, of 300 outputs. Rejects the range of what is possible for limits."""
-    found = sampled(np.append(LAWS["stays"], np.full(296, 1e-12)) / (1 + 296e-12), 2000, 4)
-    assert np.median(found["entropy_high"]) < 1.2 < math.log2(300) / 6
-    assert np.median(found["h_inf_high"] - found["h_inf_low"]) < 0.05
-    assert np.median(found["s_eta_low"]) == 1.0
-    assert found["unseen"].max() < 0.01
+    missed = (found["s_eta_low"] > true + 1e-9).sum()
+    assert stats.binomtest(int(missed), SEEDS, 0.05, "greater").pvalue > 1e-4
+    if (law, runs) == ("stays", 31):
+        assert stats.binomtest(int((found["s_eta"] > true).sum()), SEEDS, 0.05, "greater").pvalue < 1e-6
+        assert np.median(found["s_eta_low"]) == true
 
 
 @pytest.mark.statistical
@@ -137,10 +116,8 @@ def test_impossible_parameters_are_refused(wrong: dict[str, float]) -> None:
 
 
 def test_a_single_run_bounds_next_to_nothing() -> None:
-    """None is left to judge by: rejects a division by none, and limits closer than what is possible."""
+    """Rejects a division by none, and a limit closer than what is possible."""
     draws = np.array([[[0], [4], [4]]], np.int32)
     with np.errstate(all="raise"):
         first, *_ = word_statistics(counted(draws, np.arange(3), release_words=5)).to_pylist()
     assert (first["n_w"], first["unseen"], first["s_eta_low"]) == (1.0, 1.0, 1.0)
-    for name in ("entropy", "h_inf"):
-        assert (first[f"{name}_low"], first[f"{name}_high"]) == (0.0, pytest.approx(math.log2(5)))

@@ -66,7 +66,7 @@ def test_a_sample_bounds_a_quantile_by_the_binomial_law(words: int) -> None:
     lower = rank("p50(s_w) >= 5", words)
     each = 0.05 / LOOKS
     assert stats.binom.cdf(lower - 1, words, 0.5) <= each < stats.binom.cdf(lower, words, 0.5)
-    limited = rank("p50(entropy) >= 5", words, exact=False)
+    limited = rank("p50(s_eta) >= 5", words, exact=False)
     level = 0.5 * (1.0 - each / 2.0)  # but for the words whose limits are too high
     assert stats.binom.cdf(limited - 1, words, level) <= each < stats.binom.cdf(limited, words, level)
     with_runs = rank("p95(n_w) <= 0.5", words, exact=False) if words > 59 else words
@@ -129,15 +129,19 @@ def test_a_mean_is_bounded_on_the_side_that_matters() -> None:
         assert certain == mean
 
 
-def test_entropies_are_bounded_by_their_limits() -> None:
-    """Rejects an entropy as counted: it is too low or too high as the runs fall."""
-    for text, column in (("p5(entropy) >= 2", "entropy_low"), ("p5(h_inf) >= 2", "h_inf_low")):
-        target = Target.parse(text)
-        assert (target.bounded_column, target.mean_column) == (column, column)
-    assert Target.parse("p5(s_eta) >= 2").bounded_column == "s_eta_low"
-    assert Target.parse("p5(s_w) >= 2").bounded_column == "s_w"
-    n_w = Target.parse("p95(n_w) <= 0.5")
-    assert (n_w.bounded_column, n_w.mean_column) == ("n_w_high", "n_w")
+@pytest.mark.parametrize(
+    ("text", "bounded", "mean"),
+    [
+        ("p95(n_w) <= 0.5", "n_w_high", "n_w"),
+        ("p5(s_eta) >= 2", "s_eta_low", "s_eta_low"),
+        ("p5(s_w) >= 2", "s_w", "s_w"),
+        ("p5(entropy) >= 2", "entropy", "entropy"),
+    ],
+)
+def test_what_bounds_a_column(text: str, bounded: str, mean: str) -> None:
+    """Rejects a limit on the wrong side, and n_w as counted in place of its limit."""
+    target = Target.parse(text)
+    assert (target.bounded_column, target.mean_column) == (bounded, mean)
 
 
 # The confidence of the whole search

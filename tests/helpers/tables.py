@@ -5,11 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,7 +24,6 @@ from tests.helpers.cluster import QUICK_JAVA
 from tests.helpers.worlds import KEY
 
 ROOT = Path(__file__).parents[2]
-_PATIENCE = 180.0
 RING_WORDS = [f"w{row:02d}" for row in range(64)]
 
 
@@ -130,23 +127,6 @@ def command(*arguments: str | Path, env: Mapping[str, str] | None = None, cwd: P
         timeout=240,
         check=False,
     )
-
-
-def killed_once(done: Callable[[], object], *arguments: str) -> None:
-    """Run ``dptext`` with these arguments, and kill it and all its processes as soon as ``done`` says so."""
-    job = subprocess.Popen(
-        [sys.executable, "-m", "dptext_spark.cli", *arguments],
-        cwd=ROOT,
-        env=spark_environment(),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    end = time.monotonic() + _PATIENCE
-    while not done() and job.poll() is None and time.monotonic() < end:
-        time.sleep(0.01)
-    os.killpg(job.pid, signal.SIGKILL)
-    job.wait()
 
 
 def refused(result: Result, message: str, code: int = 2) -> bool:

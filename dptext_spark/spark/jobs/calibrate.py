@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial, reduce
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from dptext_spark.calibration import record
@@ -22,22 +26,25 @@ from dptext_spark.report.facts import embedding_json, versions
 from dptext_spark.spark.distribution import BundleFiles
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.measuring import aggregates
-from dptext_spark.spark.measuring.folder import CalibrationFolder
-from dptext_spark.spark.measuring.waves import Waves
+from dptext_spark.spark.measuring.blocks import measured, with_words
+from dptext_spark.spark.measuring.folder import check_free, finish
+from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session
 from dptext_spark.spark.table.beforehand import is_plain
 from dptext_spark.spark.table.local_files import LocalFiles, local_path
+from dptext_spark.spark.table.output import write_whole
 from dptext_spark.spark.table.storage import Storage
+
+_TABLES = ("words", "outputs", "transitions", "examples", "summary")
 
 
 def run(options: CalibrateOptions) -> CalibrationReport:
-    """Run ``dptext calibrate``: measure in waves, aggregate, search for the target, write.
+    """Run ``dptext calibrate``: measure, aggregate, search for the target, write.
 
-    A run that was killed leaves its finished waves under ``.parts``; the same options continue there and end
-    with the same tables. calibration.json comes last: where it is, the calibration is whole.
+    The folder takes its name when it is whole; a run that was killed begins anew.
 
     Raises:
-        DptextError: Options do not go together, the folder is of other options, or the job failed.
+        DptextError: Options do not go together, the output is not free, or the job failed.
     """
     embedding = Embedding.open(options.embedding)
     search, examples, *_ = all_of(
@@ -64,84 +71,157 @@ def run(options: CalibrateOptions) -> CalibrationReport:
     target = None if options.target is None else Target.parse(options.target)
     if target is not None:
         target.rank(target.searched(grid))  # refuses what so many words cannot tell
-    place, identity = options.output.rstrip("/"), grid.identity(embedding.fingerprint)
+    place = options.output.rstrip("/")
     if is_plain() and local_path(place):
-        CalibrationFolder.check_free(LocalFiles(), place, identity, overwrite=options.overwrite)
+        check_free(LocalFiles(), place, record.FILE, overwrite=options.overwrite)
     drawing.announce("report.html and plots", drawing.PAGE)
     spark = session("dptext calibrate")
     storage = Storage(spark)
-    other = record.read(options.compare, storage.read) if options.compare else None
-    bundle = BundleFiles.send(spark, embedding)
-    folder = CalibrationFolder(storage=storage, place=place, mechanism=grid.mechanism)
-    failed = "The Spark job of the calibration failed; the same command continues it"
-    with plain_errors(failed):
-        parts = folder.claim(identity, overwrite=options.overwrite)
-        waves = Waves(spark=spark, storage=storage, folder=parts, bundle=bundle)
-        tables = [_measured(waves, grid, "grid")]
-        found = [] if target is None else _tuned(target, options, grid, embedding, waves, tables[0][1])
+    with plain_errors("The Spark job of the calibration failed"):
+        check_free(storage, place, record.FILE, overwrite=options.overwrite)
+        calibration = _Calibration(
+            options=options,
+            spark=spark,
+            storage=storage,
+            embedding=embedding,
+            bundle=BundleFiles.send(spark, embedding),
+            grid=grid,
+            target=target,
+            examples=examples,
+            other=record.read(options.compare, storage.read) if options.compare else None,
+        )
+        reports: list[CalibrationReport] = []
+        write_whole(
+            storage,
+            place,
+            lambda folder: reports.append(calibration.write(folder)),
+            run=str(spark.sparkContext.applicationId),
+            overwrite=options.overwrite,
+        )
+    return reports[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Calibration:
+    """A calibration that is to be made.
+
+    Attributes:
+        options: What is asked for.
+        spark, storage: Where it is measured, and where it is written.
+        embedding, bundle: The embedding, here and on workers.
+        grid: What is measured.
+        target: What is searched for, if anything.
+        examples: Ids of words whose substitutions are shown.
+        other: A calibration to compare with.
+    """
+
+    options: CalibrateOptions
+    spark: SparkSession
+    storage: Storage
+    embedding: Embedding
+    bundle: BundleFiles
+    grid: Grid
+    target: Target | None
+    examples: np.ndarray
+    other: Mapping[str, Any] | None
+
+    def write(self, folder: str) -> CalibrationReport:
+        """Measure, and write tables, findings and page."""
+        options, grid, spark = self.options, self.grid, self.spark
+        tables = [self._measured(grid, folder, "grid")]
+        found = [] if self.target is None else self._tuned(self.target, tables[0][1])
         # A release takes the epsilon that was found: the tables have it too.
         chosen = {n: e for n, row in enumerate(found) if (e := row["epsilon"]) and e not in grid.epsilons(n)}
         for number, epsilon in chosen.items():
-            alone = grid.at(number, epsilon, embedding)
-            tables.append(_measured(waves, alone, f"found-{number}-{epsilon!r}"))
+            tables.append(self._measured(grid.at(number, epsilon, self.embedding), folder, f"found-{number}"))
         cells, words, outputs = (reduce(DataFrame.unionByName, parts) for parts in zip(*tables, strict=True))
         whole = grid.also_at(chosen)
         batches = aggregates.batch_means(words, AVERAGED)
-        found_of = aggregates.moments(words, outputs), aggregates.means(words), batches
-        rows = summary(whole, *found_of, aggregates.guesses(outputs))
-        folder.clear()
-        write = partial(folder.write, waves)
-        write("words", words.drop("block", "rank").orderBy(*KEYS, "word"), "word")
-        write("outputs", outputs.select(*KEYS, "word", "k_w").orderBy(*KEYS, "word"), "word")
+        rows = summary(whole, aggregates.moments(words, outputs), batches, aggregates.guesses(outputs))
+        named = {
+            "words": (words.drop("block", "rank").orderBy(*KEYS, "word"), ("word",)),
+            "outputs": (outputs.select(*KEYS, "word", "k_w").orderBy(*KEYS, "word"), ("word",)),
+            "summary": (
+                spark.createDataFrame(pa.Table.from_pylist(rows).drop_columns("mechanism")).coalesce(1),
+                (),
+            ),
+        }
         if options.transitions:
-            write("transitions", aggregates.exploded(cells).drop("rank", "judged"), "word", "output")
+            named["transitions"] = (
+                aggregates.exploded(cells).drop("rank", "judged"),
+                ("word", "output"),
+            )
         if options.example:
-            write("examples", spark.createDataFrame(whole.examples(embedding, examples)), "word", "output")
-        table = pa.Table.from_pylist(rows).drop_columns("mechanism")
-        write("summary", spark.createDataFrame(table).coalesce(1))
+            named["examples"] = (
+                spark.createDataFrame(whole.examples(self.embedding, self.examples)),
+                ("word", "output"),
+            )
+        with progress(spark, "Writing tables"):
+            for name, (df, columns) in named.items():
+                df = with_words(df, self.bundle, *columns) if columns else df
+                df = df.select(F.lit(grid.mechanism).alias("mechanism"), *df.columns)
+                df.write.parquet(f"{folder}/{name}")
         report = CalibrationReport.of(
             whole,
-            embedding,
+            self.embedding,
             options=options.to_json(),
-            facts=embedding_json(embedding),
+            facts=embedding_json(self.embedding),
             versions=versions(),
             summary=rows,
             gains=gains(batches, grid),
             target=found,
-            other=other,
+            other=self.other,
         )
-        folder.finish(report, examples=options.example)
-    return report
+        finish(
+            self.storage,
+            folder,
+            report.to_json(),
+            files=(record.FILE, *_TABLES),
+            drawn=(record.PAGE, record.PLOTS),
+            page=drawing.PAGE,
+            draw=self._draw,
+        )
+        return report
 
+    def _draw(self, folder: Path) -> None:
+        from dptext_spark.calibration.page import write_report  # slow to load, and not everywhere
 
-def _measured(waves: Waves, grid: Grid, name: str) -> tuple[DataFrame, DataFrame, DataFrame]:
-    """Measure a grid under a name: its cells, and what they say of words and of outputs."""
-    cells = waves.measured(grid, name, cells=True)
-    words = waves.kept(aggregates.with_posterior(cells, grid), f"{name}-words")
-    return cells, words, waves.kept(aggregates.output_statistics(cells, grid), f"{name}-outputs")
+        write_report(folder, words_of_choice=self.options.example)
 
+    def _measured(self, grid: Grid, folder: str, name: str) -> tuple[DataFrame, DataFrame, DataFrame]:
+        """Measure a grid: its cells, and what they say of words and of outputs, each computed once.
 
-def _tuned(
-    target: Target,
-    options: CalibrateOptions,
-    grid: Grid,
-    embedding: Embedding,
-    waves: Waves,
-    words: DataFrame,
-) -> list[dict[str, Any]]:
-    """Search each setting's largest epsilon that meets the target, and measure what is not yet measured."""
-    searched = target.searched(grid)
+        They are kept beside the tables, in the run's hidden folder, and go with it.
+        """
 
-    def measure(number: int, epsilon: float) -> tuple[float, float]:
-        if searched == grid and epsilon in grid.epsilons(number):
-            own = (F.col("setting") == grid.names[number]) & (F.col("epsilon") == epsilon)
-            measured = words.where(own)
-        else:
-            alone = searched.at(number, epsilon, embedding)
-            measured = waves.measured(alone, f"target-{number}-{epsilon!r}", cells=False)
-        return aggregates.bounded(measured, target, searched)
+        def kept(df: DataFrame, kind: str) -> DataFrame:
+            place = f"{folder}-{name}-{kind}"
+            df.write.parquet(place)
+            return self.spark.read.schema(df.schema).parquet(place)
 
-    return [
-        tuned(target, grid, number, partial(measure, number), release_words=options.release_words)
-        for number in range(len(grid.settings))
-    ]
+        epsilons = ", ".join(f"{epsilon:g}" for epsilon in grid.epsilons(0))
+        with progress(self.spark, f"Measuring words at epsilon {epsilons}"):
+            cells = kept(measured(self.spark, self.bundle, grid, cells=True), "cells")
+            words = kept(aggregates.with_posterior(cells, grid), "words")
+            return cells, words, kept(aggregates.output_statistics(cells, grid), "outputs")
+
+    def _tuned(self, target: Target, words: DataFrame) -> list[dict[str, Any]]:
+        """Search each setting's largest epsilon that meets the target, and measure what was not measured."""
+        grid, searched = self.grid, target.searched(self.grid)
+
+        def measure(number: int, epsilon: float) -> tuple[float, float]:
+            if searched == grid and epsilon in grid.epsilons(number):
+                own = (F.col("setting") == grid.names[number]) & (F.col("epsilon") == epsilon)
+                return aggregates.bounded(words.where(own), target, searched)
+            alone = searched.at(number, epsilon, self.embedding)
+            with progress(self.spark, f"Trying epsilon {epsilon:g}"):
+                found = measured(self.spark, self.bundle, alone, cells=False).persist()
+                try:
+                    return aggregates.bounded(found, target, searched)
+                finally:
+                    found.unpersist()
+
+        return [
+            tuned(target, grid, number, partial(measure, number), release_words=self.options.release_words)
+            for number in range(len(grid.settings))
+        ]

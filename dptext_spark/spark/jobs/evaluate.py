@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
-from operator import add
+from operator import add, or_
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import AtomicType
 
 from dptext_spark.calibration.record import option_line
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import InputError, all_of
-from dptext_spark.evaluation.answer import Answer
+from dptext_spark.evaluation.answer import FILE, PAGE, TABLES, Answer
 from dptext_spark.evaluation.bigrams import PairCounts
 from dptext_spark.evaluation.comparison import ATTRIBUTION, Comparison, Outcome
 from dptext_spark.evaluation.emissions import Emissions
 from dptext_spark.evaluation.goal import LABELLED
 from dptext_spark.evaluation.recovery import Attacker
 from dptext_spark.evaluation.row_sums import RowSums
-from dptext_spark.evaluation.tally import Tally, classifications, classified_table
+from dptext_spark.evaluation.tally import Tally
 from dptext_spark.guarantee import Distances
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.options import EvaluateOptions
@@ -36,11 +35,10 @@ from dptext_spark.search.nearest import Search
 from dptext_spark.spark.distribution import BundleFiles
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.measuring.classified_rows import Classes, classified
-from dptext_spark.spark.measuring.folder import EvaluationFolder
+from dptext_spark.spark.measuring.folder import check_free, finish
 from dptext_spark.spark.measuring.rehearsed_rows import (
     ATTACKED,
     KNOWN,
-    SCHEMA,
     Counted,
     RehearsalPlan,
     SampledRows,
@@ -50,7 +48,6 @@ from dptext_spark.spark.measuring.rehearsed_rows import (
     rehearsed,
     tallies,
 )
-from dptext_spark.spark.measuring.waves import Waves
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session
 from dptext_spark.spark.table.beforehand import check_input, check_names, is_plain
@@ -59,27 +56,23 @@ from dptext_spark.spark.table.cutting import Cutting, RowCost
 from dptext_spark.spark.table.fields import Field
 from dptext_spark.spark.table.formats.format import Format
 from dptext_spark.spark.table.local_files import LocalFiles, local_path
+from dptext_spark.spark.table.output import write_whole
 from dptext_spark.spark.table.run import check_left_out, check_places
 from dptext_spark.spark.table.sample import CoveragePlan, Sample
 from dptext_spark.spark.table.source import own_session, where
 from dptext_spark.spark.table.storage import Storage
-from dptext_spark.text.policies import AllWords
-from dptext_spark.version import __version__
+from dptext_spark.text.policies import AllWords, TextPolicy
 
 OWN_ROWS: Final = "the known rows and those that they attack themselves"
-
-_FAILED: Final = "The Spark job of the evaluation failed; the same command continues it"
 
 
 def run(options: EvaluateOptions) -> Answer:
     """Run ``dptext evaluate``: sample rows, rehearse and attack each setting, compare, choose, write.
 
-    A run that was killed leaves the settings that were done under ``.parts``; the same options on the same
-    rows continue there and end with the same numbers. evaluation.json comes last: where it is, the evaluation
-    is whole.
+    The folder takes its name when it is whole; a run that was killed begins anew.
 
     Raises:
-        DptextError: Options do not go together, the folder is of other options, or the job failed.
+        DptextError: Options do not go together, the output is not free, or the job failed.
     """
     place = options.output.rstrip("/")
     policy, read, *_ = all_of(
@@ -97,98 +90,123 @@ def run(options: EvaluateOptions) -> Answer:
     drawing.announce("report.html", drawing.ANSWER)
     spark = own_session(session("dptext evaluate"))
     storage = Storage(spark)
-    folder = EvaluationFolder(storage=storage, place=place)
-    columns = _columns(options)
-    with plain_errors(_FAILED):
-        check_places(storage, _places(options, read))
-        folder.check_free(storage, place, None, overwrite=options.overwrite)
-        source = read.open(spark, storage, options.input)
-        check_left_out(read, source, columns)
-        columns.check(source.df, source.partitions)
-        _check_classes(options, source.df)
-        df = where(source.df, options.where) if options.where else source.df
-        row_id = source.position if options.id is None else None
-        selected = columns.select(df, row_id)
-        bundle = BundleFiles.send(spark, embedding)
-        plan = plan_of(columns, df, bundle, policy, searches[0], options.noise_seed)
-        corpus = _corpus(options, read, folder, plan)
-        with progress(spark, "Sampling rows"):
-            (total,) = check_ids(df, None if options.trust_id else options.id, F.count(F.lit(1)))
-            looks = Sample(
-                columns=columns,
-                table=df.schema,
-                plan=CoveragePlan(bundle=bundle, policy=policy),
-                fate="They are not evaluated. Take an embedding that has more of them.",
-            )
-            looks(selected)
-            cutting = Cutting(
-                seconds=options.task_seconds,
-                cost=_cost(options, embedding, searches, total),
-                words=lambda: looks.words,
-            )
-            sample = None if options.sample == "all" else options.sample
-            ids = selected[selected.columns[-2 if columns.slots else -1]]
-            sampled = SampledRows.of(selected, ids, rows=total, sample=sample, cutting=cutting)
-            command = _command(options, df, sampled)
-            sampled = sampled.kept()
-        try:
-            with progress(spark, "Counting words"):
-                thirds = _counted(sampled, plan, len(embedding.words))
-                attacked = [thirds[third] for third in ATTACKED]
-                known = _known(thirds, corpus, len(embedding.words))
-            rehearsals = Rehearsals(
-                options=options,
-                embedding=embedding,
-                searches=searches,
-                plan=plan,
-                rows=sampled,
-                known=known,
-                attacked=tuple(third for third in ATTACKED if thirds[third].rows),
-                columns=columns.schema(df.schema).names,
-                waves=Waves(
-                    spark=spark,
-                    storage=storage,
-                    folder=folder.claim(
-                        _identity(options, embedding, sampled, thirds, known), overwrite=options.overwrite
-                    ),
-                    bundle=bundle,
-                ),
-            )
-            found, ceilings = rehearsals.all(), rehearsals.ceilings()
-        finally:
-            sampled.frame.unpersist()
-        whole, *parts = _compared(found, ceilings, attacked)
-        answer = Answer.of(
-            whole,
-            parts,
-            goal=options.goal,
-            confidence=options.confidence,
-            command=command,
-            facts={
-                "options": options.to_json(),
-                "embedding": embedding_json(embedding),
-                "sample": {
-                    "rows": sum(third.rows for third in thirds),
-                    "of": total,
-                    "known": thirds[KNOWN].rows,
-                    "attacked": sum(third.rows for third in attacked),
-                    "perturbed": sum(third.perturbed for third in attacked),
-                },
-                "corpus": {
-                    "from": OWN_ROWS if corpus is None else options.public_corpus,
-                    "words": int(np.count_nonzero(known.all.words[:-1])),
-                    "pairs": len(known.all.count),
-                },
-                "guarantee": _guarantees(options.mechanism, embedding, searches[0]),
-                "versions": versions(),
-            },
+    answers: list[Answer] = []
+
+    def write(folder: str) -> None:
+        answer = _evaluated(options, policy, read, embedding, searches, spark, storage)
+        for name in TABLES:
+            table = spark.createDataFrame(pa.Table.from_pylist(answer.value[name]))
+            table.coalesce(1).write.parquet(f"{folder}/{name}")
+        finish(
+            storage,
+            folder,
+            answer.to_json(),
+            files=(FILE, *TABLES),
+            drawn=(PAGE,),
+            page=drawing.ANSWER,
+            draw=_draw,
         )
-        folder.clear()
-        for name in folder.tables:
-            table = pa.Table.from_pylist(answer.value[name])
-            rehearsals.waves.write(spark.createDataFrame(table).coalesce(1), f"{place}/{name}")
-        folder.finish(answer.to_json())
-    return answer
+        answers.append(answer)
+
+    with plain_errors("The Spark job of the evaluation failed"):
+        check_places(storage, _places(options, read))
+        check_free(storage, place, FILE, overwrite=options.overwrite)
+        application = str(spark.sparkContext.applicationId)
+        write_whole(storage, place, write, run=application, overwrite=options.overwrite)
+    return answers[0]
+
+
+def _draw(folder: Path) -> None:
+    from dptext_spark.evaluation.answer_page import write_answer  # slow to load, and not everywhere
+
+    write_answer(folder)
+
+
+def _evaluated(
+    options: EvaluateOptions,
+    policy: TextPolicy,
+    read: Format,
+    embedding: Embedding,
+    searches: Sequence[Search],
+    spark: SparkSession,
+    storage: Storage,
+) -> Answer:
+    """Sample rows, rehearse and attack each setting, compare and choose."""
+    columns = _columns(options)
+    source = read.open(spark, storage, options.input)
+    check_left_out(read, source, columns)
+    columns.check(source.df, source.partitions)
+    _check_classes(options, source.df)
+    df = where(source.df, options.where) if options.where else source.df
+    row_id = source.position if options.id is None else None
+    selected = columns.select(df, row_id)
+    bundle = BundleFiles.send(spark, embedding)
+    plan = plan_of(columns, df, bundle, policy, searches[0], options.noise_seed)
+    corpus = _corpus(options, read, spark, storage, plan)
+    with progress(spark, "Sampling rows"):
+        (total,) = check_ids(df, None if options.trust_id else options.id, F.count(F.lit(1)))
+        looks = Sample(
+            columns=columns,
+            table=df.schema,
+            plan=CoveragePlan(bundle=bundle, policy=policy),
+            fate="They are not evaluated. Take an embedding that has more of them.",
+        )
+        looks(selected)
+        cutting = Cutting(
+            seconds=options.task_seconds,
+            cost=_cost(options, embedding, searches, total),
+            words=lambda: looks.words,
+        )
+        sample = None if options.sample == "all" else options.sample
+        ids = selected[selected.columns[-2 if columns.slots else -1]]
+        sampled = SampledRows.of(selected, ids, rows=total, sample=sample, cutting=cutting)
+        command = _command(options, df, sampled)
+        sampled = sampled.kept()
+    try:
+        with progress(spark, "Counting words"):
+            thirds = _counted(sampled, plan, len(embedding.words))
+            attacked = [thirds[third] for third in ATTACKED]
+            known = _known(thirds, corpus, len(embedding.words))
+        rehearsals = Rehearsals(
+            options=options,
+            embedding=embedding,
+            searches=searches,
+            plan=plan,
+            rows=sampled,
+            known=known,
+            attacked=tuple(third for third in ATTACKED if thirds[third].rows),
+            columns=columns.schema(df.schema).names,
+            spark=spark,
+        )
+        found, ceilings = rehearsals.all(), rehearsals.ceilings()
+    finally:
+        sampled.frame.unpersist()
+    whole, *parts = _compared(found, ceilings, attacked)
+    return Answer.of(
+        whole,
+        parts,
+        goal=options.goal,
+        confidence=options.confidence,
+        command=command,
+        facts={
+            "options": options.to_json(),
+            "embedding": embedding_json(embedding),
+            "sample": {
+                "rows": sum(third.rows for third in thirds),
+                "of": total,
+                "known": thirds[KNOWN].rows,
+                "attacked": sum(third.rows for third in attacked),
+                "perturbed": sum(third.perturbed for third in attacked),
+            },
+            "corpus": {
+                "from": OWN_ROWS if corpus is None else options.public_corpus,
+                "words": int(np.count_nonzero(known.all.words[:-1])),
+                "pairs": len(known.all.count),
+            },
+            "guarantee": _guarantees(options.mechanism, embedding, searches[0]),
+            "versions": versions(),
+        },
+    )
 
 
 def _command(options: EvaluateOptions, df: DataFrame, sampled: SampledRows) -> Callable[..., str]:
@@ -253,7 +271,7 @@ def _check_paths(options: EvaluateOptions, place: str) -> None:
     if is_plain():
         check_places(LocalFiles(), [each for each in _places(options, read) if local_path(each[2])])
         if local_path(place):
-            EvaluationFolder.check_free(LocalFiles(), place, None, overwrite=options.overwrite)
+            check_free(LocalFiles(), place, FILE, overwrite=options.overwrite)
 
 
 def _cost(options: EvaluateOptions, embedding: Embedding, searches: Sequence[Search], rows: int) -> RowCost:
@@ -275,14 +293,13 @@ _ATTACKING: Final = 2e5
 
 
 def _corpus(
-    options: EvaluateOptions, read: Format, folder: EvaluationFolder, plan: RehearsalPlan
+    options: EvaluateOptions, read: Format, spark: SparkSession, storage: Storage, plan: RehearsalPlan
 ) -> tuple[DataFrame, RehearsalPlan] | None:
     """Open the table that attackers learn from, if it is another one than that which they attack."""
     if options.public_corpus is None:
         return None
     columns = _columns(options, corpus=True)
-    spark = own_session(session("dptext evaluate"))
-    source = read.open(spark, folder.storage, options.public_corpus)
+    source = read.open(spark, storage, options.public_corpus)
     columns.check(source.df, source.partitions)
     selected = columns.select(source.df, F.lit("")).withColumn("third", F.lit(KNOWN))
     policy, search, seed = plan.policy, plan.search, plan.seed
@@ -323,30 +340,6 @@ def _known(
     return Known(of=dict.fromkeys(ATTACKED, known), all=known)
 
 
-def _identity(
-    options: EvaluateOptions,
-    embedding: Embedding,
-    sampled: SampledRows,
-    thirds: Sequence[Counted],
-    known: Known,
-) -> str:
-    """Hash what decides the numbers of each setting: options, bundle, and what was counted of the rows."""
-    left_out = {"output", "overwrite", "target", "confidence", "task-seconds"}
-    value = {
-        "version": __version__,
-        "bundle": embedding.fingerprint,
-        "options": {n: v for n, v in options.to_json().items() if n not in left_out},
-        "where": options.where,
-        "mechanisms": [(m.name, m.model_dump(mode="json")) for m in options.mechanism],
-        "rows": [sampled.rows, sampled.last, *((third.rows, third.perturbed) for third in thirds)],
-    }
-    found = hashlib.sha256(json.dumps(value, sort_keys=True).encode())
-    for pairs in (*(third.pairs for third in thirds), known.all):
-        for array in (pairs.first, pairs.second, pairs.count):
-            found.update(array.tobytes())
-    return found.hexdigest()[:32]
-
-
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # it holds private words
 class Rehearsed:
     """A setting that was rehearsed; without a mechanism the floors of its number of words.
@@ -365,7 +358,7 @@ class Rehearsed:
 
 @dataclass(frozen=True, kw_only=True)
 class Rehearsals:
-    """The settings of a run, rehearsed one after the other; each is kept as soon as it is done.
+    """The settings of a run, rehearsed one after the other.
 
     Attributes:
         options: What is asked for.
@@ -375,7 +368,6 @@ class Rehearsals:
         known: What attackers learn from.
         attacked: The thirds that are attacked and have rows.
         columns: The names of the rows' columns, those of classes among them.
-        waves: Where what is done is kept.
     """
 
     options: EvaluateOptions
@@ -386,7 +378,7 @@ class Rehearsals:
     known: Known
     attacked: tuple[int, ...]
     columns: list[str]
-    waves: Waves
+    spark: SparkSession
 
     @property
     def classes(self) -> list[Classes]:
@@ -397,80 +389,58 @@ class Rehearsals:
         return [Classes(column=names.index(n), learnt=learnt) for n, learnt in wanted.items() if n in kept]
 
     def all(self) -> list[Rehearsed]:
-        """Rehearse what is not done: with each number of words that may be output first the floors."""
+        """Rehearse each setting; with each number of words that may be output first the floors."""
         mechanisms = (None, *self.options.mechanism)
         wanted = [(mechanism, search) for search in self.searches for mechanism in mechanisms]
-        return [self._one(number, len(wanted), *setting) for number, setting in enumerate(wanted)]
-
-    def _one(self, number: int, of: int, mechanism: Mechanism | None, search: Search) -> Rehearsed:
-        place = f"{self.waves.folder}/setting-{number:04d}"
-        if not self.waves.storage.exists(place):
+        found = []
+        for number, (mechanism, search) in enumerate(wanted, 1):
             name = "the floors" if mechanism is None else option_line(mechanism)
             size = f", {search.release_words:,} words" if len(self.searches) > 1 else ""
-            with progress(self.waves.spark, f"{number + 1} of {of}: {name}{size}"):
-                self._rehearse(mechanism, search, place)
-        table = self._read(place)
-        errors = table.filter(pa.compute.equal(table["kind"], "error"))["total"].to_pylist()
-        rest = table.filter(pa.compute.not_equal(table["kind"], "error"))
-        return Rehearsed(
-            mechanism=mechanism,
-            search=search,
-            tallies=tallies(rest, len(self.embedding.words)),
-            error=float(sum(errors)),
-        )
+            with progress(self.spark, f"{number} of {len(wanted)}: {name}{size}"):
+                found.append(self._rehearsed(mechanism, search))
+        return found
 
     def ceilings(self) -> list[dict[str, RowSums]]:
         """Give what models get right in each attacked third that learn from texts as they were."""
-        place = f"{self.waves.folder}/originals"
         if not self.classes:
             return []
-        if not self.waves.storage.exists(place):
-            with progress(self.waves.spark, "Learning from the originals"):
-                self.waves.write(self._classified(self.plan, None, original=True), place)
-        return classifications(self._read(place))
-
-    def _read(self, place: str) -> pa.Table:
-        return self.waves.spark.read.schema(SCHEMA).parquet(place).toArrow()
+        with progress(self.spark, "Learning from the originals"):
+            return self._classified(self.plan, None, original=True)
 
     def _classified(
         self, plan: RehearsalPlan, mechanism: Mechanism | None, *, original: bool = False
-    ) -> DataFrame:
-        """Learn all classes, and write what models get right under the keys of tallies."""
-        tables = []
-        for classes in self.classes:
-            found = classified(self.rows.frame, plan, classes, mechanism, original=original)
-            for third, own in zip(ATTACKED, found, strict=True):
-                if third not in self.attacked:
-                    continue
-                thirds = pa.array([third] * len(table := classified_table(own)), pa.int32())
-                tables.append(table.add_column(0, "third", thirds))
-        return self.waves.spark.createDataFrame(pa.concat_tables(tables))
+    ) -> list[dict[str, RowSums]]:
+        """Learn all classes, and give what models get right in each attacked third that has rows."""
+        frame = self.rows.frame
+        each = [classified(frame, plan, own, mechanism, original=original) for own in self.classes]
+        thirds = [reduce(or_, parts) for parts in zip(*each, strict=True)]
+        return [own for third, own in zip(ATTACKED, thirds, strict=True) if third in self.attacked]
 
-    def _rehearse(self, mechanism: Mechanism | None, search: Search, place: str) -> None:
-        spark, known, plan = self.waves.spark, self.known, replace(self.plan, search=search)
+    def _rehearsed(self, mechanism: Mechanism | None, search: Search) -> Rehearsed:
+        known, plan = self.known, replace(self.plan, search=search)
         found = self._emissions(mechanism, search)
         attackers = {
             third: Attacker.of(found, own, candidates=self.options.candidates)
             for third, own in known.of.items()
         }
-        sent = spark.sparkContext.broadcast(attackers)
+        sent = self.spark.sparkContext.broadcast(attackers)
         try:
             versions = 1 if mechanism is None else self.options.versions
-            result = rehearsed(self.rows.frame, plan, mechanism, sent, versions)
-            row = spark.createDataFrame([(-1, "error", 0, 0, found.mean_error(known.all))], SCHEMA)
-            result = result.unionAll(row)
-            if self.classes:
-                result = result.unionAll(self._classified(plan, mechanism))
-            self.waves.write(result, place)
+            table = rehearsed(self.rows.frame, plan, mechanism, sent, versions).toArrow()
         finally:
             sent.destroy()
+        parts = tallies(table, len(self.embedding.words))
+        if self.classes:
+            right = self._classified(plan, mechanism)
+            parts = [replace(part, classified=own) for part, own in zip(parts, right, strict=True)]
+        return Rehearsed(mechanism=mechanism, search=search, tallies=parts, error=found.mean_error(known.all))
 
     def _emissions(self, mechanism: Mechanism | None, search: Search) -> Emissions:
         if mechanism is None:
             return Emissions.uniform(len(self.embedding.words), search.release_words)
         return emissions(
-            self.waves.spark,
-            self.waves.bundle,
+            self.spark,
+            self.plan.bundle,
             self.embedding,
             mechanism,
             search,

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from dptext_spark.calibration.grid import BATCHES, PRIORS, Grid
 from dptext_spark.calibration.statistics import LEVELS
-from dptext_spark.calibration.summary_table import KEYS, LIMITS, OF_OUTPUTS, OF_WORDS, BatchMeans
+from dptext_spark.calibration.summary_table import KEYS, OF_OUTPUTS, OF_WORDS, BatchMeans
 from dptext_spark.calibration.target import Target
 from dptext_spark.spark.measuring.blocks import CELLS
 
@@ -116,22 +116,12 @@ def guesses(outputs: DataFrame) -> list[dict[str, Any]]:
     return [row.asDict() for row in outputs.groupBy(*KEYS).agg(*sums).collect()]
 
 
-def means(words: DataFrame) -> list[dict[str, Any]]:
-    """Give, for each setting and epsilon, the means of ``LIMITS`` over words, and n_w by Zipf's law.
-
-    The latter as ``n_w_zipf``, the sum of n_w over the words' ranks, not yet over the sum of the weights.
-    """
-    sums = [_exact_sum(F.col(name)).alias(name) for name in LIMITS]
-    zipf = _exact_sum(F.col("n_w") / F.col("rank")).alias("n_w_zipf")
-    rows = words.groupBy(*KEYS).agg(F.count(F.lit(1)).alias("n"), zipf, *sums).collect()
-    return [row.asDict() | {n: float(Fraction(row[n]) / row["n"]) for n in LIMITS} for row in rows]
-
-
 def batch_means(words: DataFrame, columns: Sequence[str]) -> dict[tuple[str, float], BatchMeans]:
     """Means of columns over each of the batches, for each setting and epsilon, and the batches' words, n."""
     batch = (F.col("block") % BATCHES).alias("batch")
+    weighted = words.withColumn("n_w_zipf", F.col("n_w") / F.col("rank"))
     sums = [_exact_sum(F.col(name)).alias(name) for name in columns]
-    rows = words.groupBy(*KEYS, batch).agg(F.count(F.lit(1)).alias("n"), *sums).collect()
+    rows = weighted.groupBy(*KEYS, batch).agg(F.count(F.lit(1)).alias("n"), *sums).collect()
     means: dict[tuple[str, float], BatchMeans] = {}
     for key, group in groupby(sorted(rows, key=itemgetter(*KEYS, "batch")), itemgetter(*KEYS)):
         own = list(group)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from dptext_spark.calibration import Estimator, Transitions, word_statistics
 from dptext_spark.calibration.grid import Grid
@@ -23,6 +25,18 @@ CELL_SCHEMA: Final = f"{SCHEMA}, outputs array<int>, counts array<double>, judge
 
 # Words per Arrow batch: each brings its outputs along.
 _ROWS: Final = 256
+
+
+def measured(spark: SparkSession, bundle: BundleFiles, grid: Grid, *, cells: bool) -> DataFrame:
+    """Measure the words of a grid, one task for each block and setting; ``cells`` keeps the transitions."""
+    settings = len(grid.settings)
+    tasks = grid.blocks * settings
+    pairs = spark.range(0, tasks, 1, tasks).select(
+        (F.col("id") % settings).cast("int").alias("setting"),
+        F.floor(F.col("id") / settings).cast("int").alias("block"),
+    )
+    work = partial(_measure_batches, bundle, grid, cells)
+    return pairs.mapInArrow(work, CELL_SCHEMA if cells else SCHEMA)
 
 
 @lru_cache(maxsize=2)
@@ -54,7 +68,7 @@ def _lists(transitions: Transitions) -> dict[str, pa.Array]:
     return dict(zip(CELLS, lists, strict=True))
 
 
-def measure_batches(
+def _measure_batches(
     bundle: BundleFiles, grid: Grid, cells: bool, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Measure (setting, block) pairs; runs in Python workers."""
@@ -63,7 +77,14 @@ def measure_batches(
             yield from _measured(bundle, grid, setting, block, cells).to_batches(max_chunksize=_ROWS)
 
 
-def name_batches(
+def with_words(df: DataFrame, bundle: BundleFiles, *columns: str) -> DataFrame:
+    """Put words in the place of their rows in the bundle."""
+    kinds = {f.name: "string" if f.name in columns else f.dataType.simpleString() for f in df.schema}
+    schema = ", ".join(f"`{name}` {kind}" for name, kind in kinds.items())
+    return df.mapInArrow(partial(_name_batches, bundle, columns), schema)
+
+
+def _name_batches(
     bundle: BundleFiles, columns: Sequence[str], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Put words for their rows in the bundle; runs in Python workers."""

@@ -1,11 +1,11 @@
-"""dptext calibrate: its tables against the calibration package, its restart, its target, and who reads it."""
+"""dptext calibrate: its tables against the calibration package, its folder, its target and its options."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
-from io import StringIO
+import os
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +16,18 @@ import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
-from dptext_spark.bars import progress_bar
 from dptext_spark.calibration import Transitions, estimator, word_statistics
 from dptext_spark.cli import main
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.errors import ConfigError, JobError
+from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Mechanism, mechanism
 from dptext_spark.options import CalibrateOptions
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.spark.jobs import calibrate
-from dptext_spark.spark.measuring.waves import Waves
 from dptext_spark.spark.table.storage import Storage
 from tests.helpers import calibration_oracle as oracle
 from tests.helpers import worlds
-from tests.helpers.tables import ROOT, killed_once, write_table
+from tests.helpers.tables import ROOT, write_table
 from tests.helpers.worlds import among
 
 # The shared session is the one that the jobs find.
@@ -56,7 +54,7 @@ def run(embedding: Embedding, output: Path, **given: Any) -> dict[str, Any]:
     report = calibrate.run(CalibrateOptions.of(options(embedding, output, **given)))
     found = json.loads((output / "calibration.json").read_text())
     assert found == json.loads(report.to_json())
-    assert not (output / ".parts").exists()
+    assert not list(output.parent.glob(".*.part"))
     assert report.describe()
     return dict(found)
 
@@ -127,7 +125,7 @@ def test_the_summary_describes_the_tables(ring: Embedding, laplace: Path) -> Non
     of_words = of_words.drop_columns(limits).append_column("posterior", pa.array(posteriors.ravel()))
     summary = table(laplace, "summary")
     numbers = ["mean", "sd", "min", "p5", "p50", "p95", "max"]
-    shown = ["mean", "low", "high", "floor", "sd", "min", "p5", "p50", "p95", "max", "few_runs"]
+    shown = ["mean", "low", "high", "floor", "sd", "min", "p5", "p50", "p95", "max"]
     assert summary.column_names == ["mechanism", "setting", "epsilon", "statistic", *shown]
     rows = {(row["epsilon"], row["statistic"]): row for row in summary.to_pylist()}
     described = [
@@ -173,7 +171,7 @@ def test_what_a_calibration_says_of_itself(ring: Embedding, laplace: Path) -> No
     assert facts["gains"] == facts["target"] == facts["matches"] == []
 
 
-# Several settings, and a run that is killed
+# Several settings
 
 
 LAMBDAS = (0.0, 0.9)
@@ -181,7 +179,7 @@ LAMBDAS = (0.0, 0.9)
 
 @pytest.fixture(scope="module")
 def grid(spark: SparkSession, plane64: Embedding, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An undisturbed calibration of ``mahalanobis`` at two lambdas."""
+    """A calibration of ``mahalanobis`` at two lambdas."""
     output = tmp_path_factory.mktemp("grid") / "out"
     run(plane64, output, **GRID)
     return output
@@ -226,85 +224,16 @@ def test_each_lambda_is_a_setting_and_gains_are_differences_of_batches(
     assert without(own, "posterior") == expected
 
 
-@pytest.fixture
-def killed(plane64: Embedding, tmp_path: Path) -> Iterator[Path]:
-    """The folder of such a run that was killed once some of its waves were done."""
-    given = options(plane64, tmp_path / "out", **GRID)
-    arguments = ["calibrate", "--transitions"]
-    for name, value in given.items():
-        if name != "transitions":
-            several = value if isinstance(value, tuple) else (value,)
-            arguments += [f"--{name}", *map(str, several)]
-    killed_once(lambda: waves(tmp_path / "out"), *arguments)
-    return tmp_path / "out"
+# The folder
 
 
-def waves(output: Path) -> list[str]:
-    return sorted(path.name for path in output.glob(".parts/*/grid/blocks-*"))
-
-
-def test_a_killed_run_continues_and_ends_with_the_same_tables(
-    plane64: Embedding, grid: Path, killed: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    done = waves(killed)
-    assert done
-    assert not (killed / "calibration.json").exists()
-    for other in (
-        {"runs": RUNS + 1},
-        {"noise_seed": 1},
-        {"epsilon": (2.0,)},
-        {"words": 41},
-        {"lambda": (0.0,)},
-    ):
-        with pytest.raises(ConfigError, match="parts of a calibration with other options"):
-            run(plane64, killed, **GRID | other)
-    measured = []
-    own = Waves._wave
-
-    def counted(waves: Any, grid: Any, place: str, start: int, stop: int, cells: bool) -> None:
-        measured.append((start, stop))
-        own(waves, grid, place, start, stop, cells)
-
-    monkeypatch.setattr(Waves, "_wave", counted)
-    run(plane64, killed, **GRID)
-    assert sum(stop - start for start, stop in measured) < 16
-    for name in ("words", "outputs", "transitions", "summary"):
-        assert table(killed, name).equals(table(grid, name)), name
-    facts, undisturbed = (json.loads((p / "calibration.json").read_text()) for p in (killed, grid))
-    facts["options"]["output"] = undisturbed["options"]["output"]
-    assert facts == undisturbed
-
-
-def test_words_are_counted_as_they_are_measured(
-    ring: Embedding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Rejects a bar of waves, of tasks, or one that begins anew what a run before has done."""
-    bars: list[Any] = []
-
-    def shown(**shape: Any) -> Any:
-        bars.append(progress_bar(anywhere=True, file=StringIO(), mininterval=0.0, **shape))
-        return bars[-1]
-
-    def fails(*_: Any) -> None:
-        raise JobError("Cut off")
-
-    monkeypatch.setattr("dptext_spark.spark.measuring.waves.progress_bar", shown)
-    given = {"mechanism": "mahalanobis", "lambda": (0.0, 0.9), "words": 40, "runs": 5, "epsilon": (2.0,)}
-    with monkeypatch.context() as patch:
-        patch.setattr(Waves, "kept", fails)
-        with pytest.raises(JobError):
-            run(ring, tmp_path / "out", **given)
-    run(ring, tmp_path / "out", **given, target="mean(n_w) <= 0.5")
-    first, again, *searched = bars
-    assert (first.n, first.total, first.initial) == (80, 80, 0)
-    assert (again.n, again.total, again.initial) == (80, 80, 80)
-    assert " 80/80 [" in first.fp.getvalue() and " words/s]" in first.fp.getvalue()
-    assert searched and {(bar.n, bar.total) for bar in searched} == {(40, 40)}
+SMALL: dict[str, Any] = {"words": 2, "runs": 5, "epsilon": (2.0,)}
 
 
 def test_a_folder_is_replaced_only_where_asked_and_known(
     ring: Embedding, laplace: Path, tmp_path: Path
 ) -> None:
+    """Rejects a run that goes on where another one is at work, or was killed."""
     with pytest.raises(ConfigError, match=r"exists.*--overwrite"):
         run(ring, laplace)
     (tmp_path / "mine.txt").write_text("not a calibration")
@@ -312,47 +241,41 @@ def test_a_folder_is_replaced_only_where_asked_and_known(
         with pytest.raises(ConfigError, match="is not a calibration"):
             run(ring, tmp_path, overwrite=overwrite)
     assert (tmp_path / "mine.txt").exists()
+    (tmp_path / ".out.other-1.part").mkdir()
+    with pytest.raises(ConfigError, match="Another run is writing the output"):
+        run(ring, tmp_path / "out", **SMALL)
 
 
-def test_a_calibration_is_replaced_when_its_successor_is_measured(
+def test_a_calibration_is_replaced_when_its_successor_is_whole(
     ring: Embedding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rejects removal at the start, and tables of the old calibration left among the new."""
-    place, small = tmp_path / "out", {"words": 2, "runs": 5, "epsilon": (2.0,)}
-    old = run(ring, place, transitions=True, **small)
+    """Rejects removal at the start, parts of a run that failed, and old tables left among the new.
 
-    def fails(*_: Any) -> None:
-        raise RuntimeError
-
+    The page is the same where the storage is not on this machine, by Hadoop's own copies.
+    """
+    place = tmp_path / "out"
+    old = run(ring, place, transitions=True, **SMALL)
+    pages = [pictures(place)]
     with monkeypatch.context() as patch:
-        patch.setattr(calibrate, "summary", fails)
-        with pytest.raises(RuntimeError):
-            run(ring, place, overwrite=True, noise_seed=1, **small)
+        patch.setattr(calibrate, "summary", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            run(ring, place, overwrite=True, noise_seed=1, **SMALL)
     assert json.loads((place / "calibration.json").read_text()) == old
-    assert (place / "transitions").exists()
-    new = run(ring, place, overwrite=True, noise_seed=2, **small)
-    assert new["options"]["noise-seed"] == 2
-    assert not (place / "transitions").exists()
-
-
-def test_the_page_comes_to_storage_that_is_not_on_this_machine(
-    ring: Embedding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The same bytes as beside a local calibration, by Hadoop's own copies."""
-    place, small = tmp_path / "out", {"words": 2, "runs": 5, "epsilon": (2.0,)}
-    run(ring, place, **small)
-    pages = [{f.name: f.read_bytes() for f in (place / "report.html", *sorted((place / "plots").iterdir()))}]
+    assert (place / "transitions").exists() and os.listdir(tmp_path) == ["out"]
+    (tmp_path / ".out.killed-1.part").mkdir()
     with monkeypatch.context() as patch:
         patch.setattr(Storage, "real", lambda *_: "elsewhere://host/out")
-        run(ring, place, overwrite=True, **small)
-    pages.append(
-        {f.name: f.read_bytes() for f in (place / "report.html", *sorted((place / "plots").iterdir()))}
-    )
-    names = [[name for name in page if not name.startswith(".")] for page in pages]
-    assert names[0] == names[1]
-    assert len(names[0]) > 2
-    plots = names[0][1:]
-    assert [pages[0][name] for name in plots] == [pages[1][name] for name in plots]
+        new = run(ring, place, overwrite=True, **SMALL)
+    assert new["options"]["transitions"] is False
+    assert not (place / "transitions").exists() and os.listdir(tmp_path) == ["out"]
+    pages.append(pictures(place))
+    assert len(pages[0]) > 2 and pages[0] == pages[1]
+
+
+def pictures(place: Path) -> dict[str, bytes]:
+    """The plots' bytes, and that there is a page."""
+    found = {f.name: f.read_bytes() for f in (place / "plots").iterdir() if not f.name.startswith(".")}
+    return found | {"report.html": str((place / "report.html").exists()).encode()}
 
 
 # Target and comparison
@@ -360,8 +283,12 @@ def test_the_page_comes_to_storage_that_is_not_on_this_machine(
 
 def test_a_target_is_met_by_the_closed_form(tmp_path: Path) -> None:
     """Of two words 1 apart on a line each stays with probability 1 - exp(-epsilon / 2) / 2."""
-    pair = worlds.build(tmp_path, [[-0.5], [0.5]])
-    facts = run(pair, tmp_path / "out", epsilon=(2.0, 3.4), runs=4000, target="max(n_w) <= 0.9")
+    pair, output = worlds.build(tmp_path, [[-0.5], [0.5]]), tmp_path / "out"
+    arguments = ["--embedding", pair.path, "--mechanism", "laplace", "--epsilon", 2, 3.4, "--words", "all"]
+    arguments += ["--runs", 4000, "--target", "max(n_w) <= 0.9", "--output", output]
+    result = CliRunner().invoke(main, ["calibrate", *map(str, arguments)])
+    assert result.exit_code == 0, result.output
+    facts = json.loads((output / "calibration.json").read_text())
     (found,) = facts["target"]
     stays = 1.0 - math.exp(-found["epsilon"] / 2.0) / 2.0
     assert stays <= 0.9
@@ -372,17 +299,20 @@ def test_a_target_is_met_by_the_closed_form(tmp_path: Path) -> None:
     assert found["options"] == f"--mechanism laplace --epsilon {found['epsilon']:g}"
     assert {2.0, 3.4} <= {tried["epsilon"] for tried in found["tried"]}
 
-    # The options as they are printed are those of a release.
+    # The command that is printed makes a release once the table and its column are filled in.
+    release, path = (line for line in result.output.splitlines()[-3:] if line)
+    assert path == f"Output: {output}"
+    program, *words = shlex.split(release.removeprefix("The release: "))
     source = write_table(tmp_path / "in.parquet", {"text": ["w0 w1"]})
-    given = ["--input", source, "--output", tmp_path / "new", "--embedding", pair.path, "--text", "text"]
-    given += [*found["options"].split(), "--dry-run"]
-    result = CliRunner().invoke(main, ["privatize", *map(str, given)])
+    filled = [{"TABLE": str(source), "COLUMN": "text"}.get(word, word) for word in words]
+    assert program == "dptext" and filled[0] == "privatize"
+    result = CliRunner().invoke(main, [*filled, "--dry-run"])
     assert result.exit_code == 0, result.output
     summed = {row["epsilon"]: row["max"] for row in facts["summary"] if row["statistic"] == "n_w"}
     assert sorted(summed) == [2.0, found["epsilon"], 3.4]
     assert summed[found["epsilon"]] == found["measured"]
     for name in ("words", "outputs", "summary"):
-        assert set(table(tmp_path / "out", name)["epsilon"].to_pylist()) == {*summed}
+        assert set(table(output, name)["epsilon"].to_pylist()) == {*summed}
     assert [g["configured_epsilon"] for g in facts["guarantee"]] == sorted(summed)
 
 
@@ -413,7 +343,7 @@ def test_an_exact_law_is_compared_with_a_measured_one(ring: Embedding, laplace: 
     assert [rows["bayes_risk_uniform"][n] for n in ("mean", "low", "high")] == pytest.approx([truth] * 3)
     posterior = (law * law / law.sum(axis=0)).sum() / 64
     assert rows["deniability"]["mean"] == pytest.approx(1.0 / posterior)
-    assert not any(row["few_runs"] for row in rows.values())
+    assert "Not enough runs" not in (output / "report.html").read_text()
     # Exact, and over all words: the target's bound is the value itself, and the largest epsilon is sharp.
     assert found["bound"] == found["measured"] <= 0.3
     exact = [
@@ -431,7 +361,7 @@ def test_an_exact_law_is_compared_with_a_measured_one(ring: Embedding, laplace: 
     assert any(match["epsilon"] for match in facts["matches"])
 
 
-# The command line, and the release that quotes a calibration
+# The command line
 
 
 def test_several_numbers_follow_an_option(
@@ -446,24 +376,14 @@ def test_several_numbers_follow_an_option(
     monkeypatch.setattr(calibrate, "run", stop)
     toml = tmp_path / "c.toml"
     toml.write_text('mechanism = "mahalanobis"\nepsilon = [5, 10.0]\nlambda = 0.5\nwords = "all"\n')
-    common = ["calibrate", "--embedding", ring.path, "--output", tmp_path / "out"]
     for arguments in (
-        ["--mechanism", "mahalanobis", "--epsilon", "10", "5", "--lambda", "0.5", "--words", "all"],
-        ["--epsilon=5,10", "--lambda=0.5", "--mechanism=mahalanobis", "--words=all"],
-        [
-            "--epsilon",
-            "5",
-            "--epsilon",
-            "10",
-            "5.0",
-            "--lambda",
-            "0.5",
-            "--mechanism=mahalanobis",
-            "--words=all",
-        ],
-        ["--config", toml],
+        "--mechanism mahalanobis --epsilon 10 5 --lambda 0.5 --words all",
+        "--epsilon=5,10 --lambda=0.5 --mechanism=mahalanobis --words=all",
+        "--epsilon 5 --epsilon 10 5.0 --lambda 0.5 --mechanism=mahalanobis --words=all",
+        f"--config {toml}",
     ):
-        result = CliRunner().invoke(main, [*map(str, common), *map(str, arguments)])
+        common = ["calibrate", "--embedding", str(ring.path), "--output", str(tmp_path / "out")]
+        result = CliRunner().invoke(main, [*common, *arguments.split()])
         assert "Enough" in result.output, result.output
     assert len({given.model_dump_json() for given in seen}) == 1
     assert [(m.epsilon, m.mixing) for m in seen[0].mechanism] == [(5.0, 0.5), (10.0, 0.5)]
@@ -482,6 +402,7 @@ def test_several_numbers_follow_an_option(
         (["--epsilon", "5", "--target", "n_w small"], "--target has a wrong value"),
         (["--epsilon", "5", "--compare", "nowhere"], "cannot be read"),
         (["--epsilon", "5", "--release-words", "65"], "--release-words"),
+        (["--epsilon", "5", "--example", "w01", "--example", "absent"], "lacks words of --example"),
         (["--epsilon", "5", "--target", "max(n_w) <= 0.5", "--words", "30"], "cannot be told"),
     ],
 )
@@ -498,43 +419,20 @@ def test_wrong_options_are_refused(
 def test_the_configuration_file_runs_as_it_stands(
     monkeypatch: pytest.MonkeyPatch, ring: Embedding, tmp_path: Path
 ) -> None:
+    """With examples, of which the page that the job draws shows the substitutions."""
     monkeypatch.chdir(ROOT)
-    small = [
-        "--embedding",
-        ring.path,
-        "--output",
-        tmp_path / "out",
-        "--words",
-        5,
-        "--runs",
-        4,
-        "--epsilon",
-        7,
-        "--example",
-        "w01",
-    ]
+    output = tmp_path / "out"
+    small = ["--embedding", ring.path, "--output", output, "--words", 5, "--runs", 4, "--epsilon", 7, 9]
+    small += ["--example", "w01", "--example", "w60"]
     result = CliRunner().invoke(main, ["calibrate", "--config", "conf/calibrate.toml", *map(str, small)])
     assert result.exit_code == 0, result.output
     assert "5 of 64 words, 4 runs each" in result.output
-    assert table(tmp_path / "out", "words").num_rows == 5
-
-
-def test_the_report_is_there_with_the_examples(line: Embedding, tmp_path: Path) -> None:
-    """The job's own folder makes the report: its format and the report's cannot drift apart."""
-    output = tmp_path / "calibration"
-    run(line, output, words=4, example=("w4", "w1"))
-    found = pq.ParquetDataset(output / "examples").read().to_pylist()
-    assert {row["word"] for row in found} == {"w1", "w4"}
+    assert "Epsilon 7, 9: Not enough runs for a reliable number; increase --runs." in result.output
+    assert table(output, "words").num_rows == 2 * 5
     counts: dict[tuple[float, str], float] = {}
-    for row in found:
+    for row in table(output, "examples").to_pylist():
         counts[row["epsilon"], row["word"]] = counts.get((row["epsilon"], row["word"]), 0) + row["count"]
-    assert counts == {(epsilon, word): RUNS for epsilon in EPSILONS for word in ("w1", "w4")}
+    assert counts == {(epsilon, word): 4 for epsilon in (7.0, 9.0) for word in ("w01", "w60")}
     page = (output / "report.html").read_text(encoding="utf-8")
-    assert "w4" in page and "What words become" in page and "http://" not in page
-    assert len(list((output / "plots").glob("*.png"))) == 5
-
-
-def test_an_example_that_the_bundle_lacks_is_refused(line: Embedding, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"lacks words of --example.*absent"):
-        calibrate.run(CalibrateOptions.of(options(line, tmp_path / "c", example=("w1", "absent"))))
-    assert not (tmp_path / "c").exists()
+    assert "w60" in page and "What words become" in page and "http://" not in page
+    assert "Not enough runs" in page and len(list((output / "plots").glob("*.png"))) == 5

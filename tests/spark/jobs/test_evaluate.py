@@ -1,4 +1,4 @@
-"""dptext evaluate: its numbers against the core's on the same rows, its restart, its choice, its page."""
+"""dptext evaluate: its numbers against the core's on the same rows, its choice, its page."""
 
 from __future__ import annotations
 
@@ -33,11 +33,10 @@ from dptext_spark.mechanisms import Exponential, Laplace, Mahalanobis, Mechanism
 from dptext_spark.options import EvaluateOptions
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.spark.jobs import evaluate
-from dptext_spark.spark.jobs.evaluate import Rehearsals
 from dptext_spark.spark.measuring.rehearsed_rows import SampledRows, third_of
 from dptext_spark.text.policies import TextPolicy
 from tests.helpers.made_texts import sentences
-from tests.helpers.tables import killed_once, spark_settings, write_table
+from tests.helpers.tables import spark_settings, write_table
 
 # The shared session is the one that the jobs find.
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -76,12 +75,8 @@ def run(table: Path, embedding: Embedding, output: Path, **given: Any) -> dict[s
     answer = evaluate.run(EvaluateOptions.of(options(table, embedding, output, **given)))
     found = json.loads((output / "evaluation.json").read_text())
     assert found == json.loads(answer.to_json())
-    assert not (output / ".parts").exists()
+    assert not list(output.parent.glob(".*.part"))
     return dict(found)
-
-
-def measured(found: dict[str, Any]) -> list[Any]:
-    return [found[name] for name in MEASURED]
 
 
 @pytest.fixture(scope="module")
@@ -178,47 +173,34 @@ def test_without_noise_all_is_recovered_and_kept(found: dict[str, Any]) -> None:
     assert first["recovered_floor"] == bare["recovered_floor"]
 
 
-@pytest.fixture
-def tasks(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
-    """Sampled rows of each task that had any, of each run."""
-    counted: list[list[int]] = []
-    own = SampledRows.kept
-
-    def kept(self: SampledRows) -> SampledRows:
-        rows = self.frame.groupBy(F.spark_partition_id()).count().collect()
-        counted.append([row["count"] for row in rows])
-        return own(self)
-
-    monkeypatch.setattr(SampledRows, "kept", kept)
-    return counted
-
-
-@pytest.mark.parametrize(("files", "seconds", "least", "most"), [(1, 0.04, 6, ROWS // 3), (9, 1e3, 1, ROWS)])
 def test_the_partitioning_and_the_batches_do_not_matter(
-    files: int,
-    seconds: float,
-    least: int,
-    most: int,
-    tasks: list[list[int]],
     spark: SparkSession,
     small: Embedding,
     found: dict[str, Any],
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Rejects noise that hangs on a row's place, and sums whose last bits hang on their order.
 
     Nor does the length of tasks: rejects one that has most rows of a row group, and rows that no task has.
     """
-    table = table_of(tmp_path / "in", files)
+    tasks: list[int] = []
+    own = SampledRows.kept
+
+    def kept(self: SampledRows) -> SampledRows:
+        rows = self.frame.groupBy(F.spark_partition_id()).count().collect()
+        tasks.extend(row["count"] for row in rows)
+        return own(self)
+
+    monkeypatch.setattr(SampledRows, "kept", kept)
+    table = table_of(tmp_path / "in", 1)
     with spark_settings(spark, execution_arrow_maxRecordsPerBatch=7):
         # The job has a session of its own, which takes the settings over.
-        other = run(table, small, tmp_path / "out", task_seconds=seconds)
+        other = run(table, small, tmp_path / "out", task_seconds=0.04)
     other["target"]["command"] = found["target"]["command"]  # of another input
-    assert measured(other) == measured(found)
+    assert [other[name] for name in MEASURED] == [found[name] for name in MEASURED]
     assert other["sample"] == found["sample"]
-    (rows,) = tasks
-    assert sum(rows) == ROWS
-    assert least <= len(rows) and max(rows) <= most
+    assert sum(tasks) == ROWS and len(tasks) >= 6 and max(tasks) <= ROWS // 3
 
 
 def test_a_setting_is_chosen_on_one_third_and_checked_on_another(
@@ -292,16 +274,26 @@ def test_words_and_parameters_are_varied_on_one_page(
     )
 
 
-def test_a_sample_is_of_so_many_rows_and_always_the_same(
-    small: Embedding, table: Path, tmp_path: Path
+def test_a_sample_is_always_the_same_and_a_release_can_leave_it_out(
+    spark: SparkSession, small: Embedding, table: Path, tmp_path: Path
 ) -> None:
-    """Rejects a share of the table, rows by their places, and a target that makes other rows."""
-    few = {"sample": 40, "versions": 1, "epsilon": (5.0,), "mechanism": ["laplace"]}
-    first = run(table, small, tmp_path / "a", **few)
+    """Rejects a share of the table, rows by their places, and a target that makes other rows.
+
+    Also rejects a filter that leaves an evaluated row in, or another one out.
+    """
+    few = {"sample": 40, "versions": 1, "epsilon": (5.0,), "mechanism": ["laplace"], "runs": 20}
+    first = run(table, small, tmp_path / "a", **few, hold_out=True)
     again = run(table_of(tmp_path / "in", 2), small, tmp_path / "b", **few | {"target": "kept >= 0.01"})
     assert (first["sample"]["rows"], first["sample"]["of"]) == (40, ROWS)
     assert first["risk"] == again["risk"]
     assert 5 <= first["sample"]["known"] <= 22
+    words = shlex.split(first["target"]["command"])
+    assert "--epsilon-from-private-rows" not in words
+    condition = words[words.index("--where") + 1]
+    names = spark.range(ROWS).select("id", F.xxhash64(F.lit("sample"), F.col("id").cast("string")).alias("n"))
+    evaluated = {row["id"] for row in names.orderBy("n").limit(40).collect()}
+    left = [row["id"] for row in spark.read.parquet(str(table)).where(condition).collect()]
+    assert sorted(left) == sorted({*range(ROWS)} - evaluated)
 
 
 def test_a_public_corpus_teaches_less(
@@ -320,62 +312,31 @@ def test_a_public_corpus_teaches_less(
 
 
 def test_the_choice_sees_nothing_of_the_rows_of_the_check(
-    spark: SparkSession, small: Embedding, tmp_path: Path
+    spark: SparkSession, small: Embedding, found: dict[str, Any], tmp_path: Path
 ) -> None:
     """Rejects attackers who learn the language of all rows: other rows of the check change the choice."""
-    given = {"mechanism": ["laplace"], "epsilon": (5.0,), "versions": 1, "runs": 20}
-    backwards = [
+    texts = [
         " ".join(reversed(text.split())) if third == 2 else text
         for text, third in zip(TEXTS, thirds_of(spark), strict=True)
     ]
-    one, other = (
-        run(
-            write_table(tmp_path / f"{name}.parquet", {"id": list(range(ROWS)), "text": texts}),
-            small,
-            tmp_path / name,
-            **given,
-        )["target"]
-        for name, texts in (("as they are", TEXTS), ("backwards", backwards))
-    )
-    assert one["chosen_on"] == other["chosen_on"]
-    assert one["checked_on"] != other["checked_on"]
-
-
-def test_a_release_can_leave_out_what_was_evaluated(
-    spark: SparkSession, small: Embedding, table: Path, tmp_path: Path
-) -> None:
-    """Rejects a filter that leaves an evaluated row in, or another one out."""
-    few = {"sample": 40, "versions": 1, "epsilon": (5.0,), "mechanism": ["laplace"], "runs": 20}
-    held = run(table, small, tmp_path / "out", **few, hold_out=True)
-    words = shlex.split(held["target"]["command"])
-    assert "--epsilon-from-private-rows" not in words
-    condition = words[words.index("--where") + 1]
-    names = spark.range(ROWS).select("id", F.xxhash64(F.lit("sample"), F.col("id").cast("string")).alias("n"))
-    evaluated = {row["id"] for row in names.orderBy("n").limit(40).collect()}
-    left = [row["id"] for row in spark.read.parquet(str(table)).where(condition).collect()]
-    assert sorted(left) == sorted({*range(ROWS)} - evaluated)
-    with pytest.raises(InputError, match="--hold-out leaves no row"):
-        run(table, small, tmp_path / "none", **few | {"sample": ROWS}, hold_out=True)
-
-
-def classes_of(folder: Path, files: int) -> Path:
-    """The rows in so many files, with a label that a word tells, one null, and an author's own word."""
-    for number in range(files):
-        ids = list(range(number, ROWS, files))
-        labels = [None if i == 7 else str(int(TEXTS[i].split()[0][1:]) < 5) for i in ids]
-        texts = [f"{TEXTS[i]} {'w150 w150' if i % 3 else 'w190 w190'}" for i in ids]
-        columns = {"id": ids, "text": texts, "label": labels, "author": [int(i % 3 > 0) for i in ids]}
-        write_table(folder / f"{number}.parquet", columns)
-    return folder
+    table = write_table(tmp_path / "backwards.parquet", {"id": list(range(ROWS)), "text": texts})
+    other, target = run(table, small, tmp_path / "out")["target"], found["target"]
+    assert other["chosen_on"] == target["chosen_on"]
+    assert other["checked_on"] != target["checked_on"]
 
 
 def test_models_learn_labels_and_authors_between_floor_and_ceiling(small: Embedding, tmp_path: Path) -> None:
-    """Rejects a model that is tested on what it learnt, or on other texts than it says; rows in any files."""
+    """Rejects a model that is tested on what it learnt, or on other texts than it says.
+
+    A word tells the label, of which one is null; each author has a word of their own.
+    """
+    labels = [None if i == 7 else str(int(TEXTS[i].split()[0][1:]) < 5) for i in range(ROWS)]
+    texts = [f"{TEXTS[i]} {'w150 w150' if i % 3 else 'w190 w190'}" for i in range(ROWS)]
+    columns = {"id": list(range(ROWS)), "text": texts, "label": labels}
+    table = write_table(tmp_path / "in.parquet", columns | {"author": [int(i % 3 > 0) for i in range(ROWS)]})
     given = {"mechanism": ["laplace"], "epsilon": (4.0, 1e6), "versions": 1, "runs": 20}
     given |= {"label": "label", "author": "author", "target": "attribution <= 0.95"}
-    found = run(classes_of(tmp_path / "three", 3), small, tmp_path / "a", **given)
-    one = run(classes_of(tmp_path / "one", 1), small, tmp_path / "b", **given)
-    assert (found["utility"], found["risk"]) == (one["utility"], one["risk"])
+    found = run(table, small, tmp_path / "a", **given)
     accuracies = [row for row in found["utility"] if row["measure"].startswith("accuracy")]
     (noisy, on_original), (bare, bare_original) = accuracies[:2], accuracies[2:]
     assert bare["value"] == bare["ceiling"] == bare_original["value"] == bare_original["ceiling"]
@@ -391,13 +352,11 @@ def test_models_learn_labels_and_authors_between_floor_and_ceiling(small: Embedd
     assert page.count("<img ") == 3 and "attribution" in page
 
 
-def test_findings_hold_no_word_of_a_text(undisturbed: Path) -> None:
+def test_the_page_stands_by_itself(undisturbed: Path) -> None:
+    """Rejects a page or findings with a word of a text."""
     for name in ("evaluation.json", "report.html"):
         text = re.sub(r"data:image/png;base64,[^\"]+", "", (undisturbed / name).read_text())
         assert not re.search(r"\bw\d+\b|strange", text), name
-
-
-def test_the_page_stands_by_itself(undisturbed: Path) -> None:
     page = re.sub(r"</?span>", "", (undisturbed / "report.html").read_text())
     assert "Private." in page and "recovery(top1, in-context, 1)" in page
     assert "dptext privatize --input" in page and "Checked on" in page and STRONGER in page
@@ -405,51 +364,17 @@ def test_the_page_stands_by_itself(undisturbed: Path) -> None:
     assert not re.search(r'(?:src|href)="(?!data:|#)', page)
 
 
-@pytest.fixture
-def killed(small: Embedding, table: Path, tmp_path: Path) -> Path:
-    """The folder of a run that was killed once one of its settings was done."""
-    arguments = ["evaluate"]
-    for name, value in options(table, small, tmp_path / "out").items():
-        for each in value if isinstance(value, tuple | list) else (value,):
-            arguments += [f"--{name}", str(each)]
-    killed_once(lambda: settings_done(tmp_path / "out"), *arguments)
-    return tmp_path / "out"
-
-
-def settings_done(output: Path) -> list[str]:
-    return sorted(path.name for path in output.glob(".parts/*/setting-*"))
-
-
-def test_a_killed_run_continues_and_ends_with_the_same_numbers(
-    small: Embedding, table: Path, found: dict[str, Any], killed: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Rejects a run that begins anew, and one that takes the settings of other options or rows."""
-    done = settings_done(killed)
-    assert done and len(done) < 5
-    assert not (killed / "evaluation.json").exists()
-    fewer = table.parent / "fewer"
-    write_table(fewer / "0.parquet", {"id": [1, 2], "text": TEXTS[:2]})
-    for other, source in (({"runs": 50}, table), ({"noise_seed": 1}, table), ({}, fewer)):
-        with pytest.raises(ConfigError, match="parts of an evaluation with other options, or of other rows"):
-            run(source, small, killed, **other)
-    rehearsals = []
-    own = Rehearsals._rehearse
-
-    def counted(self: Any, mechanism: Any, search: Any, place: str) -> None:
-        rehearsals.append(mechanism)
-        own(self, mechanism, search, place)
-
-    monkeypatch.setattr(Rehearsals, "_rehearse", counted)
-    again = run(table, small, killed, task_seconds=0.04)
-    assert len(rehearsals) == 5 - len(done)
-    assert measured(again) == measured(found)
-
-
 def test_what_cannot_be_evaluated_is_refused(
     small: Embedding, table: Path, undisturbed: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError, match=r"The evaluation .* exists.*--overwrite"):
         run(table, small, undisturbed)
+    (tmp_path / ".out.other-1.part").mkdir()
+    with pytest.raises(ConfigError, match="Another run is writing the output"):
+        run(table, small, tmp_path / "out")
+    (tmp_path / ".out.other-1.part").rmdir()
+    with pytest.raises(InputError, match="--hold-out leaves no row"):
+        run(table, small, tmp_path / "out", sample=ROWS, hold_out=True)
     with pytest.raises(InputError, match="lacks columns"):
         run(table, small, tmp_path / "out", text="nope")
     with pytest.raises(ConfigError, match="inside one another"):
@@ -473,4 +398,4 @@ def test_the_command_prints_the_answer(small: Embedding, table: Path, tmp_path: 
     assert "Facts about private rows" in result.output
     assert "12 of 90 rows" in result.output
     assert "no setting here meets it with 95% confidence" in result.output
-    assert f"Output, which is private: {tmp_path / 'out'}" in result.output
+    assert result.output.splitlines()[-1] == f"Output, which is private: {tmp_path / 'out'}"

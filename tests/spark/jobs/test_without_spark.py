@@ -62,7 +62,6 @@ AUDIT = "audit --embedding {ring} --mechanism laplace --epsilon 5 "
         (VECTORS + "--text text --embedding nowhere", "This is no embedding bundle"),
         (CALIBRATE + "--output old", "The output old exists and is not a calibration"),
         (CALIBRATE + "--output done", "The calibration done exists"),
-        (CALIBRATE + "--output begun", "parts of a calibration with other options"),
         (CALIBRATE + "--embedding nowhere", "This is no embedding bundle"),
         (CALIBRATE + "--target max(n_w)<=0.5 --words 30", "cannot be told"),
         (EVALUATE + "--input nowhere", "The input nowhere cannot be read as a table"),
@@ -90,7 +89,7 @@ def test_a_mistake_starts_no_java(
     Path("note.txt").write_text("a note")
     Path("filed/private").mkdir(parents=True)
     Path("filed/private/report.json").touch()
-    for folder in ("old", "done", "begun/.parts/other"):
+    for folder in ("old", "done"):
         Path(folder).mkdir(parents=True)
     Path("done/calibration.json").touch()
     before = hashes(tmp_path)

@@ -11,13 +11,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dptext_spark.calibration import Transitions, word_statistics
 from dptext_spark.calibration.statistics import OF_WORD
-from dptext_spark.calibration.summary_table import LIMITS
 from dptext_spark.calibration.target import Target
 from dptext_spark.spark.measuring.aggregates import (
     batch_means,
     bounded,
     guesses,
-    means,
     output_statistics,
     with_posterior,
 )
@@ -116,25 +114,18 @@ def test_risks_are_those_of_brute_force(parts: DataFrame, transitions: Transitio
             assert float(row[f"{prior}_judged"]) * weights[0] / (RUNS // 2) == pytest.approx(judged)
 
 
-def test_means_of_limits_and_by_zipfs_law(parts: DataFrame, transitions: Transitions) -> None:
-    table = word_statistics(transitions)
-    for row in means(parts):
-        own = slice(SIZE * EPSILONS.index(row["epsilon"]), SIZE * (EPSILONS.index(row["epsilon"]) + 1))
-        for name in LIMITS:
-            assert row[name] == pytest.approx(table[name].to_numpy()[own].mean())
-        expected = (table["n_w"].to_numpy()[own] / np.arange(1, SIZE + 1)).sum()
-        assert float(row["n_w_zipf"]) == pytest.approx(expected)
-
-
 def test_batches_are_every_sixteenth_block(parts: DataFrame, transitions: Transitions) -> None:
     table = word_statistics(transitions)
-    found = batch_means(parts, ["n_w", "s_w"])
+    found = batch_means(parts, ["n_w", "s_w", "n_w_zipf"])
     assert list(found) == [("", epsilon) for epsilon in EPSILONS]
     for index, epsilon in enumerate(EPSILONS):
         for name in ("n_w", "s_w"):
             values = table[name].to_numpy().reshape(2, -1)[index]
             means = [values[batch::16].mean() for batch in range(16)]
             assert found["", epsilon][name] == pytest.approx(np.array(means), rel=1e-12)
+        zipf = table["n_w"].to_numpy().reshape(2, -1)[index] / np.arange(1, SIZE + 1)
+        weighted = found["", epsilon]["n_w_zipf"] * found["", epsilon]["n"]
+        assert weighted.sum() == pytest.approx(zipf.sum())
         assert found["", epsilon]["n"].tolist() == [3.0] * 8 + [2.0] * 8
 
 

@@ -16,6 +16,19 @@ from tests.helpers.bundles import glove
 
 pytest_plugins = ["tests.helpers.spark_fixtures"]
 
+SESSIONS = {"spark/table": "tables", "": "jobs"}
+"""Where tests with Spark lie, below this folder, and the group whose one session they share."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Group the tests with Spark by their session; others run in whichever process has room."""
+    for item in items:
+        if item.get_closest_marker("spark") or "spark" in getattr(item, "fixturenames", ()):
+            place = item.path.relative_to(Path(__file__).parent).as_posix()
+            group = next(name for folder, name in SESSIONS.items() if place.startswith(folder))
+            item.add_marker(pytest.mark.xdist_group(group))
+
 
 @pytest.fixture(scope="session")
 def demo_bundle(tmp_path_factory: pytest.TempPathFactory) -> Embedding:

@@ -147,6 +147,7 @@ def test_the_leak_check_sees_through_normal_forms_and_case(form: str) -> None:
     assert leaks(SECRETS, ["in [MASK]"], ["in"]) == set()
 
 
+@pytest.mark.long  # a Spark of its own; tests/spark/test_connect.py looks for keys in logs too
 @pytest.mark.e2e
 def test_key_and_rows_show_nowhere_and_threads_do_not_matter(
     ring: Embedding, table: Path, tmp_path: Path

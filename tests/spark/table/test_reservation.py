@@ -508,6 +508,7 @@ def arguments(ring_release: dict[str, Any], tmp_path: Path) -> Callable[..., lis
     return given
 
 
+@pytest.mark.long
 @pytest.mark.e2e
 @pytest.mark.parametrize("when", ["reserved", "renamed"])
 def test_a_kill_counts_and_the_same_release_costs_nothing_more(
@@ -532,6 +533,7 @@ def test_a_kill_counts_and_the_same_release_costs_nothing_more(
     assert totals(ledger()) == [6]
 
 
+@pytest.mark.long
 @pytest.mark.e2e
 def test_of_two_processes_at_once_one_passes(
     arguments: Callable[..., list[str]], ledger: Callable[[], Ledger], tmp_path: Path

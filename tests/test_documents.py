@@ -129,9 +129,10 @@ def answer(asked: Connection, spark: SparkSession) -> None:
 def change_folder(spark: SparkSession, folder: str | Path) -> None:
     """Change the folder that relative paths begin in, here and in Java."""
     os.chdir(folder)
-    hadoop: Any = spark._jvm.org.apache.hadoop.fs  # type: ignore[union-attr]
-    files = hadoop.FileSystem.getLocal(spark.sparkContext._jsc.hadoopConfiguration())
-    files.setWorkingDirectory(hadoop.Path(str(folder)))
+    java: Any = spark._jvm
+    java.System.setProperty("user.dir", str(folder))
+    files = java.org.apache.hadoop.fs.FileSystem.getLocal(spark.sparkContext._jsc.hadoopConfiguration())
+    files.setWorkingDirectory(java.org.apache.hadoop.fs.Path(str(folder)))
 
 
 @pytest.mark.e2e

@@ -13,9 +13,8 @@ from click.testing import Result
 from pyspark.sql import SparkSession
 from scipy import stats
 
-from dptext_spark.embedding.bundle import Embedding
 from tests.helpers.spark_fixtures import Opened
-from tests.helpers.tables import names, refused, rows_of, run_table, spark_settings, texts, write_table
+from tests.helpers.tables import names, refused, rows_of, spark_settings, texts, write_table
 
 # The shared session is the one that the jobs find.
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -141,12 +140,3 @@ def test_tables_under_labels_of_their_own_do_not_tell_which_texts_are_equal(
     monkeypatch.setattr("dptext_spark.options.commands.check_label", lambda key, label: None)
     before = equal_outputs("", "")
     assert before[0] == count and before[1] <= by_chance
-
-
-def test_without_a_key_file_every_run_has_other_noise(ring: Embedding, table: Path, tmp_path: Path) -> None:
-    releases = []
-    for name in ("one", "two"):
-        run_table(input=table, output=tmp_path / name, embedding=ring.path, epsilon=TINY)
-        releases.append(rows_of(tmp_path / name))
-    assert releases[0] != releases[1]
-    assert "fresh, not kept" in (tmp_path / "one.private" / "report.json").read_text()

@@ -381,13 +381,11 @@ def test_inputs_that_are_no_table(dptext: Callable[..., Result], opened: Opened,
     assert hashes(tmp_path) == before
 
 
-@pytest.mark.parametrize("place", ["first", "last"])
 def test_one_truncated_file_among_several_fails_the_run(
-    dptext: Callable[..., Result], table: Path, tmp_path: Path, place: str
+    dptext: Callable[..., Result], table: Path, tmp_path: Path
 ) -> None:
-    cut = table / ("0.parquet" if place == "first" else "z.parquet")
     whole = write_table(tmp_path / "whole.parquet", {"id": range(500), "text": texts(500)}).read_bytes()
-    cut.write_bytes(whole[: len(whole) // 2])
+    (table / "z.parquet").write_bytes(whole[: len(whole) // 2])
     result = dptext(table)
     assert result.exit_code in (1, 2)  # 2 where Spark happens to read the schema from this file
     assert refused(result, "damaged|The Spark job failed and no output was written", result.exit_code)
@@ -407,12 +405,10 @@ def test_files_that_spark_would_leave_out_are_refused(
     assert len(rows_of(tmp_path / "out")) == 12
 
 
-@pytest.mark.parametrize("ids", [[1, 1, 2], [1, 2, None]], ids=["duplicates", "nulls"])
-def test_ids_that_do_not_name_the_rows(
-    dptext: Callable[..., Result], tmp_path: Path, ids: list[int | None]
-) -> None:
-    source = write_table(tmp_path / "in.parquet", {"id": ids, "text": texts(3)})
-    assert refused(dptext(source, "--id", "id"), "Column id does not name the rows.*in 3 rows")
+def test_ids_that_do_not_name_the_rows(dptext: Callable[..., Result], tmp_path: Path) -> None:
+    source = write_table(tmp_path / "in.parquet", {"id": [1, 1, None], "text": texts(3)})
+    message = "Column id does not name the rows.*1 nulls and 1 duplicates in 3 rows"
+    assert refused(dptext(source, "--id", "id"), message)
     assert names(tmp_path) == {"in.parquet"}
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from dptext_spark.demo import GLOVE
 from dptext_spark.embedding.build import build_embedding
@@ -15,6 +17,25 @@ from tests.helpers import worlds
 from tests.helpers.bundles import glove
 
 pytest_plugins = ["tests.helpers.spark_fixtures"]
+
+SESSIONS = {"tests/spark/table/": "tables", "tests/spark/": "jobs", "tests/test_documents.py": "jobs"}
+"""Where tests with Spark are, and the group whose one session they share."""
+
+
+class BySession(LoadScopeScheduling):
+    """Gives each group to one process, and all other tests one by one to whichever has room.
+
+    The mark ``xdist_group`` would say the same, but xdist 3.8 cannot read it under pytest 9.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        return next((group for place, group in SESSIONS.items() if nodeid.startswith(place)), nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Use it for ``--dist loadgroup``."""
+    return BySession(config, log) if config.getoption("dist") == "loadgroup" else None
 
 
 @pytest.fixture(scope="session")

@@ -6,12 +6,21 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import pairwise
+from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
-from typing import Final, NamedTuple, get_args
+from typing import Any, Final, NamedTuple, get_args
+from unittest.mock import patch
 
 import pytest
+from click.testing import CliRunner
+from pyiceberg.utils.config import Config
+from pyspark.sql import SparkSession
 
+from dptext_spark.cli import main
 from dptext_spark.mechanisms import MECHANISMS, Laplace
 from dptext_spark.search.nearest import SEARCHES
 from dptext_spark.text.layout import Layout
@@ -62,34 +71,37 @@ def test_the_documents_have_stories() -> None:
     assert outputs == sum(bool(step.shown) for steps in STORIES.values() for step in steps)
 
 
-def environment(programs: Path, *, java: bool) -> dict[str, str]:
-    """A machine with its Java or without one; all new keys are one there, so that outputs can be compared."""
-    stand_ins = {"openssl": "printf '%064d\\n' 0"} | ({} if java else {"java": "exit 127"})
-    for name, code in stand_ins.items():
-        (programs / name).write_text(f"#!/bin/sh\n{code}\n")
+ASKS: Final = f"""#!{sys.executable} -S
+import os, sys
+from multiprocessing.connection import Client
+with Client(os.environ["DPTEXT_RUNNER"]) as runner:
+    runner.send((sys.argv[1:], os.getcwd(), dict(os.environ)))
+    output, errors, code = runner.recv()
+print(output, end="")
+print(errors, end="", file=sys.stderr)
+sys.exit(code)
+"""
+"""A program ``dptext`` that lets the process of the tests run the command, in which Spark runs already."""
+
+
+def environment(programs: Path, stand_ins: Mapping[str, str]) -> dict[str, str]:
+    """Programs that stand before others; all new keys are one there, so that outputs can be compared."""
+    for name, code in {"openssl": "#!/bin/sh\nprintf '%064d\\n' 0", **stand_ins}.items():
+        (programs / name).write_text(code)
         (programs / name).chmod(0o755)
     path = f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-    variables = os.environ | {"PATH": path, "JAVA_TOOL_OPTIONS": QUICK_JAVA}
+    variables = os.environ | {"PATH": path, "COLUMNS": "80", "JAVA_TOOL_OPTIONS": QUICK_JAVA}
     variables.pop("JAVA_HOME", None)  # the tests' own Spark leaves one behind
     return variables
 
 
-@pytest.mark.e2e
-@pytest.mark.spark
-@pytest.mark.parametrize("name", STORIES)
-def test_commands_run_and_print_what_is_shown(
-    name: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    """In an empty folder; rejects a renamed option, a notebook without ensure_java(), a number of old.
-
-    The first commands that anybody runs, and the notebook, find no Java.
-    """
-    outputs, programs = (tmp_path_factory.mktemp(folder) for folder in ("outputs", "bin"))
+def run(name: str, folder: Path, outputs: Path, variables: Mapping[str, str]) -> None:
+    """Run a document's blocks in one shell; each block's output goes to a file of its number."""
     code = "".join(f"exec >{outputs}/{i}\n{step.code}" for i, step in enumerate(STORIES[name]))
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", code],
-        cwd=tmp_path,
-        env=environment(programs, java=name not in WITHOUT_JAVA),
+        cwd=folder,
+        env=variables,
         stderr=subprocess.PIPE,
         text=True,
         check=False,
@@ -98,6 +110,63 @@ def test_commands_run_and_print_what_is_shown(
     for i, step in enumerate(STORIES[name]):
         printed = (outputs / str(i)).read_text(encoding="utf-8")
         assert not step.shown or re.fullmatch(pattern_of(step.shown), printed), f"{step.code}\n{printed}"
+
+
+def answer(asked: Connection, spark: SparkSession) -> None:
+    """Run the ``dptext`` that somebody asks for, where and with the variables with which it was called."""
+    arguments, folder, variables = asked.recv()
+    before = Path.cwd()
+    with pytest.MonkeyPatch.context() as here, patch.dict(os.environ, variables):
+        change_folder(spark, folder)
+        here.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # it was read when the module was
+        try:
+            result = CliRunner().invoke(main, arguments, prog_name="dptext")
+        finally:
+            change_folder(spark, before)
+    asked.send((result.stdout, result.stderr, result.exit_code))
+
+
+def change_folder(spark: SparkSession, folder: str | Path) -> None:
+    """Change the folder that relative paths begin in, here and in Java."""
+    os.chdir(folder)
+    java: Any = spark._jvm
+    java.System.setProperty("user.dir", str(folder))
+    files = java.org.apache.hadoop.fs.FileSystem.getLocal(spark.sparkContext._jsc.hadoopConfiguration())
+    files.setWorkingDirectory(java.org.apache.hadoop.fs.Path(str(folder)))
+
+
+@pytest.mark.e2e
+@pytest.mark.spark
+@pytest.mark.parametrize("name", sorted(STORIES.keys() - WITHOUT_JAVA))
+def test_commands_run_and_print_what_is_shown(
+    name: str, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """In an empty folder, ``dptext`` in this process; rejects a renamed option and a number of old."""
+    folder, outputs, programs = (tmp_path_factory.mktemp(name) for name in ("story", "outputs", "bin"))
+    address = str(programs / "runner")
+    variables = environment(programs, {"dptext": ASKS}) | {"DPTEXT_RUNNER": address}
+    with Listener(address) as listener, ThreadPoolExecutor(1) as pool:
+        done = pool.submit(run, name, folder, outputs, variables)
+        done.add_done_callback(lambda _: Client(address).close())  # nothing more is asked
+        with suppress(EOFError):
+            while True:
+                with listener.accept() as asked:
+                    answer(asked, spark)
+    done.result()
+
+
+@pytest.mark.e2e
+@pytest.mark.spark
+@pytest.mark.parametrize("name", WITHOUT_JAVA)
+def test_the_first_commands_need_no_java(
+    name: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The first commands that anybody runs, and the notebook, in processes of their own that find no Java.
+
+    Rejects a notebook without ensure_java() too.
+    """
+    outputs, programs = (tmp_path_factory.mktemp(folder) for folder in ("outputs", "bin"))
+    run(name, tmp_path, outputs, environment(programs, {"java": "#!/bin/sh\nexit 127"}))
 
 
 def pattern_of(shown: str) -> str:

@@ -22,7 +22,7 @@ from tests.helpers.cluster import PATIENCE, QUICK_JAVA, Cluster, wait_for
 from tests.helpers.tables import ROOT, by_id, rows_of, spark_settings, texts, write_table
 from tests.helpers.worlds import KEY, LABEL
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 
 # A real cluster

@@ -14,9 +14,14 @@ from pyspark.sql import SparkSession
 from dptext_spark.cli import main
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.spark import session as session_module
+from dptext_spark.spark.table.formats.format import Format
+from dptext_spark.spark.table.source import Source, own_session
+from dptext_spark.spark.table.storage import Storage
 from tests.helpers import worlds
 from tests.helpers.cluster import QUICK_JAVA
 from tests.helpers.tables import RING_WORDS, texts, write_key, write_table
+
+Opened = Callable[..., Source]
 
 
 @pytest.fixture(scope="session")
@@ -80,3 +85,15 @@ def dptext(ring: Embedding, key_file: Path, tmp_path: Path) -> Callable[..., Res
         return CliRunner().invoke(main, ["privatize", *map(str, [*given, *arguments])])
 
     return invoke
+
+
+@pytest.fixture
+def opened(spark: SparkSession) -> Opened:
+    """Open a table as a run does; its format is the end of its name unless told."""
+
+    def source(place: Path | str, name: str = "", **options: str) -> Source:
+        read = Format.named(name or str(place).partition(".")[2].partition(".")[0], options)
+        read.check_input(has_id=True, grows=False)
+        return read.open(own_session(spark), Storage(spark), str(place))
+
+    return source

@@ -15,7 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dptext_spark import Embedding, Exponential, Laplace, Privatizer, RowBudget, TextPrivatizer, privatize
 from dptext_spark.accounting.composition import loss_beyond
+from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Mechanism
+from dptext_spark.options import PrivatizeOptions
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.spark.distribution import BundleFiles
 from dptext_spark.spark.table.columns import TableColumns
@@ -238,21 +240,19 @@ def test_files_that_are_added(dptext: Callable[..., Result], notes: Path, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("changes", "message"),
     [
-        (("--within", "5"), "--within is for --row-budget or --person"),
-        (("--row-delta", "1e-6"), "--row-delta is for --row-budget"),
-        (("--person", "author", "--incremental", "c"), "--person and --incremental do not go together"),
-        (("--person", "nobody"), "lacks columns"),
-        (("--row-budget", "0", "--within", "1"), "--row-budget has a wrong value"),
-        (("--row-budget", "1", "--within", "1", "--row-delta", "1e-12"), "--row-delta has a wrong value"),
+        ({"within": 5.0}, "--within is for --row-budget or --person"),
+        ({"row-delta": 1e-6}, "--row-delta is for --row-budget"),
+        ({"person": "author", "incremental": "c"}, "--person and --incremental do not go together"),
+        ({"row-budget": 0.0, "within": 1.0}, "--row-budget has a wrong value"),
+        ({"row-budget": 1.0, "within": 1.0, "row-delta": 1e-12}, "--row-delta has a wrong value"),
     ],
 )
-def test_options_that_do_not_go_together(
-    dptext: Callable[..., Result], notes: Path, arguments: tuple[str, ...], message: str
-) -> None:
-    result = dptext(notes, *arguments)
-    assert result.exit_code == 2 and message in result.output
+def test_options_that_do_not_go_together(changes: dict[str, Any], message: str) -> None:
+    given = {"input": "in", "output": "out", "embedding": "e", "mechanism": "laplace", "epsilon": 10.0}
+    with pytest.raises(ConfigError, match=message):
+        PrivatizeOptions.of({**given, "text": "text", **changes})
 
 
 @pytest.fixture
@@ -328,3 +328,5 @@ def test_no_persons(dptext: Callable[..., Result], tmp_path: Path) -> None:
         source = write_table(tmp_path / name / "a.parquet", {name: table[name] for name in schema.names})
         result = dptext(source, "--id", "id", "--person", "author", "--dry-run")
         assert result.exit_code == 0 and "Persons" not in result.output, result.output
+    absent = dptext(source, "--id", "id", "--person", "nobody")
+    assert absent.exit_code == 2 and "lacks columns" in absent.output

@@ -128,6 +128,7 @@ main(["privatize", *sys.argv[1:]])
 """
 
 
+@pytest.mark.long
 @pytest.mark.e2e
 def test_a_kill_loses_and_repeats_nothing(
     options: dict[str, Any], grow: Callable[..., Report], add_file: Callable[..., Path], tmp_path: Path

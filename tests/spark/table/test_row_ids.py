@@ -13,8 +13,8 @@ from click.testing import Result
 from pyspark.sql import SparkSession
 from scipy import stats
 
-from dptext_spark.embedding.bundle import Embedding
-from tests.helpers.tables import names, refused, rows_of, run_table, spark_settings, texts, write_table
+from tests.helpers.spark_fixtures import Opened
+from tests.helpers.tables import names, refused, rows_of, spark_settings, texts, write_table
 
 # The shared session is the one that the jobs find.
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -38,50 +38,42 @@ def release_of(
     return run
 
 
-# Several oddities in one name: each name takes four releases.
-ODD_FILES = ["plain", "per%20cent% 東京 é", "a+b&c;d#e (x)$^~'q'"]
+@pytest.fixture
+def named(opened: Opened) -> Callable[..., list[str]]:
+    """What the rows of a table are named by, in a settled order."""
+
+    def run(source: Path | str) -> list[str]:
+        read = opened(source, "parquet")
+        return sorted(row[0] for row in read.df.select(read.position).collect())
+
+    return run
 
 
-@pytest.mark.parametrize("name", ODD_FILES)
-def test_a_copy_of_the_table_elsewhere_gets_the_same_noise(
-    release_of: Callable[..., list[dict[str, Any]]], tmp_path: Path, name: str
+@pytest.mark.parametrize("name", ["plain", "per%20cent% 東京 é", "a+b&c;d#e (x)$^~'q'"])
+def test_a_copy_of_the_table_elsewhere_gets_the_same_names(
+    named: Callable[..., list[str]], tmp_path: Path, name: str
 ) -> None:
+    """Two files of equal content, and rows of equal content within one, have names of their own."""
     for place in ("here", f"else {name}/deep"):
-        for file in (
-            f"flat/{name}.parquet",
-            "flat/x.parquet",
-            f"deep/p={name}/x.parquet",
-            "deep/p=q/x.parquet",
-        ):
-            write_table(tmp_path / place / file, {"text": texts(10)})
+        for file in (f"flat/{name}", "flat/x", f"deep/p={name}/x", "deep/p=q/x"):
+            write_table(tmp_path / place / f"{file}.parquet", {"text": texts(10)})
     for table in ("flat", "deep"):
-        here = release_of(tmp_path / "here" / table)
-        there = release_of(tmp_path / f"else {name}" / "deep" / table)
-        assert here == there
-        assert len(here) == 20
-        # Two files of equal content, and rows of equal content within one, share no noise.
-        assert len({row["text"] for row in here}) == 20
+        here = named(tmp_path / "here" / table)
+        assert here == named(tmp_path / f"else {name}" / "deep" / table)
+        assert len({*here}) == 20
 
 
 def test_a_file_alone_has_the_noise_that_it_has_in_its_folder(
-    release_of: Callable[..., list[dict[str, Any]]], tmp_path: Path
+    release_of: Callable[..., list[dict[str, Any]]], named: Callable[..., list[str]], tmp_path: Path
 ) -> None:
     for name in "ab":
         write_table(tmp_path / "in" / f"{name}.parquet", {"text": texts(10)})
-    folder = release_of(tmp_path / "in")
-    alone = [release_of(tmp_path / "in" / f"{name}.parquet") for name in "ab"]
-    assert sorted(row["text"] for rows in alone for row in rows) == [row["text"] for row in folder]
-    assert release_of(f"{tmp_path}/./in/") == folder
-    assert release_of(f"file:{tmp_path}/in") == folder
-
-
-def test_equal_file_names_in_partition_folders_get_different_noise(
-    release_of: Callable[..., list[dict[str, Any]]], tmp_path: Path
-) -> None:
-    for day in ("2024-01-01", "2024-01-02"):
-        write_table(tmp_path / "in" / f"dt={day}" / "x.parquet", {"text": texts(10)})
-    rows = release_of(tmp_path / "in")
-    assert len({row["text"] for row in rows}) == 20  # two texts of 8 words agree by chance with 64^-8
+    folder = {row["text"] for row in release_of(tmp_path / "in")}
+    assert len(folder) == 20  # two texts of 8 words agree by chance with 64^-8
+    assert {row["text"] for row in release_of(tmp_path / "in" / "b.parquet")} < folder
+    names = named(tmp_path / "in")
+    assert sorted(row for name in "ab" for row in named(tmp_path / "in" / f"{name}.parquet")) == names
+    assert named(f"{tmp_path}/./in/") == names == named(f"file:{tmp_path}/in")
 
 
 def test_how_spark_splits_a_file_does_not_matter(
@@ -108,10 +100,9 @@ def test_a_column_named_metadata_is_no_row_id(
 def test_a_pattern_as_input_needs_an_id(dptext: Callable[..., Result], table: Path, tmp_path: Path) -> None:
     assert refused(dptext(f"{table}/*.parquet"), "cannot be named by file and position.*--id")
     assert names(tmp_path) == {"in"}
-    assert dptext(f"{table}/*.parquet", "--id", "id").exit_code == 0
-    by_pattern = rows_of(tmp_path / "out")
-    assert dptext(table, "--id", "id", "--mode", "overwrite").exit_code == 0
-    assert rows_of(tmp_path / "out") == by_pattern
+    for source, output in ((f"{table}/*.parquet", "pattern"), (table, "folder")):
+        assert dptext(source, "--id", "id", output=tmp_path / output).exit_code == 0
+    assert rows_of(tmp_path / "folder") == rows_of(tmp_path / "pattern")
 
 
 def test_tables_under_labels_of_their_own_do_not_tell_which_texts_are_equal(
@@ -149,12 +140,3 @@ def test_tables_under_labels_of_their_own_do_not_tell_which_texts_are_equal(
     monkeypatch.setattr("dptext_spark.options.commands.check_label", lambda key, label: None)
     before = equal_outputs("", "")
     assert before[0] == count and before[1] <= by_chance
-
-
-def test_without_a_key_file_every_run_has_other_noise(ring: Embedding, table: Path, tmp_path: Path) -> None:
-    releases = []
-    for name in ("one", "two"):
-        run_table(input=table, output=tmp_path / name, embedding=ring.path, epsilon=TINY)
-        releases.append(rows_of(tmp_path / name))
-    assert releases[0] != releases[1]
-    assert "fresh, not kept" in (tmp_path / "one.private" / "report.json").read_text()

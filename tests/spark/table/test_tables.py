@@ -18,14 +18,15 @@ from dptext_spark import __version__
 from dptext_spark.cli import main
 from dptext_spark.demo import QUERIES
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.errors import InputError, JobError
+from dptext_spark.errors import ConfigError, InputError, JobError
 from dptext_spark.spark.jobs import privatize
 from dptext_spark.spark.table.formats.files import Parquet
-from dptext_spark.spark.table.run import Job
+from dptext_spark.spark.table.run import Job, check_places
 from dptext_spark.spark.table.sample import Sample
 from dptext_spark.spark.table.storage import Storage
 from dptext_spark.text.layout import CLITICS
 from dptext_spark.text.tokens import tokenize
+from tests.helpers.spark_fixtures import Opened
 from tests.helpers.tables import (
     RING_WORDS,
     hashes,
@@ -41,6 +42,7 @@ from tests.helpers.tables import (
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 EXACT = 1e9
+OVERWRITE = ("--mode", "overwrite")
 
 
 # The whole path
@@ -225,72 +227,43 @@ def test_all_columns_are_kept_but_for_exceptions(dptext: Callable[..., Result], 
     assert refused(absent, "lacks columns.*Got: fax")
 
 
-def test_a_dry_run_writes_nothing(dptext: Callable[..., Result], table: Path, tmp_path: Path) -> None:
-    before = hashes(tmp_path)
-    result = dptext(table, "--dry-run", "--id", "id")
-    assert result.exit_code == 0
-    assert hashes(tmp_path) == before
-    assert "epsilon 10" in result.output
-    assert "nothing was written" in result.output
-    assert refused(dptext(table, "--dry-run", "--keep", "nope"), "Got: nope")
-
-
-def test_ids_that_are_not_checked_are_told(dptext: Callable[..., Result], table: Path) -> None:
-    said = "Whether ids are unique was not checked: rows of one id show whether their texts are equal."
-    assert said in dptext(table, "--dry-run", "--id", "id", "--trust-id").output
-    assert said not in dptext(table, "--dry-run", "--id", "id").output
-
-
-def test_a_dry_run_writes_the_report_that_is_named(
+def test_a_dry_run_writes_the_report_that_is_named_and_nothing_else(
     dptext: Callable[..., Result], table: Path, tmp_path: Path
 ) -> None:
+    """And says whether ids are checked."""
     before, report = hashes(tmp_path), tmp_path / "r" / "private" / "report.json"
-    result = dptext(table, "--dry-run", "--reports", tmp_path / "r")
-    assert result.exit_code == 0
-    assert f"nothing was written but the report: {report}" in result.output
+    unchecked = "Whether ids are unique was not checked: rows of one id show whether their texts are equal."
+    result = dptext(table, "--dry-run", "--id", "id")
+    assert result.exit_code == 0 and hashes(tmp_path) == before
+    assert "epsilon 10" in result.output and "nothing was written" in result.output
+    assert unchecked not in result.output
+    result = dptext(table, "--dry-run", "--id", "id", "--trust-id", "--reports", tmp_path / "r")
+    assert f"nothing was written but the report: {report}" in result.output and unchecked in result.output
     after = hashes(tmp_path)
     assert after.pop("r/private/report.json") and after == before
     found = json.loads(report.read_text())
     assert (found["rows"], found["columns"], found["options"]["dry-run"]) == (None, {}, True)
     assert found["guarantee"]["epsilon"] == 10.0
     assert refused(dptext(table, "--dry-run", "--reports", tmp_path / "r"), "The report .* exists")
+    assert refused(dptext(table, "--dry-run", "--keep", "nope"), "Got: nope")
 
 
 # The output appears whole or not at all
 
 
 def test_an_output_that_exists_is_kept_unless_told(
-    dptext: Callable[..., Result], table: Path, tmp_path: Path
-) -> None:
-    assert dptext(table).exit_code == 0
-    first = hashes(tmp_path)
-    assert refused(dptext(table, "--salt", "x"), "exists.*--mode overwrite")
-    assert hashes(tmp_path) == first
-    assert dptext(table, "--salt", "x", "--mode", "overwrite").exit_code == 0
-    assert rows_of(tmp_path / "out") != []
-    assert hashes(tmp_path / "out") != {
-        k.removeprefix("out/"): v for k, v in first.items() if k.startswith("out/")
-    }
-    assert names(tmp_path) == {"in", "out", "out.private", "out.release.json"}
-
-
-def test_the_old_table_survives_a_failing_overwrite(
-    dptext: Callable[..., Result], table: Path, tmp_path: Path
-) -> None:
-    assert dptext(table).exit_code == 0
-    before = hashes(tmp_path)
-    result = dptext(table, "--mode", "overwrite", "--oov", "fail")
-    assert refused(result, "words outside the vocabulary, which --oov fail forbids")
-    assert "unheardof" not in result.output.lower()
-    assert hashes(tmp_path) == before
-    assert names(tmp_path) == {"in", "out", "out.private", "out.release.json"}
-
-
-def test_the_old_table_survives_a_rename_that_fails(
     dptext: Callable[..., Result], table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Also where the run that may replace it fails, in its tasks or at its last rename."""
     assert dptext(table).exit_code == 0
-    before = hashes(tmp_path)
+    assert refused(dptext(table, "--salt", "x"), "The public report .*exists")
+    (tmp_path / "out.release.json").unlink()
+    shutil.rmtree(tmp_path / "out.private")
+    first = hashes(tmp_path)
+    assert refused(dptext(table, "--salt", "x"), f"The output {tmp_path}/out exists")
+    result = dptext(table, "--oov", "fail", *OVERWRITE)
+    assert refused(result, "words outside the vocabulary, which --oov fail forbids")
+    assert "unheardof" not in result.output.lower()
     rename = Storage.rename
 
     def fails_once_written(storage: Storage, source: str, target: str) -> None:
@@ -298,10 +271,16 @@ def test_the_old_table_survives_a_rename_that_fails(
             raise JobError("The disk is full")
         rename(storage, source, target)
 
-    monkeypatch.setattr(Storage, "rename", fails_once_written)
-    assert refused(dptext(table, "--mode", "overwrite", "--salt", "x"), "The disk is full", code=1)
-    assert hashes(tmp_path) == before
+    with monkeypatch.context() as patch:
+        patch.setattr(Storage, "rename", fails_once_written)
+        assert refused(dptext(table, *OVERWRITE, "--salt", "x"), "The disk is full", code=1)
+    assert hashes(tmp_path) == first and names(tmp_path) == {"in", "out"}
+    assert dptext(table, "--salt", "x", *OVERWRITE).exit_code == 0
+    assert len(rows_of(tmp_path / "out")) == 12
     assert names(tmp_path) == {"in", "out", "out.private", "out.release.json"}
+    assert hashes(tmp_path / "out") != {
+        k.removeprefix("out/"): v for k, v in first.items() if k.startswith("out/")
+    }
 
 
 def test_a_failed_run_leaves_nothing(dptext: Callable[..., Result], table: Path, tmp_path: Path) -> None:
@@ -320,17 +299,15 @@ def test_a_folder_that_no_job_wrote_is_not_replaced(
 ) -> None:
     precious = write_table(tmp_path / "mine" / "precious.parquet", {"x": [1]})
     before = hashes(tmp_path)
-    assert refused(dptext(table, "--mode", "overwrite", output=tmp_path / "mine"), "_SUCCESS")
-    assert refused(dptext(table, "--mode", "overwrite", output=precious), "_SUCCESS")
+    assert refused(dptext(table, *OVERWRITE, output=tmp_path / "mine"), "_SUCCESS")
+    assert refused(dptext(table, *OVERWRITE, output=precious), "_SUCCESS")
     assert hashes(tmp_path) == before
 
 
 def test_output_and_input_must_not_lie_inside_one_another(
-    dptext: Callable[..., Result], table: Path, tmp_path: Path
+    dptext: Callable[..., Result], spark: SparkSession, table: Path, tmp_path: Path
 ) -> None:
-    (table / "_SUCCESS").touch()
     (tmp_path / "link").symlink_to(table)
-    before = hashes(tmp_path)
     for source, output in [
         (table, table / "out"),
         (table, table),
@@ -344,13 +321,12 @@ def test_output_and_input_must_not_lie_inside_one_another(
         (f"{tmp_path}/i*", table),
         (f"{tmp_path}/i*", table / "out"),
     ]:
-        assert refused(
-            dptext(source, "--mode", "overwrite", "--id", "id", output=output), "inside one another"
-        )
-        assert hashes(tmp_path) == before
-    neighbour = dptext(
-        table, output=tmp_path / "in-sanitized"
-    )  # a name that only begins alike is no folder above
+        places = [("Input", "--input", str(source)), ("Output", "--output", str(output))]
+        with pytest.raises(ConfigError, match="inside one another"):
+            check_places(Storage(spark), places)
+    assert refused(dptext(table, output=table / "out"), "inside one another")
+    # A name that only begins alike is no folder above.
+    neighbour = dptext(table, output=tmp_path / "in-sanitized")
     assert neighbour.exit_code == 0, neighbour.output
 
 
@@ -368,7 +344,7 @@ def test_the_report_replaces_neither_input_nor_output_nor_a_file(
     ]:
         assert refused(dptext(table, "--reports", folder), message)
         assert hashes(tmp_path) == before
-    assert dptext(table, "--reports", notes.parent, "--mode", "overwrite").exit_code == 0
+    assert dptext(table, "--reports", notes.parent, *OVERWRITE).exit_code == 0
     assert json.loads(notes.read_text())["rows"] == 12
     assert (notes.parent / "private").stat().st_mode & 0o777 == 0o700
     assert names(tmp_path) == {"in", "out", "mine"}
@@ -386,34 +362,34 @@ def test_a_report_that_cannot_be_written_is_told_apart(
 # Inputs that cannot be used
 
 
-def test_inputs_that_are_no_table(dptext: Callable[..., Result], tmp_path: Path) -> None:
+def test_inputs_that_are_no_table(dptext: Callable[..., Result], opened: Opened, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "text").mkdir()
     (tmp_path / "text" / "x.parquet").write_text("no Parquet at all " * 50)
     (tmp_path / "cut").mkdir()
     whole = write_table(tmp_path / "whole.parquet", {"text": texts(500)}).read_bytes()
     (tmp_path / "cut" / "x.parquet").write_bytes(whole[: len(whole) // 2])
-    before = hashes(tmp_path)
     for source, message in [
         (tmp_path / "nowhere", "cannot be read as a table.*PATH_NOT_FOUND"),
         (tmp_path / "empty", "cannot be read as a table"),
         (tmp_path / "text", "is not Parquet, or is damaged"),
         (tmp_path / "text" / "x.parquet", "is not Parquet, or is damaged"),
         (tmp_path / "cut", "is not Parquet, or is damaged"),
-        ("nosuch://bucket/table", "The path nosuch://bucket/table cannot be used"),
     ]:
-        assert refused(dptext(source), message)
-        assert hashes(tmp_path) == before
+        with pytest.raises(InputError, match=message):
+            opened(source, "parquet")
+    before = hashes(tmp_path)
+    assert refused(dptext(tmp_path / "text"), "is not Parquet, or is damaged")
+    assert refused(dptext("nosuch://bucket/table"), "The path nosuch://bucket/table cannot be used")
     assert refused(dptext(tmp_path / "whole.parquet", output="nosuch://x/y"), "nosuch://x/y cannot be used")
+    assert hashes(tmp_path) == before
 
 
-@pytest.mark.parametrize("place", ["first", "last"])
 def test_one_truncated_file_among_several_fails_the_run(
-    dptext: Callable[..., Result], table: Path, tmp_path: Path, place: str
+    dptext: Callable[..., Result], table: Path, tmp_path: Path
 ) -> None:
-    cut = table / ("0.parquet" if place == "first" else "z.parquet")
     whole = write_table(tmp_path / "whole.parquet", {"id": range(500), "text": texts(500)}).read_bytes()
-    cut.write_bytes(whole[: len(whole) // 2])
+    (table / "z.parquet").write_bytes(whole[: len(whole) // 2])
     result = dptext(table)
     assert result.exit_code in (1, 2)  # 2 where Spark happens to read the schema from this file
     assert refused(result, "damaged|The Spark job failed and no output was written", result.exit_code)
@@ -433,12 +409,10 @@ def test_files_that_spark_would_leave_out_are_refused(
     assert len(rows_of(tmp_path / "out")) == 12
 
 
-@pytest.mark.parametrize("ids", [[1, 1, 2], [1, 2, None]], ids=["duplicates", "nulls"])
-def test_ids_that_do_not_name_the_rows(
-    dptext: Callable[..., Result], tmp_path: Path, ids: list[int | None]
-) -> None:
-    source = write_table(tmp_path / "in.parquet", {"id": ids, "text": texts(3)})
-    assert refused(dptext(source, "--id", "id"), "Column id does not name the rows.*in 3 rows")
+def test_ids_that_do_not_name_the_rows(dptext: Callable[..., Result], tmp_path: Path) -> None:
+    source = write_table(tmp_path / "in.parquet", {"id": [1, 1, None], "text": texts(3)})
+    message = "Column id does not name the rows.*1 nulls and 1 duplicates in 3 rows"
+    assert refused(dptext(source, "--id", "id"), message)
     assert names(tmp_path) == {"in.parquet"}
 
 
@@ -467,7 +441,7 @@ def test_a_table_without_rows(dptext: Callable[..., Result], tmp_path: Path) -> 
     empty = {"id": pa.array([], pa.int64()), "text": pa.array([], pa.string())}
     source = write_table(tmp_path / "in" / "x.parquet", empty)
     for options in ((), ("--id", "id")):
-        assert dptext(source, "--keep", "id", "--mode", "overwrite", *options).exit_code == 0
+        assert dptext(source, "--keep", "id", *OVERWRITE, *options).exit_code == 0
         files = list((tmp_path / "out").glob("part-*"))
         assert [pq.read_schema(file).names for file in files] == [["id", "text"]]
         assert rows_of(tmp_path / "out") == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -208,24 +207,3 @@ def test_told_words(line: Embedding) -> None:
     release = privatizer(line, Laplace(epsilon=3.0))
     assert release.told_words([None, "", "w0 zzz w1", "zzz"]).tolist() == [0, 0, 3, 1]
     assert release.sanitize([None, ""], [1, 2], column="text").values.to_pylist() == [None, ""]
-
-
-def test_the_row_loses_no_more_than_its_budget_with_a_delta(line: Embedding) -> None:
-    """Three words, all outputs enumerated, against all rows of words that near; rejects a word too few."""
-    budget = RowBudget(loss=1.0, within=1.3, delta=0.01)
-    mechanism = Exponential(epsilon=50.0)
-    ladder = mechanism.ladder(budget, line)
-
-    def delta(epsilon: float) -> float:
-        bound = mechanism.at(epsilon).bind(line, ExactSearch.over(line))
-        law, points = bound.probabilities(np.arange(5)), np.asarray(line.vectors)[:, 0]
-        worst = 0.0
-        pairs = [(a, b) for a in range(5) for b in range(5) if abs(points[a] - points[b]) <= budget.within]
-        for three in itertools.combinations_with_replacement(pairs, 3):
-            one, other = np.ones(1), np.ones(1)
-            for a, b in three:
-                one, other = np.outer(one, law[a]).ravel(), np.outer(other, law[b]).ravel()
-            worst = max(worst, float(np.maximum(one - math.exp(budget.loss) * other, 0.0).sum()))
-        return worst
-
-    assert delta(ladder.epsilon(3)) <= budget.delta < delta(2.0 * ladder.epsilon(1))

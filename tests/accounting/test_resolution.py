@@ -228,27 +228,3 @@ def test_fewer_words_and_more_bits_change_less() -> None:
         assert bound(10, 52) < bound(11, 52) < bound(11, 51) < 1e-10
         assert bound(2**60, 2) == 1.0
     assert nearest_word_distance(7917, 50) == 101 * 7916 * 2.0**-53
-
-
-@pytest.mark.parametrize("n", [1, 3, 20])
-def test_few_noisy_points_lie_near_a_border(n: int) -> None:
-    """By 100,000 points: V epsilon eta bounds them, but for five standard errors, whatever n and the words.
-
-    On a line it is reached but for one border of V: half of it is rejected there.
-    """
-    count, runs, eta = 5, 100_000, 0.01
-    rng = np.random.default_rng(n)
-    uniforms = np.clip(rng.random((runs, n)), 2.0**-53, None)
-    noise = uniform_directions(uniforms) * rng.gamma(n, size=runs)[:, None]
-    row = np.zeros((count, n))
-    row[:, 0] = np.linspace(-0.02 * (count - 1), 0.02 * (count - 1), count)
-    for points in (row, rng.normal(size=(count, n)) * np.sqrt(n)):
-        scores = noise @ points.T - np.square(points).sum(axis=1) / 2.0
-        best = scores.argmax(axis=1)
-        lengths = np.linalg.norm(points[best][:, None] - points[None], axis=2)
-        gaps = scores.max(axis=1)[:, None] - scores
-        borders = np.divide(gaps, lengths, out=np.full_like(gaps, np.inf), where=lengths > 0.0)
-        near = (borders.min(axis=1) < eta).mean()
-        assert near - 5.0 * np.sqrt(near / runs) <= count * eta
-        if points is row and n == 1:
-            assert near > 0.7 * count * eta

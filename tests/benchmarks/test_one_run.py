@@ -73,14 +73,14 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def measured(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, Path]:
-    """A section that succeeds and one that cannot, for there are no novels."""
+    """A section that cannot be measured, for there are no novels."""
     output = tmp_path_factory.mktemp("measured")
-    done = run(data, output, "--only", "exponential_lane", "--only", "kernel_and_job")
+    done = run(data, output, "--only", "kernel_and_job")
     return done.returncode, output
 
 
 def test_a_page_has_the_numbers_of_the_results(tmp_path: Path) -> None:
-    """Rejects columns that are mixed up, and a cell of another row where a row lacks one."""
+    """Rejects mixed-up columns, a cell of another row where a row lacks one, and failures left out."""
     (tmp_path / "results.json").write_text(json.dumps(RESULTS))
     assert run(None, tmp_path, "--render").returncode == 0
     page = (tmp_path / "results.md").read_text()
@@ -88,34 +88,10 @@ def test_a_page_has_the_numbers_of_the_results(tmp_path: Path) -> None:
         ["900 x 8", "exact", "1", "–", "123,457", ""],
         ["900 x 8", "lists", "3.46", "", "0.0123", "yes"],
     ]
-    figure = (tmp_path / "searches-figure-1.svg").read_text()
-    assert "![All" in page and "(searches-figure-1.svg)" in page and "<svg" in figure
-
-
-def test_a_section_that_failed_is_shown_with_the_reason(tmp_path: Path) -> None:
-    """Rejects a page that leaves out what failed, and one that says so only far below."""
-    (tmp_path / "results.json").write_text(json.dumps(RESULTS))
-    run(None, tmp_path, "--render")
-    page = (tmp_path / "results.md").read_text()
     assert "**Failed: rivals.**" in page.partition("\n## ")[0]
     assert "**Failed: no network.**" in page.partition("## rivals\n")[2]
-
-
-def test_a_section_is_measured_and_written(measured: tuple[int, Path]) -> None:
-    """Rejects numbers of the page that are not those of the results."""
-    _, output = measured
-    results = json.loads((output / "results.json").read_text())
-    found = results["sections"]["exponential_lane"]
-    page = (output / "results.md").read_text()
-    told = cells(page, found["title"])
-    assert len(told) == len(found["rows"]) > 0
-    for row, shown in zip(found["rows"], told, strict=True):
-        for value, cell in zip(row.values(), shown, strict=True):
-            if isinstance(value, float | int):
-                assert float(cell.replace(",", "")) == pytest.approx(value, rel=5e-3)
-            else:
-                assert cell == (value or "–")
-    assert "the figures mean nothing" in page
+    figure = (tmp_path / "searches-figure-1.svg").read_text()
+    assert "![All" in page and "(searches-figure-1.svg)" in page and "<svg" in figure
 
 
 def test_what_fails_is_recorded(measured: tuple[int, Path], data: Path) -> None:
@@ -126,16 +102,6 @@ def test_what_fails_is_recorded(measured: tuple[int, Path], data: Path) -> None:
     assert code == 1 and "FileNotFoundError" in failed["failed"] and "rows" not in failed
     assert str(data) not in text and str(output) not in text and platform.node() not in text
     assert "kernel_and_job" in (output / "results.md").read_text().partition("\n## ")[0]
-
-
-def test_a_section_has_a_time_limit(measured: tuple[int, Path], data: Path) -> None:
-    """Rejects a run that a section can hold up, and one that forgets the other sections."""
-    _, output = measured
-    before = json.loads((output / "results.json").read_text())
-    assert run(data, output, "--only", "throughput", "--seconds", "0.01").returncode == 1
-    after = json.loads((output / "results.json").read_text())
-    assert after["sections"].pop("throughput")["failed"] == "not done after 0.01 s"
-    assert after == before
 
 
 def test_results_of_two_machines_are_not_mixed(data: Path, tmp_path: Path) -> None:

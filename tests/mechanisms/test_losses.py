@@ -28,15 +28,12 @@ VICKREY = {"select": "vickrey", "t": 0.4}
 CASES: list[tuple[str, dict[str, Any]]] = [
     ("laplace", {"epsilon": 1.5}),
     ("laplace", {"epsilon": 1.5, **VICKREY}),
-    ("mahalanobis", {"epsilon": 1.0, "lambda": 0.9}),
     ("mahalanobis", {"epsilon": 1.0, "lambda": 0.9, **VICKREY}),
     ("projection", {"epsilon": 1.5, "dimension": 2}),
     ("projection", {"epsilon": 1.5, "dimension": 2, "sensitivity": "paper", "beta": 0.1, **VICKREY}),
     (ProjectedVectors.name, {"epsilon": 1.5, "dimension": 2}),
-    ("hyperbolic", {"epsilon": 3.0}),
     ("hyperbolic", {"epsilon": 3.0, **VICKREY}),
     ("hyperbolic-icdm", {"epsilon": 1.5}),
-    ("hyperbolic-icdm", {"epsilon": 1.5, **VICKREY}),
     ("exponential", {"epsilon": 3.0}),
     ("exponential", {"epsilon": 3.0, "truncate": 3.0}),
 ]
@@ -116,7 +113,7 @@ def test_outputs_lose_no_more_than_the_law_says(
     distance = float(configured.metric(world).between(*pair)[0])
     straight = float(world.space.metric().between(*pair)[0])
     law, told = configured.claim(world).law, dict[str, bool]()
-    for released in (world.releasable, world.releasable // 2 + SIDE, 3):
+    for released in (world.releasable, world.releasable // 2 + SIDE):
         one, other = output_laws(configured, world, released)
         for t in np.array([0.0, 0.2, 0.4, 0.6, 0.8]) * law.bound(distance):
             lost = float(np.maximum(one - np.exp(t) * other, 0.0).sum())

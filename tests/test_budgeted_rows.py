@@ -130,29 +130,6 @@ def test_which_words_a_row_has_does_not_matter(line: Embedding, oov: str, protec
     assert {*recorder.epsilons} == {release.ladder.epsilon(2 if oov == "drop" else 4)}
 
 
-def test_a_count_of_known_words_would_tell_which_they_are(line: Embedding) -> None:
-    """Under --oov random an output hides which words are unknown; an epsilon by the known ones tells.
-
-    The place of a word that both rows have must tell nothing at all: enumerated, it does not, and would
-    with the mutant.
-    """
-    release = privatizer(line, Exponential(epsilon=50.0), oov="random")
-    recorder = Recorder.of(release)
-    release.sanitize(["w0 w1", "w0 zzz"], [1, 2], column="text")
-    assert [recorder.words[i] for i in (0, 2)] == [0, 0]
-
-    def told(one: float, other: float) -> float:
-        laws = [
-            Exponential(epsilon=epsilon).bind(line, ExactSearch.over(line)).probabilities(np.array([0]))
-            for epsilon in (one, other)
-        ]
-        return float(np.abs(np.log(laws[0] / laws[1])).max())
-
-    assert told(recorder.epsilons[0], recorder.epsilons[2]) == 0.0
-    assert release.ladder is not None
-    assert told(release.ladder.epsilon(2), release.ladder.epsilon(1)) > 0.5
-
-
 def test_no_noise_is_used_at_two_epsilons(small: Embedding) -> None:
     """A text that stays while another column of its row grows; rejects noise by id and content alone.
 

@@ -18,9 +18,7 @@ from dptext_spark.accounting.resolution import (
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.geometry.sphere import gamma_quantile, uniform_directions
 from dptext_spark.mechanisms import Exponential, Hyperbolic, Laplace, Mechanism
-from dptext_spark.mechanisms.exponential import ExponentialChoice
 from dptext_spark.mechanisms.noisy import vickrey_probability
-from dptext_spark.noise import UNIFORM_BITS
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.vectors.projected_vectors import on_grid
 from tests.helpers import bundles, worlds
@@ -164,41 +162,6 @@ def test_a_coarse_proposal(tmp_path: Path, truncate: float | None, listed: float
     stated = proposed_word_distance(count, bits=bits)
     assert stated / 100.0 < max(found) <= stated
     assert max(found) > proposed_word_distance(1, bits=bits)
-
-
-def of_rounds(bound: ExponentialChoice, words: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The law of one round by 52 bits, but for how evenly far words share their uniforms: (k, V)."""
-
-    def below(shares: NDArray[np.float64]) -> NDArray[np.float64]:
-        """How many uniforms (k + 1/2) / 2^52 lie below a share: exact in double precision."""
-        return np.clip(np.ceil(shares * 2.0**UNIFORM_BITS - 0.5), 0.0, 2.0**UNIFORM_BITS) / 2.0**UNIFORM_BITS
-
-    rows = np.arange(bound.near.release_words)
-    lists, law = bound.lists(words, bound.reach(words)[0]), np.empty((len(words), len(rows)))
-    for row, word, start, length, radius in zip(
-        law, words, lists.starts, lists.lengths, lists.radii, strict=True
-    ):
-        part = slice(start, start + length)
-        places = below(lists.shares[part])
-        excess = bound.near.between(np.full(len(rows), word), rows) - radius
-        row[:] = (
-            (1.0 - places[-1]) / (len(rows) - length) * below(np.exp(-bound.epsilon / 2.0 * excess.clip(0.0)))
-        )
-        row[np.arange(length) + lists.skips[part]] = np.diff(places, prepend=0.0)
-    return law / law.sum(axis=1, keepdims=True)
-
-
-@pytest.mark.parametrize("epsilon", [5.0, 10.0])
-def test_hardly_a_word_never_comes_out(demo_bundle: Embedding, epsilon: float) -> None:
-    """As far words are accepted by a uniform of their own; delta_num covers what is left."""
-    words = np.arange(100)
-    bound = Exponential(epsilon=epsilon).bind(demo_bundle, ExactSearch.over(demo_bundle))
-    exact, law = bound.probabilities(words), of_rounds(bound, words)
-    assert (exact > 0.0).all() and (law == 0.0).mean() < 2e-3
-    assert (exact < 2.0**-53).mean() > (0.05 if epsilon == 10.0 else -1.0)  # too rare for one uniform alone
-    stated = Exponential(epsilon=epsilon).claim(demo_bundle).delta_num
-    assert stated == proposed_word_distance(demo_bundle.releasable)
-    assert np.abs(law - exact).sum(axis=1).max() / 2.0 <= stated
 
 
 @pytest.mark.parametrize(("dimension", "bits"), [(1, 10), (2, 7)])

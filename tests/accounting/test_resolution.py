@@ -18,9 +18,7 @@ from dptext_spark.accounting.resolution import (
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.geometry.sphere import gamma_quantile, uniform_directions
 from dptext_spark.mechanisms import Exponential, Hyperbolic, Laplace, Mechanism
-from dptext_spark.mechanisms.exponential import ExponentialChoice
 from dptext_spark.mechanisms.noisy import vickrey_probability
-from dptext_spark.noise import UNIFORM_BITS
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.vectors.projected_vectors import on_grid
 from tests.helpers import bundles, worlds
@@ -166,41 +164,6 @@ def test_a_coarse_proposal(tmp_path: Path, truncate: float | None, listed: float
     assert max(found) > proposed_word_distance(1, bits=bits)
 
 
-def of_rounds(bound: ExponentialChoice, words: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The law of one round by 52 bits, but for how evenly far words share their uniforms: (k, V)."""
-
-    def below(shares: NDArray[np.float64]) -> NDArray[np.float64]:
-        """How many uniforms (k + 1/2) / 2^52 lie below a share: exact in double precision."""
-        return np.clip(np.ceil(shares * 2.0**UNIFORM_BITS - 0.5), 0.0, 2.0**UNIFORM_BITS) / 2.0**UNIFORM_BITS
-
-    rows = np.arange(bound.near.release_words)
-    lists, law = bound.lists(words, bound.reach(words)[0]), np.empty((len(words), len(rows)))
-    for row, word, start, length, radius in zip(
-        law, words, lists.starts, lists.lengths, lists.radii, strict=True
-    ):
-        part = slice(start, start + length)
-        places = below(lists.shares[part])
-        excess = bound.near.between(np.full(len(rows), word), rows) - radius
-        row[:] = (
-            (1.0 - places[-1]) / (len(rows) - length) * below(np.exp(-bound.epsilon / 2.0 * excess.clip(0.0)))
-        )
-        row[np.arange(length) + lists.skips[part]] = np.diff(places, prepend=0.0)
-    return law / law.sum(axis=1, keepdims=True)
-
-
-@pytest.mark.parametrize("epsilon", [5.0, 10.0])
-def test_hardly_a_word_never_comes_out(demo_bundle: Embedding, epsilon: float) -> None:
-    """As far words are accepted by a uniform of their own; delta_num covers what is left."""
-    words = np.arange(100)
-    bound = Exponential(epsilon=epsilon).bind(demo_bundle, ExactSearch.over(demo_bundle))
-    exact, law = bound.probabilities(words), of_rounds(bound, words)
-    assert (exact > 0.0).all() and (law == 0.0).mean() < 2e-3
-    assert (exact < 2.0**-53).mean() > (0.05 if epsilon == 10.0 else -1.0)  # too rare for one uniform alone
-    stated = Exponential(epsilon=epsilon).claim(demo_bundle).delta_num
-    assert stated == proposed_word_distance(demo_bundle.releasable)
-    assert np.abs(law - exact).sum(axis=1).max() / 2.0 <= stated
-
-
 @pytest.mark.parametrize(("dimension", "bits"), [(1, 10), (2, 7)])
 def test_a_coarse_vector_on_a_grid(dimension: int, bits: int) -> None:
     """Rejects a bound that counts no steps of the grid."""
@@ -228,27 +191,3 @@ def test_fewer_words_and_more_bits_change_less() -> None:
         assert bound(10, 52) < bound(11, 52) < bound(11, 51) < 1e-10
         assert bound(2**60, 2) == 1.0
     assert nearest_word_distance(7917, 50) == 101 * 7916 * 2.0**-53
-
-
-@pytest.mark.parametrize("n", [1, 3, 20])
-def test_few_noisy_points_lie_near_a_border(n: int) -> None:
-    """By 100,000 points: V epsilon eta bounds them, but for five standard errors, whatever n and the words.
-
-    On a line it is reached but for one border of V: half of it is rejected there.
-    """
-    count, runs, eta = 5, 100_000, 0.01
-    rng = np.random.default_rng(n)
-    uniforms = np.clip(rng.random((runs, n)), 2.0**-53, None)
-    noise = uniform_directions(uniforms) * rng.gamma(n, size=runs)[:, None]
-    row = np.zeros((count, n))
-    row[:, 0] = np.linspace(-0.02 * (count - 1), 0.02 * (count - 1), count)
-    for points in (row, rng.normal(size=(count, n)) * np.sqrt(n)):
-        scores = noise @ points.T - np.square(points).sum(axis=1) / 2.0
-        best = scores.argmax(axis=1)
-        lengths = np.linalg.norm(points[best][:, None] - points[None], axis=2)
-        gaps = scores.max(axis=1)[:, None] - scores
-        borders = np.divide(gaps, lengths, out=np.full_like(gaps, np.inf), where=lengths > 0.0)
-        near = (borders.min(axis=1) < eta).mean()
-        assert near - 5.0 * np.sqrt(near / runs) <= count * eta
-        if points is row and n == 1:
-            assert near > 0.7 * count * eta

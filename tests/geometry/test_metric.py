@@ -40,12 +40,6 @@ def test_hyperbolic_distances(n: int) -> None:
     assert expected.max() <= metric.largest()
 
 
-def test_hyperbolic_distances_of_a_line_add_up() -> None:
-    points = np.tanh(np.array([[-3.0], [0.0], [1.5], [4.0]]) / 2)
-    distances = HyperbolicMetric(points=points).to_all(np.arange(4))
-    np.testing.assert_allclose(distances[0], [0.0, 3.0, 4.5, 7.0], rtol=1e-12)
-
-
 @pytest.mark.parametrize("mapped", [False, True])
 def test_euclidean_distances(mapped: bool) -> None:
     vectors = worlds.uneven(9000, 5)  # more than one block

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.geometry import projection
 from dptext_spark.geometry.projection import (
-    NoisyProjection,
     RandomProjection,
     distortion_probability,
     gaussian_projection,
@@ -36,11 +35,6 @@ def test_the_paper_s_dimensions(beta: float, dimension: int) -> None:
     assert least_dimension(300, beta, 1e-6) == pytest.approx(dimension, abs=1)
 
 
-def test_the_dimension_of_the_defaults() -> None:
-    assert least_dimension(300, 0.9, 1e-6) == 54
-    assert least_dimension(1, 0.9, 1e-6) == math.ceil(math.log(1e6) / 0.81)
-
-
 @pytest.mark.parametrize(("columns", "beta", "delta"), [(300, 0.9, 1e-6), (50, 0.5, 1e-3), (4096, 0.3, 0.1)])
 def test_the_probability_of_a_dimension(columns: int, beta: float, delta: float) -> None:
     rows = least_dimension(columns, beta, delta)
@@ -61,12 +55,6 @@ def test_the_matrix_is_public_and_never_changes() -> None:
     np.testing.assert_array_equal(gaussian_projection(0, 2, 3), matrix)
 
 
-@pytest.mark.parametrize("other", [(1, 54, 300), (0, 53, 300), (0, 54, 299), (2**63, 54, 300)])
-def test_every_argument_counts(other: tuple[int, int, int]) -> None:
-    one, two = gaussian_projection(0, 54, 300)[:50, :50], gaussian_projection(*other)[:50, :50]
-    assert np.abs(np.corrcoef(one.ravel(), two.ravel())[0, 1]) < 0.1
-
-
 def test_images_are_exact_and_do_not_hang_on_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rejects `vectors @ matrix.T` by BLAS, and one scale for all rows, which small rows would vanish in."""
     project = RandomProjection(gaussian_projection(3, 54, 300))
@@ -84,12 +72,21 @@ def test_images_are_exact_and_do_not_hang_on_the_batch(monkeypatch: pytest.Monke
     assert project.times(vectors[:0]).shape == (0, 54)
 
 
-def test_noise_at_extreme_uniforms() -> None:
-    uniforms = np.full((3, 55), 0.3)
-    uniforms[:2] = [[2.0**-53], [1 - 2.0**-53]]
-    with np.errstate(all="raise"):
-        noise = NoisyProjection(RandomProjection(gaussian_projection(0, 54, 300)), 2.0).noise(uniforms)
-    assert noise.shape == (3, 54) and np.isfinite(noise).all()
+MATRICES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "right": lambda matrix: matrix,
+    "variance 1 / n": lambda matrix: matrix * np.sqrt(54 / 300),
+    "one row for all": lambda matrix: np.repeat(matrix[:1], 54, axis=0),
+    "uniform entries": lambda matrix: rng().uniform(-1, 1, (54, 300)) * np.sqrt(3 / 54),
+}
+
+
+@pytest.mark.parametrize("name", MATRICES)
+def test_the_entries_of_the_matrix(name: str) -> None:
+    """Entries are N(0, 1/m), sums of their squares chi-square: 10^-4 false alarms over seeds (Bonferroni)."""
+    normals = MATRICES[name](gaussian_projection(0, 54, 300)) * np.sqrt(54)
+    squares = stats.kstest((normals**2).sum(axis=0), stats.chi2(54).cdf).pvalue
+    value = 2 * min(stats.kstest(normals.ravel(), "norm").pvalue, squares)
+    assert value > 1e-4 if name == "right" else value < 1e-6
 
 
 # The largest stretch of a vocabulary
@@ -134,7 +131,7 @@ VOCABULARIES: list[Callable[[int, int], np.ndarray]] = [
 ]
 
 
-@pytest.fixture(params=[None, (7, 3), (8, 8), (4, 16)], ids=str)
+@pytest.fixture(params=[None, (7, 3), (4, 16)], ids=str)
 def blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param:
         left, right = request.param
@@ -161,18 +158,13 @@ def test_the_largest_stretch_is_that_of_brute_force(
 
 
 @pytest.mark.usefixtures("blocks")
-@pytest.mark.parametrize("pair", [(0, 1), (0, 39), (6, 7), (7, 8), (38, 39), (15, 16), (3, 33)])
+@pytest.mark.parametrize("pair", [(0, 1), (0, 39), (6, 7), (7, 8), (38, 39)])
 def test_the_largest_stretch_is_found_wherever_it_is(pair: tuple[int, int]) -> None:
     """Rejects blocks that do not meet, and a diagonal that is cut off by one."""
     matrix = gaussian_projection(2, 3, 30)
     vectors = spread(40, 30)
     vectors[pair[1]] = vectors[pair[0]] + 0.3 * np.linalg.svd(matrix)[2][0]
     assert_exact(vectors, matrix)
-
-
-@pytest.mark.parametrize("count", [2, 3])
-def test_the_fewest_words(count: int) -> None:
-    assert_exact(spread(count, 10), gaussian_projection(0, 2, 10))
 
 
 def test_a_pair_that_is_not_stretched_at_all_gets_a_small_bound() -> None:
@@ -192,7 +184,7 @@ def twins_in_the_kernel(seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_single_precision_without_its_slack_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    cases = [twins_in_the_kernel(seed) for seed in range(20)]
+    cases = [twins_in_the_kernel(seed) for seed in range(10)]
     # Small blocks: the first twins raise the ratio, and the score of the last ones drowns.
     monkeypatch.setattr(projection, "_LEFT_BLOCK", 8)
     monkeypatch.setattr(projection, "_RIGHT_BLOCK", 8)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import mpmath
 import numpy as np
 import pytest
-from scipy import special, stats
+from scipy import special
 
 from dptext_spark.geometry.sphere import QUANTILE_ERROR, gamma_quantile, uniform_directions
 
 EDGES = np.array([2.0**-53, 1e-12, 1e-3, 0.25, 0.5, 0.75, 1 - 1e-12, 1 - 2.0**-53])
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 50, 300])
+@pytest.mark.parametrize("n", [1, 2, 300])
 def test_directions_have_length_one(n: int) -> None:
     uniforms = np.random.default_rng(n).random((1000, n)) / 2 + 0.1
     uniforms[0], uniforms[1] = 2.0**-53, 1 - 2.0**-53
@@ -21,24 +21,11 @@ def test_directions_have_length_one(n: int) -> None:
     assert np.shares_memory(directions, uniforms)
 
 
-def test_a_direction_is_the_normalised_normal_quantile() -> None:
-    uniforms = np.random.default_rng(0).random((50, 7))
-    normals = stats.norm.ppf(uniforms)
-    expected = normals / np.linalg.norm(normals, axis=1, keepdims=True)
-    np.testing.assert_allclose(uniform_directions(uniforms), expected, rtol=1e-12)
-
-
 def test_directions_on_a_line_are_signs() -> None:
     assert uniform_directions(EDGES[EDGES != 0.5, None].copy())[:, 0].tolist() == [-1.0] * 4 + [1.0] * 3
 
 
-def test_directions_are_symmetric() -> None:
-    uniforms = np.random.default_rng(1).integers(1, 2**20, (200, 5)) / 2**20  # 1 - u is exact
-    mirrored = uniform_directions(1.0 - uniforms)
-    np.testing.assert_allclose(mirrored, -uniform_directions(uniforms.copy()), rtol=1e-9)
-
-
-@pytest.mark.parametrize("n", [1, 2, 3, 50, 300])
+@pytest.mark.parametrize("n", [1, 2, 300])
 def test_the_batch_does_not_change_a_bit_of_a_direction(n: int) -> None:
     """Rejects norms by BLAS, whose last bits follow the shape of the batch."""
     uniforms = np.random.default_rng(n).random((300, n))
@@ -58,13 +45,9 @@ def test_radii_are_gamma_quantiles(shape: float) -> None:
     np.testing.assert_allclose(special.gammaincc(shape, radii[~lower]), 1 - EDGES[~lower], rtol=1e-9)
 
 
-def test_radii_of_shape_one_are_exponential() -> None:
-    np.testing.assert_allclose(gamma_quantile(1.0, EDGES), -np.log1p(-EDGES), rtol=1e-12)
-
-
 # Uniforms over the whole range, and at its ends and its middle, exact in 52 bits.
 SPREAD = np.concatenate(
-    [EDGES[[0, -1]], (np.arange(0, 2**52, 2**47) + 0.5) * 2.0**-52, 2.0 ** -np.arange(2, 50.0)]
+    [EDGES[[0, -1]], (np.arange(0, 2**52, 2**48) + 0.5) * 2.0**-52, 2.0 ** -np.arange(2, 50.0)]
 )
 
 
@@ -73,7 +56,7 @@ def relative_error(found: float, uniform: float, below: mpmath.mpf, density: mpm
     return float(abs((below - mpmath.mpf(uniform)) / density / mpmath.mpf(found)))
 
 
-@pytest.mark.parametrize("shape", [0, 1, 2, 50, 300, 1000])
+@pytest.mark.parametrize("shape", [0, 1, 50, 1000])
 def test_quantiles_are_as_good_as_noise_bits_suppose(shape: int) -> None:
     """Against 40 digits, the normal law (shape 0) and Gamma laws; rejects single precision."""
     worst, single = 0.0, 0.0

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import math
 import tracemalloc
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,9 +12,8 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.errors import ConfigError
 from dptext_spark.geometry.metric import EuclideanMetric
-from dptext_spark.mechanisms import Exponential, mechanism
+from dptext_spark.mechanisms import Exponential
 from dptext_spark.mechanisms.exponential import (
     FIRST_ROUNDS,
     ROUND_UNIFORMS,
@@ -27,10 +24,9 @@ from dptext_spark.mechanisms.exponential import (
     NearByScreening,
 )
 from dptext_spark.noise import SEED_UNIFORMS
-from tests.helpers import worlds
 from tests.helpers.worlds import among
 
-TRUNCATIONS = [None, 1e-6, 0.6, 1.1, 1e9]
+TRUNCATIONS = [None, 1e-6, 0.6, 1e9]
 LEAST, MOST = 2.0**-53, 1 - 2.0**-53
 UNIFORMS = FIRST_ROUNDS * ROUND_UNIFORMS + SEED_UNIFORMS
 CORNERS = [(LEAST, MOST, MOST), (MOST, LEAST, MOST), (MOST, MOST, MOST), (MOST, MOST, LEAST)]
@@ -98,29 +94,13 @@ def losses(probabilities: np.ndarray) -> np.ndarray:
     return np.nan_to_num(gaps, nan=0.0, posinf=np.inf).max(axis=2)  # no one can tell 0 from 0
 
 
-def missing_half(weights: np.ndarray) -> np.ndarray:
-    return weights**2
-
-
-def nearest_only(weights: np.ndarray) -> np.ndarray:
-    """Candidate lists of the three nearest words."""
-    ranks = np.argsort(np.argsort(-weights, axis=1, kind="stable"), axis=1)
-    return np.where(ranks < 3, weights, 0.0)
-
-
-def far_as_one(weights: np.ndarray) -> np.ndarray:
-    """The words of the far class share one word's weight."""
-    far = np.isclose(weights, weights.min(axis=1, keepdims=True), rtol=1e-12)
-    return np.where(far, weights / far.sum(axis=1, keepdims=True), weights)
-
-
 def keeps_promise(probabilities: np.ndarray, allowed: np.ndarray) -> bool:
     return bool((losses(probabilities) <= allowed + 1e-12).all())
 
 
 @pytest.mark.parametrize("truncate", TRUNCATIONS)
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 6.0])
-@pytest.mark.parametrize("name", ["line", "plane", "ball"])
+@pytest.mark.parametrize("epsilon", [0.1, 6.0])
+@pytest.mark.parametrize("name", ["plane", "ball"])
 def test_no_output_tells_two_words_apart_by_more_than_promised(
     name: str, epsilon: float, truncate: float | None, request: pytest.FixtureRequest
 ) -> None:
@@ -140,91 +120,6 @@ def test_no_output_tells_two_words_apart_by_more_than_promised(
     used = losses(probabilities)[allowed > 0] / allowed[allowed > 0]
     isolated = truncate is not None and truncate < distances_of(world)[allowed > 0].min()
     assert used.max() > (0.5 - 1e-9 if isolated else 0.51)
-
-
-@pytest.mark.parametrize("truncate", [None, 3.0])
-def test_the_promise_is_not_larger_than_it_must_be(truncate: float | None) -> None:
-    """An outlier beside a crowd: weights and their sums both change by all that they may."""
-    points = np.zeros((2000, 1), dtype=np.float32)
-    points[0] = 2.0
-    near = screening(EuclideanMetric(vectors=points), 2000)
-    cache = ListCache.empty(words=2000, release_words=2000)
-    choice = ExponentialChoice(near=near, epsilon=2.0, truncate=truncate or np.inf, cache=cache)
-    assert 0.998 * 4.0 < losses(choice.probabilities(np.array([0, 1])))[0, 1] <= 4.0
-
-
-@pytest.mark.parametrize("truncate", [None, 0.9, 1.1])
-@pytest.mark.parametrize("name", ["line", "plane", "ball"])
-@pytest.mark.parametrize("mutant", [missing_half, nearest_only])
-def test_wrong_laws_break_the_promise(
-    name: str,
-    truncate: float | None,
-    mutant: Callable[[np.ndarray], np.ndarray],
-    request: pytest.FixtureRequest,
-) -> None:
-    """Rejects a missing half, and candidate lists instead of all words."""
-    world = request.getfixturevalue(name)
-    configured = Exponential(epsilon=3.0, truncate=truncate)
-    allowed = np.vectorize(configured.guarantee(world).loss)(distances_of(world))
-    right = configured.bind(world, among(len(world.words))).probabilities(np.arange(len(world.words)))
-    wrong = mutant(right)
-    assert keeps_promise(right, allowed)
-    assert not keeps_promise(wrong / wrong.sum(axis=1, keepdims=True), allowed)
-
-
-def test_far_words_weigh_by_their_number(plane: Embedding) -> None:
-    """Rejects a far class whose weight forgets how many words it has."""
-    choice = bound(plane, epsilon=3.0, truncate=1.1)
-    words = np.arange(len(plane.words))
-    wrong = far_as_one(choice.probabilities(words))
-    assert np.abs(listed_probabilities(choice, words) - wrong / wrong.sum(axis=1, keepdims=True)).max() > 0.01
-
-
-def joint_law(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """P[y1, y2] (released, released) of two draws of one word by equal uniforms."""
-    one, two = (np.concatenate([[0.0], np.cumsum(p)]) for p in (first, second))
-    overlap = np.minimum(one[1:, None], two[None, 1:]) - np.maximum(one[:-1, None], two[None, :-1])
-    return np.where(overlap > 1e-12, overlap, 0.0)
-
-
-def test_two_release_vocabularies_must_not_share_uniforms(plane: Embedding) -> None:
-    """Unlike noise mechanisms: what is released together can then be possible from one input word only."""
-    both = [bound(plane, epsilon=1.0, release=n).probabilities(np.arange(6)) for n in (4, 6)]
-    joint = np.stack([joint_law(one, two) for one, two in zip(*both, strict=True)])
-    possible = joint > 0
-    assert (possible.any(axis=0) & ~possible.all(axis=0)).any()
-    apart = np.einsum("wi,wj->wij", *both).reshape(6, -1)  # fresh uniforms: epsilon adds up, no more
-    assert (losses(apart) <= 2 * distances_of(plane) + 1e-12).all()
-
-
-# What is configured and promised
-
-
-def test_the_law_names_epsilon_and_truncation() -> None:
-    laws = [Exponential(epsilon=2.0, truncate=t).law(3) for t in (None, 5, 5.5)]
-    assert laws[0] == {"law": "exponential", "epsilon": 2.0, "truncate": "none"}
-    assert json.dumps(laws[1]) == '{"law": "exponential", "epsilon": 2.0, "truncate": 5.0}'
-    assert len({json.dumps(law) for law in laws}) == 3
-    assert Exponential(epsilon=2.0).uniforms_per_token(300) == UNIFORMS
-    assert mechanism("exponential", epsilon=2.0, truncate=5.0) == Exponential(epsilon=2.0, truncate=5.0)
-
-
-@pytest.mark.parametrize("value", [0, 0.0, -1.0, math.nan, math.inf, "1", True])
-def test_impossible_truncations_are_refused(value: object) -> None:
-    with pytest.raises(ConfigError):
-        Exponential(epsilon=1.0, truncate=value)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("name", ["plane", "ball"])
-def test_the_guarantee_counts_up_to_the_truncation(name: str, request: pytest.FixtureRequest) -> None:
-    world = request.getfixturevalue(name)
-    guarantee = Exponential(epsilon=2.0, truncate=0.75).guarantee(world)
-    assert (guarantee.epsilon, guarantee.delta, guarantee.truncation) == (2.0, 0.0, 0.75)
-    assert [guarantee.loss(d) for d in (0.0, 0.5, 0.75, 9.0)] == [0.0, 1.0, 1.5, 1.5]
-    assert guarantee.euclidean_epsilon == (2.0 if name == "plane" else None)
-    assert "counted up to 0.75" in guarantee.describe()
-    assert json.loads(json.dumps(guarantee.to_json(), allow_nan=False))["truncation"] == 0.75
-    assert Exponential(epsilon=2.0).guarantee(world).loss(9.0) == 18.0
 
 
 # Near words
@@ -472,15 +367,20 @@ def test_only_the_input_reaches_an_output(case: tuple[Embedding, dict[str, Any]]
     expected = bound(world, **parameters)(words, uniforms.copy())
     assert len(np.unique(expected)) > 10
     entry = 12 * world.releasable
-    for size in (0, entry, 9 * entry, 1 << 20):  # nothing fits; evictions at each step; everything fits
-        for batch in (1, 7, 200):
-            for threads in (1, 2):
-                choice = bound(world, size=size, **parameters)
-                with threadpool_limits(limits=threads, user_api="blas"):
-                    for _cold_then_warm in range(2):
-                        cuts = [slice(i, i + batch) for i in range(0, 200, batch)]
-                        drawn = [choice(words[cut], uniforms[cut].copy()) for cut in cuts]
-                        np.testing.assert_array_equal(np.concatenate(drawn), expected)
+    # Nothing fits; evictions at each step; everything fits, cold and then warm.
+    for size, batch, threads in (
+        (0, 7, 1),
+        (entry, 1, 2),
+        (9 * entry, 7, 1),
+        (1 << 20, 1, 1),
+        (1 << 20, 200, 2),
+    ):
+        choice = bound(world, size=size, **parameters)
+        with threadpool_limits(limits=threads, user_api="blas"):
+            for _cold_then_warm in range(2):
+                cuts = [slice(i, i + batch) for i in range(0, 200, batch)]
+                drawn = [choice(words[cut], uniforms[cut].copy()) for cut in cuts]
+                np.testing.assert_array_equal(np.concatenate(drawn), expected)
 
 
 def test_later_rounds_are_a_token_s_own(small: Embedding) -> None:
@@ -495,18 +395,6 @@ def test_later_rounds_are_a_token_s_own(small: Embedding) -> None:
     assert drawn.tolist() == single
     uniforms[:, -1] = 0.5  # one of the seeds
     assert (choice(words, uniforms.copy()) != drawn).mean() > 0.3
-
-
-def test_lists_do_not_depend_on_the_words_beside(case: tuple[Embedding, dict[str, Any]]) -> None:
-    world, parameters = case
-    choice = bound(world, **parameters)
-    words = np.arange(len(world.words))
-    whole = lists_of(choice, words)
-    single = [lists_of(choice, words[i : i + 1]) for i in words]
-    assert b"".join(lists.shares.tobytes() for lists in single) == whole.shares.tobytes()
-    assert b"".join(lists.skips.tobytes() for lists in single) == whole.skips.tobytes()
-    assert b"".join(lists.radii.tobytes() for lists in single) == whole.radii.tobytes()
-    assert whole.lengths.min() > 0 or world.space.geometry == "euclidean"
 
 
 def test_groups_of_bounded_memory_change_nothing(
@@ -542,9 +430,9 @@ def test_the_cache_keeps_used_words_and_its_bound(small: Embedding) -> None:
     )
 
 
-@pytest.mark.parametrize("truncate", [None, 1e-12, 0.6, 1e9, 1e300])
-@pytest.mark.parametrize("epsilon", [1e-12, 1.0, 1e9, 1e300])
-@pytest.mark.parametrize("name", ["line", "plane", "ball", "small"])
+@pytest.mark.parametrize("truncate", [None, 1e-12, 1e300])
+@pytest.mark.parametrize("epsilon", [1e-12, 1e9, 1e300])
+@pytest.mark.parametrize("name", ["plane", "ball"])
 def test_extremes(name: str, epsilon: float, truncate: float | None, request: pytest.FixtureRequest) -> None:
     world = request.getfixturevalue(name)
     inputs = np.repeat(np.arange(len(world.words)), 4)
@@ -563,29 +451,7 @@ def test_extremes(name: str, epsilon: float, truncate: float | None, request: py
         np.testing.assert_array_equal(drawn[released], inputs[released])
 
 
-def test_truncation_beyond_all_distances_is_none(plane: Embedding, ball: Embedding) -> None:
-    for world in (plane, ball):
-        words = np.arange(len(world.words))
-        far, none = (bound(world, epsilon=2.0, truncate=t).probabilities(words) for t in (1e3, None))
-        np.testing.assert_array_equal(far, none)
-
-
-@pytest.mark.parametrize("truncate", [None, 1e-3, 0.5])
-def test_twins_and_two_words(tmp_path: Any, truncate: float | None) -> None:
-    """Words in one place come out alike; two released words are enough."""
-    world = worlds.build(tmp_path, [[0.5, 0.0], [0.5, 0.0], [0.9, 0.2]])
-    probabilities = bound(world, epsilon=2.0, truncate=truncate).probabilities(np.arange(3))
-    np.testing.assert_array_equal(probabilities[0], probabilities[1])
-    np.testing.assert_array_equal(probabilities[:, 0], probabilities[:, 1])
-    pair = bound(world, epsilon=2.0, truncate=truncate, release=2)
-    np.testing.assert_array_equal(pair.probabilities(np.arange(3)), 0.5)
-    places = (LEAST, 0.49, 0.51, MOST)
-    uniforms = np.concatenate([of_rounds([u, v, 0.5]) for u in places for v in places])
-    drawn = pair(np.full(16, 2), uniforms)
-    assert sorted(np.bincount(drawn)) == [8, 8]
-
-
-@pytest.mark.parametrize(("truncate", "listed"), [(np.inf, 0.0), (np.inf, None), (2.0, None), (1e9, 0.0)])
+@pytest.mark.parametrize(("truncate", "listed"), [(2.0, None), (1e9, 0.0)])
 def test_large_vocabularies_take_bounded_memory(truncate: float, listed: float | None) -> None:
     """Rejects (distinct x V) arrays: of 60 words x 400,000 each would take 183 MiB."""
     vectors = np.random.default_rng(9).standard_normal((400_000, 6)).astype(np.float32)
@@ -600,9 +466,3 @@ def test_large_vocabularies_take_bounded_memory(truncate: float, listed: float |
     tracemalloc.stop()
     print(f"peak {peak / 2**20:.0f} MiB")
     assert peak < 140 << 20
-
-
-def test_bound_kinds(small: Embedding, ball: Embedding) -> None:
-    assert isinstance(bound(small, epsilon=1.0).near, NearByScreening)
-    assert isinstance(bound(ball, epsilon=1.0).near, NearByDifferences)
-    assert type(Exponential(epsilon=1.0).metric(ball)) is type(ball.space.metric())

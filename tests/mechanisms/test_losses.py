@@ -28,15 +28,12 @@ VICKREY = {"select": "vickrey", "t": 0.4}
 CASES: list[tuple[str, dict[str, Any]]] = [
     ("laplace", {"epsilon": 1.5}),
     ("laplace", {"epsilon": 1.5, **VICKREY}),
-    ("mahalanobis", {"epsilon": 1.0, "lambda": 0.9}),
     ("mahalanobis", {"epsilon": 1.0, "lambda": 0.9, **VICKREY}),
     ("projection", {"epsilon": 1.5, "dimension": 2}),
     ("projection", {"epsilon": 1.5, "dimension": 2, "sensitivity": "paper", "beta": 0.1, **VICKREY}),
     (ProjectedVectors.name, {"epsilon": 1.5, "dimension": 2}),
-    ("hyperbolic", {"epsilon": 3.0}),
     ("hyperbolic", {"epsilon": 3.0, **VICKREY}),
     ("hyperbolic-icdm", {"epsilon": 1.5}),
-    ("hyperbolic-icdm", {"epsilon": 1.5, **VICKREY}),
     ("exponential", {"epsilon": 3.0}),
     ("exponential", {"epsilon": 3.0, "truncate": 3.0}),
 ]
@@ -105,7 +102,7 @@ def test_every_mechanism_is_looked_at() -> None:
 def test_outputs_lose_no_more_than_the_law_says(
     name: str, parameters: dict[str, Any], squares: dict[str, Embedding]
 ) -> None:
-    """The nearest word and Vickrey's choice, all words released and some: what is computed from noise.
+    """The nearest word and Vickrey's choice; fewer released words where these shape the law.
 
     Rejects losses rounded down, the cosine of another dimension, distances without A, half the range, and
     an epsilon that counts Lebesgue measure.
@@ -116,7 +113,8 @@ def test_outputs_lose_no_more_than_the_law_says(
     distance = float(configured.metric(world).between(*pair)[0])
     straight = float(world.space.metric().between(*pair)[0])
     law, told = configured.claim(world).law, dict[str, bool]()
-    for released in (world.releasable, world.releasable // 2 + SIDE, 3):
+    some = [world.releasable // 2 + SIDE] if configured.release_words_shape_law else []
+    for released in (world.releasable, *some):
         one, other = output_laws(configured, world, released)
         for t in np.array([0.0, 0.2, 0.4, 0.6, 0.8]) * law.bound(distance):
             lost = float(np.maximum(one - np.exp(t) * other, 0.0).sum())

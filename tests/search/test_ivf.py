@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_limits
 
 from dptext_spark.calibration.estimators import PlainEstimator, estimator
 from dptext_spark.embedding.bundle import Embedding
@@ -102,19 +101,6 @@ def test_centroids_as_near_as_each_other_are_settled_in_double_precision(tmp_pat
     assert not expected[np.arange(len(points)), single].all()
 
 
-def test_answers_do_not_depend_on_batch_or_threads(ties: Embedding) -> None:
-    """Rejects lists that are chosen for the points of another block."""
-    points, search = points_of(ties, 700), search_of(ties, 2)
-    found, (_, distances) = search(points), search.nearest_two(points)
-    for threads in (1, 2):
-        with threadpool_limits(threads):
-            for size in (1, 3, 64):
-                cuts = [points[start : start + size] for start in range(0, len(points), size)]
-                np.testing.assert_array_equal(np.concatenate([search(cut) for cut in cuts]), found)
-                two = np.concatenate([search.nearest_two(cut)[1] for cut in cuts])
-                np.testing.assert_array_equal(two, distances)
-
-
 def test_lists_with_one_word_or_none_answer_with_all_words(ties: Embedding) -> None:
     """Two words may be output: a point whose list holds neither, or one, still gets its two nearest."""
     points = points_of(ties, 200)
@@ -123,17 +109,6 @@ def test_lists_with_one_word_or_none_answer_with_all_words(ties: Embedding) -> N
     np.testing.assert_array_equal(words, exact.nearest_two(points)[0])
     np.testing.assert_array_equal(distances, exact.nearest_two(points)[1])
     assert set(search(points).tolist()) <= {0, 1}
-
-
-def test_recall_grows_with_probes(demo_bundle: Embedding, tmp_path: Path) -> None:
-    rng = np.random.default_rng(5)
-    bundle = worlds.build(tmp_path, worlds.uneven(3000, 20))
-    make_lists(bundle, LISTS)
-    bound = Laplace(epsilon=20.0).bind(bundle, ExactSearch.over(bundle))
-    points = bound.points(rng.integers(0, 3000, 2000), rng.random((2000, 21)))
-    exact = ExactSearch.over(bundle).of_words(bundle)(points)
-    recalls = [float((search_of(bundle, probes)(points) == exact).mean()) for probes in (1, 2, 4, 8, 12)]
-    assert recalls == sorted(recalls) and recalls[0] < 0.95 and recalls[-1] == 1.0
 
 
 def test_a_bundle_without_the_lists_is_refused(small: Embedding, ball: Embedding, indexed: Embedding) -> None:

@@ -21,9 +21,6 @@ def mechanism(length: int = 300, **parameters: Any) -> VectorNoise:
     return ProjectedVectors(**{"epsilon": 10.0} | parameters).of_length(length)
 
 
-# Mechanism
-
-
 def test_the_default_dimension_is_the_papers_and_never_above_the_inputs() -> None:
     assert mechanism(300).dimension == 54
     assert mechanism(10).dimension == 10
@@ -45,8 +42,8 @@ def test_a_dimension_that_does_not_suit_the_vectors(length: int, parameters: dic
         mechanism(length, **parameters)
 
 
-@pytest.mark.parametrize("delta", [1e-3, 1e-6, 1e-30])
-@pytest.mark.parametrize("beta", [0.3, 0.9, 0.99])
+@pytest.mark.parametrize("delta", [1e-3, 1e-30])
+@pytest.mark.parametrize("beta", [0.3, 0.99])
 def test_the_papers_constant_holds_for_a_fixed_pair_but_for_delta(beta: float, delta: float) -> None:
     """The tail of m |Phi z|^2, chi-square of m degrees, by scipy.stats; Proposition 5 alone is vague."""
     length = 3000
@@ -94,22 +91,7 @@ def test_the_words_of_the_guarantee() -> None:
     assert pure.to_json()["words"] == pure.describe()
 
 
-def test_every_parameter_of_the_noise_is_in_its_law() -> None:
-    changes: list[dict[str, Any]] = [
-        {},
-        {"epsilon": 9.0},
-        {"sensitivity": "paper"},
-        {"sensitivity": "paper", "beta": 0.95},
-        {"seed": 1},
-        {"dimension": 55},
-        {"length": 299},
-    ]
-    laws = [str(sorted(mechanism(**change).law().items())) for change in changes]
-    assert len(set(laws)) == len(changes)
-    assert mechanism(delta=1.1e-6).law() == mechanism().law()  # changes nothing about the noise here
-
-
-@pytest.mark.parametrize("epsilon", [1e-12, 1e-3, 1.0, 777.0, 1e24])
+@pytest.mark.parametrize("epsilon", [1e-12, 777.0, 1e24])
 def test_the_grid_is_fine_against_the_noise_and_exact_in_float32(epsilon: float) -> None:
     used = mechanism(epsilon=epsilon)
     size = used.scale * math.sqrt(used.dimension)
@@ -120,12 +102,6 @@ def test_the_grid_is_fine_against_the_noise_and_exact_in_float32(epsilon: float)
     # The noise at the largest uniform, and the longest vector where Phi stretches most.
     tail = stats.gamma(used.dimension, scale=used.scale).isf(2.0**-53)
     assert tail + used.longest * used.stretch < 2.0**23 * used.grid
-
-
-def test_rounding_to_the_grid() -> None:
-    values = np.array([-0.1, -0.0, 0.3, 0.375, -7.99])
-    np.testing.assert_array_equal(projected_vectors.on_grid(values, 0.25), [0.0, 0.0, 0.25, 0.5, -8.0])
-    assert not np.signbit(projected_vectors.on_grid(np.array([-0.1, -0.0]), 0.25)).any()
 
 
 # Options
@@ -195,8 +171,3 @@ def test_all_faults_of_the_options_come_at_once() -> None:
         "--text",
     ):
         assert len([line for line in lines if fault in line]) == 1, fault
-
-
-def test_parameters_cannot_be_made_wrong_in_python_either() -> None:
-    with pytest.raises(ConfigError, match="bounds neither"):
-        ProjectedVectors(epsilon=1.0, sensitivity="vocabulary")  # type: ignore[arg-type]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import json
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -422,7 +423,7 @@ KEY: Final = {"key-file": "k", "salt": "s"}
         ({"format": "csv", "read-option": "mode=FAILFSAT"}, "mode has a wrong value.*DROP.*'FAILFSAT'"),
         (
             {"format": "csv", "read-option": "haeder=true"},
-            "csv does not take.*Got: haeder. Perhaps you meant header",
+            "csv does not take.*haeder. Perhaps you meant header",
         ),
         ({"format": "json", "read-option": "MULTILIN=true"}, "json does not take.*meant multiLine"),
         ({"format": "json", "read-option": "samplingRatio=0.1"}, "json does not take"),

@@ -1,0 +1,265 @@
+"""What the laws of noise and outputs should be: scipy's laws, textbook formulas of the ball, quadrature.
+
+Nothing here comes from the package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from scipy import integrate, linalg, stats
+from scipy.spatial import distance
+
+
+def mixture_root(vectors: np.ndarray, weight: float) -> np.ndarray:
+    """A^(1/2), A = weight Sigma + (1 - weight) I, Sigma by numpy.cov and of trace n."""
+    n = vectors.shape[1]
+    covariance = np.atleast_2d(np.cov(vectors.astype(np.float64), rowvar=False))
+    values, axes = linalg.eigh(weight * covariance * n / np.trace(covariance) + (1 - weight) * np.eye(n))
+    return (axes * np.sqrt(values)) @ axes.T
+
+
+def largest_stretch(vectors: np.ndarray, matrix: np.ndarray) -> float:
+    """The largest stretch of two words' difference, by brute force."""
+    points = vectors.astype(np.float64)
+    return float((distance.pdist(points @ matrix.T) / distance.pdist(points)).max())
+
+
+# Radii in the ball
+
+
+@cache
+def ball_radii(name: str, n: int, epsilon: float) -> tuple[np.ndarray, np.ndarray]:
+    """Grid of ln r and the distribution function of the hyperbolic radius r on it.
+
+    ``hyperbolic`` from its density by volume, sinh(r)^(n-1) exp(-epsilon r) dr; ``hyperbolic-icdm`` from the
+    paper's in the ball, rho^(n-1) ((1 - rho) / (1 + rho))^epsilon drho at rho = tanh(r/2).
+    """
+    decay = epsilon - n + 1 if name == "hyperbolic" else 1.0
+    x = np.linspace(np.log(1e-9), np.log(800 / min(1.0, decay)), 2**17)
+    r = np.exp(x)
+    if name == "hyperbolic":
+        logs = (n - 1) * (r + np.log(-np.expm1(-2 * r))) - epsilon * r
+    else:
+        rest = 2 / (np.exp(np.minimum(r, 700)) + 1)  # 1 - rho
+        rho = np.where(r < 1, np.tanh(r / 2), 1 - rest)
+        logs = (n - 1) * np.log(rho) + epsilon * np.log(rest / (1 + rho)) + np.log(rest * (1 + rho))
+    density = np.exp(logs + x - (logs + x).max())
+    below = integrate.cumulative_simpson(density, x=x, initial=0.0)
+    return x, below / below[-1]
+
+
+# Noise as its words see it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """Quantiles of lengths (rows, tokens), directions (rows, tokens, n) and their cosines with some way."""
+
+    quantiles: np.ndarray
+    directions: np.ndarray
+    along: np.ndarray
+
+
+def seen(quantiles: np.ndarray, noise: np.ndarray, rows: int, along: np.ndarray | None = None) -> Seen:
+    unit = noise / np.linalg.norm(noise, axis=1, keepdims=True)
+    along = unit.sum(axis=1) / np.sqrt(unit.shape[1]) if along is None else (unit * along).sum(axis=1)
+    return Seen(
+        quantiles=quantiles.reshape(rows, -1),
+        directions=unit.reshape(rows, -1, unit.shape[1]),
+        along=along.reshape(rows, -1),
+    )
+
+
+def seen_in_space(noise: np.ndarray, rows: int, scale: float) -> Seen:
+    """Noise (t, n), whose length is to be Gamma(n) times the scale."""
+    lengths = np.linalg.norm(noise, axis=1)
+    return seen(stats.gamma(noise.shape[1], scale=scale).cdf(lengths), noise, rows)
+
+
+def seen_in_ball(words: np.ndarray, points: np.ndarray, rows: int, name: str, epsilon: float) -> Seen:
+    """Points (t, n + 1), ln q0 and w of Lorentz's coordinates, from words, without cancelling at the edge."""
+    log_q0 = points[:, :1]
+    z, log_rim = points[:, 1:] / (1 + np.exp(-log_q0)), np.log(2) - np.logaddexp(0, log_q0[:, 0])
+    rim = 1 - np.square(words).sum(axis=1)
+    gap = z - words
+    squares = np.square(gap).sum(axis=1)
+    log_sinh = (np.log(squares) - log_rim - np.log(rim)) / 2  # ln sinh(d / 2)
+    small = np.arcsinh(np.exp(np.minimum(log_sinh, 20)))
+    distances = 2 * np.where(log_sinh < 20, small, log_sinh + np.log(2))
+    # The numerator of the Möbius sum (-word) + z, rearranged.
+    back = rim[:, None] * gap - squares[:, None] * words
+    lengths = np.linalg.norm(words, axis=1, keepdims=True)
+    outward = np.where(lengths > 0, words / np.where(lengths > 0, lengths, 1), np.eye(words.shape[1])[0])
+    quantiles = np.interp(np.log(distances), *ball_radii(name, words.shape[1], epsilon))
+    return seen(quantiles, back, rows, outward)
+
+
+def uniform(values: np.ndarray) -> float:
+    return float(stats.kstest(values.ravel(), "uniform").pvalue)
+
+
+def scores(uniforms: np.ndarray) -> np.ndarray:
+    return stats.norm.ppf(np.clip(uniforms, 1e-12, 1 - 1e-12))
+
+
+def noise_p_values(noise: Seen) -> dict[str, float]:
+    """P-values, each for all tests of its kind together (Bonferroni).
+
+    Kolmogorov-Smirnov of lengths, of all words and of each of four that take turns; of cosines of directions
+    with some ways; of cosines of next tokens and next rows. Correlations of normal scores of lengths and
+    directions. Two of 20,000 coordinates agree in 50 bits with probability 10^-6.
+    """
+    unit, n = noise.directions, noise.directions.shape[2]
+    cosine = stats.beta((n - 1) / 2, (n - 1) / 2)  # of (1 + u·v) / 2, u a uniform direction
+    own = [cosine.cdf((1 + c) / 2) for c in (unit[..., 0], unit[..., -1], noise.along)]
+    next_to = [(unit[:, ::2], unit[:, 1::2]), (unit[::2], unit[1::2])]
+    between = [cosine.cdf((1 + np.einsum("rtn,rtn->rt", *pair)) / 2) for pair in next_to]
+    radii = scores(noise.quantiles)
+    pairs = [(radii, scores(side)) for c in own for side in (c, np.abs(2 * c - 1))]
+    for each in (radii, scores(own[0])):
+        pairs += [(each[:, ::2], each[:, 1::2]), (each[::2], each[1::2])]
+    found = {
+        "length": [uniform(noise.quantiles), *(uniform(noise.quantiles[:, word::4]) for word in range(4))],
+        "direction": [uniform(c) for c in own],
+        "neighbours": [uniform(c) for c in between],
+        "independence": [stats.pearsonr(one.ravel(), other.ravel()).pvalue for one, other in pairs],
+        "repeats": [float(len(np.unique(unit[..., 0])) == unit[..., 0].size)],
+    }
+    return {name: len(values) * float(min(values)) for name, values in found.items()}
+
+
+# Outputs
+
+
+def ranked(distances: np.ndarray, t: float | None, count: int) -> np.ndarray:
+    """Shares (count,) of the words chosen for equally likely points, distances (..., count)."""
+    flat = distances.reshape(-1, count)
+    first = flat.argmin(axis=1)
+    if t is None:
+        return np.bincount(first, minlength=count) / len(flat)
+    order = np.argsort(flat, axis=1)[:, :2]
+    near, far = np.take_along_axis(flat, order, axis=1).T
+    chance = (1 - t) * far / (t * near + (1 - t) * far)
+    shares = np.bincount(order[:, 0], chance, count) + np.bincount(order[:, 1], 1 - chance, count)
+    return shares / len(flat)
+
+
+def line_outputs(positions: np.ndarray, scale: float) -> np.ndarray:
+    """P[M(x) = y] (x, y) of Laplace noise on a line, by survival functions where those keep digits."""
+    order = np.argsort(positions)
+    borders = np.concatenate([[-np.inf], (positions[order][1:] + positions[order][:-1]) / 2, [np.inf]])
+    law = stats.laplace(scale=scale)
+    low, high = borders[:-1] - positions[:, None], borders[1:] - positions[:, None]
+    cells = np.where(low > 0, law.sf(low) - law.sf(high), law.cdf(high) - law.cdf(low))
+    probabilities = np.empty_like(cells)
+    probabilities[:, order] = cells
+    return probabilities
+
+
+MIDPOINTS = (np.arange(600) + 0.5) / 600
+ANGLES = 2 * np.pi * (np.arange(500) + 0.5) / 500
+
+
+def flat_outputs(points: np.ndarray, scale: float, root: np.ndarray, t: float | None) -> np.ndarray:
+    """P[M(x) = y] (x, y) on a line or plane, by midpoints of the length's quantile and of the angle.
+
+    The length is Gamma(n) times the scale. What a ray gives is off by 1/1200 for each border that it meets,
+    and hardly on average over rays; on a line, where there are two, lengths are finer.
+    """
+    n = points.shape[1]
+    rays = np.stack([np.cos(ANGLES), np.sin(ANGLES)], axis=1) if n == 2 else np.array([[1.0], [-1.0]])
+    quantiles = MIDPOINTS if n == 2 else (np.arange(2**17) + 0.5) / 2**17
+    lengths = stats.gamma(n, scale=scale).ppf(quantiles)
+    steps = lengths[:, None, None] * (rays @ root)
+    return np.array(
+        [ranked(np.linalg.norm((x + steps)[:, :, None] - points, axis=3), t, len(points)) for x in points]
+    )
+
+
+def ball_outputs(points: np.ndarray, name: str, epsilon: float, t: float | None) -> np.ndarray:
+    """P[M(x) = y] (x, y) in the disc, by midpoints of the radius' quantile and the angle on geodesic rays."""
+    words = points[:, 0] + 1j * points[:, 1]
+    x, below = ball_radii(name, 2, epsilon)
+    radii = np.exp(np.interp(MIDPOINTS, below, x))[:, None]
+    step, rows = np.tanh(radii / 2) * np.exp(1j * ANGLES), []
+    for word in words:
+        moved = 1 + np.conj(word) * step
+        z, rim = (word + step) / moved, (1 - abs(word) ** 2) / (np.cosh(radii / 2) * np.abs(moved)) ** 2
+        cosh = 1 + 2 * np.abs(z[..., None] - words) ** 2 / (rim[..., None] * (1 - np.abs(words) ** 2))
+        rows.append(ranked(np.arccosh(np.maximum(cosh, 1)), t, len(words)))
+    return np.array(rows)
+
+
+def normalised(weights: np.ndarray) -> np.ndarray:
+    return weights / weights.sum(axis=1, keepdims=True)
+
+
+def exponential_law(gaps: np.ndarray, epsilon: float, truncate: float) -> np.ndarray:
+    """P[M(x) = y] by distances (x, y)."""
+    return normalised(np.exp(-epsilon * np.minimum(gaps, truncate) / 2))
+
+
+def _squares(gaps: np.ndarray, epsilon: float, truncate: float) -> np.ndarray:
+    return normalised(np.exp(-epsilon * np.minimum(gaps**2, truncate**2) / 2))
+
+
+def _nearest_only(gaps: np.ndarray, epsilon: float, truncate: float) -> np.ndarray:
+    kept = gaps < gaps.max(axis=1, keepdims=True)
+    return normalised(np.where(kept, exponential_law(gaps, epsilon, truncate), 0.0))
+
+
+def _far_left_out(gaps: np.ndarray, epsilon: float, truncate: float) -> np.ndarray:
+    near = gaps < truncate
+    kept = near | ~near.any(axis=1, keepdims=True)
+    return normalised(np.where(kept, exponential_law(gaps, epsilon, truncate), 0.0))
+
+
+def _far_as_one(gaps: np.ndarray, epsilon: float, truncate: float) -> np.ndarray:
+    far = gaps >= truncate
+    weights = exponential_law(gaps, epsilon, truncate)
+    return normalised(weights / np.where(far, far.sum(axis=1, keepdims=True), 1))
+
+
+Law = Callable[[np.ndarray, float, float], np.ndarray]
+WRONG_WEIGHTS: Mapping[str, Law] = {
+    "epsilon doubled": lambda gaps, epsilon, truncate: exponential_law(gaps, 2 * epsilon, truncate),
+    "epsilon 5 % too large": lambda gaps, epsilon, truncate: exponential_law(gaps, 1.05 * epsilon, truncate),
+    "squared distances": _squares,
+    "candidate lists": _nearest_only,
+}
+WRONG_TRUNCATIONS: Mapping[str, Law] = {
+    "far words left out": _far_left_out,
+    "far words as one": _far_as_one,
+    "not truncated": lambda gaps, epsilon, truncate: exponential_law(gaps, epsilon, np.inf),
+}
+
+
+def output_p_values(outputs: np.ndarray, probabilities: np.ndarray) -> dict[str, float]:
+    """P-values of outputs (words, draws) by the probabilities (words, released): law, independence.
+
+    Chi-squares; cells of less than 20 join the fullest of their row. Independence is that of disjoint pairs
+    of next outputs, those of less than a twentieth taken as one.
+    """
+    statistic, freedom, pairs = 0.0, 0, []
+    for drawn, law in zip(outputs, probabilities, strict=True):
+        counts = len(drawn) * law
+        gaps = np.bincount(drawn, minlength=len(law)) - counts
+        rare, fullest = counts < 20, counts.argmax()
+        gaps[fullest] += gaps[rare].sum()
+        counts[fullest] += counts[rare].sum()
+        statistic += float((gaps[~rare] ** 2 / counts[~rare]).sum())
+        freedom += int((~rare).sum()) - 1
+        labels = np.where(law < 0.05, 0, np.arange(1, len(law) + 1))[drawn]
+        table = np.zeros((len(law) + 1, len(law) + 1))
+        np.add.at(table, (labels[::2], labels[1::2]), 1)
+        table = table[table.any(axis=1)][:, table.any(axis=0)]
+        table = table[table.sum(axis=1) > 250][:, table.sum(axis=0) > 250]
+        pairs.append(float(stats.chi2_contingency(table).pvalue) if min(table.shape) > 1 else 1.0)
+    return {
+        "law": float(stats.chi2.sf(statistic, df=freedom)),
+        "independence": len(pairs) * min(pairs),
+    }

@@ -1,0 +1,670 @@
+"""The laws of mechanisms as one table: parameters, oracle, wrong implementations that must be rejected.
+
+Noise is seen at production dimension, words on few words, both through the path that releases take. A wrong
+implementation is the package with one part replaced. The key is fixed: a run is deterministic, and over keys
+each case of the real mechanism would fail at the rate REAL. The only asymptotics are those of the chi-square,
+Kolmogorov's and Pearson's laws at 20,000 draws.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from scipy import special, stats
+from threadpoolctl import threadpool_limits
+
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.geometry.projection import gaussian_projection
+from dptext_spark.mechanisms import Laplace, Mechanism, mechanism
+from dptext_spark.mechanisms.noisy import vickrey_probability
+from dptext_spark.noise import SEED_UNIFORMS, ReleaseNoise, to_uniform
+from dptext_spark.privatizer import Privatizer
+from dptext_spark.search.exact import ExactSearch
+from dptext_spark.vectors.projected_vectors import ProjectedVectors
+from dptext_spark.vectors.vector_privatizer import VectorPrivatizer
+from tests.helpers import worlds
+from tests.helpers.worlds import among
+from tests.statistical import oracles
+from tests.statistical.oracles import Seen
+
+pytestmark = pytest.mark.statistical
+
+REAL = 1e-4  # false-alarm rate of one case of the real mechanism, over keys
+MUTANT = 1e-6  # a wrong implementation must be at most this likely to be right
+ROWS, TOKENS = 200, 100
+NORMS = (0.0, 0.5, 0.99, 1 - 1e-6)
+MOST = 1 - 2.0**-53
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Many small products wait for each other's threads on a busy machine."""
+    with threadpool_limits(limits=1, user_api="blas"):
+        yield
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """What makes another part of one of the package, ``module:name``; or uniforms that are not fresh."""
+
+    part: str = ""
+    change: Callable[[Any], Any] = lambda real: real
+    uniforms: Callable[[np.ndarray], np.ndarray] = lambda uniforms: uniforms
+
+    def plant(self, patch: pytest.MonkeyPatch) -> None:
+        if self.part:
+            real = pkgutil.resolve_name(f"dptext_spark.{self.part}")
+            patch.setattr(f"dptext_spark.{self.part.replace(':', '.')}", self.change(real))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A mechanism on a world; what is planted first does not make it wrong."""
+
+    mechanism: Mechanism
+    world: str
+    planted: tuple[Wrong, ...] = ()
+    mutants: Mapping[str, Wrong] = field(default_factory=dict)
+
+
+def case(name: str, world: str, *mutants: Mapping[str, Wrong], planted: Any = (), **parameters: Any) -> Case:
+    wrong = {key: each for table in mutants for key, each in table.items()}
+    return Case(mechanism=mechanism(name, **parameters), world=world, planted=planted, mutants=wrong)
+
+
+def some(table: Mapping[str, Wrong], *names: str) -> dict[str, Wrong]:
+    return {name: table[name] for name in names}
+
+
+def with_mutants(cases: Mapping[str, Case]) -> Any:
+    pairs = [(name, mutant) for name, each in cases.items() for mutant in each.mutants]
+    return pytest.mark.parametrize(("name", "mutant"), pairs)
+
+
+# The worlds
+
+
+def directions(n: int) -> np.ndarray:
+    rows = np.random.default_rng(n).standard_normal((len(NORMS), n))
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+EIGHT = np.array(
+    [[0.3, 0.1], [-0.2, 0.4], [0.0, -0.5], [0.6, 0.5], [-0.7, -0.2], [0.1, 0.2], [0.5, -0.7], [0.6, -0.6]]
+)
+POINTS: dict[str, Any] = {
+    # A word at the origin and three farther and farther out.
+    **{f"ball-{n}": directions(n) * np.array(NORMS)[:, None] for n in (2, 5, 10, 50)},
+    "disc": [[0.05, 0.1], [0.45, -0.2], [-0.3, 0.35], [-0.35, 0.55], [0.1, -0.75], [0.9, 0.32]],
+    "space": [
+        *([1.2, 0.9, 0.3], [-1.1, -0.7, 0.8], [0.4, -0.3, -1.0], [-0.2, 0.6, 0.1]),
+        *([1.9, 1.6, -0.4], [-0.9, 0.1, -0.7]),
+    ],
+    # Eight words, the last two near to each other, far out, and not released.
+    "eight": 1.8 * EIGHT,
+    "ball of eight": EIGHT,
+}
+
+
+@pytest.fixture(scope="module")
+def worlds_by_name(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Embedding]:
+    @cache
+    def world(name: str) -> Embedding:
+        if name not in POINTS:
+            return request.getfixturevalue(name)
+        options: dict[str, Any] = {"geometry": "poincare"} if "ball" in name or name == "disc" else {}
+        options |= {"release_words": 6} if "eight" in name else {}
+        return worlds.build(tmp_path_factory.mktemp("world"), POINTS[name], **options)
+
+    return world
+
+
+# Noise
+
+
+def normalised(rows: np.ndarray) -> np.ndarray:
+    return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
+
+
+def unshared(first: Callable[[np.ndarray], np.ndarray]) -> Wrong:
+    """Uniforms (ROWS, TOKENS, k) some of which serve twice."""
+    return Wrong(uniforms=lambda uniforms: first(uniforms.copy()))
+
+
+def _of_direction(uniforms: np.ndarray) -> np.ndarray:
+    uniforms[..., 0] = uniforms[..., 1]
+    return uniforms
+
+
+def _of_row(uniforms: np.ndarray) -> np.ndarray:
+    uniforms[..., 1:] = uniforms[:, :1, 1:]
+    return uniforms
+
+
+UNIFORMS = {
+    "length from the direction's uniform": unshared(_of_direction),
+    "a row's tokens share a direction": unshared(_of_row),
+    "a seed for each partition": unshared(lambda u: np.tile(u[: ROWS // 4], (4, 1, 1))),
+}
+
+
+def lengths(part: str) -> dict[str, Wrong]:
+    """Wrong laws of the length, in place of Gamma quantiles of a shape n."""
+    changes: dict[str, Callable[[Any], Any]] = {
+        "epsilon doubled": lambda real: lambda n, u: real(n, u) / 2,
+        "epsilon 5 % too large": lambda real: lambda n, u: real(n, u) / 1.05,
+        "Gamma shape n - 1": lambda real: lambda n, u: real(n - 1, u),
+        "exponential length": lambda real: lambda n, u: n * real(1, u),
+        "Gaussian": lambda real: lambda n, u: np.sqrt(n) * stats.chi(n).ppf(u),
+        "uniform in a ball": lambda real: lambda n, u: n * u ** (1 / n),
+    }
+    return {name: Wrong(part, change) for name, change in changes.items()}
+
+
+def ways(part: str) -> dict[str, Wrong]:
+    """Wrong directions."""
+    changes: dict[str, Callable[[Any], Any]] = {
+        "Laplace in each coordinate": lambda real: lambda u: normalised(stats.laplace.ppf(u)),
+        "one direction": lambda real: lambda u: np.repeat(real(u)[:1], len(u), axis=0),
+        "within a cube": lambda real: lambda u: normalised(2 * u - 1),
+        "not normalised": lambda real: lambda u: special.ndtri(u) / np.sqrt(u.shape[1]),
+        "inside the sphere": lambda real: lambda u: u[:, :1] ** (1 / u.shape[1]) * real(u),
+    }
+    return {name: Wrong(part, change) for name, change in changes.items()}
+
+
+EIGENVALUES = "mechanisms.euclidean:EllipticalLaplace._eigenvalues"
+NORMALS = "mechanisms.noisy:uniform_directions"
+LENGTHS = "mechanisms.euclidean:gamma_quantile"
+MIXTURES = {
+    "lambda ignored": Wrong(EIGENVALUES, lambda real: lambda self, values: np.ones_like(values)),
+    "trace of Sigma 15 % too large": Wrong(EIGENVALUES, lambda real: lambda self, v: real(self, 1.15 * v)),
+    "trace of Sigma 15 % too small": Wrong(EIGENVALUES, lambda real: lambda self, v: real(self, 0.85 * v)),
+    "A instead of its root": Wrong(EIGENVALUES, lambda real: lambda self, values: real(self, values) ** 2),
+    "renormalised after the root": Wrong(
+        "mechanisms.euclidean:EuclideanNoise.directions",
+        lambda real: lambda self, uniforms: normalised(real(self, uniforms)),
+    ),
+}
+
+
+def _noise_first(real: Any) -> Any:
+    """Moves the vector itself by noise of the length that is right for its image, and projects it then."""
+
+    def points(self: Any, words: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
+        normals = np.random.default_rng(0).standard_normal((len(words), self.vectors.shape[1]))
+        noise = normalised(normals) * self.lengths(uniforms[:, 0])[:, None]
+        return self.image.projection.times(self.vectors[words] + noise)
+
+    return points
+
+
+CONSTANT = "mechanisms.projected:stretch_constant"
+DELTAS = {
+    "Delta forgotten": Wrong(CONSTANT, lambda real: lambda *given: 1.0),
+    "the paper's Delta": Wrong(CONSTANT, lambda real: lambda *given: 1.9),
+    "Delta 5 % too large": Wrong(CONSTANT, lambda real: lambda *given: 1.05 * real(*given)),
+    "noise before projecting": Wrong("mechanisms.projected:ProjectedNoise.points", _noise_first),
+}
+
+
+def _clipped(real: Any) -> Any:
+    """The paper's Euclidean sum of word and noise, clipped into the ball."""
+
+    def translated(words: np.ndarray, radii: np.ndarray, ways: np.ndarray) -> np.ndarray:
+        z = words + np.tanh(radii / 2)[:, None] * ways
+        z *= np.minimum(1, (1 - 1e-5) / np.linalg.norm(z, axis=1))[:, None]
+        squares = np.square(z).sum(axis=1, keepdims=True)
+        return np.hstack([np.log((1 + squares) / (1 - squares)), 2 * z / (1 + squares)])
+
+    return translated
+
+
+def radii(kind: str, other: str) -> dict[str, Wrong]:
+    """Wrong laws of the radius in the ball, and wrong ways to move it to the word."""
+    quantile = f"mechanisms.hyperbolic:{kind}.quantile"
+    changes: dict[str, Callable[[Any], Any]] = {
+        "epsilon doubled": lambda real: lambda self, n: real(self.at(2 * self.epsilon), n),
+        "epsilon 10 % too large": lambda real: lambda self, n: real(self.at(1.1 * self.epsilon), n),
+        "polar coordinates without volume": lambda real: lambda self, n: lambda u: -np.log(u) / self.epsilon,
+        "the other law": lambda real: lambda self, n: mechanism(other, epsilon=self.epsilon).quantile(n),
+        "Klein radius taken for Poincaré's": lambda real: lambda self, n: lambda u: 2 * real(self, n)(u),
+        "one dimension too few": lambda real: lambda self, n: real(self, n - 1),
+    }
+    move = "mechanisms.hyperbolic:translated"
+    return {
+        **{name: Wrong(quantile, change) for name, change in changes.items()},
+        "not moved to the word": Wrong(move, lambda real: lambda words, *rest: real(0 * words, *rest)),
+        "Euclidean sum, clipped": Wrong(move, _clipped),
+    }
+
+
+BALL, ICDM = radii("Hyperbolic", "hyperbolic-icdm"), radii("HyperbolicIcdm", "hyperbolic")
+IMAGES = "geometry.projection:gamma_quantile", "geometry.projection:uniform_directions"
+BALL_WAYS = ways("mechanisms.hyperbolic:uniform_directions")
+ONE_WAY = {
+    **some(ways(IMAGES[1]), "Laplace in each coordinate"),
+    "one key for all rows": Wrong(
+        "vectors.vector_privatizer:_uniforms",
+        lambda real: lambda noise, ids, contents: real(noise, [b"" for _ in ids], [()] * len(ids)),
+    ),
+}
+DIMENSION, CLOSE, ORIGIN = "one dimension too few", "epsilon 10 % too large", "not moved to the word"
+SHARED = "length from the direction's uniform"
+SHAPE = ("Gamma shape n - 1", "epsilon 5 % too large")
+
+NOISE: dict[str, Case] = {
+    "laplace": case("laplace", "small", lengths(LENGTHS), ways(NORMALS), UNIFORMS, epsilon=8.0),
+    "laplace-300": case("laplace", "large", some(lengths(LENGTHS), SHAPE[0]), epsilon=8.0),
+    "mahalanobis": case("mahalanobis", "small", MIXTURES, **{"epsilon": 8.0, "lambda": 0.25}),
+    "mahalanobis-1": case("mahalanobis", "small", **{"epsilon": 8.0, "lambda": 1.0}),
+    "mahalanobis-300": case("mahalanobis", "large", **{"epsilon": 8.0, "lambda": 0.25}),
+    "projection": case("projection", "large", some(lengths(IMAGES[0]), *SHAPE), DELTAS, epsilon=8.0),
+    "vectors": case("vectors", "large", some(lengths(IMAGES[0]), *SHAPE), ONE_WAY, epsilon=10.0),
+    "vectors-paper": case("vectors", "large", epsilon=10.0, sensitivity="paper"),
+    "hyperbolic-2": case("hyperbolic", "ball-2", BALL, some(BALL_WAYS, "within a cube"), epsilon=4.0),
+    "hyperbolic-2-least": case("hyperbolic", "ball-2", epsilon=1.001),
+    "hyperbolic-5": case("hyperbolic", "ball-5", some(UNIFORMS, SHARED), epsilon=4.05),
+    "hyperbolic-10-least": case("hyperbolic", "ball-10", epsilon=9.001),
+    "hyperbolic-50": case("hyperbolic", "ball-50", some(BALL, DIMENSION, CLOSE), epsilon=100.0),
+    "icdm-2": case("hyperbolic-icdm", "ball-2", some(ICDM, "the other law", ORIGIN), epsilon=4.0),
+    "icdm-2-little": case("hyperbolic-icdm", "ball-2", epsilon=0.2),
+    "icdm-5": case("hyperbolic-icdm", "ball-5", epsilon=4.001),
+    "icdm-50": case("hyperbolic-icdm", "ball-50", some(ICDM, DIMENSION, CLOSE), epsilon=100.0),
+    "icdm-50-little": case("hyperbolic-icdm", "ball-50", epsilon=0.2),
+}
+
+
+def uniforms_of(noise: ReleaseNoise, width: int, rows: int = ROWS) -> np.ndarray:
+    """Uniforms (rows, TOKENS, width) of a column as the privatizer derives them."""
+    column = noise.column("text", purpose="text word", uint64s_per_token=width)
+    words = np.empty((rows, TOKENS, width), dtype=np.uint64)
+    for row in range(rows):
+        column.fill(words[row], column.row_key(str(row).encode(), (b"content",)), 0)
+    return to_uniform(words)
+
+
+def released_noise(configured: ProjectedVectors) -> np.ndarray:
+    """Released vectors less their images; inputs are long against the noise."""
+    used = configured.of_length(300)
+    rows = np.random.default_rng(1).normal(0, 10 / np.sqrt(300), (ROWS * TOKENS, 300)).astype(np.float32)
+    private = VectorPrivatizer(
+        mechanism=used, noise=ReleaseNoise.of(worlds.KEY, salt="", law=used.law(), fingerprint="")
+    )
+    starts = pa.array(np.arange(0, rows.size + 1, 300, dtype=np.int32))
+    lists = pa.ListArray.from_arrays(starts, pa.array(rows.ravel()))
+    values = private.sanitize(lists, pa.array(range(len(rows))), column="v").values
+    released = values.flatten().to_numpy().reshape(len(rows), -1)
+    return released - rows.astype(np.float64) @ np.array(used.to_json()["matrix"]).T
+
+
+def noise_of(configured: Mechanism, world: Embedding, wrong: Wrong) -> Seen:
+    """Draw noise around four words in turn and look at it from them."""
+    epsilon, vectors = configured.epsilon, world.vectors
+    if isinstance(configured, ProjectedVectors):
+        noise = released_noise(configured)
+        largest = np.linalg.norm(gaussian_projection(0, noise.shape[1], 300), ord=2)
+        scale = (1.9 if configured.sensitivity == "paper" else largest) / epsilon
+        return oracles.seen_in_space(noise, ROWS, scale)
+    width = configured.uniforms_per_token(world.dimension)
+    uniforms = wrong.uniforms(uniforms_of(worlds.release(configured, world), width)).reshape(-1, width)
+    words = np.arange(ROWS * TOKENS) % 4
+    bound: Any = configured.bind(world, ExactSearch.over(world))
+    points = bound.points(words, uniforms[:, :-1].copy())
+    if configured.name.startswith("hyperbolic"):
+        return oracles.seen_in_ball(vectors[words], points, ROWS, configured.name, epsilon)
+    if configured.name == "projection":
+        matrix = gaussian_projection(0, 54, 300)
+        noise, scale = points - (vectors[:4].astype(np.float64) @ matrix.T)[words], 1.0
+        return oracles.seen_in_space(noise, ROWS, oracles.largest_stretch(vectors, matrix) / epsilon)
+    noise = points - vectors[words]
+    if weight := getattr(configured, "lambda_", 0.0):
+        # In A's axes, least variance first, and over its deviations it must be what laplace noise is.
+        root = oracles.mixture_root(vectors, weight)
+        values, axes = np.linalg.eigh(root)
+        noise = (noise @ axes) / values
+    return oracles.seen_in_space(noise, ROWS, 1 / epsilon)
+
+
+def told(name: str, values: dict[str, float]) -> float:
+    """The p-value of all checks together (Bonferroni)."""
+    print(f"p-values of {name}:", {check: f"{value:.3g}" for check, value in values.items()})
+    return len(values) * min(values.values())
+
+
+@pytest.mark.parametrize("name", NOISE)
+def test_noise_follows_its_law(name: str, worlds_by_name: Callable[[str], Embedding]) -> None:
+    case = NOISE[name]
+    values = oracles.noise_p_values(noise_of(case.mechanism, worlds_by_name(case.world), Wrong()))
+    assert told(name, values) > REAL
+
+
+@with_mutants(NOISE)
+def test_wrong_noise_is_rejected(
+    name: str,
+    mutant: str,
+    worlds_by_name: Callable[[str], Embedding],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    case, world = NOISE[name], worlds_by_name(NOISE[name].world)
+    case.mutants[mutant].plant(monkeypatch)
+    with np.errstate(all="ignore"):
+        values = oracles.noise_p_values(noise_of(case.mechanism, world, case.mutants[mutant]))
+    assert told(f"{name}, {mutant}", values) < MUTANT
+
+
+@pytest.mark.parametrize("name", [name for name in NOISE if "vectors" not in name])
+def test_the_batch_does_not_change_a_bit_of_the_noise(
+    name: str, worlds_by_name: Callable[[str], Embedding]
+) -> None:
+    """Rejects `noise @ root` by BLAS, whose sums follow the shape of the batch and the threads."""
+    configured, world = NOISE[name].mechanism, worlds_by_name(NOISE[name].world)
+    bound: Any = configured.bind(world, ExactSearch.over(world))
+    uniforms = np.random.default_rng(0).random((256, configured.uniforms_per_token(world.dimension) - 1))
+    words = np.arange(256) % 4
+    whole = bound.points(words, uniforms.copy())
+    for size in (1, 7):
+        cuts = [slice(start, start + size) for start in range(0, 256, size)]
+        parts = [bound.points(words[cut], uniforms[cut].copy()) for cut in cuts]
+        assert np.concatenate(parts).tobytes() == whole.tobytes()
+
+
+# Outputs
+
+CALL = "mechanisms.noisy:NoisyNearest.__call__"
+COIN = "mechanisms.noisy:vickrey_probability"
+
+
+def _redrawn(real: Any) -> Any:
+    """Draws again, once, where the word did not change: what comes out then hangs on the input itself."""
+
+    def call(self: Any, words: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
+        again = uniforms[::-1].copy()
+        first = real(self, words, uniforms)
+        return np.where(first == words, real(self, words, again), first)
+
+    return call
+
+
+def _never_itself(real: Any) -> Any:
+    """Leaves the true word out of the choice between two."""
+
+    def call(self: Any, words: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
+        two = self.search.nearest_two(self.points(words, uniforms[:, :-1]))[0]
+        return np.where(two[:, 0] == words, two[:, 1], two[:, 0])
+
+    return call
+
+
+def sharing(part: str, *, to: int, of: int, neighbour: bool = False) -> Wrong:
+    """One uniform in place of another, of the token itself or of the one before."""
+
+    def change(real: Any) -> Any:
+        def call(self: Any, words: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
+            uniforms[1::2, to] = (
+                uniforms[: len(uniforms) // 2 * 2 : 2, of] if neighbour else uniforms[1::2, of]
+            )
+            if not neighbour:
+                uniforms[:, to] = uniforms[:, of]
+            return real(self, words, uniforms)
+
+        return call
+
+    return Wrong(part, change)
+
+
+CHOICES = {
+    "redrawn where unchanged": Wrong(CALL, _redrawn),
+    "a length shared with the token before": sharing(CALL, to=0, of=0, neighbour=True),
+}
+VICKREY = {
+    "drops the true word": Wrong(CALL, _never_itself),
+    "ratio upside down": Wrong(COIN, lambda real: lambda t, distances: real(t, distances[:, ::-1])),
+    "t 0.05 too large": Wrong(COIN, lambda real: lambda t, distances: real(t + 0.05, distances)),
+    "nearest always": Wrong(COIN, lambda real: lambda t, distances: real(0.0, distances)),
+    "coin and length share a uniform": sharing(CALL, to=-1, of=0),
+}
+FEW_LENGTHS = {name: wrong for name, wrong in lengths(LENGTHS).items() if "epsilon" in name}
+FEW_DELTAS = {name: wrong for name, wrong in DELTAS.items() if "paper" not in name}
+
+DRAW = "mechanisms.exponential:ExponentialChoice.__call__"
+ROUND = "mechanisms.exponential:ExponentialChoice.round"
+
+
+def by_table(law: oracles.Law) -> Wrong:
+    """Draws by the first uniform from a table of probabilities."""
+
+    def change(real: Any) -> Any:
+        def call(self: Any, words: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
+            gaps = self.near.to_rows(np.arange(8), np.arange(self.near.release_words))
+            cumulative = np.cumsum(law(gaps, self.epsilon, self.truncate), axis=1)[words]
+            return np.minimum((cumulative <= uniforms[:, :1]).sum(axis=1), gaps.shape[1] - 1)
+
+        return call
+
+    return Wrong(DRAW, change)
+
+
+def of_uniforms(change: Callable[[np.ndarray, np.ndarray], None]) -> Wrong:
+    def drawing(real: Any) -> Any:
+        def call(self: Any, words: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
+            change(words, uniforms)
+            return real(self, words, uniforms)
+
+        return call
+
+    return Wrong(DRAW, drawing)
+
+
+def _overlapping(words: np.ndarray, uniforms: np.ndarray) -> None:
+    for first in range(3, uniforms.shape[1] - SEED_UNIFORMS, 3):
+        uniforms[:, first : first + 3] = uniforms[:, first // 3 : first // 3 + 3].copy()
+
+
+def _one_acceptance(words: np.ndarray, uniforms: np.ndarray) -> None:
+    uniforms[:, 2:-SEED_UNIFORMS:3] = uniforms[:, 2:3]
+
+
+def _later(words: np.ndarray, uniforms: np.ndarray) -> None:
+    """No first round accepts what a part of word 6's tokens are offered."""
+    uniforms[np.flatnonzero(words == 6)[::6], :-SEED_UNIFORMS] = MOST
+
+
+BIND = "mechanisms.exponential:Exponential.bind"
+SHORT = Wrong(BIND, lambda real: lambda *given: replace(real(*given), listed=10.0))
+ROUNDS = {
+    "accepts all": Wrong(
+        ROUND,
+        lambda real: (
+            lambda self, lists, places, words, u: real(
+                self, lists, places, words, np.where([False, False, True], 1e-300, u)
+            )
+        ),
+    ),
+    "proposed by a shorter list": Wrong(
+        ROUND,
+        lambda real: lambda self, lists, *rest: real(self, replace(lists, radii=0.9 * lists.radii), *rest),
+    ),
+    "one acceptance for all rounds": of_uniforms(_one_acceptance),
+    "overlapping rounds": of_uniforms(_overlapping),
+}
+WEIGHTS = {name: by_table(law) for name, law in oracles.WRONG_WEIGHTS.items()}
+TRUNCATIONS = WEIGHTS | {name: by_table(law) for name, law in oracles.WRONG_TRUNCATIONS.items()}
+FAR_SHARED = {"a far word shared with the token before": sharing(DRAW, to=1, of=1, neighbour=True)}
+NO_MORE = Wrong("mechanisms.exponential:_MORE", lambda real: 0)
+RIGHT = by_table(oracles.exponential_law)
+
+
+def choice(t: float) -> dict[str, Any]:
+    return {"select": "vickrey", "t": t}
+
+
+OUTPUTS: dict[str, Case] = {
+    "laplace": case("laplace", "plane", FEW_LENGTHS, CHOICES, epsilon=2.0),
+    "laplace-line": case("laplace", "line", FEW_LENGTHS, epsilon=1.0),
+    "laplace-vickrey": case("laplace", "plane", VICKREY, epsilon=2.0, **choice(0.3)),
+    "laplace-vickrey-0.9": case("laplace", "plane", epsilon=2.0, **choice(0.9)),
+    "mahalanobis": case(
+        "mahalanobis",
+        "plane",
+        some(MIXTURES, "lambda ignored", "renormalised after the root"),
+        **{"epsilon": 2.0, "lambda": 0.7},
+    ),
+    "mahalanobis-line": case("mahalanobis", "line", **{"epsilon": 1.0, "lambda": 0.6}),
+    "mahalanobis-vickrey": case("mahalanobis", "plane", **{"epsilon": 2.0, "lambda": 0.7}, **choice(0.3)),
+    "projection-1": case("projection", "space", FEW_DELTAS, epsilon=2.5, dimension=1),
+    "projection-1-vickrey": case("projection", "space", epsilon=2.5, dimension=1, **choice(0.3)),
+    "projection-2": case(
+        "projection", "space", some(DELTAS, "Delta 5 % too large"), epsilon=2.5, dimension=2
+    ),
+    "projection-2-vickrey": case("projection", "space", epsilon=2.5, dimension=2, **choice(0.3)),
+    "hyperbolic": case("hyperbolic", "disc", some(BALL, CLOSE, ORIGIN), epsilon=1.7),
+    "hyperbolic-vickrey": case(
+        "hyperbolic",
+        "disc",
+        some(VICKREY, "drops the true word", "ratio upside down"),
+        epsilon=1.7,
+        **choice(0.3),
+    ),
+    "icdm": case("hyperbolic-icdm", "disc", some(ICDM, CLOSE, "the other law"), epsilon=1.2),
+    "icdm-vickrey": case("hyperbolic-icdm", "disc", epsilon=1.2, **choice(0.3)),
+    **{
+        f"exponential {world}{name}": case(
+            "exponential", world, mutants if world == "eight" else {}, planted=planted, **parameters
+        )
+        for world, far in (("eight", 2.6), ("ball of eight", 3.2))
+        for name, mutants, planted, parameters in (
+            ("", {}, (), {"epsilon": 1.5}),
+            (", truncated", TRUNCATIONS, (), {"epsilon": 1.5, "truncate": 1.2}),
+            (", all far", FAR_SHARED, (), {"epsilon": 1.5, "truncate": 0.5}),
+            (", short lists", ROUNDS, (SHORT,), {"epsilon": 1.5}),
+            (", short lists, truncated", {}, (SHORT,), {"epsilon": 1.5, "truncate": far}),
+            (", later rounds", {}, (SHORT, of_uniforms(_later)), {"epsilon": 1.5}),
+            (", no rounds", {}, (SHORT, of_uniforms(_later), NO_MORE), {"epsilon": 1.5}),
+            (", another sampler", {}, (RIGHT,), {"epsilon": 1.5, "truncate": 1.2}),
+        )
+    },
+}
+DRAWS = 30_000
+
+
+@cache
+def probabilities(name: str, vectors: bytes, shape: tuple[int, int]) -> np.ndarray:
+    configured = OUTPUTS[name].mechanism
+    t, epsilon = getattr(configured, "t", None), configured.epsilon
+    kind = np.float64 if "ball" in name or OUTPUTS[name].world == "disc" else np.float32
+    points = np.frombuffer(vectors, kind).reshape(shape).astype(np.float64)
+    if configured.name.startswith("hyperbolic"):
+        return oracles.ball_outputs(points, configured.name, epsilon, t)
+    if configured.name == "exponential":
+        squares = np.square(points[:, None] - points[None, :6]).sum(axis=2)
+        rims = 1 - np.square(points).sum(axis=1)
+        gaps = (
+            np.sqrt(squares) if kind == np.float32 else np.arccosh(1 + 2 * squares / np.outer(rims, rims[:6]))
+        )
+        return oracles.exponential_law(gaps, epsilon, getattr(configured, "truncate", None) or np.inf)
+    if configured.name == "projection":
+        matrix = gaussian_projection(0, configured.rows(3), 3)
+        scale = oracles.largest_stretch(points, matrix) / epsilon
+        return oracles.flat_outputs(points @ matrix.T, scale, np.eye(len(matrix)), t)
+    root = oracles.mixture_root(points, getattr(configured, "lambda_", 0.0))
+    return oracles.flat_outputs(points, 1 / epsilon, root, t)
+
+
+def outputs_of(case: Case, world: Embedding) -> np.ndarray:
+    """Outputs (words, DRAWS): a text of each word alone, through the privatizer."""
+    private = Privatizer(
+        embedding=world, mechanism=case.mechanism, noise=worlds.release(case.mechanism, world)
+    )
+    names = world.words.to_pylist()
+    texts = pa.array([f"{name} " * DRAWS for name in names])
+    released = private.sanitize(texts, pa.array(range(len(names))), column="text").values.to_pylist()
+    rows = {name: row for row, name in enumerate(names)}
+    return np.array([[rows[word] for word in text.split()] for text in released])
+
+
+def output_p_value(name: str, case: Case, world: Embedding) -> float:
+    law = probabilities(name, world.vectors.tobytes(), world.vectors.shape)
+    np.testing.assert_allclose(law.sum(axis=1), 1.0, atol=1e-9)
+    return told(name, oracles.output_p_values(outputs_of(case, world), law))
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_outputs_follow_their_law(
+    name: str, worlds_by_name: Callable[[str], Embedding], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case, world = OUTPUTS[name], worlds_by_name(OUTPUTS[name].world)
+    for part in case.planted:
+        part.plant(monkeypatch)
+    assert output_p_value(name, case, world) > REAL
+
+
+@with_mutants(OUTPUTS)
+def test_wrong_outputs_are_rejected(
+    name: str, mutant: str, worlds_by_name: Callable[[str], Embedding], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case, world = OUTPUTS[name], worlds_by_name(OUTPUTS[name].world)
+    for part in (*case.planted, case.mutants[mutant]):
+        part.plant(monkeypatch)
+    assert output_p_value(name, case, world) < MUTANT
+
+
+def test_short_lists_leave_words_to_propose(worlds_by_name: Callable[[str], Embedding]) -> None:
+    """The power of the cases with short lists: each list lacks words that are not all alike."""
+    for name, case in OUTPUTS.items():
+        if SHORT in case.planted and "rounds" not in name:
+            choice: Any = replace(case.mechanism.bind(worlds_by_name(case.world), among(6)), listed=10.0)  # type: ignore[type-var]
+            lists = choice.lists(np.arange(8), choice.reach(np.arange(8))[0])
+            assert (lists.radii < choice.truncate).all() and (lists.lengths < 5).all()
+
+
+# Releases and choices together
+
+
+def combined(world: Embedding, law_without_epsilon: bool) -> float:
+    """Largest error of x = (e1 y1 - e2 y2) / (e1 - e2), in units of the vectors' scale."""
+    epsilons, points = (5.0, 8.0), []
+    for epsilon in epsilons:
+        configured = Laplace(epsilon=epsilon)
+        law = {**configured.law(world.dimension), **({"epsilon": 0.0} if law_without_epsilon else {})}
+        noise = ReleaseNoise.of(worlds.KEY, salt="", law=law, fingerprint=world.fingerprint)
+        uniforms = uniforms_of(noise, configured.uniforms_per_token(world.dimension), rows=1)[0]
+        points.append(configured.bind(world, among(2)).points(np.arange(TOKENS), uniforms[:, :-1]))
+    (e1, e2), (y1, y2) = epsilons, points
+    errors = np.linalg.norm((e1 * y1 - e2 * y2) / (e1 - e2) - world.vectors[:TOKENS], axis=1)
+    return float(np.median(errors) / np.linalg.norm(world.vectors[:TOKENS], axis=1).mean())
+
+
+def test_two_releases_cannot_be_combined_into_the_input(small: Embedding) -> None:
+    """Rejects noise without epsilon in its context: two releases then give every word away exactly."""
+    assert combined(small, law_without_epsilon=True) < 1e-12
+    assert combined(small, law_without_epsilon=False) > 1.0
+
+
+def test_the_choice_and_the_nearest_word_see_the_same_point(plane: Embedding) -> None:
+    """Rejects another noise for another choice: two such releases would spend epsilon twice."""
+    chosen = [Laplace(epsilon=2.0), Laplace(epsilon=2.0, **choice(0.0)), Laplace(epsilon=2.0, **choice(1.0))]
+    assert chosen[0].law(2) == chosen[1].law(2) == chosen[2].law(2)
+    uniforms = np.random.default_rng(0).random((500, chosen[0].uniforms_per_token(2)))
+    nearest, first, second = (
+        each.bind(plane, among(6))(np.arange(500) % 6, uniforms.copy()) for each in chosen
+    )
+    np.testing.assert_array_equal(nearest, first)
+    assert not (nearest == second).any()
+
+
+def test_the_choice_at_the_ends() -> None:
+    distances = np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 1.0], [1.0, 3.0], [np.inf, np.inf]])
+    ends = ((0.0, [1, 1, 1, 1, 1]), (0.5, [0.5, 1, 0.5, 0.75, 0.5]), (1.0, [0, 1, 0, 0, 0]))
+    with np.errstate(all="raise"):
+        for t, expected in ends:
+            np.testing.assert_allclose(vickrey_probability(t, distances), expected)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 from dptext_spark.demo import GLOVE
 from dptext_spark.embedding.build import build_embedding
@@ -15,6 +16,9 @@ from tests.helpers import worlds
 from tests.helpers.bundles import glove
 
 pytest_plugins = ["tests.helpers.spark_fixtures"]
+
+settings.register_profile("untimed", deadline=None)  # no test fails because the machine is busy
+settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session")

@@ -107,18 +107,15 @@ def test_token_lists_keep_their_places(small: Embedding) -> None:
     assert done.counts.blank.tolist() == [2, 0, 0, 1]
 
 
-@pytest.mark.parametrize(
-    ("oov", "expected"),
-    [("mask", PLACEHOLDER), ("drop", None), ("keep-unprotected", "Zyx")],
-)
-def test_unknown_words(small: Embedding, oov: str, expected: str | None) -> None:
+def test_unknown_words(small: Embedding) -> None:
     known = sanitize(private(small), ROWS).values.to_pylist()[0].split()
-    done = sanitize(private(small, oov=oov), ROWS)
-    assert done.values.to_pylist()[0].split() == [w for w in (*known[:2], expected, known[3]) if w]
-    assert done.counts.out_of_vocabulary.tolist() == [1, 0, 0, 1, 0, 0]
-    assert done.counts.dropped.tolist() == ([1, 0, 0, 1, 0, 0] if oov == "drop" else [0] * 6)
-    tokens = sanitize(private(small, oov=oov), [["w1", "Zyx"], ["Zyx"]], kind=TOKENS).values.to_pylist()
-    assert tokens[1] == ([expected] if expected else [])
+    for oov, expected in (("mask", [PLACEHOLDER]), ("drop", []), ("keep-unprotected", ["Zyx"])):
+        done = sanitize(private(small, oov=oov), ROWS)
+        assert done.values.to_pylist()[0].split() == [*known[:2], *expected, known[3]]
+        assert done.counts.out_of_vocabulary.tolist() == [1, 0, 0, 1, 0, 0]
+        assert done.counts.dropped.tolist() == ([1, 0, 0, 1, 0, 0] if oov == "drop" else [0] * 6)
+        tokens = sanitize(private(small, oov=oov), [["w1", "Zyx"], ["Zyx"]], kind=TOKENS).values.to_pylist()
+        assert tokens[1] == expected
 
 
 @pytest.mark.statistical
@@ -221,7 +218,7 @@ def test_a_bundle_that_changes_while_it_is_in_use_gives_no_result(
 
 @pytest.mark.parametrize("count", [2, 17, None])
 def test_only_released_words_come_out(small: Embedding, count: int | None) -> None:
-    """Also where a word that may not be released is its own nearest: it is perturbed, but only into others."""
+    """Also where a word that may not come out is its own nearest: it is perturbed, but only into others."""
     for epsilon in (EPSILON, 1e6):
         world = private(small, mechanism=Laplace(epsilon=epsilon), release_words=count)
         (text,) = sanitize(world, [" ".join(worlds.words(300))]).values.to_pylist()
@@ -385,11 +382,16 @@ def test_rows_come_out_the_same_however_they_are_batched(
         return pa.concat_arrays(done)
 
     keyed: list[bytes] = []
-    monkeypatch.setattr(
-        ColumnNoise, "row_key", lambda self, row, content: (keyed.append(row), ROW_KEY(self, row, content))[1]
-    )
+
+    def row_key(noise: ColumnNoise, row: bytes, content: Any) -> bytes:
+        keyed.append(row)
+        return ROW_KEY(noise, row, content)
+
+    monkeypatch.setattr(ColumnNoise, "row_key", row_key)
     whole = privatizer.sanitize(values, ids, column="text").values
-    assert len(keyed) == len({*keyed})  # once a row, not for each chunk or word
+    assert len(keyed) <= 2 * len(
+        {*keyed}
+    )  # for the words and for the unknown ones, not for each word or chunk
     assert parts([*range(len(texts) + 1)]).equals(whole)
     inner = np.random.default_rng(0).choice(np.arange(1, len(texts)), 9, replace=False)
     assert parts([0, *sorted(inner.tolist()), len(texts)]).equals(whole)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
 from dptext_spark.demo import GLOVE
@@ -36,6 +37,10 @@ class BySession(LoadScopeScheduling):
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Use it for ``--dist loadgroup``."""
     return BySession(config, log) if config.getoption("dist") == "loadgroup" else None
+
+
+settings.register_profile("untimed", deadline=None)  # no test fails because the machine is busy
+settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 import unicodedata
 from collections.abc import Callable, Iterable
 from itertools import pairwise
@@ -87,26 +86,15 @@ def test_null_stays_null_and_every_word_is_accounted_for(small: Embedding) -> No
     assert done.counts.tokens.tolist() == [4, 0, 0, 1, 0, 3]
     assert done.counts.out_of_vocabulary.tolist() == [1, 0, 0, 1, 0, 0]
     assert (done.counts.replaced + done.counts.unchanged).tolist() == [3, 0, 0, 0, 0, 3]
-    names = small.words.to_pylist()
-    same = sum(
-        a.lower() == b for row in (0, 5) for a, b in zip(ROWS[row].split(), texts[row].split(), strict=True)
-    )
-    assert done.counts.unchanged.sum() == same
-    assert {word for text in texts for word in (text or "").split()} <= {*names[:200], PLACEHOLDER}
+    pairs = [pair for row in (0, 5) for pair in zip(ROWS[row].split(), texts[row].split(), strict=True)]
+    assert done.counts.unchanged.sum() == sum(a.lower() == b for a, b in pairs)
+    assert {word for _, word in pairs} <= {*worlds.words(200), PLACEHOLDER}
 
 
-@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), TOKENS, pa.large_list(pa.large_string())])
-def test_nothing_in_nothing_out(small: Embedding, kind: pa.DataType) -> None:
-    assert sanitize(private(small), [], kind=kind).values.to_pylist() == []
-    assert sanitize(private(small), [None, None], kind=kind).values.to_pylist() == [None, None]
-
-
-def test_tokens_and_texts_have_noise_of_their_own(small: Embedding) -> None:
-    """Rejects one noise for two columns that an input may hold side by side, as text and as tokens."""
-    words = worlds.words(200)
-    text = sanitize(private(small), [" ".join(words)]).values.to_pylist()[0].split()
-    tokens = sanitize(private(small), [words], kind=TOKENS).values.to_pylist()[0]
-    assert np.mean([a == b for a, b in zip(text, tokens, strict=True)]) < 0.5
+def test_nothing_in_nothing_out(small: Embedding) -> None:
+    for kind in (pa.string(), pa.large_string(), TOKENS, pa.large_list(pa.large_string())):
+        for rows in ([], [None, None]):
+            assert sanitize(private(small), rows, kind=kind).values.to_pylist() == rows
 
 
 def test_token_lists_keep_their_places(small: Embedding) -> None:
@@ -119,33 +107,30 @@ def test_token_lists_keep_their_places(small: Embedding) -> None:
     assert done.counts.blank.tolist() == [2, 0, 0, 1]
 
 
-@pytest.mark.parametrize(
-    ("oov", "expected"),
-    [("mask", PLACEHOLDER), ("drop", None), ("keep-unprotected", "Zyx")],
-)
-def test_unknown_words(small: Embedding, oov: str, expected: str | None) -> None:
+def test_unknown_words(small: Embedding) -> None:
     known = sanitize(private(small), ROWS).values.to_pylist()[0].split()
-    done = sanitize(private(small, oov=oov), ROWS)
-    assert done.values.to_pylist()[0].split() == [w for w in (*known[:2], expected, known[3]) if w]
-    assert done.counts.out_of_vocabulary.tolist() == [1, 0, 0, 1, 0, 0]
-    assert done.counts.dropped.tolist() == ([1, 0, 0, 1, 0, 0] if oov == "drop" else [0] * 6)
-    tokens = sanitize(private(small, oov=oov), [["w1", "Zyx"], ["Zyx"]], kind=TOKENS).values.to_pylist()
-    assert tokens[1] == ([expected] if expected else [])
+    for oov, expected in (("mask", [PLACEHOLDER]), ("drop", []), ("keep-unprotected", ["Zyx"])):
+        done = sanitize(private(small, oov=oov), ROWS)
+        assert done.values.to_pylist()[0].split() == [*known[:2], *expected, known[3]]
+        assert done.counts.out_of_vocabulary.tolist() == [1, 0, 0, 1, 0, 0]
+        assert done.counts.dropped.tolist() == ([1, 0, 0, 1, 0, 0] if oov == "drop" else [0] * 6)
+        tokens = sanitize(private(small, oov=oov), [["w1", "Zyx"], ["Zyx"]], kind=TOKENS).values.to_pylist()
+        assert tokens[1] == expected
 
 
 @pytest.mark.statistical
 def test_random_words_are_uniform_over_the_release_vocabulary(small: Embedding) -> None:
     """Chi-square, 10^-4 false alarms; the mutants are drawn with a stream of their own."""
-    done = sanitize(private(small, oov="random", release_words=50), ["zyx " * 500] * 200)
+    done = sanitize(private(small, oov="random", release_words=50), ["zyx " * 500] * 40)
     words = [word for text in done.values.to_pylist() for word in text.split()]
     seen = np.array([words.count(name) for name in worlds.words(50)])
-    assert seen.sum() == len(words) == 100_000  # none outside
+    assert seen.sum() == len(words) == 20_000  # none outside
     assert stats.chisquare(seen).pvalue > 1e-4
-    uniforms = np.random.default_rng(0).random(100_000)
-    for mutant in (uniforms * 49, np.rint(uniforms * 49), 1 + uniforms * 49, 50 * uniforms**1.05):
+    uniforms = np.random.default_rng(0).random(20_000)
+    for mutant in (uniforms * 49, np.rint(uniforms * 49), 1 + uniforms * 49, 50 * uniforms**1.1):
         assert stats.chisquare(np.bincount(mutant.astype(int), minlength=50)).pvalue < 1e-6
     # Not a function of the word's place or of the row alone.
-    assert len(set(done.values.to_pylist())) == 200
+    assert len(set(done.values.to_pylist())) == 40
 
 
 def test_two_release_vocabularies_do_not_tell_which_words_are_unknown(small: Embedding) -> None:
@@ -181,32 +166,30 @@ def test_unknown_words_can_fail_the_run_without_being_quoted(small: Embedding) -
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("values", "ids", "policy"),
     [
-        lambda p: p.sanitize(pa.array([b"secret"]), pa.array([1]), column="text"),
-        lambda p: p.sanitize(
-            pa.array([["secret"]]).cast(pa.list_(pa.binary())), pa.array([1]), column="text"
-        ),
-        lambda p: p.sanitize(pa.array(["secret"]), pa.array([b"secret"]), column="text"),
-        lambda p: p.sanitize(pa.array(["secret"] * 2), pa.array(["secret", None]), column="text"),
-        lambda p: private(p.embedding, protect="slots:s").sanitize(
-            pa.array(["secret"]), pa.array(["secret"]), column="text"
-        ),
+        (pa.array([b"secret"]), [1], {}),
+        (pa.array([[b"secret"]]), [1], {}),
+        (pa.array(["secret"]), [b"secret"], {}),
+        (pa.array(["secret"] * 2), ["secret", None], {}),
+        (pa.array(["secret"]), ["secret"], {"protect": "slots:s"}),
     ],
 )
-def test_messages_never_hold_rows(small: Embedding, wrong: Callable[[Privatizer], object]) -> None:
+def test_messages_never_hold_rows(
+    small: Embedding, values: pa.Array, ids: list[Any], policy: dict[str, str]
+) -> None:
     with pytest.raises(InputError) as caught:
-        wrong(private(small))
+        private(small, **policy).sanitize(values, pa.array(ids), column="text")
     error: BaseException | None = caught.value
     while error is not None:
         assert "secret" not in f"{error} {error!r} {error.args}"
         error = error.__cause__ or error.__context__
 
 
-@pytest.mark.parametrize("count", [1, 0, -1, 201, 300])
-def test_impossible_release_vocabularies_are_refused(small: Embedding, count: int) -> None:
-    with pytest.raises(ConfigError, match="2 to 200 words"):
-        private(small, release_words=count)
+def test_impossible_release_vocabularies_are_refused(small: Embedding) -> None:
+    for count in (1, 0, -1, 201, 300):
+        with pytest.raises(ConfigError, match="2 to 200 words"):
+            private(small, release_words=count)
 
 
 def alter_in_place(file: Path) -> None:
@@ -233,12 +216,13 @@ def test_a_bundle_that_changes_while_it_is_in_use_gives_no_result(
         privatizer.sanitize(texts, ids, column="text")
 
 
-@pytest.mark.parametrize("count", [2, 17, 200, None])
+@pytest.mark.parametrize("count", [2, 17, None])
 def test_only_released_words_come_out(small: Embedding, count: int | None) -> None:
-    texts = sanitize(
-        private(small, release_words=count), [" ".join(worlds.words(300))] * 5
-    ).values.to_pylist()
-    assert {word for text in texts for word in text.split()} <= set(worlds.words(count or 200))
+    """Also where a word that may not come out is its own nearest: it is perturbed, but only into others."""
+    for epsilon in (EPSILON, 1e6):
+        world = private(small, mechanism=Laplace(epsilon=epsilon), release_words=count)
+        (text,) = sanitize(world, [" ".join(worlds.words(300))]).values.to_pylist()
+        assert {*text.split()} <= {*worlds.words(count or 200)}
 
 
 # Which words are protected
@@ -281,7 +265,6 @@ def protected_places(world: Embedding, kind: pa.DataType, slots: Any = None, **p
 EVERYTHING = set(range(8))
 
 
-@pytest.mark.parametrize("kind", [pa.string(), TOKENS], ids=str)
 @pytest.mark.parametrize(
     ("policy", "slots", "expected"),
     [
@@ -294,14 +277,12 @@ EVERYTHING = set(range(8))
         ("slots:s", [[{"start": 4, "end": 99}]], EVERYTHING),
     ],
 )
-def test_what_a_policy_protects(
-    spoken: Embedding, kind: pa.DataType, policy: str, slots: Any, expected: set[int]
-) -> None:
+def test_what_a_policy_protects(spoken: Embedding, policy: str, slots: Any, expected: set[int]) -> None:
     """Rejects a policy that lets one word more or one word less pass."""
-    if kind == pa.string() and policy == "slots:s":
-        slots = in_characters(slots)
-    column = None if slots is None else pa.array(slots)
-    assert protected_places(spoken, kind, slots=column, protect=policy) == expected
+    for kind in (pa.string(), TOKENS):
+        spans = in_characters(slots) if slots and kind == pa.string() else slots
+        column = None if slots is None else pa.array(spans)
+        assert protected_places(spoken, kind, slots=column, protect=policy) == expected
 
 
 def in_characters(slots: list[Any]) -> list[Any]:
@@ -312,10 +293,10 @@ def in_characters(slots: list[Any]) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("policy", ["all", "content"])
-def test_unknown_words_are_masked_wherever_they_are_protected(spoken: Embedding, policy: str) -> None:
-    done = sanitize(private(spoken, protect=policy), ["Zyx the"])
-    assert done.values.to_pylist()[0].split()[0] == PLACEHOLDER
+def test_unknown_words_are_masked_wherever_they_are_protected(spoken: Embedding) -> None:
+    for policy in ("all", "content"):
+        done = sanitize(private(spoken, protect=policy), ["Zyx the"])
+        assert done.values.to_pylist()[0].split()[0] == PLACEHOLDER
     slots = pa.array([[{"start": 4, "end": 9}]])
     text = sanitize(private(spoken, protect="slots:s"), ["zyx paris"], slots=slots).values.to_pylist()[0]
     assert text.split()[0] == "zyx"
@@ -386,12 +367,11 @@ def corpus(rows: int = 120, *, seed: int = 5) -> list[str | None]:
     "mechanism", [Laplace(epsilon=EPSILON), Mahalanobis(epsilon=EPSILON, **{"lambda": 0.5})], ids=["l", "m"]
 )
 @pytest.mark.parametrize("as_tokens", [False, True])
-@pytest.mark.parametrize("oov", ["mask", "random"])
 def test_rows_come_out_the_same_however_they_are_batched(
-    small: Embedding, mechanism: Mechanism, as_tokens: bool, oov: str
+    small: Embedding, mechanism: Mechanism, as_tokens: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rejects noise by batch, by place in the batch, and a row key that is carried over to the next row."""
-    privatizer = private(small, mechanism=mechanism, oov=oov)
+    privatizer = private(small, mechanism=mechanism, oov="random")
     texts = corpus()
     values = pa.array([t and t.split() for t in texts], TOKENS) if as_tokens else pa.array(texts)
     ids = pa.array(range(len(texts)))
@@ -401,41 +381,41 @@ def test_rows_come_out_the_same_however_they_are_batched(
         done = [privatizer.sanitize(values[c], ids[c], column="text").values for c in cuts]
         return pa.concat_arrays(done)
 
+    keyed: list[bytes] = []
+
+    def row_key(noise: ColumnNoise, row: bytes, content: Any) -> bytes:
+        keyed.append(row)
+        return ROW_KEY(noise, row, content)
+
+    monkeypatch.setattr(ColumnNoise, "row_key", row_key)
     whole = privatizer.sanitize(values, ids, column="text").values
+    assert len(keyed) <= 2 * len(
+        {*keyed}
+    )  # for the words and for the unknown ones, not for each word or chunk
     assert parts([*range(len(texts) + 1)]).equals(whole)
-    for seed in range(4):
-        inner = np.random.default_rng(seed).choice(np.arange(1, len(texts)), 9, replace=False)
-        assert parts([0, *sorted(inner.tolist()), len(texts)]).equals(whole)
+    inner = np.random.default_rng(0).choice(np.arange(1, len(texts)), 9, replace=False)
+    assert parts([0, *sorted(inner.tolist()), len(texts)]).equals(whole)
     order = pa.array(np.random.default_rng(9).permutation(len(texts)))
     shuffled = privatizer.sanitize(values.take(order), ids.take(order), column="text").values
     assert shuffled.equals(whole.take(order))
 
 
-@pytest.mark.parametrize(("slice_bytes", "chunk"), [(1, 2048), (300, 2048), (1 << 20, 7), (300, 7)])
-@pytest.mark.parametrize("policy", [{}, {"oov": "random"}, {"protect": "slots:s"}], ids=str)
+@pytest.mark.parametrize(("slice_bytes", "chunk"), [(1, 2048), (1 << 20, 7), (300, 7)])
 def test_the_sizes_of_inner_blocks_do_not_matter(
-    small: Embedding, monkeypatch: pytest.MonkeyPatch, slice_bytes: int, chunk: int, policy: dict[str, str]
+    small: Embedding, monkeypatch: pytest.MonkeyPatch, slice_bytes: int, chunk: int
 ) -> None:
     """Rejects ids or slots that are not cut with their rows, and positions that restart with a chunk."""
     texts = corpus()
     spans = [[(0, len(text or "") // 2), (1, len(text or ""))] if text else None for text in texts]
     slots = pa.array([row and [{"start": a, "end": b} for a, b in row] for row in spans])
-    expected = sanitize(private(small, **policy), texts, slots=slots)
+    release = private(small, oov="random", protect="slots:s")
+    expected = sanitize(release, texts, slots=slots)
     monkeypatch.setattr(token_columns, "SLICE_BYTES", slice_bytes)
     monkeypatch.setattr(privatizer_module, "CHUNK", chunk)
-    done = sanitize(private(small, **policy), texts, slots=slots)
+    done = sanitize(release, texts, slots=slots)
     assert done.values.equals(expected.values)
     for name in TokenCounts.names():
         np.testing.assert_array_equal(getattr(done.counts, name), getattr(expected.counts, name))
-
-
-def test_the_order_of_columns_does_not_matter(small: Embedding) -> None:
-    one, other = pa.array(corpus(seed=1)), pa.array(corpus(seed=2))
-    ids = pa.array(range(len(one)))
-    privatizer = private(small)
-    first = [privatizer.sanitize(v, ids, column=c).values for v, c in ((one, "a"), (other, "b"))]
-    second = [privatizer.sanitize(v, ids, column=c).values for v, c in ((other, "b"), (one, "a"))]
-    assert first == second[::-1]
 
 
 def known_words(done: Sanitized, row: int = 0) -> list[str]:
@@ -452,7 +432,7 @@ def test_policies_do_not_change_the_noise_of_other_words(small: Embedding, oov: 
     assert [masked[p] for p in places] == (other if oov == "drop" else [other[p] for p in places])
 
 
-def test_layouts_release_the_same_words(small: Embedding) -> None:
+def test_layouts_and_protection_leave_the_words_as_they_are(small: Embedding, spoken: Embedding) -> None:
     """Rejects noise that hangs on the layout: what stands around the words is no part of their secret."""
     rows = ["W1, w2! (W3)\n\n", None, "", "...", "\u201cw4 W5\u201d \U0001f600 w6-zyx"]
     alone, kept = (sanitize(private(small, layout=layout), rows) for layout in ("words", "keep"))
@@ -463,15 +443,11 @@ def test_layouts_release_the_same_words(small: Embedding) -> None:
     assert [text and "".join(c for c in text if not c.isalnum()) for text in texts] == [
         ", ! ()\n\n", None, "", "...", "\u201c \u201d \U0001f600 -[]",
     ]  # fmt: skip
-    assert (kept.counts.kept_characters.tolist(), kept.counts.kept_capitals.tolist()) == (
-        [8, 0, 0, 3, 6],
-        [2, 0, 0, 0, 1],
+    assert kept.counts.kept_characters.tolist() == [8, 0, 0, 3, 6]
+    assert kept.counts.kept_capitals.tolist() == [2, 0, 0, 0, 1]
+    everything, content = (
+        known_words(sanitize(private(spoken, protect=p), [TEXT])) for p in ("all", "content")
     )
-
-
-def test_protection_does_not_change_the_noise_of_other_words(spoken: Embedding) -> None:
-    everything = known_words(sanitize(private(spoken), [TEXT]))
-    content = known_words(sanitize(private(spoken, protect="content"), [TEXT]))
     assert [content[p] for p in (0, 3, 4, 6, 7)] == [everything[p] for p in (0, 3, 4, 6, 7)]
 
 
@@ -503,13 +479,13 @@ def test_another_context_is_another_draw(small: Embedding, other: Callable[[Embe
 def test_a_changed_row_is_seen_and_spends_epsilon_for_all_its_words(
     plane: Embedding, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What two releases under one key and label tell: enumerated, and measured on 20,000 rows.
+    """What two releases under one key and label tell: enumerated, and measured on 5,000 rows.
 
     A row that did not change comes out equal, one of whose words became its nearest hardly ever: the event
     "equal" loses many times what one word's bound says. Rejects noise without the text in its context, which
     changed words would share. False alarms: 1e-9.
     """
-    mechanism, rows = Exponential(epsilon=1.0), 20_000
+    mechanism, rows = Exponential(epsilon=1.0), 5_000
     before, after = "w0 w1 w2 w3", "w0 w1 w2 w5"
     bound = mechanism.guarantee(plane).loss(float(np.linalg.norm(plane.vectors[3] - plane.vectors[5])))
     chances = mechanism.bind(plane, ExactSearch.over(plane)).probabilities(np.arange(6))
@@ -536,30 +512,6 @@ def test_rows_of_one_id_show_whether_their_texts_are_equal(small: Embedding) -> 
     pairs = [(given[i] == given[50 + i], released[i] == released[50 + i]) for i in range(50)]
     assert all(out for same, out in pairs if same)
     assert not any(out for same, out in pairs if not same)
-
-
-def test_ids_of_every_type_draw_the_same_noise(small: Embedding) -> None:
-    texts = pa.array(corpus(20))
-    numbers = range(1000, 1020)
-    kinds = [pa.int32(), pa.int64(), pa.uint16(), pa.string(), pa.large_string()]
-    outputs = [
-        private(small).sanitize(texts, pa.array(numbers).cast(kind), column="text").values for kind in kinds
-    ]
-    assert all(output.equals(outputs[0]) for output in outputs)
-
-
-def test_a_row_of_a_million_words(plane: Embedding) -> None:
-    """Rejects work that grows faster than the row, such as deriving the row key for each word anew."""
-    privatizer = private(plane)
-    rng = np.random.default_rng(0)
-    words = np.array(worlds.words(6))[rng.integers(0, 6, 1_000_000)]
-    start = time.perf_counter()
-    done = sanitize(privatizer, [" ".join(words.tolist()), "w1"])
-    elapsed = time.perf_counter() - start
-    assert done.counts.tokens.tolist() == [1_000_000, 1]
-    assert done.counts.replaced[0] > 0 and done.counts.unchanged[0] > 0
-    # 2 s on two cores; a digest of the row for each chunk would add 500 of 3 MB, for each word hours.
-    assert elapsed < 60
 
 
 # Hostile tables
@@ -638,32 +590,20 @@ def hostile_outputs(world: Embedding, kind: type[Privatizer]) -> list[str]:
 
 def test_hostile_texts_leak_nothing(demo_bundle: Embedding) -> None:
     outputs = hostile_outputs(demo_bundle, Privatizer)
-    assert leaks(demo_bundle, HOSTILE, outputs) == set()
+    rows = [text.split() for text in HOSTILE]
+    lists = sanitize(private(demo_bundle), rows, kind=TOKENS).values.to_pylist()
+    assert (
+        leaks(demo_bundle, HOSTILE, outputs) == leaks(demo_bundle, HOSTILE, [*map(" ".join, lists)]) == set()
+    )
     released = {*demo_bundle.words.to_pylist(), PLACEHOLDER}
-    assert {word for text in outputs for word in text.split(" ")} <= released
+    assert {word for text in [*map(str.split, outputs), *lists] for word in text} <= released
     assert outputs[-1] == f"{PLACEHOLDER} {PLACEHOLDER}"
 
 
-def test_hostile_tokens_leak_nothing(demo_bundle: Embedding) -> None:
-    rows = [text.split() for text in HOSTILE]
-    outputs = sanitize(private(demo_bundle), rows, kind=TOKENS).values.to_pylist()
-    assert leaks(demo_bundle, HOSTILE, [" ".join(row) for row in outputs]) == set()
-    assert {word for row in outputs for word in row} <= {*demo_bundle.words.to_pylist(), PLACEHOLDER}
-
-
-@pytest.mark.parametrize("kind", [PassesUnknown, PassesFolded, PassesCompatible])
-def test_a_leaking_privatizer_is_found_out(demo_bundle: Embedding, kind: type[Privatizer]) -> None:
+def test_a_leaking_privatizer_is_found_out(demo_bundle: Embedding) -> None:
     """The power of the check above."""
-    found = leaks(demo_bundle, HOSTILE, hostile_outputs(demo_bundle, kind))
-    assert {"zzyzx", "qwrtp", "4111"} <= found
-
-
-def test_words_that_may_not_be_released_never_come_out(small: Embedding) -> None:
-    """They are in the vocabulary, so they are perturbed, but only into others."""
-    texts = [f"w{row}" for row in range(200, 300)]
-    noiseless = private(small, mechanism=Laplace(epsilon=1e6))
-    outputs = sanitize(noiseless, texts).values.to_pylist()
-    assert set(outputs) <= set(worlds.words(200))
+    for kind in (PassesUnknown, PassesFolded, PassesCompatible):
+        assert {"zzyzx", "qwrtp", "4111"} <= leaks(demo_bundle, HOSTILE, hostile_outputs(demo_bundle, kind))
 
 
 def test_a_mechanism_that_gives_no_word_releases_no_token(

@@ -213,21 +213,20 @@ class _Release:
         released = np.ones_like(texts) if self.every else texts if chosen is None else chosen.words
         if denied is not None:
             released = released & ~denied.words
-        self._check(int(released.sum()), 0 if denied is None else int(denied.words.sum()))
-        if self.first is not None:
-            released = released & (np.cumsum(released) <= self.first)
-        return _Chosen(releasable=released, matchable=texts, chosen=chosen, denied=denied)
-
-    def _check(self, released: int, denied: int) -> None:
-        if self.first is not None and released < self.first:
+        count = int(released.sum())
+        if self.first is not None and count < self.first:
             what = "More words shall be released than the source has"
-            raise BundleError(what, allowed=f"at most {released}", got=str(self.first))
-        if released < 2:
+            raise BundleError(what, allowed=f"at most {count}", got=str(self.first))
+        if count < 2:
+            refused = 0 if denied is None else int(denied.words.sum())
             raise BundleError(
                 "The embedding has too few words",
                 allowed="at least 2 that may be released",
-                got=f"{released}, and {denied} that may not be output" if denied else str(released),
+                got=f"{count}, and {refused} that may not be output" if refused else str(count),
             )
+        if self.first is not None:
+            released = released & (np.cumsum(released) <= self.first)
+        return _Chosen(releasable=released, matchable=texts, chosen=chosen, denied=denied)
 
 
 def _write_rows(
@@ -309,7 +308,17 @@ def _complete_or_absent(output: Path, overwrite: bool) -> Iterator[Path]:
         _flush(folder)
         check_output(output, overwrite)
         interrupts.hold_to_the_end()  # of two renames, one alone would leave nothing under the name
-        _swap(folder, output)
+        if output.exists():
+            old = _sibling(output, "old")
+            output.rename(old)
+            try:
+                folder.rename(output)
+            except OSError:
+                old.rename(output)
+                raise
+            shutil.rmtree(old)
+        else:
+            folder.rename(output)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     _flush(output.parent)
@@ -317,20 +326,6 @@ def _complete_or_absent(output: Path, overwrite: bool) -> Iterator[Path]:
 
 def _sibling(output: Path, suffix: str) -> Path:
     return output.with_name(f".{output.name}.{secrets.token_hex(8)}.{suffix}")
-
-
-def _swap(folder: Path, output: Path) -> None:
-    if not output.exists():
-        folder.rename(output)
-        return
-    old = _sibling(output, "old")
-    output.rename(old)
-    try:
-        folder.rename(output)
-    except OSError:
-        old.rename(output)
-        raise
-    shutil.rmtree(old)
 
 
 def _flush(path: Path) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import os
 import tempfile
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from importlib.util import find_spec
 from pathlib import Path
@@ -166,16 +165,16 @@ def make_lists(embedding: Embedding, lists: int | None = None) -> InvertedLists:
         }
         for name, array in arrays.items():
             np.save(files[f"{name}.npy"], array)
-        _save_rows(files["vectors.npy"], vectors, order)
+        target = np.lib.format.open_memmap(
+            files["vectors.npy"], mode="w+", dtype=np.float32, shape=vectors.shape
+        )
+        for start in range(0, len(order), _BLOCK):
+            target[start : start + _BLOCK] = vectors[order[start : start + _BLOCK]]
+        target.flush()
         np.save(files["half_norms.npy"], half_norms[order])
-        _keep(embedding, lists, files)
+        hashes = {name: file_sha256(path) for name, path in files.items()}
+        embedding.keep(Part.of(_name(lists), embedding.fingerprint, {"lists": lists}, hashes), files)
     return InvertedLists.open(embedding, lists)
-
-
-def _keep(embedding: Embedding, lists: int, files: Mapping[str, Path]) -> None:
-    hashes = {name: file_sha256(path) for name, path in files.items()}
-    part = Part.of(_name(lists), embedding.fingerprint, {"lists": lists}, hashes)
-    embedding.keep(part, files)
 
 
 def _clustered(vectors: NDArray[np.float32], lists: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -213,11 +212,3 @@ def _faiss() -> ModuleType:
         if unset:
             del os.environ[_CORE]
     return faiss
-
-
-def _save_rows(path: Path, vectors: NDArray[np.float32], order: NDArray[np.int64]) -> None:
-    """Write rows of a mapped matrix in another order, a block at a time."""
-    target = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=vectors.shape)
-    for start in range(0, len(order), _BLOCK):
-        target[start : start + _BLOCK] = vectors[order[start : start + _BLOCK]]
-    target.flush()

@@ -10,17 +10,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import regex
 from numpy.typing import NDArray
 
 from dptext_spark.errors import BundleError
-from dptext_spark.text.tokens import straight, token_spans, tokenize
+from dptext_spark.text.tokens import INVISIBLE, straight, token_spans, tokenize
 
 ALLOWED: Final = "a UTF-8 file with one word a line, without quotes, commas or comments"
 
 _LINE_END: Final = re.compile(rb"\r\n|\r|\n")
-# Characters that nobody sees, and the dot that capital dotted i has left when it became small.
-_UNSEEN: Final = regex.compile(r"[\p{Cf}\p{Default_Ignorable_Code_Point}]|(?<=i)\u0307")
 _SHOWN: Final = 10
 
 
@@ -35,7 +32,8 @@ def caseless(word: str) -> str:
     else:
         for _ in range(2):  # what is decomposed may have capitals, and what is folded may be composed
             word = unicodedata.normalize("NFKD", word).casefold().replace("\u0131", "i")
-        word = straight(_UNSEEN.sub("", word))
+        # Capital dotted i leaves its dot when it becomes small.
+        word = straight(INVISIBLE.sub("", word).replace("i\u0307", "i"))
     return "_".join(word.replace("_", " ").split()) or word
 
 

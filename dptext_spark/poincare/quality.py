@@ -66,10 +66,12 @@ def measure(
         words: Look at no more than this many hyponyms, evenly spread.
         examples: Show the nearest words of this many words, spread over the numbers of pairs.
     """
+    norms, depths = squared_norms(vectors), relations.depths()
+    is_flat = np.ptp(norms) == 0 or np.ptp(depths) == 0
     return Quality(
         reconstruction=reconstruction(vectors, relations, words=words),
-        norm_depth_correlation=_norm_depth_correlation(vectors, relations),
-        largest_norm=float(np.sqrt(squared_norms(vectors).max())),
+        norm_depth_correlation=None if is_flat else float(scipy.stats.spearmanr(norms, depths).statistic),
+        largest_norm=float(np.sqrt(norms.max())),
         nearest_distances=_nearest_distances(vectors),
         neighbours=_neighbours(vectors, relations, examples),
     )
@@ -86,13 +88,18 @@ def reconstruction(vectors: NDArray[np.float64], relations: Relations, *, words:
     hyponyms = np.flatnonzero(np.diff(starts))
     chosen = hyponyms[_spread(len(hyponyms), words)]
     closeness = chain.from_iterable(_closeness(vectors, block) for block in _blocks(chosen, len(vectors)))
-    ranks = [
-        _ranks(row, relations.pairs[starts[word] : starts[word + 1], 1])
-        for word, row in zip(chosen, closeness, strict=True)
-    ]
+    ranks, precisions = [], []
+    for word, row in zip(chosen, closeness, strict=True):
+        hypernyms = relations.pairs[starts[word] : starts[word + 1], 1]
+        own = np.sort(row[hypernyms])
+        row[hypernyms] = np.inf  # each is ranked among the words that are none
+        rank = np.array([np.count_nonzero(row <= value) + 1 for value in own])
+        found = np.arange(1, len(rank) + 1)
+        ranks.append(rank)
+        precisions.append((found / (rank + found - 1)).mean())
     return Reconstruction(
         mean_rank=float(np.concatenate(ranks).mean()),
-        mean_average_precision=float(np.mean([_average_precision(rank) for rank in ranks])),
+        mean_average_precision=float(np.mean(precisions)),
         words=len(chosen),
         all_words=len(hyponyms),
     )
@@ -119,25 +126,6 @@ def _closeness(vectors: NDArray[np.float64], rows: NDArray[np.int64]) -> NDArray
     found /= 1 - squares
     found[np.arange(len(rows)), rows] = np.inf
     return found
-
-
-def _ranks(closeness: NDArray[np.float64], hypernyms: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Rank each hypernym among the words that are none, in ascending order."""
-    own = np.sort(closeness[hypernyms])
-    closeness[hypernyms] = np.inf
-    return np.array([np.count_nonzero(closeness <= value) + 1 for value in own], dtype=np.int64)
-
-
-def _average_precision(ranks: NDArray[np.int64]) -> float:
-    found = np.arange(1, len(ranks) + 1)
-    return float((found / (ranks + found - 1)).mean())
-
-
-def _norm_depth_correlation(vectors: NDArray[np.float64], relations: Relations) -> float | None:
-    norms, depths = squared_norms(vectors), relations.depths()
-    if np.ptp(norms) == 0 or np.ptp(depths) == 0:
-        return None
-    return float(scipy.stats.spearmanr(norms, depths).statistic)
 
 
 def _nearest_distances(vectors: NDArray[np.float64]) -> tuple[float, float, float]:

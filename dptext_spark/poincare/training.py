@@ -12,7 +12,6 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -126,7 +125,10 @@ class Trainer:
         )
         # One thread: with more, BLAS splits its sums differently and the last bits follow their number.
         with threadpool_limits(limits=1, user_api="blas"), bar:
-            while not self._finished(state):
+            while (
+                state.epoch < self.settings.epochs
+                and state.epoch - max(state.best_epoch, BURN_IN) < self.settings.patience
+            ):
                 state = self._advance(state, bar)
                 self._save(state)
                 bar.set_postfix(state.history[-1])
@@ -136,10 +138,6 @@ class Trainer:
         shape = len(self.relations.words), self.settings.dimension
         points = _LARGEST_START * (2 * self._uniforms("start", 0, shape) - 1)
         return Trained(vectors=points, current=points)
-
-    def _finished(self, state: Trained) -> bool:
-        waited = state.epoch - max(state.best_epoch, BURN_IN)
-        return state.epoch >= self.settings.epochs or waited >= self.settings.patience
 
     def _advance(self, state: Trained, bar: tqdm[Any]) -> Trained:
         """Train up to the next evaluation, and evaluate."""
@@ -204,7 +202,7 @@ class Trainer:
         uniforms = self._uniforms("negatives", epoch, (batches, self.settings.negatives))
         if epoch >= BURN_IN:
             return (uniforms * len(self.relations.words)).astype(np.int64)
-        cumulative = self._burn_in_weights
+        cumulative = np.cumsum(self.relations.links**_DAMPENING)
         drawn: NDArray[np.int64] = np.searchsorted(cumulative, uniforms * cumulative[-1], side="right")
         return drawn
 
@@ -219,10 +217,6 @@ class Trainer:
         words = np.empty(shape, dtype=np.uint64)
         noise.fill(words, noise.row_key(purpose.encode("ascii"), (str(epoch).encode("ascii"),)), 0)
         return to_uniform(words)
-
-    @cached_property
-    def _burn_in_weights(self) -> Any:
-        return np.cumsum(self.relations.links**_DAMPENING)
 
     def _excluded(self, hyponyms: NDArray[np.int64], negatives: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Mark, bool (b, k), which words are a hyponym itself or its hypernym."""

@@ -84,7 +84,7 @@ class JoinedWords:
       first and lower case second.
     * The longest word wins, counted in tokens; of several, the leftmost.
     * A single token has its full stop (``kans.``) only where the vocabulary lacks it without, in any
-      capitals: most full stops end a sentence.
+      capitals.
 
     What is no word of the vocabulary stays apart, as ``base`` has it.
 
@@ -110,8 +110,12 @@ class JoinedWords:
         others = odd.filter(pc.invert(clear)).to_pylist()
         parts = {word: found for word in others if [word] != (found := base(word)) and found}
         stopped = [word for word, found in parts.items() if word == f"{found[0]}."]
-        for word in _known_without_stop(stopped, words):
-            del parts[word]
+        # Most full stops end a sentence.
+        bare = pa.array([word[:-1].lower() for word in stopped], pa.string())
+        known = pc.is_in(bare, value_set=pc.utf8_lower(words)).to_pylist() if stopped else []
+        for word, is_known in zip(stopped, known, strict=True):
+            if is_known:
+                del parts[word]
         parts = {word: found for word, found in parts.items() if _joins(word, found)}
         if not (parts or joined):
             return base
@@ -226,12 +230,3 @@ def _joins(word: str, parts: Sequence[str]) -> bool:
         and word == vocabulary_forms(word)[0]
         and all(gaps)
     )
-
-
-def _known_without_stop(stopped: list[str], words: pa.StringArray) -> list[str]:
-    """Of words that end with a full stop, those that the vocabulary has without, in any capitals."""
-    if not stopped:
-        return []
-    bare = pa.array([word[:-1].lower() for word in stopped], pa.string())
-    known = pc.is_in(bare, value_set=pc.utf8_lower(words)).to_pylist()
-    return [word for word, found in zip(stopped, known, strict=True) if found]

@@ -156,7 +156,9 @@ def assemble(tokens: Tokens, released: NDArray[np.int64], words: pa.StringArray,
         capitals[released >= 0] = _capitals(tokens.distinct)[tokens.codes[released >= 0]]
     outputs = _Outputs.of(tokens, released, words, capitals)
     if tokens.kind == "tokens":
-        strings, characters = outputs.column(tokens), np.zeros_like(outputs.offsets[1:])
+        listed = outputs.distinct.take(pa.array(outputs.codes, mask=outputs.codes < 0))
+        strings = _lists(outputs.offsets, listed, tokens.null_rows)
+        characters = np.zeros_like(outputs.offsets[1:])
     else:
         gaps = layout.gaps(tokens)
         strings, characters = _texts(tokens, outputs, gaps), _characters(tokens, outputs, gaps)
@@ -216,11 +218,6 @@ class _Outputs:
         inner = np.ones(len(self.codes) + 1, dtype=np.bool_)
         inner[self.offsets[:-1]] = False  # of rows without any, a later row's first, or the one too many
         return inner[:-1]
-
-    def column(self, tokens: Tokens) -> pa.Array:
-        """Give lists of strings."""
-        strings = self.distinct.take(pa.array(self.codes, mask=self.codes < 0))
-        return _lists(self.offsets, strings, tokens.null_rows)
 
 
 def _lists(offsets: NDArray[np.int64], strings: pa.Array, nulls: NDArray[np.bool_]) -> pa.LargeListArray:

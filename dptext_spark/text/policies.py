@@ -99,14 +99,11 @@ class RandomWord(OovPolicy):
     scope = "{unknown} become a uniformly random word of those that may be output."
 
     def release(self, unknown: UnknownTokens) -> NDArray[np.int64]:
-        chosen = [self._last(chunk, unknown.release_words) for chunk in unknown.uniforms(_POINTS)]
-        return np.concatenate(chosen).astype(np.int64)
-
-    @staticmethod
-    def _last(uniforms: NDArray[np.float64], below: int) -> NDArray[np.float64]:
-        points = np.cumprod(1.0 / uniforms, axis=1)
-        last: NDArray[np.float64] = np.where(points < below, points, 0.0).max(axis=1)
-        return last
+        words = []
+        for uniforms in unknown.uniforms(_POINTS):
+            points = np.cumprod(1.0 / uniforms, axis=1)
+            words.append(np.where(points < unknown.release_words, points, 0.0).max(axis=1))
+        return np.concatenate(words).astype(np.int64)
 
 
 class Fail(OovPolicy):

@@ -22,39 +22,26 @@ def as_arrow(values: PythonColumn, what: str) -> pa.Array:
     Raises:
         InputError: It is no column, has values of several kinds, or is too large for one array.
     """
+    got = f"{type(values).__module__.partition('.')[0]}.{type(values).__name__}".removeprefix("builtins.")
+    # What Arrow would take apart without a word: a text into letters, a table into its columns' names.
+    if isinstance(values, str | bytes | Mapping | Set | pa.Table | pa.RecordBatch):
+        raise InputError(f"{what} is no column", allowed=_ALLOWED, got=got)
     array = None
     with suppress(pa.ArrowException, TypeError, ValueError, LookupError, OverflowError, AttributeError):
-        array = _flat(values if isinstance(values, pa.Array | pa.ChunkedArray) else _read(values, what))
+        read = (
+            values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values, from_pandas=True)
+        )
+        flat = read.combine_chunks() if isinstance(read, pa.ChunkedArray) else read
+        array = flat.dictionary_decode() if pa.types.is_dictionary(flat.type) else flat
     if array is None:  # not raised above, as what it would be chained to quotes values
         raise InputError(
             f"{what} cannot be read",
             allowed=f"{_ALLOWED}, with values of one kind and no more than 2 GiB",
-            got=_kind(values),
+            got=got,
         )
+    # Without a value there is nothing to tell the type by.
     if not isinstance(values, pa.Array) and array.null_count == len(array):
-        return pa.nulls(len(array), pa.string())  # without a value there is nothing to tell the type by
-    return _typed(array)
-
-
-def _read(values: PythonColumn, what: str) -> pa.Array | pa.ChunkedArray:
-    # What Arrow would take apart without a word: a text into letters, a table into its columns' names.
-    if isinstance(values, str | bytes | Mapping | Set | pa.Table | pa.RecordBatch):
-        raise InputError(f"{what} is no column", allowed=_ALLOWED, got=_kind(values))
-    return pa.array(values, from_pandas=True)
-
-
-def _flat(array: pa.Array | pa.ChunkedArray) -> pa.Array:
-    if isinstance(array, pa.ChunkedArray):
-        array = array.combine_chunks()
-    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
-
-
-def _typed(array: pa.Array) -> pa.Array:
-    """Take lists in which every element is null for lists of words."""
+        return pa.nulls(len(array), pa.string())
     if pa.types.is_list(array.type) and pa.types.is_null(array.type.value_type):
         return array.cast(pa.list_(pa.string()))
     return array
-
-
-def _kind(values: object) -> str:
-    return f"{type(values).__module__.partition('.')[0]}.{type(values).__name__}".removeprefix("builtins.")

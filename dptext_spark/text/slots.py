@@ -22,8 +22,16 @@ def check_positions(data_type: pa.DataType, column: str) -> None:
     Raises:
         InputError: It cannot, as texts and JSON cannot.
     """
-    fields = _fields(data_type)
-    if not all(pa.types.is_integer(fields.get(name, pa.null())) for name in ("start", "end")):
+    integers: set[str] = set()
+    if _is_list(data_type) and pa.types.is_struct(data_type.value_type):
+        spans = data_type.value_type
+        # Not a field whose name is there twice.
+        integers = {
+            field.name
+            for field in spans
+            if pa.types.is_integer(field.type) and spans.get_field_index(field.name) >= 0
+        }
+    if not {"start", "end"} <= integers:
         raise InputError(
             f"Column {column} cannot hold the positions of slots",
             allowed=POSITIONS,
@@ -45,28 +53,22 @@ def marks_of_positions(slots: pa.Array, values: pa.Array, column: str) -> Marks:
     Raises:
         InputError: The type is none of these.
     """
-    if _no_values(slots):  # nothing is there to see the type by
+    is_empty = slots.null_count == len(slots) or (_is_list(slots.type) and not len(slots.flatten()))
+    if is_empty:  # nothing is there to see the type by
         kind = pa.list_(pa.struct({"start": pa.int64(), "end": pa.int64()}))
         slots = pa.array([None if null else [] for null in slots.is_null().to_pylist()], kind)
     check_positions(slots.type, column)
     spans = slots.flatten()
-    starts, ends = (_integers(pc.struct_field(spans, name)) for name in ("start", "end"))
-    doubtful = np.array(slots.is_null().to_numpy(zero_copy_only=False), dtype=np.bool_)
-    return Marks.within(starts, ends, np.diff(list_offsets(slots)), _lengths(values), doubtful)
-
-
-def _no_values(slots: pa.Array) -> bool:
-    return slots.null_count == len(slots) or (_is_list(slots.type) and not len(slots.flatten()))
-
-
-def _lengths(values: pa.Array) -> NDArray[np.int64]:
-    """int64 (rows,): code points of texts, elements of token lists; 0 for null."""
+    starts, ends = (_integers(pc.struct_field(spans, name), absent=-1) for name in ("start", "end"))
     if column_kind(values.type, "") == "tokens":
-        return np.diff(list_offsets(values))
-    return _integers(pc.utf8_length(values), absent=0)
+        lengths = np.diff(list_offsets(values))
+    else:
+        lengths = _integers(pc.utf8_length(values), absent=0)
+    doubtful = np.array(slots.is_null().to_numpy(zero_copy_only=False), dtype=np.bool_)
+    return Marks.within(starts, ends, np.diff(list_offsets(slots)), lengths, doubtful)
 
 
-def _integers(array: pa.Array, absent: int = -1) -> NDArray[np.int64]:
+def _integers(array: pa.Array, absent: int) -> NDArray[np.int64]:
     # What is too large for the type becomes negative, and so is outside of any text.
     filled = pc.fill_null(array.cast(pa.int64(), safe=False), absent)
     return np.array(filled.to_numpy(zero_copy_only=False), dtype=np.int64)
@@ -74,11 +76,3 @@ def _integers(array: pa.Array, absent: int = -1) -> NDArray[np.int64]:
 
 def _is_list(data_type: pa.DataType) -> bool:
     return bool(pa.types.is_list(data_type) or pa.types.is_large_list(data_type))
-
-
-def _fields(data_type: pa.DataType) -> dict[str, pa.DataType]:
-    """The fields of the structs of a list by name, those apart whose name is there twice."""
-    if not _is_list(data_type) or not pa.types.is_struct(data_type.value_type):
-        return {}
-    inner = data_type.value_type
-    return {field.name: field.type for field in inner if inner.get_field_index(field.name) >= 0}

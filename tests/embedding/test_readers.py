@@ -62,26 +62,15 @@ def fault(path: Path, **options: object) -> str:
 
 @pytest.mark.parametrize("name", ["g.txt", "g.vec", "g.txt.gz", "g.vec.gz"])
 @pytest.mark.parametrize("header", [False, True])
-@pytest.mark.parametrize("end", ["\n", " \n", "\r\n"])
-def test_text(tmp_path: Path, name: str, header: bool, end: str) -> None:
+def test_text(tmp_path: Path, name: str, header: bool) -> None:
     expected = vectors_of(len(WORDS))
-    content = text_of(WORDS, expected, header=header, end=end)
-    words, vectors, digest = read(written(tmp_path / name, content))
-    assert words == WORDS
-    assert vectors.dtype == np.float32
-    np.testing.assert_array_equal(vectors, expected)
-    assert digest == hashlib.sha256(content).hexdigest()
-
-
-def test_text_without_a_last_line_break_is_whole(tmp_path: Path) -> None:
-    assert read(written(tmp_path / "g.txt", b"a 1.5 2\nb 3 4.25"))[1].tolist() == [[1.5, 2], [3, 4.25]]
-
-
-def test_text_with_a_byte_order_mark(tmp_path: Path) -> None:
-    content = b"\xef\xbb\xbfa 1.5 2\nb 3 4.25\n"
-    words, _, digest = read(written(tmp_path / "g.txt", content))
-    assert words == ["a", "b"]
-    assert digest == hashlib.sha256(content).hexdigest()
+    for end in ("\n", " \n", "\r\n"):
+        content = text_of(WORDS, expected, header=header, end=end)
+        for whole in (content, b"\xef\xbb\xbf" + content, content[:-1]):  # with a mark, without a last break
+            words, vectors, digest = read(written(tmp_path / name, whole))
+            assert (words, vectors.dtype) == (WORDS, np.float32)
+            np.testing.assert_array_equal(vectors, expected)
+            assert digest == hashlib.sha256(whole).hexdigest()
 
 
 @pytest.mark.parametrize("header", [b"", b"5 2\n"])
@@ -110,7 +99,7 @@ numbers = st.floats(-3e38, 3e38, allow_nan=False, width=64)
 @given(
     values=st.lists(numbers, min_size=1, max_size=40), form=st.sampled_from(["%r", "%.5f", "%.17e", "%+.9g"])
 )
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_text_values_equal_float32_of_float(tmp_path: Path, values: list[float], form: str) -> None:
     fields = [form % value for value in values]
     path = written(tmp_path / "g.txt", ("w " + " ".join(fields) + "\n").encode())
@@ -123,20 +112,14 @@ def test_text_values_equal_float32_of_float(tmp_path: Path, values: list[float],
 @pytest.mark.parametrize("name", ["w.bin", "w.bin.gz", "W.BIN"])
 @pytest.mark.parametrize("end", [b"\n", b""])
 def test_binary(tmp_path: Path, name: str, end: bytes) -> None:
-    expected = vectors_of(len(WORDS))
-    content = binary_of(WORDS, expected, end=end)
-    words, vectors, digest = read(written(tmp_path / name, content))
-    assert words == WORDS
-    np.testing.assert_array_equal(vectors, expected)
-    assert digest == hashlib.sha256(content).hexdigest()
-
-
-def test_binary_vectors_that_hold_the_bytes_of_space_and_line_break(tmp_path: Path) -> None:
-    expected = np.frombuffer(b"    \n\n\n\n  \n " * 5, "<f4").reshape(5, 3)
-    words = ["a", "b", "c", "d", "e"]
-    read_words, vectors, _ = read(written(tmp_path / "w.bin", binary_of(words, expected)))
-    assert read_words == words
-    np.testing.assert_array_equal(vectors, expected)
+    """Also vectors that hold the bytes of space and line break."""
+    blank = np.frombuffer(b"    \n\n\n\n  \n " * len(WORDS), "<f4").reshape(-1, 3)
+    for expected in (vectors_of(len(WORDS)), blank):
+        content = binary_of(WORDS, expected, end=end)
+        words, vectors, digest = read(written(tmp_path / name, content))
+        assert words == WORDS
+        np.testing.assert_array_equal(vectors, expected)
+        assert digest == hashlib.sha256(content).hexdigest()
 
 
 def test_format_overrules_the_name(tmp_path: Path) -> None:
@@ -274,9 +257,9 @@ FAULTS_OF_TEXT = {
 
 
 @pytest.mark.parametrize(("content", "message"), FAULTS_OF_TEXT.values(), ids=FAULTS_OF_TEXT)
-@pytest.mark.parametrize("name", ["g.txt", "g.txt.gz"])
-def test_faults_of_text(tmp_path: Path, name: str, content: bytes, message: str) -> None:
-    assert re.search(rf"{name}, {message}", fault(written(tmp_path / name, content)))
+def test_faults_of_text(tmp_path: Path, content: bytes, message: str) -> None:
+    for name in ("g.txt", "g.txt.gz"):
+        assert re.search(rf"{name}, {message}", fault(written(tmp_path / name, content)))
 
 
 def rows_of(*rows: tuple[bytes, list[float]], promised: int | None = None, n: int = 2) -> bytes:
@@ -304,9 +287,9 @@ FAULTS_OF_BINARY = {
 
 
 @pytest.mark.parametrize(("content", "message"), FAULTS_OF_BINARY.values(), ids=FAULTS_OF_BINARY)
-@pytest.mark.parametrize("name", ["w.bin", "w.bin.gz"])
-def test_faults_of_binary(tmp_path: Path, name: str, content: bytes, message: str) -> None:
-    assert re.search(rf"{name}, {message}", fault(written(tmp_path / name, content)))
+def test_faults_of_binary(tmp_path: Path, content: bytes, message: str) -> None:
+    for name in ("w.bin", "w.bin.gz"):
+        assert re.search(rf"{name}, {message}", fault(written(tmp_path / name, content)))
 
 
 @pytest.mark.parametrize("name", ["g.txt.gz", "w.bin.gz"])
@@ -323,12 +306,6 @@ def test_gz_cut_short_or_damaged(tmp_path: Path, name: str) -> None:
     assert "damaged" in fault(tmp_path / name)
 
 
-def npy_folder(tmp_path: Path, vectors: np.ndarray, words: bytes) -> Path:
-    np.save(tmp_path / "vectors.npy", vectors)
-    written(tmp_path / "vocab.txt", words)
-    return tmp_path
-
-
 @pytest.mark.parametrize(
     ("vectors", "words", "message"),
     [
@@ -336,7 +313,6 @@ def npy_folder(tmp_path: Path, vectors: np.ndarray, words: bytes) -> Path:
         (vectors_of(2), b"a\nb\nsecretword\n", "differ in length.*2 words.*3 lines; row 3"),
         (vectors_of(3), b"secretword\nb\nsecretword\n", "row 3: .*duplicate.*row 1 "),
         (vectors_of(3), b"a\n\nb\n", "row 2: .*empty"),
-        (vectors_of(2), b"a\nsecretword\xff\n", "row 2: .*UTF-8"),
         (np.float32([[1, 2], [3, np.inf]]), b"a\nb\n", "row 2: .*infinity"),
         (np.float64([[1, 2], [3, 1e300]]), b"a\nb\n", "row 2: .*too large"),
         (np.arange(6).reshape(3, 2), b"a\nb\nc\n", "no matrix of vectors.*int64"),
@@ -345,17 +321,20 @@ def npy_folder(tmp_path: Path, vectors: np.ndarray, words: bytes) -> Path:
     ],
 )
 def test_faults_of_npy(tmp_path: Path, vectors: np.ndarray, words: bytes, message: str) -> None:
-    assert re.search(message, fault(npy_folder(tmp_path, vectors, words)))
+    np.save(tmp_path / "vectors.npy", vectors)
+    written(tmp_path / "vocab.txt", words)
+    assert re.search(message, fault(tmp_path))
 
 
 def test_npy_cut_short_too_long_or_of_objects(tmp_path: Path) -> None:
-    folder = npy_folder(tmp_path, vectors_of(3), b"a\nb\nc\n")
-    whole = (folder / "vectors.npy").read_bytes()
-    for damaged in (whole[:-1], whole + b"\0", whole[:20], b"", b"no npy"):
-        (folder / "vectors.npy").write_bytes(damaged)
-        assert "vectors.npy is no whole .npy file" in fault(folder)
-    np.save(folder / "vectors.npy", np.array([[{}, 1]], dtype=object), allow_pickle=True)
-    assert "vectors.npy is no whole .npy file" in fault(folder)
+    written(tmp_path / "vocab.txt", b"a\nb\nc\n")
+    np.save(tmp_path / "vectors.npy", np.array([[{}, 1]], dtype=object), allow_pickle=True)
+    objects = (tmp_path / "vectors.npy").read_bytes()
+    np.save(tmp_path / "vectors.npy", vectors_of(3))
+    whole = (tmp_path / "vectors.npy").read_bytes()
+    for damaged in (objects, whole[:-1], whole + b"\0", whole[:20], b"", b"no npy"):
+        (tmp_path / "vectors.npy").write_bytes(damaged)
+        assert "vectors.npy is no whole .npy file" in fault(tmp_path)
 
 
 def test_faults_of_options(tmp_path: Path) -> None:

@@ -13,27 +13,10 @@ from dptext_spark.embedding.word_lists import WordList, caseless
 from dptext_spark.errors import BundleError
 
 WORDS = [
-    "the",
-    "Istanbul",
-    "\u0130STANBUL",
-    "istanbuls",
-    "Bad",
-    "bad",
-    "badly",
-    "new_york",
-    "u.s.",
-    "u.s.-led",
-    "o'clock",
-    "stra\u00dfe",
-    "red_neck_party",
-    "rock\u00adn",
-    "e-mail-list",
-    "'s",
-    "s",
-    "_",
-    "...",
+    "the", "Istanbul", "\u0130STANBUL", "istanbuls", "Bad", "bad", "badly", "new_york", "u.s.", "u.s.-led",
+    "o'clock", "stra\u00dfe", "red_neck_party", "rock\u00adn", "e-mail-list", "'s", "s", "_", "...",
     "caf\u00e9",
-]
+]  # fmt: skip
 
 
 def listed(tmp_path: Path, content: bytes) -> WordList:
@@ -111,25 +94,19 @@ def test_matches_are_told_by_line_numbers(tmp_path: Path) -> None:
         ("the\rzebr\u00e4".encode("latin-1"), "list.txt, line 2: .*not valid UTF-8"),
     ],
 )
-@pytest.mark.parametrize("use", [WordList.denied, WordList.chosen])
-def test_a_list_of_which_nothing_matches_is_refused(
-    tmp_path: Path, content: bytes, message: str, use: object
-) -> None:
-    with pytest.raises(BundleError, match=message) as caught:
-        use(listed(tmp_path, content), WORDS)  # type: ignore[operator]
-    assert "zebr" not in str(caught.value)
+def test_a_list_of_which_nothing_matches_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    for use in (WordList.denied, WordList.chosen):
+        with pytest.raises(BundleError, match=message) as caught:
+            use(listed(tmp_path, content), WORDS)
+        assert "zebr" not in str(caught.value)
 
 
 def test_all_capitals_of_all_letters_are_one() -> None:
     """All characters that have other capitals or compositions, by themselves and between letters."""
     tried = 0
     for letter in (chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000):
-        if (
-            len(
-                {letter, letter.upper(), letter.lower(), letter.title(), unicodedata.normalize("NFD", letter)}
-            )
-            == 1
-        ):
+        capitals = {letter.upper(), letter.lower(), letter.title(), unicodedata.normalize("NFD", letter)}
+        if capitals == {letter}:
             continue
         for word in (letter, f"a{letter}b"):
             spellings = {word, word.upper(), word.lower(), word.title(), word.swapcase(), word.casefold()}

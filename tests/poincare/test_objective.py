@@ -18,7 +18,7 @@ def loss(u: np.ndarray, v: np.ndarray, negatives: np.ndarray, sharpness: float =
 
 
 @pytest.mark.parametrize("sharpness", [1.0, 3.5])
-@pytest.mark.parametrize(("dimension", "largest"), [(2, 0.5), (2, 0.999), (5, 0.95), (50, 0.99)])
+@pytest.mark.parametrize(("dimension", "largest"), [(2, 0.999), (5, 0.95)])
 def test_values_and_gradients_are_those_of_the_formula(
     dimension: int, largest: float, sharpness: float
 ) -> None:
@@ -57,19 +57,15 @@ def test_a_pairs_gradient_has_the_hyperbolic_length_of_the_distances_derivative(
 
 
 def test_coinciding_and_outermost_points_give_finite_numbers() -> None:
+    """And where nothing is a negative, there is no loss."""
     out = np.array([[EDGE, 0.0], [-EDGE, 0.0], [0.0, 0.0], [EDGE, 0.0]])
     with np.errstate(all="raise"):
         for u, v in itertools.product(range(4), repeat=2):
             found = Objective.of(out[[u]], out[[v]], out, np.zeros((1, 4), dtype=bool), sharpness=3.5)
             for array in (found.losses, found.hyponyms, found.hypernyms, found.negatives):
                 assert np.isfinite(array).all()
-
-
-def test_no_negatives_are_no_loss_and_no_gradient() -> None:
-    u, v, z = points(2, 3), points(2, 3, seed=1), points(3, 3, seed=2)
-    found = Objective.of(u, v, z, np.ones((2, 3), dtype=bool), sharpness=2.0)
-    assert not found.losses.any()
-    assert not (found.hyponyms.any() or found.hypernyms.any() or found.negatives.any())
+            alone = Objective.of(out[[u]], out[[v]], out, np.ones((1, 4), dtype=bool), sharpness=3.5)
+            assert not any(array.any() for array in vars(alone).values())
 
 
 # Steps

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from dptext_spark import Embedding, Laplace, RowBudget
@@ -11,14 +13,8 @@ from dptext_spark.report.row_lengths import RowLengths
 MECHANISM = Laplace(epsilon=2.0)
 BUDGET = RowBudget(loss=3.0, within=0.5)
 LENGTHS = RowLengths(median=2, longest=31)
-PERSONS = Persons(
-    column="author",
-    persons=7,
-    nobody=0,
-    rows={"50%": 1, "largest": 4},
-    words={"50%": 0, "largest": 30},
-    within=0.5,
-)
+SIZES = {"rows": {"50%": 1, "largest": 4}, "words": {"50%": 0, "largest": 30}}
+PERSONS = Persons(column="author", persons=7, nobody=0, within=0.5, **SIZES)
 
 
 def test_rows_without_a_budget(line: Embedding) -> None:
@@ -65,7 +61,7 @@ def test_persons(line: Embedding) -> None:
 
 def test_persons_under_a_budget_with_a_delta(line: Embedding) -> None:
     """Budgets of rows add up, and so do their deltas."""
-    guarantee = MECHANISM.guarantee(line)
-    ladder = MECHANISM.ladder(RowBudget(loss=3.0, within=0.5, delta=0.01), line)
+    guarantee, ladder = MECHANISM.guarantee(line), MECHANISM.ladder(BUDGET, line)
+    ladder = replace(ladder, budget=replace(BUDGET, delta=0.01))
     assert PERSONS.losses(guarantee, ladder)["largest"] == {"loss": 12.0, "delta": 0.04}
     assert "additional probability of 0.04" in PERSONS.describe(guarantee, ladder)[-1]

@@ -13,68 +13,51 @@ from hypothesis import strategies as st
 
 from dptext_spark.text import joined_words
 from dptext_spark.text.joined_words import JOINERS, JoinedWords
-from dptext_spark.text.tokens import PLAIN, match_form, straight, token_spans, tokenize
+from dptext_spark.text.tokens import PLAIN, all_visible, match_form, straight, token_spans, tokenize
 
 WORDS = [
-    "u.s.",
-    "e-mail",
-    "covid-19",
-    "1,000",
-    "harbor_seal",
-    "new_york",
-    "new_york_times",
-    "york_times_reader",
-    "big apple",
-    "kans.",
-    "mr.",
-    "mr",
-    "st._louis",
-    "don't",
-    "u.s.-led",
-    "it",
-    "is",
-    "i",
-    "new",
-    "york",
-    "B.B._King",
-    "at&t",
-    "Jr.",
-    "jr",
-]
-TOKENIZER = JoinedWords.of(pa.array(WORDS))
+    "u.s.", "e-mail", "covid-19", "1,000", "harbor_seal", "new_york", "new_york_times",
+    "york_times_reader", "kans.", "mr.", "mr", "st._louis", "don't", "u.s.-led", "it", "is", "i", "new",
+    "york", "B.B._King", "at&t", "Jr.", "jr",
+]  # fmt: skip
+TOKENIZER = JoinedWords.of(pa.array([*WORDS, "big apple"]))
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("The U.S. sent e-mail.", ["The", "U.S.", "sent", "e-mail"]),
-        ("u.s", ["u", "s"]),  # without the stop it is no word of the vocabulary
-        ("COVID-19, 1,000 cases", ["COVID-19", "1,000", "cases"]),
-        ("1,000,000", ["1,000", "000"]),
-        ("a harbor  seal, a harbor-seal", ["a", "harbor  seal", "a", "harbor", "seal"]),
-        ("New\nYork new_york", ["New\nYork", "new_york"]),
-        ("new york times", ["new york times"]),  # the longest
-        ("new york times reader", ["new york times", "reader"]),  # of the longest, the leftmost
-        ("the york times reader", ["the", "york times reader"]),
-        ("b.b. Big Apple", ["b", "b", "Big Apple"]),
-        ("new new york york", ["new", "new york", "york"]),
-        ("From St. Louis, Kans. by u.s.-led", ["From", "St. Louis", "Kans.", "by", "u.s.-led"]),
-        ("Mr. Jr. said mr.", ["Mr", "Jr", "said", "mr"]),  # known without the stop, which may end a sentence
-        ("b.b. king B.B. King", ["b", "b", "king", "B.B. King"]),  # lower case is not in the vocabulary
-        ("I don\u2019t DON'T", ["I", "don't", "DON'T"]),
-        ("e--mail e - mail e- mail at&t", ["e", "mail", "e", "mail", "e", "mail", "at&t"]),
-        ("", []),
-        ("...", []),
+        ("The U.S. sent e-mail.", "The|U.S.|sent|e-mail"),
+        ("u.s", "u|s"),  # without the stop it is no word of the vocabulary
+        ("COVID-19, 1,000 cases 1,000,000", "COVID-19|1,000|cases|1,000|000"),
+        ("a harbor  seal, a harbor-seal", "a|harbor  seal|a|harbor|seal"),
+        ("New\nYork new_york", "New\nYork|new_york"),
+        ("new york times", "new york times"),  # the longest
+        ("new york times reader", "new york times|reader"),  # of the longest, the leftmost
+        ("the york times reader", "the|york times reader"),
+        ("b.b. Big Apple", "b|b|Big Apple"),
+        ("From St. Louis, Kans. by u.s.-led", "From|St. Louis|Kans.|by|u.s.-led"),
+        ("Mr. Jr. said mr.", "Mr|Jr|said|mr"),  # known without the stop, which may end a sentence
+        ("b.b. king B.B. King", "b|b|king|B.B. King"),  # lower case is not in the vocabulary
+        ("I don\u2019t DON'T", "I|don't|DON'T"),
+        ("e--mail e - mail e- mail at&t", "e|mail|e|mail|e|mail|at&t"),
+        ("u.\u2060s. e-\u200dmail", "u.\u2060s.|e-\u200dmail"),
     ],
-)
-def test_joined_words_are_one_token(text: str, expected: list[str]) -> None:
-    assert TOKENIZER(text) == expected
+)  # fmt: skip
+def test_joined_words_are_one_token(text: str, expected: str) -> None:
+    assert TOKENIZER(text) == expected.split("|")
 
 
 def test_a_vocabulary_without_joined_words_is_split_as_before() -> None:
     """Such a tokenizer costs nothing; what looks joined and can stand in no text is none."""
     words = [
-        *["it", "'s", "n't", "o'clock", "été", "don", ",", "...", "--"],
+        "it",
+        "'s",
+        "n't",
+        "o'clock",
+        "été",
+        ",",
+        "...",
+        "--",
         ".com",
         "c++",
         "a--b",
@@ -113,67 +96,45 @@ def oracle(text: str, words: list[str]) -> list[str]:
     text, tokens = straight(text), tokenize(text)
     spans = list(token_spans(text, tokens))
     gap = regex.compile(rf"\.?([{regex.escape(JOINERS)}]|\s+)?")
+    others = {word.lower() for word in words}
+    usable = {w for w in words if len(tokenize(w)) > 1 or (w[-1] == "." and w[:-1].lower() not in others)}
 
     def known(form: str) -> bool:
         forms = (form, re.sub(r"\s+", " ", form), re.sub(r"\s+", "_", form))
-        return any(match_form(form, lower=lower) in words for form in forms for lower in (False, True))
+        return any(match_form(form, lower=lower) in usable for form in forms for lower in (False, True))
 
-    def bare(word: str) -> bool:
-        return word[-1] == "." and any(word[:-1].lower() == other.lower() for other in words)
-
-    usable = [w for w in words if len(tokenize(w)) > 1 or (w[-1] == "." and not bare(w))]
-    words = usable
-    taken: dict[int, tuple[int, str]] = {}
-    runs = [(a, b) for a, b in combinations(range(len(tokens) + 1), 2)]
+    joined: dict[int, tuple[int, str]] = {}
+    runs = combinations(range(len(tokens) + 1), 2)
     for first, after in sorted(runs, key=lambda run: (run[0] - run[1], run[0])):
         start, end = spans[first][0], spans[after - 1][1]
         between = zip(spans[first : after - 1], spans[first + 1 : after], strict=True)
-        if not all(gap.fullmatch(text[a[1] : b[0]]) for a, b in between):
-            continue
         forms = [text[start : end + 1]] if text[end : end + 1] == "." else []
         forms += [text[start:end]] if after - first > 1 else []
-        if any(first < b and a < after for a, (b, _) in taken.items()):
-            continue
-        if word := next(filter(known, forms), None):
-            taken[first] = (after, word)
+        is_free = not any(first < b and a < after for a, (b, _) in joined.items())
+        if is_free and all(gap.fullmatch(text[a[1] : b[0]]) for a, b in between) and any(map(known, forms)):
+            joined[first] = (after, next(filter(known, forms)))
     out, i = [], 0
     while i < len(tokens):
-        after, token = taken.get(i, (i + 1, tokens[i]))
+        i, token = joined.get(i, (i + 1, tokens[i]))
         out.append(token)
-        i = after
     return out
 
 
 VOCABULARY = [
-    "a.b.",
-    "a-b",
-    "b-a",
-    "a_b",
-    "b_a_b",
-    "a_b-a",
-    "b.",
-    "it's",
-    "s_a",
-    "a.-b",
-    "B_B",
-    "é_a",
-    "σσ-a",
+    "a.b.", "a-b", "b-a", "a_b", "b_a_b", "a_b-a", "b.", "it's", "s_a", "a.-b", "B_B", "é_a", "σσ-a",
     "a",
-]
+]  # fmt: skip
+HOSTILE = st.text(st.sampled_from("aabB._- -\n'sités\u0301Σς,"), max_size=14) | st.text(max_size=20)
 
 
-@given(st.text(st.sampled_from("aabB._- -\n'sités\u0301Σς,"), max_size=14))
+@given(HOSTILE)
 @example("Σς-a")
 @example("a b a b a. b.")
 def test_the_rule_is_what_is_written_down(text: str) -> None:
-    words = JoinedWords.of(pa.array(VOCABULARY))
-    assert words(text) == oracle(text, VOCABULARY)
-
-
-@given(st.text(max_size=20) | st.text(st.sampled_from("uUsS.e-mail newyork_'\n"), max_size=30))
-def test_tokens_are_pieces_of_the_text_in_its_order(text: str) -> None:
-    """The contract of tokenizers; and no letter is lost or repeated."""
-    found = TOKENIZER(text)
+    """And tokens are pieces of the text in its order, of which no letter is lost or repeated."""
+    found = JoinedWords.of(pa.array(VOCABULARY))(text)
+    if all_visible(text):
+        assert found == oracle(text, VOCABULARY)
     assert [straight(text)[a:b] for a, b in token_spans(straight(text), found)] == found
     letter = regex.compile(r"[\p{L}\p{N}]")
     assert letter.findall("".join(found)) == letter.findall("".join(tokenize(text)))

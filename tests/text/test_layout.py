@@ -6,7 +6,6 @@ import json
 import re
 import string
 import sys
-import time
 import unicodedata
 from collections import Counter
 
@@ -14,30 +13,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import regex
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dptext_spark.errors import ConfigError
-from dptext_spark.text.layout import CLITICS, AsItStood, Assembled, Layout, SingleSpaces, assemble
-from dptext_spark.text.policies import TextPolicy
+from dptext_spark.text.layout import CLITICS, AsItStood, Assembled, Layout, assemble
 from dptext_spark.text.signs import FILE
-from dptext_spark.text.token_columns import AS_IT_IS, LEFT_OUT, MASKED, PLACEHOLDER, Tokens
+from dptext_spark.text.token_columns import AS_IT_IS, LEFT_OUT, MASKED, Tokens
 from dptext_spark.text.tokens import PLAIN, straight, tokenize
 
-PLAIN_WORDS = [
-    "do",
-    "cat",
-    "x",
-    "9",
-    "\u00e9t\u00e9",
-    "stra\u00dfe",
-    "o'clock",
-    "rock'n",
-    "n",
-    "iPhone",
+WORDS = [
+    *CLITICS, "do", "cat", "x", "9", "\u00e9t\u00e9", "stra\u00dfe", "o'clock", "rock'n", "n", "iPhone",
     "\u03c3\u03c2",
-]
-WORDS = [*CLITICS, *PLAIN_WORDS]
+]  # fmt: skip
 VOCABULARY = pa.array(WORDS)
 FAMILY = "\U0001f469\u200d\U0001f469\u200d\U0001f467"
 
@@ -127,34 +114,32 @@ def test_texts_by_layout(text: str, released: list[str], words: str, kept: str) 
     assert laid_out("keep", [text], *released).values.to_pylist() == [kept]
 
 
+GIVEN = ["do", "iPhone", "stra\u00dfe", "n't", "9"]
+CAPITALS = {
+    "none": (0, GIVEN),
+    "lower": (0, ["do", "iphone", "stra\u00dfe", "n't", "9"]),
+    "first": (1, ["Do", "Iphone", "Stra\u00dfe", "N't", "9"]),
+    "upper": (1, ["DO", "IPHONE", "STRA\u1e9eE", "N'T", "9"]),
+}
+
+
 @pytest.mark.parametrize(
-    ("token", "expected"),
+    ("pattern", "tokens"),
     [
-        ("one", ["do", "iphone", "stra\u00dfe", "n't", "9"]),
-        ("One", ["Do", "Iphone", "Stra\u00dfe", "N't", "9"]),
-        ("O'Neill", ["Do", "Iphone", "Stra\u00dfe", "N't", "9"]),
-        ("I", ["Do", "Iphone", "Stra\u00dfe", "N't", "9"]),
-        ("ONE", ["DO", "IPHONE", "STRA\u1e9eE", "N'T", "9"]),
-        # As U.S., where the vocabulary has it: a title by its parts, and upper case.
-        ("O'N", ["DO", "IPHONE", "STRA\u1e9eE", "N'T", "9"]),
-        ("oNe", ["do", "iPhone", "stra\u00dfe", "n't", "9"]),
-        ("McOne", ["do", "iPhone", "stra\u00dfe", "n't", "9"]),
-        ("2026", ["do", "iPhone", "stra\u00dfe", "n't", "9"]),
-        ("1st", ["do", "iphone", "stra\u00dfe", "n't", "9"]),
-        ("1ST", ["DO", "IPHONE", "STRA\u1e9eE", "N'T", "9"]),
-        ("\u6771\u4eac", ["do", "iPhone", "stra\u00dfe", "n't", "9"]),
-        ("\u00c9t\u00e9", ["Do", "Iphone", "Stra\u00dfe", "N't", "9"]),
-        ("\u00c9T\u00c9", ["DO", "IPHONE", "STRA\u1e9eE", "N'T", "9"]),
+        ("none", ["oNe", "McOne", "2026", "\u6771\u4eac"]),
+        ("lower", ["one", "1st"]),
+        ("first", ["One", "O'Neill", "I", "\u00c9t\u00e9"]),
+        ("upper", ["ONE", "O'N", "1ST", "\u00c9T\u00c9"]),  # O'N as U.S., where the vocabulary has it
     ],
 )
 def test_a_word_has_the_capitals_of_the_token_in_whose_place_it_stands(
-    token: str, expected: list[str]
+    pattern: str, tokens: list[str]
 ) -> None:
     """Rejects capitals that change how many letters a word has (SS for a sharp s)."""
-    given_words = ["do", "iPhone", "stra\u00dfe", "n't", "9"]
-    done = laid_out("keep", [token] * 5, *given_words)
-    assert done.values.to_pylist() == expected
-    assert done.capitals.tolist() == [int(expected[0] != "do")] * 5
+    counted, expected = CAPITALS[pattern]
+    for token in tokens:
+        done = laid_out("keep", [token] * 5, *GIVEN)
+        assert (done.values.to_pylist(), done.capitals.tolist()) == (expected, [counted] * 5)
 
 
 def test_what_passes_is_counted() -> None:
@@ -188,8 +173,11 @@ def is_sign(character: str) -> bool:
 
 def test_of_all_characters_signs_alone_pass() -> None:
     """All of Unicode, 3,336,192 cases: each by itself, between letters and between words."""
-    ways = ("\n", "a", " a ")
-    texts = [way.join(EVERYTHING[i : i + 4096]) for way in ways for i in range(0, len(EVERYTHING), 4096)]
+    texts = [
+        way.join(EVERYTHING[i : i + 4096])
+        for way in ("\n", "a", " a ")
+        for i in range(0, len(EVERYTHING), 4096)
+    ]
     tokens = Tokens.of(pa.array(texts))
     done = assemble(tokens, np.full(len(tokens), WORDS.index("x")), VOCABULARY, AsItStood())
     passed = {*"".join(done.values.to_pylist())} - {*"xX \n"}
@@ -197,39 +185,33 @@ def test_of_all_characters_signs_alone_pass() -> None:
     assert len(passed) == 6803 and {*string.punctuation} <= passed and not passed & INSIDE
 
 
-def test_listed_emoji_pass_whole() -> None:
-    assert len(SEQUENCES) == 1810
-    texts = [f"{way}{emoji}{way}" for emoji in SEQUENCES for way in ("", " ", ",")]
-    assert laid_out("keep", texts).values.to_pylist() == texts
+EMOJI = "|".join(map(re.escape, sorted(SEQUENCES, key=len, reverse=True)))
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.sampled_from([*INSIDE, *"\U0001f3fd\U0001f3f4\U000e0067\U0001f1e6\ufe0e5\u20e3a"])
-        | st.sampled_from(SEQUENCES)
+        | st.sampled_from(SEQUENCES),
+        max_size=8,
     )
 )
 def test_what_makes_emoji_passes_only_in_listed_ones(pieces: list[str]) -> None:
     """Rejects selectors and joiners, which can hide a text, after an emoji that does not have them."""
     text = "".join(pieces)
     (done,) = laid_out("keep", [text], *["x"] * len(tokenize(text))).values.to_pylist()
-    inside = {
-        place + offset
-        for emoji in {*SEQUENCES}
-        for place in (match.start() for match in re.finditer(re.escape(emoji), done))
-        for offset in range(len(emoji))
-    }
-    assert {place for place, sign in enumerate(done) if sign in INSIDE} <= inside
+    assert INSIDE.isdisjoint(re.sub(EMOJI, "", done))
     assert laid_out("keep", [done], *["x"] * len(tokenize(done))).values.to_pylist() == [done]
 
 
-ASCII_SIGNS = {*string.punctuation}
+def test_listed_emoji_pass_whole() -> None:
+    texts = [f"{way}{emoji}{way}" for emoji in SEQUENCES for way in ("", " ", ",")]
+    assert laid_out("keep", texts).values.to_pylist() == texts
+
+
 LIKELY = "ntN sdlmrevoS'\u2019_-.@\u00e9\u0301\U0001f600\u200d1\u6771\u24bf\n"
 TEXTS = st.text(st.sampled_from(LIKELY) | st.characters(exclude_categories=["Cs"]), max_size=40)
 
 
-@settings(deadline=None)
 @given(st.lists(st.sampled_from(WORDS), max_size=8))
 @example(["x", "'d", "'ve"])
 @example(["x", "'s", "n't", "'s"])
@@ -242,7 +224,6 @@ def test_the_tokenizer_finds_the_words_again(released: list[str]) -> None:
     assert tokenize(done) == released
 
 
-@settings(deadline=None)
 @given(TEXTS, st.data())
 @example("it's'one", None)
 @example("\u0301a'\u0301'b", None)
@@ -262,29 +243,16 @@ def test_the_tokenizer_finds_them_in_what_stood_around(text: str, data: st.DataO
     ]
 
 
-@settings(deadline=None)
 @given(TEXTS)
 def test_nothing_else_is_changed(text: str) -> None:
     """Released as they are, tokens give the text back; rejects a gap that is lost or moved."""
     tokens = tokenize(text)
     (done,) = laid_out("keep", [text], *["="] * len(tokens)).values.to_pylist()
-    told = straight(done)
+    released, left = straight(done), iter(straight(text))
     assert tokenize(done) == tokens
-    signs = [sign for sign in told if not sign.isspace()]
-    left = iter(straight(text))
-    assert all(sign in left for sign in signs)  # in the text's order
-    lost = Counter(straight(text)) - Counter(told)
-    assert not [sign for sign in lost if is_sign(sign) and sign in ASCII_SIGNS]
-
-
-def test_a_row_of_a_million_words() -> None:
-    """Rejects a search for each token that begins at the start of its row."""
-    text = "Don't, you " * 250_000
-    tokens = Tokens.of(pa.array([text]))
-    start = time.perf_counter()
-    done = assemble(tokens, np.full(len(tokens), WORDS.index("cat")), VOCABULARY, AsItStood())
-    assert time.perf_counter() - start < 30
-    assert done.values.to_pylist() == ["Cat cat, cat " * 250_000]
+    assert all(sign in left for sign in released if not sign.isspace())  # in the text's order
+    lost = Counter(straight(text)) - Counter(released)
+    assert not [sign for sign in lost if is_sign(sign) and sign in string.punctuation]
 
 
 def test_a_tokenizer_that_invents_tokens_releases_nothing() -> None:
@@ -300,21 +268,3 @@ def test_a_tokenizer_that_invents_tokens_releases_nothing() -> None:
     with pytest.raises(ValueError, match="substring not found") as caught:
         assemble(tokens, np.zeros(3, dtype=np.int64), VOCABULARY, AsItStood())
     assert "secret" not in repr(caught.value)
-
-
-def test_layouts_are_policies() -> None:
-    assert TextPolicy().layout == SingleSpaces() and TextPolicy(layout="keep").layout == AsItStood()
-    assert TextPolicy() != TextPolicy(layout="keep")
-    said = " ".join(TextPolicy(layout="keep").describe())
-    assert "ARE RELEASED AS THEY ARE" in said and "are not in the output" not in said
-    assert "Unicode 17.0, list 35c2eefc6306" in said and "CAN STILL CARRY A MESSAGE" in said
-    assert Layout.of("keep").identity == "keep, Unicode 17.0, list 35c2eefc6306"
-    assert Layout.of("words").identity == "words"
-    assert "Capitals, punctuation, emoji and spacing of the covered words are not" in " ".join(
-        TextPolicy().describe()
-    )
-    with pytest.raises(
-        ConfigError, match=r"layout \(--layout\) is unknown. Allowed: words, keep. Got: 'kept'"
-    ):
-        TextPolicy(layout="kept")
-    assert PLACEHOLDER == "[MASK]"

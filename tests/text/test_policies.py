@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,23 +17,11 @@ from dptext_spark.mechanisms import Laplace
 from dptext_spark.options import PrivatizeOptions
 from dptext_spark.privatizer import Privatizer, TokenCounts
 from dptext_spark.report.sanitized_table import Report
+from dptext_spark.text.layout import AsItStood, Layout
 from dptext_spark.text.policies import AllWords, Drop, OovPolicy, Protection, Slots, TextPolicy, UnknownTokens
-from dptext_spark.text.token_columns import LEFT_OUT, PLACEHOLDER, Tokens
+from dptext_spark.text.token_columns import LEFT_OUT, Tokens
 from tests.helpers import worlds
 from tests.helpers.worlds import among
-
-
-@pytest.mark.parametrize("oov", ["mask", "drop", "random", "fail", "keep-unprotected"])
-@pytest.mark.parametrize("protect", ["all", "content", "slots:entities", "slots:a:b"])
-def test_policies_say_what_is_not_covered(oov: str, protect: str) -> None:
-    policy = TextPolicy(oov=oov, protect=protect)
-    assert (str(policy.oov), str(policy.protect)) == (oov, protect)
-    described = " ".join(policy.describe())
-    assert ("WITHOUT ANY PROTECTION" in described) == (oov == "keep-unprotected")
-    assert ("Stop words are released as they are" in described) == (protect == "content")
-    assert ("THERE IS NO BOUND" in described) == (protect == "content")
-    assert ("Only words inside the slots" in described) == protect.startswith("slots")
-
 
 UNKNOWN = {
     "all": "Words outside the vocabulary",
@@ -47,72 +35,80 @@ UNKNOWN = {
 def test_what_policies_say_is_what_happens(oov: str, protect: str, small: Embedding) -> None:
     """Rejects a sentence that holds under another policy only: on unknown words, and on a row's length."""
     policy = TextPolicy(oov=oov, protect=protect)
+    assert (str(policy.oov), str(policy.protect)) == (oov, protect)
     privatizer = Privatizer(embedding=small, mechanism=Laplace(epsilon=1e6), policy=policy)
-    given = ["w1 Zyx the", "Zyx", "", None]
     slots = pa.array([[{"start": 0, "end": 6}], [{"start": 0, "end": 3}], [], None])
-    done = privatizer.sanitize(pa.array(given), pa.array(range(4)), column="text", slots=slots)
-    released = done.values.to_pylist()
-    said = policy.describe()
+    texts = pa.array(["w1 Zyx the", "Zyx", "", None])
+    released = privatizer.sanitize(texts, pa.array(range(4)), column="text", slots=slots).values.to_pylist()
+    lines = policy.describe()
+    said, unprotected = " ".join(lines), protect != "all"
 
-    unprotected = protect != "all"
     assert ("the" in released[0].split()) == (unprotected or oov == "keep-unprotected")
-    (about_unknown,) = [line for line in said if line.startswith(UNKNOWN[protect])]
-    assert about_unknown.removeprefix(UNKNOWN[protect]).split()[0] in ("become", "are", "ARE")
-    assert "all others are released as they are" not in " ".join(said)
-
-    lengths = [text and len(text.split()) for text in released]
-    told = (
-        "The number of words in each row and which rows are null or empty are released as they are." in said
+    assert ("WITHOUT ANY PROTECTION" in said) == (oov == "keep-unprotected")
+    assert (
+        ("Stop words are released as they are" in said)
+        == ("THERE IS NO BOUND" in said)
+        == (protect == "content")
     )
-    assert told == (lengths == [3, 1, "", None])
-    if not told:
-        assert any(line.startswith("The number of words in each row that are not left out") for line in said)
+    assert ("Only words inside the slots" in said) == (protect == "slots:s")
+    (about_unknown,) = [line for line in lines if line.startswith(UNKNOWN[protect])]
+    assert about_unknown.removeprefix(UNKNOWN[protect]).split()[0] in ("become", "are", "ARE")
+    lengths = [text and len(text.split()) for text in released]
+    if "The number of words in each row and which rows are null or empty are released as they are." in lines:
+        assert lengths == [3, 1, "", None]
+    else:
+        assert "The number of words in each row that are not left out" in said
         assert lengths == [1 + unprotected, "", "", None]
 
 
 @pytest.mark.parametrize(
-    ("protect", "column"),
+    ("option", "values", "message"),
     [
-        ("all", None),
-        ("content", None),
-        ("slots:x", "x"),
-        ("slots:a:b", "a:b"),
+        ("oov", ["", "MASK", "unprotected", "mask:", "mask:x", None, 1, AllWords()],
+         r"--oov.*mask, drop, random, fail, keep-unprotected.*Got"),
+        ("protect", ["", "slots", "slots:", "ALL", "all:", "slot:x", " all", None],
+         r"--protect.*all, content, slots:COLUMN.*Got"),
+        ("protect", ["rare", "rare:3"], r"no --protect rare: .*without any bound.*content or slots"),
+        ("protect", ["slots-by-text:s", "slots-in-order:s"],
+         r"does not say where its slot stands.*slots:COLUMN, with the start"),
+        ("layout", ["kept"], r"layout \(--layout\) is unknown. Allowed: words, keep. Got: 'kept'"),
+        ("tokenizer", ["ICU", "icu:78.3", "jieba"], r"--tokenizer\) is unknown\. Allowed: words, icu\. Got"),
     ],
-)
-def test_the_column_of_the_slots(protect: str, column: str | None) -> None:
-    assert TextPolicy(protect=protect).protect.slots_column == column
-
-
-@pytest.mark.parametrize("oov", ["", "MASK", "keep", "unprotected", "mask:", "mask:x", None, 1, AllWords()])
-def test_unknown_oov_policies_are_refused(oov: Any) -> None:
-    with pytest.raises(ConfigError, match=r"--oov.*mask, drop, random, fail, keep-unprotected.*Got"):
-        TextPolicy(oov=oov)
-
-
-@pytest.mark.parametrize("protect", ["", "none", "slots", "slots:", "ALL", "all:", "slot:x", " all", None])
-def test_unknown_protect_policies_are_refused(protect: Any) -> None:
-    with pytest.raises(ConfigError, match=r"--protect.*all, content, slots:COLUMN.*Got"):
-        TextPolicy(protect=protect)
+)  # fmt: skip
+def test_unknown_policies_are_refused(option: str, values: list[Any], message: str) -> None:
+    for value in values:
+        with pytest.raises(ConfigError, match=message):
+            TextPolicy(**{option: value})
 
 
 def test_policies_are_values() -> None:
     """Rejects equality by identity, under which each plan would be another one, and by fields alone."""
-    policy = TextPolicy(oov="drop", protect="slots:a")
-    assert policy == TextPolicy(oov=Drop(), protect=Slots("a")) == pickle.loads(pickle.dumps(policy))
-    assert hash(policy) == hash(TextPolicy(oov=Drop(), protect=Slots("a")))
+    policy = TextPolicy(oov="drop", protect="slots:a:b")
+    same = [TextPolicy(oov=Drop(), protect=Slots("a:b")), pickle.loads(pickle.dumps(policy))]
     others = [
-        TextPolicy(protect="slots:a"),
+        TextPolicy(protect="slots:a:b"),
         TextPolicy(oov="drop", protect="slots:b"),
         TextPolicy(oov="drop"),
     ]
-    assert len({policy, *others}) == 4
-
-
-# New policies
+    assert len({policy, *same}) == 1 and len({policy, *others}) == 4
+    columns = [
+        TextPolicy(protect=name).protect.slots_column for name in ("all", "content", "slots:x", "slots:a:b")
+    ]
+    assert columns == [None, None, "x", "a:b"]
+    assert TextPolicy(layout="keep").layout == AsItStood()
+    kept = " ".join(TextPolicy(layout="keep").describe())
+    assert "ARE RELEASED AS THEY ARE" in kept and "CAN STILL CARRY A MESSAGE" in kept
+    assert (
+        Layout.of("keep").identity == "keep, Unicode 17.0, list 35c2eefc6306"
+        and Layout.of("words").identity == "words"
+    )
+    assert "Capitals, punctuation, emoji and spacing of the covered words are not" in " ".join(
+        TextPolicy().describe()
+    )
 
 
 @pytest.fixture
-def new_policies(monkeypatch: pytest.MonkeyPatch) -> None:
+def _new_policies(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make policies known to this test alone."""
     for kind in (OovPolicy, Protection):
         monkeypatch.setattr(kind, "policies", dict(kind.policies))
@@ -143,19 +139,13 @@ def new_policies(monkeypatch: pytest.MonkeyPatch) -> None:
     assert First and Capitals
 
 
-@pytest.mark.usefixtures("new_policies")
+@pytest.mark.usefixtures("_new_policies")
 def test_a_new_policy_is_one_class(small: Embedding) -> None:
     """From option to report; rejects a branch on the policies that there are today."""
     given = {
-        "input": "in",
-        "output": "out",
-        "embedding": small.path,
-        "mechanism": "laplace",
-        "epsilon": 4.0,
-        "text": ["text"],
-        "oov": "first:3",
-        "protect": "capitals",
-    }
+        "input": "in", "output": "out", "embedding": small.path, "mechanism": "laplace", "epsilon": 4.0,
+        "text": ["text"], "oov": "first:3", "protect": "capitals",
+    }  # fmt: skip
     options = PrivatizeOptions.of(given)
     privatizer = Privatizer(embedding=small, mechanism=Laplace(epsilon=4.0), policy=options.policy)
     texts = pa.array(["W1 " + "Zyx " * 400 + "zyx w2"])
@@ -182,11 +172,6 @@ def test_a_new_policy_is_one_class(small: Embedding) -> None:
     assert "Words outside the vocabulary become one of the first 3 words, or nothing." in said
     assert "400 out of vocabulary (first:3)" in said
     assert '"policy": "first:3"' in report.to_json() and f'"dropped": {400 - len(middle)}' in report.to_json()
-    # Nothing else of the release has changed.
-    masked = replace(report, policy=TextPolicy())
-    assert PLACEHOLDER in masked.describe() and "(mask)" in masked.describe()
     with pytest.raises(ConfigError, match=r"fail, keep-unprotected or first:COUNT\. Got: 'x'"):
         PrivatizeOptions.of({**given, "oov": "x"})
-    with pytest.raises(ConfigError, match=r"all, content, slots:COLUMN, capitals\. Got: 'x'"):
-        TextPolicy(protect="x")
     assert Protection.choices().endswith("all else passes) or capitals (small words pass)")

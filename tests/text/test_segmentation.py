@@ -11,7 +11,7 @@ import icu4py
 import pyarrow as pa
 import pytest
 import regex
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dptext_spark.errors import ConfigError
@@ -21,24 +21,23 @@ from dptext_spark.text.segmentation import IcuWords, Segmentation, unspaced_shar
 from dptext_spark.text.tokens import straight, token_spans, tokenize
 
 
-@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
 @pytest.mark.parametrize(
     ("texts", "share"),
     [
         ([], 0.0),
         ([None, "", "12 !? \U0001f600"], 0.0),
-        (["plain words", "caf\u00e9", "\u043f\u0440\u0438\u0432\u0435\u0442", "한국어"], 0.0),
-        (["我喜欢吃苹果\u3002"], 1.0),
-        (["東京へ", "カタカナ"], 1.0),
-        (["ฉันรัก"], 1.0),  # with its vowel signs
-        (["ພາສາ", "ភាសា", "မြန်"], 1.0),
+        (["plain words", "caf\u00e9", "\u043f\u0440\u0438", "한국어"], 0.0),
+        (
+            ["我喜欢吃苹果\u3002", "東京へ", "カタカナ", "ฉันรัก", "ພາສາ", "ភាសា", "မြန်"],
+            1.0,
+        ),  # with vowel signs
         (["ab 我喜", None, "..."], 0.5),
         (["abc", "\U00020bb7"], 0.25),
     ],
 )
-def test_the_share_of_letters_without_spaces(kind: pa.DataType, texts: list[Any], share: float) -> None:
+def test_the_share_of_letters_without_spaces(texts: list[Any], share: float) -> None:
     """Rejects bytes for letters, and Cyrillic or Korean, whose words have spaces, for such scripts."""
-    assert unspaced_share(pa.array(texts, kind)) == share
+    assert {unspaced_share(pa.array(texts, kind)) for kind in (pa.string(), pa.large_string())} == {share}
 
 
 @pytest.mark.parametrize(
@@ -64,13 +63,10 @@ def test_icu_cuts_runs_of_such_letters(text: str, expected: list[str]) -> None:
     assert Segmentation.of("words")(text) == tokenize(text)
 
 
-LETTERS = "我喜欢吃了東京のンー々\u3099ｶﾞกินไທາក្ាကြ်"
-LIKELY = LETTERS + "abN1's \u2019.\u0301한"
-MIXED = st.text(st.sampled_from(LIKELY) | st.characters(exclude_categories=["Cs"]), max_size=30)
+LIKELY = "我喜欢吃了東京のンー々\u3099ｶﾞกินไທາក្ាကြ်abN1's \u2019.\u0301한"
 
 
-@settings(deadline=None)
-@given(MIXED)
+@given(st.text(st.sampled_from(LIKELY) | st.characters(exclude_categories=["Cs"]), max_size=30))
 def test_tokens_of_icu_are_pieces_of_the_text(text: str) -> None:
     """Rejects positions in another encoding than Python's, lost or doubled letters, tokens without any."""
     found = Segmentation.of("icu")(text)
@@ -78,14 +74,9 @@ def test_tokens_of_icu_are_pieces_of_the_text(text: str) -> None:
     letter = regex.compile(r"[\p{L}\p{N}]")
     assert letter.findall("".join(found)) == letter.findall("".join(tokenize(text)))
     assert all(letter.search(token) for token in found)
-
-
-@settings(deadline=None)
-@given(
-    st.text(st.characters(categories=["L", "M", "N", "P"], max_codepoint=0xDFF) | st.just("'"), max_size=30)
-)
-def test_other_scripts_are_cut_as_ever(text: str) -> None:
-    assert Segmentation.of("icu")(text) == tokenize(text)
+    # Other scripts are cut as ever.
+    other = "".join(character for character in text if character < "\u0e00")
+    assert Segmentation.of("icu")(other) == tokenize(other)
 
 
 def test_tokenizers_are_policies() -> None:
@@ -97,9 +88,6 @@ def test_tokenizers_are_policies() -> None:
     said = TextPolicy(tokenizer="icu").describe()
     assert f"cut into words by ICU {icu4py.icu_version}" in said[-1]
     assert said[:-1] == TextPolicy().describe()
-    for unknown in ("ICU", "icu:78.3", "jieba"):
-        with pytest.raises(ConfigError, match=r"--tokenizer\) is unknown\. Allowed: words, icu\. Got"):
-            TextPolicy(tokenizer=unknown)
 
 
 @pytest.fixture

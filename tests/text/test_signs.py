@@ -81,9 +81,8 @@ def test_workers_read_it_from_a_package_in_a_zip(tmp_path: Path) -> None:
 
 
 def test_white_space_becomes_spaces_and_line_feeds() -> None:
-    passing = listed_signs().passing
-    for code in range(0x110000):
-        if regex.match(r"\p{White_Space}", chr(code)):
-            ends = regex.fullmatch(r"[\n-\r\x85\u2028\u2029]", chr(code))
-            assert passing(chr(code)) == ("\n" if ends else " ")
-    assert passing("\r\n\n\r") == "\n\n\n"
+    every = "".join(chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000)
+    spaces = "".join(regex.findall(r"\p{White_Space}", every)).replace("\r", "") + "\r"
+    expected = regex.sub(r"[\n-\r\x85\u2028\u2029]", "\n", spaces)
+    assert listed_signs().passing(spaces) == regex.sub(r"[^\n]", " ", expected)
+    assert listed_signs().passing("\r\n\n\r") == "\n\n\n"

@@ -286,7 +286,7 @@ def test_faults_are_said_at_once(spark: SparkSession, tmp_path: Path) -> None:
 def test_a_job_that_was_cut_off_goes_on_and_writes_the_same_bundle(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """tests/poincare/test_training.py kills the process that trains; here its job goes on."""
+    """tests/poincare/test_training.py interrupts the training; here its job goes on."""
     pairs = write_tsv(tmp_path / "p.tsv", [("dog", "mammal"), ("cat", "mammal"), ("mammal", "animal")])
     options = ["--pairs", pairs, "--min-links", 0, "--transitive-closure", "--epochs", 15, "--dimension", 4]
     cut, whole, checkpoint = tmp_path / "cut" / "b", tmp_path / "whole" / "b", tmp_path / "state"

@@ -59,7 +59,6 @@ SECTIONS: Final = (
     "growth",
     "scaling",
     "large_vocabulary",
-    "row_groups",
     "calibration_job",
     "executor_memory",
     "rivals",

@@ -108,8 +108,8 @@ def watched(arguments: list[str]) -> dict[str, list[float]]:
     from dptext_spark.spark.distribution import BundleFiles
     from dptext_spark.spark.jobs import privatize
     from dptext_spark.spark.table import run
-    from dptext_spark.spark.table.cutting import Parts
     from dptext_spark.spark.table.formats import files
+    from dptext_spark.spark.table.partitioning import Partitioning
     from dptext_spark.spark.table.sample import Sample
 
     places = (
@@ -118,7 +118,7 @@ def watched(arguments: list[str]) -> dict[str, list[float]]:
         (run.Job, "open", "table opened, columns checked"),
         (privatize, "await_check", "ids checked, beyond what the sample hides"),
         (BundleFiles, "send", "bundle sent"),
-        (Parts, "of", "rows counted"),
+        (Partitioning, "spread", "rows counted"),
         (Sample, "__call__", "sample of coverage"),
         (files, "write_whole", WRITTEN),
     )

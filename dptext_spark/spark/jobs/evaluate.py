@@ -55,12 +55,12 @@ from dptext_spark.spark.measuring.waves import Waves
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session
 from dptext_spark.spark.table.columns import TableColumns, check_ids
-from dptext_spark.spark.table.cutting import Cutting, RowCost
 from dptext_spark.spark.table.fields import Field
 from dptext_spark.spark.table.formats.files import FileFormat, Parquet
 from dptext_spark.spark.table.formats.format import Format
 from dptext_spark.spark.table.local_files import LocalFiles
 from dptext_spark.spark.table.local_table import LocalTable, is_plain
+from dptext_spark.spark.table.partitioning import Partitioning
 from dptext_spark.spark.table.run import check_left_out, check_places
 from dptext_spark.spark.table.sample import CoveragePlan, Sample
 from dptext_spark.spark.table.source import own_session, where
@@ -118,14 +118,12 @@ def run(options: EvaluateOptions) -> Answer:
                 fate="They are not evaluated. Take an embedding that has more of them.",
             )
             looks(selected)
-            cutting = Cutting(
-                seconds=options.task_seconds,
-                cost=_cost(options, embedding, searches, total),
-                words=lambda: looks.words,
+            partitioning = Partitioning(
+                word=_operations(options, embedding, searches), words=lambda: looks.words
             )
             sample = None if options.sample == "all" else options.sample
             ids = selected[selected.columns[-2 if columns.slots else -1]]
-            sampled = SampledRows.of(selected, ids, rows=total, sample=sample, cutting=cutting)
+            sampled = SampledRows.of(selected, ids, rows=total, sample=sample, partitioning=partitioning)
             command = _command(options, df, sampled)
             sampled = sampled.kept()
         try:
@@ -265,18 +263,11 @@ def _checks(options: EvaluateOptions, place: str) -> list[Any]:
     return [check_input, check_output]
 
 
-def _cost(options: EvaluateOptions, embedding: Embedding, searches: Sequence[Search], rows: int) -> RowCost:
-    """Say what a row takes at the setting that takes most, of so many rows of the table.
-
-    Rows are read once for all settings.
-    """
+def _operations(options: EvaluateOptions, embedding: Embedding, searches: Sequence[Search]) -> float:
+    """Say what a word takes at the costliest setting."""
     release = max(m.operations(embedding, search) for m in options.mechanism for search in searches)
     attacked = sum({1, options.versions})  # outputs of a word that attackers look at, in all
-    wanted = rows if options.sample == "all" else min(options.sample, rows)
-    return RowCost(
-        word=options.versions * release + attacked * options.candidates * _ATTACKING,
-        read=rows / max(wanted * len(options.mechanism) * len(searches), 1),
-    )
+    return options.versions * release + attacked * options.candidates * _ATTACKING
 
 
 # A candidate for an output of a word, in operations of a matrix product.
@@ -340,7 +331,7 @@ def _identity(
     known: Known,
 ) -> str:
     """Hash what decides the numbers of each setting: options, bundle, and what was counted of the rows."""
-    left_out = {"output", "overwrite", "target", "confidence", "task-seconds"}
+    left_out = {"output", "overwrite", "target", "confidence"}
     value = {
         "version": __version__,
         "bundle": embedding.fingerprint,

@@ -29,9 +29,9 @@ from dptext_spark.spark.release import Release
 from dptext_spark.spark.session import jvm_ahead
 from dptext_spark.spark.table.beforehand import check_record, checks_beforehand
 from dptext_spark.spark.table.columns import LONGEST, MEDIAN, TableColumns, check_ids, column_counts
-from dptext_spark.spark.table.cutting import Cutting, Parts, RowCost
 from dptext_spark.spark.table.incremental import GrowingJob
 from dptext_spark.spark.table.ledger_folder import OpenLedger
+from dptext_spark.spark.table.partitioning import Partitioning
 from dptext_spark.spark.table.reservation import Account, check_ledger
 from dptext_spark.spark.table.run import Job
 from dptext_spark.spark.table.sample import CoveragePlan, Sample
@@ -128,10 +128,8 @@ def _run(
             sample(selected)
             await_check(job, checked)
 
-        cost = RowCost(word=release.mechanism.operations(release.embedding, release.search))
         if options.dry_run:
             selected = job.columns.select(job.df, job.row_id)
-            Parts.of(selected, cost)
             look(selected)
             if account is not None:
                 account.look(selected)
@@ -139,8 +137,9 @@ def _run(
             stated.result()
             job.write_dry(report.to_json())
             return report
-        cutting = Cutting(seconds=options.task_seconds, cost=cost, words=lambda: sample.words)
-        found = job.sanitize(plan, cutting, look, nullcontext if account is None else account.entered)
+        operations = release.mechanism.operations(release.embedding, release.search)
+        partitioning = Partitioning(word=operations, words=lambda: sample.words)
+        found = job.sanitize(plan, partitioning, look, nullcontext if account is None else account.entered)
     counts = column_counts(job.columns.sanitized, TokenCounts[int], found)
     added = found.get("added_rows")
     lengths = None
@@ -154,6 +153,8 @@ def _run(
         coverage=sample.found,
         lengths=lengths,
         ledger=_costs(account),
+        keeps_order=partitioning.keeps_order,
+        private_remarks=(*report.private_remarks, *partitioning.private_remarks),
     )
     job.write_reports(report.to_publish(), report.to_json())
     return report

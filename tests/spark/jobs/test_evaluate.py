@@ -35,6 +35,7 @@ from dptext_spark.search.exact import ExactSearch
 from dptext_spark.spark.jobs import evaluate
 from dptext_spark.spark.jobs.evaluate import Rehearsals
 from dptext_spark.spark.measuring.rehearsed_rows import SampledRows, third_of
+from dptext_spark.spark.table import partitioning
 from dptext_spark.text.policies import TextPolicy
 from tests.helpers.made_texts import sentences
 from tests.helpers.tables import killed_once, run_table, spark_settings, write_table
@@ -193,13 +194,14 @@ def tasks(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     return counted
 
 
-@pytest.mark.parametrize(("files", "seconds", "least", "most"), [(1, 0.04, 6, ROWS // 3), (9, 1e3, 1, ROWS)])
+@pytest.mark.parametrize(("files", "spread", "least", "most"), [(1, True, 6, ROWS // 3), (9, False, 1, ROWS)])
 def test_the_partitioning_and_the_batches_do_not_matter(
     files: int,
-    seconds: float,
+    spread: bool,
     least: int,
     most: int,
     tasks: list[list[int]],
+    monkeypatch: pytest.MonkeyPatch,
     spark: SparkSession,
     small: Embedding,
     found: dict[str, Any],
@@ -210,9 +212,11 @@ def test_the_partitioning_and_the_batches_do_not_matter(
     Nor does the length of tasks: rejects one that has most rows of a row group, and rows that no task has.
     """
     table = table_of(tmp_path / "in", files)
+    if spread:
+        monkeypatch.setattr(partitioning, "_SHORTEST", 0.0)
     with spark_settings(spark, execution_arrow_maxRecordsPerBatch=7):
         # The job has a session of its own, which takes the settings over.
-        other = run(table, small, tmp_path / "out", task_seconds=seconds)
+        other = run(table, small, tmp_path / "out")
     other["target"]["command"] = found["target"]["command"]  # of another input
     assert measured(other) == measured(found)
     assert other["sample"] == found["sample"]
@@ -469,7 +473,7 @@ def test_a_killed_run_continues_and_ends_with_the_same_numbers(
         own(self, mechanism, search, place)
 
     monkeypatch.setattr(Rehearsals, "_rehearse", counted)
-    again = run(table, small, killed, task_seconds=0.04)
+    again = run(table, small, killed)
     assert len(rehearsals) == 5 - len(done)
     assert measured(again) == measured(found)
 

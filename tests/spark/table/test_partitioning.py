@@ -189,6 +189,15 @@ def test_words_and_rows_have_their_cost(spark: SparkSession, tmp_path: Path) -> 
         assert spread.count() == ROWS
 
 
+def test_rows_come_in_the_order_of_their_positions(spark: SparkSession) -> None:
+    """Rejects ranges that are not sorted inside, and positions that are left in the rows."""
+    position = {"__dptext_file": F.lit("x"), "__dptext_row": F.col("id") * 7 % ROWS}
+    rows = spark.range(0, ROWS, 1, 4).withColumns(position)
+    spread = Partitioning(word=6e9, words=lambda: 10.0).spread(rows.repartition(3), F.col("id"))
+    assert spread.columns == ["id"]
+    assert [row["id"] * 7 % ROWS for row in spread.collect()] == [*range(ROWS)]
+
+
 CANARY = f"canary{secrets.token_hex(16)}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
@@ -453,7 +454,7 @@ class Rehearsals:
             third: Attacker.of(found, own, candidates=self.options.candidates)
             for third, own in known.of.items()
         }
-        sent = spark.sparkContext.broadcast(attackers)
+        sent = spark.sparkContext.broadcast(pickle.dumps(attackers))
         try:
             versions = 1 if mechanism is None else self.options.versions
             result = rehearsed(self.rows.frame, plan, mechanism, sent, versions)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -236,7 +237,8 @@ def emissions(
     """
     made = estimator([mechanism], embedding, search=search, runs=runs, seed=seed)
     blocks = max(1, -(-len(words) // made.block_words))
-    sent = spark.sparkContext.broadcast(words)
+    # Encrypted, Spark broadcasts bytes, and fails over large arrays.
+    sent = spark.sparkContext.broadcast(pickle.dumps(words))
     try:
         work = partial(_measure_batches, bundle, mechanism, search, runs, seed, sent)
         schema = "word int, output int, count double"
@@ -278,11 +280,12 @@ def _measure_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Measure blocks of words; runs in Python workers."""
     made = _estimator_of(bundle, mechanism, search, runs, seed)
+    known = pickle.loads(words.value)
     for batch in batches:
         for block in batch.column(0).to_pylist():
             start = block * made.block_words
             # Here, not on the driver: without truncation a word has a cell for every word that may come out.
-            found = likeliest(made(words.value[start : start + made.block_words], block=block))
+            found = likeliest(made(known[start : start + made.block_words], block=block))
             columns = {"word": found.word, "output": found.output, "count": found.count.astype(np.float64)}
             yield from pa.table(columns).to_batches()
 
@@ -335,7 +338,7 @@ def _rehearse_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Rehearse and attack rows; runs in Python workers."""
     rehearsal: Rehearsal = opened(plan)
-    known: Mapping[int, Attacker] = attackers.value
+    known: Mapping[int, Attacker] = pickle.loads(attackers.value)
     for third, values, ids, slots, _ in parts_of(plan, batches):
         if third in known:
             rows = rehearsal.unreleased(values, slots)

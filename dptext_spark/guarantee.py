@@ -14,7 +14,6 @@ from dptext_spark.accounting.composition import loss_beyond
 from dptext_spark.accounting.laws import LossLaw
 from dptext_spark.geometry.metric import Metric
 from dptext_spark.noise import UNIFORM_BITS
-from dptext_spark.notebook import lines_html
 
 WEAK_LOSS: Final = math.log(1e6)
 """A likelihood ratio of a million: beyond it a bound says nothing that a person could rely on."""
@@ -133,9 +132,6 @@ class Guarantee:
             f"{type(self).__name__}({self.mechanism}, epsilon {self.configured_epsilon:g}: "
             f"factor exp({rounded_up(self.epsilon, 6)} x {self.metric}){pure}{typical})"
         )
-
-    def _repr_html_(self) -> str:
-        return lines_html("Guarantee", self.describe())
 
     def to_json(self) -> dict[str, Any]:
         """Give the guarantee as JSON-ready values."""

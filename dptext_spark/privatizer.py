@@ -19,7 +19,6 @@ from dptext_spark.errors import InputError
 from dptext_spark.lookup import SortedTokens, joining, told_words
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import ColumnNoise, NoiseKey, ReleaseNoise, to_uniform
-from dptext_spark.notebook import facts_html
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.nearest import Search
 from dptext_spark.text.layout import assemble
@@ -124,10 +123,6 @@ class Privatizer:
 
     def __repr__(self) -> str:
         return f"Privatizer({self.mechanism!r}, {self.embedding!r}, {self._chosen})"
-
-    def _repr_html_(self) -> str:
-        parts = {"mechanism": repr(self.mechanism), "embedding": repr(self.embedding)}
-        return facts_html("Privatizer", {**parts, "policy": self._chosen})
 
     @property
     def _chosen(self) -> str:

@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from dptext_spark.embedding.parts import Part
 from dptext_spark.embedding.spaces import SPACES, VECTORS, GeometryName, Normalization, Space
 from dptext_spark.errors import BundleError, ConfigError
-from dptext_spark.notebook import facts_html
 from dptext_spark.sealing import file_sha256, json_sha256, sealed
 
 Stamp: TypeAlias = tuple[int, int, int]
@@ -182,18 +181,6 @@ class Embedding:
             f"Embedding({self.path.name!r}: {manifest.words:,} words, {manifest.dimension} dimensions, "
             f"{manifest.geometry}, fingerprint {manifest.fingerprint[:16]})"
         )
-
-    def _repr_html_(self) -> str:
-        manifest = self.manifest
-        facts = {
-            "words": f"{manifest.words:,}",
-            "may be output": f"{manifest.releasable:,}",
-            "dimensions": manifest.dimension,
-            "geometry": manifest.geometry,
-            "source": manifest.source_name,
-            "fingerprint": manifest.fingerprint,
-        }
-        return facts_html(f"Embedding {self.path.name}", facts)
 
     @property
     def stamps(self) -> tuple[tuple[str, Stamp | None], ...]:

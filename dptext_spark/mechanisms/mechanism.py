@@ -23,7 +23,6 @@ from dptext_spark.faults import check_names, faults
 from dptext_spark.geometry.metric import Metric
 from dptext_spark.guarantee import Claim, Distances, Guarantee
 from dptext_spark.noise import NoiseKey, ReleaseNoise
-from dptext_spark.notebook import facts_html
 from dptext_spark.search.nearest import Search
 
 # Below this, noise outgrows what single precision can hold.
@@ -177,11 +176,6 @@ class Mechanism(Parameters, ABC):
 
     def __str__(self) -> str:
         return repr(self)
-
-    def _repr_html_(self) -> str:
-        values = {name: getattr(self, name) for name in type(self).model_fields}
-        chosen = {name: value for name, value in values.items() if value is not None}
-        return facts_html(type(self).__name__, chosen)
 
     @staticmethod
     def of(value: object) -> Mechanism:

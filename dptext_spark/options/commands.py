@@ -253,13 +253,6 @@ class InputOptions(Options):
         description="SQL condition that rows must meet; left out of reports, but Spark's own logs show it",
     )
     trust_id: bool = Field(False, description="skip the check that ids are unique and not null")
-    task_seconds: float = Field(
-        30.0,
-        gt=0,
-        allow_inf_nan=False,
-        description="how long a task of Spark is planned to take, at most: a lost executor repeats as "
-        "much, and each task that releases rows makes a file of the output",
-    )
 
     @field_validator("read_option")
     @classmethod

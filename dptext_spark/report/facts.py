@@ -24,12 +24,13 @@ def has_arrays(columns: Collection[str]) -> bool:
     return any("[]" in name for name in columns)
 
 
-def table_scope(kept: Collection[str], sanitized: Collection[str]) -> list[str]:
+def table_scope(kept: Collection[str], sanitized: Collection[str], *, keeps_order: bool = True) -> list[str]:
     """Say what a table's guarantee leaves out, a sentence each.
 
     Args:
         kept: Columns that pass as they are.
         sanitized: Columns that do not.
+        keeps_order: Whether rows come in the order of their input file.
     """
     raw = [f"Columns released as they are, without protection: {', '.join(kept)}."] if kept else []
     *others, last = [
@@ -42,7 +43,9 @@ def table_scope(kept: Collection[str], sanitized: Collection[str]) -> list[str]:
         *raw,
         f"What is lost adds up over {adding}.",
         "Rows of one input file keep their order, which may itself reveal something; files may follow one "
-        "another in any order.",
+        "another in any order."
+        if keeps_order
+        else "The order of the input's rows is lost: they were ordered by chance, for equal tasks.",
     ]
 
 

@@ -61,6 +61,7 @@ class VectorReport:
         kept, columns: The columns that pass raw, and the released ones.
         remarks: What else the output tells, in sentences.
         private_remarks: What it lacks, in sentences for those who run the job.
+        keeps_order: Whether rows come in the order of their input file.
         coverage: What a sample of rows said beforehand of each text column.
         rows: Rows read and written; None before the run.
     """
@@ -72,6 +73,7 @@ class VectorReport:
     kept: tuple[str, ...]
     remarks: tuple[str, ...] = ()
     private_remarks: tuple[str, ...] = ()
+    keeps_order: bool = True
     coverage: Mapping[str, Coverage] = field(default_factory=dict)
     rows: int | None = None
     columns: Mapping[str, VectorColumn]
@@ -84,7 +86,8 @@ class VectorReport:
         """Say what is covered and what is not."""
         empty = [name for name, column in self.columns.items() if column.mechanism is None]
         told = [f"Columns without a single vector, null in every row: {', '.join(empty)}."] if empty else []
-        return [*told, *table_scope(self.kept, self.columns), *self.remarks, *choice_scope(self.options)]
+        table = table_scope(self.kept, self.columns, keeps_order=self.keeps_order)
+        return [*told, *table, *self.remarks, *choice_scope(self.options)]
 
     def private_scope(self) -> list[str]:
         """Say the same, and what concerns those who run the job alone."""

@@ -42,6 +42,7 @@ class Report:
         kept, sanitized: Columns that pass raw, and those that do not.
         remarks: What else the output tells, in sentences.
         private_remarks: What it lacks, in sentences for those who run the job.
+        keeps_order: Whether rows come in the order of their input file.
         rows: Rows read and written; None before the run.
         added_rows: Those that this run added to what runs before had written; None without --incremental.
         columns: Counts of each sanitized column; empty before the run.
@@ -64,6 +65,7 @@ class Report:
     sanitized: tuple[str, ...]
     remarks: tuple[str, ...] = ()
     private_remarks: tuple[str, ...] = ()
+    keeps_order: bool = True
     rows: int | None = None
     added_rows: int | None = None
     columns: Mapping[str, TokenCounts[int]]
@@ -79,7 +81,7 @@ class Report:
         searched = [] if self.recall is None else [self.recall.describe()]
         return [
             *self.policy.describe(),
-            *table_scope(self.kept, self.sanitized),
+            *table_scope(self.kept, self.sanitized, keeps_order=self.keeps_order),
             *searched,
             *self.remarks,
             *choice_scope(self.options),

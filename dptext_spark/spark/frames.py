@@ -6,6 +6,7 @@ but a small plan.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,6 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import NoiseKey, ReleaseNoise, check_label
-from dptext_spark.notebook import is_notebook, show_in_notebook
 from dptext_spark.privatizer import Privatizer, TokenCounts
 from dptext_spark.report.facts import has_arrays, key_scope
 from dptext_spark.report.sanitized_table import Report
@@ -91,7 +91,7 @@ def privatize(
     """Sanitize columns of a frame; lazy but for one narrow pass that checks the ids.
 
     Recomputing the result gives the same words again: noise is a function of key, id and content. In a
-    notebook the guarantee and its scope are shown below the cell, once for each release that differs in them.
+    notebook the guarantee and its scope are printed below the cell, once for each release.
 
     Args:
         df: Any frame.
@@ -116,7 +116,7 @@ def privatize(
             under one key and label get equal noise.
         trust_id: Skip the check of the ids. Rows of one id show whether their texts are equal.
         counts: Receives what was done to the words, with the first action on the result.
-        show: False shows nothing in a notebook.
+        show: False prints nothing in a notebook.
 
     Returns:
         The sanitized and kept columns and fields, in the frame's order, under their names, types and
@@ -135,7 +135,7 @@ def privatize(
     embedding = Embedding.of(embedding)
     plan = _plan(df.sparkSession, embedding, mechanism, policy, search, release_words, key, salt, row_budget)
     check_ids(df, None if trust_id else id)
-    if show and is_notebook():
+    if show and _is_notebook():
         _show_once(columns, embedding, plan, kept=key is not None)
     observation = None if counts is None else counts.observe(columns.sanitized, policy)
     return columns.sanitize(columns.select(df), df.schema, plan, observation)
@@ -226,7 +226,7 @@ _SHOWN: Final[set[Hashable]] = set()
 
 
 def _show_once(columns: TableColumns, embedding: Embedding, plan: Plan, *, kept: bool) -> None:
-    """Show in a notebook what a release promises and what it leaves out, unless it was shown already."""
+    """Print in a notebook what a release promises and what it leaves out, unless it was shown already."""
     release = (columns, embedding.fingerprint, plan.mechanism, plan.policy, plan.search, plan.ladder, kept)
     if release in _SHOWN:
         return
@@ -246,7 +246,13 @@ def _show_once(columns: TableColumns, embedding: Embedding, plan: Plan, *, kept:
         columns={},
         ladder=plan.ladder,
     )
-    show_in_notebook(f"Release of {', '.join(columns.sanitized)}", report.describe())
+    print(f"Release of {', '.join(columns.sanitized)}", report.describe(), sep="\n")
+
+
+def _is_notebook() -> bool:
+    """Say whether this process is an IPython kernel or shell."""
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and ipython.get_ipython() is not None
 
 
 def _names(names: str | Sequence[str]) -> tuple[str, ...]:

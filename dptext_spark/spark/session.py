@@ -43,6 +43,8 @@ _LOCAL_SETTINGS: Final = {
     "spark.sql.files.openCostInBytes": "65536",
     # Spark's 200 suit a cluster; cached tables keep that many partitions however small they are.
     "spark.sql.shuffle.partitions": str(4 * (os.cpu_count() or 1)),
+    # Rows that are shuffled lie on a disk of this machine.
+    "spark.io.encryption.enabled": "true",
     "spark.ui.enabled": "false",
     # It would go to the log: dptext_spark.spark.progress shows it instead.
     "spark.ui.showConsoleProgress": "false",

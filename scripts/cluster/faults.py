@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-import numpy as np
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -43,7 +42,6 @@ PRIVATIZE: Final = ROOT / "jobs" / "privatize.py"
 SHUFFLED: Final = ROOT / "scripts" / "cluster" / "shuffled_release.py"
 FILES: Final = 6
 COPIES: Final = 12  # of the demo's queries in each file: some seconds, so that a fault finds the job at work
-DIMENSION: Final = 300  # of the job whose tasks are counted: dear words are cut finely
 CANARY: Final = "qzcanaryword"  # in every text; unknown to the bundle
 PATIENCE: Final = 1200.0
 DISK: Final = "500k"
@@ -100,11 +98,6 @@ class Run:
         """Wait until a task's rows are written, and others' are not."""
         self.wait_for(lambda: [p for d in self.hidden() for p in d.glob("table/_temporary/0/task_*")])
 
-    def written(self) -> set[int]:
-        """The tasks whose rows are written."""
-        files = [p for d in self.hidden() for p in d.glob("table/_temporary/0/task_*/part-*")]
-        return {_task(file) for file in files}
-
     def started(self) -> None:
         """Wait until the driver has read its options and has its Spark session."""
         self.wait_for(lambda: any((self.folder / "events").iterdir()))
@@ -146,15 +139,6 @@ class Run:
         """How tasks ended, with Spark's names for it."""
         return Counter(event["Task End Reason"]["Reason"] for event in self.events("TaskEnd"))
 
-    def attempts(self) -> list[list[str]]:
-        """How each attempt at each task of the largest stage ended, which is the one that writes."""
-        stage = max((e["Stage Info"] for e in self.events("StageSubmitted")), key=_tasks)
-        ends: list[list[str]] = [[] for _ in range(_tasks(stage))]
-        for event in self.events("TaskEnd"):
-            if event["Stage ID"] == stage["Stage ID"]:
-                ends[event["Task Info"]["Index"]].append(event["Task End Reason"]["Reason"])
-        return ends
-
 
 @dataclass(kw_only=True)
 class World:
@@ -180,16 +164,6 @@ class World:
         return self.folder / "table"
 
     @property
-    def dear_bundle(self) -> Path:
-        """A bundle of the same words, each of which takes longer."""
-        return self.folder / "dear-bundle"
-
-    @property
-    def row_group(self) -> Path:
-        """A table of one row group: a part of the private table."""
-        return self.table / "0.parquet"
-
-    @property
     def disk(self) -> Path:
         """A small file system."""
         return self.folder / "disk"
@@ -204,11 +178,7 @@ class World:
             texts = [f"{text} {CANARY}" for text in rows["text"].to_pylist()]
             rows = pa.table({"id": range(first, first + len(rows)), "text": texts})
             pq.write_table(rows, self.table / f"{number}.parquet")
-        words = build_embedding(GLOVE, self.bundle).words
-        matrix, vocabulary = self.folder / "dear.npy", self.folder / "dear.txt"
-        np.save(matrix, np.random.default_rng(0).normal(size=(len(words), DIMENSION)).astype(np.float32))
-        vocabulary.write_text("\n".join(words.to_pylist()), encoding="utf-8")
-        build_embedding(matrix, self.dear_bundle, vocabulary=vocabulary)
+        build_embedding(GLOVE, self.bundle)
         key = self.folder / "release.key"
         key.touch(mode=0o600)
         key.write_bytes(os.urandom(32))
@@ -221,8 +191,6 @@ class World:
         *options: str,
         key: bool = True,
         script: Path = PRIVATIZE,
-        table: Path | None = None,
-        bundle: Path | None = None,
         **conf: str,
     ) -> Run:
         """Start a job; underscores in names of settings stand for dots."""
@@ -233,7 +201,7 @@ class World:
         settings |= {name.replace("_", "."): value for name, value in conf.items()}
         arguments: list[str | Path] = [script, *options]
         if script == PRIVATIZE:
-            arguments += ["--input", table or self.table, "--embedding", bundle or self.bundle, *_RELEASE]
+            arguments += ["--input", self.table, "--embedding", self.bundle, *_RELEASE]
             arguments += ["--key-file", self.folder / "release.key", "--salt", "faults"] if key else []
             arguments += ["--output"]
         with (folder / "driver.log").open("wb") as log:
@@ -256,21 +224,18 @@ class World:
     @cached_property
     def undisturbed(self) -> tuple[dict[str, Any], Any]:
         """Bytes and counts of a run without a fault."""
-        return self.whole(self.submit("undisturbed"), self.table)
-
-    def whole(self, run: Run, table: Path) -> tuple[dict[str, Any], Any]:
-        """Wait for a run without a fault, and give its bytes and counts."""
+        run = self.submit("undisturbed")
         expect(run.end() == 0, run.log())
         rows = pq.read_table(run.output)
         expect(sorted(rows["id"].to_pylist()) == list(range(rows.num_rows)), "rows are lost or doubled")
-        expect(rows.num_rows == pq.read_table(table).num_rows, "rows are lost")
+        expect(rows.num_rows == pq.read_table(self.table).num_rows, "rows are lost")
         return _bytes(run.output), _counts(run)
 
-    def complete(self, run: Run, without: tuple[dict[str, Any], Any] | None = None) -> str:
+    def complete(self, run: Run) -> str:
         """Check that a run wrote what a run without a fault did, all of it, and left nothing else."""
         code = run.end()
         expect(code == 0, f"exit code {code}:\n{run.log()}")
-        undisturbed, counts = without or self.undisturbed
+        undisturbed, counts = self.undisturbed
         expect(_bytes(run.output) == undisturbed, "the output is not that of the undisturbed run")
         expect(_counts(run) == counts, f"the report counts {_counts(run)}, without the fault {counts}")
         expect(not run.hidden(), f"left behind: {run.hidden()}")
@@ -300,10 +265,6 @@ def _counts(run: Run) -> Any:
     return {"rows": report["rows"], **report["columns"]}
 
 
-def _tasks(stage: dict[str, Any]) -> int:
-    return int(stage["Number of Tasks"])
-
-
 def _short(message: str) -> str:
     return re.sub(r"/\S*/", "", message)
 
@@ -314,51 +275,6 @@ def python_worker(world: World) -> tuple[str, str]:
 
 def executor(world: World) -> tuple[str, str]:
     return _kill_one(world, "executor", world.cluster.executors, "ExecutorLostFailure", "task lost with it")
-
-
-def one_row_group(world: World) -> tuple[str, str]:
-    """Kill an executor when half of the tasks of one row group are done, and count what is done again."""
-
-    def submit(output: str) -> Run:
-        given = ("--task-seconds", "1")
-        return world.submit(output, *given, table=world.row_group, bundle=world.dear_bundle)
-
-    expect(pq.read_metadata(world.row_group).num_row_groups == 1, "the table has several row groups")
-    first = submit("row-group")
-    without = world.whole(first, world.row_group)
-    expect(all(ends == ["Success"] for ends in first.attempts()), "tasks ran twice without a fault")
-    run = submit("row-group-again")
-    half = len(first.attempts()) // 2
-    run.wait_for(lambda: len(run.written()) >= half)
-    before = run.written()
-    victim = _busiest(world.cluster.executors())
-    victim.kill()
-    result = world.complete(run, without)
-    attempts = run.attempts()
-    again = [task for task, ends in enumerate(attempts) if len(ends) > 1]
-    cores = int(SETTINGS["spark.executor.cores"])
-    beyond = sum(map(len, attempts)) - len(attempts)
-    expect(all(ends.count("Success") == 1 for ends in attempts), f"tasks ended so: {attempts}")
-    expect(1 <= beyond <= cores, f"tasks ended so: {attempts}")
-    expect(
-        not before.intersection(again), f"of the tasks {sorted(before)} that were written ran again {again}"
-    )
-    words = {_task(file): _words(file) for file in run.output.glob("part-*")}
-    repeated, total = sum(words[task] for task in again), sum(words.values())
-    return (
-        f"process {_gone(victim)}, {len(before)} of {len(attempts)} tasks were done; {beyond} of the others "
-        f"ran again, of {repeated:,} of {total:,} words (an executor runs {cores} at once)",
-        result,
-    )
-
-
-def _task(part: Path) -> int:
-    """The number of the task that wrote a file."""
-    return int(part.name.split("-")[1])
-
-
-def _words(part: Path) -> int:
-    return sum(len(text.split()) for text in pq.read_table(part, columns=["text"])["text"].to_pylist())
 
 
 def _kill_one(
@@ -602,7 +518,6 @@ def _moved_away(folder: Path) -> Iterator[None]:
 FAULTS: Final[dict[str, Callable[[World], tuple[str, str]]]] = {
     "kill -9 of a Python worker": python_worker,
     "kill -9 of an executor": executor,
-    "kill -9 of an executor, one row group": one_row_group,
     "kill -9 of a worker daemon": worker_daemon,
     "kill -9 of the driver": driver,
     "kill -9 of the driver's JVM": jvm_of_driver,

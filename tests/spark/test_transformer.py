@@ -78,14 +78,14 @@ def test_a_copy_keeps_the_key_and_takes_other_parameters(
         ({"mechanism": {"mechanism": "laplace", "epsilon": -1}}, "Parameter epsilon of Laplace"),
         ({"text": 3}, "A parameter of TextPrivatizer has a wrong type"),
         ({"key_file": "no/key"}, "The key file no/key cannot be read"),
-        ({"key_file": "no/key", "salt": ""}, "needs a label of what is released, --salt LABEL.*Got: none"),
+        ({"salt": ""}, "needs a label of what is released, --salt LABEL.*Got: none"),
     ],
 )
 def test_wrong_parameters_are_refused(
-    frame: DataFrame, parameters: dict[str, Any], change: dict[str, Any], message: str
+    frame: DataFrame, parameters: dict[str, Any], key_file: Path, change: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
-        TextPrivatizer(**parameters | change).transform(frame)
+        TextPrivatizer(**{**parameters, "key_file": key_file, **change}).transform(frame)
 
 
 def test_missing_parameters_are_named(frame: DataFrame, ring: Embedding) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
@@ -52,11 +53,11 @@ from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session
 from dptext_spark.spark.table.beforehand import check_input, check_names, is_plain
 from dptext_spark.spark.table.columns import TableColumns, check_ids
-from dptext_spark.spark.table.cutting import Cutting, RowCost
 from dptext_spark.spark.table.fields import Field
 from dptext_spark.spark.table.formats.format import Format
 from dptext_spark.spark.table.local_files import LocalFiles, local_path
 from dptext_spark.spark.table.output import write_whole
+from dptext_spark.spark.table.partitioning import Partitioning
 from dptext_spark.spark.table.run import check_left_out, check_places
 from dptext_spark.spark.table.sample import CoveragePlan, Sample
 from dptext_spark.spark.table.source import own_session, where
@@ -152,14 +153,10 @@ def _evaluated(
             fate="They are not evaluated. Take an embedding that has more of them.",
         )
         looks(selected)
-        cutting = Cutting(
-            seconds=options.task_seconds,
-            cost=_cost(options, embedding, searches, total),
-            words=lambda: looks.words,
-        )
+        partitioning = Partitioning(word=_operations(options, embedding, searches), words=lambda: looks.words)
         sample = None if options.sample == "all" else options.sample
         ids = selected[selected.columns[-2 if columns.slots else -1]]
-        sampled = SampledRows.of(selected, ids, rows=total, sample=sample, cutting=cutting)
+        sampled = SampledRows.of(selected, ids, rows=total, sample=sample, partitioning=partitioning)
         command = _command(options, df, sampled)
         sampled = sampled.kept()
     try:
@@ -274,18 +271,11 @@ def _check_paths(options: EvaluateOptions, place: str) -> None:
             check_free(LocalFiles(), place, FILE, overwrite=options.overwrite)
 
 
-def _cost(options: EvaluateOptions, embedding: Embedding, searches: Sequence[Search], rows: int) -> RowCost:
-    """Say what a row takes at the setting that takes most, of so many rows of the table.
-
-    Rows are read once for all settings.
-    """
+def _operations(options: EvaluateOptions, embedding: Embedding, searches: Sequence[Search]) -> float:
+    """Say what a word takes at the costliest setting."""
     release = max(m.operations(embedding, search) for m in options.mechanism for search in searches)
     attacked = sum({1, options.versions})  # outputs of a word that attackers look at, in all
-    wanted = rows if options.sample == "all" else min(options.sample, rows)
-    return RowCost(
-        word=options.versions * release + attacked * options.candidates * _ATTACKING,
-        read=rows / max(wanted * len(options.mechanism) * len(searches), 1),
-    )
+    return options.versions * release + attacked * options.candidates * _ATTACKING
 
 
 # A candidate for an output of a word, in operations of a matrix product.
@@ -423,7 +413,7 @@ class Rehearsals:
             third: Attacker.of(found, own, candidates=self.options.candidates)
             for third, own in known.of.items()
         }
-        sent = self.spark.sparkContext.broadcast(attackers)
+        sent = self.spark.sparkContext.broadcast(pickle.dumps(attackers))
         try:
             versions = 1 if mechanism is None else self.options.versions
             table = rehearsed(self.rows.frame, plan, mechanism, sent, versions).toArrow()

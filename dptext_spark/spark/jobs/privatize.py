@@ -19,9 +19,9 @@ from dptext_spark.spark.progress import progress
 from dptext_spark.spark.release import Release
 from dptext_spark.spark.table.beforehand import check_names, check_paths
 from dptext_spark.spark.table.columns import LONGEST, MEDIAN, TableColumns, check_ids, column_counts
-from dptext_spark.spark.table.cutting import Cutting, Parts, RowCost
 from dptext_spark.spark.table.incremental import GrowingJob
 from dptext_spark.spark.table.ledger_folder import OpenLedger
+from dptext_spark.spark.table.partitioning import Partitioning
 from dptext_spark.spark.table.reservation import Account
 from dptext_spark.spark.table.run import Job
 from dptext_spark.spark.table.sample import CoveragePlan, Sample
@@ -95,18 +95,17 @@ def run(options: PrivatizeOptions) -> Report:
             fate=_fate(release.policy),
         )
 
-        cost = RowCost(word=release.mechanism.operations(release.embedding, release.search))
         if options.dry_run:
             selected = job.columns.select(job.df, job.row_id)
-            Parts.of(selected, cost)
             sample(selected)
             if account is not None:
                 account.look(selected)
             report = replace(report, coverage=sample.found, lengths=sample.lengths, ledger=_costs(account))
             job.write_dry(report.to_json())
             return report
-        cutting = Cutting(seconds=options.task_seconds, cost=cost, words=lambda: sample.words)
-        found = job.sanitize(plan, cutting, sample, nullcontext if account is None else account.entered)
+        operations = release.mechanism.operations(release.embedding, release.search)
+        partitioning = Partitioning(word=operations, words=lambda: sample.words)
+        found = job.sanitize(plan, partitioning, sample, nullcontext if account is None else account.entered)
     counts = column_counts(job.columns.sanitized, TokenCounts[int], found)
     added = found.get("added_rows")
     lengths = None
@@ -120,6 +119,8 @@ def run(options: PrivatizeOptions) -> Report:
         coverage=sample.found,
         lengths=lengths,
         ledger=_costs(account),
+        keeps_order=partitioning.keeps_order,
+        private_remarks=(*report.private_remarks, *partitioning.private_remarks),
     )
     job.write_reports(report.to_publish(), report.to_json())
     return report

@@ -21,8 +21,8 @@ from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.table.beforehand import check_names, check_paths
 from dptext_spark.spark.table.columns import TableColumns, check_ids, column_counts
-from dptext_spark.spark.table.cutting import Cutting, Parts, RowCost
 from dptext_spark.spark.table.fields import quoted
+from dptext_spark.spark.table.partitioning import Partitioning
 from dptext_spark.spark.table.run import Job
 from dptext_spark.spark.table.sample import CoveragePlan, Sample
 from dptext_spark.text.policies import TextPolicy
@@ -121,22 +121,28 @@ def run(options: VectorsOptions) -> VectorReport:
         sample = _sample(job, bundle, tokenizer) if bundle else None
         if options.dry_run:
             if sample:
-                selected = job.columns.select(job.df, job.row_id)
-                Parts.of(selected, _cost(report))
-                sample(selected)
+                sample(job.columns.select(job.df, job.row_id))
                 report = replace(report, coverage=sample.found)
             job.write_dry(report.to_json())
             return report
-        cutting = Cutting(
-            seconds=options.task_seconds,
-            cost=_cost(report),
+        mechanisms = [column.mechanism for column in report.columns.values() if column.mechanism is not None]
+        partitioning = Partitioning(
+            word=_AVERAGING,
+            row=sum(2.0 * each.dimension * (each.input_dimension + _NOISE) for each in mechanisms),
             words=lambda: sample.words if sample else 0.0,
         )
-        found = job.sanitize(_plan(job, key, report, tokenizer, bundle), cutting, sample)
+        found = job.sanitize(_plan(job, key, report, tokenizer, bundle), partitioning, sample)
     counts = column_counts(columns.sanitized, VectorCounts[int], found)
     counted = {name: replace(column, counts=counts[name]) for name, column in report.columns.items()}
     coverage = sample.found if sample else {}
-    report = replace(report, rows=found["rows"], columns=counted, coverage=coverage)
+    report = replace(
+        report,
+        rows=found["rows"],
+        columns=counted,
+        coverage=coverage,
+        keeps_order=partitioning.keeps_order,
+        private_remarks=(*report.private_remarks, *partitioning.private_remarks),
+    )
     job.write_beside("projection", options.projection_path, report.projections())
     job.write_reports(report.to_publish(), report.to_json())
     return report
@@ -190,21 +196,9 @@ def _lengths(job: Job, names: Sequence[str]) -> dict[str, int | None]:
     return {name: low for name, (low, _) in bounds.items()}
 
 
-def _cost(report: VectorReport) -> RowCost:
-    """Say what rows cost: of each column a projection, its noise, and the reading of its vectors."""
-    found = [column.mechanism for column in report.columns.values() if column.mechanism is not None]
-    return RowCost(
-        word=_AVERAGING,
-        row=sum(2.0 * each.dimension * (each.input_dimension + _NOISE) for each in found),
-        numbers=_READING * sum(each.input_dimension for each in found),
-    )
-
-
 # A word of a text, and a number of a vector's noise, in operations of a matrix product.
 _AVERAGING: Final = 2e5
 _NOISE: Final = 1250.0
-# A number beside a word of a text, to be read.
-_READING: Final = 0.1
 
 
 def _sample(job: Job, bundle: BundleFiles, tokenizer: Segmentation) -> Sample:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -26,7 +27,7 @@ from dptext_spark.mechanisms import Mechanism
 from dptext_spark.search.nearest import Search
 from dptext_spark.spark.distribution import BundleFiles
 from dptext_spark.spark.table.columns import TableColumns, beside_leaves, opened
-from dptext_spark.spark.table.cutting import Cutting
+from dptext_spark.spark.table.partitioning import Partitioning
 from dptext_spark.text.nested import Leaves, Route
 from dptext_spark.text.policies import TextPolicy
 from dptext_spark.text.token_columns import slices
@@ -101,19 +102,16 @@ class SampledRows:
 
     @classmethod
     def of(
-        cls, selected: DataFrame, row_id: Column, *, rows: int, sample: int | None, cutting: Cutting
+        cls, selected: DataFrame, row_id: Column, *, rows: int, sample: int | None, partitioning: Partitioning
     ) -> SampledRows:
         """Take the ``sample`` rows whose ids have the smallest numbers; all rows where it is None.
-
-        Their ids deal them out to tasks, not their order, on which nothing hangs that is measured: so rows of
-        views and of all catalogs' tables, which may come in another order each time, are cut as well.
 
         Args:
             selected: As :meth:`TableColumns.select` gives it.
             row_id: Its column of ids.
             rows: How many rows it has.
             sample: How many are wanted.
-            cutting: How long tasks are.
+            partitioning: How they are spread over tasks; nothing that is measured depends on their order.
         """
         number, last = named(row_id, _SAMPLE), None
         chosen = selected.withColumn(_THIRD, third_of(row_id))
@@ -121,7 +119,7 @@ class SampledRows:
             ordered = chosen.select(number.alias("number")).orderBy("number")
             last = int(ordered.offset(sample - 1).limit(1).collect()[0][0])  # a number, no data
             chosen = chosen.where(number <= F.lit(last))
-        return cls(frame=cutting.dealt(chosen, named(row_id, "task")), rows=rows, last=last)
+        return cls(frame=partitioning.spread(chosen, row_id), rows=rows, last=last)
 
     def others(self, row_id: Sequence[str]) -> str:
         """Write an SQL condition that the rows of the table meet which are not in the sample, and no others.
@@ -141,7 +139,7 @@ class SampledRows:
         return f"xxhash64('{_SAMPLE}', CAST({column} AS STRING)) > {self.last}"
 
     def kept(self) -> SampledRows:
-        """Keep the rows in the executors' memory, and never on their disks, while they are rehearsed."""
+        """Keep the rows in the executors' memory while they are rehearsed."""
         self.frame.persist(StorageLevel.MEMORY_ONLY)
         return self
 
@@ -239,7 +237,8 @@ def emissions(
     """
     made = estimator([mechanism], embedding, search=search, runs=runs, seed=seed)
     blocks = max(1, -(-len(words) // made.block_words))
-    sent = spark.sparkContext.broadcast(words)
+    # Encrypted, Spark broadcasts bytes, and fails over large arrays.
+    sent = spark.sparkContext.broadcast(pickle.dumps(words))
     try:
         work = partial(_measure_batches, bundle, mechanism, search, runs, seed, sent)
         schema = "word int, output int, count double"
@@ -281,11 +280,12 @@ def _measure_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Measure blocks of words; runs in Python workers."""
     made = _estimator_of(bundle, mechanism, search, runs, seed)
+    known = pickle.loads(words.value)
     for batch in batches:
         for block in batch.column(0).to_pylist():
             start = block * made.block_words
             # Here, not on the driver: without truncation a word has a cell for every word that may come out.
-            found = likeliest(made(words.value[start : start + made.block_words], block=block))
+            found = likeliest(made(known[start : start + made.block_words], block=block))
             columns = {"word": found.word, "output": found.output, "count": found.count.astype(np.float64)}
             yield from pa.table(columns).to_batches()
 
@@ -338,7 +338,7 @@ def _rehearse_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Rehearse and attack rows; runs in Python workers."""
     rehearsal: Rehearsal = opened(plan)
-    known: Mapping[int, Attacker] = attackers.value
+    known: Mapping[int, Attacker] = pickle.loads(attackers.value)
     for third, values, ids, slots, _ in parts_of(plan, batches):
         if third in known:
             rows = rehearsal.unreleased(values, slots)

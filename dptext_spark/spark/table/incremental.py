@@ -23,9 +23,9 @@ from dptext_spark.options import PrivatizeOptions
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.release import Release
 from dptext_spark.spark.table.columns import LONGEST, MEDIAN, WorkPlan
-from dptext_spark.spark.table.cutting import Cutting, Parts
 from dptext_spark.spark.table.formats.files import FileFormat, Parquet
 from dptext_spark.spark.table.formats.format import Format
+from dptext_spark.spark.table.partitioning import POSITION, Partitioning
 from dptext_spark.spark.table.run import Entered, Job
 from dptext_spark.spark.table.storage import Places, Storage, literal
 
@@ -45,7 +45,6 @@ _FREE: Final = {
     "mode",
     "read-option",
     "reports",
-    "task-seconds",
     "write-option",
 }
 
@@ -188,7 +187,7 @@ class GrowingJob(Job):
     def sanitize(
         self,
         plan: WorkPlan,
-        cutting: Cutting,
+        partitioning: Partitioning,
         look: Callable[[DataFrame], None] | None = None,
         entered: Entered = nullcontext,
     ) -> Mapping[str, Any]:
@@ -202,13 +201,14 @@ class GrowingJob(Job):
         """
         checkpoint, table, columns = self._checkpoint, self.source.df.schema, self.columns
 
-        def add(batch: DataFrame, number: int) -> None:
+        def add(rows: DataFrame, number: int) -> None:
             if checkpoint.has(number):  # the run before was cut off just after
                 return
+            batch = rows.drop(*POSITION)
             if look is not None:
                 look(batch)
             observation = Observation("dptext")
-            spread = cutting.spread(batch, Parts.of(batch, cutting.cost, fixed=True))
+            spread = self.spread(rows, partitioning)
             with entered(batch):
                 self._append(columns.sanitize(spread, table, plan, observation), f"batch-{number:06d}")
                 found = {name: count or 0 for name, count in observation.get.items() if name != MEDIAN}
@@ -217,7 +217,7 @@ class GrowingJob(Job):
         with self.storage.locked(f"{checkpoint.path}/lock", "Another run works with this checkpoint"):
             before = checkpoint.counts()
             stream = replace(self, source=self.source.stream())
-            selected = columns.select(stream.df, stream.row_id)
+            selected = stream.placed_rows()
             query = selected.writeStream.foreachBatch(add)
             query.option("checkpointLocation", f"{checkpoint.path}/stream")
             with progress(selected.sparkSession, "Sanitizing"):

@@ -10,6 +10,7 @@ from itertools import combinations
 from typing import Any, ClassVar, Self, TypeAlias
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from dptext_spark.errors import ConfigError, InputError
@@ -19,9 +20,9 @@ from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session
 from dptext_spark.spark.table.columns import TableColumns, WorkPlan
-from dptext_spark.spark.table.cutting import Cutting, Parts
 from dptext_spark.spark.table.fields import Field
-from dptext_spark.spark.table.formats.format import Format, Output
+from dptext_spark.spark.table.formats.format import FORMATS, Format, Output
+from dptext_spark.spark.table.partitioning import POSITION, Partitioning
 from dptext_spark.spark.table.source import Source, own_session, where
 from dptext_spark.spark.table.storage import Places, Storage
 
@@ -159,7 +160,7 @@ class Job:
     def sanitize(
         self,
         plan: WorkPlan,
-        cutting: Cutting,
+        partitioning: Partitioning,
         look: Callable[[DataFrame], None] | None = None,
         entered: Entered = nullcontext,
     ) -> Mapping[str, Any]:
@@ -167,7 +168,7 @@ class Job:
 
         Args:
             plan: What workers do.
-            cutting: How long their tasks are.
+            partitioning: How rows are spread over tasks.
             look: Called with the rows, as :meth:`TableColumns.select` gives them, before they are sanitized.
             entered: Called with them too; what it gives is entered while they are sanitized and written.
 
@@ -178,15 +179,30 @@ class Job:
             JobError: Spark or the file system failed.
         """
         observation = Observation("dptext")
-        selected = self.columns.select(self.df, self.row_id)
-        parts = Parts.of(selected, cutting.cost)
+        rows = self.placed_rows()
+        selected = rows.drop(*POSITION)
         if look is not None:
             look(selected)
-        spread = cutting.spread(selected, parts)
+        spread = self.spread(rows, partitioning)
         result = self.columns.sanitize(spread, self.df.schema, plan, observation)
         with entered(selected), progress(result.sparkSession, "Sanitizing"):
             self.written.write(self.storage, result, self.output)
         return observation.get
+
+    def placed_rows(self) -> DataFrame:
+        """Give the rows as :meth:`TableColumns.select` does, and where each lies, where its format knows."""
+        selected = self.columns.select(self.df, self.row_id)
+        if not FORMATS[self.options.format].has_positions:
+            return selected
+        metadata = self.source.read.metadataColumn("_metadata")
+        places = (metadata["file_path"], metadata["row_index"])
+        return selected.withColumns(dict(zip(POSITION, places, strict=True)))
+
+    def spread(self, rows: DataFrame, partitioning: Partitioning) -> DataFrame:
+        """Spread rows that :meth:`placed_rows` gave over tasks."""
+        names = self.columns.schema(self.source.df.schema).names
+        partitions = [rows.columns[names.index(name)] for name in self.partitions]
+        return partitioning.spread(rows, F.col(rows.columns[len(names)]), partitions)
 
     @property
     def identity(self) -> str:

@@ -34,6 +34,7 @@ from dptext_spark.options import EvaluateOptions
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.spark.jobs import evaluate
 from dptext_spark.spark.measuring.rehearsed_rows import SampledRows, third_of
+from dptext_spark.spark.table import partitioning
 from dptext_spark.text.policies import TextPolicy
 from tests.helpers.made_texts import sentences
 from tests.helpers.tables import spark_settings, write_table
@@ -193,10 +194,11 @@ def test_the_partitioning_and_the_batches_do_not_matter(
         return own(self)
 
     monkeypatch.setattr(SampledRows, "kept", kept)
+    monkeypatch.setattr(partitioning, "_SHORTEST", 0.0)
     table = table_of(tmp_path / "in", 1)
     with spark_settings(spark, execution_arrow_maxRecordsPerBatch=7):
         # The job has a session of its own, which takes the settings over.
-        other = run(table, small, tmp_path / "out", task_seconds=0.04)
+        other = run(table, small, tmp_path / "out")
     other["target"]["command"] = found["target"]["command"]  # of another input
     assert [other[name] for name in MEASURED] == [found[name] for name in MEASURED]
     assert other["sample"] == found["sample"]

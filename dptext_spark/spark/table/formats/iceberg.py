@@ -1,13 +1,13 @@
 """Iceberg tables by the library ``pyiceberg``, which finds them by its own catalogs.
 
 The snapshot of a table lists the files that count. Iceberg knows columns by numbers, Spark's Parquet reader
-by names: a table is read where both are the same in every file.
+by names: a table whose schema changed is read once all its files have the columns of today.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -193,7 +193,7 @@ def _check_readable(table: Any, schema: Any, tasks: Iterable[Any], place: str) -
     """Refuse a table whose files alone, read by the names of columns, do not tell its rows.
 
     Raises:
-        InputError: It has delete files, other files than Parquet, or columns that files know by other names.
+        InputError: It has delete files, other files than Parquet, or files of another schema.
     """
     faults, cures = [], ["Read it by Iceberg's own Spark package with --format table"]
     if deleted := sum(bool(task.delete_files) for task in tasks):
@@ -203,8 +203,8 @@ def _check_readable(table: Any, schema: Any, tasks: Iterable[Any], place: str) -
         faults.append(f"columns of nanoseconds: {', '.join(fine)}")
     if others := sorted({task.file.file_format.value for task in tasks} - {"PARQUET"}):
         faults.append(f"files of format {', '.join(others)}")
-    if not faults and (moved := sorted(_columns_moved(table, schema, tasks, place))):
-        faults.append(f"columns that older files have under other names or not at all: {', '.join(moved)}")
+    if not faults and (evolved := sorted(_evolved(table, schema, tasks, place))):
+        faults.append(f"columns that its schema and some file do not share: {', '.join(evolved)}")
         cures.append("copy it: CREATE TABLE ... AS SELECT")
     if faults:
         raise InputError(
@@ -212,44 +212,21 @@ def _check_readable(table: Any, schema: Any, tasks: Iterable[Any], place: str) -
         )
 
 
-def _columns_moved(table: Any, schema: Any, tasks: Iterable[Any], place: str) -> set[str]:
-    """Find columns that Spark would not find in some file, or find in another column's place."""
-    wanted = _numbers(schema)
-    names = {number: name for name, number in wanted.items()}
-    given = {number for number in names if schema.find_field(number).initial_default is not None}
-    by_spec = {
-        spec_id: {field.source_id for field in spec.fields if str(field.transform) == "identity"}
-        for spec_id, spec in table.specs().items()
-    }
-    moved: set[str] = set()
+def _evolved(table: Any, schema: Any, tasks: Iterable[Any], place: str) -> set[str]:
+    """Name the columns that a file does not have under the table's name and number, or has in addition."""
+    convert, mapping = Iceberg.module(".io.pyarrow").pyarrow_to_schema, table.name_mapping()
+    wanted = {(name, schema.find_field(name).field_id) for name in schema.column_names}
 
     def look(task: Any) -> set[str]:
-        has = _numbers(_file_schema(table, task.file.file_path))
-        known = {number: name for name, number in has.items()}
-        found = {name for name, number in has.items() if wanted.get(name, number) != number}
-        found |= {name for number, name in names.items() if known.get(number, name) != name}
-        # Their values are not null where a file lacks them: they stand in the table's metadata.
-        elsewhere = (by_spec[task.file.spec_id] | given) - {*known}
-        return found | {names[number] for number in elsewhere if number in names}
+        with table.io.new_input(task.file.file_path).open() as stream:
+            own = convert(pq.read_schema(stream), name_mapping=mapping)
+        return {n for n, _ in wanted ^ {(name, own.find_field(name).field_id) for name in own.column_names}}
 
     with (
         _plain(f"The files of the table {place} cannot be read", InputError),
         ThreadPoolExecutor(_READERS) as readers,
     ):
-        for found in readers.map(look, tasks):
-            moved |= found
-    return moved
-
-
-def _file_schema(table: Any, path: str) -> Any:
-    """Read the columns of a Parquet file with their numbers, which the table may have for it."""
-    with table.io.new_input(path).open() as stream:
-        schema = pq.read_schema(stream)
-    return Iceberg.module(".io.pyarrow").pyarrow_to_schema(schema, name_mapping=table.name_mapping())
-
-
-def _numbers(schema: Any) -> Mapping[str, int]:
-    return {name: schema.find_field(name).field_id for name in schema.column_names}
+        return set().union(*readers.map(look, tasks))
 
 
 def _arrow_schema(schema: StructType) -> pa.Schema:

@@ -1,0 +1,123 @@
+"""Rows are spread over tasks where Spark's own partitions would leave cores without work.
+
+Spark cuts files by bytes and never inside a row group of Parquet, of which a file has one for a million rows
+as pandas writes it. Such rows are shuffled before they are perturbed, through files on the executors' disks:
+only where Spark encrypts these files, and what executors send one another.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+POSITION: Final[tuple[str, ...]] = ("__dptext_file", "__dptext_row")
+"""Columns that say where a row lies in its input, where its format numbers rows; they are no output."""
+
+# Operations a second of the core that lengths are planned for, in a matrix product of single precision.
+_SPEED: Final = 6e10
+# Seconds of a task: what is planned, what is far more than that, and what is not worth a task.
+_PLANNED: Final = 30.0
+_FAR: Final = 4.0 * _PLANNED
+_SHORTEST: Final = 1.0
+# Tasks that each core gets where tables are small, and partitions that are enough as they are.
+_TASKS_OF_CORE: Final = 8
+_ENOUGH_OF_CORE: Final = 2
+# Spark's driver keeps account of each task.
+_MOST_TASKS: Final = 10_000
+# Words of a row where no sample says more; and what a row costs besides them.
+_WORDS: Final = 20.0
+_ROW: Final = 1e6
+# Spark's own shuffle encrypts what it writes; another one may not.
+_SHUFFLES: Final = ("sort", "tungsten-sort", "org.apache.spark.shuffle.sort.SortShuffleManager")
+
+
+@dataclass(kw_only=True)
+class Partitioning:
+    """How the rows of a run are spread over tasks.
+
+    Attributes:
+        word: Operations for each of a row's words.
+        row: Operations for a row besides its words.
+        words: Says, when it is asked, how many words a row has on average; None where nobody knows.
+        keeps_order: Whether no row that was spread lost its place.
+        private_remarks: What a report says to those who run the job.
+    """
+
+    word: float
+    row: float = 0.0
+    words: Callable[[], float | None]
+    keeps_order: bool = True
+    private_remarks: list[str] = field(default_factory=list)
+    _nonce: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
+
+    def spread(self, rows: DataFrame, row_id: Column, partitions: Sequence[str] = ()) -> DataFrame:
+        """Spread rows over tasks, lazily, and drop the columns of :data:`POSITION`.
+
+        Rows that have a position keep their order. Others come in the order of a hash that nobody can compute
+        who sees the output: numbers of files would publish bits of the id.
+
+        Args:
+            rows: They are counted here, and read once more for a sample where they are shuffled.
+            row_id: Names each row.
+            partitions: Columns that name the output's folders: each folder gets few files.
+        """
+        position = [name for name in POSITION if name in rows.columns]
+        tasks = self._tasks(rows, F.lit(0) if position else F.xxhash64(row_id))
+        if tasks is None:
+            return rows.drop(*position)
+        if not is_encrypted(rows.sparkSession):
+            self.private_remarks = [_NOT_ENCRYPTED]
+            return rows.drop(*position)
+        self.keeps_order &= bool(position)
+        keys: list[Any] = [*position] or [*partitions, F.xxhash64(row_id, F.lit(self._nonce))]
+        return rows.repartitionByRange(tasks, *keys).sortWithinPartitions(*keys).drop(*position)
+
+    def _tasks(self, rows: DataFrame, read: Column) -> int | None:
+        """Say over how many tasks rows are to be spread; None where Spark's own partitions will do.
+
+        A column is ``read`` to count them: of text formats Spark refuses to read none.
+        """
+        numbered = rows.select(F.spark_partition_id().alias("partition"), read.alias("read"))
+        found = numbered.groupBy("partition").agg(F.count("*").alias("rows"), F.max("read")).collect()
+        counts = [row["rows"] for row in found]  # numbers, no data
+        words = self.words()
+        row = (_ROW + self.row + (_WORDS if words is None else words) * self.word) / _SPEED
+        return planned_tasks(
+            [each * row for each in counts], rows.sparkSession.sparkContext.defaultParallelism
+        )
+
+
+def planned_tasks(partitions: Sequence[float], cores: int) -> int | None:
+    """Say over how many tasks to spread partitions of so many seconds each; None to leave them."""
+    seconds = sum(partitions)
+    length = min(_PLANNED, max(_SHORTEST, seconds / (_TASKS_OF_CORE * cores)))
+    tasks = min(math.ceil(round(seconds / length, 6)), _MOST_TASKS)
+    few = len(partitions) < min(_ENOUGH_OF_CORE * cores, tasks)
+    return tasks if few or max(partitions, default=0.0) > _FAR else None
+
+
+def is_encrypted(spark: SparkSession) -> bool:
+    """Say whether rows that are shuffled lie on no disk, and go over no network, as they are."""
+    conf = spark.sparkContext.getConf()
+
+    def has(name: str) -> bool:
+        return str(conf.get(name, "false")).lower() == "true"
+
+    one_machine = str(spark.sparkContext.master).startswith("local")
+    sent = one_machine or has("spark.network.crypto.enabled") or has("spark.ssl.rpc.enabled")
+    return (
+        has("spark.io.encryption.enabled") and sent and conf.get("spark.shuffle.manager", "sort") in _SHUFFLES
+    )
+
+
+_NOT_ENCRYPTED: Final = (
+    "Tasks are those of Spark's own partitions, which are few or long: this session does not encrypt what it "
+    "shuffles. Start it with spark.io.encryption.enabled=true, and on a cluster with "
+    "spark.network.crypto.enabled=true, to spread rows over all cores."
+)

@@ -103,7 +103,6 @@ def key_open_to_all(tmp_path: Path) -> Path:
         (["--embedding", "/nonexistent/bundle"], "no embedding bundle.*Got: /nonexistent/bundle"),
         (["--write-option", "compression=zip"], "wrong compression .*parquet. Allowed: snappy, .*Got: 'zip'"),
         (["--format", "parqet"], "The format is unknown.*Got: 'parqet'. Perhaps you meant parquet"),
-        (["--keep", "tex"], "lacks columns.*Got: tex. Perhaps you meant text"),
         (["--protect", "contents"], "--protect.*all, content, slots:COLUMN.*Perhaps you meant content"),
         (["--protect", "slots:"], "--protect.*Got: 'slots:'"),
         (["--key-file", "/nonexistent/key", "--salt", "s"], "key file /nonexistent/key cannot be read"),

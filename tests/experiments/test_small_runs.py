@@ -14,6 +14,8 @@ from typing import Any, Final
 
 import pytest
 
+from dptext_spark.mechanisms import MECHANISMS
+
 ROOT: Final = Path(__file__).parents[2]
 MODULES: Final = sorted((ROOT / "scripts" / "experiments").glob("*.py"))
 
@@ -70,7 +72,11 @@ RISING: Final[Mapping[str, list[tuple[Key | float, ...]]]] = {
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda file: file.stem)
 def test_an_experiment_is_imported(module: Path) -> None:
+    """Mechanisms that an experiment has of its own are unknown to other tests."""
+    before = {*MECHANISMS}
     importlib.import_module(f"scripts.experiments.{module.stem}")
+    for name in {*MECHANISMS} - before:
+        del MECHANISMS[name]
 
 
 def at(figures: Any, key: Key | float) -> float:

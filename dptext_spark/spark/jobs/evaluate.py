@@ -153,7 +153,11 @@ def _evaluated(
             fate="They are not evaluated. Take an embedding that has more of them.",
         )
         looks(selected)
-        partitioning = Partitioning(word=_operations(options, embedding, searches), words=lambda: looks.words)
+        partitioning = Partitioning(
+            word=_operations(options, embedding, searches),
+            words=lambda: looks.words,
+            counted=lambda: looks.rows,
+        )
         sample = None if options.sample == "all" else options.sample
         ids = selected[selected.columns[-2 if columns.slots else -1]]
         sampled = SampledRows.of(selected, ids, rows=total, sample=sample, partitioning=partitioning)

@@ -104,7 +104,7 @@ def run(options: PrivatizeOptions) -> Report:
             job.write_dry(report.to_json())
             return report
         operations = release.mechanism.operations(release.embedding, release.search)
-        partitioning = Partitioning(word=operations, words=lambda: sample.words)
+        partitioning = Partitioning(word=operations, words=lambda: sample.words, counted=lambda: sample.rows)
         found = job.sanitize(plan, partitioning, sample, nullcontext if account is None else account.entered)
     counts = column_counts(job.columns.sanitized, TokenCounts[int], found)
     added = found.get("added_rows")

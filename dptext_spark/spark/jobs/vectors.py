@@ -130,6 +130,7 @@ def run(options: VectorsOptions) -> VectorReport:
             word=_AVERAGING,
             row=sum(2.0 * each.dimension * (each.input_dimension + _NOISE) for each in mechanisms),
             words=lambda: sample.words if sample else 0.0,
+            counted=lambda: sample.rows if sample else None,
         )
         found = job.sanitize(_plan(job, key, report, tokenizer, bundle), partitioning, sample)
     counts = column_counts(columns.sanitized, VectorCounts[int], found)

@@ -45,6 +45,7 @@ class Partitioning:
         word: Operations for each of a row's words.
         row: Operations for a row besides its words.
         words: Says, when it is asked, how many words a row has on average; None where nobody knows.
+        counted: Says how many rows each partition has, where that is known; else they are counted.
         keeps_order: Whether no row that was spread lost its place.
         private_remarks: What a report says to those who run the job.
     """
@@ -52,6 +53,7 @@ class Partitioning:
     word: float
     row: float = 0.0
     words: Callable[[], float | None]
+    counted: Callable[[], list[int] | None] = lambda: None
     keeps_order: bool = True
     private_remarks: list[str] = field(default_factory=list)
     _nonce: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
@@ -83,10 +85,11 @@ class Partitioning:
 
         A column is ``read`` to count them: of text formats Spark refuses to read none.
         """
-        numbered = rows.select(F.spark_partition_id().alias("partition"), read.alias("read"))
-        found = numbered.groupBy("partition").agg(F.count("*").alias("rows"), F.max("read")).collect()
-        counts = [row["rows"] for row in found]  # numbers, no data
-        words = self.words()
+        words, counts = self.words(), self.counted()
+        if counts is None:
+            numbered = rows.select(F.spark_partition_id().alias("partition"), read.alias("read"))
+            found = numbered.groupBy("partition").agg(F.count("*").alias("rows"), F.max("read")).collect()
+            counts = [row["rows"] for row in found]  # numbers, no data
         row = (_ROW + self.row + (_WORDS if words is None else words) * self.word) / _SPEED
         return planned_tasks(
             [each * row for each in counts], rows.sparkSession.sparkContext.defaultParallelism

@@ -54,6 +54,7 @@ class Sample:
         found: What the first call found, by column.
         lengths: How many words its rows have, all columns together; None before it, and for no rows.
         words: How many they have on average, likewise.
+        rows: How many rows each of Spark's partitions has; None where the sample is not the whole table.
     """
 
     columns: TableColumns
@@ -63,6 +64,7 @@ class Sample:
     found: dict[str, Coverage] = field(default_factory=dict)
     lengths: RowLengths | None = None
     words: float | None = None
+    rows: list[int] | None = None
 
     def __call__(self, selected: DataFrame) -> None:
         """Look at rows as :meth:`TableColumns.select` gives them; later calls do nothing."""
@@ -87,9 +89,11 @@ class Sample:
         # Spark would ask one task first, and all cores but one would wait for it and for its Python worker.
         selected.sparkSession.conf.set("spark.sql.limit.initialNumPartitions", SAMPLE_TASKS)
         rows = counted.limit(SAMPLE_TASKS).collect()  # sums of each task, no data
-        self.lengths = _together([row[-_LENGTHS:-1] for row in rows])
+        self.lengths = _together([row[-_LENGTHS:-2] for row in rows])
         if self.lengths is not None:
-            self.words = sum(row[-1] for row in rows) / self.lengths.sample
+            self.words = sum(row[-2] for row in rows) / self.lengths.sample
+        if len(rows) < SAMPLE_TASKS and all(row[-1] >= 0.0 for row in rows):
+            self.rows = [int(row[-1]) for row in rows]
         width = len(fields(Coverage))
         return {
             name: Coverage.sum(Coverage(*row[i * width : (i + 1) * width]) for row in rows)
@@ -98,8 +102,9 @@ class Sample:
         }
 
 
-# Of each task: rows whose words were counted, their median and the longest, and all words.
-_LENGTHS: Final = 4
+# Of each task: rows whose words were counted, their median and longest number, all words; and how many rows
+# the task has, -1 where they are more than were looked at.
+_LENGTHS: Final = 5
 
 
 def _together(tasks: list[tuple[float, float, float]]) -> RowLengths | None:
@@ -149,13 +154,15 @@ def _count(
         if batch is None or not len(batch):
             sums += astuple(Coverage())
             continue
-        rows = batch.slice(0, SAMPLE_ROWS)
-        leaves = Leaves.of(rows.column(column), tuple(inside))
-        marks = beside_leaves(rows.columns[-1], slots, leaves)
+        first = batch.slice(0, SAMPLE_ROWS)
+        leaves = Leaves.of(first.column(column), tuple(inside))
+        marks = beside_leaves(first.columns[-1], slots, leaves)
         sums += astuple(Coverage.measure(leaves.values, opened(plan), plan.policy, marks))
         looked_at.append((leaves, marks))
-    sums += _words(looked_at, 0 if batch is None else min(len(batch), SAMPLE_ROWS), plan)
+    rows = 0 if batch is None else len(batch)
+    sums += _words(looked_at, min(rows, SAMPLE_ROWS), plan)
+    # Where this is the end, Spark uses the worker again.
+    sums.append(rows if rows <= SAMPLE_ROWS and next(batches, None) is None else -1.0)
     yield pa.RecordBatch.from_arrays(
         [pa.array([float(value)]) for value in sums], names=positional(len(sums))
     )
-    next(batches, None)  # where this is the end, Spark uses the worker again

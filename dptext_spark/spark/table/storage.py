@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -64,12 +64,14 @@ class Storage:
 
     def __init__(self, spark: SparkSession) -> None:
         self._context: Any = spark.sparkContext
-        self._jvm: Any = self._context._jvm
+        self._jvm = cast(Any, self._context._jvm)
         self._conf: Any = self._context._jsc.hadoopConfiguration()
+        # Kept, as py4j asks the JVM for each name on the way.
+        self._path: Any = self._jvm.org.apache.hadoop.fs.Path
 
     def _at(self, path: str) -> tuple[Any, Any]:
         try:
-            place = self._jvm.org.apache.hadoop.fs.Path(path)
+            place = self._path(path)
             system = place.getFileSystem(self._conf)
             return system, system.makeQualified(place)
         except (Py4JJavaError, PySparkException) as error:
@@ -213,12 +215,12 @@ class Storage:
         """Copy a file or a folder to a place on this machine where nothing is."""
         system, place = self._at(path)
         # The last: without checksum files, which nobody would look at.
-        system.copyToLocalFile(False, place, self._jvm.org.apache.hadoop.fs.Path(str(target)), True)
+        system.copyToLocalFile(False, place, self._path(str(target)), True)
 
     def put(self, source: Path, path: str) -> None:
         """Copy a file or a folder from this machine to a place where nothing is."""
         system, place = self._at(path)
-        system.copyFromLocalFile(False, False, self._jvm.org.apache.hadoop.fs.Path(str(source)), place)
+        system.copyFromLocalFile(False, False, self._path(str(source)), place)
 
     @contextmanager
     def locked(self, path: str, taken: str) -> Iterator[None]:

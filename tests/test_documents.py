@@ -60,7 +60,8 @@ def story(text: str) -> list[Step]:
     ]
 
 
-WITHOUT_JAVA: Final = ("README.md", "docs/guide/notebooks.md")
+NOTEBOOK: Final = "docs/guide/notebooks.md"
+WITHOUT_JAVA: Final = ("README.md", NOTEBOOK)
 STORIES: Final = {name: steps for name, text in DOCUMENTS.items() if (steps := story(text))}
 
 
@@ -84,6 +85,19 @@ sys.exit(code)
 """A program ``dptext`` that lets the process of the tests run the command, in which Spark runs already."""
 
 
+CELLS: Final = """
+import os, subprocess, sys
+
+def run(blocks, outputs):
+    names = {}
+    for i, (kind, block) in enumerate(blocks):
+        sys.stdout.flush()
+        os.dup2(os.open(f"{outputs}/{i}", os.O_WRONLY | os.O_CREAT), 1)
+        subprocess.run(["bash", "-euo", "pipefail", "-c", block], check=True) if kind == "sh" else exec(block, names)
+"""
+"""A program that runs blocks as the cells of one notebook: one process, and one Spark."""
+
+
 def environment(programs: Path, stand_ins: Mapping[str, str]) -> dict[str, str]:
     """Programs that stand before others; all new keys are one there, so that outputs can be compared."""
     for name, code in {"openssl": "#!/bin/sh\nprintf '%064d\\n' 0", **stand_ins}.items():
@@ -98,6 +112,9 @@ def environment(programs: Path, stand_ins: Mapping[str, str]) -> dict[str, str]:
 def run(name: str, folder: Path, outputs: Path, variables: Mapping[str, str]) -> None:
     """Run a document's blocks in one shell; each block's output goes to a file of its number."""
     code = "".join(f"exec >{outputs}/{i}\n{step.code}" for i, step in enumerate(STORIES[name]))
+    if name == NOTEBOOK:
+        blocks = [(kind, block) for kind, block in BLOCK.findall(DOCUMENTS[name]) if kind in RUN]
+        code = f"python - <<'END OF BLOCKS'\n{CELLS}\nrun({blocks!r}, {str(outputs)!r})\nEND OF BLOCKS\n"
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", code],
         cwd=folder,

@@ -93,7 +93,10 @@ def run(blocks, outputs):
     for i, (kind, block) in enumerate(blocks):
         sys.stdout.flush()
         os.dup2(os.open(f"{outputs}/{i}", os.O_WRONLY | os.O_CREAT), 1)
-        subprocess.run(["bash", "-euo", "pipefail", "-c", block], check=True) if kind == "sh" else exec(block, names)
+        if kind == "sh":
+            subprocess.run(["bash", "-euo", "pipefail", "-c", block], check=True)
+        else:
+            exec(block, names)
 """
 """A program that runs blocks as the cells of one notebook: one process, and one Spark."""
 

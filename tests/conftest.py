@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import settings
+from threadpoolctl import threadpool_limits
 from xdist.scheduler import LoadScopeScheduling
 
 from dptext_spark.demo import GLOVE
@@ -41,6 +42,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 settings.register_profile("untimed", deadline=None)  # no test fails because the machine is busy
 settings.load_profile("untimed")
+threadpool_limits(1)  # several processes run tests: two threads each would wait for one another
 
 
 @pytest.fixture(scope="session")

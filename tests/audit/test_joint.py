@@ -25,7 +25,7 @@ from tests.helpers import worlds
 
 pytestmark = pytest.mark.statistical
 
-RUNS = 4000
+RUNS = 1000
 FALSE_ALARMS = 1e-5  # of one scenario
 Patch = pytest.MonkeyPatch
 

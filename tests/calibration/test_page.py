@@ -177,9 +177,19 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Figure, "savefig", lambda self, file, **options: file.write(b"no image"))
 
 
+@pytest.fixture(scope="module")
+def drawn(world: Embedding, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One setting, with its page."""
+    folder = calibrate(tmp_path_factory.mktemp("drawn") / "single", world, [grid("laplace")])
+    write_report(folder)
+    return folder
+
+
 @pytest.fixture
-def single(world: Embedding, tmp_path: Path) -> Path:
-    return calibrate(tmp_path / "single", world, [grid("laplace")])
+def single(drawn: Path, tmp_path: Path) -> Path:
+    """One setting, without its page."""
+    ignored = shutil.ignore_patterns("plots", "report.html")
+    return Path(shutil.copytree(drawn, tmp_path / "single", ignore=ignored))
 
 
 # The page as a reader's machine sees it
@@ -234,8 +244,12 @@ def edited(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
     file.write_text(json.dumps(facts))
 
 
-def test_the_page_has_its_sections_and_figures_with_findings(several: Path) -> None:
-    page = page_of(several)
+@pytest.fixture(scope="module")
+def page(several: Path) -> Page:
+    return page_of(several)
+
+
+def test_the_page_has_its_sections_and_figures_with_findings(page: Page) -> None:
     ids = [a["id"] for a in page.attributes("h2")]
     assert ids == [
         "percentiles", "histograms", "least-protected", "risks", "substitutions", "target", "gains",
@@ -288,8 +302,7 @@ def test_findings_are_those_of_the_summary(single: Path) -> None:
     )
 
 
-def test_the_page_is_self_contained(several: Path) -> None:
-    page = page_of(several)
+def test_the_page_is_self_contained(page: Page) -> None:
     assert not re.search(r"https?:|//cdn|@import|url\(", page.source)
     assert not {"script", "link", "iframe", "object"} & {tag for tag, _ in page.tags}
     for tag, attributes in page.tags:
@@ -300,9 +313,9 @@ def test_the_page_is_self_contained(several: Path) -> None:
     assert anchors <= {attributes.get("id") for _, attributes in page.tags}
 
 
-def test_the_images_beside_the_page_are_those_in_it(single: Path) -> None:
-    page = page_of(single)
-    files = sorted((single / "plots").iterdir())
+def test_the_images_beside_the_page_are_those_in_it(drawn: Path) -> None:
+    page = Page(drawn / "report.html")
+    files = sorted((drawn / "plots").iterdir())
     assert [f.stem for f in files] == ["n_w", "n_w_histogram", "neighbours", "s_w", "s_w_histogram"]
     for attributes in page.attributes("img"):
         assert attributes["width"] == "960"
@@ -313,19 +326,16 @@ def test_the_images_beside_the_page_are_those_in_it(single: Path) -> None:
         assert b"tEXtSoftware" not in content and b"tIME" not in content
 
 
-def test_equal_input_gives_equal_bytes(single: Path, tmp_path: Path) -> None:
+def test_equal_input_gives_equal_bytes(drawn: Path, single: Path) -> None:
     """Also under a user's own style of figures, and after parts were written in another order."""
-    first = write_report(single).read_bytes()
-    again = tmp_path / "again"
-    shutil.copytree(single, again, ignore=shutil.ignore_patterns("plots", "report.html"))
     for part in ("words", "transitions"):
-        table = pq.read_table(again / part / "part-0.parquet")
+        table = pq.read_table(single / part / "part-0.parquet")
         backwards = table.take(np.arange(len(table))[::-1])
-        pq.write_table(backwards, again / part / "part-0.parquet", row_group_size=7)
+        pq.write_table(backwards, single / part / "part-0.parquet", row_group_size=7)
     with matplotlib.rc_context({"lines.linewidth": 9.0, "font.size": 30.0, "axes.facecolor": "red"}):
-        assert write_report(again).read_bytes() == first
+        assert write_report(single).read_bytes() == (drawn / "report.html").read_bytes()
         assert matplotlib.rcParams["lines.linewidth"] == 9.0
-    assert (single / "plots/n_w.png").read_bytes() == (again / "plots/n_w.png").read_bytes()
+    assert (drawn / "plots/n_w.png").read_bytes() == (single / "plots/n_w.png").read_bytes()
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -73,6 +73,11 @@ class Case:
     planted: tuple[Wrong, ...] = ()
     mutants: Mapping[str, Wrong] = field(default_factory=dict)
 
+    @property
+    def draws(self) -> int:
+        """How often each word is released; a truncation hides much of a wrong epsilon."""
+        return 30_000 if getattr(self.mechanism, "truncate", None) else 20_000
+
 
 def case(name: str, world: str, *mutants: Mapping[str, Wrong], planted: Any = (), **parameters: Any) -> Case:
     wrong = {key: each for table in mutants for key, each in table.items()}
@@ -554,7 +559,6 @@ OUTPUTS: dict[str, Case] = {
         )
     },
 }
-DRAWS = 30_000
 
 
 @cache
@@ -581,12 +585,12 @@ def probabilities(name: str, vectors: bytes, shape: tuple[int, int]) -> np.ndarr
 
 
 def outputs_of(case: Case, world: Embedding) -> np.ndarray:
-    """Outputs (words, DRAWS): a text of each word alone, through the privatizer."""
+    """Outputs (words, draws): a text of each word alone, through the privatizer."""
     private = Privatizer(
         embedding=world, mechanism=case.mechanism, noise=worlds.release(case.mechanism, world)
     )
     names = world.words.to_pylist()
-    texts = pa.array([f"{name} " * DRAWS for name in names])
+    texts = pa.array([f"{name} " * case.draws for name in names])
     released = private.sanitize(texts, pa.array(range(len(names))), column="text").values.to_pylist()
     rows = {name: row for row, name in enumerate(names)}
     return np.array([[rows[word] for word in text.split()] for text in released])

@@ -39,7 +39,7 @@ def test_spark_counts_what_the_local_sampler_counts(
 
 
 def arguments(ring: Embedding, path: Path, pair: str) -> list[str]:
-    command = f"audit --embedding {ring.path} --mechanism laplace --epsilon 10 --world bundle --runs 4000"
+    command = f"audit --embedding {ring.path} --mechanism laplace --epsilon 10 --world bundle --runs 2000"
     return [*command.split(), "--pair", pair, "--report", str(path)]
 
 

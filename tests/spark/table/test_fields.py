@@ -74,12 +74,12 @@ ROWS: list[tuple[Any, ...]] = [
     (3, ("s", "", None, None), None, None, None, "w07", None, None),
 ]
 TEXTS = ["payload.message", "payload.odd.name`", "turns[].text", "dotted.name", "notes[]", "brackets[]"]
-ALL = {"text": [*TEXTS, "deep[][].text"], "tokens": "turns[].words"}
+ALL: dict[str, Any] = {"text": [*TEXTS, "deep[][].text"], "tokens": "turns[].words", "trust_id": True}
 
 
 @pytest.fixture(scope="module")
 def frame(spark: SparkSession) -> DataFrame:
-    return spark.createDataFrame(ROWS, SCHEMA)
+    return spark.createDataFrame(ROWS, SCHEMA).coalesce(1)
 
 
 def test_the_fields_that_were_named_come_out_in_their_places(frame: DataFrame, ring: Embedding) -> None:
@@ -136,7 +136,13 @@ def test_all_that_is_beside_what_is_sanitized_may_be_kept(frame: DataFrame, ring
 
 def test_a_kept_struct_passes_whole(frame: DataFrame, ring: Embedding) -> None:
     out = privatize(
-        frame, embedding=ring, mechanism=EXACT, id="id", text="dotted.name", keep=["payload", "payload.lang"]
+        frame,
+        embedding=ring,
+        mechanism=EXACT,
+        id="id",
+        trust_id=True,
+        text="dotted.name",
+        keep=["payload", "payload.lang"],
     )
     assert out.schema["payload"] == bare(SCHEMA)["payload"]
     assert [row[0] for row in out.collect()] == [row[1] for row in ROWS]
@@ -149,7 +155,15 @@ def test_every_element_and_field_has_noise_of_its_own(spark: SparkSession, ring:
     names = ["turns[].text", "turns[].note", "turn.text", "flat"]
     frame = spark.createDataFrame(table)
     out = privatize(
-        frame, embedding=ring, mechanism=TINY, id="id", text=names, key=KEY, salt=LABEL, keep="turn.note"
+        frame,
+        embedding=ring,
+        mechanism=TINY,
+        id="id",
+        text=names,
+        key=KEY,
+        salt=LABEL,
+        keep="turn.note",
+        trust_id=True,
     )
     rows = out.collect()
     released = [turn[field] for row in rows for turn in row["turns"] for field in ("text", "note")]
@@ -172,7 +186,7 @@ def test_ids_and_slots_may_be_fields(spark: SparkSession, ring: Embedding) -> No
         [((7, [(5, 8)]), "W01! W02")], f"meta struct<id: int, slots: {spans}>, note string"
     )
     options: dict[str, Any] = {"embedding": ring, "mechanism": EXACT, "id": "meta.id", "text": "note"}
-    assert privatize(frame, protect="slots:meta.slots", **options).first() == ("W01 w02",)
+    assert privatize(frame, protect="slots:meta.slots", trust_id=True, **options).first() == ("W01 w02",)
     twice = frame.union(frame)
     with pytest.raises(InputError, match=r"meta\.id does not name the rows.*1 duplicates in 2 rows"):
         privatize(twice, **options)
@@ -194,13 +208,21 @@ def test_slots_lie_beside_their_texts(spark: SparkSession, ring: Embedding) -> N
             [("b", "W03", ([(0, 9, None)],)), ("c", None, ([],))],
         ],
     )
-    frame = spark.createDataFrame([row, (2, None, None, None), (3, None, [], [None])], schema)
+    frame = spark.createDataFrame([row, (2, None, None, None), (3, None, [], [None])], schema).coalesce(1)
     for text, slots, expected in (
         ("message.text", "message.slots", [("W01 w02",), None, None]),
         ("turns[].text", "turns[].mark.slots", [["w01 W02", None, "w03 w04", "W05 W06"], None, []]),
         ("deep[][].text", "deep[][].mark.slots", [[["W01 w02"], None, [], ["w03", None]], None, [None]]),
     ):
-        out = privatize(frame, embedding=ring, mechanism=EXACT, id="id", text=text, protect=f"slots:{slots}")
+        out = privatize(
+            frame,
+            embedding=ring,
+            mechanism=EXACT,
+            id="id",
+            text=text,
+            protect=f"slots:{slots}",
+            trust_id=True,
+        )
         found = [row[0] for row in out.collect()]
         if "[]" in text:
             found = [without_structs(value) for value in found]
@@ -261,7 +283,7 @@ def test_names_that_can_be_read_in_two_ways_are_refused(spark: SparkSession, rin
         [(1, ("w01", "w02"), "w03", ["w04"], "w05")],
         "id int, a struct<b: string, c: string>, `a.b` string, l array<string>, `l[]` string",
     )
-    options: dict[str, Any] = {"embedding": ring, "mechanism": EXACT, "id": "id"}
+    options: dict[str, Any] = {"embedding": ring, "mechanism": EXACT, "id": "id", "trust_id": True}
     for wrong in ({"text": "a.b"}, {"text": "a.c", "keep": "a.b"}, {"text": "l[]"}):
         with pytest.raises(InputError, match=r"as a column's, and as the path.*Got: (a\.b|l\[\])\. Rename"):
             privatize(frame, **options, **wrong)
@@ -271,7 +293,7 @@ def test_names_that_can_be_read_in_two_ways_are_refused(spark: SparkSession, rin
 def test_fields_that_differ_in_capitals_only(spark: SparkSession, ring: Embedding) -> None:
     inner = StructType([StructField(name, StringType()) for name in ("text", "TEXT", "note")])
     schema = StructType([StructField("id", IntegerType()), StructField("a", ArrayType(inner))])
-    options: dict[str, Any] = {"embedding": ring, "mechanism": EXACT, "id": "id"}
+    options: dict[str, Any] = {"embedding": ring, "mechanism": EXACT, "id": "id", "trust_id": True}
     with spark_settings(spark, caseSensitive="true"):
         frame = spark.createDataFrame([(1, [("w00", "w01", "w02")])], schema)
         out = privatize(frame, text=["a[].text", "a[].TEXT"], **options)

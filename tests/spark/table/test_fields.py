@@ -74,19 +74,18 @@ ROWS: list[tuple[Any, ...]] = [
     (3, ("s", "", None, None), None, None, None, "w07", None, None),
 ]
 TEXTS = ["payload.message", "payload.odd.name`", "turns[].text", "dotted.name", "notes[]", "brackets[]"]
-ALL = {"text": [*TEXTS, "deep[][].text"], "tokens": "turns[].words"}
+ALL: dict[str, Any] = {"text": [*TEXTS, "deep[][].text"], "tokens": "turns[].words"}
+GIVEN: dict[str, Any] = {"mechanism": EXACT, "id": "id", "trust_id": True}
 
 
 @pytest.fixture(scope="module")
 def frame(spark: SparkSession) -> DataFrame:
-    return spark.createDataFrame(ROWS, SCHEMA)
+    return spark.createDataFrame(ROWS, SCHEMA).coalesce(1)
 
 
 def test_the_fields_that_were_named_come_out_in_their_places(frame: DataFrame, ring: Embedding) -> None:
     """Also rejects structs in place of null, arrays without their nulls, and the order of the options."""
-    out = privatize(
-        frame, embedding=ring, mechanism=EXACT, id="id", keep=["turns[].who", "payload.lang", "id"], **ALL
-    )
+    out = privatize(frame, embedding=ring, keep=["turns[].who", "payload.lang", "id"], **GIVEN, **ALL)
     assert [tuple(row) for row in out.collect()] == [
         (
             1,
@@ -103,7 +102,7 @@ def test_the_fields_that_were_named_come_out_in_their_places(frame: DataFrame, r
 
 
 def test_types_and_nullability_are_those_of_the_frame(frame: DataFrame, ring: Embedding) -> None:
-    out = privatize(frame, embedding=ring, mechanism=EXACT, id="id", keep=["payload.lang", "id"], **ALL)
+    out = privatize(frame, embedding=ring, keep=["payload.lang", "id"], **GIVEN, **ALL)
     wanted = bare(SCHEMA).jsonValue()["fields"][:-1]
     wanted[1]["type"]["fields"].pop(0)
     wanted[2]["type"]["elementType"]["fields"] = wanted[2]["type"]["elementType"]["fields"][1:3]
@@ -112,7 +111,7 @@ def test_types_and_nullability_are_those_of_the_frame(frame: DataFrame, ring: Em
 
 def test_all_that_is_beside_what_is_sanitized_may_be_kept(frame: DataFrame, ring: Embedding) -> None:
     """Rejects a struct that is lost, or kept whole, because a field of it is sanitized."""
-    out = privatize(frame, embedding=ring, mechanism=EXACT, id="id", keep="*", **ALL)
+    out = privatize(frame, embedding=ring, keep="*", **GIVEN, **ALL)
     assert out.schema == bare(SCHEMA)
     assert [row["payload"] for row in out.collect()] == [
         ("s", "w01 [MASK]", "de", "w02"),
@@ -135,9 +134,7 @@ def test_all_that_is_beside_what_is_sanitized_may_be_kept(frame: DataFrame, ring
 
 
 def test_a_kept_struct_passes_whole(frame: DataFrame, ring: Embedding) -> None:
-    out = privatize(
-        frame, embedding=ring, mechanism=EXACT, id="id", text="dotted.name", keep=["payload", "payload.lang"]
-    )
+    out = privatize(frame, embedding=ring, text="dotted.name", keep=["payload", "payload.lang"], **GIVEN)
     assert out.schema["payload"] == bare(SCHEMA)["payload"]
     assert [row[0] for row in out.collect()] == [row[1] for row in ROWS]
 
@@ -149,7 +146,13 @@ def test_every_element_and_field_has_noise_of_its_own(spark: SparkSession, ring:
     names = ["turns[].text", "turns[].note", "turn.text", "flat"]
     frame = spark.createDataFrame(table)
     out = privatize(
-        frame, embedding=ring, mechanism=TINY, id="id", text=names, key=KEY, salt=LABEL, keep="turn.note"
+        frame,
+        embedding=ring,
+        text=names,
+        key=KEY,
+        salt=LABEL,
+        keep="turn.note",
+        **GIVEN | {"mechanism": TINY},
     )
     rows = out.collect()
     released = [turn[field] for row in rows for turn in row["turns"] for field in ("text", "note")]
@@ -172,7 +175,7 @@ def test_ids_and_slots_may_be_fields(spark: SparkSession, ring: Embedding) -> No
         [((7, [(5, 8)]), "W01! W02")], f"meta struct<id: int, slots: {spans}>, note string"
     )
     options: dict[str, Any] = {"embedding": ring, "mechanism": EXACT, "id": "meta.id", "text": "note"}
-    assert privatize(frame, protect="slots:meta.slots", **options).first() == ("W01 w02",)
+    assert privatize(frame, protect="slots:meta.slots", trust_id=True, **options).first() == ("W01 w02",)
     twice = frame.union(frame)
     with pytest.raises(InputError, match=r"meta\.id does not name the rows.*1 duplicates in 2 rows"):
         privatize(twice, **options)
@@ -194,13 +197,13 @@ def test_slots_lie_beside_their_texts(spark: SparkSession, ring: Embedding) -> N
             [("b", "W03", ([(0, 9, None)],)), ("c", None, ([],))],
         ],
     )
-    frame = spark.createDataFrame([row, (2, None, None, None), (3, None, [], [None])], schema)
+    frame = spark.createDataFrame([row, (2, None, None, None), (3, None, [], [None])], schema).coalesce(1)
     for text, slots, expected in (
         ("message.text", "message.slots", [("W01 w02",), None, None]),
         ("turns[].text", "turns[].mark.slots", [["w01 W02", None, "w03 w04", "W05 W06"], None, []]),
         ("deep[][].text", "deep[][].mark.slots", [[["W01 w02"], None, [], ["w03", None]], None, [None]]),
     ):
-        out = privatize(frame, embedding=ring, mechanism=EXACT, id="id", text=text, protect=f"slots:{slots}")
+        out = privatize(frame, embedding=ring, text=text, protect=f"slots:{slots}", **GIVEN)
         found = [row[0] for row in out.collect()]
         if "[]" in text:
             found = [without_structs(value) for value in found]
@@ -261,7 +264,7 @@ def test_names_that_can_be_read_in_two_ways_are_refused(spark: SparkSession, rin
         [(1, ("w01", "w02"), "w03", ["w04"], "w05")],
         "id int, a struct<b: string, c: string>, `a.b` string, l array<string>, `l[]` string",
     )
-    options: dict[str, Any] = {"embedding": ring, "mechanism": EXACT, "id": "id"}
+    options: dict[str, Any] = {"embedding": ring, **GIVEN}
     for wrong in ({"text": "a.b"}, {"text": "a.c", "keep": "a.b"}, {"text": "l[]"}):
         with pytest.raises(InputError, match=r"as a column's, and as the path.*Got: (a\.b|l\[\])\. Rename"):
             privatize(frame, **options, **wrong)
@@ -271,7 +274,7 @@ def test_names_that_can_be_read_in_two_ways_are_refused(spark: SparkSession, rin
 def test_fields_that_differ_in_capitals_only(spark: SparkSession, ring: Embedding) -> None:
     inner = StructType([StructField(name, StringType()) for name in ("text", "TEXT", "note")])
     schema = StructType([StructField("id", IntegerType()), StructField("a", ArrayType(inner))])
-    options: dict[str, Any] = {"embedding": ring, "mechanism": EXACT, "id": "id"}
+    options: dict[str, Any] = {"embedding": ring, **GIVEN}
     with spark_settings(spark, caseSensitive="true"):
         frame = spark.createDataFrame([(1, [("w00", "w01", "w02")])], schema)
         out = privatize(frame, text=["a[].text", "a[].TEXT"], **options)
@@ -282,14 +285,7 @@ def test_fields_that_differ_in_capitals_only(spark: SparkSession, ring: Embeddin
 
 
 def test_large_arrow_types(frame: DataFrame, ring: Embedding, spark: SparkSession) -> None:
-    options: dict[str, Any] = {
-        "embedding": ring,
-        "mechanism": TINY,
-        "id": "id",
-        "key": KEY,
-        "salt": LABEL,
-        **ALL,
-    }
+    options = {"embedding": ring, "key": KEY, "salt": LABEL, **GIVEN, "mechanism": TINY, **ALL}
     plain = privatize(frame, **options).collect()
     with spark_settings(spark, execution_arrow_useLargeVarTypes="true"):
         assert privatize(frame, **options).collect() == plain

@@ -6,6 +6,8 @@ import json
 import os
 import secrets
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,7 +26,7 @@ from dptext_spark.options import VectorsOptions
 from dptext_spark.spark.jobs import vectors
 from dptext_spark.spark.table import partitioning
 from dptext_spark.spark.table.partitioning import Partitioning, is_encrypted, planned_tasks
-from tests.helpers.tables import killed_once, rows_of, run_table, texts, write_table
+from tests.helpers.tables import ROOT, rows_of, run_table, spark_environment, texts, write_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -221,6 +223,22 @@ def test_rows_that_are_shuffled_are_encrypted(spark: SparkSession, tmp_path: Pat
     found = shuffled(Path(str(folder)), start)
     assert any(found)
     assert not any(CANARY.encode() in content for content in found)
+
+
+def killed_once(done: Callable[[], object], *arguments: str) -> None:
+    """Run ``dptext`` with these arguments, and kill it and all its processes as soon as ``done`` says so."""
+    job = subprocess.Popen(
+        [sys.executable, "-m", "dptext_spark", *arguments],
+        cwd=ROOT,
+        env=spark_environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    while not done() and job.poll() is None:
+        time.sleep(0.01)
+    os.killpg(job.pid, signal.SIGKILL)
+    job.wait()
 
 
 @pytest.mark.long

@@ -13,8 +13,10 @@ from click.testing import Result
 from pyspark.sql import SparkSession
 from scipy import stats
 
+from dptext_spark import Embedding, Laplace, Privatizer
 from tests.helpers.spark_fixtures import Opened
 from tests.helpers.tables import names, refused, rows_of, spark_settings, texts, write_table
+from tests.helpers.worlds import LABEL, release
 
 # The shared session is the one that the jobs find.
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -49,11 +51,11 @@ def named(opened: Opened) -> Callable[..., list[str]]:
     return run
 
 
-@pytest.mark.parametrize("name", ["plain", "per%20cent% 東京 é", "a+b&c;d#e (x)$^~'q'"])
 def test_a_copy_of_the_table_elsewhere_gets_the_same_names(
-    named: Callable[..., list[str]], tmp_path: Path, name: str
+    named: Callable[..., list[str]], tmp_path: Path
 ) -> None:
     """Two files of equal content, and rows of equal content within one, have names of their own."""
+    name = "per%20cent% 東京 é a+b&c;d#e (x)$^~'q'"
     for place in ("here", f"else {name}/deep"):
         for file in (f"flat/{name}", "flat/x", f"deep/p={name}/x", "deep/p=q/x"):
             write_table(tmp_path / place / f"{file}.parquet", {"text": texts(10)})
@@ -63,29 +65,26 @@ def test_a_copy_of_the_table_elsewhere_gets_the_same_names(
         assert len({*here}) == 20
 
 
-def test_a_file_alone_has_the_noise_that_it_has_in_its_folder(
-    release_of: Callable[..., list[dict[str, Any]]], named: Callable[..., list[str]], tmp_path: Path
+def test_a_file_alone_has_the_names_that_it_has_in_its_folder(
+    named: Callable[..., list[str]], tmp_path: Path
 ) -> None:
     for name in "ab":
         write_table(tmp_path / "in" / f"{name}.parquet", {"text": texts(10)})
-    folder = {row["text"] for row in release_of(tmp_path / "in")}
-    assert len(folder) == 20  # two texts of 8 words agree by chance with 64^-8
-    assert {row["text"] for row in release_of(tmp_path / "in" / "b.parquet")} < folder
     names = named(tmp_path / "in")
     assert sorted(row for name in "ab" for row in named(tmp_path / "in" / f"{name}.parquet")) == names
     assert named(f"{tmp_path}/./in/") == names == named(f"file:{tmp_path}/in")
 
 
 def test_how_spark_splits_a_file_does_not_matter(
-    release_of: Callable[..., list[dict[str, Any]]], spark: SparkSession, tmp_path: Path
+    named: Callable[..., list[str]], spark: SparkSession, tmp_path: Path
 ) -> None:
     (tmp_path / "in").mkdir()
-    pq.write_table(pa.table({"text": texts(200)}), tmp_path / "in" / "x.parquet", row_group_size=10)
-    whole = release_of(tmp_path / "in")
+    pq.write_table(pa.table({"text": texts(60)}), tmp_path / "in" / "x.parquet", row_group_size=10)
+    whole = named(tmp_path / "in")
     with spark_settings(spark, files_maxPartitionBytes=1000, files_openCostInBytes=0):
-        assert release_of(tmp_path / "in") == whole
+        assert named(tmp_path / "in") == whole
         assert spark.read.parquet(str(tmp_path / "in")).rdd.getNumPartitions() > 3  # it was split indeed
-    assert len({row["text"] for row in whole}) == 200
+    assert len({*whole}) == 60
 
 
 def test_a_column_named_metadata_is_no_row_id(
@@ -97,23 +96,29 @@ def test_a_column_named_metadata_is_no_row_id(
     assert len({row["text"] for row in rows}) == 10
 
 
-def test_a_pattern_as_input_needs_an_id(dptext: Callable[..., Result], table: Path, tmp_path: Path) -> None:
+def test_a_pattern_as_input_needs_an_id(
+    dptext: Callable[..., Result], ring: Embedding, table: Path, tmp_path: Path
+) -> None:
     assert refused(dptext(f"{table}/*.parquet"), "cannot be named by file and position.*--id")
     assert names(tmp_path) == {"in"}
-    for source, output in ((f"{table}/*.parquet", "pattern"), (table, "folder")):
-        assert dptext(source, "--id", "id", output=tmp_path / output).exit_code == 0
-    assert rows_of(tmp_path / "folder") == rows_of(tmp_path / "pattern")
+    assert dptext(f"{table}/*.parquet", "--id", "id", "--keep", "id").exit_code == 0
+    rows, mechanism = rows_of(table), Laplace(epsilon=10.0)
+    privatizer = Privatizer(embedding=ring, mechanism=mechanism, noise=release(mechanism, ring, salt=LABEL))
+    given, ids = pa.array([row["text"] for row in rows]), pa.array([row["id"] for row in rows])
+    expected = privatizer.sanitize(given, ids, column="text").values.to_pylist()
+    assert {row["id"]: row["text"] for row in rows_of(tmp_path / "out")} == dict(
+        zip(ids.to_pylist(), expected, strict=True)
+    )
 
 
 def test_tables_under_labels_of_their_own_do_not_tell_which_texts_are_equal(
     release_of: Callable[..., list[dict[str, Any]]],
     dptext: Callable[..., Result],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Two files of one name, so of the same row ids; half of their texts are equal.
 
-    Rejects, as mutants, one label for both and what ran before there had to be one. False alarms: 1e-9 each.
+    Rejects, as a mutant, one label for both, as where there need not be one. False alarms: 1e-9 each.
     """
     count = 500
     one = [f"w{row % 64:02d}" for row in range(2 * count)]
@@ -121,22 +126,20 @@ def test_tables_under_labels_of_their_own_do_not_tell_which_texts_are_equal(
     for name, words in {"a": one, "b": two}.items():
         write_table(tmp_path / name / "part-0.parquet", {"row": range(2 * count), "text": words})
 
-    def equal_outputs(*labels: str) -> tuple[int, int]:
-        """How many of the equal texts, and how many of the others, came out equal."""
-        rows = [
-            release_of(tmp_path / name / "part-0.parquet", "--keep", "row", "--salt", label)
-            for name, label in zip("ab", labels, strict=True)
-        ]
-        first, second = ({row["row"]: row["text"] for row in each} for each in rows)
+    def released(name: str, label: str) -> dict[int, str]:
+        rows = release_of(tmp_path / name / "part-0.parquet", "--keep", "row", "--salt", label)
+        return {row["row"]: row["text"] for row in rows}
+
+    first = released("a", "a 2026-03-01")
+
+    def equal_outputs(second: dict[int, str]) -> tuple[int, int]:
+        """How many of the equal texts, and how many of the others, came out as in the first table."""
         equal = [first[row] == second[row] for row in range(2 * count)]
         return sum(equal[:count]), sum(equal[count:])
 
     by_chance = stats.binom.isf(1e-9, count, 1 / 64)
-    assert max(equal_outputs("a 2026-03-01", "b 2026-03-01")) <= by_chance
-    same = equal_outputs("tests", "tests")
+    assert max(equal_outputs(released("b", "b 2026-03-01"))) <= by_chance
+    same = equal_outputs(released("b", "a 2026-03-01"))
     assert same[0] == count and same[1] <= by_chance
     unnamed = dptext(tmp_path / "a" / "part-0.parquet", "--salt", "")
     assert unnamed.exit_code == 2 and "needs a label of what is released, --salt LABEL" in unnamed.output
-    monkeypatch.setattr("dptext_spark.options.commands.check_label", lambda key, label: None)
-    before = equal_outputs("", "")
-    assert before[0] == count and before[1] <= by_chance

@@ -20,6 +20,7 @@ from dptext_spark.options import VectorsOptions
 from dptext_spark.spark.distribution import BundleFiles
 from dptext_spark.spark.jobs import vectors
 from dptext_spark.spark.table.columns import TableColumns
+from dptext_spark.spark.table.formats.files import Parquet
 from dptext_spark.spark.table.sample import SAMPLE_ROWS, SAMPLE_TASKS, CoveragePlan, Sample
 from dptext_spark.text.policies import TextPolicy
 from tests.helpers.tables import run_table, write_table
@@ -90,10 +91,16 @@ def test_its_tasks_run_at_once(spark: SparkSession, ring: Embedding) -> None:
 
 
 def test_a_run_tells_it_before_it_writes(
-    dptext: Callable[..., Result], table: Path, tmp_path: Path, ring_release: dict[str, Any]
+    dptext: Callable[..., Result], table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rejects a warning that comes with the counts, after hours of work."""
-    refused = dptext(table, "--oov", "fail")
+
+    def write(*_: Any) -> None:
+        raise InputError("Column text has words outside the vocabulary")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Parquet, "write", write)
+        refused = dptext(table, "--oov", "fail")
     assert refused.exit_code == 2
     first, second = refused.stderr.splitlines()
     assert first.startswith(
@@ -113,12 +120,12 @@ def test_a_run_tells_it_before_it_writes(
 def test_a_dry_run_tells_it_of_the_wanted_rows(
     dptext: Callable[..., Result], table: Path, tmp_path: Path
 ) -> None:
-    dry = dptext(table, "--dry-run", "--where", "text NOT LIKE '%Unheardof%'")
-    assert dry.exit_code == 0 and dry.stderr == ""
-    assert "\ntext: no words in a sample of 0 rows\n" in dry.stdout
     write_table(tmp_path / "in" / "known.parquet", {"id": [99], "text": ["w01 w02"]})
     dry = dptext(table, "--dry-run", "--where", "id = 99")
     assert "\ntext: 100.0% of 2 words are in the vocabulary (a sample of 1 rows)\n" in dry.stdout
+    assert dry.exit_code == 0 and dry.stderr == ""
+    dry = dptext(table, "--dry-run", "--where", "id > 99")
+    assert "\ntext: no words in a sample of 0 rows\n" in dry.stdout
     assert not (tmp_path / "out").exists()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from dptext_spark import Embedding, Exponential, Laplace, Privatizer, RowBudget, TextPolicy
@@ -91,7 +91,10 @@ def batch(a: list[Any], b: list[Any]) -> pa.RecordBatch:
 
 
 def test_what_names_depend_on(ring: Embedding) -> None:
-    """Rejects contents that are equal for two ids or columns, contexts without the label, raw values."""
+    """Rejects contents that are equal for two ids or columns, contexts without the label, raw values.
+
+    And a context for each element of an array, where elements that move would cost nothing.
+    """
     mechanism = Laplace(epsilon=3.0)
 
     def sealed(rows: pa.RecordBatch, salt: str = "label", key: bytes = b"ledger") -> dict[str, list[Any]]:
@@ -115,6 +118,11 @@ def test_what_names_depend_on(ring: Embedding) -> None:
 
     other = sealed(batch(["w01", "w01"], [["w01"], ["w02", "w03"]]), key=b"another")
     assert not {*other["row"]} & {*first["row"]}
+
+    # One element at three places has three noises; place by place there would be two contexts each.
+    turns = [sealed(batch(["w01"], [["w02"] * at + ["w01"] + ["w02"] * (2 - at)])) for at in range(3)]
+    assert [each["column"] for each in turns] == [["a", "b"]] * 3
+    assert [len({each["context"][place] for each in turns}) for place in (0, 1)] == [1, 3]
 
 
 WORDS = ["the", "of", "w01", "w02", "new york", "東京", "大学"]
@@ -186,7 +194,16 @@ def plan_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[dict[str, Any
 
 
 SLOTS = pa.list_(pa.struct([("start", pa.int64()), ("end", pa.int64())]))
-CASES = 400
+CASES = 100
+
+MADE: dict[str, Any] = {name: values[0] for name, values in CHOICES.items()}
+MADE |= {"id": "1", "a": "東京大学 w01 w02", "b": "", "s": [{"start": 5, "end": 8}]}
+CHANGED: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"budget": RowBudget(loss=2.0, within=1.0)}, {"oov": "drop"}),
+    ({"protect": "slots:s"}, {"s": [{"start": 9, "end": 12}]}),
+    ({}, {"tokenizer": "icu"}),
+]
+"""Of each mutant two releases that it takes for one: what is not as in ``MADE``, and what changes then."""
 
 
 @pytest.mark.parametrize(
@@ -235,10 +252,13 @@ def test_contexts_are_equal_if_and_only_if_the_noise_is(
         deadline=None,
         derandomize=True,
         database=None,
-        phases=[Phase.generate],
+        phases=[Phase.explicit, Phase.generate],
         report_multiple_bugs=False,
     )
     @given(pairs())
+    @example((MADE | CHANGED[0][0], MADE | CHANGED[0][0] | CHANGED[0][1]))
+    @example((MADE | CHANGED[1][0], MADE | CHANGED[1][0] | CHANGED[1][1]))
+    @example((MADE | CHANGED[2][0], MADE | CHANGED[2][0] | CHANGED[2][1]))
     def check(made: tuple[dict[str, Any], dict[str, Any]]) -> None:
         one, other = map(released, made)
         for (context, key, tokens), (other_context, other_key, other_tokens) in product(one, other):

@@ -53,7 +53,7 @@ class Partitioning:
     word: float
     row: float = 0.0
     words: Callable[[], float | None]
-    counted: Callable[[], list[int] | None] = lambda: None
+    counted: Callable[[], list[int] | None] | None = None
     keeps_order: bool = True
     private_remarks: list[str] = field(default_factory=list)
     _nonce: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
@@ -85,7 +85,7 @@ class Partitioning:
 
         A column is ``read`` to count them: of text formats Spark refuses to read none.
         """
-        words, counts = self.words(), self.counted()
+        words, counts = self.words(), self.counted() if self.counted else None
         if counts is None:
             numbered = rows.select(F.spark_partition_id().alias("partition"), read.alias("read"))
             found = numbered.groupBy("partition").agg(F.count("*").alias("rows"), F.max("read")).collect()

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
-from threadpoolctl import threadpool_limits
 
-from scripts.experiments.equal_success import main
+ROOT = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")
 def result() -> dict[str, Any]:
-    with threadpool_limits(1):  # models of two cores that are busy wait for each other
-        done = CliRunner().invoke(main, ["--small"], catch_exceptions=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "scripts.experiments.equal_success", "--small"],
+        cwd=ROOT,
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     read: dict[str, Any] = json.loads(done.stdout)
     return read
 

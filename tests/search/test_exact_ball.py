@@ -169,3 +169,14 @@ def test_a_bundle_of_the_ball_is_searched_in_place(ball: Embedding) -> None:
     points = hard_ball_points(np.asarray(ball.vectors), 70)
     assert np.shares_memory(search.scan(points).matrix, ball.space.lorentz_space)
     assert ball_faults(two(search), np.asarray(ball.vectors[:15]), points) == 0
+
+
+def test_points_beyond_every_float_still_have_nearest_words() -> None:
+    words = ball_words(600, 3)
+    search = ball_search(words)
+    points = at(np.random.default_rng(0).standard_normal((50, 3)), np.full(50, 700.0))
+    farther = points + np.array([1e5, 0, 0, 0])
+    with np.errstate(all="raise"):
+        nearest, distances = search.nearest_two(farther)
+    np.testing.assert_array_equal(nearest, search.nearest_two(points)[0])
+    np.testing.assert_allclose(distances, search.nearest_two(points)[1] + 1e5, rtol=1e-14)

@@ -143,3 +143,14 @@ def test_lists_share_no_rays(indexed: Embedding) -> None:
     assert type(estimator([Laplace(epsilon=5.0)], indexed, search=search, runs=3)) is PlainEstimator
     with pytest.raises(ConfigError, match="estimator"):
         estimator([Laplace(epsilon=5.0)], indexed, search=search, runs=3, name="shared-ray")
+
+
+def test_recall_grows_with_probes(demo_bundle: Embedding, tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    bundle = worlds.build(tmp_path, worlds.uneven(3000, 20))
+    make_lists(bundle, LISTS)
+    bound = Laplace(epsilon=20.0).bind(bundle, ExactSearch.over(bundle))
+    points = bound.points(rng.integers(0, 3000, 2000), rng.random((2000, 21)))
+    exact = ExactSearch.over(bundle).of_words(bundle)(points)
+    recalls = [float((search_of(bundle, probes)(points) == exact).mean()) for probes in (1, 2, 4, 8, 12)]
+    assert recalls == sorted(recalls) and recalls[0] < 0.95 and recalls[-1] == 1.0

@@ -25,7 +25,7 @@ def words(paths: Iterable[Path]) -> int:
     ("measured", "most"),
     [
         pytest.param(lambda: lines("dptext_spark"), 29_720, id="lines of the package"),
-        pytest.param(lambda: lines("tests"), 29_350, id="lines of tests"),
+        pytest.param(lambda: lines("tests"), 29_370, id="lines of tests"),
         pytest.param(lambda: lines("scripts"), 8_520, id="lines of scripts"),
         pytest.param(
             lambda: words([ROOT / "README.md", *ROOT.glob("docs/**/*.md")]), 40_100, id="words of documents"

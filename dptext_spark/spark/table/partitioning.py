@@ -113,7 +113,9 @@ def is_encrypted(spark: SparkSession) -> bool:
         return str(conf.get(name, "false")).lower() == "true"
 
     one_machine = str(spark.sparkContext.master).startswith("local")
-    sent = one_machine or has("spark.network.crypto.enabled") or has("spark.ssl.rpc.enabled")
+    # Without authentication Spark has no key to encrypt with, and sends all as it is.
+    crypto = has("spark.authenticate") and has("spark.network.crypto.enabled")
+    sent = one_machine or crypto or has("spark.ssl.rpc.enabled")
     return (
         has("spark.io.encryption.enabled") and sent and conf.get("spark.shuffle.manager", "sort") in _SHUFFLES
     )
@@ -121,6 +123,6 @@ def is_encrypted(spark: SparkSession) -> bool:
 
 _NOT_ENCRYPTED: Final = (
     "Tasks are those of Spark's own partitions, which are few or long: this session does not encrypt what it "
-    "shuffles. Start it with spark.io.encryption.enabled=true, and on a cluster with "
-    "spark.network.crypto.enabled=true, to spread rows over all cores."
+    "shuffles. Start it with spark.io.encryption.enabled=true, and on a cluster with spark.authenticate=true "
+    "and spark.network.crypto.enabled=true, to spread rows over all cores."
 )

@@ -69,6 +69,7 @@ class Sample:
     def __call__(self, selected: DataFrame) -> None:
         """Look at rows as :meth:`TableColumns.select` gives them; later calls do nothing."""
         if self.found:
+            self.rows = None  # of another batch of a growing table
             return
         self.found = self._measure(selected)
         for column, coverage in self.found.items():

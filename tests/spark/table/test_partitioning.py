@@ -139,6 +139,7 @@ def test_rows_stay_where_nothing_is_encrypted(
 
 
 IO = {"spark.io.encryption.enabled": "true"}
+SENT = {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}
 
 
 @pytest.mark.parametrize(
@@ -150,13 +151,14 @@ IO = {"spark.io.encryption.enabled": "true"}
         ("local[2,4]", {**IO, "spark.shuffle.manager": "org.example.Remote"}, False),
         ("local[2,4]", {**IO, "spark.shuffle.manager": "sort"}, True),
         ("spark://host:7077", IO, False),
-        ("yarn", {**IO, "spark.network.crypto.enabled": "true"}, True),
-        ("yarn", {"spark.network.crypto.enabled": "true"}, False),
+        ("yarn", {**IO, **SENT}, True),
+        ("yarn", {**IO, "spark.network.crypto.enabled": "true"}, False),
+        ("yarn", SENT, False),
         ("k8s://host", {**IO, "spark.ssl.rpc.enabled": "true"}, True),
     ],
 )
 def test_what_counts_as_encrypted(master: str, settings: dict[str, str], expected: bool) -> None:
-    """Rejects files alone on a cluster, the network alone, and a shuffle that is not Spark's own."""
+    """Rejects files or the network alone, no authentication, and a shuffle that is not Spark's own."""
     context = SimpleNamespace(master=master, getConf=lambda: settings)
     assert is_encrypted(SimpleNamespace(sparkContext=context)) is expected  # type: ignore[arg-type]
 

@@ -73,6 +73,22 @@ def test_few_rows_of_few_tasks_are_looked_at(spark: SparkSession, ring: Embeddin
     )
 
 
+def test_rows_of_partitions_are_known_where_the_sample_is_the_table(
+    spark: SparkSession, ring: Embedding
+) -> None:
+    """Rejects rows of the first batch for a later one, of a part of the tasks, and of a part of a task."""
+
+    def table(rows: int, tasks: int) -> DataFrame:
+        return spark.range(0, rows, numPartitions=tasks).withColumn("text", F.lit("w00"))
+
+    sample = look(table(30, 3), ring, text=("text",))
+    assert sample.rows == [10, 10, 10]
+    sample(sample.columns.select(table(8, 1)))
+    assert sample.rows is None
+    for rows, tasks in ((40, SAMPLE_TASKS), (SAMPLE_ROWS + 1, 1)):
+        assert look(table(rows, tasks), ring, text=("text",)).rows is None
+
+
 def test_its_tasks_run_at_once(spark: SparkSession, ring: Embedding) -> None:
     """Rejects Spark's own order: one task, for which all other cores wait, and then the rest."""
     many = spark.range(0, 40, numPartitions=20).withColumn("text", F.lit("w00 zyx"))

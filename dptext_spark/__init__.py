@@ -25,9 +25,11 @@ if TYPE_CHECKING:
         Projection,
     )
     from dptext_spark.noise import NoiseKey
-    from dptext_spark.privatizer import Privatizer
-    from dptext_spark.spark import ReleaseCounts, TextPrivatizer, privatize, privatize_udf, register_udf
+    from dptext_spark.sanitizer import Sanitizer
     from dptext_spark.spark.java import ensure_java
+    from dptext_spark.tables.dataframes import privatize, privatize_udf, register_udf
+    from dptext_spark.tables.release_counts import ReleaseCounts
+    from dptext_spark.tables.transformer import TextPrivatizer
     from dptext_spark.text.policies import TextPolicy
     from dptext_spark.version import __version__
 
@@ -43,10 +45,10 @@ __all__ = [
     "Laplace",
     "Mahalanobis",
     "NoiseKey",
-    "Privatizer",
     "Projection",
     "ReleaseCounts",
     "RowBudget",
+    "Sanitizer",
     "TextPolicy",
     "TextPrivatizer",
     "__version__",
@@ -66,17 +68,17 @@ _HOMES: Final = {
     "Guarantee": "guarantee",
     "NoiseKey": "noise",
     "RowBudget": "accounting.row_budget",
-    "Privatizer": "privatizer",
+    "Sanitizer": "sanitizer",
     "TextPolicy": "text.policies",
     "__version__": "version",
     "build_embedding": "embedding.build",
     "ensure_java": "spark.java",
     "evaluate": "evaluation.comparison",
-    "privatize": "spark",
-    "privatize_udf": "spark",
-    "register_udf": "spark",
-    "ReleaseCounts": "spark",
-    "TextPrivatizer": "spark",
+    "privatize": "tables.dataframes",
+    "privatize_udf": "tables.dataframes",
+    "register_udf": "tables.dataframes",
+    "ReleaseCounts": "tables.release_counts",
+    "TextPrivatizer": "tables.transformer",
 }
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.text.joined_words import JoinedWords, vocabulary_forms
 from dptext_spark.text.policies import TextPolicy
-from dptext_spark.text.token_columns import LEFT_OUT, Tokens, slices
+from dptext_spark.text.token_columns import DROP, Tokens, slices
 from dptext_spark.text.tokens import Tokenizer, match_form, visible
 
 
@@ -60,7 +60,7 @@ def joining(embedding: Embedding, tokenizer: Tokenizer) -> Tokenizer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SortedTokens:
+class TokenLookup:
     """Word ids of tokens, int64 (tokens,), and what the policy makes of each, bool (tokens,)."""
 
     word_ids: NDArray[np.int64]
@@ -84,17 +84,17 @@ class SortedTokens:
         )
 
 
-def told_words(
+def visible_words(
     values: pa.Array, slots: pa.Array | None, embedding: Embedding, policy: TextPolicy
 ) -> NDArray[np.int64]:
-    """int64 (rows,): count the words of a column's rows that outputs tell; see :class:`Privatizer`."""
+    """int64 (rows,): count the words of a column's rows that outputs tell; see :class:`Sanitizer`."""
     counted, tokenizer = [np.empty(0, dtype=np.int64)], joining(embedding, policy.tokenizer)
     for part in slices(values):
         own = None if slots is None else slots[part]
         tokens = Tokens.of(values[part], tokenizer, policy.protect.marks(values[part], own))
         words = np.diff(tokens.offsets)
-        if policy.oov.stand_in == LEFT_OUT:
-            found = SortedTokens.of(tokens, embedding, policy, own)
+        if policy.oov.stand_in == DROP:
+            found = TokenLookup.of(tokens, embedding, policy, own)
             words -= tokens.count(found.unknown)
         counted.append(words)
     return np.concatenate(counted)

@@ -20,8 +20,8 @@ from dptext_spark.errors import ConfigError, all_of
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.options import TryOptions
 from dptext_spark.options.configured import as_json
-from dptext_spark.privatizer import Privatizer, TokenCounts
 from dptext_spark.report.facts import embedding_json, written
+from dptext_spark.sanitizer import Sanitizer, TokenCounts
 from dptext_spark.text.policies import TextPolicy
 
 COLUMN: Final = "sentence"
@@ -115,7 +115,7 @@ def run(options: TryOptions) -> Preview:
     sentence = _sentence(options)
     draws: list[Draw] = []
     for mechanism in options.mechanism:
-        privatizer = Privatizer(embedding=embedding, mechanism=mechanism, policy=policy, search=search)
+        privatizer = Sanitizer(embedding=embedding, mechanism=mechanism, policy=policy, search=search)
         made = privatizer.sanitize(
             pa.array([sentence] * options.draws), pa.array(range(1, options.draws + 1)), column=COLUMN
         )

@@ -20,7 +20,13 @@ from tests.helpers.bundles import glove
 
 pytest_plugins = ["tests.helpers.spark_fixtures"]
 
-SESSIONS = {"tests/spark/table/": "tables", "tests/spark/": "jobs", "tests/test_documents.py": "jobs"}
+SESSIONS = {
+    "tests/tables/": "tables",
+    "tests/measuring/": "jobs",
+    "tests/jobs/": "jobs",
+    "tests/spark/": "jobs",
+    "tests/test_documents.py": "jobs",
+}
 """Where tests with Spark are, and the group whose one session they share."""
 
 

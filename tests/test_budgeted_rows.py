@@ -10,24 +10,24 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dptext_spark import Embedding, Exponential, Laplace, Privatizer, RowBudget, TextPolicy
+from dptext_spark import Embedding, Exponential, Laplace, RowBudget, Sanitizer, TextPolicy
 from dptext_spark.mechanisms.mechanism import Mechanism
-from dptext_spark.privatizer import TokenCounts
+from dptext_spark.sanitizer import TokenCounts
 from dptext_spark.search.exact import ExactSearch
 from tests.helpers.worlds import KEY
 
 pytest.importorskip("pyspark")
-from dptext_spark.spark.table.columns import _sanitize_batches
+from dptext_spark.tables.columns import _sanitize_batches
 
 BUDGET = RowBudget(loss=2.0, within=1.0)
 
 
 def privatizer(
     embedding: Embedding, mechanism: Mechanism, budget: RowBudget = BUDGET, **policies: str
-) -> Privatizer:
+) -> Sanitizer:
     ladder, search = mechanism.ladder(budget, embedding), ExactSearch.over(embedding)
     noise = mechanism.release_noise(KEY, salt="", embedding=embedding, search=search, ladder=ladder)
-    return Privatizer(
+    return Sanitizer(
         embedding=embedding, mechanism=mechanism, noise=noise, policy=TextPolicy(**policies), ladder=ladder
     )
 
@@ -41,7 +41,7 @@ class Recorder:
     uniforms: list[np.ndarray]
 
     @classmethod
-    def of(cls, release: Privatizer) -> Recorder:
+    def of(cls, release: Sanitizer) -> Recorder:
         found, inner = cls([], [], []), release._perturb_rungs
         assert release.ladder is not None
         epsilons = release.ladder.epsilons
@@ -178,9 +178,9 @@ def test_batches_change_nothing(small: Embedding, mechanism: Mechanism) -> None:
 
 def test_told_words(line: Embedding) -> None:
     release = privatizer(line, Laplace(epsilon=3.0), oov="drop")
-    assert release.told_words([None, "", "w0 zzz w1", "zzz"]).tolist() == [0, 0, 2, 0]
+    assert release.visible_words([None, "", "w0 zzz w1", "zzz"]).tolist() == [0, 0, 2, 0]
     lists = [None, [], ["w0", "zzz", None, ""]]
-    assert release.told_words(pa.array(lists, pa.list_(pa.string()))).tolist() == [0, 0, 3]
+    assert release.visible_words(pa.array(lists, pa.list_(pa.string()))).tolist() == [0, 0, 3]
     release = privatizer(line, Laplace(epsilon=3.0))
-    assert release.told_words([None, "", "w0 zzz w1", "zzz"]).tolist() == [0, 0, 3, 1]
+    assert release.visible_words([None, "", "w0 zzz w1", "zzz"]).tolist() == [0, 0, 3, 1]
     assert release.sanitize([None, ""], [1, 2], column="text").values.to_pylist() == [None, ""]

@@ -30,7 +30,7 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import JobError
 from dptext_spark.options import COMMANDS, PrivatizeOptions
 from dptext_spark.spark.settings import WANTED
-from dptext_spark.spark.table import run as tables
+from dptext_spark.tables import run as tables
 from tests.helpers.tables import write_table
 from tests.helpers.worlds import KEY
 
@@ -190,7 +190,7 @@ def chosen(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         raise JobError("Not run")
 
     for command in ("privatize", "evaluate", "calibrate"):
-        monkeypatch.setattr(f"dptext_spark.spark.jobs.{command}.run", keep)
+        monkeypatch.setattr(f"dptext_spark.jobs.{command}.run", keep)
     return seen
 
 
@@ -326,11 +326,11 @@ def run_python(*arguments: str | Path) -> str:
 def test_what_is_slow_to_load_is_loaded_where_it_is_used() -> None:
     """Rejects an import of pyspark, or of parts of scipy, on the way to the checks of the options."""
     code = "import sys, dptext_spark.cli; print(*sys.modules); "
-    code += "import dptext_spark.demo; dptext_spark.Privatizer; print(*sys.modules)"
+    code += "import dptext_spark.demo; dptext_spark.Sanitizer; print(*sys.modules)"
     options, privatizer = map(str.split, run_python("-c", code).splitlines())
     slow = {"pyspark", "py4j", "bm25s", "pandas", "matplotlib", "jinja2"}
     assert not {*slow, "scipy.special", "scipy.stats", "scipy.optimize"} & {*options}
-    assert "dptext_spark.privatizer" in privatizer and not slow & {*privatizer}
+    assert "dptext_spark.sanitizer" in privatizer and not slow & {*privatizer}
 
 
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: job.stem)
@@ -369,7 +369,7 @@ class Blocker:
 
 sys.meta_path.insert(0, Blocker())
 import dptext_spark
-from dptext_spark import Embedding, Laplace, NoiseKey, Privatizer, TextPolicy
+from dptext_spark import Embedding, Laplace, NoiseKey, Sanitizer, TextPolicy
 import dptext_spark.cli
 dptext_spark.cli.main(["privatize", "--help"], standalone_mode=False)
 audit = "audit --mechanism laplace --epsilon 2 --world line --runs 100"
@@ -404,7 +404,7 @@ def finished(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         found.update(vars(WANTED.get()))
         return SimpleNamespace(describe=lambda: "The report", to_json=lambda: '{"rows": 3}\n')
 
-    monkeypatch.setattr("dptext_spark.spark.jobs.privatize.run", run)
+    monkeypatch.setattr("dptext_spark.jobs.privatize.run", run)
     return found
 
 
@@ -437,7 +437,7 @@ def test_a_traceback_shows_nothing_that_spark_said(
         finally:
             raise AttributeError("ours")
 
-    monkeypatch.setattr("dptext_spark.spark.jobs.privatize.run", run)
+    monkeypatch.setattr("dptext_spark.jobs.privatize.run", run)
     error = dptext().exception
     assert error is not None
     printed = "".join(traceback.format_exception(error))
@@ -479,8 +479,8 @@ def test_the_package_is_the_command() -> None:
 
 def test_a_job_knows_all_formats() -> None:
     """Rejects formats that only their own tests import."""
-    home = "dptext_spark.spark.table.formats.format"
-    code = f"import dptext_spark.spark.jobs.privatize; from {home} import FORMATS; print(*sorted(FORMATS))"
+    home = "dptext_spark.tables.formats.format"
+    code = f"import dptext_spark.jobs.privatize; from {home} import FORMATS; print(*sorted(FORMATS))"
     assert run_python("-c", code).split() == [
         "avro",
         "csv",
@@ -502,9 +502,7 @@ def signalled(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Result]
     before = {number: signal.getsignal(number) for number in interrupts.SIGNALS}
 
     def invoke(command: str, *arguments: Any) -> Result:
-        monkeypatch.setattr(
-            f"dptext_spark.spark.jobs.{command}.run", lambda _: signal.raise_signal(signal.SIGTERM)
-        )
+        monkeypatch.setattr(f"dptext_spark.jobs.{command}.run", lambda _: signal.raise_signal(signal.SIGTERM))
         return CliRunner().invoke(main, [command, *map(str, arguments)])
 
     yield invoke

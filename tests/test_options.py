@@ -404,7 +404,7 @@ def test_a_new_command_is_its_options_and_its_job(monkeypatch: pytest.MonkeyPatc
         number: int = Field(ge=1, description="where to end")
 
     assert {"count": CountOptions} == validation.COMMANDS
-    job = ModuleType("dptext_spark.spark.jobs.count")
+    job = ModuleType("dptext_spark.jobs.count")
     vars(job)["run"] = lambda options: SimpleNamespace(describe=lambda: f"counted to {options.number}")
     monkeypatch.setitem(sys.modules, job.__name__, job)
     command = Job(CountOptions)

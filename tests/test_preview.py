@@ -18,7 +18,7 @@ from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Exponential, Laplace, Mahalanobis
 from dptext_spark.noise import NoiseKey
 from dptext_spark.options import TryOptions
-from dptext_spark.privatizer import Privatizer
+from dptext_spark.sanitizer import Sanitizer
 from tests.helpers.worlds import KEY
 
 SENTENCE = "play some jazz in boston"
@@ -73,7 +73,7 @@ def test_the_draws_are_those_of_privatize(demo_bundle: Embedding, monkeypatch: p
         )
     )
     search = TryOptions(sentence="", embedding=demo_bundle.path, mechanism="laplace", epsilon=1)
-    privatizer = Privatizer(
+    privatizer = Sanitizer(
         embedding=demo_bundle,
         mechanism=mechanism,
         policy=found.policy,

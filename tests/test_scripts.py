@@ -113,4 +113,4 @@ def test_what_is_lost_is_seen() -> None:
         == "tests.helpers.tables.lost"
     )
     assert not exists("scripts.gone.faults") and not exists("tests.helpers.tables.lost")
-    assert exists("dptext_spark.spark.table.columns.TableColumns")
+    assert exists("dptext_spark.tables.columns.TableColumns")

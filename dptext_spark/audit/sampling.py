@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import NoiseKey
-from dptext_spark.privatizer import Privatizer
+from dptext_spark.sanitizer import Sanitizer
 from dptext_spark.search.nearest import Search
 from dptext_spark.text.token_columns import PLACEHOLDER
 from dptext_spark.text.tokens import match_form
@@ -105,7 +105,7 @@ def sampled(
         times = rows["times"].to_numpy()
         texts = zip(rows["text"].to_pylist(), times, strict=True)
         columns = pa.array([[text] * n for text, n in texts], pa.list_(pa.string()))
-        privatizer = Privatizer(embedding=embedding, mechanism=mechanism, noise=noise, search=search)
+        privatizer = Sanitizer(embedding=embedding, mechanism=mechanism, noise=noise, search=search)
         ids = rows["id"].combine_chunks()
         tokens = privatizer.sanitize(columns, ids, column=COLUMN).values.flatten()
         places = np.repeat(rows["place"].to_numpy(), times)

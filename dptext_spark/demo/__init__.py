@@ -46,7 +46,7 @@ def run(folder: Path) -> None:
     Raises:
         DptextError: A step failed.
     """
-    from dptext_spark.spark.jobs import privatize  # loads pyspark, which takes a while
+    from dptext_spark.jobs import privatize  # loads pyspark, which takes a while
 
     folder.mkdir(parents=True, exist_ok=True)
     table, bundle = folder / "queries.parquet", folder / "glove-50d"

@@ -332,7 +332,7 @@ def evaluate(
     Nothing is released. The result has facts about private rows: it is for those who may read them.
 
     Args:
-        values: Texts or token lists, as for :meth:`Privatizer.sanitize`: a table, or a sample of its rows.
+        values: Texts or token lists, as for :meth:`Sanitizer.sanitize`: a table, or a sample of its rows.
         ids: Row ids.
         embedding: A bundle or its folder.
         mechanisms: The settings.

@@ -19,7 +19,7 @@ from dptext_spark.evaluation.released_rows import ReleasedRows
 from dptext_spark.lookup import joining, look_up
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import KEY_BYTES, NoiseKey
-from dptext_spark.privatizer import Privatizer
+from dptext_spark.sanitizer import Sanitizer
 from dptext_spark.search.nearest import Search
 from dptext_spark.text.marks import Marks
 from dptext_spark.text.policies import TextPolicy
@@ -107,9 +107,7 @@ class Rehearsal:
         noise = mechanism.release_noise(
             self._key, salt=f"version {number}", embedding=self.embedding, search=self.search
         )
-        privatizer = Privatizer(
-            embedding=self.embedding, mechanism=mechanism, noise=noise, search=self.search
-        )
+        privatizer = Sanitizer(embedding=self.embedding, mechanism=mechanism, noise=noise, search=self.search)
         released = privatizer.sanitize(texts, ids, column=_COLUMN).values.flatten()
         found = pc.fill_null(pc.index_in(released, value_set=self.embedding.words), -1)
         outputs: NDArray[np.int64] = found.to_numpy(zero_copy_only=False).astype(np.int64)

@@ -177,6 +177,16 @@ class Mechanism(Parameters, ABC):
     def __str__(self) -> str:
         return repr(self)
 
+    @property
+    def spec(self) -> str:
+        """Its name and what was chosen, epsilon apart, as options take it: ``mahalanobis:lambda=0.5``."""
+        fields = type(self).model_fields
+        chosen = (
+            (fields[name].alias or name, value) for name, value in self.__repr_args__() if name != "epsilon"
+        )
+        listed = ",".join(f"{name}={_plain(value)}" for name, value in chosen)
+        return f"{self.name}:{listed}" if listed else self.name
+
     @staticmethod
     def of(value: object) -> Mechanism:
         """Give the mechanism that this must be.
@@ -323,12 +333,47 @@ class Mechanism(Parameters, ABC):
         )
 
 
+def _plain(value: object) -> str:
+    """Write a parameter so that reading gives it back."""
+    return str(value).removesuffix(".0") if isinstance(value, float) else str(value)
+
+
+def parsed(spec: str) -> tuple[str, dict[str, Any]]:
+    """Read what :attr:`Mechanism.spec` writes: a name, and parameters by their option names.
+
+    Raises:
+        ConfigError: A parameter has no value.
+    """
+    name, _, listed = spec.partition(":")
+    pairs = [part.partition("=") for part in listed.split(",") if part]
+    if wrong := [name for name, sign, _ in pairs if not sign]:
+        raise ConfigError(
+            f"A parameter of mechanism {name} has no value",
+            allowed="NAME:PARAMETER=VALUE",
+            got=", ".join(wrong),
+        )
+    return name, {parameter: _value(text) for parameter, _, text in pairs}
+
+
+def _value(text: str) -> float | str:
+    for number in (int, float):
+        try:
+            return number(text)
+        except ValueError:
+            continue
+    return text
+
+
 def mechanism(name: str, **parameters: Any) -> Mechanism:
     """Configure one of ``MECHANISMS`` by its name and its parameters' option names, ``epsilon`` among them.
+
+    The name may have parameters itself, as :attr:`Mechanism.spec` writes them.
 
     Raises:
         ConfigError: The name is unknown, or parameters are missing, unknown or out of range.
     """
+    name, chosen = parsed(name)
+    parameters = {**chosen, **parameters}
     if name not in MECHANISMS:
         known = sorted(MECHANISMS)
         raise ConfigError(

@@ -1,6 +1,6 @@
 """The commands' options: one object for the command line, a TOML file, Python and the report.
 
-A new command is a class here, a module of its name in ``dptext_spark.spark.jobs``, and a file in ``conf``.
+A new command is a class here, a module of its name in ``dptext_spark.jobs``, and a file in ``conf``.
 """
 
 from __future__ import annotations

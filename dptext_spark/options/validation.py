@@ -79,7 +79,7 @@ class Options(BaseModel):
     """Options of a job; field names are the option names with underscores.
 
     A subclass with a ``command`` is that command, its docstring the help, and the module of that name in
-    ``dptext_spark.spark.jobs`` runs it, unless ``runner`` names another. However they are made, None and
+    ``dptext_spark.jobs`` runs it, unless ``runner`` names another. However they are made, None and
     empty lists count as not given, one value will do for a repeatable option, and all that is wrong is said
     at once. No error quotes a field with ``repr=False``: what it holds may be private.
 
@@ -105,7 +105,7 @@ class Options(BaseModel):
     usage: ClassVar[str] = ""
     """An example of what may follow the command's name, for its help."""
 
-    runner: ClassVar[str] = "dptext_spark.spark.jobs.{command}"
+    runner: ClassVar[str] = "dptext_spark.jobs.{command}"
     """The module whose ``run(options)`` does the work."""
 
     on_spark: ClassVar[bool] = True

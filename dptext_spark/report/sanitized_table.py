@@ -12,7 +12,6 @@ from dptext_spark.calibration.recall import Recall
 from dptext_spark.coverage import Coverage
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.guarantee import Guarantee, factor, rounded_up
-from dptext_spark.privatizer import TokenCounts
 from dptext_spark.report.facts import (
     COUNTS,
     choice_scope,
@@ -24,6 +23,7 @@ from dptext_spark.report.facts import (
 )
 from dptext_spark.report.persons import Persons
 from dptext_spark.report.row_lengths import RowLengths
+from dptext_spark.sanitizer import TokenCounts
 from dptext_spark.search.nearest import Search
 from dptext_spark.text.policies import TextPolicy
 

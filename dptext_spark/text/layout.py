@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dptext_spark.text.named_policy import NamedPolicy
 from dptext_spark.text.signs import IDENTITY, listed_signs
-from dptext_spark.text.token_columns import AS_IT_IS, LEFT_OUT, PLACEHOLDER, Tokens
+from dptext_spark.text.token_columns import DROP, KEEP, PLACEHOLDER, Tokens
 from dptext_spark.text.tokens import Tokenizer, straight, token_spans
 
 CLITICS: Final = ("n't", "'s", "'m", "'d", "'ll", "'re", "'ve")
@@ -147,7 +147,7 @@ def assemble(tokens: Tokens, released: NDArray[np.int64], words: pa.StringArray,
     Args:
         tokens: The column's tokens.
         released: int64 (tokens,): in each token's place stands the id of one of ``words``, the vocabulary,
-            or ``MASKED``, ``AS_IT_IS`` or ``LEFT_OUT``.
+            or ``MASK``, ``KEEP`` or ``DROP``.
         words: The vocabulary.
         layout: What surrounds the words of texts.
     """
@@ -202,9 +202,9 @@ class _Outputs:
         if capitals.any():
             chosen = pc.choose(pa.array(used % ways), *(pattern(chosen) for pattern in _PATTERNS))
         codes = np.full(len(tokens), len(used))
-        codes[word], raw = code[forms], released == AS_IT_IS
+        codes[word], raw = code[forms], released == KEEP
         codes[raw] = np.where(tokens.codes[raw] < 0, -1, len(used) + 1 + tokens.codes[raw])
-        places = np.flatnonzero(released != LEFT_OUT)
+        places = np.flatnonzero(released != DROP)
         return cls(
             distinct=pa.concat_arrays([chosen, pa.array([PLACEHOLDER], pa.string()), tokens.distinct]),
             codes=codes[places],

@@ -18,7 +18,7 @@ Route = tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Leaves:
+class FieldValues:
     """What a field holds in all rows of a column, flat.
 
     Attributes:
@@ -32,7 +32,7 @@ class Leaves:
     positions: NDArray[np.int64]
 
     @classmethod
-    def of(cls, column: pa.Array, route: Route) -> Leaves:
+    def of(cls, column: pa.Array, route: Route) -> FieldValues:
         """Take a field out of a column; the empty route is the column itself."""
         rows = np.arange(len(column))
         positions = np.empty((len(column), 0), dtype=np.int64)
@@ -51,19 +51,19 @@ class Leaves:
         return np.bincount(self.rows, weights=counts, minlength=rows).astype(np.int64)
 
 
-def put(column: pa.Array, route: Route, values: pa.Array) -> pa.Array:
-    """Give the column with other values in the place that :meth:`Leaves.of` took them from."""
+def replace_values(column: pa.Array, route: Route, values: pa.Array) -> pa.Array:
+    """Give the column with other values in the place that :meth:`FieldValues.of` took them from."""
     if not route:
         return values
     step, *rest = route
     children = column.flatten()
     nulls = column.is_null()
     if step == ELEMENTS:
-        elements = put(children, tuple(rest), values)
+        elements = replace_values(children, tuple(rest), values)
         kind = pa.LargeListArray if pa.types.is_large_list(column.type) else pa.ListArray
         offsets = pa.array(list_offsets(column), pa.int64() if kind is pa.LargeListArray else pa.int32())
         return kind.from_arrays(offsets, elements, mask=nulls)
-    children[step] = put(children[step], tuple(rest), values)
+    children[step] = replace_values(children[step], tuple(rest), values)
     # The children of a null struct are null, whatever its type says of them.
     fields = [field.with_nullable(True) for field in column.type]
     return pa.StructArray.from_arrays(children, fields=fields, mask=nulls)

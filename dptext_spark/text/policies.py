@@ -20,7 +20,7 @@ from dptext_spark.text.named_policy import NamedPolicy
 from dptext_spark.text.segmentation import Segmentation
 from dptext_spark.text.slots import check_positions, marks_of_positions
 from dptext_spark.text.stop_words import stop_words
-from dptext_spark.text.token_columns import AS_IT_IS, LEFT_OUT, MASKED, PLACEHOLDER, Tokens
+from dptext_spark.text.token_columns import DROP, KEEP, MASK, PLACEHOLDER, Tokens
 from dptext_spark.text.tokens import match_form
 
 # Tokens outside the vocabulary
@@ -51,7 +51,7 @@ class OovPolicy(NamedPolicy):
     kind = "out-of-vocabulary policy"
     option = "--oov"
     policies: ClassVar[dict[str, type[OovPolicy]]] = {}
-    stand_in: ClassVar[int] = MASKED
+    stand_in: ClassVar[int] = MASK
     shape: ClassVar[str] = (
         "The number of words in each row and which rows are null or empty are released as they are."
     )
@@ -78,7 +78,7 @@ class Drop(OovPolicy):
 
     name = "drop"
     scope = "{unknown} are left out."
-    stand_in = LEFT_OUT
+    stand_in = DROP
     shape = (
         "The number of words in each row that are not left out, and which rows are null or have no such "
         "word, are released as they are."
@@ -126,7 +126,7 @@ class KeepUnprotected(OovPolicy):
 
     name = "keep-unprotected"
     scope = "{unknown} ARE RELEASED AS THEY ARE, WITHOUT ANY PROTECTION."
-    stand_in = AS_IT_IS
+    stand_in = KEEP
 
 
 # Protected tokens

@@ -19,9 +19,9 @@ from dptext_spark.text.tokens import PLAIN, Tokenizer, hides
 PLACEHOLDER: Final = "[MASK]"
 
 # What is released in place of a token, where it is no word: the placeholder, the token itself, nothing.
-MASKED: Final = -1
-AS_IT_IS: Final = -2
-LEFT_OUT: Final = -3
+MASK: Final = -1
+KEEP: Final = -2
+DROP: Final = -3
 
 # Bytes of text held as Python strings at once; a longer row is a slice of its own.
 SLICE_BYTES: Final = 1 << 20

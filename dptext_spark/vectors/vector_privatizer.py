@@ -16,7 +16,7 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import InputError
 from dptext_spark.lookup import joining, look_up
 from dptext_spark.noise import ColumnNoise, ReleaseNoise, to_uniform
-from dptext_spark.privatizer import CHUNK
+from dptext_spark.sanitizer import CHUNK
 from dptext_spark.text.token_columns import Tokens, check_unicode, id_bytes, slices
 from dptext_spark.text.tokens import PLAIN, Tokenizer
 from dptext_spark.vectors.projected_vectors import VectorNoise
@@ -75,7 +75,7 @@ class VectorPrivatizer:
         self._tokenizer = tokenizer
 
     def sanitize(self, values: pa.Array, ids: pa.Array, *, column: str) -> ReleasedVectors:
-        """Release rows of one column; for ids and column see :meth:`Privatizer.sanitize`.
+        """Release rows of one column; for ids and column see :meth:`Sanitizer.sanitize`.
 
         Args:
             values: Lists of floats, or texts where there is an embedding; null stays null. They become lists

@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import Exponential, Laplace
-from dptext_spark.privatizer import Privatizer
+from dptext_spark.sanitizer import Sanitizer
 from dptext_spark.search.exact import ExactSearch
 from scripts.benchmarks.section import Given, section
 from scripts.benchmarks.turns import LENGTH, Texts, seconds_of
@@ -58,8 +58,8 @@ def measured(
 ) -> dict[str, Any]:
     """Compare the mechanisms at one epsilon."""
     texts, mechanism = Texts(embedding), Exponential(epsilon=epsilon, truncate=truncate)
-    laplace = Privatizer(embedding=embedding, mechanism=Laplace(epsilon=epsilon))
-    lane = Privatizer(embedding=embedding, mechanism=mechanism)
+    laplace = Sanitizer(embedding=embedding, mechanism=Laplace(epsilon=epsilon))
+    lane = Sanitizer(embedding=embedding, mechanism=mechanism)
     reference = [seconds_of(laplace, texts.rows(LAPLACE_TOKENS))]
     taken = [seconds_of(lane, texts.rows(batch)) for _ in range(-(-tokens // batch))]
     rows = texts.rows(batch)

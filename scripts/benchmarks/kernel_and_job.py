@@ -31,7 +31,7 @@ from threadpoolctl import threadpool_limits
 
 from dptext_spark import Embedding, Laplace, NoiseKey, build_embedding
 from dptext_spark.noise import ReleaseNoise, to_uniform
-from dptext_spark.privatizer import CHUNK
+from dptext_spark.sanitizer import CHUNK
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.spark.java import ensure_java
 from dptext_spark.text.token_columns import Tokens

@@ -32,7 +32,7 @@ from dptext_spark.embedding.spaces import VECTORS, write_header
 from dptext_spark.geometry.metric import EuclideanMetric
 from dptext_spark.guarantee import Distances
 from dptext_spark.mechanisms import Laplace
-from dptext_spark.privatizer import Privatizer
+from dptext_spark.sanitizer import Sanitizer
 from dptext_spark.search.exact import ExactSearch
 from scripts.benchmarks.processes import run_job
 from scripts.benchmarks.section import Given, section
@@ -156,7 +156,7 @@ def searches(
         start = time.process_time()
         chosen = search_for(laplace, embedding, embedding.releasable, recall)
         sampled = time.process_time() - start
-        make = partial(Privatizer, embedding=embedding, mechanism=laplace)
+        make = partial(Sanitizer, embedding=embedding, mechanism=laplace)
         with threadpool_limits(1):
             exact = Turns(make, seconds=seconds)
             lists = Turns(partial(make, search=chosen.search), seconds=seconds)

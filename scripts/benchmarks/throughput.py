@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import mechanism
-from dptext_spark.privatizer import Privatizer
+from dptext_spark.sanitizer import Sanitizer
 from scripts.benchmarks.section import SOURCES, Given, section
 from scripts.benchmarks.turns import Turns, compared
 
@@ -66,13 +66,13 @@ def main(given: Given, epsilon: float, seconds: float, rounds: int, only: str) -
         with tempfile.TemporaryDirectory() as folder, threadpool_limits(1):
             ball = ball_of(given.data / source / "vectors.npy", Path(folder))
             laplace = mechanism("laplace", epsilon=epsilon)
-            reference = Turns(partial(Privatizer, embedding=euclidean, mechanism=laplace), seconds=seconds)
+            reference = Turns(partial(Sanitizer, embedding=euclidean, mechanism=laplace), seconds=seconds)
             for kind, embedding, parameters in cases(euclidean, ball):
                 said = described(parameters)
                 if only not in f"{kind} {said}":
                     continue
                 configured = mechanism(kind, **({"epsilon": epsilon} | parameters))
-                own = Turns(partial(Privatizer, embedding=embedding, mechanism=configured), seconds=seconds)
+                own = Turns(partial(Sanitizer, embedding=embedding, mechanism=configured), seconds=seconds)
                 rows.append(
                     {
                         "embedding": f"{len(euclidean.words):,} x {euclidean.dimension}",

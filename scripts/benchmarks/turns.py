@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.privatizer import Privatizer
+from dptext_spark.sanitizer import Sanitizer
 
 LENGTH: Final = 100
 """Tokens of a row."""
@@ -35,7 +35,7 @@ class Texts:
         return pa.ListArray.from_arrays(pa.array(offsets), self.words.take(pa.array(self.ids(count))))
 
 
-def seconds_of(privatizer: Privatizer, rows: pa.Array) -> float:
+def seconds_of(privatizer: Sanitizer, rows: pa.Array) -> float:
     """Processor time for rows."""
     start = time.process_time()
     privatizer.sanitize(rows, pa.array(range(len(rows))), column="tokens")
@@ -51,7 +51,7 @@ class Turns:
         unchanged: Those of them that came out as themselves.
     """
 
-    def __init__(self, make: Callable[[], Privatizer], *, seconds: float = 1.0, count: int = 0) -> None:
+    def __init__(self, make: Callable[[], Sanitizer], *, seconds: float = 1.0, count: int = 0) -> None:
         """Get ready for turns of ``count`` words, or of as many as take about so many seconds."""
         self._make = make
         self._privatizer = make()
@@ -80,21 +80,21 @@ class Turns:
     def _rows(self) -> pa.Array:
         return self._texts.rows(self.count)
 
-    def _next(self) -> Privatizer:
+    def _next(self) -> Sanitizer:
         return self._privatizer
 
 
 class FirstWords(Turns):
     """A new privatizer every turn, that has prepared nothing for any word."""
 
-    def _next(self) -> Privatizer:
+    def _next(self) -> Sanitizer:
         return self._make()
 
 
 class KnownWords(Turns):
     """The same texts every turn, after one that does not count."""
 
-    def __init__(self, make: Callable[[], Privatizer], *, count: int) -> None:
+    def __init__(self, make: Callable[[], Sanitizer], *, count: int) -> None:
         super().__init__(make, count=count)
         self._known = self._texts.rows(count)
         self.rate()

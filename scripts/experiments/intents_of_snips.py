@@ -54,7 +54,7 @@ from scripts.experiments.utility_tasks import (
 
 Slot = dict[str, int]
 
-LEFT_OUT: Final = "slots left out"
+DROP: Final = "slots left out"
 RUNS: Final = 1000
 # The paper's Table I: words of slots, and what it would have them become.
 EXAMPLES: Final = (
@@ -265,7 +265,7 @@ def tried(
     yield ORIGINAL, [figures_of(task, inputs, world, None, model)]
     slot_words = np.intersect1d(inputs[task.slots], world.large_ids)
     nothing = emissions_of(Setting(protected="slots", mechanism=None), world, slot_words, runs)
-    yield LEFT_OUT, [figures_of(task, np.where(task.slots, -1, inputs), world, nothing, model)]
+    yield DROP, [figures_of(task, np.where(task.slots, -1, inputs), world, nothing, model)]
     for setting in settings:
         emissions = emissions_of(setting, world, slot_words, runs)
         yield (
@@ -360,7 +360,7 @@ def small(folder: Path) -> dict[str, dict[str, float]]:
         "laplace high": Setting(protected="slots", mechanism=mechanism("laplace", epsilon=16.0)),
     }
     found = dict(tried(task, world, list(settings.values()), seeds=[0], runs=50))
-    named = {**{name: found[name] for name in (ORIGINAL, LEFT_OUT)}}
+    named = {**{name: found[name] for name in (ORIGINAL, DROP)}}
     named |= {name: found[setting.label] for name, setting in settings.items()}
     return {name: vars(figures) for name, (figures,) in named.items()}
 

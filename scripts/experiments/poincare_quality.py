@@ -28,11 +28,11 @@ from threadpoolctl import threadpool_limits
 from dptext_spark.calibration import estimator, word_statistics
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.jobs.poincare import filtered_relations, read_words
 from dptext_spark.mechanisms import mechanism
 from dptext_spark.options import PoincareOptions
 from dptext_spark.poincare import Relations, Settings, Trainer, measure
 from dptext_spark.search.exact import ExactSearch
-from dptext_spark.spark.jobs.poincare import filtered_relations, read_words
 
 MECHANISMS: Final = ("hyperbolic", "hyperbolic-icdm", "exponential")
 BLOCK: Final = 512

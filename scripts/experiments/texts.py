@@ -17,7 +17,7 @@ from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import NoiseKey
-from dptext_spark.privatizer import Privatizer
+from dptext_spark.sanitizer import Sanitizer
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.text.policies import TextPolicy
 
@@ -46,7 +46,7 @@ def sanitized(
     """Sanitize texts by a key that the seed makes: for experiments, where nobody is to be protected."""
     key = NoiseKey(hashlib.sha256(f"experiment {seed}".encode()).digest())
     noise = mechanism.release_noise(key, salt="", embedding=embedding, search=ExactSearch.over(embedding))
-    privatizer = Privatizer(embedding=embedding, mechanism=mechanism, noise=noise, policy=policy)
+    privatizer = Sanitizer(embedding=embedding, mechanism=mechanism, noise=noise, policy=policy)
     found = privatizer.sanitize(list(texts), range(len(texts)), column="text")
     return [text or "" for text in found.values.to_pylist()]
 

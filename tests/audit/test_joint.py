@@ -19,7 +19,7 @@ from scipy import stats
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import Laplace
 from dptext_spark.noise import ColumnNoise
-from dptext_spark.privatizer import Privatizer
+from dptext_spark.sanitizer import Sanitizer
 from dptext_spark.text.policies import ContentWords, TextPolicy
 from tests.helpers import worlds
 
@@ -50,7 +50,7 @@ class Output:
         rows = pa.array([[words[word] for word in self.row]] * RUNS, pa.list_(pa.string()))
         ids = pa.array([f"{self.row_id} {run}" for run in range(RUNS)])
         policy = TextPolicy(protect=self.protect)
-        private = Privatizer(embedding=line, mechanism=mechanism, noise=noise, policy=policy)
+        private = Sanitizer(embedding=line, mechanism=mechanism, noise=noise, policy=policy)
         values = private.sanitize(rows, ids, column=self.column).values
         return np.array([words.index(row[self.place]) for row in values.to_pylist()])
 
@@ -136,8 +136,8 @@ def no_label(patch: Patch) -> None:
 
 
 def no_column(patch: Patch) -> None:
-    sanitize = Privatizer.sanitize
-    patch.setattr(Privatizer, "sanitize", lambda self, v, ids, column: sanitize(self, v, ids, column=""))
+    sanitize = Sanitizer.sanitize
+    patch.setattr(Sanitizer, "sanitize", lambda self, v, ids, column: sanitize(self, v, ids, column=""))
 
 
 def a_word_that_passes(patch: Patch) -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from threadpoolctl import threadpool_limits
 
-from dptext_spark import Privatizer
+from dptext_spark import Sanitizer
 from dptext_spark.calibration.recall import zipf_words
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
@@ -119,11 +119,11 @@ def test_known_words_are_drawn_from_their_lists(wide: Embedding) -> None:
     words = wide.words.take(pa.array(zipf_words(wide.inputs, 2_000)))
     rows = pa.ListArray.from_arrays(pa.array(np.arange(0, 2_001, 100, dtype=np.int32)), words)
     exponential, laplace = (
-        Privatizer(embedding=wide, mechanism=each)
+        Sanitizer(embedding=wide, mechanism=each)
         for each in (Exponential(epsilon=60.0), Laplace(epsilon=60.0))
     )
 
-    def work(privatizer: Privatizer) -> Callable[[], object]:
+    def work(privatizer: Sanitizer) -> Callable[[], object]:
         return lambda: privatizer.sanitize(rows, pa.array(range(len(rows))), column="tokens")
 
     ratio = times_as_fast(work(exponential), work(laplace))

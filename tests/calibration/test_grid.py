@@ -79,7 +79,7 @@ def test_examples_are_words_of_the_bundle(line: Embedding) -> None:
         example_ids(line, ["w1", "gone", "lost"])
 
 
-@pytest.mark.parametrize("module", ["dptext_spark.calibration", "dptext_spark.spark.measuring.blocks"])
+@pytest.mark.parametrize("module", ["dptext_spark.calibration", "dptext_spark.measuring.blocks"])
 def test_who_only_measures_loads_nothing_that_draws(module: str) -> None:
     """Workers import these at every start."""
     code = f"import sys, {module}; print({{'matplotlib', 'jinja2', 'scipy.stats'}} & {{*sys.modules}})"

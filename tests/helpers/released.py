@@ -31,9 +31,9 @@ from dptext_spark import (
     Hyperbolic,
     HyperbolicIcdm,
     Laplace,
-    Privatizer,
     Projection,
     RowBudget,
+    Sanitizer,
     TextPolicy,
     build_embedding,
 )
@@ -158,13 +158,13 @@ def privatizer(
     search: Search | None = None,
     budget: RowBudget | None = None,
     **policies: Any,
-) -> Privatizer:
+) -> Sanitizer:
     """Open a release under the fixed key and label, as the jobs do."""
     search = search or ExactSearch.over(embedding)
     mechanism.prepare(embedding)
     ladder = None if budget is None else mechanism.ladder(budget, embedding)
     noise = mechanism.release_noise(KEY, salt=LABEL, embedding=embedding, search=search, ladder=ladder)
-    return Privatizer(
+    return Sanitizer(
         embedding=embedding,
         mechanism=mechanism,
         noise=noise,
@@ -174,7 +174,7 @@ def privatizer(
     )
 
 
-def privatizers(made: dict[str, Embedding]) -> Iterator[tuple[str, Privatizer]]:
+def privatizers(made: dict[str, Embedding]) -> Iterator[tuple[str, Sanitizer]]:
     """Each mechanism, search, policy and budget once, over words of GloVe."""
     glove = made["glove"]
     for name, kind in MECHANISMS.items():

@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 from dptext_spark.cli import main
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.spark import session as session_module
-from dptext_spark.spark.table.formats.format import Format
-from dptext_spark.spark.table.source import Source, own_session
-from dptext_spark.spark.table.storage import Storage
+from dptext_spark.tables.formats.format import Format
+from dptext_spark.tables.source import Source, own_session
+from dptext_spark.tables.storage import Storage
 from tests.helpers import worlds
 from tests.helpers.cluster import QUICK_JAVA
 from tests.helpers.tables import RING_WORDS, texts, write_key, write_table

@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 from click.testing import Result
 from pyspark.sql import DataFrame, SparkSession
 
+from dptext_spark.jobs import privatize
 from dptext_spark.options import PrivatizeOptions
 from dptext_spark.report.sanitized_table import Report
-from dptext_spark.spark.jobs import privatize
 from tests.helpers.cluster import QUICK_JAVA
 from tests.helpers.worlds import KEY
 

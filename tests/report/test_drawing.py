@@ -19,7 +19,7 @@ find = PathFinder.find_spec
 hidden = ("jinja2", "markupsafe", "matplotlib")
 PathFinder.find_spec = lambda name, *rest: None if name.split(".")[0] in hidden else find(name, *rest)
 from dptext_spark.report import drawing
-from dptext_spark.spark.jobs import calibrate, evaluate, poincare
+from dptext_spark.jobs import calibrate, evaluate, poincare
 
 print(*map(drawing.missing_library, (drawing.PAGE, drawing.ANSWER, drawing.PICTURE)))
 """

@@ -12,10 +12,10 @@ import pytest
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.options import PrivatizeOptions
-from dptext_spark.privatizer import TokenCounts
 from dptext_spark.report import facts
 from dptext_spark.report.released_vectors import VectorReport
 from dptext_spark.report.sanitized_table import Report
+from dptext_spark.sanitizer import TokenCounts
 from dptext_spark.text.policies import TextPolicy
 from tests.helpers.worlds import among
 

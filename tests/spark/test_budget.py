@@ -13,7 +13,7 @@ import pytest
 from click.testing import Result
 from pyspark.sql import DataFrame, SparkSession
 
-from dptext_spark import Embedding, Exponential, Laplace, Privatizer, RowBudget, TextPrivatizer, privatize
+from dptext_spark import Embedding, Exponential, Laplace, RowBudget, Sanitizer, TextPrivatizer, privatize
 from dptext_spark.accounting.composition import loss_beyond
 from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Mechanism
@@ -21,9 +21,9 @@ from dptext_spark.options import PrivatizeOptions
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.spark.distribution import BundleFiles
 from dptext_spark.spark.release import Release
-from dptext_spark.spark.table.columns import TableColumns
-from dptext_spark.spark.table.sample import CoveragePlan
-from dptext_spark.spark.table.sums_of_persons import count_persons
+from dptext_spark.tables.columns import TableColumns
+from dptext_spark.tables.sample import CoveragePlan
+from dptext_spark.tables.sums_of_persons import count_persons
 from dptext_spark.text.policies import TextPolicy
 from tests.helpers.tables import RING_WORDS, spark_settings, write_table
 from tests.helpers.worlds import KEY
@@ -80,7 +80,7 @@ def test_batches_and_partitions_change_nothing(
 
     ladder, search = mechanism.ladder(BUDGET, ring), ExactSearch.over(ring)
     noise = mechanism.release_noise(KEY, salt="here", embedding=ring, search=search, ladder=ladder)
-    privatizer = Privatizer(embedding=ring, mechanism=mechanism, noise=noise, ladder=ladder)
+    privatizer = Sanitizer(embedding=ring, mechanism=mechanism, noise=noise, ladder=ladder)
     rows = sorted(frame.collect(), key=lambda row: row["id"])
     told = [
         len((row["note"] or "").split()) + sum(len((t["said"] or "").split()) for t in row["turns"] or [])
@@ -109,10 +109,10 @@ def test_slots_of_elements(spark: SparkSession, ring: Embedding) -> None:
 
     ladder, search = mechanism.ladder(BUDGET, ring), ExactSearch.over(ring)
     noise = mechanism.release_noise(KEY, salt="here", embedding=ring, search=search, ladder=ladder)
-    release = Privatizer(embedding=ring, mechanism=mechanism, noise=noise, policy=policy, ladder=ladder)
+    release = Sanitizer(embedding=ring, mechanism=mechanism, noise=noise, policy=policy, ladder=ladder)
     texts, marks = zip(*TURNS, strict=True)
     slots = pa.array([each and [{"start": s, "end": e} for s, e in each] for each in marks])
-    told = release.told_words(pa.array(texts), slots)
+    told = release.visible_words(pa.array(texts), slots)
     for number, turns in ((1, 4), (2, 1)):
         expected = release.sanitize(
             pa.array(texts[:turns]),

@@ -20,7 +20,7 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from dptext_spark import Embedding, Laplace, Privatizer
+from dptext_spark import Embedding, Laplace, Sanitizer
 from dptext_spark.spark.java import ensure_java
 from tests.helpers.cluster import spark_home
 from tests.helpers.tables import (
@@ -171,7 +171,7 @@ def test_a_connect_session_gives_the_words_of_the_privatizer(
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
 
-    privatizer = Privatizer(embedding=ring, mechanism=MECHANISM, noise=release(MECHANISM, ring, salt=LABEL))
+    privatizer = Sanitizer(embedding=ring, mechanism=MECHANISM, noise=release(MECHANISM, ring, salt=LABEL))
     flat = privatizer.sanitize(pa.array(texts(6)), pa.array(ids), column="text").values.to_pylist()
     said = privatizer.sanitize(
         pa.array(np.repeat(texts(6), 2).tolist()),

@@ -95,7 +95,7 @@ def test_a_process_opens_a_bundle_once_and_refuses_it_changed(sent: BundleFiles,
 
 def test_workers_load_no_options() -> None:
     """Rejects an import that takes each worker, before its first row, longer than all of its others."""
-    modules = "dptext_spark.spark.table.sample, dptext_spark.spark.frames"
+    modules = "dptext_spark.tables.sample, dptext_spark.tables.dataframes"
     code = f"import sys, {modules}; sys.exit('dptext_spark.options' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 

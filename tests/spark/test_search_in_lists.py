@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import Result
 
-from dptext_spark import Embedding, Laplace, Privatizer
+from dptext_spark import Embedding, Laplace, Sanitizer
 from dptext_spark.embedding.lists import make_lists
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.ivf import IvfSearch
@@ -36,7 +36,7 @@ def listed(tmp_path: Path) -> Embedding:
 
 def expected(bundle: Embedding, search: IvfSearch | ExactSearch, values: list[str]) -> list[str]:
     noise = release(MECHANISM, bundle, salt=LABEL)
-    privatizer = Privatizer(embedding=bundle, mechanism=MECHANISM, noise=noise, search=search)
+    privatizer = Sanitizer(embedding=bundle, mechanism=MECHANISM, noise=noise, search=search)
     return list(privatizer.sanitize(values, range(ROWS), column="text").values.to_pylist())  # type: ignore[arg-type]
 
 

@@ -25,7 +25,7 @@ from dptext_spark.geometry.projection import gaussian_projection
 from dptext_spark.mechanisms import Laplace, Mechanism, mechanism
 from dptext_spark.mechanisms.noisy import vickrey_probability
 from dptext_spark.noise import SEED_UNIFORMS, ReleaseNoise, to_uniform
-from dptext_spark.privatizer import Privatizer
+from dptext_spark.sanitizer import Sanitizer
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.vectors.projected_vectors import ProjectedVectors
 from dptext_spark.vectors.vector_privatizer import VectorPrivatizer
@@ -401,7 +401,7 @@ def _redrawn(real: Any) -> Any:
 
 
 def _never_itself(real: Any) -> Any:
-    """Leaves the true word out of the choice between two."""
+    """FieldValues the true word out of the choice between two."""
 
     def call(self: Any, words: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
         two = self.search.nearest_two(self.points(words, uniforms[:, :-1]))[0]
@@ -586,7 +586,7 @@ def probabilities(name: str, vectors: bytes, shape: tuple[int, int]) -> np.ndarr
 
 def outputs_of(case: Case, world: Embedding) -> np.ndarray:
     """Outputs (words, draws): a text of each word alone, through the privatizer."""
-    private = Privatizer(
+    private = Sanitizer(
         embedding=world, mechanism=case.mechanism, noise=worlds.release(case.mechanism, world)
     )
     names = world.words.to_pylist()

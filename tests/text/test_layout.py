@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from dptext_spark.text.layout import CLITICS, AsItStood, Assembled, Layout, assemble
 from dptext_spark.text.signs import FILE
-from dptext_spark.text.token_columns import AS_IT_IS, LEFT_OUT, MASKED, Tokens
+from dptext_spark.text.token_columns import DROP, KEEP, MASK, Tokens
 from dptext_spark.text.tokens import PLAIN, straight, tokenize
 
 WORDS = [
@@ -34,7 +34,7 @@ def hidden(message: str) -> str:
     return "\U0001f600" + "".join(chr(0xE0100 + byte - 16) for byte in message.encode())
 
 
-STAND_INS = {"[MASK]": MASKED, "=": AS_IT_IS, "-": LEFT_OUT}
+STAND_INS = {"[MASK]": MASK, "=": KEEP, "-": DROP}
 
 
 def laid_out(layout: str, texts: list[str | None], *released: str) -> Assembled:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import Laplace
-from dptext_spark.privatizer import Privatizer
-from dptext_spark.text.nested import ELEMENTS, Leaves, Route, put
+from dptext_spark.sanitizer import Sanitizer
+from dptext_spark.text.nested import ELEMENTS, FieldValues, Route, replace_values
 from tests.helpers import worlds
 
 INNER = pa.struct([("who", pa.string()), ("text", pa.string()), ("words", pa.list_(pa.string()))])
@@ -70,34 +70,34 @@ def test_leaves_are_taken_out_and_put_back(kind: pa.DataType, route: Route, data
     rows = data.draw(st.lists(values_of(kind), max_size=6))
     start = data.draw(st.integers(0, len(rows)))
     column, rows = pa.array(rows, kind)[start:], rows[start:]
-    leaves = Leaves.of(column, route)
+    leaves = FieldValues.of(column, route)
     expected = [(row, *leaf) for row, value in enumerate(rows) for leaf in reference(value, route, kind)]
     places = map(tuple, leaves.positions.tolist())
     assert [*zip(leaves.rows.tolist(), places, leaves.values.to_pylist(), strict=True)] == expected
     per_row = leaves.sum_by_row(np.ones(len(expected), dtype=np.int64), len(rows))
     assert per_row.tolist() == [sum(row == i for row, _, _ in expected) for i in range(len(rows))]
-    assert put(column, route, leaves.values).to_pylist() == rows
+    assert replace_values(column, route, leaves.values).to_pylist() == rows
     new = [None if value is None else f"new {i}" for i, (_, _, value) in enumerate(expected)]
     if pa.types.is_list(leaves.values.type):
         new = [None if value is None else [value, value] for value in new]
     names = iter(new)
-    back = put(column, route, pa.array(new, leaves.values.type))
+    back = replace_values(column, route, pa.array(new, leaves.values.type))
     back.validate(full=True)
     assert back.to_pylist() == [replaced(value, route, kind, names) for value in rows]
 
 
 def test_the_empty_route_is_the_column_itself() -> None:
     column = pa.array(["a", None])
-    leaves = Leaves.of(column, ())
+    leaves = FieldValues.of(column, ())
     assert leaves.values is column
     assert (leaves.rows.tolist(), leaves.positions.shape) == ([0, 1], (2, 0))
-    assert put(column, (), column[:1]).to_pylist() == ["a"]
+    assert replace_values(column, (), column[:1]).to_pylist() == ["a"]
 
 
 def words_at(world: Embedding, ids: list[int], places: list[list[int]] | None = None) -> list[str]:
     """Release one text of 12 words several times at a tiny epsilon, where equal outputs mean equal noise."""
     mechanism = Laplace(epsilon=1e-3)
-    privatizer = Privatizer(embedding=world, mechanism=mechanism, noise=worlds.release(mechanism, world))
+    privatizer = Sanitizer(embedding=world, mechanism=mechanism, noise=worlds.release(mechanism, world))
     positions = None if places is None else np.array(places, dtype=np.int64).reshape(len(ids), -1)
     texts = pa.array([" ".join(worlds.words(12))] * len(ids))
     done = privatizer.sanitize(texts, pa.array(ids), column="t", positions=positions)

@@ -20,12 +20,12 @@ from hypothesis import strategies as st
 
 from dptext_spark import lookup
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.lookup import SortedTokens, joining, look_up
+from dptext_spark.lookup import TokenLookup, joining, look_up
 from dptext_spark.text import joined_words, policies, segmentation, token_columns, tokens
 from dptext_spark.text.layout import assemble
-from dptext_spark.text.nested import ELEMENTS, Leaves, put
+from dptext_spark.text.nested import ELEMENTS, FieldValues, replace_values
 from dptext_spark.text.policies import TextPolicy
-from dptext_spark.text.token_columns import AS_IT_IS, Tokens
+from dptext_spark.text.token_columns import KEEP, Tokens
 from dptext_spark.text.tokens import PLAIN
 from tests.helpers import worlds
 from tests.helpers.wrong_cuts import as_it_stands
@@ -142,14 +142,14 @@ def hidden_words(draw: Any, unknown: bool) -> Pair:
 def outputs(world: Embedding, policy: TextPolicy, values: pa.Array, slots: pa.Array) -> Iterator[pa.Array]:
     """What comes out of texts with symbols in place of what is drawn: one for each way to choose them."""
     cut = Tokens.of(values, joining(world, policy.tokenizer), policy.protect.marks(values, slots))
-    found = SortedTokens.of(cut, world, policy, slots)
+    found = TokenLookup.of(cut, world, policy, slots)
     drawn = found.known | (found.unknown & (str(policy.oov) == "random"))
     for symbols in SYMBOLS:
         released = np.full(len(cut), policy.oov.stand_in)
         for start, end in zip(cut.offsets[:-1], cut.offsets[1:], strict=True):
             (own,) = np.nonzero(drawn[start:end])
             released[start + own] = [WORLD.index(word) for _, word in zip(own, cycle(symbols), strict=False)]
-        released[found.blank | found.unprotected] = AS_IT_IS
+        released[found.blank | found.unprotected] = KEEP
         yield assemble(cut, released, world.words, policy.layout).values
 
 
@@ -166,9 +166,9 @@ def differ(world: Embedding, policy: TextPolicy, pair: Pair, *, nested: bool) ->
     kind = pa.list_(pa.struct({"text": pa.string(), "slots": SPANS}))
     rows = [[{"text": text, "slots": own}] * 2 for text, own in zip(pair.texts, spans, strict=True)]
     column, route = pa.array(rows, kind), (ELEMENTS, 0)
-    values, slots = Leaves.of(column, route).values, Leaves.of(column, (ELEMENTS, 1)).values
+    values, slots = FieldValues.of(column, route).values, FieldValues.of(column, (ELEMENTS, 1)).values
     for result in outputs(world, policy, values, slots):
-        first, second = Leaves.of(put(column, route, result), route).values.to_pylist()[::2]
+        first, second = FieldValues.of(replace_values(column, route, result), route).values.to_pylist()[::2]
         if first != second:
             return True
     return False

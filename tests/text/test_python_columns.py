@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from dptext_spark import Embedding, Laplace, Privatizer, TextPolicy
+from dptext_spark import Embedding, Laplace, Sanitizer, TextPolicy
 from dptext_spark.errors import InputError
 from dptext_spark.text.python_columns import as_arrow
 from tests.helpers.worlds import release
@@ -56,18 +56,18 @@ SAME_IDS: list[Any] = [
 
 
 @pytest.fixture
-def privatizer(small: Embedding) -> Privatizer:
-    return Privatizer(embedding=small, mechanism=MECHANISM, noise=release(MECHANISM, small))
+def privatizer(small: Embedding) -> Sanitizer:
+    return Sanitizer(embedding=small, mechanism=MECHANISM, noise=release(MECHANISM, small))
 
 
-def sanitized(privatizer: Privatizer, values: Any, ids: Any = IDS) -> list[Any]:
+def sanitized(privatizer: Sanitizer, values: Any, ids: Any = IDS) -> list[Any]:
     done = privatizer.sanitize(values, ids, column="text")
     assert isinstance(done.values, pa.Array)
     assert len(done.counts.tokens) == len(done.values)
     return done.values.to_pylist()
 
 
-def test_columns_of_every_library_get_the_same_words(privatizer: Privatizer) -> None:
+def test_columns_of_every_library_get_the_same_words(privatizer: Sanitizer) -> None:
     texts = sanitized(privatizer, pa.array(TEXTS), pa.array(IDS))
     assert texts[1:3] == [None, ""] and texts[0].endswith("[MASK]")
     assert {kind: sanitized(privatizer, column) for kind, column in SAME_TEXTS.items()} == dict.fromkeys(
@@ -89,7 +89,7 @@ def test_columns_of_every_library_get_the_same_words(privatizer: Privatizer) -> 
     ],
 )
 def test_slots_of_every_library(small: Embedding, slots: Any) -> None:
-    privatizer = Privatizer(embedding=small, mechanism=MECHANISM, policy=TextPolicy(protect="slots:s"))
+    privatizer = Sanitizer(embedding=small, mechanism=MECHANISM, policy=TextPolicy(protect="slots:s"))
     done = privatizer.sanitize(["w1 W2"], [1], column="text", slots=slots)
     assert done.counts.unprotected.tolist() == [1] and done.values[0].as_py().endswith(" W2")
 
@@ -105,7 +105,7 @@ def test_slots_of_every_library(small: Embedding, slots: Any) -> None:
         (pa.chunked_array([], pa.string()), []),
     ],
 )
-def test_columns_without_a_single_word(privatizer: Privatizer, values: Any, expected: list[Any]) -> None:
+def test_columns_without_a_single_word(privatizer: Sanitizer, values: Any, expected: list[Any]) -> None:
     assert sanitized(privatizer, values, range(len(values))) == expected
 
 
@@ -131,7 +131,7 @@ NO_TEXT: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("kind", NO_TEXT)
-def test_what_is_no_text_is_refused_and_not_quoted(privatizer: Privatizer, kind: str) -> None:
+def test_what_is_no_text_is_refused_and_not_quoted(privatizer: Sanitizer, kind: str) -> None:
     with pytest.raises(InputError) as caught:
         privatizer.sanitize(NO_TEXT[kind], [1, 2], column="text")
     error: BaseException | None = caught.value
@@ -141,7 +141,7 @@ def test_what_is_no_text_is_refused_and_not_quoted(privatizer: Privatizer, kind:
 
 
 @pytest.mark.parametrize("ids", [[1.5], "a", [None], None, [1, 2], {"a": 1}])
-def test_wrong_ids_are_refused(privatizer: Privatizer, ids: Any) -> None:
+def test_wrong_ids_are_refused(privatizer: Sanitizer, ids: Any) -> None:
     with pytest.raises(InputError):
         privatizer.sanitize(["w1"], ids, column="text")
 

@@ -14,7 +14,7 @@ from dptext_spark.errors import InputError
 from dptext_spark.text import token_columns
 from dptext_spark.text.joined_words import JoinedWords
 from dptext_spark.text.layout import AsItStood, SingleSpaces, assemble
-from dptext_spark.text.token_columns import AS_IT_IS, LEFT_OUT, Tokens, column_kind, id_bytes, slices
+from dptext_spark.text.token_columns import DROP, KEEP, Tokens, column_kind, id_bytes, slices
 from dptext_spark.text.tokens import PLAIN, PlainTokenizer, tokenize
 
 TEXTS = ["to be or", None, "", "not to be", "...", "\u00e9t\u00e9 to"]
@@ -85,14 +85,14 @@ def rebuilt(tokens: Tokens, released: NDArray[np.int64]) -> list[Any]:
 def test_assembling_keeps_type_nulls_and_rows(column: pa.Array) -> None:
     tokens, mask = Tokens.of(column), "[MASK]"
     masked = rebuilt(tokens, np.where(tokens.flag(lambda token: token == "to"), 2, -1))
-    nothing = rebuilt(tokens, np.full(len(tokens), LEFT_OUT))
+    nothing = rebuilt(tokens, np.full(len(tokens), DROP))
     if tokens.kind == "text":
         assert masked == [f"two {mask} {mask}", None, "", f"{mask} two {mask}", "", f"{mask} two"]
         assert nothing == ["", None, "", "", "", ""]
     else:
         assert masked[:4] == [["two", mask, mask], None, [], [mask, mask, "two", mask]]
         assert nothing == [[], None, [], [], [], []]
-        assert rebuilt(tokens, np.full(len(tokens), AS_IT_IS)) == TOKENS
+        assert rebuilt(tokens, np.full(len(tokens), KEEP)) == TOKENS
 
 
 def content(column: pa.Array) -> list[tuple[bytes, bytes]]:

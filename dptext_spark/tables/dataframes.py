@@ -1,0 +1,281 @@
+"""DataFrames in, sanitized DataFrames out.
+
+Tables are sanitized by ``mapInArrow``: whole Arrow batches, each row evaluated once, nothing pickled
+but a small plan.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyspark
+from pyspark.sql import Column, DataFrame, SparkSession
+
+from dptext_spark.accounting.row_budget import Ladder, RowBudget
+from dptext_spark.calibration.recall import chosen_search
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.errors import ConfigError
+from dptext_spark.mechanisms import Mechanism
+from dptext_spark.noise import NoiseKey, ReleaseNoise, check_label
+from dptext_spark.report.facts import has_arrays, key_scope
+from dptext_spark.report.sanitized_table import Report
+from dptext_spark.sanitizer import Sanitizer, TokenCounts
+from dptext_spark.search.exact import ExactSearch
+from dptext_spark.search.nearest import Search
+from dptext_spark.spark.distribution import BundleFiles
+from dptext_spark.tables.columns import TableColumns, check_ids, opened
+from dptext_spark.tables.release_counts import ReleaseCounts
+from dptext_spark.text.layout import Layout
+from dptext_spark.text.policies import OovPolicy, Protection, TextPolicy
+from dptext_spark.text.segmentation import Segmentation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The :class:`dptext_spark.tables.columns.WorkPlan` of words."""
+
+    bundle: BundleFiles
+    mechanism: Mechanism
+    noise: ReleaseNoise
+    policy: TextPolicy
+    search: Search
+    ladder: Ladder | None = None
+    counters = TokenCounts.names()
+    text_type = None
+    words = ("tokens", "dropped")
+
+    @property
+    def by_words(self) -> bool:
+        """Whether a row's epsilon follows from its number of words."""
+        return self.ladder is not None
+
+    def open(self) -> Sanitizer:
+        """Open the bundle and bind the mechanism to it."""
+        return Sanitizer(
+            embedding=self.bundle.shared(),
+            mechanism=self.mechanism,
+            noise=self.noise,
+            policy=self.policy,
+            search=self.search,
+            ladder=self.ladder,
+        )
+
+
+def privatize(
+    df: DataFrame,
+    *,
+    embedding: str | Path | Embedding,
+    mechanism: Mechanism,
+    id: str,
+    text: str | Sequence[str] = (),
+    tokens: str | Sequence[str] = (),
+    keep: str | Sequence[str] = (),
+    oov: OovPolicy | str = "mask",
+    protect: Protection | str = "all",
+    layout: Layout | str = "words",
+    tokenizer: Segmentation | str = "words",
+    release_words: int | None = None,
+    search: str | Search = ExactSearch.name,
+    row_budget: RowBudget | None = None,
+    key: NoiseKey | None = None,
+    salt: str = "",
+    trust_id: bool = False,
+    counts: ReleaseCounts | None = None,
+    show: bool = True,
+) -> DataFrame:
+    """Sanitize columns of a frame; lazy but for one narrow pass that checks the ids.
+
+    Recomputing the result gives the same words again: noise is a function of key, id and content. In a
+    notebook the guarantee and its scope are printed below the cell, once for each release.
+
+    Args:
+        df: Any frame.
+        embedding: A bundle or its folder.
+        mechanism: For example ``Laplace(epsilon=15)``.
+        id: Column that names each row: integer or string, unique, without nulls. Neither row order
+            nor ``monotonically_increasing_id`` will do: they change when Spark recomputes the frame.
+        text: String columns to sanitize. A field inside a column is named by its path: ``payload.message``
+            in a struct, ``turns[].text`` in the elements of an array; so for ``tokens``, ``keep``, ``id``.
+        tokens: array<string> columns to sanitize.
+        keep: Columns that pass as they are; ``*`` for all that are not sanitized, but for that of slots.
+        oov: Treatment of words outside the vocabulary: mask, drop, random, fail, keep-unprotected.
+        protect: ``all``, ``content`` or ``slots:COLUMN``.
+        layout: What surrounds the words of texts: ``words`` joined by single spaces, or ``keep``.
+        tokenizer: What cuts texts: ``words``, or ``icu`` for Chinese, Japanese, Thai, Lao, Khmer and Burmese.
+        release_words: Output only the first that many releasable words.
+        search: How the nearest word is found: ``exact``, ``ivf`` at its default recall, or a search itself.
+        row_budget: What each row may lose at most: its epsilon follows from its number of words, and the
+            mechanism's is the largest that a row gets.
+        key: For a repeatable release; by default a fresh one that is never written.
+        salt: With a key: the name of what is released, such as the table and its date. Equal ids and texts
+            under one key and label get equal noise.
+        trust_id: Skip the check of the ids. Rows of one id show whether their texts are equal.
+        counts: Receives what was done to the words, with the first action on the result.
+        show: False prints nothing in a notebook.
+
+    Returns:
+        The sanitized and kept columns and fields, in the frame's order, under their names, types and
+        nullability; structs have the fields that were named. No metadata of the frame's fields is in it.
+
+    Raises:
+        DptextError: Columns, ids or parameters are wrong.
+    """
+    check_label(key, salt)
+    policy = TextPolicy(oov=oov, protect=protect, layout=layout, tokenizer=tokenizer)
+    columns = TableColumns(
+        text=_names(text), tokens=_names(tokens), keep=_names(keep), id=id, protect=policy.protect
+    )
+    columns = columns.named(df.schema)
+    columns.check(df)
+    embedding = Embedding.of(embedding)
+    plan = _plan(df.sparkSession, embedding, mechanism, policy, search, release_words, key, salt, row_budget)
+    check_ids(df, None if trust_id else id)
+    if show and _is_notebook():
+        _show_once(columns, embedding, plan, kept=key is not None)
+    observation = None if counts is None else counts.observe(columns.sanitized, policy)
+    return columns.sanitize(columns.select(df), df.schema, plan, observation)
+
+
+def privatize_udf(
+    *,
+    embedding: str | Path | Embedding,
+    mechanism: Mechanism,
+    column: str,
+    oov: OovPolicy | str = "mask",
+    protect: Protection | str = "all",
+    layout: Layout | str = "words",
+    tokenizer: Segmentation | str = "words",
+    release_words: int | None = None,
+    search: str | Search = ExactSearch.name,
+    key: NoiseKey | None = None,
+    salt: str = "",
+) -> Callable[..., Column]:
+    """Make a vectorized UDF ``(id, text) -> text`` for ``df.select``; needs Spark 4.1 or newer.
+
+    It gives the words that :func:`privatize` gives under the same key and label. The ids are not checked: all
+    rows that it is given, of whatever table, count as one release, and where an id comes twice it shows
+    whether the two texts are equal. There is no row budget: a UDF sees one column of a row, and not how many
+    words the others have.
+
+    Args:
+        column: The text column's name, which the noise depends on.
+        protect: ``all`` or ``content``.
+        embedding, mechanism, oov, layout, tokenizer, release_words, search, key, salt: As for
+            :func:`privatize`.
+
+    Raises:
+        ConfigError: ``protect`` needs slots, or Spark is too old.
+    """
+    arrow_udf = _arrow_udf()
+    check_label(key, salt)
+    policy = TextPolicy(oov=oov, protect=protect, layout=layout, tokenizer=tokenizer)
+    if policy.protect.slots_column:
+        raise ConfigError(
+            "A UDF sees no slots",
+            allowed=", ".join(form for form in Protection.forms() if not Protection.of(form).slots_column),
+            got=repr(str(policy.protect)),
+            do="Use privatize(df, ...)",
+        )
+    session = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
+    plan = _plan(session, Embedding.of(embedding), mechanism, policy, search, release_words, key, salt)
+
+    def sanitize(batches: Iterator[tuple[pa.Array, pa.Array]]) -> Iterator[pa.Array]:
+        release = opened(plan)
+        for ids, texts in batches:
+            yield release.sanitize(texts, ids, column=column).values
+
+    udf: Callable[..., Column] = arrow_udf(sanitize, "string")
+    return udf
+
+
+def register_udf(spark: SparkSession, name: str, **options: Any) -> None:
+    """Name a UDF ``(id, text) -> text`` for SQL: ``SELECT id, clean(id, text) FROM t``.
+
+    Args:
+        spark: The session whose SQL knows it.
+        name: What SQL calls it.
+        options: As for :func:`privatize_udf`, ``embedding``, ``mechanism`` and ``column`` among them.
+
+    Raises:
+        ConfigError: As :func:`privatize_udf` does.
+    """
+    spark.udf.register(name, privatize_udf(**options))
+
+
+def _arrow_udf() -> Callable[..., Any]:
+    """Spark's function of this name, which Spark 4.0 lacks; that version runs all else."""
+    try:
+        from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]
+    except ImportError:
+        raise ConfigError(
+            "This Spark cannot call the package in SQL or in df.select",
+            allowed="Spark 4.1 or newer",
+            got=pyspark.__version__,
+            do="Use privatize(df, ...)",
+        ) from None
+    found: Callable[..., Any] = arrow_udf
+    return found
+
+
+_SHOWN: Final[set[Hashable]] = set()
+
+
+def _show_once(columns: TableColumns, embedding: Embedding, plan: Plan, *, kept: bool) -> None:
+    """Print in a notebook what a release promises and what it leaves out, unless it was shown already."""
+    release = (columns, embedding.fingerprint, plan.mechanism, plan.policy, plan.search, plan.ladder, kept)
+    if release in _SHOWN:
+        return
+    _SHOWN.add(release)
+    report = Report(
+        options={},
+        guarantee=plan.mechanism.guarantee(embedding, search=plan.search),
+        policy=plan.policy,
+        embedding=embedding,
+        search=plan.search,
+        row_id=f"Rows are named by column {columns.id}.",
+        kept=columns.keep,
+        sanitized=columns.sanitized,
+        remarks=tuple(
+            key_scope(kept=kept, what="text", arrays=has_arrays(columns.sanitized), by_position=False)
+        ),
+        columns={},
+        ladder=plan.ladder,
+    )
+    print(f"Release of {', '.join(columns.sanitized)}", report.describe(), sep="\n")
+
+
+def _is_notebook() -> bool:
+    """Say whether this process is an IPython kernel or shell."""
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and ipython.get_ipython() is not None
+
+
+def _names(names: str | Sequence[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _plan(
+    spark: SparkSession,
+    embedding: Embedding,
+    mechanism: Mechanism,
+    policy: TextPolicy,
+    search: str | Search,
+    release_words: int | None,
+    key: NoiseKey | None,
+    salt: str,
+    row_budget: RowBudget | None = None,
+) -> Plan:
+    mechanism = Mechanism.of(mechanism)
+    chosen = search
+    if not isinstance(chosen, Search):
+        chosen = chosen_search(chosen, embedding, (mechanism,), release_words=release_words)
+    mechanism.prepare(embedding)
+    ladder = None if row_budget is None else mechanism.ladder(row_budget, embedding)
+    bundle, key = BundleFiles.send(spark, embedding), key or NoiseKey.generate()
+    noise = mechanism.release_noise(key, salt=salt, embedding=embedding, search=chosen, ladder=ladder)
+    return Plan(bundle=bundle, mechanism=mechanism, noise=noise, policy=policy, search=chosen, ladder=ladder)

@@ -1,0 +1,88 @@
+"""Tables that Spark's catalogs know by their names."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from dptext_spark.errors import ConfigError, InputError
+from dptext_spark.spark.failures import condition
+from dptext_spark.tables.fields import quoted
+from dptext_spark.tables.formats.format import Format, Output
+from dptext_spark.tables.source import Source, is_settled
+from dptext_spark.tables.storage import Places, Storage
+
+_CATALOGS: Final = (
+    "Give Spark the catalog by spark.sql.catalog.NAME, and its library by spark-submit --packages: "
+    "io.delta:delta-spark or org.apache.iceberg:iceberg-spark-runtime, of Spark's own version"
+)
+
+
+class CatalogTable(Format):
+    """Tables and views by their names, ``catalog.schema.table``, in the catalogs that Spark has."""
+
+    name = "table"
+    has_path = False
+    can_append = True
+
+    def open(self, spark: SparkSession, storage: Storage, place: str) -> Source:
+        try:
+            df = spark.read.options(**self.options).table(place)
+            partitions = tuple(c.name for c in spark.catalog.listColumns(place) if c.isPartition)
+        except (PySparkException, Py4JJavaError) as error:
+            raise InputError(
+                f"The input table {place} cannot be read",
+                allowed="the name of a table or view, [[CATALOG.]SCHEMA.]NAME",
+                got=condition(error),
+                do=_CATALOGS,
+            ) from None
+        if not is_settled(df):
+            raise InputError(
+                f"The view {place} gives other rows each time", do="Write it as a table, and give that"
+            )
+        return Source(place=place, read=df, partitions=partitions)
+
+    def check_place(self, spark: SparkSession | None, storage: Places, output: Output) -> None:
+        if spark is None:
+            return
+        try:
+            exists = spark.catalog.tableExists(output.place)
+        except (PySparkException, Py4JJavaError) as error:
+            raise ConfigError(
+                f"The output table {output.place} cannot be looked up",
+                allowed="[[CATALOG.]SCHEMA.]NAME",
+                got=condition(error),
+                do=_CATALOGS,
+            ) from None
+        if exists and not output.append:
+            raise ConfigError(
+                f"The output table {output.place} exists",
+                allowed="a new name, or --mode append: no catalog replaces a table in one step for certain",
+                do="Choose another --output, or drop the table before the run",
+            )
+
+    def write(self, storage: Storage, result: DataFrame, output: Output) -> None:
+        spark = result.sparkSession
+        if not spark.catalog.tableExists(output.place):
+            writer = result.write.options(**self.options).partitionBy(*output.partitions)
+            writer.mode("error").saveAsTable(output.place)
+            return
+        there = spark.read.table(output.place)
+        if {*there.inputFiles()} & {*result.inputFiles()}:
+            raise ConfigError(f"The output table {output.place} is the input", do="Choose another --output")
+        if _types(there) != _types(result):
+            raise ConfigError(
+                f"The output table {output.place} has other columns than this release",
+                allowed=", ".join(_types(there)),
+                got=", ".join(_types(result)),
+                do="Choose another --output",
+            )
+        ordered = result.select(*[quoted(name) for name in there.columns])
+        ordered.write.options(**self.options).insertInto(output.place)
+
+
+def _types(df: DataFrame) -> list[str]:
+    return sorted(f"{field.name} {field.dataType.simpleString()}" for field in df.schema.fields)

@@ -1,0 +1,249 @@
+"""A table that grows: files that are new since the last run are added to the output, exactly once.
+
+Spark's Structured Streaming knows which files were taken: it writes down the files of a batch before the
+batch runs, and after a crash it gives the same batch again. The files that a batch adds bear its number, so
+what a crash left of it is found and removed; once its counts are written the batch is not run again. The
+output is a plain Parquet folder: no reader has to know of any of this.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, Observation, SparkSession
+
+from dptext_spark.errors import ConfigError
+from dptext_spark.noise import NoiseKey
+from dptext_spark.options import PrivatizeOptions
+from dptext_spark.spark.progress import progress
+from dptext_spark.spark.release import Release
+from dptext_spark.tables.columns import LONGEST, MEDIAN, WorkPlan
+from dptext_spark.tables.formats.files import FileFormat, Parquet
+from dptext_spark.tables.formats.format import Format
+from dptext_spark.tables.partitioning import POSITION, Partitioning
+from dptext_spark.tables.run import Entered, Job
+from dptext_spark.tables.storage import Places, Storage, literal
+
+# Options that change neither which words come out nor where; the bundle counts by its fingerprint, and what
+# passes through by its columns.
+_FREE: Final = {
+    "budget",
+    "dry-run",
+    "embedding",
+    "epsilon-from-private-rows",
+    "except",
+    "format",
+    "incremental",
+    "ledger",
+    "ledger-allow",
+    "output-format",
+    "mode",
+    "read-option",
+    "reports",
+    "write-option",
+}
+
+
+_FREE_PAIRS: Final = ("compression=", "maxfilespertrigger=")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """What a checkpoint says of the output."""
+
+    path: str
+    storage: Places
+
+    @property
+    def _record(self) -> str:
+        return f"{self.path}/dptext.json"
+
+    @property
+    def begun(self) -> bool:
+        """Whether a release has it already."""
+        return self.storage.exists(self._record)
+
+    def has(self, batch: int) -> bool:
+        """Say whether a batch is in the output."""
+        return self.storage.exists(self._account(batch))
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """Give the counts of the batches in the output."""
+        found = self.storage.matches(f"{literal(self.path)}/batches/*.json")
+        return {path: json.loads(self.storage.read(path)) for path in found}
+
+    def _account(self, batch: int) -> str:
+        return f"{self.path}/batches/{batch:06d}.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint(Progress):
+    """The folder that knows what is in the output.
+
+    It holds ``dptext.json``, what the release is made of; ``batches/N.json``, the counts of batch N, which
+    say that the batch is in the output; and ``stream/``, Spark's own account of files and batches.
+    """
+
+    storage: Storage
+
+    def claim(self, release: dict[str, Any], *, write: bool) -> None:
+        """Check that the checkpoint is of this release; write down that it is where it is new.
+
+        Raises:
+            ConfigError: It is of another release.
+        """
+        release = json.loads(json.dumps(release))
+        if self.begun:
+            known = json.loads(self.storage.read(self._record))
+            if other := sorted(n for n in {*known, *release} if known.get(n) != release.get(n)):
+                raise ConfigError(
+                    f"The checkpoint {self.path} is of a release with other options, key, bundle or columns",
+                    got=", ".join(other),
+                    do="Go on with those it began with, or choose another --incremental and --output",
+                )
+        elif write:
+            self._put(self._record, release)
+
+    def add(self, batch: int, counts: dict[str, int]) -> None:
+        """Write down that a batch is in the output."""
+        self._put(self._account(batch), counts)
+
+    def _put(self, path: str, value: dict[str, Any]) -> None:
+        """Write a file that is there whole or not at all."""
+        self.storage.write(f"{path}.part", json.dumps(value, indent=2) + "\n")
+        self.storage.rename(f"{path}.part", path)
+
+
+class GrowingJob(Job):
+    """One run that adds the files that are new."""
+
+    options: PrivatizeOptions
+    written: FileFormat
+    grows = True
+
+    @classmethod
+    def check_output(
+        cls, storage: Places, options: Any, written: Format, spark: SparkSession | None = None
+    ) -> None:
+        """Refuse an output that is not the checkpoint's.
+
+        Raises:
+            ConfigError: There is an output without a checkpoint, or a checkpoint without its output.
+        """
+        checkpoint = Progress(path=_folder(options), storage=storage)
+        if not checkpoint.begun:
+            super().check_output(storage, options, written, spark)
+        elif checkpoint.counts() and not storage.exists(options.output):
+            raise ConfigError(
+                f"The output {options.output}, to which new files are to be added, is gone",
+                do=f"Bring it back, or remove the checkpoint {checkpoint.path} as well to begin anew",
+            )
+
+    def claim(self, release: Release) -> None:
+        """Check that the checkpoint is of this release; a new one becomes so, unless it is a dry run.
+
+        Raises:
+            ConfigError: It is of another release, or the input is no folder.
+        """
+        identity = {
+            **{name: value for name, value in self.options.to_json().items() if name not in _FREE},
+            "input": self.storage.real(self.options.input),
+            "output": self.storage.real(self.options.output),
+            # Keyed hashes: they tell nothing without the key.
+            "key": release.key.seal(""),
+            "where": release.key.seal(self.options.where or ""),
+            "bundle": release.embedding.fingerprint,
+            "layout": release.policy.layout.identity,
+            "tokenizer": release.policy.tokenizer.identity or self.options.tokenizer,
+            "release-words": release.search.release_words,
+            **({} if release.ladder is None else {"row-epsilons": release.ladder.identity}),
+            **release.search.options,
+            "columns": self.columns.schema(self.source.df.schema).jsonValue(),
+            **self._formats(release.key),
+        }
+        self.source.stream()
+        self._checkpoint.claim(identity, write=not self.options.dry_run)
+
+    def _formats(self, key: NoiseKey) -> dict[str, str]:
+        """Say how files are read and written; Parquet goes without saying."""
+        options = self.options
+
+        def settled(pairs: tuple[str, ...]) -> str:
+            return "\n".join(pair for pair in pairs if not pair.lower().startswith(_FREE_PAIRS))
+
+        said = {
+            "format": options.format,
+            "output-format": options.output_format or options.format,
+            "read-option": settled(options.read_option),
+            "write-option": settled(options.write_option),
+        }
+        return {name: key.seal(value) for name, value in said.items() if value not in ("", Parquet.name)}
+
+    def sanitize(
+        self,
+        plan: WorkPlan,
+        partitioning: Partitioning,
+        look: Callable[[DataFrame], None] | None = None,
+        entered: Entered = nullcontext,
+    ) -> Mapping[str, Any]:
+        """Sanitize the files that are new, batch by batch; ``look`` and ``entered`` get each batch.
+
+        Returns:
+            The sums of all batches so far, as an observation has them, and ``added_rows``, those of this run.
+
+        Raises:
+            JobError: Spark or the file system failed, or another run is at work.
+        """
+        checkpoint, table, columns = self._checkpoint, self.source.df.schema, self.columns
+
+        def add(rows: DataFrame, number: int) -> None:
+            if checkpoint.has(number):  # the run before was cut off just after
+                return
+            batch = rows.drop(*POSITION)
+            if look is not None:
+                look(batch)
+            observation = Observation("dptext")
+            spread = self.spread(rows, partitioning)
+            with entered(batch):
+                self._append(columns.sanitize(spread, table, plan, observation), f"batch-{number:06d}")
+                found = {name: count or 0 for name, count in observation.get.items() if name != MEDIAN}
+                checkpoint.add(number, found)
+
+        with self.storage.locked(f"{checkpoint.path}/lock", "Another run works with this checkpoint"):
+            before = checkpoint.counts()
+            stream = replace(self, source=self.source.stream())
+            selected = stream.placed_rows()
+            query = selected.writeStream.foreachBatch(add)
+            query.option("checkpointLocation", f"{checkpoint.path}/stream")
+            with progress(selected.sparkSession, "Sanitizing"):
+                query.trigger(availableNow=True).start().awaitTermination()
+            after = checkpoint.counts()
+        sums = Counter({"rows": 0, "added_rows": 0})
+        longest = max((counts.pop(LONGEST, 0) for counts in after.values()), default=0)
+        for path, counts in after.items():
+            sums.update(counts)
+            sums["added_rows"] += 0 if path in before else counts["rows"]
+        return {**sums, LONGEST: longest}
+
+    @property
+    def _checkpoint(self) -> Checkpoint:
+        return Checkpoint(path=_folder(self.options), storage=self.storage)
+
+    def _append(self, result: DataFrame, name: str) -> None:
+        """Add rows to the output in files whose names begin with ``name``; those that bear it go."""
+        folders = "/*" * len(self.partitions)
+        for path in self.storage.matches(f"{literal(self.options.output)}{folders}/{name}-*"):
+            self.storage.delete(path)
+        # Hadoop's committer adds whatever finished tasks left there, those of a killed run too.
+        self.storage.delete(f"{self.options.output}/_temporary")
+        self.written.add_files(result, self.output, name)
+
+
+def _folder(options: PrivatizeOptions) -> str:
+    """The folder of the checkpoint that the options name."""
+    return str(options.incremental).rstrip("/")

@@ -1,0 +1,144 @@
+"""A table takes its name when it is whole, and from the one run that may give it.
+
+Beside an output ``NAME`` lies, while a run writes it, the folder ``.NAME.APPLICATION-RANDOM.part``: in it
+``claim``, without which the run publishes nothing; ``table``, what it writes; and for a moment ``old``, the
+table that it replaces. A run that is killed leaves the folder, and nobody can tell that from one at work. So
+another run with the same output goes on only if it was told to replace what is there; then it moves the
+folder away, and with it the claim of a run that lives after all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final
+from uuid import uuid4
+
+from dptext_spark import interrupts
+from dptext_spark.errors import ConfigError, JobError
+from dptext_spark.spark.failures import FAILURES, has_ended
+from dptext_spark.spark.session import await_end_of_jvm
+from dptext_spark.tables.local_files import LocalFiles, local_path
+from dptext_spark.tables.storage import Places, Storage, literal
+
+_ENDING: Final = ".part"
+
+
+def check_unfinished(storage: Places, output: str, *, but: str = "") -> None:
+    """Refuse an output that another run is writing, or was killed over.
+
+    Raises:
+        ConfigError: There is the folder of such a run, and it is not ``but``.
+    """
+    if others := _unfinished(storage, output, but):
+        raise ConfigError(
+            f"Another run is writing the output {output}, or was killed while it did",
+            got=", ".join(others),
+            do="Wait until it has ended; if it has, replace what it left with --mode overwrite",
+        )
+
+
+def write_whole(
+    storage: Storage,
+    output: str,
+    write: Callable[[str], None],
+    *,
+    run: str,
+    overwrite: bool,
+    publish: Callable[[str], None] | None = None,
+) -> None:
+    """Write a table under a hidden name and rename it.
+
+    Args:
+        storage, output: Where it goes.
+        write: Writes the table to the path that it is given.
+        run: Names the run; without a dot.
+        overwrite: Replace a table of that name, and take over from other runs with this output.
+        publish: Called with the hidden name in place of renaming.
+
+    Raises:
+        ConfigError: Another run is writing the output.
+        JobError: Another run took over, or the file system refused.
+    """
+    place = storage.qualified(output)
+    parent, _, name = place.rpartition("/")
+    mine = f"{parent}/.{name}.{run}-{uuid4().hex[:8]}{_ENDING}"
+    claim, table = f"{mine}/claim", f"{mine}/table"
+    try:
+        # The claim before the look at others: of two runs that begin at once one at least sees the other.
+        storage.write(claim, "")
+        storage.delete_at_exit(mine)
+        if overwrite:
+            _take_over(storage, output, mine)
+        else:
+            check_unfinished(storage, output, but=mine)
+        try:
+            write(table)
+        except FAILURES:
+            if not has_ended():
+                _check_claim(storage, claim, output)
+            raise
+        _check_claim(storage, claim, output)
+        # From here on the run cannot be undone: a signal waits until its report is there too.
+        interrupts.hold_to_the_end()
+        if publish is None:
+            _put_in_place(storage, mine, output, overwrite=overwrite)
+        else:
+            publish(table)
+    finally:
+        _clear(storage, mine, place)
+
+
+def _unfinished(storage: Places, output: str, but: str) -> list[str]:
+    """The folders of other runs with this output."""
+    parent, _, name = storage.qualified(output).rpartition("/")
+    found = storage.matches(f"{literal(parent)}/.{literal(name)}.*{_ENDING}")
+    # No dots in the run's name: NAME.v2 is another output.
+    own = re.compile(rf"\.{re.escape(name)}\.[^./]+{re.escape(_ENDING)}")
+    return [path for path in found if path != but and own.fullmatch(path.rpartition("/")[2])]
+
+
+def _take_over(storage: Storage, output: str, mine: str) -> None:
+    for other in _unfinished(storage, output, mine):
+        # It was killed after it had moved the old table away.
+        if storage.exists(f"{other}/old") and not storage.exists(output):
+            storage.rename(f"{other}/old", output)
+        away = f"{mine}/{other.rpartition('/')[2]}"
+        storage.rename(other, away)
+        storage.delete(away)
+
+
+def _check_claim(storage: Storage, claim: str, output: str) -> None:
+    if storage.exists(claim):
+        return
+    if has_ended():
+        raise ConnectionResetError  # at its end Spark's Java process removes the claim, too
+    raise JobError(
+        f"Another run took over the output {output}, and this one wrote nothing",
+        do="Give one output to one run at a time",
+    )
+
+
+def _put_in_place(storage: Storage, mine: str, output: str, *, overwrite: bool) -> None:
+    if overwrite and storage.exists(output):
+        storage.keep_at_exit(mine)
+        storage.rename(output, f"{mine}/old")
+    storage.rename(f"{mine}/table", output)
+
+
+def _clear(storage: Storage, mine: str, output: str) -> None:
+    """Remove a run's folder, and put the table back that it was to replace; without a JVM if need be."""
+    try:
+        if storage.exists(f"{mine}/table"):  # its tasks may be at work still, and would make the folder anew
+            storage.await_tasks()
+        _remove(storage, mine, output)
+    except FAILURES:
+        await_end_of_jvm()
+        if local_path(mine):
+            _remove(LocalFiles(), mine, output)
+
+
+def _remove(files: Storage | LocalFiles, mine: str, output: str) -> None:
+    if files.exists(f"{mine}/old") and not files.exists(output):
+        files.rename(f"{mine}/old", output)
+    files.delete(mine)

@@ -1,0 +1,444 @@
+"""dptext calibrate: its tables against the calibration package, its folder, its target and its options."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shlex
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from pyspark.sql import SparkSession
+
+from dptext_spark.calibration import Transitions, estimator, word_statistics
+from dptext_spark.calibration.page import write_report
+from dptext_spark.cli import main
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.errors import ConfigError
+from dptext_spark.jobs import calibrate
+from dptext_spark.mechanisms import Mechanism, mechanism
+from dptext_spark.options import CalibrateOptions
+from dptext_spark.search.exact import ExactSearch
+from dptext_spark.tables.storage import Storage
+from tests.helpers import calibration_oracle as oracle
+from tests.helpers import worlds
+from tests.helpers.drawing import without_drawing
+from tests.helpers.tables import ROOT, names, write_table
+from tests.helpers.worlds import among
+
+# The shared session is the one that the jobs find.
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+EPSILONS = (2.0, 40.0)
+RUNS = 60
+
+
+def options(embedding: Embedding, output: Path, **given: Any) -> dict[str, Any]:
+    values = {
+        "embedding": embedding.path,
+        "mechanism": "laplace",
+        "epsilon": EPSILONS,
+        "runs": RUNS,
+        "words": "all",
+        "output": str(output),
+    }
+    return {name.replace("_", "-"): value for name, value in (values | given).items()}
+
+
+def run(embedding: Embedding, output: Path, **given: Any) -> dict[str, Any]:
+    """Run the job where nothing can be drawn; what calibration.json says."""
+    with without_drawing():
+        report = calibrate.run(CalibrateOptions.of(options(embedding, output, **given)))
+    found = json.loads((output / "calibration.json").read_text())
+    assert found == json.loads(report.to_json())
+    assert not list(output.parent.glob(".*.part"))
+    assert report.describe()
+    return dict(found)
+
+
+def table(folder: Path, name: str) -> pa.Table:
+    """One of a calibration's tables, sorted."""
+    found = pq.ParquetDataset(folder / name).read()
+    keys = [key for key in ("setting", "epsilon", "statistic", "word", "output") if key in found.column_names]
+    return found.sort_by([(key, "ascending") for key in keys])
+
+
+def transitions(
+    mechanisms: list[Mechanism], embedding: Embedding, words: int, runs: int = RUNS
+) -> Transitions:
+    """What the package itself finds for as many words, dealt out to 16 blocks."""
+    estimate = estimator(mechanisms, embedding, search=ExactSearch.over(embedding), runs=runs)
+    blocks = [np.arange(b, words, 16) * len(embedding.words) // words for b in range(16)]
+    return oracle.concat(estimate(block, block=number) for number, block in enumerate(blocks))
+
+
+def by_word(found: pa.Table, embedding: Embedding, epsilons: tuple[float, ...]) -> list[dict[str, Any]]:
+    """Rows of the package's tables under the words and epsilons that the job's tables have."""
+    rows = [
+        {"epsilon": epsilons[row.pop("epsilon_index")], **row, "word": embedding.words[row["word"]].as_py()}
+        for row in found.to_pylist()
+    ]
+    return sorted(rows, key=lambda row: (row["epsilon"], row["word"]))
+
+
+def without(found: pa.Table, *names: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = found.drop_columns(["mechanism", "setting", *names]).to_pylist()
+    return rows
+
+
+@pytest.fixture(scope="module")
+def laplace(spark: SparkSession, ring: Embedding, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A calibration of ``laplace`` on the ring, with transitions."""
+    output = tmp_path_factory.mktemp("laplace") / "out"
+    run(ring, output, transitions=True)
+    return output
+
+
+def test_the_tables_are_the_packages(ring: Embedding, laplace: Path) -> None:
+    expected = transitions([mechanism("laplace", epsilon=e) for e in EPSILONS], ring, 64)
+    statistics = word_statistics(expected)
+    words = table(laplace, "words")
+    assert words.column_names[:4] == ["mechanism", "setting", "epsilon", "word"]
+    assert without(words, "posterior") == by_word(statistics, ring, EPSILONS)
+    outputs = oracle.output_statistics(expected)
+    assert without(table(laplace, "outputs")) == by_word(outputs, ring, EPSILONS)
+    cells = table(laplace, "transitions")
+    assert cells.column_names == ["mechanism", "setting", "epsilon", "word", "output", "count"]
+    listed = [
+        (EPSILONS[e], f"w{w:02d}", f"w{o:02d}", c)
+        for e, w, o, c in zip(
+            *oracle.cells(expected).drop_columns("judged").to_pydict().values(), strict=True
+        )
+    ]
+    assert [tuple(row.values()) for row in without(cells)] == sorted(listed)
+
+
+def test_the_summary_describes_the_tables(ring: Embedding, laplace: Path) -> None:
+    expected = transitions([mechanism("laplace", epsilon=e) for e in EPSILONS], ring, 64)
+    of_words = word_statistics(expected)
+    limits = [name for name in of_words.column_names if name.endswith(("_low", "_high"))]
+    posteriors = oracle.posterior(expected)
+    of_words = of_words.drop_columns(limits).append_column("posterior", pa.array(posteriors.ravel()))
+    summary = table(laplace, "summary")
+    numbers = ["mean", "sd", "min", "p5", "p50", "p95", "max"]
+    shown = ["mean", "low", "high", "floor", "sd", "min", "p5", "p50", "p95", "max"]
+    assert summary.column_names == ["mechanism", "setting", "epsilon", "statistic", *shown]
+    rows = {(row["epsilon"], row["statistic"]): row for row in summary.to_pylist()}
+    described = [
+        row
+        for found in (of_words, oracle.output_statistics(expected))
+        for row in oracle.summary(found).to_pylist()
+    ]
+    assert len(rows) == len(described) + 4 * len(EPSILONS) == len(EPSILONS) * 13
+    for row in described:
+        found = rows[EPSILONS[row["epsilon_index"]], row["statistic"]]
+        assert [found[n] for n in numbers] == pytest.approx([row[n] for n in numbers], rel=1e-8, abs=1e-9)
+    for name, prior in (("uniform", np.ones(64)), ("zipf", 1.0 / np.arange(1, 65))):
+        prior /= prior.sum()
+        counted, won = oracle.guessed(expected, prior)
+        for index, epsilon in enumerate(EPSILONS):
+            risk = rows[epsilon, f"bayes_risk_{name}"]
+            assert risk["mean"] == pytest.approx(max(won[index], prior[0]), rel=1e-9)
+            assert risk["floor"] == pytest.approx(prior[0]) and risk["floor"] <= risk["low"] <= risk["mean"]
+            assert min(counted[index], 1.0) <= risk["high"] <= 1.0
+    # At a huge epsilon every word stays: it alone is as likely, and is named.
+    risks = [rows[epsilon, "bayes_risk_uniform"] for epsilon in EPSILONS]
+    assert risks[0]["mean"] < 0.5 < risks[1]["low"]
+    for index, epsilon in enumerate(EPSILONS):
+        deniability = rows[epsilon, "deniability"]
+        assert deniability["mean"] == pytest.approx(1.0 / posteriors[index].mean())
+        assert 1.0 <= deniability["low"] <= deniability["mean"] <= deniability["high"] <= 64.0
+        own = by_word(word_statistics(expected), ring, EPSILONS)
+        zipf = sum(r["n_w"] / (int(r["word"][1:]) + 1) for r in own if r["epsilon"] == epsilon)
+        assert rows[epsilon, "n_w_zipf"]["mean"] == pytest.approx(zipf / (1.0 / np.arange(1, 65)).sum())
+    facts = json.loads((laplace / "calibration.json").read_text())
+    assert sorted(facts["summary"], key=lambda r: (r["epsilon"], r["statistic"])) == summary.to_pylist()
+
+
+def test_what_a_calibration_says_of_itself(ring: Embedding, laplace: Path) -> None:
+    facts = json.loads((laplace / "calibration.json").read_text())
+    assert facts["embedding"]["fingerprint"] == ring.fingerprint
+    assert (facts["estimator"], facts["runs"], facts["release_words"]) == ("shared-ray", RUNS, 64)
+    assert facts["sample"] == {"words": 64, "blocks": 16}
+    assert [g["configured_epsilon"] for g in facts["guarantee"]] == [*EPSILONS]
+    (nearest, *_) = facts["distances"][""]["neighbours"]
+    assert nearest["neighbour"] == 1
+    assert nearest["p50"] == pytest.approx(2 * math.sin(math.pi / 64), rel=1e-4)
+    assert facts["gains"] == facts["target"] == facts["matches"] == []
+
+
+# Several settings
+
+
+LAMBDAS = (0.0, 0.9)
+TABLES = {"calibration.json", "outputs", "summary", "words"}
+
+
+@pytest.fixture(scope="module")
+def grid(spark: SparkSession, plane64: Embedding, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A calibration of ``mahalanobis`` at two lambdas, where nothing can be drawn."""
+    output = tmp_path_factory.mktemp("grid") / "out"
+    run(plane64, output, **{"mechanism": "mahalanobis", "lambda": LAMBDAS, "words": 40})
+    return output
+
+
+@pytest.fixture(scope="module")
+def plane64(tmp_path_factory: pytest.TempPathFactory) -> Embedding:
+    """64 words of the plane, spread ten times wider along one axis than across it."""
+    return worlds.build(tmp_path_factory.mktemp("plane64"), worlds.uneven(64, 2))
+
+
+def test_each_lambda_is_a_setting_and_gains_are_differences_of_batches(
+    plane64: Embedding, grid: Path
+) -> None:
+    facts = json.loads((grid / "calibration.json").read_text())
+    assert [g["setting"] for g in facts["gains"]] == ["lambda=0.9"] * 4
+    words = table(grid, "words").to_pylist()
+    assert {(row["mechanism"], row["setting"]) for row in words} == {
+        ("mahalanobis", "lambda=0"),
+        ("mahalanobis", "lambda=0.9"),
+    }
+    assert len(words) == 2 * 2 * 40
+    rows = {plane64.words[i * 64 // 40].as_py(): i for i in range(40)}
+    values = np.zeros((2, 2, 40))
+    for row in words:
+        setting = ["lambda=0", "lambda=0.9"].index(row["setting"])
+        values[setting, EPSILONS.index(row["epsilon"]), rows[row["word"]]] = row["n_w"]
+    for gain in facts["gains"]:
+        if gain["statistic"] == "n_w":
+            apart = np.diff(values[:, EPSILONS.index(gain["epsilon"])], axis=0)[0]
+            assert gain["difference"] == pytest.approx(apart.mean(), rel=1e-9)
+            assert gain["low"] < gain["difference"] < gain["high"]
+    package = transitions(
+        [mechanism("mahalanobis", epsilon=e, **{"lambda": 0.9}) for e in EPSILONS], plane64, 40
+    )
+    own = table(grid, "words")
+    own = own.filter(pa.compute.equal(own["setting"], "lambda=0.9"))
+    expected = by_word(word_statistics(package), plane64, EPSILONS)
+    assert without(own, "posterior") == expected
+
+
+def test_without_drawing_all_but_the_page_is_written(grid: Path) -> None:
+    assert {name for name in names(grid) if not name.startswith(".")} == TABLES
+
+
+# The folder
+
+
+def test_a_folder_is_replaced_only_where_asked_and_known(
+    ring: Embedding, laplace: Path, tmp_path: Path
+) -> None:
+    """Rejects a run that goes on where another one is at work, or was killed."""
+    with pytest.raises(ConfigError, match=r"exists.*--overwrite"):
+        run(ring, laplace)
+    (tmp_path / "mine.txt").write_text("not a calibration")
+    for overwrite in (False, True):
+        with pytest.raises(ConfigError, match="is not a calibration"):
+            run(ring, tmp_path, overwrite=overwrite)
+    assert (tmp_path / "mine.txt").exists()
+    (tmp_path / ".out.other-1.part").mkdir()
+    with pytest.raises(ConfigError, match="Another run is writing the output"):
+        run(ring, tmp_path / "out")
+
+
+def test_a_calibration_is_replaced_when_its_successor_is_whole(
+    ring: Embedding,
+    laplace: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Rejects removal at the start, parts of a run that failed, and old tables left among the new.
+
+    Also rejects a page that is missed only when hours of measuring are over. The configuration file runs as
+    it stands, with examples, of which the page shows the substitutions. The page is the same where the
+    storage is not on this machine, by Hadoop's own copies.
+    """
+    monkeypatch.chdir(ROOT)
+    place = tmp_path / "out"
+    shutil.copytree(laplace, place)
+    with monkeypatch.context() as patch:
+        patch.setattr(calibrate, "summary", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            run(ring, place, overwrite=True, words=2, runs=5, epsilon=(2.0,))
+    assert capsys.readouterr().err.startswith(
+        "Warning: report.html and plots will not be drawn, as jinja2 is not installed. "
+        "Run: pip install 'dptext-spark[report]'\n"
+    )
+    assert (place / "calibration.json").read_bytes() == (laplace / "calibration.json").read_bytes()
+    assert (place / "transitions").exists() and os.listdir(tmp_path) == ["out"]
+
+    (tmp_path / ".out.killed-1.part").mkdir()
+    small = ["--embedding", ring.path, "--output", place, "--words", 5, "--runs", 4, "--epsilon", 7, 9]
+    small += ["--example", "w01", "--example", "w60", "--overwrite"]
+    with monkeypatch.context() as patch:
+        patch.setattr(Storage, "real", lambda *_: "elsewhere://host/out")
+        result = CliRunner().invoke(main, ["calibrate", "--config", "conf/calibrate.toml", *map(str, small)])
+    assert result.exit_code == 0, result.output
+    assert os.listdir(tmp_path) == ["out"]
+    visible = {name for name in names(place) if not name.startswith(".")}
+    assert visible == TABLES | {"examples", "plots", "report.html"}
+    assert "5 of 64 words, 4 runs each" in result.output
+    assert "Epsilon 7, 9: Not enough runs for a reliable number; increase --runs." in result.output
+    assert table(place, "words").num_rows == 2 * 5
+    counts: dict[tuple[float, str], float] = {}
+    for row in table(place, "examples").to_pylist():
+        counts[row["epsilon"], row["word"]] = counts.get((row["epsilon"], row["word"]), 0) + row["count"]
+    assert counts == {(epsilon, word): 4 for epsilon in (7.0, 9.0) for word in ("w01", "w60")}
+    page = (place / "report.html").read_text(encoding="utf-8")
+    assert "w60" in page and "What words become" in page and "http://" not in page
+    assert "Not enough runs" in page and len(list((place / "plots").glob("*.png"))) == 5
+
+    # The page can be drawn later, of what is there.
+    later = tmp_path / "later"
+    shutil.copytree(place, later, ignore=shutil.ignore_patterns("plots", "report.html", ".*"))
+    assert write_report(later) == later / "report.html"
+    assert pictures(later) == pictures(place)
+
+
+def pictures(place: Path) -> dict[str, bytes]:
+    """The plots' bytes."""
+    return {f.name: f.read_bytes() for f in (place / "plots").iterdir() if not f.name.startswith(".")}
+
+
+# Target and comparison
+
+
+def test_a_target_is_met_by_the_closed_form(tmp_path: Path) -> None:
+    """Of two words 1 apart on a line each stays with probability 1 - exp(-epsilon / 2) / 2."""
+    pair, output = worlds.build(tmp_path, [[-0.5], [0.5]]), tmp_path / "out"
+    arguments = ["--embedding", pair.path, "--mechanism", "laplace", "--epsilon", 2.8, 2.95, "--words", "all"]
+    arguments += ["--runs", 4000, "--target", "max(n_w) <= 0.9", "--output", output]
+    with without_drawing():
+        result = CliRunner().invoke(main, ["calibrate", *map(str, arguments)])
+    assert result.exit_code == 0, result.output
+    facts = json.loads((output / "calibration.json").read_text())
+    (found,) = facts["target"]
+    stays = 1.0 - math.exp(-found["epsilon"] / 2.0) / 2.0
+    assert stays <= 0.9
+    assert 2.8 < found["epsilon"] < found["missed"] <= found["epsilon"] + 0.0101
+    assert found["measured"] <= found["bound"] <= 0.9 and found["looks"] == 1
+    assert found["bound"] == pytest.approx(0.9, abs=0.015)
+    assert abs(found["measured"] - stays) < 5 * math.sqrt(0.09 / 4000)
+    assert found["options"] == f"--mechanism laplace --epsilon {found['epsilon']:g}"
+    assert {2.8, 2.95} <= {tried["epsilon"] for tried in found["tried"]}
+
+    # The command that is printed makes a release once the table and its column are filled in.
+    release, path = (line for line in result.output.splitlines()[-3:] if line)
+    assert path == f"Output: {output}"
+    program, *words = shlex.split(release.removeprefix("The release: "))
+    source = write_table(tmp_path / "in.parquet", {"text": ["w0 w1"]})
+    filled = [{"TABLE": str(source), "COLUMN": "text"}.get(word, word) for word in words]
+    assert program == "dptext" and filled[0] == "privatize"
+    result = CliRunner().invoke(main, [*filled, "--dry-run"])
+    assert result.exit_code == 0, result.output
+    summed = {row["epsilon"]: row["max"] for row in facts["summary"] if row["statistic"] == "n_w"}
+    assert sorted(summed) == [2.8, found["epsilon"], 2.95]
+    assert summed[found["epsilon"]] == found["measured"]
+    for name in ("words", "outputs", "summary"):
+        assert set(table(output, name)["epsilon"].to_pylist()) == {*summed}
+    assert [g["configured_epsilon"] for g in facts["guarantee"]] == sorted(summed)
+
+
+def test_an_exact_law_is_compared_with_a_measured_one(ring: Embedding, laplace: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    epsilons = (1.0, 12.5, 12.8, 1000.0)
+    given = {"mechanism": "exponential", "epsilon": epsilons, "compare": str(laplace)}
+    given["target"] = "mean(n_w) <= 0.3"
+    with without_drawing():
+        report = calibrate.run(CalibrateOptions.of(options(ring, output, **given)))
+    assert "Not enough runs" not in report.describe()
+    facts = json.loads(report.to_json())
+    assert facts["estimator"] == "exact"
+    (found,) = facts["target"]
+    epsilons = tuple(sorted({*epsilons, found["epsilon"]}))
+    package = transitions([mechanism("exponential", epsilon=e) for e in epsilons], ring, 64)
+    words = without(table(output, "words"), "posterior")
+    assert words == by_word(word_statistics(package), ring, epsilons)
+    outputs = table(output, "outputs")["k_w"].to_numpy()
+    expected = [row["k_w"] for row in by_word(oracle.output_statistics(package), ring, epsilons)]
+    assert outputs == pytest.approx(expected, rel=1e-6)
+    assert outputs.min() >= 1.0  # of an output that hardly ever comes too
+    law = mechanism("exponential", epsilon=12.5).bind(ring, among(64)).probabilities(np.arange(64))  # type: ignore[attr-defined]
+    rows = {row["statistic"]: row for row in facts["summary"] if row["epsilon"] == 12.5}
+    truth = oracle.risk(law, np.ones(64))
+    assert [rows["bayes_risk_uniform"][n] for n in ("mean", "low", "high")] == pytest.approx([truth] * 3)
+    posterior = (law * law / law.sum(axis=0)).sum() / 64
+    assert rows["deniability"]["mean"] == pytest.approx(1.0 / posterior)
+    # Exact, and over all words: the target's bound is the value itself, and the largest epsilon is sharp.
+    assert found["bound"] == found["measured"] <= 0.3
+    exact = [
+        estimator([mechanism("exponential", epsilon=e)], ring, search=among(64), runs=1)(
+            np.arange(64), block=0
+        )
+        for e in (found["epsilon"], found["missed"])
+    ]
+    met, missed = (word_statistics(t)["n_w"].to_numpy().mean() for t in exact)
+    assert met <= 0.3 < missed
+    assert len(facts["matches"]) == 4
+    for match in facts["matches"]:
+        assert match["other"]["epsilon"] in EPSILONS
+        assert match["epsilon"] is None or 1.0 <= match["epsilon"] <= 1000.0
+    assert any(match["epsilon"] for match in facts["matches"])
+
+
+# The command line
+
+
+def test_several_numbers_follow_an_option(
+    monkeypatch: pytest.MonkeyPatch, ring: Embedding, tmp_path: Path
+) -> None:
+    seen = []
+
+    def stop(given: Any) -> None:
+        seen.append(given)
+        raise ConfigError("Enough")
+
+    monkeypatch.setattr(calibrate, "run", stop)
+    toml = tmp_path / "c.toml"
+    toml.write_text('mechanism = "mahalanobis"\nepsilon = [5, 10.0]\nlambda = 0.5\nwords = "all"\n')
+    for arguments in (
+        "--mechanism mahalanobis --epsilon 10 5 --lambda 0.5 --words all",
+        "--epsilon=5,10 --lambda=0.5 --mechanism=mahalanobis --words=all",
+        "--epsilon 5 --epsilon 10 5.0 --lambda 0.5 --mechanism=mahalanobis --words=all",
+        f"--config {toml}",
+    ):
+        common = ["calibrate", "--embedding", str(ring.path), "--output", str(tmp_path / "out")]
+        result = CliRunner().invoke(main, [*common, *arguments.split()])
+        assert "Enough" in result.output, result.output
+    assert len({given.model_dump_json() for given in seen}) == 1
+    assert [(m.epsilon, m.mixing) for m in seen[0].mechanism] == [(5.0, 0.5), (10.0, 0.5)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--epsilon", "0"], "--epsilon has a wrong value"),
+        (["--epsilon"], "--epsilon"),
+        (["--epsilon", "5", "many"], "many"),
+        (["--epsilon", "5", "--lambda", "0.5"], "--lambda is not an option"),
+        (["--epsilon", "5", "--words", "1"], "--words has a wrong value"),
+        (["--epsilon", "5", "--estimator", "quick"], "--estimator has a wrong value"),
+        (["--epsilon", "5", "--estimator", "exact"], "does not serve"),
+        (["--epsilon", "5", "--target", "n_w small"], "--target has a wrong value"),
+        (["--epsilon", "5", "--compare", "nowhere"], "cannot be read"),
+        (["--epsilon", "5", "--release-words", "65"], "--release-words"),
+        (["--epsilon", "5", "--example", "w01", "--example", "absent"], "lacks words of --example"),
+        (["--epsilon", "5", "--target", "max(n_w) <= 0.5", "--words", "30"], "cannot be told"),
+    ],
+)
+def test_wrong_options_are_refused(
+    ring: Embedding, tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    given = ["--embedding", ring.path, "--mechanism", "laplace", "--output", tmp_path / "out", *arguments]
+    result = CliRunner().invoke(main, ["calibrate", *map(str, given)])
+    assert result.exit_code == 2
+    assert message in result.output
+    assert not (tmp_path / "out").exists()

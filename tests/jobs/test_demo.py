@@ -1,0 +1,62 @@
+"""The demo and the configuration files, run as a user would run them."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from pyspark.sql import SparkSession
+
+from dptext_spark import demo
+from dptext_spark.cli import main
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = [pytest.mark.spark, pytest.mark.e2e]
+
+
+def dptext(*arguments: str) -> str:
+    result = CliRunner().invoke(main, list(arguments), catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_the_demo_shows_more_noise_at_less_epsilon_and_runs_twice(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo, "EPSILONS", demo.EPSILONS[::2])
+    shown = dptext("demo", "--output", str(tmp_path))
+    assert shown.count("    -> ") == demo.SHOWN_ROWS * len(demo.EPSILONS)
+    assert shown.count("whoever sees an output word") == 1
+    replaced = []
+    for epsilon in demo.EPSILONS:
+        output = tmp_path / f"sanitized-epsilon-{epsilon:g}"
+        assert str(output) in shown
+        assert pq.read_table(output).num_rows == pq.read_table(demo.QUERIES).num_rows
+        counts = json.loads(Path(f"{output}.private/report.json").read_text())["columns"]["text"]
+        replaced.append(counts["replaced"] / counts["tokens"])
+    # Rejects an epsilon that is ignored or used upside down. A share's standard error is below 0.004.
+    assert replaced[0] > replaced[1] + 0.5
+    with monkeypatch.context() as patch:
+        patch.setattr(demo, "EPSILONS", demo.EPSILONS[:1])
+        assert dptext("demo", "--output", str(tmp_path)).count("    -> ") == demo.SHOWN_ROWS
+    # It ends with a command that works as it stands.
+    prompt, name, *arguments = shlex.split(shown.splitlines()[-1])
+    assert (prompt, name, arguments[0]) == ("$", "dptext", "try")
+    assert demo.SENTENCE in dptext(*arguments)
+
+
+def test_the_configuration_files_run_as_they_stand(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    bundle, output = str(tmp_path / "bundle"), str(tmp_path / "sanitized")
+    dptext("embedding", "--config", "conf/embedding.toml", "--output", bundle)
+    dptext("privatize", "--config", "conf/privatize.toml", "--embedding", bundle, "--output", output)
+    assert pq.read_table(output).column_names == ["intent", "text"]
+    tried = dptext("try", demo.SENTENCE, "--config", "conf/try.toml", "--embedding", bundle)
+    assert tried.count("%") == 18

@@ -1,0 +1,422 @@
+"""dptext evaluate: its numbers against the core's on the same rows, its choice, its page."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from contextlib import nullcontext
+from functools import reduce
+from operator import add
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from dptext_spark.calibration.estimators import estimator
+from dptext_spark.calibration.record import option_line
+from dptext_spark.cli import main
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.errors import ConfigError, InputError
+from dptext_spark.evaluation.comparison import Comparison, Outcome
+from dptext_spark.evaluation.comparison import evaluate as evaluate_here
+from dptext_spark.evaluation.emissions import Emissions
+from dptext_spark.evaluation.recovery import STRONGER, Attacker
+from dptext_spark.evaluation.rehearsal import Rehearsal
+from dptext_spark.evaluation.row_sums import RowSums
+from dptext_spark.evaluation.tally import RANDOM_WORDS, Tally, hits
+from dptext_spark.jobs import evaluate
+from dptext_spark.measuring.classified_rows import Classes
+from dptext_spark.measuring.rehearsed_rows import ATTACKED, SampledRows, third_of
+from dptext_spark.mechanisms import Exponential, Laplace, Mahalanobis, Mechanism
+from dptext_spark.options import EvaluateOptions
+from dptext_spark.search.exact import ExactSearch
+from dptext_spark.tables import partitioning
+from dptext_spark.text.policies import TextPolicy
+from tests.helpers.drawing import without_drawing
+from tests.helpers.made_texts import sentences
+from tests.helpers.tables import spark_settings, write_table
+
+# The shared session is the one that the jobs find.
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+ROWS = 90
+TEXTS = sentences(ROWS, 1)
+
+
+def table_of(folder: Path, files: int) -> Path:
+    """The same rows in so many files."""
+    for number in range(files):
+        ids = list(range(number, ROWS, files))
+        write_table(folder / f"{number}.parquet", {"id": ids, "text": [TEXTS[i] for i in ids]})
+    return folder
+
+
+def options(table: Path, embedding: Embedding, output: Path, **given: Any) -> dict[str, Any]:
+    values = {
+        "input": str(table),
+        "text": "text",
+        "id": "id",
+        "embedding": embedding.path,
+        "output": str(output),
+        "mechanism": ["laplace", "exponential"],
+        "epsilon": (5.0,),
+        "versions": 2,
+        "runs": 60,
+        "target": "recovery(top1) <= 0.99",
+    }
+    return {name.replace("_", "-"): value for name, value in (values | given).items()}
+
+
+def run(
+    table: Path, embedding: Embedding, output: Path, *, drawn: bool = False, **given: Any
+) -> dict[str, Any]:
+    """Run the job; what evaluation.json says."""
+    with nullcontext() if drawn else without_drawing():
+        answer = evaluate.run(EvaluateOptions.of(options(table, embedding, output, **given)))
+    found = json.loads((output / "evaluation.json").read_text())
+    assert found == json.loads(answer.to_json())
+    assert not list(output.parent.glob(".*.part"))
+    return dict(found)
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return table_of(tmp_path_factory.mktemp("table") / "in", 3)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(
+    spark: SparkSession, small: Embedding, table: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """The folder of an evaluation of all rows."""
+    output = tmp_path_factory.mktemp("evaluation") / "out"
+    run(table, small, output, drawn=True)
+    return output
+
+
+@pytest.fixture(scope="module")
+def found(undisturbed: Path) -> dict[str, Any]:
+    return dict(json.loads((undisturbed / "evaluation.json").read_text()))
+
+
+def thirds_of(spark: SparkSession) -> list[int]:
+    """The third of each row."""
+    rows = spark.range(ROWS).select("id", third_of(F.col("id").cast("string")).alias("third"))
+    return [row["third"] for row in rows.orderBy("id").collect()]
+
+
+@pytest.fixture(scope="module")
+def here(spark: SparkSession, small: Embedding) -> Comparison:
+    """The same rows and settings by the core, third by third and without Spark."""
+    rehearsal = Rehearsal(embedding=small, policy=TextPolicy(), search=ExactSearch.over(small), seed=0)
+    thirds = np.array(thirds_of(spark))
+    ids = [np.flatnonzero(thirds == third) for third in range(3)]
+    texts = [pa.array([TEXTS[i] for i in own]) for own in ids]
+    first, *others = (rehearsal.pairs(own) for own in texts)
+    words = np.flatnonzero(sum((own.words for own in others), first.words)[:-1])
+
+    def tally(mechanism: Mechanism | None) -> Tally:
+        made = [mechanism or RANDOM_WORDS]
+        estimated = estimator(made, small, search=rehearsal.search, runs=60, seed=0)
+        emissions = Emissions.measured(estimated, words, vocabulary=len(small.words))
+        if mechanism is None:
+            emissions = Emissions.uniform(len(small.words), rehearsal.search.release_words)
+        versions = 1 if mechanism is None else 2
+        found = (
+            Tally.of(
+                rehearsal,
+                rehearsal.unreleased(texts[third]),
+                pa.array(ids[third]),
+                mechanism,
+                Attacker.of(emissions, first + others[third - 1]),
+                versions=versions,
+            )
+            for third in (1, 2)
+        )
+        errors[mechanism] = emissions.mean_error(first + others[0] + others[1])
+        return reduce(add, found)
+
+    errors: dict[Mechanism | None, float] = {}
+    settings = [kind(epsilon=5.0) for kind in (Laplace, Exponential)]
+    floor, tallies = tally(None), {mechanism: tally(mechanism) for mechanism in settings}
+    return Comparison(
+        outcomes=tuple(
+            Outcome.of(mechanism, rehearsal.search, own, floor, errors[mechanism])
+            for mechanism, own in tallies.items()
+        ),
+        guessed=floor.recovered[1],
+        before=others[0] + others[1],
+    )
+
+
+def test_the_numbers_are_the_cores(found: dict[str, Any], here: Comparison, undisturbed: Path) -> None:
+    """Rejects rows that are lost or counted twice, other noise, other emissions, and other pairs."""
+    for name, expected in (("risk", here.risk()), ("utility", here.utility())):
+        rows = expected.to_pylist()
+        assert len(found[name]) == len(rows)
+        for row, other in zip(found[name], rows, strict=True):
+            numbers = {n: v for n, v in other.items() if isinstance(v, float)}
+            assert {n: row[n] for n in numbers} == pytest.approx(numbers, rel=1e-9, abs=1e-9)
+            assert {n: v for n, v in row.items() if n not in numbers} == {
+                n: v for n, v in other.items() if n not in numbers
+            }
+        written = pq.ParquetDataset(undisturbed / name).read().to_pylist()
+        assert written == found[name]
+    assert pq.ParquetDataset(undisturbed / "settings").read().to_pylist() == found["settings"]
+
+
+def test_the_partitioning_and_the_batches_do_not_matter(
+    spark: SparkSession,
+    small: Embedding,
+    found: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rejects noise that hangs on a row's place, and sums whose last bits hang on their order.
+
+    Nor does the length of tasks: rejects one that has most rows of a row group, and rows that no task has.
+    """
+    tasks: list[int] = []
+    own = SampledRows.kept
+
+    def kept(self: SampledRows) -> SampledRows:
+        rows = self.frame.groupBy(F.spark_partition_id()).count().collect()
+        tasks.extend(row["count"] for row in rows)
+        return own(self)
+
+    monkeypatch.setattr(SampledRows, "kept", kept)
+    monkeypatch.setattr(partitioning, "_SHORTEST", 0.0)
+    monkeypatch.setattr(partitioning, "_TASKS_OF_CORE", 3)
+    table = table_of(tmp_path / "in", 1)
+    with spark_settings(spark, execution_arrow_maxRecordsPerBatch=7):
+        # The job has a session of its own, which takes the settings over.
+        other = run(table, small, tmp_path / "out", mechanism=["laplace"])
+    for name in ("risk", "utility"):
+        assert other[name] == [row for row in found[name] if row["mechanism"] == "laplace"]
+    assert other["sample"] == found["sample"]
+    assert sum(tasks) == ROWS and len(tasks) >= 6 and max(tasks) <= ROWS // 3
+
+
+def test_a_setting_is_chosen_on_one_third_and_checked_on_another(
+    found: dict[str, Any], spark: SparkSession
+) -> None:
+    target, thirds = found["target"], thirds_of(spark)
+    assert target["options"] == "--mechanism laplace --epsilon 5"  # the other one misses the target
+    assert [row["recommended"] for row in found["settings"]].count(True) == 1
+    sample = found["sample"]
+    assert sample["rows"] == sample["of"] == ROWS
+    assert (sample["known"], sample["attacked"]) == (thirds.count(0), ROWS - thirds.count(0))
+    rows = [target[third]["rows"] for third in ("chosen_on", "checked_on")]
+    assert rows == [thirds.count(1), thirds.count(2)]
+    shares = [target[third]["measured"] for third in ("chosen_on", "checked_on")]
+    chosen = found["settings"][target["number"]]
+    assert shares[0] != shares[1]
+    assert min(shares) < chosen["recovered"] < max(shares)  # of both thirds together
+    assert target["checked_on"]["met"] and target["checked_on"]["met_by_limit"]
+    assert target["command"].endswith(f" --epsilon-from-private-rows {target['options']}")
+    assert "--text text --id id" in target["command"]
+
+
+@pytest.fixture(scope="module")
+def varied(small: Embedding, table: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of an evaluation that varies all that may be varied; ``small`` may release 200 words."""
+    output = tmp_path_factory.mktemp("varied") / "out"
+    given = {"mechanism": ["mahalanobis", "exponential"], "lambda": (0.5,), "truncate": (0.9,)}
+    run(
+        table,
+        small,
+        output,
+        **given,
+        epsilon=(6.0,),
+        versions=1,
+        runs=20,
+        release_words=(100, 200),
+        drawn=True,
+    )
+    return output
+
+
+def test_words_and_parameters_are_varied_on_one_page(
+    varied: Path, small: Embedding, found: dict[str, Any], spark: SparkSession
+) -> None:
+    """Rejects a size that one mechanism alone gets, other numbers than a run of one size has, one floor."""
+    answer = json.loads((varied / "evaluation.json").read_text())
+    rows = {row["options"]: row for row in answer["settings"]}
+    assert list(rows) == [
+        f"--mechanism {of} --epsilon 6 --release-words {size}"
+        for size in (100, 200)
+        for of in ("mahalanobis --lambda 0.5", "exponential --truncate 0.9")
+    ]
+    assert {row["similarity_floor"] for row in rows.values() if row["release_words"] == 200} == {
+        found["settings"][0]["similarity_floor"]
+    }
+    assert len({row["similarity_floor"] for row in rows.values()}) == 2
+    assert len({row["recovered_floor"] for row in rows.values()}) == 1
+    settings = [Mahalanobis(epsilon=6.0, lambda_=0.5), Exponential(epsilon=6.0, truncate=0.9)]
+    attacked = [i for i, third in enumerate(thirds_of(spark)) if third]
+    alone = evaluate_here(
+        [TEXTS[i] for i in attacked],
+        attacked,
+        embedding=small,
+        mechanisms=settings,
+        runs=20,
+        search=ExactSearch.over(small, 100),
+    )
+    for mechanism, outcome in zip(settings, alone.outcomes, strict=True):
+        row = rows[f"{option_line(mechanism)} --release-words 100"]
+        assert row["kept"] == outcome.use.similarity["kept"].ratio[0]
+        assert row["kept_floor"] == outcome.random.similarity["kept"].ratio[0]
+    page = re.sub(r"</?span>", "", (varied / "report.html").read_text())
+    front = [row for row in rows.values() if row["on_front"]]
+    assert front and all(f"<code>{row['options']}</code>" in page for row in front)
+    assert (
+        f"--release-words {answer['settings'][answer['target']['number']]['release_words']} "
+        in (answer["target"]["command"])
+    )
+
+
+def test_a_sample_is_always_the_same_and_a_public_corpus_teaches_less(
+    spark: SparkSession, small: Embedding, table: Path, tmp_path: Path
+) -> None:
+    """Rejects a share of the table, rows by their places, and a target or a corpus that makes other rows.
+
+    Also rejects a filter that leaves an evaluated row in, or another one out.
+    """
+    few = {"sample": 40, "versions": 1, "mechanism": ["laplace"], "runs": 20}
+    first = run(table, small, tmp_path / "a", **few, hold_out=True)
+    corpus = str(write_table(tmp_path / "public.parquet", {"text": sentences(15, 2)}))
+    public = {"target": None, "public_corpus": corpus}
+    again = run(table_of(tmp_path / "in", 2), small, tmp_path / "b", **few, **public)
+    assert (first["sample"]["rows"], first["sample"]["of"]) == (40, ROWS)
+    assert (first["sample"], first["utility"]) == (again["sample"], again["utility"])
+    assert 5 <= first["sample"]["known"] <= 22
+    words = shlex.split(first["target"]["command"])
+    assert "--epsilon-from-private-rows" not in words
+    condition = words[words.index("--where") + 1]
+    names = spark.range(ROWS).select("id", F.xxhash64(F.lit("sample"), F.col("id").cast("string")).alias("n"))
+    evaluated = {row["id"] for row in names.orderBy("n").limit(40).collect()}
+    left = [row["id"] for row in spark.read.parquet(str(table)).where(condition).collect()]
+    assert sorted(left) == sorted({*range(ROWS)} - evaluated)
+
+    assert again["settings"][0]["recovered"] < first["settings"][0]["recovered"]
+    assert again["corpus"]["from"] == corpus
+    assert again["corpus"]["words"] < first["corpus"]["words"]
+    assert again["target"] is None
+    strange = write_table(tmp_path / "strange.parquet", {"text": ["nothing known"]})
+    with pytest.raises(InputError, match="no word of the embedding"):
+        run(table, small, tmp_path / "none", **few, target=None, public_corpus=str(strange))
+
+
+def test_the_choice_sees_nothing_of_the_rows_of_the_check(
+    spark: SparkSession, small: Embedding, found: dict[str, Any], tmp_path: Path
+) -> None:
+    """Rejects attackers who learn the language of all rows: other rows of the check change the choice."""
+    texts = [
+        " ".join(reversed(text.split())) if third == 2 else text
+        for text, third in zip(TEXTS, thirds_of(spark), strict=True)
+    ]
+    table = write_table(tmp_path / "backwards.parquet", {"id": list(range(ROWS)), "text": texts})
+    target, other = found["target"], run(table, small, tmp_path / "out", mechanism=["laplace"])["target"]
+    assert other["chosen_on"]["measured"] == target["chosen_on"]["measured"]
+    assert other["checked_on"]["measured"] != target["checked_on"]["measured"]
+
+
+def test_labels_and_authors_come_with_floors_and_ceilings(
+    small: Embedding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rejects another column's classes, and another setting's models; one label is null.
+
+    The models are those of tests/measuring/test_classified_rows.py. Without noise all words are
+    recovered and kept.
+    """
+    columns = {"id": list(range(ROWS)), "text": TEXTS, "author": [i % 3 for i in range(ROWS)]}
+    table = write_table(tmp_path / "in.parquet", columns | {"label": ["a", "b", None] * (ROWS // 3)})
+
+    def learnt(
+        frame: DataFrame, _: Any, classes: Classes, mechanism: Mechanism | None, *, original: bool
+    ) -> list[dict[str, RowSums]]:
+        given = F.count(frame.columns[classes.column]).alias("given")
+        rows = {row["third"]: row["given"] for row in frame.groupBy("third").agg(given).collect()}
+        right = 9 if original else {None: 1, 4.0: 3, 1e6: 8}[mechanism and mechanism.epsilon]
+        names = [name for name in classes.learnt if name]
+        return [{name: hits(right + n, rows[third]) for n, name in enumerate(names)} for third in ATTACKED]
+
+    monkeypatch.setattr(evaluate, "classified", learnt)
+    given = {"mechanism": ["laplace"], "epsilon": (4.0, 1e6), "versions": 1, "runs": 20}
+    given |= {"label": "label", "author": "author", "target": "attribution <= 0.2"}
+    found = run(table, small, tmp_path / "a", **given, drawn=True)
+    thirds = thirds_of(SparkSession.active())
+    authors = sum(third > 0 for third in thirds)
+    labels = sum(third > 0 for i, third in enumerate(thirds) if i % 3 < 2)
+    assert found["sample"]["attacked"] == authors
+    accuracies = [row for row in found["utility"] if row["measure"].startswith("accuracy")]
+    shares = [[row[n] * labels / 2 for n in ("floor", "value", "ceiling")] for row in accuracies]
+    assert np.ravel(shares) == pytest.approx([1, 3, 9, 2, 4, 10, 1, 8, 9, 2, 9, 10])
+    attributed = [row for row in found["risk"] if row["attacker"] == "attribution"]
+    shares = [[row[n] * authors / 2 for n in ("floor", "recovered")] for row in attributed]
+    assert np.ravel(shares) == pytest.approx([1, 3, 1, 8])
+    noisy, bare = found["settings"]
+    assert noisy["accuracy"] == accuracies[0]["value"]
+    assert found["target"]["options"] in (None, "--mechanism laplace --epsilon 4")
+    page = (tmp_path / "a" / "report.html").read_text()
+    assert page.count("<img ") == 3 and "attribution" in page
+    assert (bare["recovered"], bare["kept"]) == (1.0, 1.0)
+    assert bare["similarity"] == pytest.approx(1.0)
+    assert bare["recovered_floor"] < noisy["recovered_low"] < noisy["recovered_high"] < 1.0
+    assert noisy["recovered_floor"] == bare["recovered_floor"]
+
+
+def test_the_page_stands_by_itself(undisturbed: Path) -> None:
+    """Rejects a page or findings with a word of a text."""
+    for name in ("evaluation.json", "report.html"):
+        text = re.sub(r"data:image/png;base64,[^\"]+", "", (undisturbed / name).read_text())
+        assert not re.search(r"\bw\d+\b|strange", text), name
+    page = re.sub(r"</?span>", "", (undisturbed / "report.html").read_text())
+    assert "Private." in page and "recovery(top1, in-context, 1)" in page
+    assert "dptext privatize --input" in page and "Checked on" in page and STRONGER in page
+    assert page.count("<img ") == page.count("data:image/png") == 2
+    assert not re.search(r'(?:src|href)="(?!data:|#)', page)
+
+
+def test_what_cannot_be_evaluated_is_refused(
+    small: Embedding, table: Path, undisturbed: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=r"The evaluation .* exists.*--overwrite"):
+        run(table, small, undisturbed)
+    (tmp_path / ".out.other-1.part").mkdir()
+    with pytest.raises(ConfigError, match="Another run is writing the output"):
+        run(table, small, tmp_path / "out")
+    (tmp_path / ".out.other-1.part").rmdir()
+    with pytest.raises(InputError, match="--hold-out leaves no row"):
+        run(table, small, tmp_path / "out", sample=ROWS, hold_out=True)
+    with pytest.raises(InputError, match="lacks columns"):
+        run(table, small, tmp_path / "out", text="nope")
+    with pytest.raises(ConfigError, match="inside one another"):
+        run(table, small, table / "out")
+    twice = write_table(tmp_path / "twice.parquet", {"id": [1, 1], "text": TEXTS[:2]})
+    with pytest.raises(InputError, match="does not name the rows"):
+        run(twice, small, tmp_path / "out")
+    unknown = write_table(tmp_path / "unknown.parquet", {"id": [1], "text": ["strange"]})
+    with pytest.raises(InputError, match="no word of the attacked rows is perturbed"):
+        run(unknown, small, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_command_prints_the_answer(small: Embedding, table: Path, tmp_path: Path) -> None:
+    """Rows are named by their places; few rows leave nothing to choose, and the output says so."""
+    arguments = ["--input", table, "--text", "text", "--embedding", small.path, "--output", tmp_path / "out"]
+    arguments += ["--mechanism", "laplace", "--epsilon", "5", "--sample", "12", "--runs", "20"]
+    arguments += ["--target", "recovery(top1)<=0.001"]
+    result = CliRunner().invoke(main, ["evaluate", *map(str, arguments)])
+    assert result.exit_code == 0, result.output
+    assert "Facts about private rows" in result.output
+    assert "12 of 90 rows" in result.output
+    assert "no setting here meets it with 95% confidence" in result.output
+    assert result.output.splitlines()[-1] == f"Output, which is private: {tmp_path / 'out'}"

@@ -1,0 +1,389 @@
+"""dptext vectors: Parquet in, projected noisy vectors out, and the projections that belong to them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+from pyspark.sql import SparkSession
+from pyspark.sql.types import ArrayType, FloatType, StringType, StructField, StructType
+from scipy import stats
+
+from dptext_spark.cli import main
+from dptext_spark.demo import QUERIES
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.errors import InputError
+from dptext_spark.jobs import vectors
+from dptext_spark.noise import ReleaseNoise
+from dptext_spark.options import VectorsOptions
+from dptext_spark.tables.columns import TableColumns
+from dptext_spark.text.joined_words import JoinedWords, vocabulary_forms
+from dptext_spark.vectors.projected_vectors import ProjectedVectors
+from dptext_spark.vectors.vector_privatizer import VectorPrivatizer
+from tests.helpers.tables import hashes, rows_of, spark_settings, write_table
+from tests.helpers.worlds import KEY, LABEL
+
+# The shared session is the one that the jobs find.
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+LENGTH = 12
+ROWS = 60
+FLOATS, DOUBLES = pa.list_(pa.float32()), pa.list_(pa.float64())
+Command = Callable[..., Result]
+
+
+def command(key_file: Path, place: Path) -> Command:
+    """``dptext vectors`` in this process, at epsilon 10 under the fixed key."""
+
+    def invoke(source: Path | str, *arguments: Any, output: Path | str = place) -> Result:
+        given = ["--input", source, "--output", output, "--epsilon", 10, "--key-file", key_file]
+        given += ["--salt", LABEL, *arguments]
+        return CliRunner().invoke(main, ["vectors", *map(str, given)])
+
+    return invoke
+
+
+@pytest.fixture
+def dptext(key_file: Path, tmp_path: Path) -> Command:
+    return command(key_file, tmp_path / "out")
+
+
+def done(result: Result) -> Result:
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def refused(result: Result, message: str) -> bool:
+    """Say whether a run ended with code 2 and a message, without a Python traceback."""
+    assert result.exit_code == 2, result.output
+    assert result.output.startswith("dptext vectors: ")
+    assert re.search(message, result.output), result.output
+    return True
+
+
+def numbers(rows: int = ROWS, length: int = LENGTH, seed: int = 3) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(rows, length)).astype(np.float32)
+
+
+def write_rows(folder: Path) -> Path:
+    """One file of 60 rows in 6 row groups: ids, the same vectors in both widths, texts of ring words."""
+    vectors = numbers().tolist()
+    columns = {
+        "id": range(ROWS),
+        "narrow": pa.array(vectors, FLOATS),
+        "wide": pa.array(vectors, DOUBLES),
+        "text": [f"w{row:02d} W{row % 7:02d}, unheardof{row}" for row in range(ROWS)],
+    }
+    folder.mkdir()
+    pq.write_table(pa.table(columns), folder / "x.parquet", row_group_size=10)
+    return folder
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    return write_rows(tmp_path / "in")
+
+
+ALL = ("--vector", "narrow", "--vector", "wide", "--text", "text", "--id", "id", "--keep", "id")
+
+
+@pytest.fixture(scope="module")
+def whole(
+    spark: SparkSession, ring: Embedding, key_file: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """A folder with the table ``in`` and the release ``out`` of all its columns."""
+    folder = tmp_path_factory.mktemp("whole")
+    dptext = command(key_file, folder / "out")
+    done(dptext(write_rows(folder / "in"), *ALL, "--embedding", ring.path, "--seed", 7))
+    return folder
+
+
+# The whole path
+
+
+@pytest.mark.e2e
+@pytest.mark.statistical
+def test_the_demo_table_end_to_end(demo_bundle: Embedding, dptext: Command, tmp_path: Path) -> None:
+    """Averages anew, the matrix from the release: what is left is noise of the Gamma law.
+
+    False-alarm rate 10^-4 over keys; a Delta that is 10 % wrong either way is rejected.
+    """
+    arguments = ("--text", "text", "--embedding", demo_bundle.path, "--id", "id", "--keep", "intent")
+    result = done(dptext(QUERIES, *arguments, "--keep", "id"))
+    given, got = pq.read_table(QUERIES).to_pylist(), rows_of(tmp_path / "out")
+    assert [row["id"] for row in got] == [row["id"] for row in given]
+    schema = pq.read_schema(next((tmp_path / "out").glob("part-*")))
+    assert {field.name: field.type for field in schema} == {
+        "id": pa.int64(),
+        "intent": pa.string(),
+        "text": FLOATS,
+    }
+
+    (projection,) = json.loads((tmp_path / "out.projection.json").read_text())["projections"]
+    assert projection["columns"] == ["text"]
+    matrix, grid = np.array(projection["matrix"]), projection["grid"]
+    assert matrix.shape == (projection["dimension"], projection["input_dimension"]) == (46, 50)
+    released = np.array([row["text"] for row in got])
+    steps = released / grid
+    assert (steps == np.rint(steps)).all()
+    assert np.abs(steps).max() < 2**23
+    index = {word: row for row, word in enumerate(demo_bundle.words.to_pylist())}
+    cut = JoinedWords.of(demo_bundle.words)
+    texts = [[form.lower() for word in cut(row["text"]) for form in vocabulary_forms(word)] for row in given]
+    known = [[index[form] for form in forms if form in index] for forms in texts]
+    averages = np.array([demo_bundle.vectors[rows].mean(axis=0, dtype=np.float64) for rows in known])
+    radii = np.linalg.norm(released - averages @ matrix.T, axis=1)
+    largest = np.linalg.norm(matrix, ord=2)
+    values = {
+        f"Delta times {wrong}": float(
+            stats.kstest(radii, stats.gamma(46, scale=wrong * largest / 10).cdf).pvalue
+        )
+        for wrong in (1.0, 0.9, 1.1)
+    }
+    for name, value in values.items():
+        print(f"p-value of released texts, {name}: {value:.3g}")
+    real, *mutants = values.values()
+    assert real > 1e-4
+    assert max(mutants) < 1e-6
+
+    report = json.loads((tmp_path / "out.private" / "report.json").read_text())
+    words = [word for row in given for word in cut(row["text"])]
+    assert report["columns"]["text"] == {
+        "input_dimension": 50,
+        "dimension": 46,
+        "released": len(given),
+        "null": 0,
+        "wordless": sum(not rows for rows in known),
+        "known": sum(map(len, known)),
+        "unknown": len(words) - sum(map(len, known)),
+    }
+    (guarantee,) = report["guarantees"]
+    assert (guarantee["epsilon"], guarantee["delta"], guarantee["columns"]) == (10.0, 0.0, ["text"])
+    assert guarantee["fingerprint"] == report["embedding"]["fingerprint"] == demo_bundle.fingerprint
+    assert (report["rows"], report["options"]["key"]) == (2002, "file")
+    for said in (
+        "d / l",
+        "words unknown",
+        "Rows: 2,002",
+        "out.projection.json",
+        "without protection: intent",
+    ):
+        assert said in result.output
+
+
+def test_the_configuration_file_runs_as_it_stands(
+    demo_bundle: Embedding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(Path(__file__).parents[2])
+    arguments = ["--embedding", str(demo_bundle.path), "--output", str(tmp_path / "out")]
+    done(CliRunner().invoke(main, ["vectors", "--config", "conf/vectors.toml", *arguments]))
+    assert pq.read_table(tmp_path / "out").column_names == ["intent", "text"]
+
+
+def test_each_column_is_what_the_privatizer_gives_without_spark(ring: Embedding, whole: Path) -> None:
+    got, source = rows_of(whole / "out"), pq.read_table(whole / "in")
+    assert [set(row) for row in got] == [{"id", "narrow", "wide", "text"}] * ROWS
+    kinds = {field.name: field.type for field in pq.read_schema(next((whole / "out").glob("part-*")))}
+    assert (kinds["narrow"], kinds["wide"], kinds["text"]) == (FLOATS, DOUBLES, FLOATS)
+    for column, length, embedding in (("narrow", 12, None), ("wide", 12, None), ("text", 2, ring)):
+        used = ProjectedVectors(epsilon=10.0, seed=7).of_length(length)
+        fingerprint = embedding.fingerprint if embedding else ""
+        noise = ReleaseNoise.of(KEY, salt=LABEL, law=used.law(), fingerprint=fingerprint)
+        private = VectorPrivatizer(mechanism=used, noise=noise, embedding=embedding)
+        values = source[column].combine_chunks()
+        expected = private.sanitize(values, source["id"].combine_chunks(), column=column).values.to_pylist()
+        assert [row[column] for row in got] == expected, column
+    assert [row["narrow"] for row in got] != [row["wide"] for row in got]  # each column has noise of its own
+
+    projections = json.loads((whole / "out.projection.json").read_text())["projections"]
+    assert [p["columns"] for p in projections] == [["narrow", "wide"], ["text"]]
+    assert {p["seed"] for p in projections} == {7}
+    guarantees = json.loads((whole / "out.private" / "report.json").read_text())["guarantees"]
+    assert [(g["columns"], bool(g["fingerprint"])) for g in guarantees] == [
+        (["narrow", "wide"], False),
+        (["text"], True),
+    ]
+
+
+def test_partitions_and_batches_do_not_matter(
+    dptext: Command, spark: SparkSession, ring: Embedding, whole: Path, tmp_path: Path
+) -> None:
+    """The same rows in three files, another order, more partitions and batches of one row."""
+    rows = pq.read_table(whole / "in").take(list(range(ROWS))[::-1])
+    (tmp_path / "three").mkdir()
+    for part in range(3):
+        pq.write_table(rows.slice(part * 20, 20), tmp_path / "three" / f"{part}.parquet", row_group_size=10)
+    small = {"files_maxPartitionBytes": 4000, "files_openCostInBytes": 0}
+    with spark_settings(spark, execution_arrow_maxRecordsPerBatch=1, **small):
+        assert spark.read.parquet(str(tmp_path / "three")).rdd.getNumPartitions() > 3
+        done(dptext(tmp_path / "three", *ALL, "--embedding", ring.path, "--seed", 7))
+    first, other = (
+        sorted(rows_of(folder / "out"), key=lambda row: row["id"]) for folder in (whole, tmp_path)
+    )
+    assert first == other
+    assert len({tuple(row["narrow"]) for row in first}) == ROWS
+    name = "out.projection.json"
+    assert (whole / name).read_bytes() == (tmp_path / name).read_bytes()
+
+
+def test_without_a_key_file_every_run_has_other_noise(table: Path, tmp_path: Path) -> None:
+    releases = []
+    for name in ("one", "two"):
+        given = {"input": str(table), "output": str(tmp_path / name), "epsilon": 10.0, "vector": ["narrow"]}
+        report = vectors.run(VectorsOptions.of(given))
+        releases.append(rows_of(tmp_path / name))
+        assert "file's path" in report.row_id
+    assert releases[0] != releases[1]
+
+
+def test_a_dry_run_writes_nothing(dptext: Command, ring: Embedding, table: Path, tmp_path: Path) -> None:
+    before = hashes(tmp_path)
+    result = done(dptext(table, *ALL, "--embedding", ring.path, "--dry-run"))
+    assert hashes(tmp_path) == before
+    for said in (
+        "Guarantee of narrow, wide",
+        "Guarantee of text",
+        "Vectors of 12 numbers",
+        "nothing was written",
+    ):
+        assert said in result.output
+    assert "Rows:" not in result.output
+    report = tmp_path / "r" / "private" / "report.json"
+    result = done(dptext(table, *ALL, "--embedding", ring.path, "--dry-run", "--reports", tmp_path / "r"))
+    assert f"nothing was written but the report: {report}" in result.output
+    assert json.loads(report.read_text())["rows"] is None
+    assert {*hashes(tmp_path)} == {*before, "r/private/report.json"}
+    assert refused(dptext(table, *ALL, "--embedding", ring.path, "--dry-run", "--dimension", 3), "at most 2")
+
+
+def test_projections_are_part_of_the_release(dptext: Command, table: Path, tmp_path: Path) -> None:
+    arguments = ("--vector", "narrow", "--id", "id", "--dimension", 5)
+    done(dptext(table, *arguments))
+    first = hashes(tmp_path)
+    assert refused(dptext(table, *arguments), "The projection .* exists.*--mode overwrite")
+    assert hashes(tmp_path) == first
+    done(dptext(table, *arguments, "--mode", "overwrite", "--seed", 1))
+    assert hashes(tmp_path)["out.projection.json"] != first["out.projection.json"]
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "in",
+        "out",
+        "out.projection.json",
+        "out.private",
+        "out.release.json",
+    }
+
+
+# Tables that cannot be used, and odd ones that can
+
+
+def test_a_hostile_table(dptext: Command, ring: Embedding, tmp_path: Path) -> None:
+    texts = [
+        "w00",
+        None,
+        "",
+        "unheardof",
+        " \U0001f469\u200d\U0001f469 ",
+        "w01 " * 5000,
+        "W02\u0301 w02",
+        "e\x00e",
+    ]
+    vectors = [None if i == 3 else [float(i), 1e-300, -0.0] for i in range(len(texts))]
+    columns = {"text": texts, "v`1.x": pa.array(vectors, DOUBLES), "secret": ["s"] * len(texts)}
+    source = write_table(tmp_path / "in.parquet", columns)
+    arguments = ("--text", "text", "--vector", "v`1.x", "--embedding", ring.path)
+    done(dptext(source, *arguments))
+    rows = rows_of(tmp_path / "out")
+    assert [set(row) for row in rows] == [{"text", "v`1.x"}] * len(texts)
+    assert [row["text"] is None for row in rows] == [text is None for text in texts]
+    assert [row["v`1.x"] is None for row in rows] == [vector is None for vector in vectors]
+    assert {len(row["text"]) for row in rows if row["text"]} == {2}
+    assert {len(row["v`1.x"]) for row in rows if row["v`1.x"]} == {3}
+    assert np.isfinite([x for row in rows for x in (row["text"] or []) + (row["v`1.x"] or [])]).all()
+    assert len({tuple(row["text"]) for row in rows if row["text"]}) == len(texts) - 1
+    columns = json.loads((tmp_path / "out.private" / "report.json").read_text())["columns"]
+    assert columns["text"] == {
+        "input_dimension": 2,
+        "dimension": 2,
+        "released": 7,
+        "null": 1,
+        "wordless": 4,
+        "known": 5002,
+        "unknown": 3,
+    }
+    assert (columns["v`1.x"]["released"], columns["v`1.x"]["null"]) == (7, 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows", "message"),
+    [
+        (FLOATS, [[1.0, 2.0], [1.0]], "unequal lengths, or empty ones.*Got: v: 1 to 2"),
+        (DOUBLES, [[], []], "Got: v: 0 to 0"),
+        (DOUBLES, [[1.0, 2.0], [77.5, None]], "1 elements that are null"),
+        (FLOATS, [[1.0, 2.0], [77.5, 1e30]], "too long to be released.*1 longer vectors.*lower --epsilon"),
+    ],
+    ids=["unequal", "empty", "null", "long"],
+)
+def test_vectors_that_cannot_be_released(
+    dptext: Command, tmp_path: Path, kind: pa.DataType, rows: list[Any], message: str
+) -> None:
+    source = write_table(tmp_path / "in.parquet", {"v": pa.array(rows, kind)})
+    result = dptext(source, "--vector", "v")
+    assert refused(result, message)
+    assert "77.5" not in result.output
+    assert {path.name for path in tmp_path.iterdir()} == {"in.parquet"}
+
+
+def test_tables_without_a_vector(dptext: Command, tmp_path: Path) -> None:
+    for name, nulls in (("no-rows", []), ("no-vectors", [None] * 3)):
+        columns = {"v": pa.array(nulls, FLOATS), "w": pa.array([[1.0]] * len(nulls), DOUBLES)}
+        source = write_table(tmp_path / name / "x.parquet", columns)
+        result = done(dptext(source, "--vector", "v", "--vector", "w", output=tmp_path / f"out-{name}"))
+        assert "Columns without a single vector, null in every row: v" in result.output
+        rows = rows_of(tmp_path / f"out-{name}")
+        assert [row["v"] for row in rows] == nulls
+        assert [len(row["w"]) for row in rows] == [1] * len(nulls)
+        report = json.loads((tmp_path / f"out-{name}.private" / "report.json").read_text())
+        assert report["rows"] == len(nulls)
+        assert report["columns"]["v"]["null"] == len(nulls)
+
+
+def test_columns_and_ids_that_cannot_be_used(
+    dptext: Command, ring: Embedding, ball: Embedding, table: Path, tmp_path: Path
+) -> None:
+    twice = {"id": [1, 1, None], "v": pa.array([[1.0]] * 3, FLOATS), "s": [{"x": "w01"}] * 3}
+    source = write_table(tmp_path / "twice.parquet", twice)
+    schema = StructType([StructField("t", StringType()), StructField("v", ArrayType(FloatType()))])
+    for columns, message in (
+        ({"vector": ("nope",)}, "lacks columns.*Got: nope"),
+        ({"vector": ("t",)}, r"t \(string\), not array<float> or array<double>"),
+        ({"text": ("v",)}, r"v \(array<float>\), not string"),
+    ):
+        with pytest.raises(InputError, match=message):
+            TableColumns(**columns, keep=(), id=None).check_schema(schema)
+    for result, message in [
+        (dptext(table, "--vector", "text"), r"text \(string\), not array<float>"),
+        (dptext(source, "--text", "s.x", "--embedding", ring.path), r"Fields inside columns.*Got: s\.x\."),
+        (dptext(source, "--vector", "v", "--id", "id"), "Got: 1 nulls and 1 duplicates in 3 rows"),
+        (dptext(table, "--text", "text", "--embedding", ball.path), "cannot be averaged.*geometry poincare"),
+        (dptext(table, "--vector", "narrow", "--dimension", 13), "vectors of length 12.*at most 12.*Got: 13"),
+        (dptext(table, "--vector", "narrow", "--sensitivity", "paper"), "does not suit vectors of length 12"),
+        (dptext(table / "out-there", "--vector", "v"), "cannot be read as a table"),
+        (dptext(table, "--text", "text"), "--text and --embedding go together"),
+    ]:
+        assert refused(result, message)
+    assert {path.name for path in tmp_path.iterdir()} == {"in", "twice.parquet"}
+
+
+def test_all_wrong_options_come_at_once(dptext: Command, tmp_path: Path) -> None:
+    arguments = ["--sensitivity", "vocabulary", "--beta", "2", "--seed", "-1", "--text", "t"]
+    result = dptext(tmp_path, "--epsilon", "-1", *arguments)
+    for fault in ("--epsilon has", "--sensitivity has", "--beta has", "--seed has", "--text and --embedding"):
+        assert refused(result, fault)

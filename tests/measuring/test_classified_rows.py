@@ -1,0 +1,107 @@
+"""What models learn: the rows that they learn from are released by as many tasks as have them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.evaluation.row_sums import RowSums
+from dptext_spark.measuring import classified_rows
+from dptext_spark.measuring.classified_rows import Classes, classified
+from dptext_spark.measuring.rehearsed_rows import CHECKED_ON, plan_of, third_of
+from dptext_spark.mechanisms import Laplace
+from dptext_spark.search.exact import ExactSearch
+from dptext_spark.spark.distribution import BundleFiles
+from dptext_spark.tables.columns import TableColumns
+from dptext_spark.text.policies import TextPolicy
+from tests.helpers.made_texts import sentences
+
+pytestmark = pytest.mark.spark
+
+TASKS = 7
+
+
+def test_rows_are_released_by_all_tasks(
+    spark: SparkSession, small: Embedding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rejects one task that releases all rows because it is one that puts them in order."""
+    rows = [(f"r{i}", text, str(i % 2)) for i, text in enumerate(sentences(30, 1))]
+    df = spark.createDataFrame(rows, "id string, text string, label string")
+    columns = TableColumns(text=("text",), keep=("label",), id="id")
+    plan = plan_of(
+        columns,
+        df,
+        BundleFiles.send(spark, small),
+        TextPolicy(),
+        ExactSearch.over(small),
+        0,
+    )
+    selected = columns.select(df)
+    frame = selected.withColumn("third", third_of(selected[selected.columns[-1]]))
+    frame = frame.repartition(TASKS).persist()
+    context = spark.sparkContext
+    assert frame.count() == len(rows)
+    context.setJobGroup("classes", "")
+    monkeypatch.setattr(classified_rows, "_judged", lambda ordered, *_, **__: [{"rows": ordered.count()}])
+    classes = Classes(column=columns.schema(df.schema).names.index("label"), learnt=("accuracy", None))
+    try:
+        assert classified(frame, plan, classes, Laplace(epsilon=5.0), original=False) == [{"rows": 30}]
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", None)
+        frame.unpersist()
+    tracker = context.statusTracker()
+    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup("classes")]
+    stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
+    done = [stage.numCompletedTasks for stage in stages if stage]
+    assert max(done) == TASKS
+
+
+def test_models_learn_from_the_known_third_alone(
+    spark: SparkSession, small: Embedding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rejects a model that learnt from the rows of the check: labels there then change the choice.
+
+    Also rejects one that is tested on what it learnt, or on other texts than it says. A word tells the
+    label, of which one is null.
+    """
+    monkeypatch.setattr(classified_rows, "_ROUNDS", 4)
+    texts = sentences(90, 1)
+    labels = [None if i == 7 else str(int(int(text.split()[0][1:]) < 5)) for i, text in enumerate(texts)]
+    rows = [(f"r{i}", text, label) for i, (text, label) in enumerate(zip(texts, labels, strict=True))]
+    df = spark.createDataFrame(rows, "id string, text string, label string")
+    columns = TableColumns(text=("text",), keep=("label",), id="id")
+    plan = plan_of(columns, df, BundleFiles.send(spark, small), TextPolicy(), ExactSearch.over(small), 0)
+    label = columns.schema(df.schema).names.index("label")
+    selected = columns.select(df)
+    frame = selected.withColumn("third", third_of(selected[selected.columns[-1]])).persist()
+    name = frame.columns[label]
+    of_check = F.col("third") == CHECKED_ON
+    others = {
+        "as they are": F.col(name),
+        "of their own": F.when(of_check, F.concat(F.lit("0"), frame[-2])).otherwise(F.col(name)),
+    }
+    classes = Classes(column=label, learnt=("accuracy", "accuracy_on_original"))
+    found = {
+        kind: classified(frame.withColumn(name, other), plan, classes, Laplace(epsilon=4.0), original=False)
+        for kind, other in others.items()
+    }
+    bare = classified(frame, plan, classes, Laplace(epsilon=1e6), original=False)
+    ceiling = classified(frame, plan, classes, None, original=True)
+    floor = classified(frame, plan, classes, None, original=False)
+    frame.unpersist()
+    first, other = ([own["accuracy"].parts, own["accuracy_on_original"].parts] for own, _ in found.values())
+    np.testing.assert_array_equal(other, first)
+    checked = [own["accuracy"].ratio[0] for _, own in found.values()]
+    assert checked[0] > checked[1] == 0.0
+
+    def shares(thirds: list[dict[str, RowSums]]) -> list[float]:
+        return [float((thirds[0][n] + thirds[1][n]).ratio[0]) for n in ("accuracy", "accuracy_on_original")]
+
+    best = shares(ceiling)[0]
+    assert shares(bare) == shares(ceiling) == [best, best]
+    assert 0.6 < best < 1.0  # of other rows than those that were learnt
+    assert shares(floor)[0] < best and shares(found["as they are"])[0] < best
+    assert shares(found["as they are"])[0] != shares(found["as they are"])[1]

@@ -1,0 +1,125 @@
+"""What is said of paths and columns before Spark starts: nothing that Spark would read is refused."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from dptext_spark.errors import InputError
+from dptext_spark.options import VectorsOptions
+from dptext_spark.spark.settings import session_settings
+from dptext_spark.tables import beforehand
+from dptext_spark.tables.columns import TableColumns
+from dptext_spark.tables.local_files import LocalFiles, local_path
+from dptext_spark.tables.storage import Storage, literal
+from tests.helpers.tables import texts, write_table
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process in which no Spark runs or is configured."""
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    for name in [name for name in os.environ if name.startswith(("SPARK", "PYSPARK", "HADOOP", "YARN"))]:
+        monkeypatch.delenv(name)
+
+
+def check(name: str, path: Path | str, **given: Any) -> None:
+    values = {"input": str(path), "output": "out", "epsilon": 1.0, "dimension": 2, "vector": [name], **given}
+    columns = TableColumns(text=(name,), keep=("*",), id=None)
+    beforehand.check_names(VectorsOptions.of(values), columns)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """A partitioned table whose files have different columns, and files that are no part of it."""
+    write_table(tmp_path / "in" / "dt=1" / "a.parquet", {"text": texts(1), "turns": [[{"text": "a"}]]})
+    write_table(tmp_path / "in" / "dt=2" / "b.parquet", {"text": texts(1), "late.x": texts(1)})
+    for name in ("_temporary/c.parquet", "dt=1/.d.parquet"):
+        write_table(tmp_path / "in" / name, {"hidden": texts(1)})
+    (tmp_path / "in" / "_SUCCESS").touch()
+    return tmp_path / "in"
+
+
+@pytest.mark.usefixtures("alone")
+def test_names_that_no_file_has_are_refused(table: Path) -> None:
+    """Rejects files that Spark passes over, and a message without the name that was meant."""
+    for name, message in {
+        "txet": r"Allowed: text, turns, dt\. Got: txet\. Perhaps you meant text\.",
+        "hidden": r"Got: hidden\.$",
+        "turn[].text": r"Got: turn\[\]\.text\.$",
+        "text.": None,
+        "turns[].txet": None,
+        "dt": None,
+        "late.x": None,
+    }.items():
+        if message is None:
+            check(name, table)  # Spark has it, or says what it is
+        else:
+            with pytest.raises(InputError, match=message):
+                check(name, table)
+    with pytest.raises(InputError, match="text"):
+        check("txet", f"file:{table}/dt=1/a.parquet")
+
+
+@pytest.mark.usefixtures("alone")
+def test_what_only_spark_can_tell_is_left_to_it(table: Path, tmp_path: Path) -> None:
+    """Rejects a refusal of what may be there: elsewhere, behind options, patterns and damaged files."""
+    for path in ("hdfs:///in", f"{table}/*", tmp_path / "none", table / "_temporary" / "none"):
+        check("nope", path)
+    check("nope", table, **{"read-option": ["mergeSchema=true"]})
+    check("nope", table, format="orc")
+    (table / "dt=1" / "0.parquet").write_bytes(b"PAR1 damaged PAR1")
+    check("nope", table)
+
+
+@pytest.mark.usefixtures("alone")
+def test_nothing_is_checked_where_spark_runs_or_is_configured(
+    table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HADOOP_CONF_DIR", "SPARK_CONF_DIR", "SPARK_HOME", "PYSPARK_GATEWAY_PORT"):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, "/etc")
+            check("nope", table)
+            assert not beforehand.is_absent("none")
+    for name in ("spark.hadoop.fs.defaultFS", "spark.sql.caseSensitive"):
+        with session_settings({name: "x"}, verbose=False):
+            assert not beforehand.is_plain()
+    with session_settings({"spark.driver.memory": "1g"}, verbose=False):
+        assert beforehand.is_plain() and beforehand.is_absent("none") and not beforehand.is_absent("none*")
+    monkeypatch.setattr(SparkContext, "_active_spark_context", object())
+    check("nope", table)
+
+
+@pytest.mark.spark
+def test_local_files_answer_as_hadoop_does(tmp_path: Path, spark: SparkSession, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = ["a", "b b", "[c]", "x{1}", ".out.app-1.part", ".out.app.2.part", "é%20"]
+    for name in names:
+        (tmp_path / "there" / name).mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "there")
+    (tmp_path / "broken").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "note.txt").write_text("Größe")
+    storage, files = Storage(spark), LocalFiles()
+    places = [str(tmp_path / "there" / name) for name in names]
+    places += [f"{tmp_path}/link/./a/../new/", f"file:{tmp_path}/link", f"file://{tmp_path}//there"]
+    places += [f"{tmp_path}/nowhere/x", "/"]
+    for place in places:
+        assert files.exists(place) == storage.exists(place), place
+        assert files.qualified(place).rstrip("/") == storage.qualified(place).rstrip("/"), place
+        assert files.real(place).rstrip("/") == storage.real(place), place
+        assert sorted(files.matches(literal(place))) == sorted(storage.matches(literal(place))), place
+    for pattern in (f"{tmp_path}/there/.out.*.part", f"{tmp_path}/li?k/a", f"{tmp_path}/none/*"):
+        assert sorted(files.matches(pattern)) == sorted(storage.matches(pattern)), pattern
+    assert not files.exists(f"{tmp_path}/broken") and not storage.exists(f"{tmp_path}/broken")
+    assert files.read(f"{tmp_path}/note.txt") == storage.read(f"{tmp_path}/note.txt")
+    relative = ["there", "./there/../link/a", "there/x:y"]
+    assert [files.real(place) for place in relative] == [storage.real(f"{tmp_path}/{p}") for p in relative]
+    for place in ("s3a://b/x", "viewfs:/x", "x:y", "file:x", "file://host/x", "//host/x", "HDFS://x/y"):
+        assert local_path(place) is None
+        assert not files.exists(place)
+        assert files.matches(place) == []

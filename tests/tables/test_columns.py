@@ -1,0 +1,140 @@
+"""What comes out has the frame's types, and nothing else that a schema says."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.ml.feature import StringIndexerModel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import (
+    ArrayType,
+    CharType,
+    DataType,
+    FloatType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    VarcharType,
+)
+
+from dptext_spark import Embedding, Laplace, RowBudget, TextPrivatizer, privatize
+from dptext_spark.tables.columns import TableColumns
+from dptext_spark.tables.fields import bare
+
+CANARY: Final = "qzmetadata"
+METADATA: Final[list[dict[str, Any]]] = [
+    {"comment": CANARY},
+    {"ml_attr": {"type": "nominal", "vals": [CANARY]}},
+    {"__CHAR_VARCHAR_TYPE_STRING": "varchar(9)", CANARY: 1},
+    {"delta.generationExpression": f"'{CANARY}'"},
+    {},
+]
+LEAVES: Final = [LongType(), StringType(), StringType("UTF8_LCASE"), CharType(3), VarcharType(3)]
+
+
+def structs(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[StructType]:
+    facts = st.tuples(inner, st.booleans(), st.sampled_from(METADATA))
+    fields = st.lists(facts, min_size=1, max_size=3)
+    return fields.map(lambda all: StructType([StructField(f"f{n}", *fact) for n, fact in enumerate(all)]))
+
+
+TYPES: Final = st.recursive(
+    st.sampled_from(LEAVES),
+    lambda inner: (
+        structs(inner)
+        | st.builds(ArrayType, inner, st.booleans())
+        | st.builds(MapType, inner, inner, st.booleans())
+    ),
+    max_leaves=8,
+)
+
+
+def without_metadata(value: Any) -> Any:
+    """The JSON form of a type, but for its metadata; ``char`` and ``varchar`` are strings."""
+    if isinstance(value, list):
+        return [*map(without_metadata, value)]
+    if isinstance(value, dict):
+        return {name: without_metadata(each) for name, each in value.items() if name != "metadata"}
+    return "string" if value in ("char(3)", "varchar(3)") else value
+
+
+def collations(data_type: Any) -> list[str]:
+    """Those of all strings in a type, in its order."""
+    match data_type:
+        case StructType():
+            return [c for field in data_type.fields for c in collations(field.dataType)]
+        case ArrayType():
+            return collations(data_type.elementType)
+        case MapType():
+            return collations(data_type.keyType) + collations(data_type.valueType)
+    return [getattr(data_type, "collation", "UTF8_BINARY")]
+
+
+@given(structs(TYPES))
+def test_a_bare_schema_has_all_but_metadata(schema: StructType) -> None:
+    """``__COLLATIONS``, which Spark makes of the types themselves, is the one entry there is."""
+    found = bare(schema)
+    assert without_metadata(found.jsonValue()) == without_metadata(schema.jsonValue())
+    assert collations(found) == collations(schema)
+    assert {name for each in entries(found.jsonValue()) for name in each} <= {"__COLLATIONS"}
+
+
+def entries(value: Any) -> list[dict[str, Any]]:
+    """The metadata of all fields in a schema's JSON form."""
+    if isinstance(value, list):
+        return [entry for each in value for entry in entries(each)]
+    if not isinstance(value, dict):
+        return []
+    own = [value["metadata"]] if "metadata" in value else []
+    return own + [entry for name, each in value.items() if name != "metadata" for entry in entries(each)]
+
+
+COLUMNS: Final = TableColumns(text=("f0[].f0",), keep=("f1", "f2.f0"), id=None)
+
+
+@given(structs(TYPES), structs(TYPES), st.sampled_from([None, ArrayType(FloatType())]))
+def test_what_is_released_has_a_bare_schema(
+    kept: StructType, around: StructType, text_type: DataType | None
+) -> None:
+    """Whole columns, parts of columns, and texts that become vectors."""
+    texts = ArrayType(StructType([StructField("f0", StringType(), True, METADATA[0])]))
+    fields = [("f0", texts), ("f1", kept), ("f2", around)]
+    table = StructType([StructField(name, kind, True, METADATA[1]) for name, kind in fields])
+    assert CANARY in table.json()
+    assert CANARY not in COLUMNS.released(table, text_type).json()
+
+
+@pytest.mark.spark
+def test_no_metadata_comes_out_of_the_functions(spark: SparkSession, ring: Embedding) -> None:
+    """Labels of rows, as pyspark.ml keeps them, comments, and lengths that texts may have."""
+    inner = StructType([StructField("said", StringType(), True, METADATA[0])])
+    schema = StructType(
+        [
+            StructField("id", LongType(), False, METADATA[1]),
+            StructField("text", StringType(), True, METADATA[2]),
+            StructField("turns", ArrayType(inner), True, METADATA[3]),
+            StructField("by", MapType(StringType(), inner)),
+            StructField("who", StringType()),
+        ]
+    )
+    rows = [(1, "w01 w02", [("w03",)], {"k": ("w04",)}, CANARY), (2, None, None, None, "other")]
+    frame: DataFrame = spark.createDataFrame(rows, schema)
+    labelled = StringIndexerModel.from_labels([CANARY, "other"], "who", "label").transform(frame)
+    assert CANARY in json.dumps(labelled.schema["label"].metadata)
+    given: dict[str, Any] = {"embedding": ring.path, "mechanism": Laplace(epsilon=10.0), "id": "id"}
+    given |= {"text": ["text", "turns[].said"], "keep": ["id", "by", "label"], "trust_id": True}
+    for out in (
+        privatize(labelled, **given),
+        privatize(labelled, **given, row_budget=RowBudget(loss=30.0, within=0.2)),
+        TextPrivatizer(**given).transform(labelled),
+    ):
+        assert entries(out.schema.jsonValue()) == [{}] * 7
+        plan = out._jdf.queryExecution().analyzed().schema().json()
+        assert CANARY not in plan and "VARCHAR" not in plan
+    assert out.where("id = 1").first()["by"] == {"k": ("w04",)}

@@ -1,0 +1,561 @@
+"""privatize(df, ...): the columns asked for, each row once, the same words however Spark computes them."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from functools import reduce
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from chispa import assert_df_equality
+from pyspark.errors import PythonException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DoubleType, IntegerType, StringType, StructField, StructType
+from scipy import stats
+
+from dptext_spark import (
+    Embedding,
+    Laplace,
+    Mahalanobis,
+    NoiseKey,
+    ReleaseCounts,
+    Sanitizer,
+    privatize,
+    privatize_udf,
+    register_udf,
+)
+from dptext_spark.errors import ConfigError, InputError
+from dptext_spark.sanitizer import TokenCounts
+from dptext_spark.tables.columns import TableColumns
+from dptext_spark.text.policies import Protection
+from tests.helpers.tables import RING_WORDS, agreement, by_id, spark_settings, texts
+from tests.helpers.worlds import KEY, LABEL, release
+
+pytestmark = pytest.mark.spark
+
+Sanitize = Callable[[DataFrame], DataFrame]
+
+MECHANISM = Laplace(epsilon=10.0)  # on the ring: a typical word moves by some places
+TINY = Laplace(epsilon=1e-3)  # the output says next to nothing about the input
+EXACT = Laplace(epsilon=1e9)  # no word moves
+KEYED: dict[str, Any] = {"key": KEY, "salt": LABEL}
+ROWS = 240
+FALSE_ALARM = 1e-9
+
+
+@pytest.fixture(scope="module")
+def frame(spark: SparkSession) -> DataFrame:
+    """Ids from 100 on, texts of 8 words, in 3 partitions."""
+    table = pa.table({"id": list(range(100, 100 + ROWS)), "text": texts(ROWS)})
+    return spark.createDataFrame(table).repartition(3, "id").cache()
+
+
+def reference(ring: Embedding, ids: list[Any], values: list[Any], column: str = "text") -> Any:
+    """What the Sanitizer gives without Spark, under the fixed key."""
+    noise = release(MECHANISM, ring, salt=LABEL)
+    privatizer = Sanitizer(embedding=ring, mechanism=MECHANISM, noise=noise)
+    released = privatizer.sanitize(pa.array(values), pa.array(ids), column=column).values
+    return dict(zip(ids, released.to_pylist(), strict=True))
+
+
+def ours(ring: Embedding, mechanism: Laplace = MECHANISM, **options: Any) -> Sanitize:
+    given = {"id": "id", "text": "text", "keep": "id", "trust_id": True, **KEYED, **options}
+    return lambda df: privatize(df, embedding=ring, mechanism=mechanism, **given)
+
+
+# Columns, types, rows
+
+
+def test_the_named_columns_come_out_in_the_frames_order(spark: SparkSession, ring: Embedding) -> None:
+    """Rejects nulls and empties that become one another, lost rows, and columns that nobody named."""
+    schema = "words array<string>, score double, note string, extra string, id int, text string"
+    rows = [
+        (None, 1.5, "w02", "secret", 1, None),
+        ([], None, None, "secret", 2, ""),
+        ([None], 0.5, "", "secret", 3, " \t!? \U0001f600"),
+        (["", None, "W01", "unheard-of"], 0.5, "w03", None, 4, "W01, w02... unheard-of"),
+        (["w63", "w63"], 0.5, "w04", None, 5, "w63"),
+    ]
+    expected = [
+        (None, 1.5, "w02", 1, None),
+        ([], None, None, 2, ""),
+        ([None], 0.5, "", 3, ""),
+        (["", None, "w01", "[MASK]"], 0.5, "w03", 4, "w01 w02 [MASK] [MASK]"),
+        (["w63", "w63"], 0.5, "w04", 5, "w63"),
+    ]
+    frame = spark.createDataFrame(rows, schema).repartition(3)
+    out = privatize(
+        frame,
+        embedding=ring.path,
+        mechanism=EXACT,
+        id="id",
+        text=["text", "note"],
+        tokens="words",
+        keep=["id", "score"],
+    )
+    wanted = spark.createDataFrame(expected, schema.replace(" extra string,", ""))
+    assert_df_equality(out, wanted, ignore_nullable=True, ignore_row_order=True)
+
+
+def test_kept_columns_of_every_type_come_through_unchanged(spark: SparkSession, ring: Embedding) -> None:
+    frame = spark.sql(
+        "select 1 as id, 'w00' as text, timestamp'2024-11-03 01:30:00' as moment, "
+        "timestamp_ntz'2024-01-01 00:00:00' as wall, date'0001-01-01' as day, "
+        "cast(1.5 as decimal(38, 10)) as price, map('a', 1) as pairs, struct(1 as x, 'w01' as y) as pair, "
+        "array(struct(1 as q), null) as list, cast('ab' as binary) as bytes, cast(null as int) as nothing, "
+        "-0.0D as zero, interval '1' day as span, cast(1 as tinyint) as tiny, 'Raw!' as raw, null as void"
+    )
+    kept = [name for name in frame.columns if name != "text"]
+    out = privatize(
+        frame, embedding=ring, mechanism=MECHANISM, id="id", text="text", keep=kept, trust_id=True
+    )
+    assert_df_equality(out.select(kept), frame.select(kept), ignore_nullable=True)
+
+
+def test_several_columns_get_the_words_of_the_privatizer(spark: SparkSession, ring: Embedding) -> None:
+    """Rejects noise that equal content of two columns, or of rows in two partitions, shares."""
+    ids = [f"row-{i}" for i in range(60)]
+    words = [None if i % 9 == 0 else text.split() for i, text in enumerate(texts(60))]
+    values: dict[str, list[Any]] = {"a": texts(60), "b": texts(60), "words": words, "more": words}
+    frame = spark.createDataFrame(pa.table({"id": ids, **values}))
+    given: dict[str, Any] = {"text": ["b", "a"], "tokens": ["words", "more"]}
+    rows = ours(ring, **given)(frame).repartition(4).collect()
+    found = {column: {row["id"]: row[column] for row in rows} for column in values}
+    assert found == {column: reference(ring, ids, values[column], column) for column in values}
+    assert found["a"] != found["b"]
+
+
+SPANS = "array<struct<start: bigint, end: smallint, kind: string>>"
+CHINESE = "W01, w02... (W03)\n\u559c\u6b22\u82f9\u679c"
+POLICIES: list[tuple[dict[str, Any], str, str]] = [
+    ({"oov": "drop"}, "W01 unheard w02!", "w01 w02"),
+    ({"oov": "keep-unprotected"}, "W01 unheard w02!", "w01 unheard w02"),
+    ({"protect": "slots:spans"}, "W01 unheard w02!", "W01 unheard w02"),
+    ({"layout": "keep", "tokenizer": "icu"}, CHINESE, "W01, w02... (W03)\n[MASK] [MASK]"),
+    ({"release_words": 2}, "w01 w63", "w01 w00"),
+]
+
+
+@pytest.mark.parametrize(("options", "text", "expected"), POLICIES)
+def test_policies_reach_the_workers(
+    spark: SparkSession, ring: Embedding, options: dict[str, Any], text: str, expected: str
+) -> None:
+    """Rejects options that only the driver has heard of, in frames and in UDFs."""
+    frame = spark.createDataFrame([(1, text, [(12, 15, "x")])], f"id int, text string, spans {SPANS}")
+    out = ours(ring, EXACT, keep=(), **options)(frame)
+    assert out.columns == ["text"]
+    if "protect" in options:
+        assert out.first() == (expected,)
+        with pytest.raises(ConfigError, match="sees no slots"):
+            privatize_udf(embedding=ring, mechanism=EXACT, column="text", **options)
+    else:
+        udf = privatize_udf(embedding=ring, mechanism=EXACT, column="text", **options)
+        assert out.union(frame.select(udf("id", "text"))).collect() == [(expected,)] * 2
+
+
+# Recomputation
+
+
+def drawn(seed: int | None) -> Sanitize:
+    """Mutant: ordinary random draws, or a generator that every partition seeds anew."""
+    vocabulary = np.array(RING_WORDS)
+
+    def draw(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rng = np.random.default_rng(seed)
+        for batch in batches:
+            rows = [" ".join(rng.choice(vocabulary, len(t.split()))) for t in batch["text"].to_pylist()]
+            yield pa.RecordBatch.from_arrays([batch["id"], pa.array(rows, pa.string())], names=["id", "text"])
+
+    return lambda df: df.select("id", "text").mapInArrow(draw, "id long, text string")
+
+
+def cached_after_a_count(sanitize: Sanitize, df: DataFrame) -> dict[Any, str]:
+    out = sanitize(df).cache()
+    try:
+        assert out.count() == ROWS
+        return by_id(out)
+    finally:
+        out.unpersist()
+
+
+def cut(partitions: int, records: int) -> Callable[[Sanitize, DataFrame], dict[Any, str]]:
+    def way(sanitize: Sanitize, df: DataFrame) -> dict[Any, str]:
+        with spark_settings(df.sparkSession, execution_arrow_maxRecordsPerBatch=records):
+            return by_id(sanitize(df.repartition(partitions)))
+
+    return way
+
+
+def filtered_on_the_output(sanitize: Sanitize, df: DataFrame) -> dict[Any, str]:
+    """Rows that a filter on the released words lets through still fit it, and none is lost."""
+    out = sanitize(df)
+    below, above = by_id(out.filter("text < 'w32'")), by_id(out.filter("text >= 'w32'"))
+    assert below and above and not set(below) & set(above)
+    assert max(below.values()) < "w32" <= min(above.values())
+    return below | above
+
+
+def joined_with_itself(sanitize: Sanitize, df: DataFrame) -> dict[Any, str]:
+    out = sanitize(df)
+    other = out.select("id", F.col("text").alias("again")).repartition(3)
+    rows = out.join(other, "id").collect()
+    assert all(row["text"] == row["again"] for row in rows)
+    return {row["id"]: row["text"] for row in rows}
+
+
+WAYS: dict[str, Callable[[Sanitize, DataFrame], dict[Any, str]]] = {
+    "cached after a count": cached_after_a_count,
+    "1 partition in batches of 1": cut(1, 1),
+    "7 partitions in batches of 10,000": cut(7, 10_000),
+    "filter on the output": filtered_on_the_output,
+    "joined with itself": joined_with_itself,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_words_do_not_depend_on_how_spark_computes_them(
+    frame: DataFrame, ring: Embedding, way: str
+) -> None:
+    expected = reference(ring, list(range(100, 100 + ROWS)), texts(ROWS))
+    assert WAYS[way](ours(ring), frame) == expected
+
+
+@pytest.mark.parametrize(
+    ("way", "seed"),
+    [("joined with itself", None), ("filter on the output", None), ("7 partitions in batches of 10,000", 7)],
+)
+def test_the_ways_catch_ordinary_generators(frame: DataFrame, way: str, seed: int | None) -> None:
+    with pytest.raises(AssertionError):
+        assert WAYS[way](drawn(seed), frame) == by_id(drawn(seed)(frame))
+
+
+# Noise is shared by nothing
+
+
+def share_noise(left: dict[Any, str], right: dict[Any, str]) -> bool:
+    """Say whether two releases at a tiny epsilon agree more often than independent ones.
+
+    Independent ring words agree with chance 1/64; the bound is their exact quantile at 1 - 1e-9.
+    """
+    equal, words = agreement(left, right)
+    return equal > stats.binom.isf(FALSE_ALARM, words, 1 / len(RING_WORDS))
+
+
+CHANGES: dict[str, dict[str, Any]] = {
+    "epsilon": {"mechanism": Laplace(epsilon=2e-3)},
+    "mechanism": {"mechanism": Mahalanobis(epsilon=1e-3, lambda_=0.5)},
+    "salt": {"salt": "other"},
+    "key": {"key": NoiseKey(bytes(range(1, 33)))},
+    "fresh key": {"key": None, "salt": ""},
+    "ids": {"id": "row"},
+    "column": {"text": "note"},
+    "another fresh key": {"key": None, "salt": ""},
+    "content": {},
+    "nothing": {},
+}
+
+
+@pytest.fixture(scope="module")
+def changed(frame: DataFrame, ring: Embedding) -> dict[str, dict[Any, str]]:
+    """The words of each release, by what was changed in it; one action computes them all."""
+    releases = []
+    for name, change in CHANGES.items():
+        text = "concat(text, '!')" if name == "content" else "text"  # the same words, another row
+        columns = frame.selectExpr("id", "id + 1000 AS row", "text AS note", f"{text} AS text")
+        out = ours(ring, **{"mechanism": TINY, **change})(columns)
+        releases.append(out.select(F.lit(name), "id", "note" if name == "column" else "text"))
+    found: dict[str, dict[Any, str]] = {name: {} for name in CHANGES}
+    for name, row, words in reduce(DataFrame.union, releases).collect():
+        found[name][row] = words
+    return found
+
+
+@pytest.mark.parametrize("name", [name for name in CHANGES if name != "nothing"])
+def test_another_release_shares_no_noise(changed: dict[str, dict[Any, str]], name: str) -> None:
+    assert len(changed[name]) == ROWS
+    assert not share_noise(changed[name], changed["nothing"])
+    if name == "fresh key":
+        assert not share_noise(changed[name], changed["another fresh key"])
+
+
+def test_the_check_catches_noise_without_epsilon_in_its_context(ring: Embedding) -> None:
+    ids, rows = list(range(ROWS)), texts(ROWS)
+    released = [
+        Sanitizer(embedding=ring, mechanism=mechanism, noise=release(TINY, ring, salt=LABEL))
+        .sanitize(pa.array(rows), pa.array(ids), column="text")
+        .values.to_pylist()
+        for mechanism in (TINY, Laplace(epsilon=2e-3))
+    ]
+    assert share_noise(*(dict(zip(ids, texts, strict=True)) for texts in released))
+
+
+def test_no_two_rows_share_noise(spark: SparkSession, ring: Embedding) -> None:
+    """The mutant's generators repeat in each partition.
+
+    Two rows of 12 words agree by chance with 64^-12; over all pairs of 240 rows: 6e-18.
+    """
+    table = pa.table({"id": list(range(ROWS)), "text": [" ".join(RING_WORDS[:12])] * ROWS})
+    frame = spark.createDataFrame(table).repartition(4, "id")
+    released, mutant = (by_id(sanitize(frame)) for sanitize in (ours(ring, TINY), drawn(7)))
+    assert len({*released.values()}) == ROWS > len({*mutant.values()})
+
+
+# Ids and columns are checked
+
+
+@pytest.mark.parametrize(
+    ("ids", "found"),
+    [
+        ([1, 1, 2], "0 nulls and 1 duplicates in 3 rows"),
+        ([1, None, None], "2 nulls and 0 duplicates in 3 rows"),
+    ],
+)
+def test_ids_that_do_not_name_the_rows_are_refused(
+    spark: SparkSession, ring: Embedding, ids: list[int | None], found: str
+) -> None:
+    # Two releases of 12 words agree by chance with 64^-12.
+    rows = [(i, " ".join(RING_WORDS[:12])) for i in ids]
+    frame = spark.createDataFrame(rows, "id int, text string").coalesce(1)
+    with pytest.raises(InputError, match=found):
+        ours(ring, TINY, trust_id=False)(frame)
+    trusted = ours(ring, TINY)(frame)
+    if None in ids:
+        with pytest.raises(PythonException, match="Row ids must not be null"):
+            trusted.collect()
+    else:
+        first, second, other = [row["text"] for row in trusted.collect()]
+        assert first == second  # what the check is for: equal rows under one id share their noise
+        assert other != first
+
+
+def test_an_ids_width_does_not_matter(spark: SparkSession, ring: Embedding) -> None:
+    frame = spark.createDataFrame([*enumerate(texts(9))], "id int, text string").coalesce(1)
+    kinds = ("tinyint", "smallint", "int", "string")
+    outs = [ours(ring)(frame.withColumn("id", F.col("id").cast(kind))) for kind in kinds]
+    rows = reduce(DataFrame.union, [out.select(F.col("id").cast("int"), "text") for out in outs]).collect()
+    assert len(rows) == 9 * len(kinds)
+    assert {tuple(row) for row in rows} == {*reference(ring, [*range(9)], texts(9)).items()}
+
+
+WIDE = StructType(
+    [
+        StructField("id", IntegerType()),
+        StructField("text", StringType()),
+        StructField("words", ArrayType(StringType())),
+        StructField("real", DoubleType()),
+        StructField("numbers", ArrayType(IntegerType())),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"text": ("text", "nope"), "keep": ("gone",), "id": "idd"}, "real.*Got: nope, gone, idd"),
+        ({"text": ("text",), "protect": "slots:marks"}, "Got: marks"),
+        ({"text": ("text",), "protect": "slots:words"}, "Got: words, .*Give positions, not texts"),
+        ({"text": ("text",), "protect": "slots:numbers"}, "cannot hold the positions.*Got: numbers"),
+        ({"text": ("text",), "protect": "slots:text"}, "cannot hold the positions of slots.*text, string"),
+        ({"text": ("text",), "tokens": ("words",), "protect": "slots:text"}, "in one column.*text, words"),
+        ({"text": ("words", "id")}, r"words \(array<string>\), not string; id \(int\), not string"),
+        ({"tokens": ("text", "numbers")}, r"text \(string\), not array<string>; numbers \(array<int>\), not"),
+        ({"text": ("text",), "id": "real"}, r"real \(double\), not an integer or string id"),
+        ({"text": ("text",), "keep": ("text",)}, "both sanitized and kept raw.*Got: text"),
+        ({"text": ("text", "text")}, "named twice.*Got: text"),
+        ({"keep": ("id",)}, "No column is to be sanitized"),
+        ({"text": ("Text",)}, "Got: Text"),
+    ],
+)
+def test_wrong_columns_are_refused(options: dict[str, Any], message: str) -> None:
+    protect = Protection.of(options.pop("protect", "all"))
+    with pytest.raises(InputError, match=message):
+        TableColumns(**{"id": "id", "keep": (), "protect": protect, **options}).check_schema(WIDE)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"text": "nope"}, "Got: nope"),  # a frame's columns are checked before its first action
+        ({"embedding": "ball"}, "Got: geometry poincare"),
+        ({"release_words": 65}, "Got: 65"),
+        ({"oov": "ignore"}, "Got: 'ignore'"),
+        ({"protect": "some"}, "Got: 'some'"),
+    ],
+)
+def test_wrong_parameters_are_refused_at_once(
+    frame: DataFrame, ring: Embedding, ball: Embedding, options: dict[str, Any], message: str
+) -> None:
+    given = {"id": "id", "text": "text", **options, "embedding": ball if "embedding" in options else ring}
+    with pytest.raises((ConfigError, InputError), match=message):
+        privatize(frame.where("raise_error('read') is null"), mechanism=MECHANISM, **given)
+
+
+ODD_NAMES = ["a.b", "a b", "tick`s`", "東京 é", "`", "x.`y`.z", "(1+1)", "__dptext_row_id", "c0", "Ä;{}"]
+
+
+def named(*names: str) -> StructType:
+    return StructType(
+        [StructField("row", IntegerType()), *(StructField(name, StringType()) for name in names)]
+    )
+
+
+def test_odd_column_names(spark: SparkSession, ring: Embedding) -> None:
+    row = (7, *RING_WORDS[: len(ODD_NAMES)], "as it is")
+    frame = spark.createDataFrame([row], named(*ODD_NAMES, "kept.raw`")).withColumnRenamed("row", "row.id `")
+    given: dict[str, Any] = {"embedding": ring, "mechanism": EXACT, "id": "row.id `", "text": ODD_NAMES}
+    out = privatize(frame, **given, trust_id=True, keep=["kept.raw`"])
+    assert out.columns == frame.columns[1:] and out.first() == row[1:]
+
+
+def test_names_that_differ_in_capitals_only(spark: SparkSession, ring: Embedding) -> None:
+    frame = spark.createDataFrame([(1, "w00", "w01", "w02")], named("text", "TEXT", "note"))
+    options: dict[str, Any] = {"embedding": ring, "mechanism": EXACT, "id": "row", "trust_id": True}
+    with pytest.raises(InputError, match=r"Got: text\. .*spark.sql.caseSensitive"):
+        privatize(frame, text="text", **options)
+    assert privatize(frame, text="note", **options).collect() == [("w02",)]  # the others are not in the way
+    with spark_settings(spark, caseSensitive="true"):
+        assert privatize(frame, text=["text", "TEXT"], **options).collect() == [("w00", "w01")]
+        twice = spark.createDataFrame([(1, "w00", "w01")], named("text", "text"))
+        with pytest.raises(InputError, match="Several columns"):
+            privatize(twice, text="text", **options)
+
+
+# The key, the UDF
+
+
+def test_a_key_needs_the_name_of_what_is_released(frame: DataFrame, ring: Embedding) -> None:
+    """Rejects frames and UDFs of two tables whose equal ids and texts come out equal unasked."""
+    given: dict[str, Any] = {"embedding": ring, "mechanism": TINY, "key": KEY}
+    makes: list[Callable[..., Any]] = [
+        lambda salt: privatize(frame, id="id", text="text", **given, **salt),
+        lambda salt: privatize_udf(column="text", **given, **salt),
+        lambda salt: register_udf(frame.sparkSession, "unnamed", column="text", **given, **salt),
+    ]
+    for make in makes:
+        for salt in ({}, {"salt": ""}):
+            with pytest.raises(ConfigError, match=r"needs a label of what is released.*Got: none"):
+                make(salt)
+
+
+def test_no_plan_shows_a_key(frame: DataFrame, ring: Embedding) -> None:
+    canary = NoiseKey(bytes.fromhex("c0ffee" * 10 + "c0ff"))
+    out: Any = ours(ring, key=canary)(frame)
+    execution, modes = out._jdf.queryExecution(), out.sparkSession._jvm.org.apache.spark.sql.execution
+    plans = [execution.toString(), execution.logical().treeString(), repr(out)]
+    plans += [execution.explainString(modes.ExplainMode.fromString(m)) for m in ("extended", "codegen")]
+    derived = release(MECHANISM, ring, key=canary, salt=LABEL).key.secret
+    for secret in (canary.secret, derived):
+        for shown in (secret.hex(), repr(secret)[2:-1], str(list(secret))[1:-1]):
+            assert not any(re.search(re.escape(shown), plan, re.IGNORECASE) for plan in plans)
+    assert all("MapInArrow" in plan for plan in plans[:2])
+
+
+def test_the_udf_gives_the_words_of_privatize(frame: DataFrame, ring: Embedding) -> None:
+    """In frames and in SQL; the optimizer evaluates a UDF again where its output is filtered."""
+    spark, expected = frame.sparkSession, by_id(ours(ring)(frame))
+    words: dict[str, Any] = {"embedding": ring.path, "mechanism": MECHANISM, "column": "text", **KEYED}
+    out = frame.select("id", privatize_udf(**words)("id", "text").alias("text"))
+    assert by_id(out.filter("text < 'w32'")) == {i: t for i, t in expected.items() if t < "w32"}
+    register_udf(spark, "clean", **words)
+    frame.createOrReplaceTempView("texts")
+    try:
+        assert by_id(spark.sql("SELECT id, clean(id, text) AS text FROM texts")) == expected
+    finally:
+        spark.catalog.dropTempView("texts")
+        spark.sql("DROP TEMPORARY FUNCTION clean")
+
+
+def test_the_udf_keeps_nulls_and_empties(spark: SparkSession, ring: Embedding) -> None:
+    udf = privatize_udf(embedding=ring, mechanism=EXACT, column="text")
+    frame = spark.createDataFrame([("a", None), ("b", ""), ("c", "W05 zzz")], "id string, text string")
+    out = frame.select("id", udf("id", "text").alias("text"))
+    assert by_id(out) == {"a": None, "b": "", "c": "w05 [MASK]"}
+
+
+def test_a_spark_without_arrow_udfs_is_named(
+    spark: SparkSession, ring: Embedding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("pyspark.sql.functions.arrow_udf")
+    with pytest.raises(ConfigError, match=r"Allowed: Spark 4\.1 or newer\. Got: \d"):
+        register_udf(spark, "clean", embedding=ring, mechanism=MECHANISM, column="text")
+
+
+# Counts and guarantee
+
+
+def test_the_counts_are_known_after_the_first_action(spark: SparkSession, ring: Embedding) -> None:
+    rows = [(1, "W05 zzz w06", ["w00"]), (2, None, None), (3, "", [""])]
+    frame = spark.createDataFrame(rows, "id int, text string, words array<string>")
+    counts = ReleaseCounts()
+    options: dict[str, Any] = {"embedding": ring, "mechanism": EXACT, "id": "id", "text": "text"}
+    out = privatize(frame, **options, tokens="words", oov="drop", counts=counts)
+    assert repr(counts) == "ReleaseCounts(of text, words)"  # rejects a repr that waits for an action
+    out.collect()
+    assert counts.rows == 3
+    none = dict.fromkeys(TokenCounts.names(), 0)
+    text = {"tokens": 3, "unchanged": 2, "out_of_vocabulary": 1, "dropped": 1}
+    assert counts.columns == {
+        "text": TokenCounts(**none | text),
+        "words": TokenCounts(**none | {"tokens": 2, "unchanged": 1, "blank": 1}),
+    }
+    assert counts.describe().splitlines() == [
+        "Rows: 3",
+        "text: 3 words: 2 unchanged by the noise (66.7%), 1 out of vocabulary (drop) (33.3%)",
+        "words: 2 words: 1 unchanged by the noise (50.0%), 1 blank (50.0%)",
+    ]
+    with pytest.raises(ConfigError, match="belong to another call"):
+        privatize(frame, **options, counts=counts)
+    with pytest.raises(ConfigError, match="belong to no release"):
+        _ = ReleaseCounts().rows
+
+
+def test_a_notebook_shows_each_guarantee_once(
+    frame: DataFrame, ring: Embedding, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    show = ours(ring, Laplace(epsilon=7.5), keep=())
+    show(frame)
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=object))
+    ours(ring, Laplace(epsilon=7.5), show=False)(frame)
+    assert capsys.readouterr().out == ""
+    for _ in range(2):
+        show(frame)
+    ours(ring, Laplace(epsilon=7.5), oov="keep-unprotected")(frame)
+    before, first, second = capsys.readouterr().out.split("Release of text\n")
+    assert not before and first.startswith("Guarantee\nlaplace, epsilon 7.5: ")
+    assert "WITHOUT ANY PROTECTION" in second and "protection: id" in second
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: None))
+    ours(ring, salt="imported, but no notebook")(frame)
+    assert capsys.readouterr().out == ""
+
+
+# Sizes
+
+
+@pytest.mark.parametrize("rows", [0, 3])
+def test_empty_frames_and_partitions(frame: DataFrame, ring: Embedding, rows: int) -> None:
+    few = frame.filter(f"id < {100 + rows}").repartition(7, "id")
+    out = ours(ring, trust_id=False)(few)
+    assert out.dtypes == [("id", "bigint"), ("text", "string")]
+    assert by_id(out) == (reference(ring, [100, 101, 102], texts(3)) if rows else {})
+
+
+def test_a_row_of_very_many_words(spark: SparkSession, ring: Embedding) -> None:
+    words = 2**18
+    line = " ".join(RING_WORDS * (words // len(RING_WORDS)))
+    table = pa.table({"id": [1, 2, 3], "text": ["w00", line, None]})
+    out = by_id(ours(ring, TINY)(spark.createDataFrame(table)))
+    released = out[2].split(" ")
+    assert len(released) == words
+    assert out[3] is None
+    # The words are uniform and no stretch repeats: at this epsilon each is 1 of 64 (chi-square at 1e-9).
+    counts = np.unique(released, return_counts=True)[1]
+    assert len(counts) == len(RING_WORDS)
+    assert stats.chisquare(counts).pvalue > FALSE_ALARM
+    stretches = {tuple(released[start : start + 16]) for start in range(0, words, 16)}
+    assert len(stretches) == words // 16  # two stretches agree with 64^-16; over all pairs: 2e-21

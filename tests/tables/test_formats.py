@@ -1,0 +1,547 @@
+"""ORC, JSON, CSV and tables of catalogs: read whole or refused, written whole or not at all."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from pyarrow import orc
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from dptext_spark import Embedding, Laplace, Sanitizer
+from dptext_spark.errors import ConfigError, InputError, JobError
+from dptext_spark.jobs import vectors
+from dptext_spark.options import PrivatizeOptions, TableOptions, VectorsOptions
+from dptext_spark.spark.failures import plain_errors
+from dptext_spark.tables.columns import TableColumns
+from dptext_spark.tables.formats.format import FORMATS, Format, Output
+from dptext_spark.tables.run import check_left_out, chosen_formats
+from dptext_spark.tables.source import Source
+from dptext_spark.tables.storage import Storage
+from tests.helpers.spark_fixtures import Opened
+from tests.helpers.tables import hashes, names, run_table, spark_settings, write_table
+from tests.helpers.worlds import LABEL, release
+
+# The shared session is the one that the jobs find.
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+ROWS: Final = [
+    {"id": 1, "text": 'w01 "w02", w03\nw04', "note": " a\\b "},
+    {"id": 2, "text": None, "note": 'say "hi"'},
+    {"id": 3, "text": "", "note": None},
+    {"id": 7, "text": "w05 Unheardof", "note": "ü, x"},
+]
+MORE: Final = [{"id": 100 + i, "text": f"w{i}", "note": "x"} for i in range(40)]
+
+
+@pytest.fixture
+def options(ring_release: dict[str, Any]) -> dict[str, Any]:
+    return {**ring_release, "epsilon": 1e-3, "id": "id", "trust_id": True, "keep": ["id", "note"]}
+
+
+def write_rows(path: Path, rows: Sequence[dict[str, Any]] = ROWS) -> Path:
+    """Write a file in the format that its name ends with, as other programs do."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table = pa.Table.from_pylist(list(rows))
+    match path.suffix:
+        case ".orc":
+            orc.write_table(table, path)
+        case ".json":
+            path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        case ".csv":
+            pd.DataFrame(rows).to_csv(path, index=False)  # which writes what is empty as it writes null
+            path.write_text(path.read_text().replace("\n3,,", '\n3,"",'))
+        case _:
+            write_table(path, dict(zip(table.column_names, table.columns, strict=True)))
+    return path
+
+
+def read_rows(folder: Path) -> list[dict[str, Any]]:
+    """What other programs find in the files of a folder, in their order."""
+    rows: list[dict[str, Any]] = []
+    for file in sorted(folder.rglob("part-*")):
+        if file.suffix == ".json":
+            rows += [json.loads(line) for line in file.read_text().splitlines()]
+        elif file.suffix == ".csv":
+            found = pd.read_csv(file, keep_default_na=False, na_values=[], dtype=str)
+            rows += found.to_dict(orient="records")
+        else:
+            rows += (
+                orc.read_table(file) if file.suffix == ".orc" else pa.parquet.read_table(file)
+            ).to_pylist()
+    return rows
+
+
+def by_id(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(rows, key=lambda row: int(row["id"]))
+
+
+def sanitized(
+    ring: Embedding, epsilon: float, ids: list[Any], values: Any, column: str = "text"
+) -> list[Any]:
+    """The words that the Sanitizer gives to texts or lists of words, without Spark."""
+    mechanism = Laplace(epsilon=epsilon)
+    noise = release(mechanism, ring, salt=LABEL)
+    privatizer = Sanitizer(embedding=ring, mechanism=mechanism, noise=noise)
+    return privatizer.sanitize(pa.array(values), pa.array(ids), column=column).values.to_pylist()
+
+
+@pytest.fixture(scope="module")
+def words(ring: Embedding) -> list[dict[str, Any]]:
+    """The release of both files' rows."""
+    rows = ROWS + MORE
+    texts = sanitized(ring, 1e-3, [row["id"] for row in rows], [row["text"] for row in rows])
+    return [{**row, "text": text} for row, text in zip(rows, texts, strict=True)]
+
+
+@pytest.mark.parametrize("name", ["parquet", "orc", "json", "csv"])
+def test_every_format_gives_the_words_of_the_privatizer(
+    options: dict[str, Any], words: list[dict[str, Any]], opened: Opened, tmp_path: Path, name: str
+) -> None:
+    """Rejects doubled quotes, line breaks in quotes, spaces, nulls and empty texts that are misread.
+
+    And rows of one file in another order. What was written is read again: null stays null, also in CSV.
+    """
+    assert [row["text"] is None for row in words[:4]] == [False, True, False, False]
+    for file, rows in {"a": ROWS, "b": MORE}.items():
+        write_rows(tmp_path / "in" / f"{file}.{name}", rows)
+    report = run_table(**options, format=name)
+    told = json.loads((tmp_path / "out.private" / "report.json").read_text())
+    assert (report.rows, told["options"]["format"]) == (44, name)
+    wanted = [
+        {k: "" if v is None else str(v) for k, v in row.items()} if name == "csv" else row for row in words
+    ]
+    found = read_rows(tmp_path / "out")
+    assert by_id(found) == wanted
+    ids = [int(row["id"]) for row in found]
+    assert [i for i in ids if i < 100] == [1, 2, 3, 7] and [i for i in ids if i > 99] == [*range(100, 140)]
+    back = opened(tmp_path / "out", name).df.select("id", "text").collect()
+    assert {int(row["id"]): row["text"] for row in back} == {row["id"]: row["text"] for row in words}
+
+
+def test_partitions_and_options_of_other_formats(options: dict[str, Any], tmp_path: Path) -> None:
+    for number, folder in enumerate(["dt=007", "dt=x%2Fy"]):
+        rows = [{**row, "id": 10 * number + int(str(row["id"]))} for row in ROWS[1:]]
+        file = write_rows(tmp_path / "in" / folder / "x.csv", rows)
+        file.write_text(file.read_text().replace(",", ";").replace("ü; x", "ü, x"))
+    given = {"keep": ["id", "dt"], "format": "csv", "read_option": "sep=;"}
+    run_table(**options | given, write_option=["sep=|", "compression=gzip"])
+    files = sorted((tmp_path / "out").rglob("*.csv.gz"))
+    assert {file.parent.name for file in files} == {"dt=007", "dt=x%2Fy"}
+    assert pd.read_csv(files[0], sep="|").columns.tolist() == ["id", "text"]
+    report = json.loads((tmp_path / "out.private" / "report.json").read_text())
+    assert report["options"]["read-option"] == ["sep"]  # a value may be a password
+
+
+# Text that is not what it should be
+
+BAD: Final = {
+    "short.csv": "id,text,note\n1,w01,x\n2,Quartzman\n",
+    "long.csv": "id,text,note\n1,w01,x\n2,Quartzman,Zebulon,y\n",
+    "cut.json": '{"id": 1, "text": "w01", "note": "x"}\n{"id": 2, "text": "Quartzman", "no\n',
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_malformed_record_fails_the_run_and_is_not_quoted(
+    options: dict[str, Any], opened: Opened, tmp_path: Path, name: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Rejects records that become nulls, and Spark's FAILFAST, whose log quotes them."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / name).write_text(BAD[name])
+    before = hashes(tmp_path)
+    with pytest.raises(InputError, match="The input has records that are not") as caught:
+        run_table(**options | {"keep": []}, format=name.partition(".")[2])
+    assert hashes(tmp_path) == before and names(tmp_path) == {"in"}
+    shown = "".join([str(caught.value), *capfd.readouterr()])
+    assert "Quartzman" not in shown and "Zebulon" not in shown
+    assert opened(tmp_path / "in" / name, mode="DROPMALFORMED").df.select("id").count() == 1
+
+
+LATIN: Final = "id,text,note\n1,w01,Zürich\n".encode("latin-1")
+NO_LETTERS: Final = {
+    "latin.csv": LATIN,
+    "later.csv": b"id,text,note\n" + b"1,w01,x\n" * 2000 + b"2,w01,Z\xfcrich\n",
+    "header.csv": "id,text,note,größe\n1,w01,x,2\n".encode("latin-1"),
+    "packed.csv.gz": gzip.compress(LATIN),
+    "packed.csv.bz2": bz2.compress(LATIN),
+    "cut.csv": b"id,text,note\n1,w01,\xe6\x9d",
+    "surrogate.csv": b"id,text,note\n1,w01,\xed\xa0\x80\n",
+    "wide.csv": "id,text,note\n1,w01,x\n".encode("utf-16"),
+    "latin.json": '{"id": 1, "text": "w01", "note": "Zürich"}\n'.encode("latin-1"),
+    "wide.json": '{"id": 1, "text": "w01", "note": "x"}\n'.encode("utf-16"),
+    "latin.json.gz": gzip.compress('{"id": 1, "text": "w01", "note": "Zürich"}\n'.encode("latin-1")),
+}
+
+
+@pytest.mark.parametrize("name", NO_LETTERS)
+def test_bytes_that_are_no_letters_are_refused(opened: Opened, tmp_path: Path, name: str) -> None:
+    """Rejects U+FFFD in place of them, in columns that are kept too, and JSON that is called malformed."""
+    (tmp_path / name).write_bytes(NO_LETTERS[name])
+    more = {"mode": "DROPMALFORMED", "encoding": "utf8"} if "latin" in name else {}
+    message = rf"bytes that are not UTF-8\. Got: some in {name}\. .*--read-option encoding="
+    with pytest.raises(InputError, match=message):
+        opened(tmp_path / name, **more)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "given", "note"),
+    [
+        ("utf-8-sig", None, "Zürich \ufffd 東京"),
+        ("cp1252", "windows-1252", "Zürich – €"),
+        ("utf-16", "UTF-16", "Zürich 東京"),
+        ("gb18030", "gb18030", "北京"),
+    ],
+)
+def test_texts_in_the_encoding_that_is_named(
+    opened: Opened, tmp_path: Path, encoding: str, given: str | None, note: str
+) -> None:
+    """In CSV, and in JSON where lines can be cut; U+FFFD that a text has itself is a letter."""
+    files = {"a.csv": f"id,text,note\n1,w01,x\n2,w02,{note}\n"}
+    if not encoding.startswith("utf-16"):
+        files["a.json"] = f'{{"id": 1, "text": "w01", "note": "x"}}\n{{"id": 2, "note": "{note}"}}\n'
+    for name, text in files.items():
+        (tmp_path / name).write_bytes(text.encode(encoding))
+        named = {} if given is None else {"encoding": given}
+        rows = opened(tmp_path / name, **named).df.select("note").collect()
+        assert [row[0] for row in rows] == ["x", note]
+
+
+@pytest.mark.parametrize(
+    ("content", "given", "message"),
+    [
+        (b"1,w01,Z\x81rich", "windows-1252", "are not windows-1252"),
+        (b"1,w01,\xff", "Shift_JIS", "are not Shift_JIS"),
+        (b"1,w01,\xfc", "ascii", "are not US-ASCII"),
+        (b"1,w01,\x00\xd8", "UTF-16LE", "are not UTF-16LE"),
+    ],
+)
+def test_bytes_that_are_none_of_the_named_encoding(
+    opened: Opened, tmp_path: Path, content: bytes, given: str, message: str
+) -> None:
+    head = "id,text,note\n".encode("utf-16-le" if given == "UTF-16LE" else "ascii")
+    (tmp_path / "a.csv").write_bytes(head + content)
+    with pytest.raises(InputError, match=message):
+        opened(tmp_path / "a.csv", encoding=given)
+
+
+@pytest.mark.parametrize(
+    ("content", "multi_line", "message"),
+    [
+        ('{"id": 1, "text": "w01"}{"id": 2, "text": "w02"}\n', "false", "several JSON values"),
+        ('{"id": 1, "text": "w01"}, {"id": 2, "text": "w02"}\n', "false", "several JSON values"),
+        ('{"id": 1, "text": "w01"}\n{"id": 2, "text": "w02"}\n', "true", "several JSON values"),
+        ('[{"id": 1, "text": "w01"}]\n\n[{"id": 2, "text": "w02"}]\n', "true", "several JSON values"),
+        ('{"id": 1, "text": "\\ud83d w01"}\n', "false", "half a letter"),
+        ('{"id": 1, "text": "w01", "more": {"\\uDE00": 1}}\n', "false", "half a letter"),
+    ],
+)
+def test_json_that_spark_would_read_in_part_is_refused(
+    opened: Opened, tmp_path: Path, content: str, multi_line: str, message: str
+) -> None:
+    """Rejects rows that are gone behind the first value of a line or file, and letters that become `?`."""
+    (tmp_path / "a.json").write_text(content)
+    with pytest.raises(InputError, match=message):
+        opened(tmp_path / "a.json", multiLine=multi_line)
+
+
+def test_json_that_looks_as_if_it_were_several_values(opened: Opened, tmp_path: Path) -> None:
+    lines = ['{"id": 1, "text": "} {", "note": "\\ud83d\\ude00"} ', "", '[{"id": 2, "text": ""}, {"id": 3}]']
+    (tmp_path / "a.json").write_text("\r\n".join(lines))
+    assert [row.id for row in opened(tmp_path / "a.json").df.collect()] == [1, 2, 3]
+
+
+# Columns and files that Spark leaves out
+
+
+def refused_columns(
+    source: Source, name: str, cases: Sequence[tuple[dict[str, Any], str]], message: str
+) -> None:
+    """Check what is said of columns that are asked for and are not there."""
+    for given, got in cases:
+        columns = TableColumns(**{"text": ("text",), "keep": ("id",), "id": "id", **given})
+        with pytest.raises(InputError, match=message.format(got)):
+            check_left_out(Format.named(name, {}), source, columns)
+
+
+@pytest.mark.parametrize("name", ["parquet", "orc"])
+def test_columns_that_only_later_files_have(
+    options: dict[str, Any], opened: Opened, tmp_path: Path, name: str
+) -> None:
+    """Rejects columns, and fields inside columns that are kept whole, that are gone without a word."""
+    few = {"id": 1, "text": "w01", "p": {"n": 1}}
+    many = {"id": 2, "text": "w02", "p": {"n": 1, "m": "x"}, "more": "y"}
+    files = [tmp_path / "in" / f"{file}.{name}" for file in "bc"]
+    for order in ([few, many], [many, few]):  # ORC's first file is that of the listing
+        for file, row in zip(files, order, strict=True):
+            write_rows(file, [row])
+        source = opened(tmp_path / "in", name)
+        if "more" not in source.df.columns:
+            break
+    lost = r"columns that not all files show, .*Got: {}\. .*mergeSchema=true"
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"keep": ("*",)}, r"p\.m, more"),
+        ({"keep": ("*",), "left_out": ("more",)}, r"p\.m, more"),
+        ({"keep": ("*",), "left_out": ("p",)}, "more"),
+        ({"keep": ("p",)}, r"p\.m"),
+        ({"keep": ("id", "more")}, "more"),
+        ({"text": ("text", "p.m")}, r"p\.m"),
+    ]
+    refused_columns(source, name, cases, lost)
+    check_left_out(Format.named(name, {}), source, TableColumns(text=("text",), keep=("p.n",), id="id"))
+    with pytest.raises(InputError, match=lost.format("more")):
+        run_table(**options | {"keep": ["more"]}, format=name)
+    merged = opened(tmp_path / "in", name, mergeSchema="true").df.orderBy("id")
+    assert [(row.p.asDict(), row.more) for row in merged.collect()] == [
+        ({"n": 1, "m": None}, None),
+        ({"n": 1, "m": "x"}, "y"),
+    ]
+
+
+def test_files_whose_columns_cannot_be_merged(opened: Opened, tmp_path: Path) -> None:
+    for file, kind in {"a": pa.int64(), "b": pa.int32()}.items():
+        write_table(tmp_path / "in" / f"{file}.parquet", {"id": pa.array([ord(file)], kind), "text": ["w01"]})
+    source = opened(tmp_path / "in", "parquet")
+    message = "same columns cannot be told.*Got: {}"
+    refused_columns(source, "parquet", [({"keep": ("*",)}, "CANNOT_MERGE_SCHEMAS")], message)
+    assert source.df.count() == 2
+
+
+def test_empty_objects_of_json_are_named(opened: Opened, tmp_path: Path) -> None:
+    """Rejects columns that Spark leaves out, since no field of theirs is known."""
+    lines = [
+        {"id": 1, "text": "{}", "e": {}, "p": {"q": {}, "r": 1, "s": {}}, "turns": [{"who": {}, "n": 1}]},
+        {"id": 2, "text": "w01", "e": None, "p": {"s": {"t": 1}}, "list": [{}], "nulls": None},
+    ]
+    (tmp_path / "a.json").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    source = opened(tmp_path / "a.json")
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"keep": ("*",)}, r"e, list\[\], p\.q, turns\[\]\.who"),
+        ({"keep": ("p",)}, r"p\.q"),
+        ({"keep": ("e",)}, "e"),
+    ]
+    refused_columns(source, "json", cases, r"columns that not all files show.*Got: {}\. They hold nothing")
+    kept = TableColumns(text=("text",), keep=("p.r", "nulls"), id="id")
+    check_left_out(Format.named("json", {}), source, kept)
+
+
+def test_settings_that_pass_over_files_are_not_the_tables(
+    opened: Opened, tmp_path: Path, spark: SparkSession
+) -> None:
+    """Rejects a damaged file whose rows are gone because a cluster's settings say so."""
+    write_rows(tmp_path / "in" / "a.parquet")
+    damaged = write_rows(tmp_path / "in" / "b.parquet")
+    whole = damaged.read_bytes()
+    damaged.write_bytes(whole[:4] + bytes(len(whole) - 12) + whole[-8:])
+    with (
+        spark_settings(spark, files_ignoreCorruptFiles="true"),
+        pytest.raises((InputError, JobError)),
+        plain_errors(),
+    ):
+        opened(tmp_path / "in", "parquet").df.collect()
+
+
+def test_csv_files_with_columns_in_another_order_are_no_table(opened: Opened, tmp_path: Path) -> None:
+    """Rejects Spark's default, which takes the first file's names: a private text came out as a kept note."""
+    write_rows(tmp_path / "in" / "a.csv")
+    write_rows(tmp_path / "in" / "b.csv", [{"id": 9, "note": "Quartzman", "text": "w01"}])
+    with pytest.raises(JobError, match="FAILED_READ_FILE"), plain_errors():
+        opened(tmp_path / "in", "csv").df.collect()
+
+
+def test_the_first_line_of_a_csv_file_may_be_a_row(
+    options: dict[str, Any], opened: Opened, tmp_path: Path
+) -> None:
+    """Rejects messages that list a table's columns, which are a row's values where there is no header."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "x.csv").write_text("1,Quartzman w01,x\n2,w02,y\n")
+    wrong = options | {"format": "csv"}
+    with pytest.raises(InputError, match=r"lacks columns\. Got: .*header=false") as caught:
+        run_table(**wrong)
+    assert "Quartzman" not in str(caught.value)
+    first = {"text": ["Quartzman w01"], "id": "1", "keep": []}
+    with pytest.raises(ConfigError, match="filter --where cannot be understood") as refused:
+        run_table(**wrong | first, where="Zebulon =")
+    assert "Quartzman" not in str(refused.value)
+    rows = opened(tmp_path / "in", "csv", header="false").df.select("_c1", "_c2").collect()
+    assert [tuple(row) for row in rows] == [("Quartzman w01", "x"), ("w02", "y")]
+
+
+MARKS: Final = {
+    "_delta_log/00000000000000000000.json": "a Delta table",
+    "metadata/00000-1a2b.metadata.json": "an Iceberg table",
+    ".hoodie/hoodie.properties": "a Hudi table",
+}
+
+
+@pytest.mark.parametrize("mark", MARKS)
+def test_tables_that_keep_an_account_of_their_files_are_no_plain_files(
+    dptext: Callable[..., Any], spark: SparkSession, tmp_path: Path, mark: str
+) -> None:
+    """Rejects rows that were deleted from such a table, and outputs that its readers would not know."""
+    lake, parquet = tmp_path / "lake" / "t", Format.named("parquet", {})
+    assert isinstance(parquet, FORMATS["parquet"])
+    file = write_rows(lake / "data" / "dt=1" / "x.parquet")
+    (lake / mark).parent.mkdir()
+    (lake / mark).write_text("{}")
+    for place in (lake, lake / "data", file, lake.parent / "*", lake / "d*"):
+        with pytest.raises((ConfigError, InputError), match=f"is {MARKS[mark]}, or lies in one.*--format"):
+            parquet.check_files(Storage(spark), str(place))
+    for place in (lake, lake / "out"):
+        message = f"The output {place} is {MARKS[mark]}.*--output-format"
+        with pytest.raises(ConfigError, match=message):
+            parquet.check_place(None, Storage(spark), Output(place=str(place)))
+    plain = write_rows(tmp_path / "plain" / "x.parquet").parent
+    assert MARKS[mark] in dptext(lake, "--id", "id").output
+    assert MARKS[mark] in dptext(plain, "--id", "id", output=lake / "out").output
+    # A folder of that name alone is none.
+    (plain / "metadata").mkdir()
+    parquet.check_files(Storage(spark), str(plain))
+
+
+KEY: Final = {"key-file": "k", "salt": "s"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"format": "orc", "id": None}, "Rows of format orc cannot be named by file.*for .*parquet.*--id"),
+        ({"format": "parqet"}, "The format is unknown. Allowed: avro, csv, .*Got: 'parqet'"),
+        ({"output-format": "Orc"}, "The format is unknown"),
+        ({"mode": "append"}, "--mode append does not go with an output of format parquet. Allowed: .*table"),
+        ({"mode": "append", "incremental": "c", **KEY}, "--incremental and --mode append do not go together"),
+        (
+            {"format": "table", "incremental": "c", "trust-id": True, **KEY},
+            "--incremental cannot read format table",
+        ),
+        ({"format": "csv", "write-option": "compression=zstd"}, "wrong compression for format csv"),
+        ({"read-option": "Zebulon"}, "--read-option has a wrong value. Allowed: NAME=VALUE"),
+        ({"format": "csv", "read-option": "mode=FAILFSAT"}, "mode has a wrong value.*DROP.*'FAILFSAT'"),
+        (
+            {"format": "csv", "read-option": "haeder=true"},
+            "csv does not take.*haeder. Perhaps you meant header",
+        ),
+        ({"format": "json", "read-option": "MULTILIN=true"}, "json does not take.*meant multiLine"),
+        ({"format": "json", "read-option": "samplingRatio=0.1"}, "json does not take"),
+        (
+            {"read-option": "mergeSchma=true"},
+            "parquet does not take.*Got: mergeSchma. Perhaps you meant mergeSchema",
+        ),
+        ({"format": "orc", "read-option": "fileNameOnly=true"}, "orc does not take"),
+        ({"format": "csv", "read-option": "columnNameOfCorruptRecord=c"}, "csv does not take"),
+        ({"format": "csv", "write-option": "quotAll=true"}, "--write-option has a name.*meant quoteAll"),
+        ({"format": "csv", "read-option": "encoding=nonsense"}, "encoding has a wrong value.*'nonsense'"),
+        (
+            {"format": "csv", "read-option": ["encoding=UTF-16", "multiLine=false"]},
+            "UTF-16 cannot be cut into lines",
+        ),
+        ({"format": "json", "read-option": "charset=utf-32"}, "UTF-32 cannot be cut into lines"),
+        ({"format": "csv", "write-option": "encoding=latin1"}, "In ISO-8859-1 letters of the output"),
+    ],
+)
+def test_what_a_format_cannot_do_is_said_before_spark_starts(changes: dict[str, Any], message: str) -> None:
+    given = {"input": "in", "output": "out", "embedding": "e", "mechanism": "laplace", "epsilon": 1.0}
+    given |= {"text": "text", "id": "id", **changes}
+    with pytest.raises(ConfigError, match=message) as caught:
+        chosen_formats(PrivatizeOptions.of(given), grows="incremental" in changes)
+    assert "Zebulon" not in str(caught.value)
+
+
+def test_help_names_every_format() -> None:
+    described = TableOptions.fields()["format"].description or ""
+    assert [name for name in FORMATS if name not in described] == []
+
+
+def test_a_reader_that_spark_lacks_is_named_with_its_package(opened: Opened, tmp_path: Path) -> None:
+    write_rows(tmp_path / "in" / "x.parquet")
+    with pytest.raises(InputError, match=r"--packages org.apache.spark:spark-avro_2.13:4"):
+        opened(tmp_path / "in", "avro")
+    with pytest.raises(InputError, match=r"lake.db.t cannot be read.*--packages: io.delta"):
+        opened("lake.db.t", "table")
+
+
+def test_new_files_of_json(options: dict[str, Any], tmp_path: Path) -> None:
+    grow = {"format": "json", "output_format": "orc", "trust_id": True, "incremental": tmp_path / "state"}
+    for number in range(2):
+        rows = [{**row, "id": 10 * number + int(str(row["id"]))} for row in ROWS]
+        write_rows(tmp_path / "in" / f"{number}.json", rows)
+        report = run_table(**options | grow)
+    assert (report.rows, report.added_rows) == (8, 4)
+    files = [orc.read_table(file) for file in (tmp_path / "out").glob("batch-*.orc")]
+    found = sorted(i for file in files for i in file["id"].to_pylist())
+    assert found == [1, 2, 3, 7, 11, 12, 13, 17]
+    with pytest.raises(ConfigError, match=r"of a release with other options.*Got: output-format\."):
+        run_table(**options | grow | {"output_format": "json"})
+
+
+def test_vectors_in_orc_and_what_csv_cannot_hold(options: dict[str, Any], tmp_path: Path) -> None:
+    rows = [{"id": i, "v": [1.0, float(i)], "text": "w01 w02"} for i in range(3)]
+    write_rows(tmp_path / "in" / "x.orc", rows)
+    paths = {name: str(options[name]) for name in ("input", "output", "embedding")}
+    given = {**paths, "key-file": str(options["key_file"]), "salt": LABEL, "format": "orc", "id": "id"}
+    given |= {"vector": ["v"], "text": ["text"], "epsilon": 1.0, "keep": ["id"]}
+    with pytest.raises(ConfigError, match=r"format csv cannot hold. Got: v \(.*\), text \(array<float>\)"):
+        vectors.run(VectorsOptions.of({**given, "output-format": "csv"}))
+    assert vectors.run(VectorsOptions.of(given)).rows == 3
+    assert {len(row["v"]) for row in read_rows(tmp_path / "out")} == {2}
+
+
+def test_times_without_a_zone_do_not_become_numbers(spark: SparkSession) -> None:
+    """Rejects ORC files whose times other readers than Spark take for integers."""
+    kept: Any = StructType.fromDDL("id bigint, at struct<begin: timestamp_ntz>")
+    message = r"format orc cannot hold. Got: at \(struct<begin:timestamp_ntz>\)"
+    with pytest.raises(ConfigError, match=message):
+        Format.named("orc", {}).check_schema(Storage(spark), kept, Output(place="out"))
+    Format.named("parquet", {}).check_schema(Storage(spark), kept, Output(place="out"))
+
+
+def test_tables_by_name(
+    options: dict[str, Any], words: list[dict[str, Any]], tmp_path: Path, spark: SparkSession
+) -> None:
+    """A new table appears whole or not at all, and rows are added to one of the same columns."""
+    write_rows(tmp_path / "plain" / "x.parquet")
+    spark.sql("create database shop location '" + str(tmp_path / "warehouse") + "'")
+    try:
+        spark.read.parquet(str(tmp_path / "plain")).write.saveAsTable("shop.queries")
+        report = {"reports": tmp_path / "reports"}
+        named = {"input": "shop.queries", "format": "table", "output": "spark_catalog.shop.clean", **report}
+        with pytest.raises(InputError, match="words outside the vocabulary"):
+            run_table(**options | named, oov="fail")
+        assert [table.name for table in spark.catalog.listTables("shop")] == ["queries"]
+        run_table(**options | named)
+
+        def clean() -> list[dict[str, Any]]:
+            spark.catalog.refreshTable("shop.clean")
+            return [row.asDict() for row in spark.table("shop.clean").orderBy("id", "text").collect()]
+
+        assert clean() == words[:4]
+        shutil.rmtree(tmp_path / "reports")
+        with pytest.raises(ConfigError, match=r"The output table .* exists.*--mode append"):
+            run_table(**options | named)
+        run_table(**options | named, mode="append", where="id < 3")
+        assert [row["id"] for row in clean()] == [1, 1, 2, 2, 3, 7]
+        for changes, message in [
+            ({"keep": []}, r"has other columns than this release.*Got: text string\."),
+            ({"output": "spark_catalog.shop.queries"}, "is the input"),
+        ]:
+            with pytest.raises(ConfigError, match=message):
+                run_table(**options | named | changes, mode="append")
+        assert len(clean()) == 6
+        spark.sql("create view shop.seen as select *, rand() r from shop.queries")
+        for place, message in [
+            ("shop.seen", "gives other rows each time"),
+            (f"parquet.`{tmp_path / 'plain'}`", "cannot be read"),
+        ]:
+            with pytest.raises(InputError, match=message):
+                run_table(**options | named | {"input": place, "output": "shop.x"}, mode="append")
+    finally:
+        spark.sql("drop database shop cascade")

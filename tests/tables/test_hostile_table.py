@@ -1,0 +1,213 @@
+"""No unknown word, row or key of a hostile table shows, neither in the output nor anywhere else."""
+
+from __future__ import annotations
+
+import re
+import sys
+import unicodedata
+from collections.abc import Iterable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+
+from dptext_spark import Sanitizer, TextPolicy
+from dptext_spark.cli import main
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.mechanisms import Laplace
+from tests.helpers.canaries import found, key_forms, text_forms
+from tests.helpers.tables import command, hashes, rows_of, run_table, write_key, write_table
+from tests.helpers.worlds import KEY, LABEL, release
+
+# The shared session is the one that the jobs find.
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+SECRETS = [
+    "ZEBULON Quartzman",
+    "zebulon.quartzman@example.com",
+    "4111-1111-1111-1111 4111111111111111",
+    "SSN 078-05-1120, tel. +49 (0)30 1234567",
+    "Åse Çağla naïveté Ωmega Straße ŠKODA",
+    "A\u030ase C\u0327ag\u0306la nai\u0308vete\u0301",
+    "\ufb01ancée \u2167 x\u00b2 \u017fecretly \u210cilbert",
+    "\uff33\uff25\uff23\uff32\uff25\uff34\uff39",
+    "\U0001d42c\U0001d41e\U0001d41c\U0001d42b\U0001d41e\U0001d42d\U0001d432",
+    "\U0001f469\u200d\U0001f469\u200d\U0001f467 \U0001f3f3\ufe0f\u200d\U0001f308 \U0001f1e9\U0001f1ea",
+    "\u05e9\u05dc\u05d5\u05dd \u05e2\u05d5\u05dc\u05dd \u0645\u0631\u062d\u0628\u0627 \u202equartzman\u202c",
+    "Quartz\u200bman Zebu\u00adlon zero\u2060width \ufeffQuartzman\u200d",
+    "O\u2019Quartzman d'Zebulon rock'n'quartz Quartzman's Zebulonn't",
+    "\u0661\u0662\u0663\u0664 \u0967\u0968\u0969 \u6771\u4eac\u90fd",
+    "\u0e20\u0e32\u0e29\u0e32 \u0939\u093f\u0928\u094d\u0926\u0940",
+    "\u0130STANBULLU d\u0131\u015far\u0131l\u0131",
+    "snake_case_quartz https://quartz.example/zebulon?q=1 QmFzZTY0U2VjcmV0",
+    "nul\x00quartz tab\tquartzman\nline\r\nzebulon\u2028end\u0085",
+    "\u0301\u0302 \u200b \u00ad",
+    "q" * 50_000,
+    "zebulon\u20ddquartz quartz\u0336man",
+]
+
+
+def forms(word: str) -> set[str]:
+    """A word under every normal form, before and after case folding."""
+    found = set()
+    for form in ("NFC", "NFD", "NFKC", "NFKD"):
+        normal = unicodedata.normalize(form, word)
+        found |= {normal, unicodedata.normalize(form, normal.casefold())}
+    return found
+
+
+def pieces(text: str) -> set[str]:
+    """Words of a text however one cuts it: at white space, at anything that is no letter or digit."""
+    return {piece for cut in (r"\s+", r"\W+", r"[\W_]+") for piece in re.split(cut, text) if piece}
+
+
+def leaks(given: Iterable[str | None], released: Iterable[str | None], vocabulary: list[str]) -> set[str]:
+    """Input tokens that stand in the output in any form, but not in the release vocabulary."""
+    known = {*vocabulary, "[MASK]"}.union(*map(pieces, [*vocabulary, "[MASK]"]))
+    allowed = {form for word in known for form in forms(word)}
+    # A clitic is joined to whatever word comes before it, and may make an input token's letters with it.
+    uncut = (" ".join(apart(text, known)) for text in released if text)
+    seen = {form for text in uncut for piece in pieces(text) for form in forms(piece)}
+    private = {piece for text in given if text for piece in pieces(text)}
+    return {piece for piece in private if forms(piece) & seen and not forms(piece) & allowed}
+
+
+def apart(text: str, words: set[str]) -> list[str]:
+    """The words of an output text, clitics apart from the words that they are joined to."""
+    clitic = re.compile(r"(.+)(n't|'(?:s|m|d|ll|re|ve))")
+    found: list[str] = []
+    for piece in text.split(" "):
+        while piece not in words and (joined := clitic.fullmatch(piece)):
+            piece, last = joined.groups()
+            found.append(last)
+        found.append(piece)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("oov", "unknown"),
+    [
+        ("mask", 9_000),
+        ("drop", 9_000),
+        ("random", 9_000),
+        pytest.param("mask", 990_000, marks=pytest.mark.long),
+    ],
+)
+def test_no_unknown_token_of_a_hostile_table_comes_out(
+    demo_bundle: Embedding, tmp_path: Path, oov: str, unknown: int
+) -> None:
+    vocabulary = demo_bundle.words.to_pylist()
+    plain = [word for word in vocabulary if word.isalpha()][:500]
+    long = " ".join([*(f"zq{i}" for i in range(unknown)), *plain, *plain])
+    given = [None, "", *SECRETS, " ".join(SECRETS), long]
+    words = [
+        None,
+        [],
+        *([*secret.split(" "), None, ""] for secret in SECRETS),
+        [" ".join(SECRETS)],
+        ["Zebulon"],
+    ]
+    source = write_table(
+        tmp_path / "in" / "x.parquet",
+        {"text": given, "words": pa.array(words, pa.list_(pa.string())), "other": ["Zebulon"] * len(given)},
+    )
+    before = hashes(tmp_path / "in")
+    report = run_table(
+        input=source,
+        output=tmp_path / "out",
+        embedding=demo_bundle.path,
+        text=["text"],
+        tokens=["words"],
+        oov=oov,
+    )
+    rows = rows_of(tmp_path / "out")
+    assert [set(row) for row in rows] == [{"text", "words"}] * len(given)
+    assert [row["text"] is None for row in rows] == [text is None for text in given]
+    assert rows[1] == {"text": "", "words": []}
+    released = [row["text"] for row in rows]
+    tokens = [token for row in rows if row["words"] for token in row["words"] if token]
+    assert leaks(given, released, vocabulary) == set()
+    assert leaks([w for row in words if row for w in row if w], tokens, vocabulary) == set()
+    allowed = {*vocabulary, "[MASK]"}
+    assert {word for text in released if text for word in apart(text, allowed)} <= allowed
+    assert set(tokens) <= allowed
+    if oov != "drop":
+        assert len(apart(released[-1], allowed)) == unknown + 2 * len(plain)
+    assert report.columns["text"].out_of_vocabulary >= unknown
+    assert hashes(tmp_path / "in") == before
+    written = (tmp_path / "out.private" / "report.json").read_text() + report.describe()
+    assert not re.search("zebulon|quartz|4111|zq1|qqq", written, re.IGNORECASE)
+
+
+def test_the_leak_check_catches_unprotected_words(demo_bundle: Embedding) -> None:
+    mechanism, policy = Laplace(epsilon=10.0), TextPolicy(oov="keep-unprotected")
+    noise = release(mechanism, demo_bundle)
+    privatizer = Sanitizer(embedding=demo_bundle, mechanism=mechanism, noise=noise, policy=policy)
+    released = privatizer.sanitize(pa.array(SECRETS), pa.array(range(len(SECRETS))), column="text").values
+    found = leaks(SECRETS, released.to_pylist(), demo_bundle.words.to_pylist())
+    assert found >= {"Quartzman", "4111111111111111", "q" * 50_000, "\u05e9\u05dc\u05d5\u05dd"}
+
+
+@pytest.mark.parametrize("form", ["NFD", "NFKC"])
+def test_the_leak_check_sees_through_normal_forms_and_case(form: str) -> None:
+    disguised = [unicodedata.normalize(form, secret).upper() for secret in SECRETS]
+    assert leaks(SECRETS, disguised, ["in"]) >= {"naïveté", "Quartzman", "\ufb01ancée"}
+    assert leaks(SECRETS, ["in [MASK]"], ["in"]) == set()
+
+
+@pytest.mark.long  # a Spark of its own; tests/spark/test_connect.py looks for keys in logs too
+@pytest.mark.e2e
+def test_key_and_rows_show_nowhere_and_threads_do_not_matter(
+    ring: Embedding, table: Path, tmp_path: Path
+) -> None:
+    secret = bytes.fromhex("c0ffee0ddba11" + "5eed" * 12 + "abc")
+    place = tmp_path / "run"
+    place.mkdir()
+    key_file = write_key(place / "key", secret.hex().encode())
+    for part in ("events", "temporary"):
+        (place / part).mkdir()
+    options = ["--input", table, "--embedding", ring.path, "--mechanism", "laplace", "--epsilon", "1"]
+    options += ["--text", "text", "--id", "id", "--keep", "id", "--key-file", key_file]
+    options += ["--salt", LABEL]
+    settings = {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": f"file:{place}/events",
+        "spark.eventLog.compress": "false",
+        "spark.sql.maxPlanStringLength": "1000000",
+        "spark.executorEnv.OMP_NUM_THREADS": "2",
+        "spark.log.level": "DEBUG",
+    }
+    submit = " ".join(f"--conf {name}={value}" for name, value in settings.items()) + " pyspark-shell"
+    done = command(
+        Path(sys.executable).with_name("dptext"),
+        "privatize",
+        *options,
+        "--output",
+        place / "out",
+        "--verbose",  # Spark's log, on standard error
+        "--spark-conf",
+        "spark.log.level=DEBUG",
+        cwd=tmp_path,
+        env={"PYSPARK_SUBMIT_ARGS": submit, "TMPDIR": str(place / "temporary")},
+    )
+    assert done.returncode == 0, done.stderr
+    key_file.unlink()
+    (place / "stdout").write_text(done.stdout)
+    (place / "stderr").write_text(done.stderr)
+    assert " DEBUG DAGScheduler: " in done.stderr
+    assert b"MapInArrow" in b"".join(f.read_bytes() for f in (place / "events").rglob("*") if f.is_file())
+    derived = release(Laplace(epsilon=1.0), ring, key=type(KEY)(secret), salt=LABEL).key.secret
+    secrets = {"key": key_forms(secret), "derived": key_forms(derived), "word": text_forms("Unheardof")}
+    assert list(found([place], secrets)) == []
+    for name, forms in secrets.items():
+        for planted in forms:
+            (place / "temporary" / "planted").write_bytes(b"x" + planted + b"y")
+            assert list(found([place], secrets)) == [(place / "temporary" / "planted", name)]
+
+    # The same release in this process, where workers have one thread each.
+    key_file = write_key(place / "key", secret)
+    arguments = [*options, "--output", place / "again"]
+    assert CliRunner().invoke(main, ["privatize", *map(str, arguments)]).exit_code == 0
+    assert rows_of(place / "again") == rows_of(place / "out")
+    assert len(rows_of(place / "out")) == 12

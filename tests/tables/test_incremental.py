@@ -1,0 +1,241 @@
+"""dptext privatize --incremental: new files once, whatever happens, with the words of one run over all."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.errors import ConfigError, InputError, JobError
+from dptext_spark.report.sanitized_table import Report
+from tests.helpers.tables import ROOT, command, hashes, run_table, texts, write_key, write_table
+
+# The shared session is the one that the jobs find.
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+
+@pytest.fixture
+def options(ring_release: dict[str, Any]) -> dict[str, Any]:
+    return {**ring_release, "epsilon": 1.0, "keep": ["id"]}
+
+
+@pytest.fixture
+def add_file(tmp_path: Path) -> Callable[..., Path]:
+    """Put one more file of six rows into the table, by default one that looks a month old."""
+
+    def add(number: int, word: str = "", folder: str = "") -> Path:
+        ids = list(range(number * 6, number * 6 + 6))
+        rows = {"id": ids, "text": [f"{text} {word}" for text in texts(6)]}
+        path = write_table(tmp_path / "in" / folder / f"{number}.parquet", rows)
+        os.utime(path, (path.stat().st_mtime - number * 30 * 86_400,) * 2)
+        return path
+
+    return add
+
+
+@pytest.fixture
+def grow(options: dict[str, Any], tmp_path: Path) -> Callable[..., Report]:
+    """Add what is new to the output."""
+
+    def run(**changes: Any) -> Report:
+        return run_table(**{**options, "incremental": tmp_path / "checkpoint", **changes})
+
+    return run
+
+
+def read(folder: Path) -> list[dict[str, Any]]:
+    """What a reader that knows of no checkpoint finds."""
+    rows: list[dict[str, Any]] = pq.read_table(folder).to_pylist()
+    return sorted(rows, key=lambda row: row["id"])
+
+
+def test_new_files_are_added_once_with_the_words_of_one_run(
+    options: dict[str, Any], grow: Callable[..., Report], add_file: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Rejects files passed over for their age, and rows that are named by batch.
+
+    And a batch that is written again where a kill came between our account of it and Spark's.
+    """
+    options["keep"] = ["id", "dt"]
+    where = {"where": "id % 6 < 5", "keep": options["keep"]}
+    add_file(0, folder="dt=007")
+    first = grow(**where)
+    assert (first.rows, first.added_rows) == (5, 5)
+    assert [row["id"] for row in read(tmp_path / "out")] == [0, 1, 2, 3, 4]
+    before = hashes(tmp_path / "out")
+
+    for number, folder in enumerate(["dt=007", "dt=008", "dt=008"], 1):
+        add_file(number, "Unheard", folder)
+    second = grow(**where, read_option="maxFilesPerTrigger=1")  # two batches at least add to one partition
+    assert (second.rows, second.added_rows) == (20, 15)
+    assert hashes(tmp_path / "out").items() >= before.items()  # files that were there stay as they are
+    assert {path.name for path in (tmp_path / "checkpoint" / "batches").iterdir()} == {
+        f"{batch:06d}.json" for batch in range(4)
+    }
+
+    before = hashes(tmp_path / "out")
+    _forget_the_last_commit(tmp_path / "checkpoint")
+    third = grow(**where, reports=tmp_path / "third")
+    assert (third.rows, third.added_rows) == (20, 0)
+    assert hashes(tmp_path / "out") == before
+    assert "Rows: 20, 0 of them added by this run" in third.describe()
+
+    whole = run_table(**options | {"output": tmp_path / "whole"}, where=where["where"])
+    assert read(tmp_path / "out") == read(tmp_path / "whole")
+    assert {path.name for path in (tmp_path / "out").iterdir() if path.is_dir()} == {"dt=007", "dt=008"}
+    assert third.columns == whole.columns
+    written = json.loads((tmp_path / "third/private/report.json").read_text())
+    assert (written["rows"], written["added_rows"]) == (20, 0)
+
+
+def _forget_the_last_commit(checkpoint: Path) -> None:
+    commits = checkpoint / "stream" / "commits"
+    last = max(int(path.name) for path in commits.iterdir() if path.name.isdecimal())
+    (commits / f"{last}").unlink()
+    (commits / f".{last}.crc").unlink(missing_ok=True)
+
+
+def test_a_batch_that_fails_adds_nothing_and_is_tried_again(
+    grow: Callable[..., Report], add_file: Callable[..., Path], tmp_path: Path
+) -> None:
+    options = {"oov": "fail", "read_option": "maxFilesPerTrigger=1"}
+    add_file(1)  # the older one, so the first batch
+    bad = add_file(0, "Unheard")
+    with pytest.raises(InputError, match="words outside the vocabulary") as caught:
+        grow(**options)
+    assert "unheard" not in str(caught.value).lower()
+    assert [row["id"] for row in read(tmp_path / "out")] == list(range(6, 12))
+    before = hashes(tmp_path / "out")
+    bad.unlink()
+    add_file(0)
+    assert grow(**options).added_rows == 6
+    assert hashes(tmp_path / "out").items() >= before.items()
+    assert [row["id"] for row in read(tmp_path / "out")] == list(range(12))
+
+
+KILLED = """
+import signal, sys
+import psutil
+from dptext_spark.cli import main
+from dptext_spark.tables.incremental import Checkpoint
+
+def die_in_second_batch(self, batch, counts):
+    if batch == 0:
+        return add(self, batch, counts)
+    for process in [*psutil.Process().children(recursive=True), psutil.Process()]:
+        process.send_signal(signal.SIGKILL)
+
+add, Checkpoint.add = Checkpoint.add, die_in_second_batch
+main(["privatize", *sys.argv[1:]])
+"""
+
+
+@pytest.mark.long
+@pytest.mark.e2e
+def test_a_kill_loses_and_repeats_nothing(
+    options: dict[str, Any], grow: Callable[..., Report], add_file: Callable[..., Path], tmp_path: Path
+) -> None:
+    """SIGKILL of the driver and its JVM after the second of three batches was written, before it was noted.
+
+    Rejects an output to which the second attempt of a batch is added, or what tasks of the first one left.
+    """
+    for number in range(3):
+        add_file(number)
+    arguments = ["--input", options["input"], "--output", options["output"], "--text", "text", "--keep", "id"]
+    arguments += ["--embedding", options["embedding"], "--key-file", options["key_file"]]
+    arguments += ["--salt", options["salt"]]
+    arguments += ["--mechanism", "laplace", "--epsilon", "1", "--incremental", tmp_path / "checkpoint"]
+    arguments += ["--read-option", "maxFilesPerTrigger=1"]
+    killed = [sys.executable, "-c", KILLED, *arguments]
+    done = command(*killed, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)})
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert len(read(tmp_path / "out")) == 12
+    # A kill before that leaves the files of finished tasks as well, which the next commit would add.
+    left = tmp_path / "out" / "_temporary" / "0" / "task_20260101000000_0000_m_000000"
+    left.mkdir(parents=True)
+    for file in (tmp_path / "out").glob("batch-000001-*"):
+        shutil.copy(file, left)
+
+    report = grow()
+    assert (report.rows, report.added_rows) == (18, 12)
+    assert not left.exists()
+    run_table(**options | {"output": tmp_path / "whole"})
+    assert read(tmp_path / "out") == read(tmp_path / "whole")
+    assert [row["id"] for row in read(tmp_path / "out")] == list(range(18))
+
+
+def test_what_was_begun_goes_on_as_it_began(
+    options: dict[str, Any],
+    grow: Callable[..., Report],
+    add_file: Callable[..., Path],
+    demo_bundle: Embedding,
+    tmp_path: Path,
+) -> None:
+    """Rejects other noise, other rows or other columns in one output."""
+    add_file(0)
+    where = {"where": "text <> 'Zebulon'"}
+    grow(**where)
+    before = hashes(tmp_path)
+    write_key(tmp_path / "other-key", bytes(range(1, 33)))
+    for change, names in [
+        ({"epsilon": 2.0, "key_file": tmp_path / "other-key"}, "epsilon, key, where"),
+        ({"where": "text <> 'Quartzman'", "oov": "drop", "salt": "x"}, "oov, salt, where"),
+        ({"mechanism": "mahalanobis", "lambda": 0.5, "keep": []}, "columns, keep, lambda, mechanism"),
+        ({"layout": "keep", "tokenizer": "icu"}, "layout, tokenizer"),
+        ({"embedding": demo_bundle.path, "release_words": 64}, "bundle"),
+        ({"output": tmp_path / "out", "input": tmp_path / "elsewhere"}, "input"),
+    ]:
+        if names == "input":
+            shutil.copytree(tmp_path / "in", tmp_path / "elsewhere")
+        with pytest.raises(ConfigError, match=rf"of a release with other options.*Got: {names}\.") as caught:
+            grow(**{**where, **change}, dry_run=True)
+        assert "Quartzman" not in str(caught.value)
+    kept = {path: digest for path, digest in hashes(tmp_path).items() if path in before}
+    assert kept == before
+    assert "Zebulon" not in "".join(
+        path.read_text(errors="replace") for path in (tmp_path / "checkpoint").rglob("*.json")
+    )
+    copy = shutil.copytree(options["embedding"], tmp_path / "copy")
+    may_change = {
+        "embedding": copy,
+        "write_option": "compression=zstd",
+        "read_option": "maxFilesPerTrigger=3",
+    }
+    assert grow(**where, **may_change).added_rows == 0
+    assert (
+        hashes(tmp_path / "out").items() <= {k[4:]: v for k, v in before.items() if k[:4] == "out/"}.items()
+    )
+
+
+def test_checkpoint_and_output_belong_together(
+    options: dict[str, Any], grow: Callable[..., Report], add_file: Callable[..., Path], tmp_path: Path
+) -> None:
+    add_file(0)
+    grow(dry_run=True)
+    assert {path.name for path in tmp_path.iterdir()} == {"in"}
+    grow()
+    with (tmp_path / "checkpoint" / "lock").open("wb") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        with pytest.raises(JobError, match="Another run works with this checkpoint"):
+            grow()
+    shutil.move(tmp_path / "out", tmp_path / "moved")
+    with pytest.raises(ConfigError, match="to which new files are to be added, is gone"):
+        grow()
+    shutil.move(tmp_path / "moved", tmp_path / "out")
+    with pytest.raises(ConfigError, match=r"The (public report|output) .* exists"):
+        grow(incremental=tmp_path / "fresh")
+    for place in (tmp_path / "in" / "checkpoint", tmp_path / "out" / "checkpoint"):
+        with pytest.raises(ConfigError, match=r"Checkpoint and .* lie inside one another"):
+            grow(incremental=place)
+    with pytest.raises(ConfigError, match="New files cannot be told apart under this --input"):
+        grow(input=tmp_path / "in" / "0.parquet", output=tmp_path / "x", incremental=tmp_path / "y")

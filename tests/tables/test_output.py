@@ -1,0 +1,262 @@
+"""Two runs with one output, and what a killed one leaves."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from py4j.protocol import Py4JJavaError, Py4JNetworkError
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+from dptext_spark import interrupts
+from dptext_spark.errors import ConfigError, JobError
+from dptext_spark.tables import output
+from dptext_spark.tables.output import check_unfinished, write_whole
+from dptext_spark.tables.storage import Storage
+
+pytestmark = pytest.mark.spark
+
+Write = Callable[..., None]
+
+
+@pytest.fixture
+def storage(spark: SparkSession) -> Storage:
+    return Storage(spark)
+
+
+@pytest.fixture
+def write(storage: Storage, tmp_path: Path) -> Write:
+    """Run with the output ``out``, writing one file of this content; ``meanwhile`` happens before it ends."""
+
+    def run(content: str, *, overwrite: bool = True, meanwhile: Callable[[], object] = lambda: None) -> None:
+        def table(place: str) -> None:
+            for name in ("a", "b"):
+                storage.write(f"{place}/{name}", content)
+                if name == "a":
+                    meanwhile()
+
+        write_whole(storage, str(tmp_path / "out"), table, run="app-1", overwrite=overwrite)
+
+    return run
+
+
+def found(folder: Path) -> dict[str, str]:
+    return {str(f.relative_to(folder)): f.read_text() for f in sorted(folder.rglob("*")) if f.is_file()}
+
+
+def whole(content: str) -> dict[str, str]:
+    return {"out/a": content, "out/b": content}
+
+
+def left_behind(folder: Path, output: str = "out", **content: str) -> Path:
+    """What a killed run with this output left."""
+    part = folder / f".{output}.app-0-12345678.part"
+    for name, text in {"claim": "", **content}.items():
+        (part / name).parent.mkdir(parents=True, exist_ok=True)
+        (part / name).write_text(text)
+    return part
+
+
+def fail(error: Exception) -> None:
+    raise error
+
+
+def test_the_last_run_to_start_with_overwrite_publishes_and_the_other_says_so(
+    write: Write, tmp_path: Path
+) -> None:
+    with pytest.raises(JobError, match="Another run took over the output"):
+        write("first", meanwhile=lambda: write("second"))
+    # The first went on to write b into the folder that the second had moved away.
+    assert found(tmp_path) == whole("second")
+
+
+def test_a_run_that_fails_since_its_folder_was_moved_away_says_so(write: Write, tmp_path: Path) -> None:
+    def second_takes_over() -> None:
+        write("second")
+        raise AnalysisException("the folder is gone")
+
+    with pytest.raises(JobError, match="Another run took over the output"):
+        write("first", meanwhile=second_takes_over)
+    with pytest.raises(AnalysisException, match="another reason"):
+        write("third", meanwhile=lambda: fail(AnalysisException("another reason")))
+    assert found(tmp_path) == whole("second")
+
+
+@pytest.mark.parametrize("failing", [True, False])
+def test_a_jvm_that_ends_has_removed_the_claim_itself(
+    failing: bool, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rejects the news of another run where there is none; whatever the write met, Spark has ended."""
+
+    def ended() -> None:
+        shutil.rmtree(next(tmp_path.glob(".out.*.part")))
+        if failing:
+            raise AnalysisException("a job was cancelled")
+
+    monkeypatch.setattr(output, "has_ended", lambda: True)
+    with pytest.raises(AnalysisException if failing else ConnectionError):
+        write("first", meanwhile=ended)
+    assert found(tmp_path) == {}
+
+
+def test_a_spark_that_has_stopped_runs_no_tasks(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rejects a traceback, with what Spark said in it, where its JVM ends during the write."""
+    stopped = SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: SimpleNamespace(taskScheduler=lambda: None)))
+    monkeypatch.setattr(storage, "_context", stopped)
+    storage.await_tasks()
+
+
+def test_a_path_is_not_to_blame_where_spark_has_ended(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ConfigError, match="The path s3a://b/x cannot be used"):
+        storage.exists("s3a://b/x")
+    monkeypatch.setattr("dptext_spark.tables.storage.has_ended", lambda: True)
+    with pytest.raises(Py4JJavaError):
+        storage.exists("s3a://b/x")
+
+
+def test_a_table_that_was_there_survives_two_runs_of_which_neither_ends_well(
+    write: Write, tmp_path: Path
+) -> None:
+    def second() -> None:
+        with pytest.raises(RuntimeError, match="the second fails"):
+            write("second", meanwhile=lambda: fail(RuntimeError("the second fails")))
+
+    write("old")
+    with pytest.raises(JobError, match="took over"):
+        write("first", meanwhile=second)
+    assert found(tmp_path) == whole("old")
+
+
+def test_without_overwrite_the_run_that_came_first_goes_on(write: Write, tmp_path: Path) -> None:
+    def second() -> None:
+        with pytest.raises(ConfigError, match="Another run is writing the output"):
+            write("second", overwrite=False)
+
+    write("first", overwrite=False, meanwhile=second)
+    assert found(tmp_path) == whole("first")
+
+
+def test_what_a_killed_run_left_is_refused_and_with_overwrite_removed(
+    write: Write, storage: Storage, tmp_path: Path
+) -> None:
+    part = left_behind(tmp_path, **{"table/_temporary/0/x": "half"})
+    before = found(tmp_path)
+    for refused in (
+        lambda: write("new", overwrite=False),
+        lambda: check_unfinished(storage, str(tmp_path / "out")),
+    ):
+        with pytest.raises(ConfigError, match=f"was killed while it did.*{part.name}.*--mode overwrite"):
+            refused()
+    assert found(tmp_path) == before
+    write("new")
+    assert found(tmp_path) == whole("new")
+
+
+def test_another_outputs_run_is_left_alone(write: Write, tmp_path: Path) -> None:
+    for other in ("out.v2", "out*", "in"):
+        left_behind(tmp_path, other)
+    before = found(tmp_path)
+    write("new", overwrite=False)
+    write("newer")
+    assert found(tmp_path) == before | whole("newer")
+
+
+def test_a_name_that_looks_like_a_pattern_is_that_name(storage: Storage, tmp_path: Path) -> None:
+    left_behind(tmp_path, "dt=[1]")
+    with pytest.raises(ConfigError, match="Another run"):
+        check_unfinished(storage, str(tmp_path / "dt=[1]"))
+    check_unfinished(storage, str(tmp_path / "dt=1"))
+
+
+def test_a_run_killed_between_two_renames_loses_nothing(write: Write, tmp_path: Path) -> None:
+    left_behind(tmp_path, **{"old/a": "old", "old/b": "old", "table/a": "new", "table/b": "new"})
+    with pytest.raises(RuntimeError, match="and this one fails"):
+        write("newer", meanwhile=lambda: fail(RuntimeError("and this one fails")))
+    assert found(tmp_path) == whole("old")
+
+
+@pytest.fixture
+def interrupted() -> Iterator[Callable[[Callable[[], object]], interrupts.Interrupted]]:
+    """Work to which a signal comes, and what comes out of it."""
+
+    def run(work: Callable[[], object]) -> interrupts.Interrupted:
+        with pytest.raises(interrupts.Interrupted) as caught, interrupts.handled():
+            work()
+        return caught.value
+
+    before = {number: signal.getsignal(number) for number in interrupts.SIGNALS}
+    yield run
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    logging.disable(logging.NOTSET)
+
+
+def test_a_signal_during_the_write_leaves_what_was_there(
+    write: Write, interrupted: Callable[..., interrupts.Interrupted], tmp_path: Path
+) -> None:
+    write("old")
+    found_out = interrupted(lambda: write("new", meanwhile=lambda: signal.raise_signal(signal.SIGTERM)))
+    assert not found_out.finished
+    assert found(tmp_path) == whole("old")
+
+
+@pytest.mark.parametrize("at", [1, 2], ids=["the old table moves away", "the new one takes its place"])
+def test_a_signal_during_the_renames_waits_for_them(
+    at: int,
+    write: Write,
+    interrupted: Callable[..., interrupts.Interrupted],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """Rejects a run that is cut off where no table has the name."""
+    write("old")
+    rename, calls = Storage.rename, list[str]()
+
+    def signalled(storage: Storage, source: str, target: str) -> None:
+        calls.append(source)
+        if len(calls) == at:
+            signal.raise_signal(signal.SIGINT)
+        rename(storage, source, target)
+
+    monkeypatch.setattr(Storage, "rename", signalled)
+    assert interrupted(lambda: write("new")).finished
+    assert len(calls) == 2
+    assert found(tmp_path) == whole("new")
+
+
+@pytest.mark.parametrize("moved", [0, 1], ids=["while it writes", "between two renames"])
+def test_a_local_output_is_cleaned_up_without_a_jvm(
+    moved: int, write: Write, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Rejects a clean-up that asks a killed JVM, and one that deletes the table that was moved away."""
+    write("old")
+    rename, calls = Storage.rename, list[str]()
+
+    def dead(*_: object) -> None:
+        raise Py4JNetworkError("Answer from Java side is empty")
+
+    def last(storage: Storage, source: str, target: str) -> None:
+        calls.append(source)
+        if len(calls) > moved:
+            kill()
+        rename(storage, source, target)
+
+    def kill() -> None:
+        for name in ("rename", "exists", "delete"):
+            monkeypatch.setattr(Storage, name, dead)
+        dead()
+
+    monkeypatch.setattr(Storage, "rename", last)
+    monkeypatch.setattr(output, "await_end_of_jvm", lambda: None)
+    with pytest.raises(Py4JNetworkError):
+        write("new")
+    assert found(tmp_path) == whole("old")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]

@@ -1,0 +1,271 @@
+"""Rows spread over tasks: the same words, each row once, in order or by chance, never in clear on a disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.jobs import vectors
+from dptext_spark.options import VectorsOptions
+from dptext_spark.tables import partitioning
+from dptext_spark.tables.partitioning import Partitioning, is_encrypted, planned_tasks
+from tests.helpers.tables import ROOT, rows_of, run_table, spark_environment, texts, write_table
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+ROWS = 240
+
+
+def written(folder: Path, row_group: int = ROWS, **more: Any) -> Path:
+    """A table of one file; its rows are in no order of their ids."""
+    ids = [f"r{7 * row % ROWS:03}" for row in range(ROWS)]
+    (folder / "x.parquet").parent.mkdir()
+    table = pa.table({"id": ids, "text": texts(ROWS), **more})
+    pq.write_table(table, folder / "x.parquet", row_group_size=row_group)
+    return folder
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Makes tasks so short that these tables have many."""
+
+    def shorten() -> None:
+        monkeypatch.setattr(partitioning, "_SHORTEST", 0.0)
+
+    return shorten
+
+
+def tasks(folder: Path) -> list[set[str]]:
+    """The ids of each file: one file for a task that had rows."""
+    return [{*pq.read_table(file)["id"].to_pylist()} for file in sorted(folder.rglob("*.parquet"))]
+
+
+def test_parquet_keeps_words_and_order(
+    ring_release: dict[str, Any], tmp_path: Path, short: Callable[..., None]
+) -> None:
+    """Rejects names of rows that count inside a task, rows that are lost or come twice, and another order."""
+    options = ring_release | {"input": written(tmp_path / "in"), "keep": ["id"]}
+    run_table(**options)
+    short()
+    for name, more in (("position", {}), ("named", {"id": "id"}), ("filter", {"where": "id <> 'r007'"})):
+        report = run_table(**options | more | {"output": tmp_path / name})
+        assert report.keeps_order and not report.private_remarks
+        assert len(tasks(tmp_path / name)) > 4
+    assert len(tasks(tmp_path / "out")) == 1
+    found = rows_of(tmp_path / "position")
+    assert found == rows_of(tmp_path / "out")
+    assert rows_of(tmp_path / "filter") == [row for row in found if row["id"] != "r007"]
+    assert [row["id"] for row in rows_of(tmp_path / "named")] == [row["id"] for row in found]
+
+
+def test_rows_without_a_position_are_ordered_by_chance(
+    ring_release: dict[str, Any], tmp_path: Path, spark: SparkSession, short: Callable[..., None]
+) -> None:
+    """Rejects the id or its hash for an order, which numbers of files publish, and an order that is not said.
+
+    Nor do folders of the output get a file from each task.
+    """
+    source = spark.read.parquet(str(written(tmp_path / "x")))
+    days = source.withColumn("day", F.substring("id", 4, 1).cast("int") % 2)
+    days.coalesce(1).write.partitionBy("day").option("header", "true").csv(str(tmp_path / "in"))
+    options = ring_release | {"keep": ["id", "day"], "id": "id", "format": "csv", "output_format": "parquet"}
+    assert run_table(**options).keeps_order
+    short()
+    orders = []
+    for name in "ab":
+        report = run_table(**options | {"output": tmp_path / name})
+        assert "order of the input's rows is lost" in " ".join(report.scope())
+        assert sorted(map(str, rows_of(tmp_path / name))) == sorted(map(str, rows_of(tmp_path / "out")))
+        files = tasks(tmp_path / name)
+        assert 4 < len(files) < 20
+        orders.append(files)
+    assert orders[0] != orders[1]
+
+
+def test_added_files_and_vectors_are_spread(
+    ring_release: dict[str, Any], tmp_path: Path, key_file: Path, short: Callable[..., None]
+) -> None:
+    """Rejects batches of a stream that are one task for a row group, and vectors that depend on the tasks."""
+    source = written(tmp_path / "in", vector=[[float(row % 5), 1.0, 2.0] for row in range(ROWS)])
+    plain = {"input": str(source), "vector": ["vector"], "id": "id", "epsilon": 10.0, "dimension": 2}
+    for name in ("whole", "spread"):
+        run_table(
+            **ring_release | {"output": tmp_path / name}, keep=["id"], incremental=tmp_path / f"{name}.c"
+        )
+        own = {
+            "output": str(tmp_path / f"{name} v"),
+            "key-file": str(key_file),
+            "salt": "cut",
+            "keep": ["id"],
+        }
+        vectors.run(VectorsOptions.of(plain | own))
+        short()
+    for after in ("", " v"):
+        assert rows_of(tmp_path / f"spread{after}") == rows_of(tmp_path / f"whole{after}")
+        assert len(tasks(tmp_path / f"spread{after}")) > 4 > len(tasks(tmp_path / f"whole{after}"))
+
+
+def test_rows_stay_where_nothing_is_encrypted(
+    ring_release: dict[str, Any], tmp_path: Path, short: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rejects a shuffle all the same, and partitions that stay without a word."""
+    written(tmp_path / "in")
+    short()
+    monkeypatch.setattr(partitioning, "is_encrypted", lambda _: False)
+    report = run_table(**ring_release, keep=["id"])
+    assert len(tasks(tmp_path / "out")) == 1
+    assert (
+        "spark.io.encryption.enabled=true"
+        in json.loads((tmp_path / "out.private/report.json").read_text())["scope"][-2]
+    )
+    assert report.keeps_order and "io.encryption" not in " ".join(report.scope())
+
+
+IO = {"spark.io.encryption.enabled": "true"}
+SENT = {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}
+
+
+@pytest.mark.parametrize(
+    ("master", "settings", "expected"),
+    [
+        ("local[2,4]", IO, True),
+        ("local[2,4]", {}, False),
+        ("local[2,4]", {"spark.io.encryption.enabled": "false"}, False),
+        ("local[2,4]", {**IO, "spark.shuffle.manager": "org.example.Remote"}, False),
+        ("local[2,4]", {**IO, "spark.shuffle.manager": "sort"}, True),
+        ("spark://host:7077", IO, False),
+        ("yarn", {**IO, **SENT}, True),
+        ("yarn", {**IO, "spark.network.crypto.enabled": "true"}, False),
+        ("yarn", SENT, False),
+        ("k8s://host", {**IO, "spark.ssl.rpc.enabled": "true"}, True),
+    ],
+)
+def test_what_counts_as_encrypted(master: str, settings: dict[str, str], expected: bool) -> None:
+    """Rejects files or the network alone, no authentication, and a shuffle that is not Spark's own."""
+    context = SimpleNamespace(master=master, getConf=lambda: settings)
+    assert is_encrypted(SimpleNamespace(sparkContext=context)) is expected  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("partitions", "cores", "expected"),
+    [
+        ([], 2, None),
+        ([0.9], 2, None),  # one task's work
+        ([8.0], 2, 8),  # of a second each
+        ([160.0], 2, 16),  # eight for each core
+        ([48_000.0], 2, 1600),  # of 30 seconds each
+        ([2.0] * 3, 2, 6),
+        ([2.0] * 4, 2, None),
+        ([121.0, *[0.1] * 30], 2, 16),
+        ([119.0, *[0.1] * 30], 2, None),
+        ([1e9], 2, 10_000),
+    ],
+)
+def test_how_many_tasks_are_planned(partitions: list[float], cores: int, expected: int | None) -> None:
+    """Rejects tiny tasks, cores without work, and a shuffle where Spark's own partitions will do."""
+    assert planned_tasks(partitions, cores) == expected
+
+
+def test_words_and_rows_have_their_cost(spark: SparkSession, tmp_path: Path) -> None:
+    """Rejects rows for words, and partitions that are counted although they have no rows."""
+    frame = spark.read.parquet(str(written(tmp_path / "in", row_group=40)))
+    for word, words, expected in ((6e9, 10.0, 16), (6e5, 10.0, 1), (3e9, None, 16), (6e9, 0.01, 1)):
+        plan = Partitioning(word=word, words=lambda words=words: words)
+        spread = plan.spread(frame.coalesce(1), F.col("id"))
+        assert spread.rdd.getNumPartitions() == expected
+        assert spread.count() == ROWS
+
+
+def test_rows_come_in_the_order_of_their_positions(spark: SparkSession) -> None:
+    """Rejects ranges that are not sorted inside, and positions that are left in the rows."""
+    position = {"__dptext_file": F.lit("x"), "__dptext_row": F.col("id") * 7 % ROWS}
+    rows = spark.range(0, ROWS, 1, 4).withColumns(position)
+    spread = Partitioning(word=6e9, words=lambda: 10.0).spread(rows.repartition(3), F.col("id"))
+    assert spread.columns == ["id"]
+    assert [row["id"] * 7 % ROWS for row in spread.collect()] == [*range(ROWS)]
+
+
+CANARY = f"canary{secrets.token_hex(16)}"
+
+
+def shuffled(folder: Path, start: float = 0.0) -> list[bytes]:
+    """What lies in the files of shuffles below a folder that were written since ``start``."""
+    files = folder.rglob("blockmgr-*/*/*shuffle_*.data*")
+    return [file.read_bytes() for file in files if file.stat().st_mtime >= start]
+
+
+def test_rows_that_are_shuffled_are_encrypted(spark: SparkSession, tmp_path: Path) -> None:
+    """Rejects a session of ours without the setting."""
+    start = time.time() - 1.0
+    write_table(tmp_path / "in.parquet", {"id": [*"ab"], "text": [f"{CANARY} {row}" for row in "ab"]})
+    frame = spark.read.parquet(str(tmp_path / "in.parquet"))
+    spread = Partitioning(word=1e12, words=lambda: 1.0).spread(frame, F.col("id"))
+    assert {row["text"] for row in spread.collect()} == {f"{CANARY} a", f"{CANARY} b"}
+    jvm: Any = spark._jvm
+    folder = spark.sparkContext.getConf().get(
+        "spark.local.dir", jvm.java.lang.System.getProperty("java.io.tmpdir")
+    )
+    found = shuffled(Path(str(folder)), start)
+    assert any(found)
+    assert not any(CANARY.encode() in content for content in found)
+
+
+def killed_once(done: Callable[[], object], *arguments: str) -> None:
+    """Run ``dptext`` with these arguments, and kill it and all its processes as soon as ``done`` says so."""
+    job = subprocess.Popen(
+        [sys.executable, "-m", "dptext_spark", *arguments],
+        cwd=ROOT,
+        env=spark_environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    while not done() and job.poll() is None:
+        time.sleep(0.01)
+    os.killpg(job.pid, signal.SIGKILL)
+    job.wait()
+
+
+@pytest.mark.long
+def test_a_killed_run_leaves_no_row_in_clear(ring: Embedding, key_file: Path, tmp_path: Path) -> None:
+    """Rejects spilled or shuffled rows that a killed JVM leaves readable; the rows are 400 MB."""
+    rows = pa.table({"id": range(400_000), "text": [f"{CANARY} {'w01 ' * 250}"] * 400_000})
+    write_table(tmp_path / "in" / "x.parquet", {name: rows[name] for name in rows.column_names})
+    local = tmp_path / "local"
+    local.mkdir()
+    given = {"input": tmp_path / "in", "output": tmp_path / "out", "embedding": ring.path, "id": "id"}
+    given |= {"mechanism": "laplace", "epsilon": 10, "text": "text", "key-file": key_file, "salt": "killed"}
+    arguments = [str(part) for name, value in given.items() for part in (f"--{name}", value)]
+    arguments += ["--trust-id", "--spark-conf", f"spark.local.dir={local}"]
+
+    def killed() -> bool:
+        """Kill the JVM, which would remove its files if it were only asked to end."""
+        if not [*tmp_path.rglob("_temporary/**/*part-*")]:
+            return False
+        for process in Path("/proc").glob("[0-9]*/cmdline"):
+            with suppress(OSError):
+                if f"spark.local.dir={local}" in process.read_bytes().decode():
+                    os.kill(int(process.parent.name), signal.SIGKILL)
+        return True
+
+    killed_once(killed, "privatize", *arguments)
+    left = [file for file in local.rglob("*") if file.is_file()]
+    assert any(shuffled(local))
+    assert not any(CANARY.encode() in file.read_bytes() for file in left)

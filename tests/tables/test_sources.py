@@ -1,0 +1,367 @@
+"""Tables as they come: partitions, filters, many small files, any file system, any Parquet strings."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from pyspark.errors import AnalysisException
+from pyspark.logger import PySparkLogger
+from pyspark.sql import SparkSession
+
+from dptext_spark import Embedding
+from dptext_spark.cli import main
+from dptext_spark.errors import ConfigError, InputError, JobError
+from dptext_spark.options import PrivatizeOptions
+from dptext_spark.spark.failures import plain_errors
+from dptext_spark.tables.columns import TableColumns
+from dptext_spark.tables.run import Job, check_places
+from dptext_spark.tables.source import where
+from dptext_spark.tables.storage import Storage
+from tests.helpers.spark_fixtures import Opened
+from tests.helpers.tables import names, rows_of, run_table, texts, write_table
+from tests.tables.test_formats import sanitized, write_rows
+
+# The shared session is the one that the jobs find.
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+TINY = 1e-3  # equal words mean equal noise
+
+
+@pytest.fixture
+def options(ring_release: dict[str, Any]) -> dict[str, Any]:
+    return {**ring_release, "epsilon": TINY}
+
+
+def sorted_rows(folder: Path) -> list[dict[str, Any]]:
+    return sorted(rows_of(folder), key=lambda row: str(sorted(row.items())))
+
+
+# Partitions
+
+FOLDERS = [
+    "dt=007/h=a%2Fb",
+    "dt=007/h=1e3",
+    "dt=2026-01-01/h=1.0",
+    "dt=__HIVE_DEFAULT_PARTITION__/h=true",
+    "dt=東京 é/h=x",
+]
+NUMBERS = ["dt=007/h=1e3", "dt=010/h=1.0"]
+
+
+def write_partitions(table: Path, folders: list[str] = FOLDERS) -> None:
+    """Write one file of three rows into each folder, each with ids of its own."""
+    for number, folder in enumerate(folders):
+        ids = [number * 10 + i for i in range(3)]
+        write_table(table / folder / "x.parquet", {"id": ids, "text": texts(3)})
+
+
+def folders_of(output: Path) -> dict[str, list[int]]:
+    """The ids of each partition folder; rejects files that repeat the partition's values."""
+    found = {}
+    for folder in sorted({file.parent for file in output.rglob("*.parquet")}):
+        rows = rows_of(folder)
+        assert all(set(row) == {"id", "text"} for row in rows)
+        found[str(folder.relative_to(output))] = sorted(row["id"] for row in rows)
+    return found
+
+
+@pytest.mark.parametrize("folders", [FOLDERS, NUMBERS], ids=["mixed", "numbers"])
+def test_the_partitioning_is_kept_and_its_values_are_not_retyped(
+    folders: list[str], options: dict[str, Any], tmp_path: Path
+) -> None:
+    """Rejects 007 that becomes 7, 1e3 that becomes 1000.0, and values beside the folders."""
+    write_partitions(tmp_path / "in", folders)
+    report = run_table(**options, keep=["id", "h", "dt"])
+    expected = {folder: [n * 10 + i for i in range(3)] for n, folder in enumerate(folders)}
+    assert folders_of(tmp_path / "out") == expected
+    assert report.rows == 3 * len(folders)
+    assert "Columns released as they are, without protection: id, h, dt." in report.scope()
+    assert not any("partitioned" in line for line in report.scope())
+    if folders is NUMBERS:
+        few = run_table(**options | {"output": tmp_path / "few"}, keep=["id", "dt"])
+        assert folders_of(tmp_path / "few") == {"dt=007": [0, 1, 2], "dt=010": [10, 11, 12]}
+        assert any("partitioned by h, the output is not" in line for line in few.private_scope())
+        # How the output is laid out does not change the words.
+        assert sorted_rows(tmp_path / "few") == sorted_rows(tmp_path / "out")
+
+
+def test_partition_columns_cannot_be_sanitized(options: dict[str, Any], tmp_path: Path) -> None:
+    write_partitions(tmp_path / "in")
+    with pytest.raises(InputError, match=r"Partition columns cannot be sanitized.*Got: h\."):
+        run_table(**options, text=["text", "h"])
+
+
+# Files that Spark lists and does not read
+
+
+OUTSIDE: dict[str, tuple[list[str], str, str]] = {
+    "beside": (["dt=1/a", "b"], "in", "1 file, for example b[.]"),
+    "beside inner folders": (["dt=1/h=1/a", "dt=1/h=2/a", "c d", "e"], "in", "2 files, for example c d[.]"),
+    "the same name around it": (["dt=5/dt=1/a", "dt=5/b"], "in/dt=5", "1 file, for example b[.]"),
+    "folders of a pattern": (["x/dt=1/a", "x/b"], "in/*", "1 file, for example b[.]"),
+}
+
+
+@pytest.mark.parametrize(
+    ("case", "format_name"),
+    [*((case, "parquet") for case in OUTSIDE), *(("beside", name) for name in ("orc", "csv", "json"))],
+)
+def test_files_beside_partitions_are_refused(
+    opened: Opened, tmp_path: Path, case: str, format_name: str
+) -> None:
+    """Rejects rows that are gone without a word: Spark lists such files and reads none of them."""
+    files, place, message = OUTSIDE[case]
+    for number, name in enumerate(files):
+        write_rows(tmp_path / "in" / f"{name}.{format_name}", [{"id": number, "text": "w01", "note": "x"}])
+    message = message.replace("[.]", rf"\.{format_name}\.")
+    with pytest.raises(InputError, match=rf"files beside its partitions.*Got: {message}"):
+        opened(tmp_path / place, format_name)
+
+
+def test_files_beside_partitions_are_added_to_no_output(options: dict[str, Any], tmp_path: Path) -> None:
+    for name in ("dt=1/a", "b"):
+        write_table(tmp_path / "in" / f"{name}.parquet", {"text": ["w01"]})
+    for grow in ({}, {"incremental": tmp_path / "checkpoint"}):
+        with pytest.raises(InputError, match="files beside its partitions"):
+            run_table(**options | grow)
+    assert names(tmp_path) == {"in"}
+
+
+ESCAPED = [
+    "city=Z%C3%BCrich",
+    "city=M%c3%a1laga 100%25",
+    "city=%E6%9D%B1%e4%ba%ac",
+    "city=Bern",
+    "city=Malmö",
+]
+DECODED = ["Zürich", "Málaga 100%", "東京", "Bern", "Malmö"]
+
+
+def test_partition_values_that_others_write_in_percent_are_what_they_say(
+    options: dict[str, Any], opened: Opened, tmp_path: Path
+) -> None:
+    """As pandas, pyarrow and dask write them: rejects `ZÃ¼rich`, and a filter that finds nothing."""
+    write_partitions(tmp_path / "in", ESCAPED)
+    grow = {"output": tmp_path / "out", "incremental": tmp_path / "checkpoint", "keep": ["id", "city"]}
+    run_table(**options | grow)
+    found = {unquote(folder): ids for folder, ids in folders_of(tmp_path / "out").items()}
+    assert found == {f"city={city}": [10 * n + i for i in range(3)] for n, city in enumerate(DECODED)}
+    # Rows are named as before: by the folders' names as they are written.
+    source = opened(tmp_path / "in", "parquet")
+    positions = [row[0] for row in source.df.select(source.position).collect()]
+    assert not [name for name in positions if "Zürich" in name or "東京" in name]
+    for number, city in enumerate(DECODED[:2]):
+        kept = where(source.df, f"city = '{city}'").select("id").collect()
+        assert sorted(row[0] for row in kept) == [10 * number + i for i in range(3)]
+    columns = TableColumns(text=("text",), keep=("city",), id=None)
+    plan = plan_of({**options, "output": tmp_path / "x", "where": "city = 'Zürich'"}, columns)
+    assert "PartitionFilters: [" in plan and "PartitionFilters: []" not in plan
+
+
+def test_names_of_partition_columns_in_percent(opened: Opened, tmp_path: Path) -> None:
+    write_partitions(tmp_path / "in", ["stra%C3%9Fe=%C3%9C", "stra%C3%9Fe=x"])
+    source = opened(tmp_path / "in", "parquet")
+    assert source.partitions == ("straße",)
+    assert {(row["straße"], row["id"] // 10) for row in source.df.collect()} == {("Ü", 0), ("x", 1)}
+
+
+@pytest.mark.parametrize(
+    ("folders", "message"),
+    [
+        (["city=Z%FCrich", "city=Bern"], "are not UTF-8.*Got: city=Z%FCrich"),
+        (["city=x%C3", "city=x%2F"], "are not UTF-8.*Got: city=x%C3"),
+        (["city=Z%C3%BCrich", "city=ZÃ¼rich"], "reads as one.*Got: city=ZÃ¼rich and city=Zürich"),
+    ],
+)
+def test_partition_values_in_percent_that_are_refused(
+    opened: Opened, tmp_path: Path, folders: list[str], message: str
+) -> None:
+    write_partitions(tmp_path / "in", folders)
+    with pytest.raises(InputError, match=message):
+        opened(tmp_path / "in", "parquet")
+
+
+def test_a_table_without_such_values_has_the_plan_that_it_had(
+    options: dict[str, Any], tmp_path: Path
+) -> None:
+    write_partitions(tmp_path / "in")
+    columns = TableColumns(text=("text",), keep=("dt", "h"), id=None)
+    assert "map(" not in plan_of({**options, "output": tmp_path / "x"}, columns)
+
+
+# Filters
+
+
+def plan_of(options: dict[str, Any], columns: TableColumns) -> str:
+    values = {"mechanism": "laplace", **options, "text": columns.text}
+    given = {k.replace("_", "-"): str(v) if isinstance(v, Path) else v for k, v in values.items()}
+    job = Job.open("test", PrivatizeOptions.of(given), columns)
+    selected: Any = columns.select(job.df, job.row_id)
+    return str(selected._jdf.queryExecution().executedPlan().toString())
+
+
+def test_filters_and_fields_are_pushed_down(options: dict[str, Any], tmp_path: Path) -> None:
+    """Rejects a filter behind the sanitizing, and structs that are read whole."""
+    payload = [{"secret": "s", "message": "w01", "words": ["w02"]}] * 3
+    for dt in ("007", "008"):
+        columns = {"id": [1, 2, 3], "payload": payload, "turns": [payload] * 3}
+        write_table(tmp_path / "in" / f"dt={dt}" / "x.parquet", columns)
+    columns = TableColumns(text=("payload.message", "turns[].message"), keep=(), id=None)
+    plan = plan_of({**options, "where": "id > 1 and dt = 7"}, columns)
+    assert "PushedFilters: [IsNotNull(id), GreaterThan(id,1)]" in plan
+    assert "PartitionFilters: [isnotnull(dt" in plan
+    read = "ReadSchema: struct<id:bigint,payload:struct<message:string>,turns:array<struct<message:string>>"
+    assert read in plan
+
+
+def test_a_filter_does_not_change_what_rows_become(options: dict[str, Any], tmp_path: Path) -> None:
+    """Rejects rows that are numbered after the filter, within row groups or among those that are read."""
+    (tmp_path / "in").mkdir()
+    for name in "ab":
+        table = pa.table({"id": list(range(40)), "text": texts(40)})
+        pq.write_table(table, tmp_path / "in" / f"{name}.parquet", row_group_size=10)
+    run_table(**options, keep=["id"])
+    report = run_table(**options | {"output": tmp_path / "few"}, keep=["id"], where="id >= 25 and id % 2 = 1")
+    wanted = [row for row in sorted_rows(tmp_path / "out") if row["id"] >= 25 and row["id"] % 2]
+    assert sorted_rows(tmp_path / "few") == wanted
+    assert report.rows == len(wanted) == 16
+    assert len({row["text"] for row in wanted}) == 16
+
+
+def test_ids_are_checked_among_the_rows_that_are_wanted(options: dict[str, Any], tmp_path: Path) -> None:
+    """Of a filter that nothing meets the output has the columns."""
+    write_table(tmp_path / "in" / "x.parquet", {"id": [1, 1, 2], "text": texts(3)})
+    with pytest.raises(InputError, match="does not name the rows"):
+        run_table(**options, id="id", where="id < 2")
+    report = run_table(**options, id="id", where="id > 2", keep=["id"])
+    assert (report.rows, report.columns["text"].tokens) == (0, 0)
+    assert [pq.read_schema(file).names for file in (tmp_path / "out").glob("part-*")] == [["id", "text"]]
+
+
+@pytest.mark.parametrize(
+    ("condition", "message"),
+    [
+        ("id >", "cannot be understood.*columns id, text.*Got: PARSE_SYNTAX_ERROR"),
+        ("id = 1) or (1 = 1", "Got: PARSE_SYNTAX_ERROR"),
+        ("Zebulon = text", "Got: UNRESOLVED_COLUMN"),
+        ("id", "Got: DATATYPE_MISMATCH"),
+        ("sum(id) > 1", "Got: INVALID_WHERE_CONDITION"),
+        ("rand() < 0.5 or text = 'Zebulon'", "another answer each time"),
+        ("uuid() > text", "another answer each time"),
+        ("monotonically_increasing_id() < 5", "another answer each time"),
+        ("current_date() > date'2026-01-01'", "another answer each time"),
+        ("current_user() = 'Zebulon'", "another answer each time"),
+        ("id in (select 1)", "has a subquery"),
+        ("exists (select 'Zebulon')", "has a subquery"),
+    ],
+)
+def test_filters_that_are_refused(
+    spark: SparkSession, condition: str, message: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """No message quotes the filter, which may hold private values."""
+    frame = spark.createDataFrame([(1, "w01")], "id bigint, text string")
+    with pytest.raises(ConfigError, match=message) as caught:
+        where(frame, condition)
+    assert "Zebulon" not in "".join([str(caught.value), *capfd.readouterr()])
+
+
+def test_neither_filter_nor_rows_show(
+    options: dict[str, Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The report names the consequences; a cast that fails is null, where an error would quote the row."""
+    write_table(tmp_path / "in" / "x.parquet", {"text": ["Quartzman", "5"], "name": ["Zebulon", "Zebulon"]})
+    given = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
+    where = "--where=name = 'Zebulon' and cast(text as int) = 5"
+    result = CliRunner().invoke(main, ["privatize", "--mechanism=laplace", "--text=text", where, *given])
+    assert result.exit_code == 0, result.output
+    report = (tmp_path / "out.private" / "report.json").read_text()
+    assert json.loads(report)["rows"] == 1
+    assert json.loads(report)["options"]["where"] == "given, not kept"
+    assert any("Only rows that meet the filter" in line for line in json.loads(report)["scope"])
+    shown = "".join([report, result.output, *capfd.readouterr()])
+    assert "Zebulon" not in shown
+    assert "Quartzman" not in shown
+
+
+def test_spark_does_not_log_a_condition_that_fails(
+    spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Rejects pyspark's habit of printing what an error's query says on standard error."""
+    df = spark.range(3)
+    logger = PySparkLogger.getLogger("SQLQueryContextLogger")
+    logger.addHandler(caplog.handler)
+    try:
+        with pytest.raises(ConfigError, match="cannot be understood"):
+            where(df, "id = Zebulon")
+        with pytest.raises(JobError), plain_errors():
+            df.where("id = Zebulon")
+        assert not caplog.records
+        with pytest.raises(AnalysisException):
+            df.where("id = Zebulon")
+        assert "Zebulon" in caplog.text
+    finally:
+        logger.removeHandler(caplog.handler)
+
+
+# Files
+
+
+def test_many_small_files(options: dict[str, Any], tmp_path: Path, spark: SparkSession) -> None:
+    """Each file's row comes out once with noise of its own, and a task takes many files.
+
+    Rejects Spark's own cost of opening a file, 4 MB, under which 200 files make 7 tasks.
+    """
+    first = write_table(tmp_path / "in" / "0.parquet", {"text": [" ".join(["w00"] * 12)]})
+    for number in range(1, 200):
+        os.link(first, first.with_name(f"{number}.parquet"))
+    report = run_table(**options)
+    released = [row["text"] for row in rows_of(tmp_path / "out")]
+    assert report.rows == len(released) == len(set(released)) == 200
+    per_core = int(spark.conf.get("spark.sql.files.minPartitionNum") or 0)
+    assert len(list((tmp_path / "out").glob("part-*"))) <= per_core + 1
+
+
+def test_large_and_dictionary_encoded_strings(
+    options: dict[str, Any], ring: Embedding, tmp_path: Path
+) -> None:
+    """Arrow's types of strings are one to Parquet, and the noise is that of plain strings."""
+    ids, plain = [*range(9)], pa.array(texts(9))
+    words = pa.array([text.split() for text in texts(9)])
+    other = {
+        "text": plain.cast(pa.large_string()),
+        "note": plain.dictionary_encode(),
+        "words": words.cast(pa.large_list(pa.large_string())),
+    }
+    write_table(tmp_path / "in" / "x.parquet", {"id": ids, **other})
+    run_table(**options, id="id", trust_id=True, text=["note", "text"], tokens=["words"])
+    released = rows_of(tmp_path / "out")
+    assert list(released[0]) == ["text", "note", "words"]
+    for name, values in {"text": plain, "note": plain, "words": words}.items():
+        assert [row[name] for row in released] == sanitized(ring, TINY, ids, values, name)
+
+
+def test_paths_of_another_scheme_pass_through(
+    options: dict[str, Any], tmp_path: Path, spark: SparkSession
+) -> None:
+    """Hadoop's viewfs mounts a local folder: rejects paths that are opened or compared as local ones."""
+    write_table(tmp_path / "in" / "dt=1" / "x.parquet", {"text": texts(5)})
+    conf: Any = spark.sparkContext._jsc.hadoopConfiguration()  # type: ignore[union-attr]
+    conf.set("fs.viewfs.mounttable.lake.link./data", tmp_path.as_uri())
+    run_table(**options, keep=["dt"])
+    there = {"input": "viewfs://lake/data/in", "output": "viewfs://lake/data/there"}
+    run_table(**options | there, keep=["dt"], reports="viewfs://lake/data/reports")
+    assert sorted_rows(tmp_path / "there") == sorted_rows(tmp_path / "out")
+    assert json.loads((tmp_path / "reports/private/report.json").read_text())["rows"] == 5
+    for output in (str(tmp_path / "in"), "viewfs://lake/data/in", "viewfs://lake/data/in/out"):
+        for source in (str(tmp_path / "in"), "viewfs://lake/data/in"):
+            places = [("Input", "--input", source), ("Output", "--output", output)]
+            with pytest.raises(ConfigError, match="inside one another"):
+                check_places(Storage(spark), places)

@@ -1,0 +1,452 @@
+"""dptext privatize: Parquet in, Parquet out, a report beside it, and nothing half done."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+from pyspark.sql import SparkSession
+
+from dptext_spark import __version__
+from dptext_spark.cli import main
+from dptext_spark.demo import QUERIES
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.errors import ConfigError, InputError, JobError
+from dptext_spark.jobs import privatize
+from dptext_spark.tables.formats.files import Parquet
+from dptext_spark.tables.run import Job, check_places
+from dptext_spark.tables.sample import Sample
+from dptext_spark.tables.storage import Storage
+from dptext_spark.text.layout import CLITICS
+from dptext_spark.text.tokens import tokenize
+from tests.helpers.spark_fixtures import Opened
+from tests.helpers.tables import (
+    RING_WORDS,
+    hashes,
+    names,
+    refused,
+    rows_of,
+    run_table,
+    texts,
+    write_table,
+)
+
+# The shared session is the one that the jobs find.
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+EXACT = 1e9
+OVERWRITE = ("--mode", "overwrite")
+
+
+# The whole path
+
+
+@pytest.mark.e2e
+def test_the_demo_table_end_to_end(demo_bundle: Embedding, key_file: Path, tmp_path: Path) -> None:
+    source = tmp_path / "queries.parquet"
+    shutil.copyfile(QUERIES, source)
+    before = hashes(tmp_path)
+    arguments = (
+        f"--input {source} --output {tmp_path}/out --embedding {demo_bundle.path} --key-file {key_file} "
+    )
+    arguments += "--salt s --mechanism laplace --epsilon 10 --text text --id id --keep id --keep intent"
+    result = CliRunner().invoke(main, ["privatize", *arguments.split()])
+    assert result.exit_code == 0, result.output
+
+    assert names(tmp_path) == {"queries.parquet", "out", "out.private", "out.release.json"}
+    assert hashes(tmp_path).items() >= before.items()
+    kinds = {field.name: field.type for field in pq.read_schema(next((tmp_path / "out").glob("part-*")))}
+    assert kinds == {"id": pa.int64(), "intent": pa.string(), "text": pa.string()}
+    given, got = pq.read_table(source).to_pylist(), rows_of(tmp_path / "out")
+    assert [(row["id"], row["intent"]) for row in got] == [(row["id"], row["intent"]) for row in given]
+    allowed = {*demo_bundle.words.to_pylist(), "[MASK]"}
+    pieces = [piece for row in got for piece in row["text"].split(" ")]
+    # Clitics are joined to the word before them.
+    words = [word for piece in pieces for word in ([piece] if piece in allowed else tokenize(piece))]
+    bare = {clitic.lstrip("'") for clitic in CLITICS}  # of one that stands apart from any word: [MASK] 've's
+    assert set(words) <= allowed | bare and 0 < len(words) - len(pieces) < len(words) / 20
+
+    report = json.loads((tmp_path / "out.private" / "report.json").read_text())
+    counts = report["columns"]["text"]
+    assert report["rows"] == len(given) == 2002
+    assert counts["tokens"] == len(words)
+    assert counts["out_of_vocabulary"] == {"policy": "mask", "tokens": words.count("[MASK]")}
+    assert counts["unprotected"] == counts["blank"] == counts["dropped"] == 0
+    assert counts["replaced"] + counts["unchanged"] + words.count("[MASK]") == len(words)
+    # Typical distances are 5 and the noise is about 50 / 10 long: both kinds must occur, in thousands.
+    assert min(counts["replaced"], counts["unchanged"]) > 1000
+    for said in (
+        f"Rows: {len(given):,}",
+        f"{len(words):,} words",
+        "laplace",
+        "epsilon 10",
+        str(tmp_path / "out"),
+    ):
+        assert said in result.output
+
+
+def test_the_report_says_what_was_done(ring: Embedding, key_file: Path, table: Path, tmp_path: Path) -> None:
+    run_table(
+        input=table, output=tmp_path / "out", embedding=ring.path, key_file=key_file, salt="s", keep=["id"]
+    )
+    text = (tmp_path / "out.private" / "report.json").read_text()
+    report = json.loads(text)
+    assert report["format_version"] == 1
+    guarantee = report["guarantee"]
+    assert guarantee["mechanism"] == "laplace"
+    assert (guarantee["epsilon"], guarantee["delta"]) == (10.0, 0.0)
+    assert guarantee["metric"] == "Euclidean distance of their vectors"
+    assert guarantee["fingerprint"] == report["embedding"]["fingerprint"] == ring.fingerprint
+    assert "epsilon 10" in guarantee["words"]
+    assert report["embedding"]["words"] == report["embedding"]["release_words"] == len(RING_WORDS)
+    options = report["options"]
+    assert options["input"] == str(table)
+    assert (options["mechanism"], options["epsilon"], options["oov"]) == ("laplace", 10.0, "mask")
+    assert (options["text"], options["keep"], options["salt"], options["key"]) == (
+        ["text"],
+        ["id"],
+        "s",
+        "file",
+    )
+    assert str(key_file) not in text
+    assert any("whoever has both releases sees which rows changed" in line for line in report["scope"])
+    assert "file's path" in report["row_id"]
+    assert any("without protection: id" in line for line in report["scope"])
+    assert report["versions"]["dptext-spark"] == __version__
+    assert set(report["versions"]) >= {"python", "pyspark", "numpy", "pyarrow"}
+    assert "unheardof" not in text.lower()
+
+
+def test_the_counters_are_those_of_the_rows(ring: Embedding, tmp_path: Path) -> None:
+    """With the stop words among them, which are released."""
+    rows = ["w00 w01 nope", None, "", "the w02 W03"]
+    words = [["w00", None, "", "nope"], [], None, ["w01"]]
+    source = write_table(
+        tmp_path / "in.parquet", {"text": rows, "words": pa.array(words, pa.list_(pa.string()))}
+    )
+    report = run_table(
+        input=source,
+        output=tmp_path / "out",
+        embedding=ring.path,
+        text=["text"],
+        tokens=["words"],
+        oov="drop",
+        protect="content",
+        epsilon=EXACT,
+    )
+    assert report.rows == 4
+    text = (tmp_path / "out.private" / "report.json").read_text()
+    assert "Stop words are released" in text
+    columns = json.loads(text)["columns"]
+    dropped = {"replaced": 0, "kept_characters": 0, "kept_capitals": 0}
+    assert columns == {
+        "text": {
+            **dropped,
+            "tokens": 6,
+            "unchanged": 4,
+            "unprotected": 1,
+            "out_of_vocabulary": {"policy": "drop", "tokens": 1},
+            "blank": 0,
+            "dropped": 1,
+        },
+        "words": {
+            **dropped,
+            "tokens": 5,
+            "unchanged": 2,
+            "unprotected": 0,
+            "out_of_vocabulary": {"policy": "drop", "tokens": 1},
+            "blank": 2,
+            "dropped": 1,
+        },
+    }
+    assert rows_of(tmp_path / "out") == [
+        {"text": "w00 w01", "words": ["w00", None, ""]},
+        {"text": None, "words": []},
+        {"text": "", "words": None},
+        {"text": "the w02 w03", "words": ["w01"]},
+    ]
+
+
+def test_what_may_be_handed_on_has_no_counts_and_the_rest_a_place_of_its_own(
+    dptext: Callable[..., Result], tmp_path: Path
+) -> None:
+    """A table of one row, whose counters disclose it. Rejects a report beside the output that has them."""
+    columns = {"id": [7], "text": ["w00 w01 Zebulon"], "phone": ["1"], "dt": ["a"]}
+    source = write_table(tmp_path / "private place" / "in.parquet", columns)
+    filtered = ["--where", "phone = '1'", "--read-option", "mergeSchema=true"]
+    given = [*filtered, "--except", "phone", "--keep", "*", "--id", "id", "--salt", "secret plan"]
+    result = dptext(source, *given)
+    assert result.exit_code == 0, result.output
+    private = tmp_path / "out.private"
+    assert result.output.endswith(
+        f"Output: {tmp_path}/out\nPublic report: {tmp_path}/out.release.json\nReport: {private}/report.json\n"
+    )
+    assert stat.S_IMODE(private.stat().st_mode) == 0o700
+    assert names(private) == {"report.json"}
+    text = (tmp_path / "out.release.json").read_text()
+    public, report = json.loads(text), json.loads((private / "report.json").read_text())
+    assert report["columns"]["text"]["tokens"] == 3 and report["coverage"]
+    assert public.keys() == {*report} - {"columns", "coverage", "row_lengths"} and public["rows"] == 1
+    assert public["scope"] == report["scope"][:-1] and "counts are exact facts" in report["scope"][-1]
+    about_words = {"text": ["text"], "tokens": [], "oov": "mask", "protect": "all", "layout": "words"}
+    about_noise = {"mechanism": "laplace", "epsilon": 10.0, "select": "nearest", "t": None, "key": "file"}
+    others = {"id": "id", "trust-id": False, "tokenizer": "words", "release-words": None}
+    others["epsilon-from-private-rows"] = False
+    of_rows = {"row-budget": None, "row-delta": None, "within": None}
+    assert public["options"] == about_words | about_noise | of_rows | others
+    private_words = ("phone", "secret plan", "private place", "key_file", "mergeSchema")
+    assert [word for word in private_words if word in text] == []
+    assert refused(dptext(source), "The public report .*out.release.json exists")
+
+
+def test_all_columns_are_kept_but_for_exceptions(dptext: Callable[..., Result], tmp_path: Path) -> None:
+    """Rejects a report that says no more than ``*``, and a word beside the report on standard output."""
+    columns = {"id": [1, 2], "text": ["w01", "w02"], "phone": ["1", "2"], "lang": ["de", "en"]}
+    source = write_table(tmp_path / "in.parquet", columns)
+    given = (source, "--keep", "*", "--except", "phone", "--id", "id", "--json")
+    result = dptext(*given)
+    assert result.exit_code == 0, result.output
+    assert [sorted(row) for row in rows_of(tmp_path / "out")] == [["id", "lang", "text"]] * 2
+    report = json.loads(result.stdout)
+    assert report == json.loads((tmp_path / "out.private" / "report.json").read_text())
+    assert report["kept"] == ["id", "lang"]
+    assert "Columns released as they are, without protection: id, lang." in report["scope"]
+    assert result.stderr.endswith(f"\nReport: {tmp_path}/out.private/report.json\n")
+    absent = dptext(*given, "--except", "fax", output=tmp_path / "again")
+    assert refused(absent, "lacks columns.*Got: fax")
+
+
+def test_a_dry_run_writes_the_report_that_is_named_and_nothing_else(
+    dptext: Callable[..., Result], table: Path, tmp_path: Path
+) -> None:
+    """And says whether ids are checked."""
+    before, report = hashes(tmp_path), tmp_path / "r" / "private" / "report.json"
+    unchecked = "Whether ids are unique was not checked: rows of one id show whether their texts are equal."
+    result = dptext(table, "--dry-run", "--id", "id")
+    assert result.exit_code == 0 and hashes(tmp_path) == before
+    assert "epsilon 10" in result.output and "nothing was written" in result.output
+    assert unchecked not in result.output
+    result = dptext(table, "--dry-run", "--id", "id", "--trust-id", "--reports", tmp_path / "r")
+    assert f"nothing was written but the report: {report}" in result.output and unchecked in result.output
+    after = hashes(tmp_path)
+    assert after.pop("r/private/report.json") and after == before
+    found = json.loads(report.read_text())
+    assert (found["rows"], found["columns"], found["options"]["dry-run"]) == (None, {}, True)
+    assert found["guarantee"]["epsilon"] == 10.0
+    assert refused(dptext(table, "--dry-run", "--reports", tmp_path / "r"), "The report .* exists")
+    assert refused(dptext(table, "--dry-run", "--keep", "nope"), "Got: nope")
+
+
+# The output appears whole or not at all
+
+
+def test_an_output_that_exists_is_kept_unless_told(
+    dptext: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the run that may replace it fails, in its tasks or at its last rename."""
+    table = write_table(tmp_path / "in" / "x.parquet", {"text": ["w01 w02 Unheardof"]})
+    write_table(tmp_path / "out" / "part-0.parquet", {"text": ["w00"]})
+    (tmp_path / "out" / "_SUCCESS").touch()
+    first = hashes(tmp_path)
+    assert refused(dptext(table), f"The output {tmp_path}/out exists")
+    result = dptext(table, "--oov", "fail", *OVERWRITE)
+    forbidden = "Column text has words outside the vocabulary, which --oov fail forbids"
+    assert refused(result, f"{forbidden}.*Allowed: words of the embedding bundle")
+    assert "unheardof" not in result.output.lower()
+    assert hashes(tmp_path) == first and names(tmp_path) == {"in", "out"}
+    rename = Storage.rename
+
+    def fails_once_written(storage: Storage, source: str, target: str) -> None:
+        if source.endswith("/table"):
+            raise JobError("The disk is full")
+        rename(storage, source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Storage, "rename", fails_once_written)
+        assert refused(dptext(table, *OVERWRITE), "The disk is full", code=1)
+    assert hashes(tmp_path) == first and names(tmp_path) == {"in", "out"}
+    assert dptext(table, *OVERWRITE).exit_code == 0
+    (row,) = rows_of(tmp_path / "out")
+    assert row["text"].endswith(" [MASK]")
+    assert names(tmp_path) == {"in", "out", "out.private", "out.release.json"}
+
+
+def test_a_folder_that_no_job_wrote_is_not_replaced(
+    dptext: Callable[..., Result], table: Path, tmp_path: Path
+) -> None:
+    precious = write_table(tmp_path / "mine" / "precious.parquet", {"x": [1]})
+    before = hashes(tmp_path)
+    assert refused(dptext(table, *OVERWRITE, output=tmp_path / "mine"), "_SUCCESS")
+    assert refused(dptext(table, *OVERWRITE, output=precious), "_SUCCESS")
+    assert hashes(tmp_path) == before
+
+
+def test_output_and_input_must_not_lie_inside_one_another(
+    dptext: Callable[..., Result], spark: SparkSession, table: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "link").symlink_to(table)
+    for source, output in [
+        (table, table / "out"),
+        (table, table),
+        (table, tmp_path),
+        (table / "a.parquet", table),
+        (table, f"{tmp_path}/other/../in/"),
+        (table, f"file:{tmp_path}/in"),
+        (tmp_path / "link", table),
+        (table, tmp_path / "link"),
+        (table, tmp_path / "link" / "out"),
+        (f"{tmp_path}/i*", table),
+        (f"{tmp_path}/i*", table / "out"),
+    ]:
+        places = [("Input", "--input", str(source)), ("Output", "--output", str(output))]
+        with pytest.raises(ConfigError, match="inside one another"):
+            check_places(Storage(spark), places)
+    assert refused(dptext(table, output=table / "out"), "inside one another")
+    # A name that only begins alike is no folder above.
+    neighbour = ("Output", "--output", str(tmp_path / "in-sanitized"))
+    check_places(Storage(spark), [("Input", "--input", str(table)), neighbour])
+
+
+def test_the_report_replaces_neither_input_nor_output_nor_a_file(
+    dptext: Callable[..., Result], table: Path, tmp_path: Path
+) -> None:
+    notes = tmp_path / "mine" / "release.json"
+    notes.parent.mkdir()
+    notes.write_text("mine")
+    before = hashes(tmp_path)
+    for folder, message in [
+        (table, "Public report and input lie inside one another"),
+        (tmp_path / "out", "Public report and output lie inside one another"),
+        (notes.parent, "The public report .*mine/release.json exists"),
+    ]:
+        assert refused(dptext(table, "--reports", folder), message)
+        assert hashes(tmp_path) == before
+    assert dptext(table, "--reports", notes.parent, *OVERWRITE).exit_code == 0
+    assert json.loads(notes.read_text())["rows"] == 12
+    assert (notes.parent / "private").stat().st_mode & 0o777 == 0o700
+    assert names(tmp_path) == {"in", "out", "mine"}
+
+
+def test_a_report_that_cannot_be_written_is_told_apart(
+    dptext: Callable[..., Result], table: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    result = dptext(table, "--reports", tmp_path / "file")
+    assert refused(result, "The output was written, but its public report could not be", code=1)
+    assert len(rows_of(tmp_path / "out")) == 12
+
+
+# Inputs that cannot be used
+
+
+def test_inputs_that_are_no_table(dptext: Callable[..., Result], opened: Opened, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "x.parquet").write_text("no Parquet at all " * 50)
+    (tmp_path / "cut").mkdir()
+    whole = write_table(tmp_path / "whole.parquet", {"text": texts(500)}).read_bytes()
+    (tmp_path / "cut" / "x.parquet").write_bytes(whole[: len(whole) // 2])
+    for source, message in [
+        (tmp_path / "nowhere", "cannot be read as a table.*PATH_NOT_FOUND"),
+        (tmp_path / "empty", "cannot be read as a table"),
+        (tmp_path / "text", "is not Parquet, or is damaged"),
+        (tmp_path / "text" / "x.parquet", "is not Parquet, or is damaged"),
+        (tmp_path / "cut", "is not Parquet, or is damaged"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            opened(source, "parquet")
+    before = hashes(tmp_path)
+    assert refused(dptext(tmp_path / "text"), "is not Parquet, or is damaged")
+    assert refused(dptext("nosuch://bucket/table"), "The path nosuch://bucket/table cannot be used")
+    assert refused(dptext(tmp_path / "whole.parquet", output="nosuch://x/y"), "nosuch://x/y cannot be used")
+    assert hashes(tmp_path) == before
+
+
+def test_one_truncated_file_among_several_fails_the_run(
+    dptext: Callable[..., Result], table: Path, tmp_path: Path
+) -> None:
+    whole = write_table(tmp_path / "whole.parquet", {"id": range(500), "text": texts(500)}).read_bytes()
+    (table / "z.parquet").write_bytes(whole[: len(whole) // 2])
+    result = dptext(table)
+    assert result.exit_code in (1, 2)  # 2 where Spark happens to read the schema from this file
+    assert refused(result, "damaged|The Spark job failed and no output was written", result.exit_code)
+    assert names(tmp_path) == {"in", "whole.parquet"}
+
+
+def test_files_that_spark_would_leave_out_are_refused(
+    dptext: Callable[..., Result], opened: Opened, table: Path
+) -> None:
+    write_table(table / "deeper" / "x.parquet", {"id": [50], "text": ["w00"]})
+    assert refused(dptext(table), "subfolders that are not part of the table.*Got: 1 more files")
+    # Unlike those that are Spark's own temporary files.
+    (table / "deeper").rename(table / "_hidden")
+    assert opened(table, "parquet").df.count() == 12
+
+
+def test_ids_that_do_not_name_the_rows(dptext: Callable[..., Result], tmp_path: Path) -> None:
+    source = write_table(tmp_path / "in.parquet", {"id": [1, 1, None], "text": texts(3)})
+    message = "Column id does not name the rows.*1 nulls and 1 duplicates in 3 rows"
+    assert refused(dptext(source, "--id", "id"), message)
+    assert names(tmp_path) == {"in.parquet"}
+
+
+def test_ids_are_checked_first(
+    dptext: Callable[..., Result], table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rejects a look at the texts, or a write, before the ids are checked."""
+
+    def check(*_: object) -> None:
+        raise InputError("wrong ids")
+
+    monkeypatch.setattr(privatize, "check_ids", check)
+    for owner, name in ((Sample, "__call__"), (Job, "write_reports"), (Parquet, "write")):
+        monkeypatch.setattr(owner, name, None)
+    assert refused(dptext(table, "--id", "id"), "wrong ids")
+    assert refused(dptext(table, "--id", "id", "--dry-run"), "wrong ids")
+
+
+def test_columns_that_are_absent_or_of_the_wrong_type(dptext: Callable[..., Result], table: Path) -> None:
+    assert refused(dptext(table, "--keep", "nope"), "Allowed: id, text.*Got: nope")
+    assert refused(dptext(table, "--text", "id"), r"id \(bigint\), not string")
+    assert refused(dptext(table, "--tokens", "id", "--id", "gone"), "Got: id, gone|Got: gone")
+
+
+def test_a_table_without_rows(dptext: Callable[..., Result], tmp_path: Path) -> None:
+    empty = {"id": pa.array([], pa.int64()), "text": pa.array([], pa.string())}
+    source = write_table(tmp_path / "in" / "x.parquet", empty)
+    assert dptext(source, "--keep", "id", "--id", "id").exit_code == 0
+    files = list((tmp_path / "out").glob("part-*"))
+    assert [pq.read_schema(file).names for file in files] == [["id", "text"]]
+    assert rows_of(tmp_path / "out") == []
+    report = json.loads((tmp_path / "out.private" / "report.json").read_text())
+    assert report["rows"] == 0
+    assert report["columns"]["text"]["tokens"] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "jobs"),
+    [(["--trust-id"], 3), (["--dry-run", "--trust-id"], 2), ([], 6)],
+    ids=["trusted ids", "dry run", "checked ids"],
+)
+def test_a_small_table_is_read_no_more_often_than_it_must_be(
+    table: Path, dptext: Callable[..., Result], spark: SparkSession, arguments: list[str], jobs: int
+) -> None:
+    """Rejects another pass: Spark reads the schema, a sample is looked at, and one job reads and writes.
+
+    The check of ids is three: Spark plans each stage of a query by what the one before it found.
+    """
+    group = f"{len(arguments)} {arguments}"
+    spark.sparkContext.setJobGroup(group, "counted")
+    try:
+        result = dptext(table, "--id", "id", *arguments)
+    finally:
+        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
+    assert result.exit_code == 0, result.output
+    assert len(spark.sparkContext.statusTracker().getJobIdsForGroup(group)) == jobs

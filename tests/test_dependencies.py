@@ -82,8 +82,6 @@ def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None
 def test_libraries_of_an_extra_stay_in_their_place(
     libraries: set[str], places: set[str] | tuple[str, ...]
 ) -> None:
-    libraries: set[str], places: set[str] | tuple[str, ...]
-) -> None:
     """Rejects a module that needs an extra where the package promises to work without."""
     users = {module for module, names in IMPORTS.items() if names & libraries}
     assert libraries and users

@@ -20,6 +20,7 @@ from dptext_spark.errors import ConfigError, all_of
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.options import TryOptions
 from dptext_spark.options.configured import as_json
+from dptext_spark.release import Release
 from dptext_spark.report.facts import embedding_json, written
 from dptext_spark.sanitizer import Sanitizer, TokenCounts
 from dptext_spark.text.policies import TextPolicy
@@ -115,7 +116,8 @@ def run(options: TryOptions) -> Preview:
     sentence = _sentence(options)
     draws: list[Draw] = []
     for mechanism in options.mechanism:
-        privatizer = Sanitizer(embedding=embedding, mechanism=mechanism, policy=policy, search=search)
+        release = Release(bundle=embedding, mechanism=mechanism, policy=policy, search=search)
+        privatizer = Sanitizer.open(release)
         made = privatizer.sanitize(
             pa.array([sentence] * options.draws), pa.array(range(1, options.draws + 1)), column=COLUMN
         )

@@ -18,6 +18,7 @@ from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Exponential, Laplace, Mahalanobis
 from dptext_spark.noise import NoiseKey
 from dptext_spark.options import TryOptions
+from dptext_spark.release import Release
 from dptext_spark.sanitizer import Sanitizer
 from tests.helpers.worlds import KEY
 
@@ -73,12 +74,13 @@ def test_the_draws_are_those_of_privatize(demo_bundle: Embedding, monkeypatch: p
         )
     )
     search = TryOptions(sentence="", embedding=demo_bundle.path, mechanism="laplace", epsilon=1)
-    privatizer = Sanitizer(
-        embedding=demo_bundle,
+    release = Release(
+        bundle=demo_bundle,
         mechanism=mechanism,
         policy=found.policy,
         search=search.search_over(demo_bundle),
     )
+    privatizer = Sanitizer.open(release)
     expected = privatizer.sanitize(
         pa.array(["the weather in Zzyzx"] * 4), pa.array([1, 2, 3, 4]), column=preview.COLUMN
     )

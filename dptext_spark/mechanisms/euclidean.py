@@ -32,7 +32,6 @@ class EuclideanNoise(AdditiveNoise):
     """Additive noise (g / epsilon) A^(1/2) u, then nearest words in Euclidean distance."""
 
     vectors: NDArray[np.float32]  # (V, n), the input words'
-    epsilon: float
     root: ExactProduct | None  # A^(1/2); None stands for the identity
 
     def centres(self, words: NDArray[np.int64]) -> NDArray[np.float64]:

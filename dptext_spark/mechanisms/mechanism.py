@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, Never, Protocol, Self, TypeAlias, runtime_checkable
 
@@ -15,7 +14,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from dptext_spark.accounting.laws import LossLaw
-from dptext_spark.accounting.row_budget import Ladder, RowBudget
+from dptext_spark.accounting.row_budget import RowBudget, RowEpsilons
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import Space, SpaceT
 from dptext_spark.errors import ConfigError, nearest
@@ -49,54 +48,20 @@ MECHANISMS: Final[dict[str, type[Mechanism]]] = {}
 
 
 class Perturbation(Protocol):
-    """A mechanism bound to an embedding: a pure function of words and uniforms."""
+    """A mechanism bound to an embedding: a pure function of words, uniforms and epsilons."""
 
-    def __call__(self, words: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
+    def __call__(
+        self,
+        words: NDArray[np.int64],
+        uniforms: NDArray[np.float64],
+        epsilons: NDArray[np.float64] | None = None,
+    ) -> NDArray[np.int64]:
         """Turn word ids (t,) into ids (t,) of words that may be output, by uniforms (t, k), overwritten.
 
-        k is as ``Mechanism.uniforms_per_token`` says.
+        Args:
+            words, uniforms: k is as ``Mechanism.uniforms_per_token`` says.
+            epsilons: float64 (t,), each word's own; by default the mechanism's for all.
         """
-
-
-class RungPerturbation(Protocol):
-    """A mechanism bound at several epsilons, as pure a function as :class:`Perturbation`."""
-
-    def __call__(
-        self, words: NDArray[np.int64], uniforms: NDArray[np.float64], rungs: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
-        """As :class:`Perturbation` does, each word at the epsilon that its rung (t,) numbers."""
-
-
-@dataclasses.dataclass(kw_only=True)
-class ByRung:
-    """Perturbs the words of one rung after those of another.
-
-    Attributes:
-        bind: Binds the mechanism at the epsilon of a rung.
-        bound: What is bound already, the rung used last at the end.
-        most: So many are kept.
-    """
-
-    bind: Callable[[int], Perturbation]
-    bound: dict[int, Perturbation] = dataclasses.field(default_factory=dict)
-    most: ClassVar[int] = 64
-
-    def __call__(
-        self, words: NDArray[np.int64], uniforms: NDArray[np.float64], rungs: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
-        """Perturb words (t,)."""
-        perturbed = np.empty(len(words), dtype=np.int64)
-        for rung in np.unique(rungs).tolist():
-            chosen = np.flatnonzero(rungs == rung)
-            perturbed[chosen] = self._at(rung)(words[chosen], uniforms[chosen])
-        return perturbed
-
-    def _at(self, rung: int) -> Perturbation:
-        found = self.bound.pop(rung, None) or self.bind(rung)
-        while len(self.bound) >= self.most:
-            del self.bound[next(iter(self.bound))]
-        self.bound[rung] = found
-        return found
 
 
 @runtime_checkable
@@ -211,12 +176,18 @@ class Mechanism(Parameters, ABC):
         """
 
     def release_noise(
-        self, key: NoiseKey, *, salt: str, embedding: Embedding, search: Search, ladder: Ladder | None = None
+        self,
+        key: NoiseKey,
+        *,
+        salt: str,
+        embedding: Embedding,
+        search: Search,
+        epsilons: RowEpsilons | None = None,
     ) -> ReleaseNoise:
         """Derive the noise of a release of this mechanism; see :meth:`ReleaseNoise.of`."""
         law = dict(self.law(embedding.dimension))
-        if ladder is not None:
-            law["row budget"] = ladder.identity
+        if epsilons is not None:
+            law["row budget"] = epsilons.identity
         if self.release_words_shape_law:
             law["release words"] = search.release_words
         return ReleaseNoise.of(key, salt=salt, law=law, fingerprint=embedding.fingerprint)
@@ -234,7 +205,7 @@ class Mechanism(Parameters, ABC):
         """Give the same mechanism with another epsilon."""
         return self.model_copy(update={"epsilon": epsilon})
 
-    def ladder(self, budget: RowBudget, embedding: Embedding) -> Ladder:
+    def row_epsilons(self, budget: RowBudget, embedding: Embedding) -> RowEpsilons:
         """Find the epsilons that keep rows to a budget, on the driver; none is above the mechanism's own.
 
         Raises:
@@ -254,11 +225,7 @@ class Mechanism(Parameters, ABC):
                 ) from None
             return there.claim(embedding).law
 
-        return Ladder.of(budget, law, self.epsilon)
-
-    def bind_rungs(self, embedding: Embedding, search: Search, epsilons: Sequence[float]) -> RungPerturbation:
-        """Get ready to perturb words each at one of several epsilons, as :meth:`bind` does at one."""
-        return ByRung(bind=lambda rung: self.at(epsilons[rung]).bind(embedding, search))
+        return RowEpsilons.of(budget, law, self.epsilon)
 
     @abstractmethod
     def bind(self, embedding: Embedding, search: Search) -> Perturbation:

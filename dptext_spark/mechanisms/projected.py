@@ -182,6 +182,7 @@ class Projection(ProjectionParameters, NoiseMechanism):
         image = self._noise(embedding)
         return ProjectedNoise(
             vectors=embedding.vectors,
+            epsilon=self.epsilon,
             image=image,
             search=nearest_images(embedding, image.projection, search),
             vickrey=self.t,

@@ -323,8 +323,13 @@ class NearestReleased:
     release: VectorNoise
     search: NearestWords
 
-    def __call__(self, words: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Release the vectors of words, and name the word of the nearest image."""
+    def __call__(
+        self,
+        words: NDArray[np.int64],
+        uniforms: NDArray[np.float64],
+        epsilons: NDArray[np.float64] | None = None,
+    ) -> NDArray[np.int64]:
+        """Release the vectors of words, and name the word of the nearest image; all have one epsilon."""
         return self.search(self.release(self.vectors[words].astype(np.float64), uniforms))
 
 

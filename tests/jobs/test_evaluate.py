@@ -115,7 +115,7 @@ def thirds_of(spark: SparkSession) -> list[int]:
 @pytest.fixture(scope="module")
 def here(spark: SparkSession, small: Embedding) -> Comparison:
     """The same rows and settings by the core, third by third and without Spark."""
-    rehearsal = Rehearsal(embedding=small, policy=TextPolicy(), search=ExactSearch.over(small), seed=0)
+    rehearsal = Rehearsal(bundle=small, policy=TextPolicy(), search=ExactSearch.over(small), seed=0)
     thirds = np.array(thirds_of(spark))
     ids = [np.flatnonzero(thirds == third) for third in range(3)]
     texts = [pa.array([TEXTS[i] for i in own]) for own in ids]

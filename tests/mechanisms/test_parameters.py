@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from dptext_spark import Embedding, Exponential, Laplace, Mahalanobis, Projection, Sanitizer, TextPolicy
+from dptext_spark import Embedding, Exponential, Laplace, Mahalanobis, Projection, TextPolicy
 from dptext_spark.errors import BundleError, ConfigError
 from dptext_spark.mechanisms import MECHANISMS, mechanism
+from dptext_spark.release import Release
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.vectors.projected_vectors import ProjectedVectors
 
@@ -89,7 +90,7 @@ def test_all_faults_are_said_at_once() -> None:
 def test_a_path_stands_for_its_bundle(small: Embedding) -> None:
     folder, laplace = small.path, Laplace(epsilon=4.0)
     for path in (folder, str(folder)):
-        assert Sanitizer(embedding=path, mechanism=laplace).embedding.fingerprint == small.fingerprint
+        assert Release.open(embedding=path, mechanism=laplace).embedding.fingerprint == small.fingerprint
         assert ExactSearch.over(path, 7).release_words == 7
         for configured in (laplace, ProjectedVectors(epsilon=4.0)):
             assert configured.guarantee(path) == configured.guarantee(small)
@@ -108,4 +109,4 @@ def test_what_is_no_part_is_refused(
     small: Embedding, parts: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
-        Sanitizer(**{"embedding": small, "mechanism": Laplace(epsilon=4.0), **parts})
+        Release.open(**{"embedding": small, "mechanism": Laplace(epsilon=4.0), **parts})

@@ -11,20 +11,20 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from click.testing import Result
+from dptext_spark.spark.release import Release
 from pyspark.sql import DataFrame, SparkSession
 
-from dptext_spark import Embedding, Exponential, Laplace, RowBudget, Sanitizer, TextPrivatizer, privatize
+from dptext_spark import Embedding, Exponential, Laplace, RowBudget, TextPrivatizer, privatize
 from dptext_spark.accounting.composition import loss_beyond
 from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.options import PrivatizeOptions
-from dptext_spark.search.exact import ExactSearch
 from dptext_spark.spark.distribution import BundleFiles
-from dptext_spark.spark.release import Release
 from dptext_spark.tables.columns import TableColumns
 from dptext_spark.tables.sample import CoveragePlan
 from dptext_spark.tables.sums_of_persons import count_persons
 from dptext_spark.text.policies import TextPolicy
+from tests.helpers import worlds
 from tests.helpers.tables import RING_WORDS, spark_settings, write_table
 from tests.helpers.worlds import KEY
 
@@ -78,9 +78,7 @@ def test_batches_and_partitions_change_nothing(
     with spark_settings(spark, execution_arrow_maxRecordsPerBatch=1):
         assert release(frame.coalesce(1)) == first
 
-    ladder, search = mechanism.ladder(BUDGET, ring), ExactSearch.over(ring)
-    noise = mechanism.release_noise(KEY, salt="here", embedding=ring, search=search, ladder=ladder)
-    privatizer = Sanitizer(embedding=ring, mechanism=mechanism, noise=noise, ladder=ladder)
+    privatizer = worlds.sanitizer(ring, mechanism, key=KEY, name="here", row_budget=BUDGET)
     rows = sorted(frame.collect(), key=lambda row: row["id"])
     told = [
         len((row["note"] or "").split()) + sum(len((t["said"] or "").split()) for t in row["turns"] or [])
@@ -107,9 +105,7 @@ def test_slots_of_elements(spark: SparkSession, ring: Embedding) -> None:
     options |= {"mechanism": mechanism, "salt": "here", "protect": policy.protect, "key": KEY}
     made = {row["id"]: row["turns"] for row in privatize(frame, **options, row_budget=BUDGET).collect()}
 
-    ladder, search = mechanism.ladder(BUDGET, ring), ExactSearch.over(ring)
-    noise = mechanism.release_noise(KEY, salt="here", embedding=ring, search=search, ladder=ladder)
-    release = Sanitizer(embedding=ring, mechanism=mechanism, noise=noise, policy=policy, ladder=ladder)
+    release = worlds.sanitizer(ring, mechanism, key=KEY, name="here", row_budget=BUDGET, **vars(policy))
     texts, marks = zip(*TURNS, strict=True)
     slots = pa.array([each and [{"start": s, "end": e} for s, e in each] for each in marks])
     told = release.visible_words(pa.array(texts), slots)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import reduce
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +26,6 @@ from dptext_spark import (
     Mahalanobis,
     NoiseKey,
     ReleaseCounts,
-    Sanitizer,
     privatize,
     privatize_udf,
     register_udf,
@@ -35,7 +35,7 @@ from dptext_spark.sanitizer import TokenCounts
 from dptext_spark.tables.columns import TableColumns
 from dptext_spark.text.policies import Protection
 from tests.helpers.tables import RING_WORDS, agreement, by_id, spark_settings, texts
-from tests.helpers.worlds import KEY, LABEL, release
+from tests.helpers.worlds import KEY, LABEL, release, sanitizer
 
 pytestmark = pytest.mark.spark
 
@@ -58,8 +58,7 @@ def frame(spark: SparkSession) -> DataFrame:
 
 def reference(ring: Embedding, ids: list[Any], values: list[Any], column: str = "text") -> Any:
     """What the Sanitizer gives without Spark, under the fixed key."""
-    noise = release(MECHANISM, ring, salt=LABEL)
-    privatizer = Sanitizer(embedding=ring, mechanism=MECHANISM, noise=noise)
+    privatizer = sanitizer(ring, MECHANISM, name=LABEL)
     released = privatizer.sanitize(pa.array(values), pa.array(ids), column=column).values
     return dict(zip(ids, released.to_pylist(), strict=True))
 
@@ -287,7 +286,7 @@ def test_another_release_shares_no_noise(changed: dict[str, dict[Any, str]], nam
 def test_the_check_catches_noise_without_epsilon_in_its_context(ring: Embedding) -> None:
     ids, rows = list(range(ROWS)), texts(ROWS)
     released = [
-        Sanitizer(embedding=ring, mechanism=mechanism, noise=release(TINY, ring, salt=LABEL))
+        replace(sanitizer(ring, mechanism), noise=release(TINY, ring, salt=LABEL))
         .sanitize(pa.array(rows), pa.array(ids), column="text")
         .values.to_pylist()
         for mechanism in (TINY, Laplace(epsilon=2e-3))

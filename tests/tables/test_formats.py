@@ -17,7 +17,7 @@ from pyarrow import orc
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from dptext_spark import Embedding, Laplace, Sanitizer
+from dptext_spark import Embedding, Laplace
 from dptext_spark.errors import ConfigError, InputError, JobError
 from dptext_spark.jobs import vectors
 from dptext_spark.options import PrivatizeOptions, TableOptions, VectorsOptions
@@ -29,7 +29,7 @@ from dptext_spark.tables.source import Source
 from dptext_spark.tables.storage import Storage
 from tests.helpers.spark_fixtures import Opened
 from tests.helpers.tables import hashes, names, run_table, spark_settings, write_table
-from tests.helpers.worlds import LABEL, release
+from tests.helpers.worlds import LABEL, sanitizer
 
 # The shared session is the one that the jobs find.
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -89,9 +89,7 @@ def sanitized(
     ring: Embedding, epsilon: float, ids: list[Any], values: Any, column: str = "text"
 ) -> list[Any]:
     """The words that the Sanitizer gives to texts or lists of words, without Spark."""
-    mechanism = Laplace(epsilon=epsilon)
-    noise = release(mechanism, ring, salt=LABEL)
-    privatizer = Sanitizer(embedding=ring, mechanism=mechanism, noise=noise)
+    privatizer = sanitizer(ring, Laplace(epsilon=epsilon), name=LABEL)
     return privatizer.sanitize(pa.array(values), pa.array(ids), column=column).values.to_pylist()
 
 

@@ -16,7 +16,7 @@ from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Laplace
 from dptext_spark.options import PrivatizeOptions
 from dptext_spark.report.sanitized_table import Report
-from dptext_spark.sanitizer import Sanitizer, TokenCounts
+from dptext_spark.sanitizer import TokenCounts
 from dptext_spark.text.layout import AsItStood, Layout
 from dptext_spark.text.policies import AllWords, Drop, OovPolicy, Protection, Slots, TextPolicy, UnknownTokens
 from dptext_spark.text.token_columns import DROP, Tokens
@@ -36,7 +36,7 @@ def test_what_policies_say_is_what_happens(oov: str, protect: str, small: Embedd
     """Rejects a sentence that holds under another policy only: on unknown words, and on a row's length."""
     policy = TextPolicy(oov=oov, protect=protect)
     assert (str(policy.oov), str(policy.protect)) == (oov, protect)
-    privatizer = Sanitizer(embedding=small, mechanism=Laplace(epsilon=1e6), policy=policy)
+    privatizer = worlds.sanitizer(small, Laplace(epsilon=1e6), oov=oov, protect=protect)
     slots = pa.array([[{"start": 0, "end": 6}], [{"start": 0, "end": 3}], [], None])
     texts = pa.array(["w1 Zyx the", "Zyx", "", None])
     released = privatizer.sanitize(texts, pa.array(range(4)), column="text", slots=slots).values.to_pylist()
@@ -147,7 +147,7 @@ def test_a_new_policy_is_one_class(small: Embedding) -> None:
         "text": ["text"], "oov": "first:3", "protect": "capitals",
     }  # fmt: skip
     options = PrivatizeOptions.of(given)
-    privatizer = Sanitizer(embedding=small, mechanism=Laplace(epsilon=4.0), policy=options.policy)
+    privatizer = worlds.sanitizer(small, Laplace(epsilon=4.0), oov="first:3", protect="capitals")
     texts = pa.array(["W1 " + "Zyx " * 400 + "zyx w2"])
     done = privatizer.sanitize(texts, pa.array([1]), column="text")
     (first, *middle, zyx, w2) = done.values.to_pylist()[0].split()

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pytest
 from scipy import stats
 
-from dptext_spark import privatizer as privatizer_module
+from dptext_spark import sanitizer as sanitizer_module
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import BundleError, ConfigError, InputError
@@ -68,7 +68,7 @@ def sanitize(
     counts = {name: getattr(done.counts, name) for name in TokenCounts.names()}
     assert (counts.pop("dropped") <= counts["out_of_vocabulary"]).all()
     kept = counts.pop("kept_characters") + counts.pop("kept_capitals")
-    assert privatizer.policy.layout == Layout.of("keep") or not kept.any()
+    assert privatizer.release.policy.layout == Layout.of("keep") or not kept.any()
     np.testing.assert_array_equal(counts.pop("tokens"), sum(counts.values()))
     return done
 
@@ -413,7 +413,7 @@ def test_the_sizes_of_inner_blocks_do_not_matter(
     release = private(small, oov="random", protect="slots:s")
     expected = sanitize(release, texts, slots=slots)
     monkeypatch.setattr(token_columns, "SLICE_BYTES", slice_bytes)
-    monkeypatch.setattr(privatizer_module, "CHUNK", chunk)
+    monkeypatch.setattr(sanitizer_module, "CHUNK", chunk)
     done = sanitize(release, texts, slots=slots)
     assert done.values.equals(expected.values)
     for name in TokenCounts.names():
@@ -606,12 +606,12 @@ def test_a_leaking_privatizer_is_found_out(demo_bundle: Embedding) -> None:
 
 
 def test_a_mechanism_that_gives_no_word_releases_no_token(
-    small: Embedding, monkeypatch: pytest.MonkeyPatch
+    small: Embedding,
 ) -> None:
     """Rejects numbers of a faulty mechanism that are taken for "as it is"."""
     release = private(small)
     for number in (-1, -2, -3):
-        monkeypatch.setattr(release, "_perturb", lambda ids, uniforms, n=number: np.full(len(ids), n))
+        vars(release)["_perturb"] = lambda ids, uniforms, epsilons, n=number: np.full(len(ids), n)
         assert sanitize(release, ["w1 w2"]).values.to_pylist() == [f"{PLACEHOLDER} {PLACEHOLDER}"]
 
 

@@ -50,16 +50,15 @@ def run(options: PrivatizeOptions) -> Report:
         DptextError: Options or input are wrong (before any data is read), or the job failed.
     """
     kind = Job if options.incremental is None else GrowingJob
-    columns = _columns(options)
     key, *_ = all_of(
         options.noise_key,
         lambda: options.policy,
         lambda: Embedding.open(options.embedding, verify=False),
         lambda: check_paths(kind, options),
-        lambda: check_names(options, columns),
+        lambda: check_names(options, _columns(options)),
     )
-    release, guarantee = _release(options)
-    job = kind.open("dptext privatize", options, columns)
+    release, guarantee = open_release(options)
+    job = kind.open("dptext privatize", options, _columns(options))
     report = Report(
         options=options.to_json(),
         published=options.to_publish(),
@@ -121,7 +120,7 @@ def run(options: PrivatizeOptions) -> Report:
     return report
 
 
-def _release(options: PrivatizeOptions) -> tuple[Release, Guarantee]:
+def open_release(options: PrivatizeOptions) -> tuple[Release, Guarantee]:
     """Open the release of the options, and say what it guarantees; to hash a large bundle takes seconds."""
     embedding = Embedding.open(options.embedding)
     mechanism = options.mechanism

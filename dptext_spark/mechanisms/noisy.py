@@ -78,18 +78,21 @@ class AdditiveNoise(NoisyNearest):
         """Turn uniforms (t, d), overwritten, into directions (t, d)."""
         return uniform_directions(uniforms)
 
+    def noise(
+        self, uniforms: NDArray[np.float64], factors: NDArray[np.float64] | float = 1.0
+    ) -> NDArray[np.float64]:
+        """Turn uniforms (t, d + 1) into noise (t, d); the first uniform gives the length, times a factor."""
+        noise = self.directions(uniforms[:, 1:])
+        noise *= (self.lengths(uniforms[:, 0]) * factors)[:, None]
+        return noise
+
     def points(
         self,
         words: NDArray[np.int64],
         uniforms: NDArray[np.float64],
         epsilons: NDArray[np.float64] | None = None,
     ) -> NDArray[np.float64]:
-        """See :meth:`NoisyNearest.points`; the first uniform gives the length, the others the direction."""
-        points = self.directions(uniforms[:, 1:])
-        lengths = self.lengths(uniforms[:, 0])
-        if epsilons is not None:
-            lengths *= self.epsilon / epsilons
-        points *= lengths[:, None]
+        points = self.noise(uniforms, 1.0 if epsilons is None else self.epsilon / epsilons)
         points += self.centres(words)
         return points
 

@@ -69,5 +69,6 @@ def replace_values(column: pa.Array, route: Route, values: pa.Array) -> pa.Array
         return kind.from_arrays(offsets, elements, mask=nulls)
     children[step] = replace_values(children[step], tuple(rest), values)
     # The children of a null struct are null, whatever its type says of them.
-    fields = [field.with_nullable(True) for field in column.type]
+    names = [field.name for field in column.type]
+    fields = [pa.field(name, child.type) for name, child in zip(names, children, strict=True)]
     return pa.StructArray.from_arrays(children, fields=fields, mask=nulls)

@@ -12,6 +12,7 @@ import pytest
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.options import PrivatizeOptions
+from dptext_spark.release import Release
 from dptext_spark.report import facts
 from dptext_spark.report.released_vectors import VectorReport
 from dptext_spark.report.sanitized_table import Report
@@ -32,9 +33,7 @@ def report(line: Embedding) -> Report:
     return Report(
         options=options.to_json(),
         guarantee=options.mechanism.guarantee(line),
-        policy=TextPolicy(),
-        embedding=line,
-        search=among(4),
+        release=Release(bundle=line, mechanism=options.mechanism, search=among(4)),
         row_id="Rows are named by column id.",
         kept=options.keep,
         sanitized=options.text,
@@ -171,7 +170,8 @@ def test_the_words_say_counts_and_shares(report: Report) -> None:
     ],
 )
 def test_the_scope_says_what_is_not_covered(report: Report, policy: dict[str, str], words: str) -> None:
-    changed = dataclasses.replace(report, policy=TextPolicy(**policy))
+    release = dataclasses.replace(report.release, policy=TextPolicy(**policy))
+    changed = dataclasses.replace(report, release=release)
     assert words in changed.describe()
     assert any(words in line for line in json.loads(changed.to_json())["scope"])
     assert words not in report.describe()

@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from click.testing import Result
-from dptext_spark.spark.release import Release
 from pyspark.sql import DataFrame, SparkSession
 
 from dptext_spark import Embedding, Exponential, Laplace, RowBudget, TextPrivatizer, privatize
 from dptext_spark.accounting.composition import loss_beyond
 from dptext_spark.errors import ConfigError
+from dptext_spark.jobs.privatize import open_release
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.options import PrivatizeOptions
 from dptext_spark.spark.distribution import BundleFiles
@@ -201,8 +201,8 @@ def test_a_budget_is_for_words_as_far_as_a_nearest_one_unless_told(
     nearest = Laplace(epsilon=10.0).guarantee(ring).distances
     assert nearest is not None
     for told, within in (({}, nearest.nearest), ({"within": 1.5}, 1.5)):
-        ladder = Release(PrivatizeOptions.of({**given, **told})).ladder
-        assert ladder is not None and ladder.budget.within == within
+        epsilons = open_release(PrivatizeOptions.of({**given, **told}))[0].row_epsilons
+        assert epsilons is not None and epsilons.budget.within == within
 
 
 def test_a_table_without_words(dptext: Callable[..., Result], tmp_path: Path) -> None:

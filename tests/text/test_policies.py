@@ -158,9 +158,9 @@ def test_a_new_policy_is_one_class(small: Embedding) -> None:
     report = Report(
         options=options.to_json(),
         guarantee=options.mechanism.guarantee(small),
-        policy=options.policy,
-        embedding=small,
-        search=among(200),
+        release=worlds.sanitizer(
+            small, options.mechanism, search=among(200), oov="first:3", protect="capitals"
+        ).release,
         row_id="",
         kept=(),
         sanitized=("text",),

@@ -92,7 +92,7 @@ class AdditiveNoise(NoisyNearest):
         uniforms: NDArray[np.float64],
         epsilons: NDArray[np.float64] | None = None,
     ) -> NDArray[np.float64]:
-        points = self.noise(uniforms, 1.0 if epsilons is None else self.epsilon / epsilons)
+        points = self.noise(uniforms) if epsilons is None else self.noise(uniforms, self.epsilon / epsilons)
         points += self.centres(words)
         return points
 

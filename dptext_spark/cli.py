@@ -5,29 +5,155 @@ from __future__ import annotations
 import inspect
 import logging
 import os
+import re
 import sys
 import tomllib
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
 import click
+from click.shell_completion import CompletionItem
+from pydantic.fields import FieldInfo
 
 from dptext_spark import interrupts
 from dptext_spark.bars import hidden_progress
 from dptext_spark.errors import ConfigError, DptextError, JobError, nearest
-from dptext_spark.options import COMMANDS, Options
-from dptext_spark.options.validation import repeatable
-from dptext_spark.parameters import GroupedOption, number_of, parameters, read_number
+from dptext_spark.faults import leaves, range_of
+from dptext_spark.options import COMMANDS, Options, several
 from dptext_spark.spark.settings import session_settings
 from dptext_spark.version import __version__
 
-_RUN: Final = "Running"
+REQUIRED: Final = "Required"
+_WIDTH: Final = 110
+_LONG: Final = 26  # than which a choice does not stand in front of an option's description
+_KINDS: Final = {float: "NUMBER", int: "INTEGER", Path: "PATH", str: "TEXT"}
 
 _UNFINISHED: Final = "dptext.unfinished"
 """Where a command keeps what is to be said of a run that is interrupted."""
+
+_HELP_ALL: Final = "dptext.help-all"
+"""Where a command keeps that its help is to show all options."""
+
+
+# Parameters
+
+
+class Parameter(click.Parameter):
+    """What the help and the shell know of an option or argument.
+
+    Attributes:
+        under: Its heading in the help.
+        first: Whether ``--help`` has it; ``--help-all`` has all.
+        values: What it takes; capitals stand for what the user writes there.
+    """
+
+    under: str = "Running"
+    first: bool = True
+    values: Sequence[str] = ()
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete a path, or one of the values."""
+        if "PATH" in self.values:
+            return [CompletionItem(incomplete, type="file")]
+        known = filter(None, (re.sub("[A-Z]+$", "", value) for value in self.values))
+        return [CompletionItem(value) for value in known if value.startswith(incomplete)]
+
+
+class Option(Parameter, click.Option):
+    """An option."""
+
+    def __init__(self, names: Sequence[str], *, values: Sequence[str] = (), **kwargs: Any) -> None:
+        super().__init__(names, **kwargs)
+        self.values = values
+
+
+class Argument(Parameter, click.Argument):
+    """An argument that the help explains as it does options."""
+
+    description: str = ""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
+        """Give its name and what it is."""
+        return self.make_metavar(ctx), self.description
+
+
+def parameters(model: type[Options]) -> Iterator[click.Parameter]:
+    """Make a parameter for each field: what must be given, then the others by their headings."""
+    fields = model.fields()
+    for name in sorted(fields, key=lambda name: not fields[name].is_required()):
+        field, extra = fields[name], extra_of(fields[name])
+        required, values = field.is_required(), values_of(field)
+        made: Option | Argument
+        if name in model.positional:
+            made = Argument([name], required=False, metavar=name.upper() if required else None)
+            made.description, made.values = help_of(field), values
+        elif field.annotation is bool:
+            made = Option([f"--{name}"], is_flag=True, default=None, help=help_of(field))
+        else:
+            listed = "|".join(values)
+            made = Option(
+                [f"--{name}", name.replace("-", "_")],
+                values=values,
+                type=_reader(number_of(field)),
+                multiple=several(field),
+                metavar=listed
+                if listed.isupper()
+                else f"[{listed}]"
+                if len(name) + len(listed) < _LONG
+                else "NAME",
+                help=help_of(field),
+            )
+        made.under = REQUIRED if required else extra.get("under", "Noise and key")
+        made.first = required or name in model.positional or extra.get("first", False)
+        yield made
+
+
+def extra_of(field: FieldInfo) -> dict[str, Any]:
+    """Give what an option was declared with besides pydantic's own."""
+    extra = field.json_schema_extra
+    return extra if isinstance(extra, dict) else {}
+
+
+def help_of(field: FieldInfo) -> str:
+    """Say what an option is, its default, and the numbers that it takes."""
+    said = str(field.description)
+    if field.annotation is not bool and not field.is_required() and field.default not in (None, (), ""):
+        default = field.default if isinstance(field.default, tuple) else (field.default,)
+        said += f"; default: {' '.join(map(str, default))}"
+    range_ = range_of(field)
+    return f"{said} [{range_}]" if range_ and number_of(field) and "e-" not in range_ else said
+
+
+def values_of(field: FieldInfo) -> list[str]:
+    """Give what an option takes: kinds of value in capitals, and values as they are."""
+    if takes := extra_of(field).get("takes"):
+        return [takes] if isinstance(takes, str) else [*takes()]
+    found = leaves(field.annotation)
+    kinds = [_KINDS[leaf] for leaf in found if isinstance(leaf, type) and leaf in _KINDS]
+    return [*kinds, *(leaf for leaf in found if isinstance(leaf, str))]
+
+
+def number_of(field: FieldInfo) -> type[float] | None:
+    """Give the type of number that an option's text stands for, if it is one."""
+    found = leaves(field.annotation)
+    return None if str in found else next((kind for kind in (float, int) if kind in found), None)
+
+
+def read_number(text: str, number: type[float] | None) -> Any:
+    """Turn an option's text into a number; other text stays text, for validation to refuse."""
+    try:
+        return text if number is None else number(text)
+    except ValueError:
+        return text
+
+
+def _reader(number: type[float] | None) -> Callable[[str], Any]:
+    return lambda text: read_number(text, number)
+
+
+# Commands
 
 
 class _Command(click.Command):
@@ -70,26 +196,30 @@ class Job(_Command):
             model.command,
             params=[*self.own, *_run_options(model)],
             help=inspect.getdoc(model),
-            epilog=f"\b\nExample:\n  dptext {model.command} {model.usage}" if model.usage else None,
+            context_settings={"max_content_width": _WIDTH, "help_option_names": ["-h", "--help"]},
             callback=self._run,
         )
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         fields = self.model.fields().items()
-        numbers = {f"--{name}" for name, field in fields if repeatable(field) and number_of(field)}
-        several = {
-            param.opts[0]: getattr(param, "values", ()) for param in self.own if param.opts[0] in numbers
-        }
-        return super().parse_args(ctx, _spread(args, several))
+        numbers = {f"--{name}" for name, field in fields if several(field) and number_of(field)}
+        return super().parse_args(ctx, _spread(args, numbers))
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_help_text(ctx, formatter)
+        formatter.write(f"\nExample:\n  dptext {self.model.command} {self.model.usage}\n")
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         sections: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
-            if record := param.get_help_record(ctx):
-                sections.setdefault(getattr(param, "heading", _RUN), []).append(record)
-        for heading, records in sections.items():
+            everything = ctx.meta.get(_HELP_ALL, False)
+            first, under = getattr(param, "first", True), getattr(param, "under", Parameter.under)
+            if (first or everything) and (record := param.get_help_record(ctx)):
+                under = under if everything or under in (REQUIRED, Parameter.under) else "Options"
+                sections.setdefault(under, []).append(record)
+        for heading in sorted(sections, key=lambda heading: heading == Parameter.under):
             with formatter.section(heading):
-                formatter.write_dl(records)
+                formatter.write_dl(sections[heading], col_max=32)
 
     def _run(
         self,
@@ -119,26 +249,40 @@ class Job(_Command):
 
 def _run_options(model: type[Options]) -> Iterator[click.Option]:
     """Make the options that say how a command runs and what it prints, whatever it does."""
-    yield GroupedOption(
-        ["--config"],
-        heading=_RUN,
-        values=["PATH"],
-        type=click.Path(path_type=Path),
-        help="TOML file of the options above; an option given here wins over the file",
+    text = "TOML file of options; the command line wins over it"
+    yield Option(["--config"], values=["PATH"], type=click.Path(path_type=Path), help=text)
+    flags = [
+        Option(["--json", "as_json"], is_flag=True, help="print the report as JSON, and nothing else"),
+        Option(["--quiet", "-q"], is_flag=True, help="print errors and warnings only"),
+    ]
+    if model.on_spark:
+        flags += [
+            Option(["--verbose", "-v"], is_flag=True, help="print Spark's log from level INFO on"),
+            Option(
+                ["--spark-conf"],
+                multiple=True,
+                metavar="NAME=VALUE",
+                help="of the session, as spark.driver.memory=4g; repeatable",
+            ),
+        ]
+    for flag in flags:
+        flag.first = False
+    yield from flags
+    yield Option(
+        ["--help-all"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_show_all,
+        help="show all options",
     )
-    flag = partial(GroupedOption, heading=_RUN, is_flag=True)
-    yield flag(["--quiet", "-q"], help="print errors and warnings only")
-    if model.on_spark:
-        yield flag(["--verbose", "-v"], help="print what Spark logs from level INFO on")
-    yield flag(["--json", "as_json"], help="print the report as JSON on stdout, and nothing else there")
-    if model.on_spark:
-        yield GroupedOption(
-            ["--spark-conf"],
-            heading=_RUN,
-            multiple=True,
-            metavar="NAME=VALUE",
-            help="setting of the Spark session, such as spark.driver.memory=4g; repeatable",
-        )
+
+
+def _show_all(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        ctx.meta[_HELP_ALL] = True
+        click.echo(ctx.get_help())
+        ctx.exit()
 
 
 def _pairs(settings: Sequence[str]) -> dict[str, str]:
@@ -157,20 +301,14 @@ def _pairs(settings: Sequence[str]) -> dict[str, str]:
     return pairs
 
 
-def _spread(args: Sequence[str], several: Mapping[str, Sequence[str]]) -> list[str]:
-    """Repeat options that several numbers may follow: ``--epsilon 5 10`` and ``--epsilon 5,10``.
-
-    Args:
-        args: Of the command line.
-        several: Those options, and the names that may stand where a number does.
-    """
+def _spread(args: Sequence[str], several: Collection[str]) -> list[str]:
+    """Repeat options that several numbers may follow: ``--epsilon 5 10`` and ``--epsilon 5,10``."""
     parts = [part for arg in args for part in (arg.split("=", 1) if arg.split("=")[0] in several else [arg])]
     spread: list[str] = []
     option = None
     for part in parts:
         numbers = part.split(",")
-        names = several.get(option or "", ())
-        if option is None or any(read_number(n, float) is n and n not in names for n in numbers):
+        if option is None or any(isinstance(read_number(n, float), str) for n in numbers):
             option = part if part in several else None
             spread.append(part)
             continue
@@ -217,7 +355,7 @@ class _Commands(click.Group):
 
 
 @click.group(
-    cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+    cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": _WIDTH}
 )
 @click.version_option(__version__, prog_name="dptext")
 @click.pass_context

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pytest
 from scipy import stats
 
-from dptext_spark import privatizer as privatizer_module
+from dptext_spark import sanitizer as privatizer_module
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import BundleError, ConfigError, InputError

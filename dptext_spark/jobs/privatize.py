@@ -142,7 +142,7 @@ def _account(job: Job, options: PrivatizeOptions, release: Release, plan: Plan) 
     policies = {name: str(policy) for name, policy in vars(release.policy).items()}
     terms = Terms(
         version=__version__,
-        label=options.salt,
+        label=options.name,
         key=key.seal("ledger"),
         naming=key.seal(names),
         known_as=known_as,

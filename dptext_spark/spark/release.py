@@ -72,7 +72,7 @@ class Release:
         self.ladder = None if budget is None else self.mechanism.ladder(budget, self.embedding)
         self.noise = self.mechanism.release_noise(
             self.key,
-            salt=options.salt,
+            salt=options.name,
             embedding=self.embedding,
             search=self.search,
             ladder=self.ladder,

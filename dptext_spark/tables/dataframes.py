@@ -83,7 +83,7 @@ def privatize(
     search: str | Search = ExactSearch.name,
     row_budget: RowBudget | None = None,
     key: NoiseKey | None = None,
-    salt: str = "",
+    name: str = "",
     trust_id: bool = False,
     counts: ReleaseCounts | None = None,
     show: bool = True,
@@ -112,8 +112,8 @@ def privatize(
         row_budget: What each row may lose at most: its epsilon follows from its number of words, and the
             mechanism's is the largest that a row gets.
         key: For a repeatable release; by default a fresh one that is never written.
-        salt: With a key: the name of what is released, such as the table and its date. Equal ids and texts
-            under one key and label get equal noise.
+        name: With a key: the name of what is released, such as the table and its date. Equal ids and texts
+            under one key and name get equal noise.
         trust_id: Skip the check of the ids. Rows of one id show whether their texts are equal.
         counts: Receives what was done to the words, with the first action on the result.
         show: False prints nothing in a notebook.
@@ -125,7 +125,7 @@ def privatize(
     Raises:
         DptextError: Columns, ids or parameters are wrong.
     """
-    check_label(key, salt)
+    check_label(key, name)
     policy = TextPolicy(oov=oov, protect=protect, layout=layout, tokenizer=tokenizer)
     columns = TableColumns(
         text=_names(text), tokens=_names(tokens), keep=_names(keep), id=id, protect=policy.protect
@@ -133,7 +133,7 @@ def privatize(
     columns = columns.named(df.schema)
     columns.check(df)
     embedding = Embedding.of(embedding)
-    plan = _plan(df.sparkSession, embedding, mechanism, policy, search, release_words, key, salt, row_budget)
+    plan = _plan(df.sparkSession, embedding, mechanism, policy, search, release_words, key, name, row_budget)
     check_ids(df, None if trust_id else id)
     if show and _is_notebook():
         _show_once(columns, embedding, plan, kept=key is not None)
@@ -153,7 +153,7 @@ def privatize_udf(
     release_words: int | None = None,
     search: str | Search = ExactSearch.name,
     key: NoiseKey | None = None,
-    salt: str = "",
+    name: str = "",
 ) -> Callable[..., Column]:
     """Make a vectorized UDF ``(id, text) -> text`` for ``df.select``; needs Spark 4.1 or newer.
 
@@ -165,14 +165,14 @@ def privatize_udf(
     Args:
         column: The text column's name, which the noise depends on.
         protect: ``all`` or ``content``.
-        embedding, mechanism, oov, layout, tokenizer, release_words, search, key, salt: As for
+        embedding, mechanism, oov, layout, tokenizer, release_words, search, key, name: As for
             :func:`privatize`.
 
     Raises:
         ConfigError: ``protect`` needs slots, or Spark is too old.
     """
     arrow_udf = _arrow_udf()
-    check_label(key, salt)
+    check_label(key, name)
     policy = TextPolicy(oov=oov, protect=protect, layout=layout, tokenizer=tokenizer)
     if policy.protect.slots_column:
         raise ConfigError(
@@ -182,7 +182,7 @@ def privatize_udf(
             do="Use privatize(df, ...)",
         )
     session = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
-    plan = _plan(session, Embedding.of(embedding), mechanism, policy, search, release_words, key, salt)
+    plan = _plan(session, Embedding.of(embedding), mechanism, policy, search, release_words, key, name)
 
     def sanitize(batches: Iterator[tuple[pa.Array, pa.Array]]) -> Iterator[pa.Array]:
         release = opened(plan)
@@ -193,18 +193,18 @@ def privatize_udf(
     return udf
 
 
-def register_udf(spark: SparkSession, name: str, **options: Any) -> None:
+def register_udf(spark: SparkSession, udf: str, /, **options: Any) -> None:
     """Name a UDF ``(id, text) -> text`` for SQL: ``SELECT id, clean(id, text) FROM t``.
 
     Args:
         spark: The session whose SQL knows it.
-        name: What SQL calls it.
+        udf: What SQL calls it.
         options: As for :func:`privatize_udf`, ``embedding``, ``mechanism`` and ``column`` among them.
 
     Raises:
         ConfigError: As :func:`privatize_udf` does.
     """
-    spark.udf.register(name, privatize_udf(**options))
+    spark.udf.register(udf, privatize_udf(**options))
 
 
 def _arrow_udf() -> Callable[..., Any]:
@@ -267,7 +267,7 @@ def _plan(
     search: str | Search,
     release_words: int | None,
     key: NoiseKey | None,
-    salt: str,
+    name: str,
     row_budget: RowBudget | None = None,
 ) -> Plan:
     mechanism = Mechanism.of(mechanism)
@@ -277,5 +277,5 @@ def _plan(
     mechanism.prepare(embedding)
     ladder = None if row_budget is None else mechanism.ladder(row_budget, embedding)
     bundle, key = BundleFiles.send(spark, embedding), key or NoiseKey.generate()
-    noise = mechanism.release_noise(key, salt=salt, embedding=embedding, search=chosen, ladder=ladder)
+    noise = mechanism.release_noise(key, salt=name, embedding=embedding, search=chosen, ladder=ladder)
     return Plan(bundle=bundle, mechanism=mechanism, noise=noise, policy=policy, search=chosen, ladder=ladder)

@@ -70,7 +70,7 @@ def test_batches_and_partitions_change_nothing(
                 keep="id",
                 row_budget=BUDGET,
                 key=KEY,
-                salt="here",
+                name="here",
             )
         )
 
@@ -104,7 +104,7 @@ def test_slots_of_elements(spark: SparkSession, ring: Embedding) -> None:
     frame = spark.createDataFrame(rows, MARKED)
     mechanism, policy = Laplace(epsilon=40.0), TextPolicy(protect="slots:turns[].marks")
     options: dict[str, Any] = {"id": "id", "text": "turns[].said", "keep": "id", "embedding": ring.path}
-    options |= {"mechanism": mechanism, "salt": "here", "protect": policy.protect, "key": KEY}
+    options |= {"mechanism": mechanism, "name": "here", "protect": policy.protect, "key": KEY}
     made = {row["id"]: row["turns"] for row in privatize(frame, **options, row_budget=BUDGET).collect()}
 
     ladder, search = mechanism.ladder(BUDGET, ring), ExactSearch.over(ring)
@@ -138,7 +138,7 @@ def test_a_stage_of_a_pipeline(frame: DataFrame, ring: Embedding, key_file: Path
         "mechanism": Laplace(epsilon=40.0),
         "id": "id",
         "text": "note",
-        "salt": "here",
+        "name": "here",
     }
     stage = TextPrivatizer(**given, keep="id", row_budget=BUDGET, key_file=key_file)
     stage.write().save(str(tmp_path / "stage"))

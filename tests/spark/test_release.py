@@ -34,7 +34,7 @@ def test_a_release_binds_key_bundle_and_policy(line: Embedding, tmp_path: Path) 
         **GOOD,
         "embedding": line.path,
         "key-file": key_file,
-        "salt": "label",
+        "name": "label",
         "release-words": 3,
         "protect": "slots:s",
     }
@@ -42,7 +42,7 @@ def test_a_release_binds_key_bundle_and_policy(line: Embedding, tmp_path: Path) 
     assert release.embedding.fingerprint == line.fingerprint
     assert (release.search.release_words, release.policy.protect.slots_column) == (3, "s")
     assert release.guarantee.epsilon == 5.0
-    again, other = (Release(PrivatizeOptions.of({**given, "salt": salt})) for salt in ("label", "other"))
+    again, other = (Release(PrivatizeOptions.of({**given, "name": salt})) for salt in ("label", "other"))
     assert again.noise == release.noise != other.noise
     fresh = [Release(PrivatizeOptions.of({**GOOD, "embedding": line.path})).noise for _ in "12"]
     assert fresh[0] != fresh[1]
@@ -53,14 +53,13 @@ def test_a_release_reports_all_that_is_wrong(tmp_path: Path) -> None:
         **GOOD,
         "embedding": tmp_path / "none",
         "key-file": tmp_path / "key",
-        "salt": "label",
-        "protect": "some",
+        "name": "label",
     }
     with pytest.raises(ConfigError) as caught:
         Release(PrivatizeOptions.of(given))
     message = str(caught.value)
-    assert message.startswith("3 things are wrong:\n")
-    for fault in ("key file .* cannot be read", "no embedding bundle", "--protect"):
+    assert message.startswith("2 things are wrong:\n")
+    for fault in ("key file .* cannot be read", "no embedding bundle"):
         assert len([line for line in message.splitlines() if re.search(fault, line)]) == 1
     assert ".." not in message
 
@@ -71,7 +70,7 @@ def test_a_ledger_counts_in_euclidean_distance(small: Embedding, mixing: float) 
 
     Rejects the mechanism's own epsilon or law, typical distances in its norm, and a lambda that is rounded.
     """
-    options = {**GOOD, "embedding": small.path, "mechanism": "mahalanobis", "lambda": mixing}
+    options = {**GOOD, "embedding": small.path, "mechanism": f"mahalanobis:lambda={mixing}"}
     release = Release(PrivatizeOptions.of(options))
     counted, own = release.accounted, release.guarantee
     assert repr(mixing) in own.metric and counted.metric == "Euclidean distance of their vectors"

@@ -26,94 +26,39 @@ from dptext_spark.spark.settings import session_settings
 from dptext_spark.version import __version__
 
 REQUIRED: Final = "Required"
+_RUNNING: Final = "Running"
+_ALWAYS: Final = ("config", "help-all", "help")
 _WIDTH: Final = 110
 _LONG: Final = 26  # than which a choice does not stand in front of an option's description
 _KINDS: Final = {float: "NUMBER", int: "INTEGER", Path: "PATH", str: "TEXT"}
 
+# What a command keeps while it runs: what to say of a run that is interrupted; that its help has all options.
 _UNFINISHED: Final = "dptext.unfinished"
-"""Where a command keeps what is to be said of a run that is interrupted."""
-
 _HELP_ALL: Final = "dptext.help-all"
-"""Where a command keeps that its help is to show all options."""
 
 
 # Parameters
 
 
-class Parameter(click.Parameter):
-    """What the help and the shell know of an option or argument.
-
-    Attributes:
-        under: Its heading in the help.
-        first: Whether ``--help`` has it; ``--help-all`` has all.
-        values: What it takes; capitals stand for what the user writes there.
-    """
-
-    under: str = "Running"
-    first: bool = True
-    values: Sequence[str] = ()
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Complete a path, or one of the values."""
-        if "PATH" in self.values:
-            return [CompletionItem(incomplete, type="file")]
-        known = filter(None, (re.sub("[A-Z]+$", "", value) for value in self.values))
-        return [CompletionItem(value) for value in known if value.startswith(incomplete)]
-
-
-class Option(Parameter, click.Option):
-    """An option."""
-
-    def __init__(self, names: Sequence[str], *, values: Sequence[str] = (), **kwargs: Any) -> None:
-        super().__init__(names, **kwargs)
-        self.values = values
-
-
-class Argument(Parameter, click.Argument):
-    """An argument that the help explains as it does options."""
-
-    description: str = ""
-
-    def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
-        """Give its name and what it is."""
-        return self.make_metavar(ctx), self.description
-
-
-def parameters(model: type[Options]) -> Iterator[click.Parameter]:
-    """Make a parameter for each field: what must be given, then the others by their headings."""
-    fields = model.fields()
-    for name in sorted(fields, key=lambda name: not fields[name].is_required()):
-        field, extra = fields[name], extra_of(fields[name])
-        required, values = field.is_required(), values_of(field)
-        made: Option | Argument
-        if name in model.positional:
-            made = Argument([name], required=False, metavar=name.upper() if required else None)
-            made.description, made.values = help_of(field), values
-        elif field.annotation is bool:
-            made = Option([f"--{name}"], is_flag=True, default=None, help=help_of(field))
-        else:
-            listed = "|".join(values)
-            made = Option(
-                [f"--{name}", name.replace("-", "_")],
-                values=values,
-                type=_reader(number_of(field)),
-                multiple=several(field),
-                metavar=listed
-                if listed.isupper()
-                else f"[{listed}]"
-                if len(name) + len(listed) < _LONG
-                else "NAME",
-                help=help_of(field),
-            )
-        made.under = REQUIRED if required else extra.get("under", "Noise and key")
-        made.first = required or name in model.positional or extra.get("first", False)
-        yield made
-
-
-def extra_of(field: FieldInfo) -> dict[str, Any]:
-    """Give what an option was declared with besides pydantic's own."""
-    extra = field.json_schema_extra
-    return extra if isinstance(extra, dict) else {}
+def parameter(name: str, field: FieldInfo, *, positional: bool) -> click.Parameter:
+    """Make the parameter of a field."""
+    number, values = number_of(field), values_of(field)
+    if positional:
+        metavar = name.upper() if field.is_required() else None
+        return click.Argument([name], required=False, metavar=metavar, shell_complete=_completed(values))
+    names = [f"--{name}", name.replace("-", "_")]
+    if field.annotation is bool:
+        return click.Option(names, is_flag=True, default=None, help=help_of(field))
+    listed = "|".join(values)
+    choice = f"[{listed}]" if len(name) + len(listed) < _LONG else "NAME"
+    return click.Option(
+        names,
+        type=lambda text: read_number(text, number),
+        multiple=several(field),
+        metavar=listed if listed.isupper() else choice,
+        help=help_of(field),
+        shell_complete=_completed(values),
+    )
 
 
 def help_of(field: FieldInfo) -> str:
@@ -122,17 +67,34 @@ def help_of(field: FieldInfo) -> str:
     if field.annotation is not bool and not field.is_required() and field.default not in (None, (), ""):
         default = field.default if isinstance(field.default, tuple) else (field.default,)
         said += f"; default: {' '.join(map(str, default))}"
-    range_ = range_of(field)
-    return f"{said} [{range_}]" if range_ and number_of(field) and "e-" not in range_ else said
+    range_ = range_of(field) if number_of(field) else ""
+    return f"{said} [{range_}]" if range_ and "e-" not in range_ else said
 
 
 def values_of(field: FieldInfo) -> list[str]:
-    """Give what an option takes: kinds of value in capitals, and values as they are."""
-    if takes := extra_of(field).get("takes"):
-        return [takes] if isinstance(takes, str) else [*takes()]
-    found = leaves(field.annotation)
+    """Give what an option takes: what users write in capitals, and values as they are."""
+    if takes := _extra(field).get("takes"):
+        return list(takes())
+    found = [*leaves(field.annotation), *field.metadata]
+    names = [leaf for leaf in found if isinstance(leaf, str)]
     kinds = [_KINDS[leaf] for leaf in found if isinstance(leaf, type) and leaf in _KINDS]
-    return [*kinds, *(leaf for leaf in found if isinstance(leaf, str))]
+    return names + [kind for kind in kinds if kind != _KINDS[str] or not names]
+
+
+def _extra(field: FieldInfo) -> dict[str, Any]:
+    return field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+
+
+def _completed(values: Sequence[str]) -> Callable[..., list[CompletionItem]]:
+    """Complete a path, or one of the values, up to what the user writes there."""
+
+    def complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        if "PATH" in values:
+            return [CompletionItem(incomplete, type="file")]
+        known = filter(None, (re.sub("[A-Z]+$", "", value) for value in values))
+        return [CompletionItem(value) for value in known if value.startswith(incomplete)]
+
+    return complete
 
 
 def number_of(field: FieldInfo) -> type[float] | None:
@@ -149,8 +111,29 @@ def read_number(text: str, number: type[float] | None) -> Any:
         return text
 
 
-def _reader(number: type[float] | None) -> Callable[[str], Any]:
-    return lambda text: read_number(text, number)
+def run_options(model: type[Options]) -> Iterator[click.Option]:
+    """Make the options that say how a command runs and what it prints, whatever it does."""
+    yield click.Option(
+        ["--config"],
+        type=click.Path(path_type=Path),
+        help="TOML file of options; the command line wins over it",
+        shell_complete=_completed(["PATH"]),
+    )
+    yield click.Option(["--json", "as_json"], is_flag=True, help="print the report as JSON, and nothing else")
+    yield click.Option(["--quiet", "-q"], is_flag=True, help="print errors and warnings only")
+    if model.on_spark:
+        text = "of the session, as spark.driver.memory=4g; repeatable"
+        yield click.Option(["--verbose", "-v"], is_flag=True, help="print Spark's log from level INFO on")
+        yield click.Option(["--spark-conf"], multiple=True, metavar="NAME=VALUE", help=text)
+
+    def show_all(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+        if wanted:
+            ctx.meta[_HELP_ALL] = True
+            click.echo(ctx.get_help())
+            ctx.exit()
+
+    flag: dict[str, Any] = {"is_flag": True, "is_eager": True, "expose_value": False}
+    yield click.Option(["--help-all"], **flag, callback=show_all, help="show all options")
 
 
 # Commands
@@ -190,11 +173,12 @@ class Job(_Command):
     """The command of a class of options, which may come from a TOML file too."""
 
     def __init__(self, model: type[Options]) -> None:
-        self.model = model
-        self.own = list(parameters(model))
+        self.model, fields = model, model.fields()
+        names = sorted(fields, key=lambda name: not fields[name].is_required())
+        self.own = [parameter(name, fields[name], positional=name in model.positional) for name in names]
         super().__init__(
             model.command,
-            params=[*self.own, *_run_options(model)],
+            params=[*self.own, *run_options(model)],
             help=inspect.getdoc(model),
             context_settings={"max_content_width": _WIDTH, "help_option_names": ["-h", "--help"]},
             callback=self._run,
@@ -210,16 +194,21 @@ class Job(_Command):
         formatter.write(f"\nExample:\n  dptext {self.model.command} {self.model.usage}\n")
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write what must be given and what most need, or all options under their headings."""
+        fields, everything = self.model.fields(), ctx.meta.get(_HELP_ALL, False)
+        shown = {*self.model.first.split(), *self.model.positional, *_ALWAYS}
         sections: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
-            everything = ctx.meta.get(_HELP_ALL, False)
-            first, under = getattr(param, "first", True), getattr(param, "under", Parameter.under)
-            if (first or everything) and (record := param.get_help_record(ctx)):
-                under = under if everything or under in (REQUIRED, Parameter.under) else "Options"
-                sections.setdefault(under, []).append(record)
-        for heading in sorted(sections, key=lambda heading: heading == Parameter.under):
+            name, heading = max(param.opts, key=len).removeprefix("--"), _RUNNING
+            if field := fields.get(name):
+                heading = _extra(field).get("under", "Noise and key") if everything else "Options"
+                heading = REQUIRED if field.is_required() else heading
+            if everything or name in shown or heading == REQUIRED:
+                record = param.get_help_record(ctx) or (param.make_metavar(ctx), help_of(fields[name]))
+                sections.setdefault(heading, []).append(record)
+        for heading, records in sections.items():
             with formatter.section(heading):
-                formatter.write_dl(sections[heading], col_max=32)
+                formatter.write_dl(records, col_max=32)
 
     def _run(
         self,
@@ -245,44 +234,6 @@ class Job(_Command):
             click.echo(report.describe())
         if (said := options.finish(report)) and not quiet:
             click.echo(f"\n{said}", err=as_json)
-
-
-def _run_options(model: type[Options]) -> Iterator[click.Option]:
-    """Make the options that say how a command runs and what it prints, whatever it does."""
-    text = "TOML file of options; the command line wins over it"
-    yield Option(["--config"], values=["PATH"], type=click.Path(path_type=Path), help=text)
-    flags = [
-        Option(["--json", "as_json"], is_flag=True, help="print the report as JSON, and nothing else"),
-        Option(["--quiet", "-q"], is_flag=True, help="print errors and warnings only"),
-    ]
-    if model.on_spark:
-        flags += [
-            Option(["--verbose", "-v"], is_flag=True, help="print Spark's log from level INFO on"),
-            Option(
-                ["--spark-conf"],
-                multiple=True,
-                metavar="NAME=VALUE",
-                help="of the session, as spark.driver.memory=4g; repeatable",
-            ),
-        ]
-    for flag in flags:
-        flag.first = False
-    yield from flags
-    yield Option(
-        ["--help-all"],
-        is_flag=True,
-        is_eager=True,
-        expose_value=False,
-        callback=_show_all,
-        help="show all options",
-    )
-
-
-def _show_all(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
-    if wanted:
-        ctx.meta[_HELP_ALL] = True
-        click.echo(ctx.get_help())
-        ctx.exit()
 
 
 def _pairs(settings: Sequence[str]) -> dict[str, str]:

@@ -43,10 +43,8 @@ from dptext_spark.faults import faults
 from dptext_spark.guarantee import DELTAS, ROWS
 from dptext_spark.mechanisms import LEAST_EPSILON, MECHANISMS, Mechanism, mechanism
 from dptext_spark.noise import NoiseKey, check_label
-from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.nearest import SEARCHES, Search
 from dptext_spark.text.layout import Layout
-from dptext_spark.text.named_policy import NamedPolicy
 from dptext_spark.text.policies import OovPolicy, Protection, TextPolicy
 from dptext_spark.text.segmentation import Segmentation
 from dptext_spark.vectors.projected_vectors import ProjectedVectors, VectorParameters
@@ -62,42 +60,32 @@ FILLED_IN: Final = "<as for evaluate>"
 LEAST_DELTA: Final = 1e-12
 """Below this the Fourier transforms that add losses up are no longer exact enough."""
 
-MOST_WORDS: Final = 10_000
 
-
-def option(
-    description: str,
-    default: Any = ...,
-    *,
-    under: str,
-    takes: str | Callable[[], Iterable[str]] = "",
-    first: bool = False,
-    **field: Any,
-) -> Any:
+def option(description: str, default: Any = ..., *, under: str, takes: Any = None, **field: Any) -> Any:
     """Declare an option.
 
     Args:
         description: One line of help.
-        default: None or nothing where there is none; ``...`` for an option that must be given.
+        default: ``...`` for an option that must be given; None or nothing where there is no default.
         under: The heading of the help that it stands under.
-        takes: What the help shows as its values: a word in capitals, or a function that gives the names.
-        first: Whether ``--help`` has it, which otherwise has only what must be given.
+        takes: A function that names its values, for the help; by default its type does.
         field: Further arguments of pydantic's ``Field``; ``repr=False`` keeps a value out of messages.
     """
-    extra: Any = {"under": under, "takes": takes, "first": first}
-    return Field(default, description=description, json_schema_extra=extra, **field)
+    return Field(
+        default, description=description, json_schema_extra={"under": under, "takes": takes}, **field
+    )
 
 
 TABLE: Final = partial(option, under="Table")
 WORDS: Final = partial(option, under="Words")
 NOISE: Final = partial(option, under="Noise and key")
 OUTPUT: Final = partial(option, under="Output")
-BUDGET: Final = partial(option, under="Rows and persons")
+ROWS_OF: Final = partial(option, under="Rows and persons")
 LEDGER: Final = partial(option, under="Ledger")
 MEASURE: Final = partial(option, under="Measuring")
-
-LocalPath: TypeAlias = Annotated[Path, Strict(False)]
-BUNDLE: Final = "bundle that dptext embedding made"
+BUNDLE: Final = partial(option, under="Bundle")
+PAIRS: Final = partial(option, under="Pairs")
+TRAINING: Final = partial(option, under="Training")
 
 
 def read_by(read: Callable[[str], object]) -> AfterValidator:
@@ -113,9 +101,26 @@ def read_by(read: Callable[[str], object]) -> AfterValidator:
     return AfterValidator(check)
 
 
-def policy_of(kind: type[NamedPolicy]) -> AfterValidator:
-    """Validate the name of a policy."""
-    return read_by(kind.of)
+# Values; text in capitals is what the help shows.
+LocalPath: TypeAlias = Annotated[Path, Strict(False)]
+TablePath: TypeAlias = Annotated[str, Field(min_length=1), "PATH"]
+Column: TypeAlias = Annotated[str, "COLUMN"]
+Columns: TypeAlias = tuple[Column, ...]
+Pairs: TypeAlias = tuple[Annotated[str, Field(pattern="^[^=]+="), "NAME=VALUE"], ...]
+Seed: TypeAlias = Annotated[int, Field(ge=0, lt=2**63)]
+Share: TypeAlias = Annotated[float, Field(gt=0.0, lt=1.0)]
+Above0: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Count: TypeAlias = Annotated[int, Field(ge=1)]
+SomeOrAll: TypeAlias = Annotated[int, Field(ge=2)] | Literal["all"]
+Tokenizer: TypeAlias = Annotated[str, read_by(Segmentation.of)]
+TOKENIZER: Final = partial(
+    WORDS, "icu: also Chinese, Japanese, Thai, Lao, Khmer, Burmese", "words", takes=Segmentation.forms
+)
+EMBEDDING: Final = "bundle that dptext embedding made"
+RELEASE_WORDS: Final = "output only the first N releasable words"
+NEVER_OUTPUT: Final = "file of words that may never be output, one a line"
+PUBLIC_SEED: Final = "public seed of the simulated noise"
+JSON_FILE: Final = "JSON file to write or replace"
 
 
 def several(field: FieldInfo) -> bool:
@@ -129,6 +134,12 @@ class Options(BaseModel):
     A subclass with a ``command`` is that command, its docstring the help, and the module of that name in
     ``dptext_spark.jobs`` runs it, unless ``runner`` names another. None and empty lists count as not given,
     one value will do for a repeatable option.
+
+    Attributes:
+        usage: An example of what may follow the command's name, for its help.
+        first: Options that the short help has besides what must be given.
+        runner: The module whose ``run(options)`` does the work.
+        on_spark: Whether the work may need a Spark session.
 
     Raises:
         ConfigError: Lists every option that is wrong. It quotes no field with ``repr=False``, whose value may
@@ -147,13 +158,9 @@ class Options(BaseModel):
     command: ClassVar[str]
     positional: ClassVar[tuple[str, ...]] = ()
     usage: ClassVar[str]
-    """An example of what may follow the command's name, for its help."""
-
+    first: ClassVar[str] = ""
     runner: ClassVar[str] = "dptext_spark.jobs.{command}"
-    """The module whose ``run(options)`` does the work."""
-
     on_spark: ClassVar[bool] = True
-    """Whether the work may need a Spark session."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
@@ -189,6 +196,14 @@ class Options(BaseModel):
         """Do what is left to do when the report of a run was shown, and say where its results lie."""
         return ""
 
+    def only_with(self, **others: str) -> Iterator[ConfigError]:
+        """Find options that are given without any of the options, named in a text, that they need."""
+        for name, needed in others.items():
+            given = [getattr(self, other.replace("-", "_")) for other in needed.split()]
+            if getattr(self, name) not in (None, ()) and not any(value not in (None, ()) for value in given):
+                options = " or ".join(f"--{other}" for other in needed.split())
+                yield ConfigError(f"Option --{name.replace('_', '-')} needs {options}")
+
     @model_validator(mode="wrap")
     @classmethod
     def _validate(cls, values: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
@@ -200,12 +215,13 @@ class Options(BaseModel):
         try:
             options = handler(given)
         except ValidationError as error:
+            secret = {name for name, field in fields.items() if not field.repr}
             problems = faults(
                 error,
                 lambda e: f"Option --{(e['loc'] or ('',))[0]}",
                 unknown="is not an option of this command",
                 known=fields,
-                hidden=lambda e: any(n == (e["loc"] or ("",))[0] and not f.repr for n, f in fields.items()),
+                hidden=lambda e: (e["loc"] or ("",))[0] in secret,
             )
             options = cls.model_construct(**given)
         problems += map(str, options.conflicts())
@@ -218,8 +234,8 @@ class Options(BaseModel):
 # Groups
 
 
-def _check_mechanism(spec: str, releases: Iterable[str] = ("words",)) -> str:
-    """Give the spec of a mechanism in its one form, in which reports have it."""
+def check_mechanism(spec: str, releases: Iterable[str] = ("words",)) -> str:
+    """Give the spec of a mechanism in its one form; a ValueError where it is wrong."""
     try:
         found = mechanism(spec, epsilon=1.0)
     except ConfigError as error:
@@ -229,17 +245,14 @@ def _check_mechanism(spec: str, releases: Iterable[str] = ("words",)) -> str:
     return spec.partition(":")[0] + "".join(found.spec.partition(":")[1:])
 
 
-MechanismSpec: TypeAlias = Annotated[str, AfterValidator(_check_mechanism)]
-EACH_ONCE: Final = AfterValidator(lambda numbers: tuple(sorted({*numbers})))
+MechanismSpec: TypeAlias = Annotated[str, AfterValidator(check_mechanism)]
 Epsilon: TypeAlias = Annotated[float, Field(ge=LEAST_EPSILON, allow_inf_nan=False)]
-
-
-def mechanism_names(releases: Iterable[str] = ("words",)) -> list[str]:
-    """Name the mechanisms that release words, or what is asked for."""
-    return sorted(name for name, kind in MECHANISMS.items() if kind.releases in releases)
-
-
-MECHANISM: Final = partial(NOISE, alias="mechanism", takes=mechanism_names)
+SORTED: Final = AfterValidator(lambda numbers: tuple(sorted({*numbers})))
+MECHANISM: Final = partial(
+    NOISE,
+    alias="mechanism",
+    takes=lambda: sorted(n for n, kind in MECHANISMS.items() if kind.releases == "words"),
+)
 
 
 class SearchOptions(Options):
@@ -247,7 +260,7 @@ class SearchOptions(Options):
 
     search: Annotated[str, read_by(Search.named)] = WORDS(
         f"how the nearest word is found; in lists: ivf:recall={RECALL:g}",
-        ExactSearch.name,
+        "exact",
         takes=lambda: sorted(SEARCHES),
     )
 
@@ -276,37 +289,32 @@ class MechanismOptions(SearchOptions):
 
 
 class GridOptions(SearchOptions):
-    """A grid: every mechanism at every epsilon."""
+    """Every mechanism at every epsilon."""
 
     specs: Annotated[tuple[MechanismSpec, ...], AfterValidator(lambda v: tuple(dict.fromkeys(v)))] = (
         MECHANISM("as laplace, mahalanobis:lambda=0.5; repeatable")
     )
-    epsilon: Annotated[tuple[Epsilon, ...], EACH_ONCE] = NOISE("privacy parameters; several may follow")
+    epsilon: Annotated[tuple[Epsilon, ...], SORTED] = NOISE("privacy parameters; several may follow")
 
     @property
     def mechanism(self) -> tuple[Mechanism, ...]:
-        """Each mechanism once, in the order given, and of each the epsilons, ascending."""
+        """Each mechanism, in the order given, and of each the epsilons, ascending."""
         return tuple(mechanism(spec, epsilon=epsilon) for spec in self.specs for epsilon in self.epsilon)
 
 
 class PolicyOptions(Options):
     """What happens to words, besides the mechanism, in the commands that sanitize texts."""
 
-    oov: Annotated[str, policy_of(OovPolicy)] = WORDS(
-        f"unknown words: {', '.join(OovPolicy.forms())}",
-        "mask",
-        first=True,
-        takes=OovPolicy.forms,
+    oov: Annotated[str, read_by(OovPolicy.of)] = WORDS(
+        f"unknown words: {', '.join(OovPolicy.forms())}", "mask", takes=OovPolicy.forms
     )
-    protect: Annotated[str, policy_of(Protection)] = WORDS(
+    protect: Annotated[str, read_by(Protection.of)] = WORDS(
         "perturbed words: all, content (no stop words), slots:COLUMN", "all", takes=Protection.forms
     )
-    layout: Annotated[str, policy_of(Layout)] = WORDS(
+    layout: Annotated[str, read_by(Layout.of)] = WORDS(
         "keep: punctuation, symbols and capitals pass as they are", "words", takes=Layout.forms
     )
-    tokenizer: Annotated[str, policy_of(Segmentation)] = WORDS(
-        "icu: also Chinese, Japanese, Thai, Lao, Khmer, Burmese", "words", takes=Segmentation.forms
-    )
+    tokenizer: Tokenizer = TOKENIZER()
 
     @property
     def policy(self) -> TextPolicy:
@@ -318,40 +326,26 @@ class PolicyOptions(Options):
         return TextPolicy(oov=self.oov, protect=self.protect, layout=self.layout, tokenizer=self.tokenizer)
 
 
-class ReleaseOptions(PolicyOptions):
-    """The same, in commands with one release vocabulary."""
-
-    release_words: int | None = WORDS("output only the first N releasable words", None)
-
-
 class InputOptions(Options):
     """The private table of a job, and what names its rows."""
 
-    input: str = TABLE("file, folder, or table name (--format table, iceberg)", takes="PATH", min_length=1)
+    input: TablePath = TABLE("file, folder, or table name (--format table, iceberg)")
     format: str = TABLE("parquet, orc, csv, json, avro, delta, iceberg or table", "parquet", min_length=1)
-    read_option: tuple[Annotated[str, Field(pattern="^[^=]+=")], ...] = TABLE(
-        "for Spark's reader, as header=true; repeatable", (), takes="NAME=VALUE", repr=False
+    read_option: Pairs = TABLE("for Spark's reader, as header=true; repeatable", (), repr=False)
+    id: Column | None = TABLE("unique column that names rows; default: file and position", None)
+    where: Annotated[str, Field(min_length=1), "SQL"] | None = TABLE(
+        "only rows that meet this; Spark's logs show it, reports do not", None, repr=False
     )
-    id: str | None = TABLE(
-        "unique column that names rows; else file and position", None, takes="COLUMN", first=True
-    )
-    where: str | None = TABLE(
-        "only rows that meet this; Spark's logs show it, reports do not",
-        None,
-        takes="SQL",
-        min_length=1,
-        repr=False,
-    )
-    trust_id: bool = TABLE("skip the check that ids are unique and not null", False)
+    trust_id: bool = TABLE("do not check that ids are unique: equal ids show equal texts", False)
 
     @property
     def read_options(self) -> dict[str, str]:
         """Options of the input's format, by name."""
-        return _pairs(self.read_option)
+        return dict(pair.split("=", 1) for pair in self.read_option)
 
-    def _json(self, *without: str) -> dict[str, Any]:
-        """Give the options as JSON-ready values, without the filter's text and values of reader options."""
-        values = self.model_dump(mode="json", by_alias=True, exclude={"where", *without})
+    def to_json(self) -> dict[str, Any]:
+        """Give the options as JSON-ready values, without a filter's text and the values of read options."""
+        values = self.model_dump(mode="json", by_alias=True, exclude={"where"})
         where = "given, not kept" if self.where else None
         return {**values, "where": where, "read-option": sorted(self.read_options)}
 
@@ -364,35 +358,24 @@ class TableOptions(InputOptions):
     )
     """Options that may be shared: no place, filter, name, nor dropped column except the id."""
 
-    output: str = OUTPUT("folder or table to write", takes="PATH", min_length=1)
+    output: TablePath = OUTPUT("folder or table to write")
     output_format: str | None = OUTPUT("default: the input's format", None, min_length=1)
-    write_option: tuple[Annotated[str, Field(pattern="^[^=]+=")], ...] = OUTPUT(
-        "for Spark's writer, as compression=zstd; repeatable", (), takes="NAME=VALUE", repr=False
-    )
-    keep: tuple[str, ...] = TABLE(
-        "column released AS IT IS; repeatable; '*': all others", (), takes="COLUMN", first=True
-    )
-    except_: tuple[str, ...] = TABLE(
-        "with --keep '*': column to drop; repeatable", (), alias="except", takes="COLUMN"
-    )
+    write_option: Pairs = OUTPUT("for Spark's writer, as compression=zstd; repeatable", (), repr=False)
+    keep: Columns = TABLE("column released AS IT IS; repeatable; '*': all others", ())
+    except_: Columns = TABLE("with --keep '*': column to drop; repeatable", (), alias="except")
     key_file: LocalPath | None = NOISE(
-        "32-byte key, mode 0600, to repeat a release; default: fresh", None, first=True, repr=False
+        "32-byte key, mode 0600, to repeat a release; default: fresh", None, repr=False
     )
-    name: str = NOISE(
-        "with --key-file: name of this release, as 'queries 2026-03-01'", "", takes="NAME", first=True
-    )
-    trust_id: bool = TABLE("do not check that ids are unique: equal ids show equal texts", False)
-    reports: str | None = OUTPUT(
-        "folder for both reports; default: next to the output", None, takes="PATH", min_length=1
-    )
+    name: Annotated[str, "NAME"] = NOISE("with --key-file: name of this release, as 'queries 2026-03-01'", "")
+    reports: TablePath | None = OUTPUT("folder for both reports; default: next to the output", None)
     epsilon_from_private_rows: bool = OUTPUT("report that epsilon was chosen by looking at these rows", False)
     mode: Literal["error", "overwrite", "append"] = OUTPUT("if the output exists", "error")
-    dry_run: bool = OUTPUT("check everything and print the guarantee; write nothing", False, first=True)
+    dry_run: bool = OUTPUT("check everything and print the guarantee; write nothing", False)
 
     @property
     def write_options(self) -> dict[str, str]:
         """Options of the output's format, by name."""
-        return _pairs(self.write_option)
+        return dict(pair.split("=", 1) for pair in self.write_option)
 
     @property
     def overwrite(self) -> bool:
@@ -438,9 +421,11 @@ class TableOptions(InputOptions):
 
     def beside(self, name: str) -> str:
         """Give the path of a file in the folder of reports, or next to the output."""
-        if self.reports is not None:
-            return f"{self.reports.rstrip('/')}/{name}"
-        return f"{self.output.rstrip('/')}.{name}"
+        return (
+            f"{self.output.rstrip('/')}.{name}"
+            if self.reports is None
+            else f"{self.reports.rstrip('/')}/{name}"
+        )
 
     def noise_key(self) -> NoiseKey:
         """Read the key, or make a fresh one.
@@ -471,36 +456,29 @@ class TableOptions(InputOptions):
             yield ConfigError("Option --except is for --keep '*'", got=_listed(self.except_))
         if self.id in sanitized:
             yield ConfigError("The --id column cannot be sanitized itself", got=str(self.id))
+        for name in ("layout", "tokenizer"):
+            if not kinds["text"] and getattr(self, name, "words") != "words":
+                yield ConfigError(
+                    f"Option --{name} is for texts", do="Name them with --text, or leave it out"
+                )
 
     def to_json(self) -> dict[str, Any]:
-        """Give the options as JSON-ready values, without anything that may be secret."""
+        values = {
+            name: value for name, value in super().to_json().items() if name not in ("search", "key-file")
+        }
         written, key = sorted(self.write_options), "file" if self.key_file else "fresh, not kept"
-        return {**self._json("search", "key_file"), "write-option": written, "key": key}
+        return {**values, "write-option": written, "key": key}
 
     def to_publish(self) -> dict[str, Any]:
         """Give the options that may be shared, as JSON-ready values: those of ``published``."""
         return {name: value for name, value in self.to_json().items() if name in self.published}
 
 
-def _pairs(values: Iterable[str]) -> dict[str, str]:
-    return {name: value for name, _, value in (text.partition("=") for text in values)}
-
-
 def _listed(names: Iterable[object]) -> str:
     return ", ".join(sorted({str(name) for name in names}))
 
 
-def _for_texts(**given: str) -> Iterator[ConfigError]:
-    """Find options that have nothing to do where there are no texts."""
-    for name, value in given.items():
-        if value != "words":
-            yield ConfigError(f"Option --{name} is for texts", do="Name them with --text, or leave it out")
-
-
 # Commands
-
-BUNDLE_OPTION: Final = partial(option, under="Bundle")
-TRAINING: Final = partial(option, under="Training")
 
 
 class EmbeddingOptions(Options):
@@ -512,27 +490,24 @@ class EmbeddingOptions(Options):
     command = "embedding"
     positional = ("source",)
     usage = "glove.6B.300d.txt --output glove-300d"
+    first = "limit normalize release-words never-output geometry index"
     on_spark = False
 
-    source: LocalPath = BUNDLE_OPTION("GloVe or word2vec text, word2vec binary, fastText .vec, or .npy")
-    output: LocalPath = BUNDLE_OPTION("folder of the bundle to make")
-    format: str = BUNDLE_OPTION(f"{', '.join(formats())}", "auto", takes=formats)
-    vocabulary: LocalPath | None = BUNDLE_OPTION(
-        "words of an .npy source, one a line; default: vocab.txt next to it", None
+    source: LocalPath = BUNDLE("GloVe or word2vec text, word2vec binary, fastText .vec, or .npy")
+    output: LocalPath = BUNDLE("folder of the bundle to make")
+    format: str = BUNDLE(f"{', '.join(formats())}", "auto", takes=formats)
+    vocabulary: LocalPath | None = BUNDLE("words of an .npy source; default: vocab.txt next to it", None)
+    limit: int | None = BUNDLE("read the first N words only", None, ge=2)
+    normalize: Normalization = BUNDLE("unit: scale every vector to length 1", "none")
+    release_words: Annotated[str, "WORDS"] | int | None = BUNDLE(
+        "words that may be output: a file, the first N, or all", None
     )
-    limit: int | None = BUNDLE_OPTION("read the first N words only", None, ge=2, first=True)
-    normalize: Normalization = BUNDLE_OPTION("unit: scale every vector to length 1", "none", first=True)
-    release_words: str | int | None = BUNDLE_OPTION(
-        "words that may be output: a file, the first N, or all", None, takes="WORDS", first=True
+    never_output: LocalPath | None = BUNDLE(NEVER_OUTPUT, None)
+    geometry: GeometryName = BUNDLE("of the vectors", "euclidean")
+    index: Annotated[str, read_by(index_lists), read_by(lambda _: check_faiss()), "INDEX"] | None = BUNDLE(
+        "ivf[:LISTS] for --search ivf of other commands; needs faiss", None
     )
-    never_output: LocalPath | None = BUNDLE_OPTION(
-        "file of words that may never be output, one a line", None, first=True
-    )
-    geometry: GeometryName = BUNDLE_OPTION("of the vectors", "euclidean", first=True)
-    index: Annotated[str, read_by(index_lists), read_by(lambda _: check_faiss())] | None = BUNDLE_OPTION(
-        "ivf[:LISTS] for --search ivf of other commands; needs faiss", None, takes="INDEX", first=True
-    )
-    overwrite: bool = BUNDLE_OPTION("replace a bundle that exists", False)
+    overwrite: bool = BUNDLE("replace a bundle that exists", False)
 
 
 class PoincareOptions(Options):
@@ -543,44 +518,29 @@ class PoincareOptions(Options):
 
     command = "poincare"
     usage = "--pairs mammals.tsv.gz --dimension 10 --output mammals-10d"
+    first = "vocabulary min-links transitive-closure dimension epochs max-radius seed checkpoint never-output"
 
-    pairs: str = option(
-        "Parquet with columns hyponym, hypernym[, count], or such a TSV",
-        under="Pairs",
-        takes="PATH",
-        min_length=1,
-    )
+    pairs: TablePath = PAIRS("Parquet with columns hyponym, hypernym[, count], or such a TSV")
     output: LocalPath = OUTPUT("folder of the bundle to make; OUTPUT.vec and OUTPUT.png lie next to it")
-    vocabulary: LocalPath | None = option(
-        "keep pairs of these words: a bundle, or a file, one a line", None, under="Pairs", first=True
+    vocabulary: LocalPath | None = PAIRS("keep pairs of these words: a bundle, or a file, one a line", None)
+    min_count: int = PAIRS("keep pairs seen this often, if pairs have a count", 10, ge=0)
+    min_links: int = PAIRS("remove words with this many links or fewer", 2, ge=0)
+    exclude: LocalPath | None = PAIRS("file of words to remove, one a line", None)
+    transitive_closure: bool = PAIRS("add the pairs that follow from others", False)
+    dimension: int = TRAINING("dimension of the Poincaré ball", 10, ge=2, le=1000)
+    epochs: Count = TRAINING("largest number of passes over the pairs", 200)
+    negatives: Count = TRAINING("random words that a batch's pairs are compared with", 128)
+    learning_rate: Above0 = TRAINING("hyperbolic step for a gradient of length 1", 0.3, le=10)
+    batch_size: Count = TRAINING("pairs of one update", 128)
+    patience: Count = TRAINING("epochs without a better mean rank before training ends", 50)
+    max_radius: Annotated[Above0, Field(le=12)] | None = TRAINING(
+        "of the ball, hyperbolic; default: 12 / sqrt(dimension - 1)", None
     )
-    min_count: int = option("keep pairs seen this often, if pairs have a count", 10, under="Pairs", ge=0)
-    min_links: int = option("remove words with this many links or fewer", 2, under="Pairs", ge=0, first=True)
-    exclude: LocalPath | None = option("file of words to remove, one a line", None, under="Pairs")
-    transitive_closure: bool = option(
-        "add the pairs that follow from others", False, under="Pairs", first=True
-    )
-    dimension: int = TRAINING("dimension of the Poincaré ball", 10, ge=2, le=1000, first=True)
-    epochs: int = TRAINING("largest number of passes over the pairs", 200, ge=1, first=True)
-    negatives: int = TRAINING("random words that a batch's pairs are compared with", 128, ge=1)
-    learning_rate: float = TRAINING(
-        "hyperbolic step for a gradient of length 1", 0.3, gt=0, le=10, allow_inf_nan=False
-    )
-    batch_size: int = TRAINING("pairs of one update", 128, ge=1)
-    patience: int = TRAINING("epochs without a better mean rank before training ends", 50, ge=1)
-    max_radius: float | None = TRAINING(
-        "of the ball, hyperbolic; default: 12 / sqrt(dimension - 1)",
-        None,
-        gt=0,
-        le=12,
-        allow_inf_nan=False,
-        first=True,
-    )
-    seed: int = TRAINING("the same seed gives the same vectors", 0, ge=0, lt=2**63, first=True)
+    seed: Seed = TRAINING("the same seed gives the same vectors", 0)
     checkpoint: LocalPath | None = TRAINING(
-        "folder of the training's state: the same command continues", None, first=True
+        "folder of the training's state: the same command continues", None
     )
-    never_output: LocalPath | None = OUTPUT("file of words that may never be output, one a line", None)
+    never_output: LocalPath | None = OUTPUT(NEVER_OUTPUT, None)
     report: LocalPath | None = OUTPUT("where the report goes; default: OUTPUT.report.json", None)
     overwrite: bool = OUTPUT("replace a bundle and a report that exist", False)
 
@@ -602,7 +562,7 @@ class PoincareOptions(Options):
         return self.output.with_name(f"{self.output.name}.{suffix}")
 
 
-class TryOptions(ReleaseOptions, GridOptions):
+class TryOptions(PolicyOptions, GridOptions):
     """Sanitize a SENTENCE of yours, without Spark.
 
     Each mechanism and epsilon sanitizes it several times.
@@ -614,12 +574,14 @@ class TryOptions(ReleaseOptions, GridOptions):
         '"play some jazz in boston" --embedding glove-50d \\\n'
         "      --mechanism laplace --mechanism exponential --epsilon 5 10 20"
     )
+    first = "draws oov protect"
     runner = "dptext_spark.preview"
     on_spark = False
 
     sentence: str | None = WORDS("what to sanitize; - or nothing: from standard input", None, repr=False)
-    embedding: LocalPath = WORDS(BUNDLE)
-    draws: int = NOISE("times that the sentence is sanitized by each", 3, ge=1, le=1000, first=True)
+    embedding: LocalPath = WORDS(EMBEDDING)
+    release_words: int | None = WORDS(RELEASE_WORDS, None)
+    draws: int = NOISE("times that the sentence is sanitized by each", 3, ge=1, le=1000)
 
 
 class CalibrateOptions(GridOptions):
@@ -633,34 +595,31 @@ class CalibrateOptions(GridOptions):
         "--embedding glove-50d --output calibration --mechanism laplace \\\n"
         "      --epsilon 5 10 20 --target 'p95(n_w) <= 0.5'"
     )
+    first = "words runs target compare example overwrite"
 
-    embedding: LocalPath = MEASURE(BUNDLE)
-    output: str = OUTPUT("folder for the tables; a killed run begins anew", takes="PATH", min_length=1)
-    words: Annotated[int, Field(ge=2)] | Literal["all"] = MEASURE(
-        "words to measure, spread over the vocabulary", 10_000, first=True
-    )
-    runs: int = MEASURE("runs of each word at each epsilon", 1000, ge=1, first=True)
-    release_words: int | None = MEASURE("output only the first N releasable words", None)
+    embedding: LocalPath = MEASURE(EMBEDDING)
+    output: TablePath = OUTPUT("folder for the tables; a killed run begins anew")
+    words: SomeOrAll = MEASURE("words to measure, spread over the vocabulary", 10_000)
+    runs: Count = MEASURE("runs of each word at each epsilon", 1000)
+    release_words: int | None = MEASURE(RELEASE_WORDS, None)
     estimator: EstimatorName = MEASURE(
         "auto, plain, shared-ray (fast, for noise), exact (exponential)", "auto"
     )
-    eta: float = MEASURE("probability that s_eta may leave out", ETA, gt=0.0, lt=1.0)
-    confidence: float = MEASURE("of each interval, and of the target", CONFIDENCE, gt=0.5, lt=1.0)
-    target: Annotated[str, read_by(Target.parse)] | None = MEASURE(
-        "find the largest epsilon for this, as 'p95(n_w) <= 0.5'", None, takes="TARGET", first=True
+    eta: Share = MEASURE("probability that s_eta may leave out", ETA)
+    confidence: Share = MEASURE("of each interval, and of the target", CONFIDENCE, gt=0.5)
+    target: Annotated[str, read_by(Target.parse), "TARGET"] | None = MEASURE(
+        "find the largest epsilon for this, as 'p95(n_w) <= 0.5'", None
     )
-    compare: str | None = MEASURE(
-        "another calibration: find epsilons of equal N_w", None, takes="PATH", first=True
-    )
+    compare: TablePath | None = MEASURE("another calibration: find epsilons of equal N_w", None)
     transitions: bool = OUTPUT("keep the table of all transitions", False)
-    example: tuple[str, ...] = OUTPUT(
-        "word whose substitutions the report shows; repeatable", (), takes="WORD", first=True
+    example: tuple[Annotated[str, "WORD"], ...] = OUTPUT(
+        "word whose substitutions the report shows; repeatable", ()
     )
-    noise_seed: int = NOISE("public seed of the noise", 0, ge=0, lt=2**63)
-    overwrite: bool = OUTPUT("replace a calibration that exists", False, first=True)
+    noise_seed: Seed = NOISE(PUBLIC_SEED, 0)
+    overwrite: bool = OUTPUT("replace a calibration that exists", False)
 
     def conflicts(self) -> Iterator[ConfigError]:
-        names = {str(spec).partition(":")[0] for spec in self.specs} if hasattr(self, "specs") else set()
+        names = {str(spec).partition(":")[0] for spec in getattr(self, "specs", ())}
         if len(names) > 1:
             what = "One calibration measures one mechanism, with different parameters"
             yield ConfigError(what, got=_listed(names), do="Compare two calibrations with --compare")
@@ -691,35 +650,26 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
         "--input queries.parquet --text text --id id --embedding glove-50d --output evaluation \\\n"
         "      --mechanism laplace --mechanism exponential --epsilon 5 10 20 --target 'recovery(top1) <= 0.2'"
     )
+    first = "text tokens id sample hold-out target oov"
 
-    embedding: LocalPath = MEASURE(BUNDLE)
-    output: str = OUTPUT("folder for private findings; a killed run begins anew", takes="PATH", min_length=1)
-    text: str | None = TABLE("string column to evaluate; this or --tokens", None, takes="COLUMN", first=True)
-    tokens: str | None = TABLE("array<string> column to evaluate", None, takes="COLUMN", first=True)
-    label: str | None = MEASURE("column of classes: how well models learn them (a use)", None, takes="COLUMN")
-    author: str | None = MEASURE(
-        "column of authors: how well attackers learn them (a risk)", None, takes="COLUMN"
-    )
-    sample: Annotated[int, Field(ge=2)] | Literal["all"] = MEASURE(
-        "rows to evaluate, the same ones in every run", 5000, first=True
-    )
-    hold_out: bool = MEASURE(
-        "the printed release leaves the evaluated rows out; needs --id", False, first=True
-    )
-    public_corpus: str | None = MEASURE(
-        "table of texts that attackers learn from; default: sampled rows", None, takes="PATH", min_length=1
-    )
+    embedding: LocalPath = MEASURE(EMBEDDING)
+    output: TablePath = OUTPUT("folder for private findings; a killed run begins anew")
+    text: Column | None = TABLE("string column to evaluate; this or --tokens", None)
+    tokens: Column | None = TABLE("array<string> column to evaluate", None)
+    label: Column | None = MEASURE("column of classes: how well models learn them (a use)", None)
+    author: Column | None = MEASURE("column of authors: how well attackers learn them (a risk)", None)
+    sample: SomeOrAll = MEASURE("rows to evaluate, the same ones in every run", 5000)
+    hold_out: bool = MEASURE("the printed release leaves the evaluated rows out; needs --id", False)
+    public_corpus: TablePath | None = MEASURE("texts that attackers learn from; default: sampled rows", None)
     versions: int = MEASURE("releases of each row that attackers have together", 1, ge=1, le=100)
     candidates: int = MEASURE("words that attackers consider at each place", CANDIDATES, ge=max(TOP))
-    runs: int = MEASURE("draws of each word, from which attackers learn", 1000, ge=1)
-    confidence: float = MEASURE("of each interval, and of the choice", CONFIDENCE, gt=0.5, lt=1.0)
-    release_words: Annotated[tuple[int, ...], EACH_ONCE] = WORDS(
-        "output only the first N releasable words; several may follow", ()
+    runs: Count = MEASURE("draws of each word, from which attackers learn", 1000)
+    confidence: Share = MEASURE("of each interval, and of the choice", CONFIDENCE, gt=0.5)
+    release_words: Annotated[tuple[int, ...], SORTED] = WORDS(f"{RELEASE_WORDS}; several may follow", ())
+    target: Annotated[str, read_by(Goal.parse), "TARGET"] | None = MEASURE(
+        "find the best setting for this, as 'recovery(top1) <= 0.2'", None
     )
-    target: Annotated[str, read_by(Goal.parse)] | None = MEASURE(
-        "find the best setting for this, as 'recovery(top1) <= 0.2'", None, takes="TARGET", first=True
-    )
-    noise_seed: int = NOISE("public seed of the simulated noise", 0, ge=0, lt=2**63)
+    noise_seed: Seed = NOISE(PUBLIC_SEED, 0)
     overwrite: bool = OUTPUT("replace an evaluation that exists", False)
 
     @property
@@ -736,47 +686,35 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
         return self.text or self.tokens or ""
 
     def conflicts(self) -> Iterator[ConfigError]:
-        yield from super().conflicts()
         if (self.text is None) == (self.tokens is None):
             yield ConfigError("One column is evaluated", allowed="--text or --tokens, one of them")
         elif "[]" in str(self.column):
-            yield ConfigError(
-                "Fields inside arrays cannot be evaluated",
-                got=str(self.column),
-                do="Make a table of their elements with explode() first",
-            )
-        try:
-            goal = None if self.target is None else Goal.parse(self.target)
-        except (ConfigError, TypeError):
-            return
-        named = dict.fromkeys(LABELLED, "label") | {ATTRIBUTION: "author"}
-        if goal is not None and (needed := named.get(goal.measure)) and getattr(self, needed) is None:
-            yield ConfigError(f"The --target {goal} needs --{needed}", do="Name the column")
+            do = "Make a table of their elements with explode() first"
+            yield ConfigError("Fields inside arrays cannot be evaluated", got=str(self.column), do=do)
         classes = [name for name in (self.label, self.author) if name is not None]
         if len(classes) > len({*classes}):
             yield ConfigError("Options --label and --author name one column", got=str(self.label))
         if self.column in classes:
             yield ConfigError("The evaluated column has no classes", got=self.column)
-        if inside := [name for name in classes if "." in name or "[]" in name]:
+        if inside := [name for name in map(str, classes) if "." in name or "[]" in name]:
             yield ConfigError("Classes are columns, not fields inside them", got=", ".join(inside))
         if self.hold_out and (self.id is None or self.sample == "all"):
-            yield ConfigError(
-                "Option --hold-out needs --id and a --sample: the rows that are left are named by their ids",
-                got=f"--sample {self.sample}, {'no --id' if self.id is None else f'--id {self.id}'}",
-            )
+            what = "Option --hold-out needs --id and a --sample: ids name the rows that are left"
+            named = "no --id" if self.id is None else f"--id {self.id}"
+            yield ConfigError(what, got=f"--sample {self.sample}, {named}")
+        try:
+            goal = None if self.target is None else Goal.parse(self.target)
+        except (ConfigError, TypeError):
+            return
+        of = dict.fromkeys(LABELLED, "label") | {ATTRIBUTION: "author"}
+        if goal is not None and (needed := of.get(goal.measure)) and getattr(self, needed) is None:
+            yield ConfigError(f"The --target {goal} needs --{needed}", do="Name the column")
         if goal is not None and goal.concern.versions not in (1, self.versions):
-            yield ConfigError(
-                "The --target counts versions that are not measured",
-                allowed=f"1 or --versions {self.versions}",
-                got=str(goal.concern.versions),
-            )
+            what, got = "The --target counts versions that are not measured", str(goal.concern.versions)
+            yield ConfigError(what, allowed=f"1 or --versions {self.versions}", got=got)
 
     def finish(self, report: Any) -> str:
         return f"Output, which is private: {self.output}"
-
-    def to_json(self) -> dict[str, Any]:
-        """Give the options as JSON-ready values, without anything that may be secret."""
-        return self._json()
 
     def release_command(self, mechanism: Mechanism, search: Search, *, others: str | None = None) -> str:
         """Write the command that makes a release with a setting.
@@ -793,9 +731,7 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
         given = {"input": self.input, "output": "sanitized", **given, **search.options}
         if self.release_words:
             given["release-words"] = search.release_words
-        words = ["dptext", "privatize"]
-        for name, value in given.items():
-            words += [f"--{name}", str(value)]
+        words = ["dptext", "privatize", *(part for n, v in given.items() for part in (f"--{n}", str(v)))]
         words += ["--trust-id"] if self.trust_id else []
         filters = [f"({FILLED_IN})" if others else FILLED_IN] if self.where else []
         if condition := " AND ".join([*filters, *([others] if others else [])]):
@@ -814,20 +750,21 @@ class AccountOptions(GridOptions):
 
     command = "account"
     usage = "--embedding glove-50d --mechanism laplace --epsilon 5 10 --words 1 10 100"
+    first = "words distance deltas report"
     runner = "dptext_spark.account"
     on_spark = False
 
-    embedding: LocalPath = MEASURE(BUNDLE)
-    words: tuple[Annotated[int, Field(ge=1, le=MOST_WORDS)], ...] = MEASURE(
-        "words that differ together; several may follow", (1, *ROWS), first=True
+    embedding: LocalPath = MEASURE(EMBEDDING)
+    words: tuple[Annotated[int, Field(ge=1, le=10_000)], ...] = MEASURE(
+        "words that differ together; several may follow", (1, *ROWS)
     )
-    distance: tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...] = MEASURE(
-        "how far each moves; several may follow; default: typical ones", (), first=True
+    distance: tuple[Above0, ...] = MEASURE(
+        "how far each moves; several may follow; default: typical ones", ()
     )
     deltas: tuple[Annotated[float, Field(ge=LEAST_DELTA, lt=1)], ...] = MEASURE(
-        "failure probabilities; several may follow", DELTAS, first=True
+        "failure probabilities; several may follow", DELTAS
     )
-    report: LocalPath | None = OUTPUT("JSON file to write or replace", None, first=True)
+    report: LocalPath | None = OUTPUT(JSON_FILE, None)
 
     def finish(self, report: Any) -> str:
         """Write the account where it is wanted."""
@@ -845,10 +782,6 @@ WORLDS: Final = get_args(WorldName)
 BUNDLE_WORLD: Final = "bundle"
 
 
-def _check_audited(spec: str) -> str:
-    return _check_mechanism(spec, ("words", "vectors"))
-
-
 class AuditOptions(MechanismOptions):
     """Test the code against its stated guarantee.
 
@@ -857,23 +790,20 @@ class AuditOptions(MechanismOptions):
 
     command = "audit"
     usage = "--embedding glove-50d --mechanism laplace --epsilon 10"
+    first = "embedding world pair runs confidence noise-seed report"
 
-    spec: Annotated[str, AfterValidator(_check_audited)] = MECHANISM(
-        "what is audited, as mahalanobis:lambda=0.5", takes=partial(mechanism_names, ("words", "vectors"))
+    spec: Annotated[str, AfterValidator(partial(check_mechanism, releases=("words", "vectors")))] = MECHANISM(
+        "what is audited, as mahalanobis:lambda=0.5", takes=lambda: sorted(MECHANISMS)
     )
-    embedding: LocalPath | None = MEASURE(f"of world bundle: {BUNDLE}", None, first=True)
-    world: tuple[WorldName, ...] = MEASURE(
-        "line, star, clusters or bundle; repeatable; default: all", (), first=True
+    embedding: LocalPath | None = MEASURE(f"of world bundle: {EMBEDDING}", None)
+    world: tuple[WorldName, ...] = MEASURE("line, star, clusters or bundle; repeatable; default: all", ())
+    pair: tuple[Annotated[str, "WORD:WORD"], ...] = MEASURE(
+        "words to compare; repeatable; default: neighbours", ()
     )
-    pair: tuple[str, ...] = MEASURE(
-        "words to compare; repeatable; default: neighbours", (), takes="WORD:WORD", first=True
-    )
-    runs: int | None = MEASURE(
-        "outputs of each word; default: 40000, of world bundle 4000", None, ge=100, first=True
-    )
-    confidence: float = MEASURE("chance that a correct mechanism passes", 0.999, gt=0.0, lt=1.0, first=True)
-    noise_seed: int = NOISE("public seed of the noise", 0, ge=0, first=True)
-    report: LocalPath | None = OUTPUT("JSON file to write or replace", None, first=True)
+    runs: int | None = MEASURE("outputs of each word; default: 40000, of world bundle 4000", None, ge=100)
+    confidence: Share = MEASURE("chance that a correct mechanism passes", 0.999)
+    noise_seed: Annotated[int, Field(ge=0)] = NOISE(PUBLIC_SEED, 0)
+    report: LocalPath | None = OUTPUT(JSON_FILE, None)
 
     @property
     def worlds(self) -> tuple[WorldName, ...]:
@@ -894,7 +824,7 @@ class AuditOptions(MechanismOptions):
         return self.model_dump(mode="json", by_alias=True)
 
 
-class PrivatizeOptions(ReleaseOptions, MechanismOptions, TableOptions):
+class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
     """Sanitize texts of a table into a new table."""
 
     command = "privatize"
@@ -903,40 +833,29 @@ class PrivatizeOptions(ReleaseOptions, MechanismOptions, TableOptions):
         "      --mechanism laplace --epsilon 10 --text text --id id --keep intent --key-file release.key \\\n"
         "      --name 'queries 2026-03-01'"
     )
+    first = "text id keep oov key-file name dry-run"
     published = TableOptions.published | {
         *("layout", "mechanism", "oov", "protect", "release-words", "tokens"),
         *("row-budget", "row-delta", "within"),
     }
 
-    embedding: LocalPath = WORDS(BUNDLE)
-    text: tuple[str, ...] = TABLE("string column to sanitize; repeatable", (), takes="COLUMN", first=True)
-    tokens: tuple[str, ...] = TABLE("array<string> column to sanitize; repeatable", (), takes="COLUMN")
-    row_budget: float | None = BUDGET(
-        "largest privacy loss of a row, in nats: long rows get a smaller epsilon",
-        None,
-        gt=0,
-        allow_inf_nan=False,
+    embedding: LocalPath = WORDS(EMBEDDING)
+    text: Columns = TABLE("string column to sanitize; repeatable", ())
+    tokens: Columns = TABLE("array<string> column to sanitize; repeatable", ())
+    release_words: int | None = WORDS(RELEASE_WORDS, None)
+    row_budget: Above0 | None = ROWS_OF(
+        "largest loss of a row, in nats: long rows get a smaller epsilon", None
     )
-    within: float | None = BUDGET(
-        "how far each word of a row moves; default: median nearest word", None, gt=0, allow_inf_nan=False
+    within: Above0 | None = ROWS_OF("how far each word of a row moves; default: median nearest word", None)
+    row_delta: Annotated[float, Field(ge=LEAST_ROW_DELTA, lt=1)] | None = ROWS_OF(
+        "with --row-budget: failure probability; default: none", None
     )
-    row_delta: float | None = BUDGET(
-        "with --row-budget: failure probability; default: none", None, ge=LEAST_ROW_DELTA, lt=1
+    person: Column | None = ROWS_OF("column of persons: report what their rows add up to", None)
+    incremental: TablePath | None = ROWS_OF(
+        "checkpoint folder: add files that are new since the last run", None
     )
-    person: str | None = BUDGET("column of persons: report what their rows add up to", None, takes="COLUMN")
-    incremental: str | None = option(
-        "checkpoint folder: add files that are new since the last run",
-        None,
-        under="A table that grows",
-        takes="PATH",
-        min_length=1,
-    )
-    ledger: str | None = LEDGER(
-        "folder of earlier releases: enter this one, and add it up", None, takes="PATH", min_length=1
-    )
-    budget: float | None = LEDGER(
-        "with --ledger: refuse if a row would exceed this total epsilon", None, gt=0.0, allow_inf_nan=False
-    )
+    ledger: TablePath | None = LEDGER("folder of earlier releases: enter this one, and add it up", None)
+    budget: Above0 | None = LEDGER("with --ledger: refuse if a row would exceed this total epsilon", None)
     ledger_allow: tuple[Permission, ...] = LEDGER(
         "new-unit, weaker-policy: release despite --budget; repeatable", ()
     )
@@ -948,9 +867,8 @@ class PrivatizeOptions(ReleaseOptions, MechanismOptions, TableOptions):
 
     @property
     def places(self) -> tuple[tuple[str, str, str], ...]:
-        checkpoint = [("Checkpoint", "--incremental", self.incremental)] if self.incremental else []
-        ledger = [("Ledger", "--ledger", self.ledger)] if self.ledger else []
-        return (*super().places, *checkpoint, *ledger)
+        more = (("Checkpoint", "--incremental", self.incremental), ("Ledger", "--ledger", self.ledger))
+        return (*super().places, *((what, moved, path) for what, moved, path in more if path))
 
     def rows_budget(self, nearest: float) -> RowBudget | None:
         """The largest loss of a row, if any; each word moves as far as ``nearest`` by default."""
@@ -962,38 +880,23 @@ class PrivatizeOptions(ReleaseOptions, MechanismOptions, TableOptions):
     def conflicts(self) -> Iterator[ConfigError]:
         yield from super().conflicts()
         yield from self.column_conflicts(text=self.text, tokens=self.tokens)
-        if self.within is not None and self.row_budget is None and self.person is None:
-            yield ConfigError("Option --within is for --row-budget or --person")
-        if self.person is not None and self.incremental is not None:
-            yield ConfigError(
-                "Options --person and --incremental do not go together: rows of a person come in many runs",
-                do="Count them in a --dry-run of the whole table",
-            )
-        if self.row_delta is not None and self.row_budget is None:
-            yield ConfigError("Option --row-delta is for --row-budget")
-        if not self.text:
-            yield from _for_texts(layout=self.layout, tokenizer=self.tokenizer)
-        if self.budget is not None and self.ledger is None:
-            yield ConfigError("Option --budget needs --ledger, which has the earlier releases")
-        if self.ledger_allow and self.budget is None:
-            yield ConfigError("Option --ledger-allow is for --budget, which refuses it otherwise")
-        if self.incremental is not None:
-            yield from self._incremental_conflicts()
-
-    def _incremental_conflicts(self) -> Iterator[ConfigError]:
+        yield from self.only_with(
+            within="row-budget person", row_delta="row-budget", budget="ledger", ledger_allow="budget"
+        )
+        if self.incremental is None:
+            return
+        if self.person is not None:
+            what = "Options --person and --incremental do not go together: rows of a person come in many runs"
+            yield ConfigError(what, do="Count them in a --dry-run of the whole table")
         if self.key_file is None:
-            yield ConfigError(
-                "Option --incremental needs --key-file",
-                do="Make one with: (umask 077; openssl rand -hex 32 > KEYFILE); a batch that is tried again "
-                "then gets the same noise",
-            )
+            do = "Make one with: (umask 077; openssl rand -hex 32 > KEYFILE); a retried batch needs it"
+            yield ConfigError("Option --incremental needs --key-file", do=do)
         if self.mode != "error":
             yield ConfigError(f"Options --incremental and --mode {self.mode} do not go together")
         if self.id is not None and not self.trust_id:
-            yield ConfigError(
-                "Option --incremental cannot check that --id names every row of all runs once",
-                do="Leave it out to name rows by file and position, or vouch for it with --trust-id",
-            )
+            what = "Option --incremental cannot check that --id names every row of all runs once"
+            do = "Leave it out to name rows by file and position, or vouch for it with --trust-id"
+            yield ConfigError(what, do=do)
 
 
 class VectorsOptions(VectorParameters, TableOptions):
@@ -1004,29 +907,20 @@ class VectorsOptions(VectorParameters, TableOptions):
 
     command = "vectors"
     usage = "--input vectors.parquet --output released --vector vector --id id --epsilon 10"
+    first = "vector text embedding id keep key-file name dry-run"
     published = TableOptions.published | {"vector", *VectorParameters.model_fields}
 
-    vector: tuple[str, ...] = TABLE(
-        "array<float> or array<double> column; repeatable", (), takes="COLUMN", first=True
-    )
-    text: tuple[str, ...] = TABLE(
-        "string column: each text the average of its words; repeatable", (), takes="COLUMN", first=True
-    )
-    embedding: LocalPath | None = WORDS(f"with --text: {BUNDLE}", None, first=True)
-    tokenizer: Annotated[str, policy_of(Segmentation)] = WORDS(
-        "icu: also Chinese, Japanese, Thai, Lao, Khmer, Burmese", "words", takes=Segmentation.forms
-    )
+    vector: Columns = TABLE("array<float> or array<double> column; repeatable", ())
+    text: Columns = TABLE("string column: each text the average of its words; repeatable", ())
+    embedding: LocalPath | None = WORDS(f"with --text: {EMBEDDING}", None)
+    tokenizer: Tokenizer = TOKENIZER()
 
     def conflicts(self) -> Iterator[ConfigError]:
         yield from super().conflicts()
         yield from self.column_conflicts(vector=self.vector, text=self.text)
-        if not self.text:
-            yield from _for_texts(tokenizer=self.tokenizer)
         if bool(self.text) != (self.embedding is not None):
-            yield ConfigError(
-                "Options --text and --embedding go together",
-                do="Give a text column the bundle of its words' vectors; --vector columns need none",
-            )
+            do = "Give a text column the bundle of its words' vectors; --vector columns need none"
+            yield ConfigError("Options --text and --embedding go together", do=do)
 
     @property
     def mechanism(self) -> ProjectedVectors:
@@ -1051,4 +945,4 @@ class LedgerOptions(Options):
     usage = "show ledger"
 
     action: Literal["show"] = LEDGER("show: its releases and their totals")
-    path: str = LEDGER("folder that dptext privatize --ledger wrote", takes="PATH", min_length=1)
+    path: TablePath = LEDGER("folder that dptext privatize --ledger wrote")

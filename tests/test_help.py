@@ -106,9 +106,10 @@ def test_a_new_option_stands_under_its_heading_with_its_bounds(
 
         command = "numbered"
         usage = "--must x"
+        first = "number"
 
         must: str = option("be given", under="Own")
-        number: int = option("how many", 2, under="Own", first=True, **bounds)
+        number: int = option("how many", 2, under="Own", **bounds)
         chosen: str = option("of two", "a", under="Own", takes=lambda: ["a", "b"])
 
     found = {

@@ -117,8 +117,8 @@ WRONG: Final[dict[str, list[tuple[dict[str, Any], str]]]] = {
         ({"protect": "slots:"}, "--protect.*all, content, slots:COLUMN.*Got: 'slots:'"),
         # What does not go together
         ({"text": (), "tokens": "words", "layout": "keep"}, "--layout is for texts"),
-        ({"within": 1.0}, "--within is for --row-budget or --person"),
-        ({"row-delta": 0.1}, "--row-delta is for --row-budget"),
+        ({"within": 1.0}, "--within needs --row-budget or --person"),
+        ({"row-delta": 0.1}, "--row-delta needs --row-budget"),
         ({"person": "p", **GROWS}, "--person and --incremental do not go together"),
         ({"incremental": "c"}, "--incremental needs --key-file"),
         ({"incremental": "c", "key-file": "k"}, r"needs the name of this release \(--name\).*Got: none"),
@@ -126,7 +126,7 @@ WRONG: Final[dict[str, list[tuple[dict[str, Any], str]]]] = {
         (GROWS | {"mode": "overwrite"}, "--incremental and --mode overwrite do not go together"),
         (GROWS | {"id": "id"}, "cannot check that --id.*--trust-id"),
         ({"budget": 1.0}, "--budget needs --ledger"),
-        ({"ledger": "l", "ledger-allow": "new-unit"}, "--ledger-allow is for --budget"),
+        ({"ledger": "l", "ledger-allow": "new-unit"}, "--ledger-allow needs --budget"),
         (
             {"ledger": "l", "budget": 1.0, "ledger-allow": "all"},
             "--ledger-allow has a wrong value.*new-unit.*weaker-policy.*Got: 'all'",

@@ -233,8 +233,8 @@ def test_files_that_are_added(dptext: Callable[..., Result], notes: Path, tmp_pa
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"within": 5.0}, "--within is for --row-budget or --person"),
-        ({"row-delta": 1e-6}, "--row-delta is for --row-budget"),
+        ({"within": 5.0}, "--within needs --row-budget or --person"),
+        ({"row-delta": 1e-6}, "--row-delta needs --row-budget"),
         ({"person": "author", "incremental": "c"}, "--person and --incremental do not go together"),
         ({"row-budget": 0.0, "within": 1.0}, "--row-budget has a wrong value"),
         ({"row-budget": 1.0, "within": 1.0, "row-delta": 1e-12}, "--row-delta has a wrong value"),

@@ -135,7 +135,7 @@ def open_release(options: PrivatizeOptions) -> tuple[Release, Guarantee]:
         search=search,
         policy=options.policy,
         row_budget=options.rows_budget(far.nearest if far else 1.0),
-        name=options.salt,
+        name=options.name,
     )
     return release, guarantee
 
@@ -159,7 +159,7 @@ def _account(
     policies = {name: str(policy) for name, policy in vars(release.policy).items()}
     terms = Terms(
         version=__version__,
-        label=options.salt,
+        label=options.name,
         key=key.seal("ledger"),
         naming=key.seal(names),
         known_as=known_as,

@@ -215,6 +215,6 @@ def _worker(
     for name, column in report.columns.items():
         if (mechanism := column.mechanism) is not None:
             law, fingerprint = mechanism.law(), column.fingerprint
-            noise = ReleaseNoise.of(key, salt=job.options.salt, law=law, fingerprint=fingerprint)
+            noise = ReleaseNoise.of(key, salt=job.options.name, law=law, fingerprint=fingerprint)
             columns.append((name, mechanism, noise, bundle if fingerprint else None))
     return VectorWorker(columns=tuple(columns), tokenizer=tokenizer)

@@ -91,7 +91,7 @@ class EllipticalLaplace(NoiseMechanism):
                 f"Mechanism {self.name} would leave some directions of this embedding without noise",
                 allowed=f"lambda such that the smallest eigenvalue of A is {LEAST_EIGENVALUE:g} or more",
                 got=f"smallest eigenvalue {least:.3g} at lambda {self.mixing!r}",
-                do="Lower --lambda below 1",
+                do="Lower lambda below 1",
             )
         return least
 

@@ -18,7 +18,7 @@ from dptext_spark.accounting.row_budget import RowBudget, RowEpsilons
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import Space, SpaceT
 from dptext_spark.errors import ConfigError, nearest
-from dptext_spark.faults import check_names, faults
+from dptext_spark.faults import check_names, faults, parsed, range_of
 from dptext_spark.geometry.metric import Metric
 from dptext_spark.guarantee import Claim, Distances, Guarantee
 from dptext_spark.noise import NoiseKey, ReleaseNoise
@@ -124,7 +124,7 @@ class Mechanism(Parameters, ABC):
 
     @classmethod
     def validated(cls, parameters: Mapping[str, Any]) -> Self:
-        """Configure it by its parameters' option names, for options, which collect what pydantic finds.
+        """Configure it by its parameters' option names.
 
         Raises:
             pydantic.ValidationError: Parameters are missing, unknown or out of range.
@@ -151,6 +151,10 @@ class Mechanism(Parameters, ABC):
         )
         listed = ",".join(f"{name}={_plain(value)}" for name, value in chosen)
         return f"{self.name}:{listed}" if listed else self.name
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the options that choose it, JSON-ready: its spec and epsilon."""
+        return {"mechanism": self.spec, "epsilon": self.epsilon}
 
     @staticmethod
     def of(value: object) -> Mechanism:
@@ -305,48 +309,47 @@ def _plain(value: object) -> str:
     return str(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
 
-def parsed(spec: str) -> tuple[str, dict[str, Any]]:
-    """Read what :attr:`Mechanism.spec` writes: a name, and parameters by their option names.
+def mechanism(spec: str, **parameters: Any) -> Mechanism:
+    """Configure one of ``MECHANISMS`` by its :attr:`Mechanism.spec`, and further parameters by option name.
+
+    Epsilon is never in the spec: ``mechanism("mahalanobis:lambda=0.5", epsilon=5)``.
 
     Raises:
-        ConfigError: A parameter has no value.
+        ConfigError: The name is unknown, or parameters are missing, unknown or out of range; it names all
+            parameters with their ranges.
     """
-    name, _, listed = spec.partition(":")
-    pairs = [part.partition("=") for part in listed.split(",") if part]
-    if wrong := [name for name, sign, _ in pairs if not sign]:
-        raise ConfigError(
-            f"A parameter of mechanism {name} has no value",
-            allowed="NAME:PARAMETER=VALUE",
-            got=", ".join(wrong),
-        )
-    return name, {parameter: _value(text) for parameter, _, text in pairs}
-
-
-def _value(text: str) -> float | str:
-    for number in (int, float):
-        try:
-            return number(text)
-        except ValueError:
-            continue
-    return text
-
-
-def mechanism(name: str, **parameters: Any) -> Mechanism:
-    """Configure one of ``MECHANISMS`` by its name and its parameters' option names, ``epsilon`` among them.
-
-    The name may have parameters itself, as :attr:`Mechanism.spec` writes them.
-
-    Raises:
-        ConfigError: The name is unknown, or parameters are missing, unknown or out of range.
-    """
-    name, chosen = parsed(name)
-    parameters = {**chosen, **parameters}
+    name = spec.partition(":")[0]
     if name not in MECHANISMS:
         known = sorted(MECHANISMS)
         raise ConfigError(
-            "The mechanism is unknown", allowed=", ".join(known), got=repr(name), do=nearest([name], known)
+            "The mechanism is unknown", allowed=", ".join(known), got=repr(spec), do=nearest([name], known)
         )
-    return MECHANISMS[name](**parameters)
+    kind = MECHANISMS[name]
+    fields = {field.alias or name: field for name, field in kind.model_fields.items() if name != "epsilon"}
+    wanted = (
+        ", ".join(filter(None, (range_of(field), "must be given" if field.is_required() else "")))
+        for field in fields.values()
+    )
+    allowed = ", ".join(
+        f"{of} ({range_})" if range_ else of for of, range_ in zip(fields, wanted, strict=True)
+    )
+    try:
+        chosen = parsed(spec)[1]
+        if "epsilon" in chosen:
+            raise ConfigError(
+                "Epsilon is no parameter of a mechanism's name", do="Give --epsilon or epsilon="
+            )
+        return kind.validated({**chosen, **parameters})
+    except ConfigError as error:
+        raise ConfigError(error.what, allowed=allowed, got=repr(spec), do=error.do) from None
+    except ValidationError as error:
+        found = faults(
+            error,
+            lambda e: f"Parameter {e['loc'][0]} of mechanism {name}" if e["loc"] else name,
+            unknown="is unknown",
+            known=fields,
+        )
+        raise ConfigError(" ".join(found).rstrip("."), allowed=allowed, got=repr(spec)) from None
 
 
 def _wrong_parameters(owner: str, fields: Mapping[str, FieldInfo], error: ValidationError) -> ConfigError:

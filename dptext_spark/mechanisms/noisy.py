@@ -127,13 +127,13 @@ class NoiseMechanism(Mechanism):
         le=1.0,
         allow_inf_nan=False,
         strict=True,
-        description="with --select vickrey: 0 takes the nearest word always, 1 the second",
+        description="with select=vickrey: 0 takes the nearest word always, 1 the second",
     )
 
     @model_validator(mode="after")
     def _check_choice(self) -> Self:
         if (self.select == "vickrey") != (self.t is not None):
-            raise ValueError("Options --select vickrey and --t go together: give both or neither")
+            raise ValueError("Parameters select=vickrey and t go together: give both or neither")
         return self
 
     def uniforms_per_token(self, dimension: int) -> int:

@@ -53,7 +53,7 @@ def privatize(
     search: str | Search = ExactSearch.name,
     row_budget: RowBudget | None = None,
     key: NoiseKey | None = None,
-    salt: str = "",
+    name: str = "",
     trust_id: bool = False,
     counts: ReleaseCounts | None = None,
     show: bool = True,
@@ -82,8 +82,8 @@ def privatize(
         row_budget: What each row may lose at most: its epsilon follows from its number of words, and the
             mechanism's is the largest that a row gets.
         key: For a repeatable release; by default a fresh one that is never written.
-        salt: With a key: the name of what is released, such as the table and its date. Equal ids and texts
-            under one key and label get equal noise.
+        name: With a key: the name of what is released, such as the table and its date. Equal ids and texts
+            under one key and name get equal noise.
         trust_id: Skip the check of the ids. Rows of one id show whether their texts are equal.
         counts: Receives what was done to the words, with the first action on the result.
         show: False prints nothing in a notebook.
@@ -95,14 +95,14 @@ def privatize(
     Raises:
         DptextError: Columns, ids or parameters are wrong.
     """
-    check_label(key, salt)
+    check_label(key, name)
     policy = TextPolicy(oov=oov, protect=protect, layout=layout, tokenizer=tokenizer)
     columns = TableColumns(
         text=_names(text), tokens=_names(tokens), keep=_names(keep), id=id, protect=policy.protect
     )
     columns = columns.named(df.schema)
     columns.check(df)
-    release = _release(embedding, mechanism, search, release_words, policy, row_budget, salt)
+    release = _release(embedding, mechanism, search, release_words, policy, row_budget, name)
     check_ids(df, None if trust_id else id)
     if show and _is_notebook():
         _show_once(columns, release, kept=key is not None)
@@ -130,7 +130,7 @@ def privatize_udf(
     release_words: int | None = None,
     search: str | Search = ExactSearch.name,
     key: NoiseKey | None = None,
-    salt: str = "",
+    name: str = "",
 ) -> Callable[..., Column]:
     """Make a vectorized UDF ``(id, text) -> text`` for ``df.select``; needs Spark 4.1 or newer.
 
@@ -142,14 +142,14 @@ def privatize_udf(
     Args:
         column: The text column's name, which the noise depends on.
         protect: ``all`` or ``content``.
-        embedding, mechanism, oov, layout, tokenizer, release_words, search, key, salt: As for
+        embedding, mechanism, oov, layout, tokenizer, release_words, search, key, name: As for
             :func:`privatize`.
 
     Raises:
         ConfigError: ``protect`` needs slots, or Spark is too old.
     """
     arrow_udf = _arrow_udf()
-    check_label(key, salt)
+    check_label(key, name)
     policy = TextPolicy(oov=oov, protect=protect, layout=layout, tokenizer=tokenizer)
     if policy.protect.slots_column:
         raise ConfigError(
@@ -159,7 +159,7 @@ def privatize_udf(
             do="Use privatize(df, ...)",
         )
     session = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
-    release = _release(embedding, mechanism, search, release_words, policy, None, salt)
+    release = _release(embedding, mechanism, search, release_words, policy, None, name)
     worker = sent(session, Sanitizer.open(release, key))
 
     def sanitize(batches: Iterator[tuple[pa.Array, pa.Array]]) -> Iterator[pa.Array]:
@@ -171,18 +171,18 @@ def privatize_udf(
     return udf
 
 
-def register_udf(spark: SparkSession, name: str, **options: Any) -> None:
+def register_udf(spark: SparkSession, udf: str, /, **options: Any) -> None:
     """Name a UDF ``(id, text) -> text`` for SQL: ``SELECT id, clean(id, text) FROM t``.
 
     Args:
         spark: The session whose SQL knows it.
-        name: What SQL calls it.
+        udf: What SQL calls it.
         options: As for :func:`privatize_udf`, ``embedding``, ``mechanism`` and ``column`` among them.
 
     Raises:
         ConfigError: As :func:`privatize_udf` does.
     """
-    spark.udf.register(name, privatize_udf(**options))
+    spark.udf.register(udf, privatize_udf(**options))
 
 
 def _arrow_udf() -> Callable[..., Any]:

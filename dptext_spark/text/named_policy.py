@@ -19,7 +19,6 @@ class NamedPolicy:
         policies: The policies of this kind, by name.
         refused: Names of what is no policy of this kind, and will not be: why, and what to do instead.
         name: What the option calls the policy.
-        note: What the option's help says beside it.
         scope: What the guarantee covers under it, in a sentence; fields in braces.
     """
 
@@ -28,7 +27,6 @@ class NamedPolicy:
     policies: ClassVar[dict[str, type[Self]]]
     refused: ClassVar[Mapping[str, tuple[str, str]]] = {}
     name: ClassVar[str]
-    note: ClassVar[str] = ""
     scope: ClassVar[str]
 
     def __init_subclass__(cls: type[Self], **kwargs: Any) -> None:
@@ -62,13 +60,6 @@ class NamedPolicy:
             ":".join([name, *(field.upper() for field in policy._given())])
             for name, policy in cls.policies.items()
         ]
-
-    @classmethod
-    def choices(cls) -> str:
-        """Say for the option's help which policies there are."""
-        notes = [f" ({policy.note})" if policy.note else "" for policy in cls.policies.values()]
-        *others, last = map("".join, zip(cls.forms(), notes, strict=True))
-        return f"{', '.join(others)} or {last}"
 
     def __str__(self) -> str:
         return ":".join([self.name, *(getattr(self, field) for field in self._given())])

@@ -55,11 +55,11 @@ class VectorParameters(ProjectionParameters):
         default=None,
         ge=1,
         strict=True,
-        description="length of released vectors; default: by beta, delta and the input's length",
+        description="length of released vectors; default: by beta and delta",
     )
     sensitivity: Literal["spectral", "paper"] = Field(
         default="spectral",
-        description="spectral (epsilon for any vectors) or paper (1 + beta: less noise, more proven epsilon)",
+        description="paper: less noise, and a larger proven epsilon",
     )
 
     @field_validator("sensitivity", mode="before")

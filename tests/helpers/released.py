@@ -235,14 +235,14 @@ def described(made: dict[str, Embedding]) -> dict[str, dict[str, str]]:
 
 
 PLACES: Final = ("key", "glove", "table", "days", "checkpoint", "ledger")
-TABLE: Final = "--key-file key --salt golden --embedding glove --input table --id id --keep id"
+TABLE: Final = "--key-file key --name golden --embedding glove --input table --id id --keep id"
 WORDS: Final = f"privatize {TABLE} --mechanism laplace --epsilon 8"
 JOBS: Final = {
     "text": f"{WORDS} --text text",
     "row budget": f"{WORDS} --text text --text turns[].text --tokens tokens --row-budget 60 --within 3 "
     "--row-delta 1e-6 --oov drop --ledger ledger",
     "nested slots": f"{WORDS} --text turns[].text --protect slots:turns[].slots --ledger ledger",
-    "grown": "privatize --key-file key --salt golden --embedding glove --input days --incremental checkpoint "
+    "grown": "privatize --key-file key --name golden --embedding glove --input days --incremental checkpoint "
     "--mechanism laplace --epsilon 8 --text text --keep dt",
     "vectors": f"vectors {TABLE} --text text --epsilon 30",
 }

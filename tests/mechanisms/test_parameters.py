@@ -31,7 +31,7 @@ def test_a_value_without_a_name_is_refused(kind: Callable[..., object]) -> None:
         (Laplace, r"Parameter epsilon of Laplace is missing\."),
         (lambda: Laplace(epsilon="8"), r".*Allowed: a valid number\. Got: '8'\."),
         (lambda: Laplace(epsilon={"private": 1}), r".*Allowed: a valid number\. Got: dict\."),
-        (lambda: Laplace(epsilon=1, t=0.5), r"Options --select vickrey and --t go together.*"),
+        (lambda: Laplace(epsilon=1, t=0.5), r"Parameters select=vickrey and t go together.*"),
         (lambda: Mahalanobis(epsilon=1), r"Parameter lambda_ of Mahalanobis is missing\."),
         (lambda: Mahalanobis(epsilon=1, lambda_=2), r"Parameter lambda_ .*1 or less\. Got: 2\."),
         (lambda: Exponential(epsilon=1, truncate=0), r"Parameter truncate .* above 0\. Got: 0\."),

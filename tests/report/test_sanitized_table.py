@@ -71,7 +71,7 @@ def test_what_may_be_handed_on_has_no_count_but_that_of_rows(report: Report) -> 
     told = dataclasses.replace(report, added_rows=4321, private_remarks=("The input is partitioned by h.",))
     public, whole = json.loads(told.to_publish()), json.loads(told.to_json())
     assert public.keys() == whole.keys() - {"added_rows", "columns"}
-    assert {*public["options"]} <= {*whole["options"]} - {"input", "output", "embedding", "salt", "where"}
+    assert {*public["options"]} <= {*whole["options"]} - {"input", "output", "embedding", "name", "where"}
     assert public["options"]["epsilon"] == 3.0 and public["rows"] == 1234
     assert public["scope"] == report.scope() and whole["scope"][-2] == "The input is partitioned by h."
     assert all(name not in told.to_publish() for name in ("600", "300", "110", "4321", "partitioned"))

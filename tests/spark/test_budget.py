@@ -70,7 +70,7 @@ def test_batches_and_partitions_change_nothing(
                 keep="id",
                 row_budget=BUDGET,
                 key=KEY,
-                salt="here",
+                name="here",
             )
         )
 
@@ -102,7 +102,7 @@ def test_slots_of_elements(spark: SparkSession, ring: Embedding) -> None:
     frame = spark.createDataFrame(rows, MARKED)
     mechanism, policy = Laplace(epsilon=40.0), TextPolicy(protect="slots:turns[].marks")
     options: dict[str, Any] = {"id": "id", "text": "turns[].said", "keep": "id", "embedding": ring.path}
-    options |= {"mechanism": mechanism, "salt": "here", "protect": policy.protect, "key": KEY}
+    options |= {"mechanism": mechanism, "name": "here", "protect": policy.protect, "key": KEY}
     made = {row["id"]: row["turns"] for row in privatize(frame, **options, row_budget=BUDGET).collect()}
 
     release = worlds.sanitizer(ring, mechanism, key=KEY, name="here", row_budget=BUDGET, **vars(policy))
@@ -134,7 +134,7 @@ def test_a_stage_of_a_pipeline(frame: DataFrame, ring: Embedding, key_file: Path
         "mechanism": Laplace(epsilon=40.0),
         "id": "id",
         "text": "note",
-        "salt": "here",
+        "name": "here",
     }
     stage = TextPrivatizer(**given, keep="id", row_budget=BUDGET, key_file=key_file)
     stage.write().save(str(tmp_path / "stage"))
@@ -229,8 +229,8 @@ def test_files_that_are_added(dptext: Callable[..., Result], notes: Path, tmp_pa
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"within": 5.0}, "--within is for --row-budget or --person"),
-        ({"row-delta": 1e-6}, "--row-delta is for --row-budget"),
+        ({"within": 5.0}, "--within needs --row-budget or --person"),
+        ({"row-delta": 1e-6}, "--row-delta needs --row-budget"),
         ({"person": "author", "incremental": "c"}, "--person and --incremental do not go together"),
         ({"row-budget": 0.0, "within": 1.0}, "--row-budget has a wrong value"),
         ({"row-budget": 1.0, "within": 1.0, "row-delta": 1e-12}, "--row-delta has a wrong value"),

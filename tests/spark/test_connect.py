@@ -57,7 +57,7 @@ sends, send = [], type(spark).addArtifacts
 type(spark).addArtifacts = lambda self, *paths, **kinds: sends.append(paths) or send(self, *paths, **kinds)
 df = spark.read.parquet(table)
 options = dict(embedding=bundle, mechanism=Laplace(epsilon=1.0), id="id")
-options |= dict(key=NoiseKey(bytes(range(32))), salt="tests")
+options |= dict(key=NoiseKey(bytes(range(32))), name="tests")
 
 def refusal(frame, **columns):
     try:

@@ -47,7 +47,7 @@ def test_a_job_finds_what_the_lists_have(
     table = write_table(tmp_path / "in" / "a.parquet", {"id": list(range(ROWS)), "text": values})
     given = ["--embedding", listed.path, "--epsilon", "6", "--id", "id", "--keep", "id"]
     found = {}
-    for name, chosen in (("exact", []), ("lists", ["--search", "ivf", "--probes", "2"])):
+    for name, chosen in (("exact", []), ("lists", ["--search", "ivf:probes=2"])):
         out = tmp_path / name
         result = dptext(table, *given, *chosen, output=out)
         assert result.exit_code == 0, result.output

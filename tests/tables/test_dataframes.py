@@ -44,7 +44,7 @@ Sanitize = Callable[[DataFrame], DataFrame]
 MECHANISM = Laplace(epsilon=10.0)  # on the ring: a typical word moves by some places
 TINY = Laplace(epsilon=1e-3)  # the output says next to nothing about the input
 EXACT = Laplace(epsilon=1e9)  # no word moves
-KEYED: dict[str, Any] = {"key": KEY, "salt": LABEL}
+KEYED: dict[str, Any] = {"key": KEY, "name": LABEL}
 ROWS = 240
 FALSE_ALARM = 1e-9
 
@@ -249,12 +249,12 @@ def share_noise(left: dict[Any, str], right: dict[Any, str]) -> bool:
 CHANGES: dict[str, dict[str, Any]] = {
     "epsilon": {"mechanism": Laplace(epsilon=2e-3)},
     "mechanism": {"mechanism": Mahalanobis(epsilon=1e-3, lambda_=0.5)},
-    "salt": {"salt": "other"},
+    "name": {"name": "other"},
     "key": {"key": NoiseKey(bytes(range(1, 33)))},
-    "fresh key": {"key": None, "salt": ""},
+    "fresh key": {"key": None, "name": ""},
     "ids": {"id": "row"},
     "column": {"text": "note"},
-    "another fresh key": {"key": None, "salt": ""},
+    "another fresh key": {"key": None, "name": ""},
     "content": {},
     "nothing": {},
 }
@@ -432,14 +432,14 @@ def test_a_key_needs_the_name_of_what_is_released(frame: DataFrame, ring: Embedd
     """Rejects frames and UDFs of two tables whose equal ids and texts come out equal unasked."""
     given: dict[str, Any] = {"embedding": ring, "mechanism": TINY, "key": KEY}
     makes: list[Callable[..., Any]] = [
-        lambda salt: privatize(frame, id="id", text="text", **given, **salt),
-        lambda salt: privatize_udf(column="text", **given, **salt),
-        lambda salt: register_udf(frame.sparkSession, "unnamed", column="text", **given, **salt),
+        lambda named: privatize(frame, id="id", text="text", **given, **named),
+        lambda named: privatize_udf(column="text", **given, **named),
+        lambda named: register_udf(frame.sparkSession, "unnamed", column="text", **given, **named),
     ]
     for make in makes:
-        for salt in ({}, {"salt": ""}):
-            with pytest.raises(ConfigError, match=r"needs a label of what is released.*Got: none"):
-                make(salt)
+        for named in ({}, {"name": ""}):
+            with pytest.raises(ConfigError, match=r"needs the name of this release.*Got: none"):
+                make(named)
 
 
 def test_no_plan_shows_a_key(frame: DataFrame, ring: Embedding) -> None:
@@ -529,7 +529,7 @@ def test_a_notebook_shows_each_guarantee_once(
     assert not before and first.startswith("Guarantee\nlaplace, epsilon 7.5: ")
     assert "WITHOUT ANY PROTECTION" in second and "protection: id" in second
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: None))
-    ours(ring, salt="imported, but no notebook")(frame)
+    ours(ring, name="imported, but no notebook")(frame)
     assert capsys.readouterr().out == ""
 
 

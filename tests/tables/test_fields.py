@@ -150,7 +150,7 @@ def test_every_element_and_field_has_noise_of_its_own(spark: SparkSession, ring:
         embedding=ring,
         text=names,
         key=KEY,
-        salt=LABEL,
+        name=LABEL,
         keep="turn.note",
         **GIVEN | {"mechanism": TINY},
     )
@@ -285,7 +285,7 @@ def test_fields_that_differ_in_capitals_only(spark: SparkSession, ring: Embeddin
 
 
 def test_large_arrow_types(frame: DataFrame, ring: Embedding, spark: SparkSession) -> None:
-    options = {"embedding": ring, "key": KEY, "salt": LABEL, **GIVEN, "mechanism": TINY, **ALL}
+    options = {"embedding": ring, "key": KEY, "name": LABEL, **GIVEN, "mechanism": TINY, **ALL}
     plain = privatize(frame, **options).collect()
     with spark_settings(spark, execution_arrow_useLargeVarTypes="true"):
         assert privatize(frame, **options).collect() == plain

@@ -406,7 +406,7 @@ def test_tables_that_keep_an_account_of_their_files_are_no_plain_files(
     parquet.check_files(Storage(spark), str(plain))
 
 
-KEY: Final = {"key-file": "k", "salt": "s"}
+KEY: Final = {"key-file": "k", "name": "s"}
 
 
 @pytest.mark.parametrize(
@@ -485,7 +485,7 @@ def test_vectors_in_orc_and_what_csv_cannot_hold(options: dict[str, Any], tmp_pa
     rows = [{"id": i, "v": [1.0, float(i)], "text": "w01 w02"} for i in range(3)]
     write_rows(tmp_path / "in" / "x.orc", rows)
     paths = {name: str(options[name]) for name in ("input", "output", "embedding")}
-    given = {**paths, "key-file": str(options["key_file"]), "salt": LABEL, "format": "orc", "id": "id"}
+    given = {**paths, "key-file": str(options["key_file"]), "name": LABEL, "format": "orc", "id": "id"}
     given |= {"vector": ["v"], "text": ["text"], "epsilon": 1.0, "keep": ["id"]}
     with pytest.raises(ConfigError, match=r"format csv cannot hold. Got: v \(.*\), text \(array<float>\)"):
         vectors.run(VectorsOptions.of({**given, "output-format": "csv"}))

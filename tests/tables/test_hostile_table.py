@@ -166,7 +166,7 @@ def test_key_and_rows_show_nowhere_and_threads_do_not_matter(
         (place / part).mkdir()
     options = ["--input", table, "--embedding", ring.path, "--mechanism", "laplace", "--epsilon", "1"]
     options += ["--text", "text", "--id", "id", "--keep", "id", "--key-file", key_file]
-    options += ["--salt", LABEL]
+    options += ["--name", LABEL]
     settings = {
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": f"file:{place}/events",

@@ -127,7 +127,7 @@ def test_tables_under_labels_of_their_own_do_not_tell_which_texts_are_equal(
         write_table(tmp_path / name / "part-0.parquet", {"row": range(2 * count), "text": words})
 
     def released(name: str, label: str) -> dict[int, str]:
-        rows = release_of(tmp_path / name / "part-0.parquet", "--keep", "row", "--salt", label)
+        rows = release_of(tmp_path / name / "part-0.parquet", "--keep", "row", "--name", label)
         return {row["row"]: row["text"] for row in rows}
 
     first = released("a", "a 2026-03-01")
@@ -141,5 +141,5 @@ def test_tables_under_labels_of_their_own_do_not_tell_which_texts_are_equal(
     assert max(equal_outputs(released("b", "b 2026-03-01"))) <= by_chance
     same = equal_outputs(released("b", "a 2026-03-01"))
     assert same[0] == count and same[1] <= by_chance
-    unnamed = dptext(tmp_path / "a" / "part-0.parquet", "--salt", "")
-    assert unnamed.exit_code == 2 and "needs a label of what is released, --salt LABEL" in unnamed.output
+    unnamed = dptext(tmp_path / "a" / "part-0.parquet", "--name", "")
+    assert unnamed.exit_code == 2 and "needs the name of this release" in unnamed.output

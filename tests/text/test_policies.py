@@ -130,7 +130,6 @@ def _new_policies(monkeypatch: pytest.MonkeyPatch) -> None:
         """Tokens with a capital."""
 
         name = "capitals"
-        note = "small words pass"
         scope = "Words without a capital are released as they are."
 
         def protected(self, tokens: Tokens, slots: pa.Array | None) -> NDArray[np.bool_]:
@@ -172,6 +171,5 @@ def test_a_new_policy_is_one_class(small: Embedding) -> None:
     assert "Words outside the vocabulary become one of the first 3 words, or nothing." in said
     assert "400 out of vocabulary (first:3)" in said
     assert '"policy": "first:3"' in report.to_json() and f'"dropped": {400 - len(middle)}' in report.to_json()
-    with pytest.raises(ConfigError, match=r"fail, keep-unprotected or first:COUNT\. Got: 'x'"):
+    with pytest.raises(ConfigError, match=r"fail, keep-unprotected, first:COUNT\. Got: 'x'"):
         PrivatizeOptions.of({**given, "oov": "x"})
-    assert Protection.choices().endswith("all else passes) or capitals (small words pass)")

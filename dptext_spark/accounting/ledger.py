@@ -598,6 +598,7 @@ class Cost:
             "total": float(self.total),
             "budget": self.budget,
             "exposed": list(self.exposed),
+            "said": self.describe(),
             "not_added": [
                 {**other.model_dump(), "spent": float(self.ledger.total(self.ledger.worst(other)))}
                 for other in others

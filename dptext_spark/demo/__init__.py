@@ -19,6 +19,7 @@ from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import BundleError
 from dptext_spark.options import PrivatizeOptions
+from dptext_spark.report.facts import describe_counts
 
 QUERIES: Final = Path(__file__).with_name("queries.parquet")
 """2,002 spoken-style queries: `id` int64, `intent` and `text` string, `slots` array<struct<start, end>>."""
@@ -78,9 +79,11 @@ def run(folder: Path) -> None:
         for row in rows:
             click.echo(f"  {row['text'].strip()}")
             click.secho(f"    -> {released[row['id']]}", fg="green")
-        click.echo(f"\n{report.describe_counts()}\n{options.finish(report)}")
-    click.echo(f"\n== What epsilon {EPSILONS[-1]} promises\n{report.guarantee.describe()}")
-    click.echo("\n== What is covered and what is not\n" + "\n".join(report.private_scope()))
+        facts = report.facts
+        click.echo(f"\n{describe_counts(facts['rows'], facts['columns'])}\n{options.finish(report)}")
+    click.echo(f"\n== What epsilon {EPSILONS[-1]} promises\n{facts['guarantee']['words']}")
+    scope = [*facts["scope"], *facts["private_scope"]]
+    click.echo("\n== What is covered and what is not\n" + "\n".join(scope))
     click.secho("\n== Your own words", bold=True)
     click.echo(
         f"$ dptext try {shlex.quote(SENTENCE)} --embedding {shlex.quote(str(bundle))} --mechanism laplace "

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import replace
 from functools import partial
 
-from dptext_spark.accounting.ledger import LARGEST_EPSILON, Apart, Cost, Naming, Terms, Unit, recorded
+from dptext_spark.accounting.ledger import LARGEST_EPSILON, Apart, Naming, Terms, Unit, recorded
 from dptext_spark.calibration.recall import recall_of
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, all_of
@@ -15,9 +14,15 @@ from dptext_spark.lookup import WordReader
 from dptext_spark.noise import NoiseKey
 from dptext_spark.options import PrivatizeOptions
 from dptext_spark.release import Release, in_euclidean_distance
-from dptext_spark.report.persons import Persons
-from dptext_spark.report.row_lengths import RowLengths
-from dptext_spark.report.sanitized_table import Report
+from dptext_spark.report.facts import (
+    Facts,
+    Report,
+    coverage,
+    persons,
+    release_facts,
+    row_lengths,
+    token_counts,
+)
 from dptext_spark.sanitizer import Sanitizer, TokenCounts
 from dptext_spark.spark.failures import FAILED, plain_errors
 from dptext_spark.spark.progress import progress
@@ -58,23 +63,10 @@ def run(options: PrivatizeOptions) -> Report:
         lambda: check_names(options, _columns(options)),
     )
     release, guarantee = open_release(options)
+    recall = recall_of(release.search, release.mechanism, release.embedding)
     job = kind.open("dptext privatize", options, _columns(options))
-    report = Report(
-        options=options.to_json(),
-        published=options.to_publish(),
-        guarantee=guarantee,
-        release=release,
-        recall=recall_of(release.search, release.mechanism, release.embedding),
-        row_id=job.row_id_words,
-        kept=job.columns.keep,
-        sanitized=job.columns.sanitized,
-        remarks=tuple(job.remarks),
-        private_remarks=tuple(job.private_remarks),
-        columns={},
-    )
     cut_off = "The Spark job failed; the output has the batches before, and the same command goes on"
-    failed = FAILED if options.incremental is None else cut_off
-    with plain_errors(failed):
+    with plain_errors(FAILED if options.incremental is None else cut_off):
         if isinstance(job, GrowingJob):
             job.claim(release, key)
         with progress(job.df.sparkSession, "Checking ids"):
@@ -83,40 +75,35 @@ def run(options: PrivatizeOptions) -> Report:
         account = _account(job, options, guarantee, key, worker)
         if account is not None:
             account.check()
-        reader = worker.release.reader
-        report = replace(report, persons=_persons(job, options, guarantee, reader))
-        fate = _fate(release.policy)
-        sample = Sample(columns=job.columns, table=job.source.df.schema, reader=reader, fate=fate)
+        reader, table = worker.release.reader, job.source.df.schema
+        found: Facts = {"persons": _persons(job, options, guarantee, release, reader)}
+        sample = Sample(columns=job.columns, table=table, reader=reader, fate=_fate(release.policy))
+        operations = release.mechanism.operations(release.embedding, release.search)
+        partitioning = Partitioning(word=operations, words=lambda: sample.words, counted=lambda: sample.rows)
         if options.dry_run:
             selected = job.columns.select(job.df, job.row_id)
             sample(selected)
             if account is not None:
                 account.look(selected)
-            report = replace(report, coverage=sample.found, lengths=sample.lengths, ledger=_costs(account))
-            job.write_dry(report.to_json())
-            return report
-        operations = release.mechanism.operations(release.embedding, release.search)
-        partitioning = Partitioning(word=operations, words=lambda: sample.words, counted=lambda: sample.rows)
-        found = job.sanitize(
-            worker, partitioning, sample, nullcontext if account is None else account.entered
-        )
-    counts = column_counts(job.columns.sanitized, TokenCounts[int], found)
-    added = found.get("added_rows")
-    lengths = None
-    if (longest := found.get(LONGEST)) is not None:  # of no rows there is none
-        lengths = RowLengths(median=found.get(MEDIAN), longest=longest)
-    report = replace(
-        report,
-        rows=found["rows"],
-        added_rows=added,
-        columns=counts,
-        coverage=sample.found,
-        lengths=lengths,
-        ledger=_costs(account),
-        keeps_order=partitioning.keeps_order,
-        private_remarks=(*report.private_remarks, *partitioning.private_remarks),
-    )
-    job.write_reports(report.to_publish(), report.to_json())
+            found["row_lengths"] = sample.lengths
+        else:
+            entered = nullcontext if account is None else account.entered
+            sums = job.sanitize(worker, partitioning, sample, entered)
+            counts = column_counts(job.columns.sanitized, TokenCounts[int], sums)
+            oov = str(release.policy.oov)
+            found |= {"rows": sums["rows"], "added_rows": sums.get("added_rows")}
+            found["columns"] = {name: token_counts(own, oov) for name, own in counts.items()}
+            if (longest := sums.get(LONGEST)) is not None:  # of no rows there is none
+                found["row_lengths"] = {"median": sums.get(MEDIAN), "longest": longest, "sample": None}
+    if lengths := found.get("row_lengths"):
+        found["row_lengths"] = row_lengths(lengths, guarantee, release.row_epsilons)
+    found["coverage"] = coverage(sample.found)
+    found["ledger"] = [] if account is None else [cost.to_json() for cost in account.costs]
+    report = job.report(release_facts(release, guarantee, recall, **job.table_facts(partitioning)), found)
+    if options.dry_run:
+        job.write_dry(report)
+    else:
+        job.write_reports(report)
     return report
 
 
@@ -188,17 +175,17 @@ def _account(
     )
 
 
-def _costs(account: Account | None) -> tuple[Cost, ...]:
-    return () if account is None else tuple(account.costs)
-
-
-def _persons(job: Job, options: PrivatizeOptions, guarantee: Guarantee, reader: WordReader) -> Persons | None:
+def _persons(
+    job: Job, options: PrivatizeOptions, guarantee: Guarantee, release: Release, reader: WordReader
+) -> Facts | None:
+    """Give what the rows of a person lose together, where somebody asks."""
     if options.person is None:
         return None
     far = guarantee.distances
     within = options.within or (far.nearest if far else 0.0)
     with progress(job.df.sparkSession, "Counting words of persons"):
-        return count_persons(job.df, job.columns, options.person, reader, within)
+        found = count_persons(job.df, job.columns, options.person, reader, within)
+    return None if found is None else persons(found, guarantee, release.row_epsilons)
 
 
 def _fate(policy: TextPolicy) -> str:

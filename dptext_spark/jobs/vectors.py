@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql import functions as F
@@ -16,7 +16,7 @@ from dptext_spark.errors import ConfigError, InputError, all_of
 from dptext_spark.lookup import WordReader
 from dptext_spark.noise import NoiseKey, ReleaseNoise
 from dptext_spark.options import VectorsOptions
-from dptext_spark.report.released_vectors import VectorColumn, VectorReport
+from dptext_spark.report.facts import Facts, Report, coverage, embedding_json, table_facts, written
 from dptext_spark.spark.distribution import BundleFiles
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.progress import progress
@@ -74,7 +74,7 @@ class VectorWorker:
         return self._privatizers[column].sanitize(values, ids, column=column)
 
 
-def run(options: VectorsOptions) -> VectorReport:
+def run(options: VectorsOptions) -> Report:
     """Run ``dptext vectors``: check, read, write once, report.
 
     The table appears under its name when it is complete, and not at all if the run fails.
@@ -104,46 +104,58 @@ def run(options: VectorsOptions) -> VectorReport:
     embedding = _embedding(options, verify=True)  # to hash a large bundle takes seconds: last
     job = Job.open("dptext vectors", options, columns)
     with plain_errors():
-        report = VectorReport(
-            options=options.to_json(),
-            published=options.to_publish(),
-            embedding=embedding,
-            row_id=job.row_id_words,
-            kept=job.columns.keep,
-            remarks=tuple(job.remarks),
-            private_remarks=tuple(job.private_remarks),
-            columns=_columns(job, options, embedding),
-        )
+        released = _released(job, options, embedding)
         bundle = BundleFiles.send(job.df.sparkSession, embedding) if embedding else None
         sample = _sample(job, bundle, tokenizer) if bundle else None
-        if options.dry_run:
-            if sample:
-                sample(job.columns.select(job.df, job.row_id))
-                report = replace(report, coverage=sample.found)
-            job.write_dry(report.to_json())
-            return report
-        mechanisms = [column.mechanism for column in report.columns.values() if column.mechanism is not None]
         partitioning = Partitioning(
             word=_AVERAGING,
-            row=sum(2.0 * each.dimension * (each.input_dimension + _NOISE) for each in mechanisms),
+            row=sum(
+                2.0 * each.dimension * (each.input_dimension + _NOISE)
+                for each, _ in released.values()
+                if each is not None
+            ),
             words=lambda: sample.words if sample else 0.0,
             counted=lambda: sample.rows if sample else None,
         )
-        found = job.sanitize(_worker(job, key, report, tokenizer, bundle), partitioning, sample)
-    counts = column_counts(columns.sanitized, VectorCounts[int], found)
-    counted = {name: replace(column, counts=counts[name]) for name, column in report.columns.items()}
-    coverage = sample.found if sample else {}
-    report = replace(
-        report,
-        rows=found["rows"],
-        columns=counted,
-        coverage=coverage,
-        keeps_order=partitioning.keeps_order,
-        private_remarks=(*report.private_remarks, *partitioning.private_remarks),
-    )
-    job.write_beside("projection", options.projection_path, report.projections())
-    job.write_reports(report.to_publish(), report.to_json())
+        sums: Mapping[str, Any] = {}
+        if not options.dry_run:
+            sums = job.sanitize(_worker(job, key, released, tokenizer, bundle), partitioning, sample)
+        elif sample:
+            sample(job.columns.select(job.df, job.row_id))
+    lengths = {
+        name: {"input_dimension": m.input_dimension, "dimension": m.dimension} if m else {}
+        for name, (m, _) in released.items()
+    }
+    counts = column_counts(columns.sanitized, VectorCounts[int], sums) if sums else {}
+    found = {
+        "coverage": coverage(sample.found) if sample else {},
+        "rows": sums.get("rows"),
+        "columns": {n: own | (asdict(counts[n]) if sums else {}) for n, own in lengths.items()},
+    }
+    empty = [name for name, (mechanism, _) in released.items() if mechanism is None]
+    about = [f"Columns without a single vector, null in every row: {', '.join(empty)}."] if empty else []
+    facts = {
+        "guarantees": _grouped((m and m.guarantee(f), name) for name, (m, f) in released.items()),
+        **table_facts(about=about, **job.table_facts(partitioning)),
+        "embedding": embedding and embedding_json(embedding),
+    }
+    report = job.report(facts, found)
+    if options.dry_run:
+        job.write_dry(report)
+        return report
+    projections = {"projections": _grouped((m, name) for name, (m, _) in released.items())}
+    job.write_beside("projection", options.projection_path, written(projections))
+    job.write_reports(report)
     return report
+
+
+def _grouped(pairs: Iterable[tuple[Any, str]]) -> list[Facts]:
+    """Group names of columns by what they share, as its JSON-ready values; those without it are left out."""
+    found: dict[Any, list[str]] = {}
+    for key, name in pairs:
+        if key is not None:
+            found.setdefault(key, []).append(name)
+    return [{"columns": names, **key.to_json()} for key, names in found.items()]
 
 
 def _embedding(options: VectorsOptions, *, verify: bool) -> Embedding | None:
@@ -161,17 +173,20 @@ def _embedding(options: VectorsOptions, *, verify: bool) -> Embedding | None:
     return embedding
 
 
-def _columns(job: Job, options: VectorsOptions, embedding: Embedding | None) -> dict[str, VectorColumn]:
+Released: TypeAlias = dict[str, tuple[VectorNoise | None, str]]
+"""Of each column its mechanism, None where it holds no vector, and for texts the bundle's fingerprint."""
+
+
+def _released(job: Job, options: VectorsOptions, embedding: Embedding | None) -> Released:
     """Say how each column is released; reads the lengths of its vectors, in the pass that checks the ids."""
-    columns = {}
-    for name, length in _lengths(job, options.vector).items():
-        mechanism = None if length is None else options.mechanism.of_length(length)
-        columns[name] = VectorColumn(mechanism=mechanism, fingerprint="")
+    released: Released = {
+        name: (None if length is None else options.mechanism.of_length(length), "")
+        for name, length in _lengths(job, options.vector).items()
+    }
     if embedding is not None:
         mechanism = options.mechanism.of_length(embedding.dimension)
-        column = VectorColumn(mechanism=mechanism, fingerprint=embedding.fingerprint)
-        columns |= dict.fromkeys(options.text, column)
-    return columns
+        released |= dict.fromkeys(options.text, (mechanism, embedding.fingerprint))
+    return released
 
 
 def _lengths(job: Job, names: Sequence[str]) -> dict[str, int | None]:
@@ -209,12 +224,12 @@ def _sample(job: Job, bundle: BundleFiles, tokenizer: Segmentation) -> Sample:
 
 
 def _worker(
-    job: Job, key: NoiseKey, report: VectorReport, tokenizer: Segmentation, bundle: BundleFiles | None
+    job: Job, key: NoiseKey, released: Released, tokenizer: Segmentation, bundle: BundleFiles | None
 ) -> VectorWorker:
     columns = []
-    for name, column in report.columns.items():
-        if (mechanism := column.mechanism) is not None:
-            law, fingerprint = mechanism.law(), column.fingerprint
+    for name, (mechanism, fingerprint) in released.items():
+        if mechanism is not None:
+            law = mechanism.law()
             noise = ReleaseNoise.of(key, salt=job.options.name, law=law, fingerprint=fingerprint)
             columns.append((name, mechanism, noise, bundle if fingerprint else None))
     return VectorWorker(columns=tuple(columns), tokenizer=tokenizer)

@@ -1,22 +1,100 @@
-"""What all reports say of the table, the embedding and the versions, and how they are written."""
+"""What a run says: one dict of facts, JSON-ready, with the sentences beside them."""
 
 from __future__ import annotations
 
 import json
 import platform
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
+from dptext_spark.accounting.row_budget import RowEpsilons
+from dptext_spark.calibration.recall import Recall
 from dptext_spark.coverage import Coverage
 from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.guarantee import DELTAS, Guarantee, factor, rounded_up
+from dptext_spark.release import Release
 
 FORMAT_VERSION: Final = 1
 _LIBRARIES: Final = ("dptext-spark", "pyspark", "numpy", "scipy", "pyarrow", "cryptography")
 
+Facts = dict[str, Any]
+
+_PUBLIC: Final = frozenset(
+    {
+        *("guarantee", "guarantees", "row_budget", "scope", "options", "row_id", "kept"),
+        *("embedding", "search", "recall", "rows"),
+    }
+)
+"""Facts that may be shared with the table: no count but that of its rows."""
 
 COUNTS: Final = "The counts are exact facts about the private table: they are for those who run the job."
+_SHOWN_LENGTHS: Final = (1, 10, 100, 1000)
+"""Words of the rows whose epsilons are said."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """The account of a run.
+
+    Attributes:
+        facts: For programs.
+        text: Renders them for people.
+    """
+
+    facts: Facts
+    text: Callable[[Facts], str]
+
+    def to_json(self) -> str:
+        """Write the facts as JSON text."""
+        return written(self.facts)
+
+    def describe(self) -> str:
+        """Say them in plain words."""
+        return self.text(self.facts)
+
+    def to_publish(self, options: Collection[str]) -> str:
+        """Write as JSON text what may be shared with the table, of the options those that are named."""
+        facts = {name: value for name, value in self.facts.items() if name in _PUBLIC}
+        shared = {name: value for name, value in facts["options"].items() if name in options}
+        return written({**facts, "options": shared})
+
+
+def written(facts: Mapping[str, Any]) -> str:
+    """Write facts as JSON, one line for each value, with their format and the versions."""
+    whole = {"format_version": FORMAT_VERSION, **facts, "versions": versions()}
+    return json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def versions() -> dict[str, str]:
+    """Give the versions of Python and of the libraries that outputs may depend on, by name."""
+    return {"python": platform.python_version()} | {name: _version(name) for name in _LIBRARIES}
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        # A cluster's own pyspark is on the path without its metadata.
+        return str(getattr(sys.modules.get(name), "__version__", "not installed"))
+
+
+def embedding_json(embedding: Embedding) -> Facts:
+    """Give what a report says of the embedding."""
+    manifest = embedding.manifest
+    return {
+        "fingerprint": manifest.fingerprint,
+        "source": manifest.source_name,
+        "words": manifest.words,
+        "dimension": manifest.dimension,
+        "geometry": manifest.geometry,
+        "normalization": manifest.normalization,
+    }
+
+
+# What the guarantee does not cover
 
 
 def has_arrays(columns: Collection[str]) -> bool:
@@ -51,7 +129,7 @@ def table_scope(kept: Collection[str], sanitized: Collection[str], *, keeps_orde
 
 def choice_scope(options: Mapping[str, Any]) -> list[str]:
     """Say whether epsilon, which the report states, was chosen from the rows, by a run's options."""
-    if options.get("epsilon-from-private-rows") or options.get("evaluation"):
+    if options.get("epsilon-from-private-rows"):
         return [
             "Epsilon was chosen by what was measured on private rows. The bound does not cover what the "
             "choice reveals of them."
@@ -75,7 +153,7 @@ def key_scope(*, kept: bool, what: str, arrays: bool, by_position: bool, grows: 
             "them spend epsilon again."
         ]
     said = [
-        f"Released again under this key and label, a {what} comes out equal where it and its row's id are "
+        f"Released again under this key and name, a {what} comes out equal where it and its row's id are "
         "equal byte for byte: whoever has both releases sees which rows changed.",
         f"A {what} that changed in any byte has fresh noise: all of it, not the changed part alone, spends "
         "epsilon again.",
@@ -89,44 +167,229 @@ def key_scope(*, kept: bool, what: str, arrays: bool, by_position: bool, grows: 
     return said
 
 
-def embedding_json(embedding: Embedding) -> dict[str, Any]:
-    """Give what a report says of the embedding."""
-    manifest = embedding.manifest
+# Facts of a table, its rows and its columns
+
+
+def table_facts(
+    *,
+    options: Mapping[str, Any],
+    row_id: str,
+    kept: Collection[str],
+    sanitized: Collection[str],
+    about: Iterable[str] = (),
+    remarks: Iterable[str] = (),
+    private_remarks: Iterable[str] = (),
+    keeps_order: bool = True,
+) -> Facts:
+    """Give what the reports of all released tables have.
+
+    Args:
+        options: The run's options as JSON-ready values.
+        row_id: Where row ids come from, in words.
+        kept, sanitized: Columns that pass raw, and those that do not.
+        about: What becomes of words or vectors, in sentences.
+        remarks: What else the output tells, in sentences.
+        private_remarks: What it lacks, in sentences for those who run the job.
+        keeps_order: Whether rows come in the order of their input file.
+    """
+    table = table_scope(kept, sanitized, keeps_order=keeps_order)
     return {
-        "fingerprint": manifest.fingerprint,
-        "source": manifest.source_name,
-        "words": manifest.words,
-        "dimension": manifest.dimension,
-        "geometry": manifest.geometry,
-        "normalization": manifest.normalization,
+        "scope": [*about, *table, *remarks, *choice_scope(options)],
+        "private_scope": [*private_remarks, COUNTS],
+        "options": dict(options),
+        "row_id": row_id,
+        "kept": list(kept),
     }
 
 
-def coverage_json(coverage: Mapping[str, Coverage]) -> dict[str, Any]:
-    """Give what a report says of the vocabulary's coverage, by column."""
-    return {name: found.to_json() for name, found in coverage.items()}
+def release_facts(
+    release: Release, guarantee: Guarantee, recall: Recall | None = None, **table: Any
+) -> Facts:
+    """Give what there is to say of a release of words before it is made.
+
+    Args:
+        release, guarantee: What is released, and what is proven of it.
+        recall: What a search in lists finds of what the exact one would; None for the exact one.
+        table: Arguments of :func:`table_facts`.
+    """
+    found = [] if recall is None else [recall.describe()]
+    table["remarks"] = [*found, *table.get("remarks", ())]
+    epsilons = release.row_epsilons
+    return {
+        "guarantee": guarantee.to_json(),
+        **({} if epsilons is None else {"row_budget": row_budget(epsilons, guarantee)}),
+        **table_facts(about=release.policy.describe(), **table),
+        "embedding": {
+            **embedding_json(release.embedding),
+            "release_words": release.search.release_words,
+        },
+        "search": release.search.label,
+        **({} if recall is None else {"recall": recall.to_json()}),
+        "rows": None,
+    }
 
 
-def describe_coverage(coverage: Mapping[str, Coverage]) -> list[str]:
-    """Say the vocabulary's coverage of each column, under a title."""
-    title = "Coverage, a fact about the private table for those who run the job"
-    return [title, *(f"{name}: {found.describe()}" for name, found in coverage.items())]
+def row_budget(epsilons: RowEpsilons, guarantee: Guarantee) -> Facts:
+    """Give what a row loses at most, and what epsilon that leaves it."""
+    budget = epsilons.budget
+    slack = f", up to an additional probability of {rounded_up(budget.delta)}" if budget.delta else ""
+    listed = ", ".join(f"{words}: {epsilons.epsilon(words):.3g}" for words in _SHOWN_LENGTHS)
+    said = (
+        f"Whoever sees a whole row's output can favour one row over another by a factor of at most "
+        f"{factor(budget.loss)}{slack}, where each word of the one is at most {rounded_up(budget.within, 6)} "
+        f"from the word in its place in the other ({guarantee.metric}): all words of all sanitized columns "
+        "together. A row's epsilon follows from its number of words, as the output tells it. Of so many "
+        f"words it is: {listed}; the guarantee above is that of {guarantee.configured_epsilon:g}, the "
+        "largest that a row gets."
+    )
+    return {**epsilons.to_json(), "said": said}
 
 
-def written(value: Mapping[str, Any]) -> str:
-    """Write a report as JSON, one line for each value, with its format and the versions."""
-    whole = {"format_version": FORMAT_VERSION, **value, "versions": versions()}
-    return json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+def row_lengths(
+    lengths: Mapping[str, int | None], guarantee: Guarantee, epsilons: RowEpsilons | None
+) -> Facts:
+    """Give what the table's rows lose, or under a budget their epsilons.
+
+    Args:
+        lengths: Words of the ``median`` row, None where that is not known, of the ``longest``, and in a
+            ``sample`` of how many rows; None for all.
+        guarantee, epsilons: Of the release.
+    """
+    sample = lengths["sample"]
+    seen = "" if sample is None else f", in a sample of {sample:,} rows"
+    named = {name: words for name in ("median", "longest") if (words := lengths[name])}
+    counted = {name: f"{words:,} word{'s' * (words != 1)}{seen}" for name, words in named.items()}
+    if epsilons is not None:
+        own = {name: epsilons.epsilon(words) for name, words in named.items()}
+        said = [
+            f"A row of the table's {name} length ({counted[name]}) has epsilon {rounded_up(epsilon)}."
+            for name, epsilon in own.items()
+        ]
+        return {**lengths, "epsilons": own, "said": said}
+    losses: list[Facts] = []
+    if guarantee.distances is not None:
+        near = guarantee.distances.nearest
+        losses = [
+            {"row": name, "words": words, "distance": near, **_losses(guarantee, near, words)}
+            for name, words in named.items()
+        ]
+    said = [
+        f"A row of the table's {loss['row']} length ({counted[loss['row']]}), each word told from a nearest "
+        f"one: {_worth(loss)}."
+        for loss in losses
+    ]
+    return {**lengths, "losses": losses, "said": said}
 
 
-def versions() -> dict[str, str]:
-    """Give the versions of Python and of the libraries that outputs may depend on, by name."""
-    return {"python": platform.python_version()} | {name: _version(name) for name in _LIBRARIES}
+def persons(found: Mapping[str, Any], guarantee: Guarantee, epsilons: RowEpsilons | None) -> Facts:
+    """Give what the rows of a person lose together, by percentiles of persons.
+
+    Under a budget of rows, the budgets of a person's rows add up, and their deltas.
+
+    Args:
+        found: As :func:`~dptext_spark.tables.sums_of_persons.count_persons` gives it.
+        guarantee, epsilons: Of the release.
+    """
+    losses: dict[str, dict[str, float]]
+    rows, words, within = found["rows"], found["words"], found["within"]
+    if epsilons is None:
+        losses = {p: _losses(guarantee, within, count) for p, count in words.items() if count}
+    else:
+        budget = epsilons.budget
+        slack = {p: {"delta": count * budget.delta} if budget.delta else {} for p, count in rows.items()}
+        name = "loss" if budget.delta else "pure"
+        losses = {p: {name: count * budget.loss, **slack[p]} for p, count in rows.items()}
+    nobody = f"; {found['nobody']:,} rows name none" if found["nobody"] else ""
+    said = [f"Persons, by column {found['column']}: {found['persons']:,}{nobody}"]
+    for p, count in words.items():
+        told = (
+            f"; each word told from one {rounded_up(within)} away: {_worth(losses[p])}" if p in losses else ""
+        )
+        said.append(f"{p}: {rows[p]:,} rows, {count:,} words{told}")
+    return {**found, "losses": losses, "said": said}
 
 
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        # A cluster's own pyspark is on the path without its metadata.
-        return str(getattr(sys.modules.get(name), "__version__", "not installed"))
+def _losses(guarantee: Guarantee, distance: float, words: int) -> dict[str, float]:
+    """Give what words lose that all move so far: ``pure``, and a loss for each of ``DELTAS``."""
+    beyond = {f"{delta:g}": guarantee.loss_beyond(delta, distance, words) for delta in DELTAS}
+    return {"pure": words * guarantee.loss(distance), **beyond}
+
+
+def _worth(loss: Mapping[str, float]) -> str:
+    if "loss" in loss:
+        return f"{factor(loss['loss'])}, up to an additional probability of {rounded_up(loss['delta'])}"
+    beyond = " or ".join(factor(loss[f"{delta:g}"]) for delta in DELTAS if f"{delta:g}" in loss)
+    return ", at worst ".join(filter(None, [beyond, factor(loss["pure"])]))
+
+
+def coverage(found: Mapping[str, Coverage]) -> Facts:
+    """Give how much of each column's words the vocabulary has, by column."""
+    return {name: {**own.to_json(), "said": own.describe()} for name, own in found.items()}
+
+
+def token_counts(counts: Any, oov: str) -> Facts:
+    """Give what was done to the words of a column, under a policy for unknown ones."""
+    return {**asdict(counts), "out_of_vocabulary": {"policy": oov, "tokens": counts.out_of_vocabulary}}
+
+
+def describe_counts(rows: int, columns: Mapping[str, Facts], added_rows: int | None = None) -> str:
+    """Say how many rows there were and what was done to each column."""
+    added = "" if added_rows is None else f", {added_rows:,} of them added by this run"
+    lines = (
+        f"{name}: {_vectors_line(c) if 'released' in c else _words_line(c)}" for name, c in columns.items()
+    )
+    return "\n".join([f"Rows: {rows:,}{added}", *lines])
+
+
+def _words_line(counts: Facts) -> str:
+    unknown, total = counts["out_of_vocabulary"], max(counts["tokens"], 1)
+    named = {
+        "replaced": counts["replaced"],
+        "unchanged by the noise": counts["unchanged"],
+        f"out of vocabulary ({unknown['policy']})": unknown["tokens"],
+        "unprotected": counts["unprotected"],
+        "blank": counts["blank"],
+    }
+    shares = ", ".join(f"{n:,} {name} ({n / total:.1%})" for name, n in named.items() if n)
+    kept = {
+        "characters between words": counts["kept_characters"],
+        "words with the capitals that they found": counts["kept_capitals"],
+    }
+    passed = ", ".join(f"{n:,} {name}" for name, n in kept.items() if n)
+    said = f"{counts['tokens']:,} words: {shares or 'none'}"
+    return f"{said}; as they stood: {passed}" if passed else said
+
+
+def _vectors_line(counts: Facts) -> str:
+    parts = [f"{counts['released']:,} vectors released"]
+    if tokens := counts["known"] + counts["unknown"]:
+        unknown = counts["unknown"]
+        parts.append(f"{unknown:,} of {tokens:,} words unknown ({unknown / tokens:.1%})")
+    named = {"texts without a known word": counts["wordless"], "null rows": counts["null"]}
+    return ", ".join([*parts, *(f"{n:,} {name}" for name, n in named.items() if n)])
+
+
+def describe(facts: Facts) -> str:
+    """Say guarantee, scope and counts of a released table in plain words."""
+    return "\n".join(_lines(facts))
+
+
+def _lines(facts: Facts) -> Iterator[str]:
+    if "guarantee" in facts:
+        yield from ("Guarantee", facts["guarantee"]["words"], "")
+    for guarantee in facts.get("guarantees", ()):
+        yield from (f"Guarantee of {', '.join(guarantee['columns'])}", guarantee["words"], "")
+    if "row_budget" in facts:
+        yield from ("Budget of each row", facts["row_budget"]["said"], "")
+    yield from ("Scope", *facts["scope"], *facts["private_scope"], facts["row_id"])
+    if facts["rows"] is not None:
+        yield from ("", describe_counts(facts["rows"], facts["columns"], facts.get("added_rows")))
+    elif "coverage" in facts:
+        yield from ("", "Coverage, a fact about the private table for those who run the job")
+        yield from (f"{name}: {found['said']}" for name, found in facts["coverage"].items())
+    yield from facts.get("row_lengths", {}).get("said", ())
+    if "persons" in facts:
+        yield from ("", *facts["persons"]["said"])
+    if ledger := facts.get("ledger"):
+        of = f", the last of {len(ledger)} batches" if len(ledger) > 1 else ""
+        yield from ("", f"Ledger{of}", ledger[-1]["said"])

@@ -23,8 +23,7 @@ from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import NoiseKey, check_label
 from dptext_spark.release import Release
-from dptext_spark.report.facts import has_arrays, key_scope
-from dptext_spark.report.sanitized_table import Report
+from dptext_spark.report.facts import describe, has_arrays, key_scope, release_facts
 from dptext_spark.sanitizer import Sanitizer
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.nearest import Search
@@ -210,19 +209,17 @@ def _show_once(columns: TableColumns, release: Release, *, kept: bool) -> None:
     if shown in _SHOWN:
         return
     _SHOWN.add(shown)
-    report = Report(
+    by_key = key_scope(kept=kept, what="text", arrays=has_arrays(columns.sanitized), by_position=False)
+    facts = release_facts(
+        release,
+        release.guarantee(),
         options={},
-        guarantee=release.guarantee(),
-        release=release,
         row_id=f"Rows are named by column {columns.id}.",
         kept=columns.keep,
         sanitized=columns.sanitized,
-        remarks=tuple(
-            key_scope(kept=kept, what="text", arrays=has_arrays(columns.sanitized), by_position=False)
-        ),
-        columns={},
+        remarks=by_key,
     )
-    print(f"Release of {', '.join(columns.sanitized)}", report.describe(), sep="\n")
+    print(f"Release of {', '.join(columns.sanitized)}", describe(facts), sep="\n")
 
 
 def _is_notebook() -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 from pyspark.sql import Observation
 
 from dptext_spark.errors import ConfigError
-from dptext_spark.report.sanitized_table import describe_counts
+from dptext_spark.report.facts import describe_counts, token_counts
 from dptext_spark.sanitizer import TokenCounts
 from dptext_spark.tables.columns import column_counts
 from dptext_spark.text.policies import TextPolicy
@@ -50,7 +50,9 @@ class ReleaseCounts:
 
     def describe(self) -> str:
         """Say it in plain words, as the report of ``dptext privatize`` does."""
-        return describe_counts(self._policy, self.rows, self.columns)
+        oov = str(self._policy.oov)
+        columns = {name: token_counts(counts, oov) for name, counts in self.columns.items()}
+        return describe_counts(self.rows, columns)
 
     def __repr__(self) -> str:
         return f"ReleaseCounts(of {', '.join(self._columns) or 'nothing yet'})"

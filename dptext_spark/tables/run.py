@@ -15,7 +15,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.options import ALL, TableOptions
-from dptext_spark.report.facts import has_arrays, key_scope
+from dptext_spark.report.facts import Facts, Report, describe, has_arrays, key_scope
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session
@@ -212,7 +212,28 @@ class Job:
         """Where the table goes: in the input's partitions."""
         return _output(self.options, self.partitions)
 
-    def write_dry(self, report: str) -> None:
+    def table_facts(self, partitioning: Partitioning) -> Facts:
+        """Give what a report says of the table, for :func:`~dptext_spark.report.facts.table_facts`."""
+        return {
+            "options": self.options.to_json(),
+            "row_id": self.row_id_words,
+            "kept": self.columns.keep,
+            "sanitized": self.columns.sanitized,
+            "remarks": self.remarks,
+            "private_remarks": [*self.private_remarks, *partitioning.private_remarks],
+            "keeps_order": partitioning.keeps_order,
+        }
+
+    def report(self, facts: Facts, found: Facts) -> Report:
+        """Make the report, of facts that there are in any case, and of others that may be missing."""
+        order = ("row_lengths", "persons", "coverage", "rows", "added_rows", "ledger", "columns")
+        others = {name: found[name] for name in order if found.get(name) not in (None, {}, [])}
+        before = {name: value for name, value in facts.items() if name != "rows"}
+        rows = {"rows": found.get("rows")}
+        columns = {"columns": found.get("columns", {})}
+        return Report(facts={**before, **others, **rows, **columns}, text=describe)
+
+    def write_dry(self, report: Report) -> None:
         """Write the private report of a dry run, where there is a folder for it.
 
         Raises:
@@ -221,20 +242,21 @@ class Job:
         if self.options.reports is not None:
             with plain_errors("The report of the dry run could not be written"):
                 self.storage.make_private_folder(self.options.private_folder)
-                self.storage.write(self.options.report_path, report)
+                self.storage.write(self.options.report_path, report.to_json())
 
-    def write_reports(self, public: str, private: str) -> None:
-        """Write the report that may be handed on, and the one that may not, to their places.
+    def write_reports(self, report: Report) -> None:
+        """Write the report that may be shared, and the one that may not, to their places.
 
         The output is there already.
 
         Raises:
             JobError: They cannot be written.
         """
+        public = report.to_publish(self.options.published)
         self.write_beside("public report", self.options.public_report_path, public)
         with plain_errors("The output was written, but its report could not be"):
             self.storage.make_private_folder(self.options.private_folder)
-        self.write_beside("report", self.options.report_path, private)
+        self.write_beside("report", self.options.report_path, report.to_json())
 
     def write_beside(self, what: str, path: str, text: str) -> None:
         """Write a file that belongs to the output, which is there already.

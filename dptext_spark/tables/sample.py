@@ -18,7 +18,6 @@ from pyspark.sql.types import StructType
 
 from dptext_spark.coverage import Coverage
 from dptext_spark.lookup import WordReader
-from dptext_spark.report.row_lengths import RowLengths
 from dptext_spark.tables.batch import Batch, Fields
 from dptext_spark.tables.columns import TableColumns, shared
 from dptext_spark.text.nested import FieldValues
@@ -53,7 +52,7 @@ class Sample:
     reader: WordReader
     fate: str
     found: dict[str, Coverage] = field(default_factory=dict)
-    lengths: RowLengths | None = None
+    lengths: dict[str, int | None] | None = None
     words: float | None = None
     rows: list[int] | None = None
 
@@ -84,7 +83,11 @@ class Sample:
             medians, rows, longest = (np.array(column) for column in zip(*counts, strict=True))
             middle = int(np.searchsorted(np.cumsum(rows), rows.sum() / 2.0))
             sample = int(rows.sum())
-            self.lengths = RowLengths(median=int(medians[middle]), longest=int(longest.max()), sample=sample)
+            self.lengths = {
+                "median": int(medians[middle]),
+                "longest": int(longest.max()),
+                "sample": sample,
+            }
             self.words = sum(task["words"] for task in tasks) / sample
         if len(tasks) < SAMPLE_TASKS and all(task["rows"] is not None for task in tasks):
             self.rows = [task["rows"] for task in tasks]

@@ -6,14 +6,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from dptext_spark.lookup import WordReader
-from dptext_spark.report.persons import Persons
 from dptext_spark.tables.batch import Batch, Fields
 from dptext_spark.tables.columns import TableColumns, shared
 from dptext_spark.tables.fields import Field
@@ -24,7 +23,7 @@ _ACCURACY: Final = 10_000
 
 def count_persons(
     df: DataFrame, columns: TableColumns, name: str, reader: WordReader, within: float
-) -> Persons | None:
+) -> dict[str, Any] | None:
     """Add up the rows and words of each person in one pass; None where no row names one.
 
     Persons go between machines as hashes, without their texts.
@@ -47,14 +46,14 @@ def count_persons(
         return None
     names = [*_PERCENTILES, "largest"]
     rows, words = ({p: int(found[f"{total} {p}"]) for p in names} for total in ("rows", "words"))
-    return Persons(
-        column=name,
-        persons=int(found["persons"]),
-        nobody=int(found["nobody"] or 0),
-        rows=rows,
-        words=words,
-        within=within,
-    )
+    return {
+        "column": name,
+        "persons": int(found["persons"]),
+        "nobody": int(found["nobody"] or 0),
+        "rows": rows,
+        "words": words,
+        "within": within,
+    }
 
 
 def _of(total: str, named: Column) -> Iterator[Column]:

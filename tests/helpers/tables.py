@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dptext_spark.jobs import privatize
 from dptext_spark.options import PrivatizeOptions
-from dptext_spark.report.sanitized_table import Report
+from dptext_spark.report.facts import Report
 from tests.helpers.cluster import QUICK_JAVA
 from tests.helpers.worlds import KEY
 

@@ -114,7 +114,7 @@ def test_every_format_gives_the_words_of_the_privatizer(
         write_rows(tmp_path / "in" / f"{file}.{name}", rows)
     report = run_table(**options, format=name)
     told = json.loads((tmp_path / "out.private" / "report.json").read_text())
-    assert (report.rows, told["options"]["format"]) == (44, name)
+    assert (report.facts["rows"], told["options"]["format"]) == (44, name)
     wanted = [
         {k: "" if v is None else str(v) for k, v in row.items()} if name == "csv" else row for row in words
     ]
@@ -473,7 +473,7 @@ def test_new_files_of_json(options: dict[str, Any], tmp_path: Path) -> None:
         rows = [{**row, "id": 10 * number + int(str(row["id"]))} for row in ROWS]
         write_rows(tmp_path / "in" / f"{number}.json", rows)
         report = run_table(**options | grow)
-    assert (report.rows, report.added_rows) == (8, 4)
+    assert (report.facts["rows"], report.facts["added_rows"]) == (8, 4)
     files = [orc.read_table(file) for file in (tmp_path / "out").glob("batch-*.orc")]
     found = sorted(i for file in files for i in file["id"].to_pylist())
     assert found == [1, 2, 3, 7, 11, 12, 13, 17]

@@ -133,7 +133,7 @@ def test_no_unknown_token_of_a_hostile_table_comes_out(
     assert set(tokens) <= allowed
     if oov != "drop":
         assert len(apart(released[-1], allowed)) == unknown + 2 * len(plain)
-    assert report.columns["text"].out_of_vocabulary >= unknown
+    assert report.facts["columns"]["text"]["out_of_vocabulary"]["tokens"] >= unknown
     assert hashes(tmp_path / "in") == before
     written = (tmp_path / "out.private" / "report.json").read_text() + report.describe()
     assert not re.search("zebulon|quartz|4111|zq1|qqq", written, re.IGNORECASE)

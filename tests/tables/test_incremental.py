@@ -17,7 +17,7 @@ import pytest
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, InputError, JobError
-from dptext_spark.report.sanitized_table import Report
+from dptext_spark.report.facts import Report
 from tests.helpers.tables import ROOT, command, hashes, run_table, texts, write_key, write_table
 
 # The shared session is the one that the jobs find.
@@ -167,7 +167,7 @@ def test_a_kill_loses_and_repeats_nothing(
         shutil.copy(file, left)
 
     report = grow()
-    assert (report.rows, report.added_rows) == (18, 12)
+    assert (report.facts["rows"], report.facts["added_rows"]) == (18, 12)
     assert not left.exists()
     run_table(**options | {"output": tmp_path / "whole"})
     assert read(tmp_path / "out") == read(tmp_path / "whole")

@@ -66,7 +66,7 @@ def test_parquet_keeps_words_and_order(
     short()
     for name, more in (("position", {}), ("named", {"id": "id"}), ("filter", {"where": "id <> 'r007'"})):
         report = run_table(**options | more | {"output": tmp_path / name})
-        assert report.keeps_order and not report.private_remarks
+        assert "keep their order" in " ".join(report.facts["scope"]) and not report.private_remarks
         assert len(tasks(tmp_path / name)) > 4
     assert len(tasks(tmp_path / "out")) == 1
     found = rows_of(tmp_path / "position")
@@ -91,7 +91,7 @@ def test_rows_without_a_position_are_ordered_by_chance(
     orders = []
     for name in "ab":
         report = run_table(**options | {"output": tmp_path / name})
-        assert "order of the input's rows is lost" in " ".join(report.scope())
+        assert "order of the input's rows is lost" in " ".join(report.facts["scope"])
         assert sorted(map(str, rows_of(tmp_path / name))) == sorted(map(str, rows_of(tmp_path / "out")))
         files = tasks(tmp_path / name)
         assert 4 < len(files) < 20
@@ -133,9 +133,11 @@ def test_rows_stay_where_nothing_is_encrypted(
     assert len(tasks(tmp_path / "out")) == 1
     assert (
         "spark.io.encryption.enabled=true"
-        in json.loads((tmp_path / "out.private/report.json").read_text())["scope"][-2]
+        in json.loads((tmp_path / "out.private/report.json").read_text())["private_scope"][-2]
     )
-    assert report.keeps_order and "io.encryption" not in " ".join(report.scope())
+    assert "keep their order" in " ".join(report.facts["scope"]) and "io.encryption" not in " ".join(
+        report.facts["scope"]
+    )
 
 
 IO = {"spark.io.encryption.enabled": "true"}

@@ -19,6 +19,7 @@ from dptext_spark.errors import InputError
 from dptext_spark.jobs import vectors
 from dptext_spark.lookup import WordReader
 from dptext_spark.options import VectorsOptions
+from dptext_spark.report.facts import coverage
 from dptext_spark.spark.distribution import BundleFiles
 from dptext_spark.tables.columns import TableColumns
 from dptext_spark.tables.formats.files import Parquet
@@ -154,7 +155,7 @@ def test_a_growing_table_tells_it_of_the_files_that_are_new(
         "read_option": "maxFilesPerTrigger=1",
     }
     report = run_table(**options)
-    assert report.coverage == {"text": Coverage(rows=6, tokens=54, unknown=6)}
+    assert report.facts["coverage"] == coverage({"text": Coverage(rows=6, tokens=54, unknown=6)})
     assert capsys.readouterr().err.count("Warning") == 1  # of the first batch alone
     write_table(table / "new.parquet", {"id": [12], "text": ["w01 w02 w03"]})
     assert run_table(**options).coverage == {"text": Coverage(rows=1, tokens=3)}
@@ -170,7 +171,7 @@ def test_texts_that_become_vectors_are_looked_at(
     words = {"text": ["text"], "embedding": str(ring.path)}
     for dry in (True, False):
         report = vectors.run(VectorsOptions.of({**options, **words, "dry-run": dry}))
-        assert report.coverage == {"text": Coverage(rows=2, tokens=3, unknown=1)}
+        assert report.facts["coverage"] == coverage({"text": Coverage(rows=2, tokens=3, unknown=1)})
         assert "left out of the averages" in capsys.readouterr().err
         assert ("\ntext: 66.7% of 3 words are in the vocabulary" in report.describe()) is dry
     assert json.loads((tmp_path / "out.private" / "report.json").read_text())["coverage"].keys() == {"text"}

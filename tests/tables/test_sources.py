@@ -82,9 +82,9 @@ def test_the_partitioning_is_kept_and_its_values_are_not_retyped(
     report = run_table(**options, keep=["id", "h", "dt"])
     expected = {folder: [n * 10 + i for i in range(3)] for n, folder in enumerate(folders)}
     assert folders_of(tmp_path / "out") == expected
-    assert report.rows == 3 * len(folders)
-    assert "Columns released as they are, without protection: id, h, dt." in report.scope()
-    assert not any("partitioned" in line for line in report.scope())
+    assert report.facts["rows"] == 3 * len(folders)
+    assert "Columns released as they are, without protection: id, h, dt." in report.facts["scope"]
+    assert not any("partitioned" in line for line in report.facts["scope"])
     if folders is NUMBERS:
         few = run_table(**options | {"output": tmp_path / "few"}, keep=["id", "dt"])
         assert folders_of(tmp_path / "few") == {"dt=007": [0, 1, 2], "dt=010": [10, 11, 12]}
@@ -232,7 +232,7 @@ def test_a_filter_does_not_change_what_rows_become(options: dict[str, Any], tmp_
     report = run_table(**options | {"output": tmp_path / "few"}, keep=["id"], where="id >= 25 and id % 2 = 1")
     wanted = [row for row in sorted_rows(tmp_path / "out") if row["id"] >= 25 and row["id"] % 2]
     assert sorted_rows(tmp_path / "few") == wanted
-    assert report.rows == len(wanted) == 16
+    assert report.facts["rows"] == len(wanted) == 16
     assert len({row["text"] for row in wanted}) == 16
 
 
@@ -242,7 +242,7 @@ def test_ids_are_checked_among_the_rows_that_are_wanted(options: dict[str, Any],
     with pytest.raises(InputError, match="does not name the rows"):
         run_table(**options, id="id", where="id < 2")
     report = run_table(**options, id="id", where="id > 2", keep=["id"])
-    assert (report.rows, report.columns["text"].tokens) == (0, 0)
+    assert (report.facts["rows"], report.facts["columns"]["text"]["tokens"]) == (0, 0)
     assert [pq.read_schema(file).names for file in (tmp_path / "out").glob("part-*")] == [["id", "text"]]
 
 
@@ -324,7 +324,7 @@ def test_many_small_files(options: dict[str, Any], tmp_path: Path, spark: SparkS
         os.link(first, first.with_name(f"{number}.parquet"))
     report = run_table(**options)
     released = [row["text"] for row in rows_of(tmp_path / "out")]
-    assert report.rows == len(released) == len(set(released)) == 200
+    assert report.facts["rows"] == len(released) == len(set(released)) == 200
     per_core = int(spark.conf.get("spark.sql.files.minPartitionNum") or 0)
     assert len(list((tmp_path / "out").glob("part-*"))) <= per_core + 1
 

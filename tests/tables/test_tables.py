@@ -141,7 +141,7 @@ def test_the_counters_are_those_of_the_rows(ring: Embedding, tmp_path: Path) -> 
         protect="content",
         epsilon=EXACT,
     )
-    assert report.rows == 4
+    assert report.facts["rows"] == 4
     text = (tmp_path / "out.private" / "report.json").read_text()
     assert "Stop words are released" in text
     columns = json.loads(text)["columns"]

@@ -15,13 +15,12 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Laplace
 from dptext_spark.options import PrivatizeOptions
-from dptext_spark.report.sanitized_table import Report
+from dptext_spark.report.facts import describe, release_facts, token_counts
 from dptext_spark.sanitizer import TokenCounts
 from dptext_spark.text.layout import AsItStood, Layout
 from dptext_spark.text.policies import AllWords, Drop, OovPolicy, Protection, Slots, TextPolicy, UnknownTokens
 from dptext_spark.text.token_columns import DROP, Tokens
 from tests.helpers import worlds
-from tests.helpers.worlds import among
 
 UNKNOWN = {
     "all": "Words outside the vocabulary",
@@ -154,22 +153,18 @@ def test_a_new_policy_is_one_class(small: Embedding) -> None:
     assert {*middle} == {"w0", "w1", "w2"} and 130 < len(middle) < 270
     counts = {name: int(getattr(done.counts, name).sum()) for name in TokenCounts.names()}
     assert (counts["tokens"], counts["out_of_vocabulary"], counts["unprotected"]) == (403, 400, 2)
-    report = Report(
+    found = release_facts(
+        privatizer.release,
+        options.mechanism.guarantee(small),
         options=options.to_json(),
-        guarantee=options.mechanism.guarantee(small),
-        release=worlds.sanitizer(
-            small, options.mechanism, search=among(200), oov="first:3", protect="capitals"
-        ).release,
         row_id="",
         kept=(),
         sanitized=("text",),
-        rows=1,
-        columns={"text": TokenCounts(**counts)},
     )
-    said = report.describe()
+    columns = {"text": token_counts(TokenCounts(**counts), "first:3")}
+    said = describe({**found, "rows": 1, "columns": columns})
     assert "Words without a capital are released as they are." in said
     assert "Words outside the vocabulary become one of the first 3 words, or nothing." in said
     assert "400 out of vocabulary (first:3)" in said
-    assert '"policy": "first:3"' in report.to_json() and f'"dropped": {400 - len(middle)}' in report.to_json()
     with pytest.raises(ConfigError, match=r"fail, keep-unprotected, first:COUNT\. Got: 'x'"):
         PrivatizeOptions.of({**given, "oov": "x"})

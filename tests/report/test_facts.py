@@ -1,0 +1,245 @@
+"""The report of a released table: one dict of facts, and the sentences beside them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dptext_spark import Embedding, Laplace, Release, RowBudget, TextPolicy
+from dptext_spark.options import PrivatizeOptions
+from dptext_spark.report import facts
+from dptext_spark.report.facts import Report, describe, describe_counts, release_facts, token_counts
+from dptext_spark.sanitizer import TokenCounts
+from tests.helpers.worlds import among
+
+MECHANISM = Laplace(epsilon=2.0)
+COUNTS = TokenCounts(
+    tokens=1100, replaced=600, unchanged=300, unprotected=50, out_of_vocabulary=110, blank=40, dropped=7,
+    kept_characters=0, kept_capitals=0,
+)  # fmt: skip
+
+
+def report_of(line: Embedding, policy: TextPolicy | None = None, **changes: Any) -> Report:
+    given = {"input": "in", "output": "out", "embedding": line.path, "mechanism": "laplace", "epsilon": 2.0}
+    options = PrivatizeOptions.of({**given, "text": ["naïve text"], "keep": ["id"]})
+    release = Release(
+        bundle=line, mechanism=MECHANISM, search=among(4), policy=policy or TextPolicy(), name="zebra"
+    )
+    table = {"options": options.to_json(), "kept": options.keep, "sanitized": options.text, **changes}
+    found = release_facts(release, MECHANISM.guarantee(line), row_id="Rows are named by column id.", **table)
+    columns = {"naïve text": token_counts(COUNTS, str(release.policy.oov))}
+    return Report(facts={**found, "rows": 1234, "columns": columns}, text=describe)
+
+
+def test_the_json_is_complete(line: Embedding) -> None:
+    report = report_of(line)
+    value = json.loads(report.to_json())
+    assert list(value) == [
+        "format_version", "guarantee", "scope", "private_scope", "options", "row_id", "kept", "embedding",
+        "search", "rows", "columns", "versions",
+    ]  # fmt: skip
+    assert value["guarantee"] == json.loads(json.dumps(MECHANISM.guarantee(line).to_json()))
+    assert value["embedding"]["fingerprint"] == line.fingerprint and value["embedding"]["release_words"] == 4
+    unknown = {"policy": "mask", "tokens": 110}
+    assert value["columns"] == {"naïve text": {**dataclasses.asdict(COUNTS), "out_of_vocabulary": unknown}}
+    assert (value["rows"], value["search"]) == (1234, "exact")
+    assert "naïve text" in report.to_json()  # readable, not escaped
+
+
+def test_what_may_be_shared_has_no_count_but_that_of_rows(line: Embedding) -> None:
+    """Rejects counters of any kind, options that say where things are, and what is lacking in the output."""
+    report = report_of(line, private_remarks=["The input is partitioned by h."])
+    private = ("persons", "coverage", "row_lengths", "ledger", "columns")
+    report.facts.update(dict.fromkeys(private, {"n": 1}), added_rows=4321)
+    text = report.to_publish(PrivatizeOptions.published)
+    public, whole = json.loads(text), json.loads(report.to_json())
+    assert public.keys() == whole.keys() - {"added_rows", "private_scope", *private}
+    assert {*public["options"]} <= {*whole["options"]} - {"input", "output", "embedding", "name", "where"}
+    assert public["options"]["epsilon"] == 2.0 and public["rows"] == 1234
+    assert whole["private_scope"][0] == "The input is partitioned by h."
+    assert all(name not in text for name in ("600", "300", "110", "4321", "partitioned", "zebra"))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "Assumed: neither epsilon nor any other option was chosen by a look at these rows."),
+        ({"epsilon-from-private-rows": True}, "Epsilon was chosen by what was measured on private rows."),
+    ],
+)
+def test_public_reports_say_where_epsilon_comes_from(
+    line: Embedding, given: dict[str, Any], said: str
+) -> None:
+    """Rejects an epsilon without a word on it: one that follows from rows reveals something of them."""
+    public = json.loads(report_of(line, options={"epsilon": 2.0, **given}).to_publish(["epsilon"]))
+    (found,) = [sentence for sentence in public["scope"] if "psilon" in sentence]
+    assert found.startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("sanitized", "over"),
+    [
+        (["a"], "all rows that repeat one another or tell of one person"),
+        (["a", "b"], "the 2 sanitized columns of a row and all rows that"),
+        (["a[].x"], "the elements of its arrays and all rows that"),
+        (["a[].x", "b", "c"], "the 3 sanitized columns of a row, the elements of its arrays and all rows"),
+    ],
+)
+def test_the_scope_says_what_adds_up(sanitized: list[str], over: str) -> None:
+    said = facts.table_scope([], sanitized)
+    assert any(sentence.startswith(f"What is lost adds up over {over}") for sentence in said)
+    assert any("keep their order" in sentence for sentence in said)
+    assert any("ordered by chance" in line for line in facts.table_scope([], sanitized, keeps_order=False))
+
+
+def test_the_scope_says_what_another_release_tells() -> None:
+    """Rejects "nothing is released twice": it holds for rows that are equal to the byte alone."""
+    options = {"what": "text", "arrays": True, "by_position": True, "grows": True}
+    (fresh,) = facts.key_scope(kept=False, **options)
+    assert "another release of these rows has noise of its own" in fresh
+    equal, changed, arrays, moved, again = facts.key_scope(kept=True, **options)
+    assert "comes out equal where it and its row's id are equal byte for byte" in equal
+    assert "sees which rows changed" in equal
+    assert "all of it, not the changed part alone, spends epsilon again" in changed
+    assert "those that shift count as changed" in arrays
+    assert "another file, or to another place in it, count as changed" in moved
+    assert "comes again under another name adds its rows again" in again
+    plain = facts.key_scope(kept=True, what="text", arrays=False, by_position=False, grows=True)
+    assert plain == [equal, changed]
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        ({"oov": "keep-unprotected"}, "ARE RELEASED AS THEY ARE, WITHOUT ANY PROTECTION"),
+        ({"oov": "random"}, "uniformly random word"),
+        ({"protect": "content"}, "Stop words are released as they are"),
+        ({"protect": "slots:marks"}, "slots of column marks"),
+        (
+            {"layout": "keep"},
+            "PUNCTUATION, SYMBOLS, EMOJI, SPACES AND LINE BREAKS OF TEXTS ARE RELEASED AS THEY ARE",
+        ),
+    ],
+)
+def test_the_scope_says_what_is_not_covered(line: Embedding, policy: dict[str, str], words: str) -> None:
+    changed = report_of(line, TextPolicy(**policy))
+    assert words in changed.describe() and words not in report_of(line).describe()
+    assert any(words in sentence for sentence in changed.facts["scope"])
+
+
+def test_the_words_say_counts_and_shares(line: Embedding) -> None:
+    report = report_of(line)
+    text = report.describe()
+    for part in (
+        MECHANISM.guarantee(line).describe(),
+        "Rows: 1,234",
+        "naïve text: 1,100 words",
+        "600 replaced (54.5%)",
+        "300 unchanged by the noise (27.3%)",
+        "110 out of vocabulary (mask) (10.0%)",
+        "50 unprotected (4.5%)",
+        "40 blank (3.6%)",
+        "Rows are named by column id.",
+        "without protection: id",
+    ):
+        assert part in text
+    before = describe({**report.facts, "rows": None, "columns": {}})
+    assert "Rows:" not in before and MECHANISM.guarantee(line).describe() in before
+    empty = TokenCounts(**dict.fromkeys(TokenCounts.names(), 0))
+    assert describe_counts(0, {"text": token_counts(empty, "mask")}) == "Rows: 0\ntext: 0 words: none"
+    counts = replace(COUNTS, kept_characters=1234, kept_capitals=56)
+    kept = describe_counts(1, {"text": token_counts(counts, "mask")}, added_rows=1)
+    passed = "1,234 characters between words, 56 words with the capitals that they found"
+    assert kept.endswith(f"; as they stood: {passed}") and "1 of them added by this run" in kept
+
+
+def test_versions_are_those_that_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def version(name: str) -> str:
+        if name == "pyspark":
+            raise facts.PackageNotFoundError(name)
+        return f"{name} 1.0"
+
+    monkeypatch.setattr(facts, "version", version)
+    monkeypatch.delitem(sys.modules, "pyspark", raising=False)
+    versions = facts.versions()
+    assert (versions["pyspark"], versions["numpy"]) == ("not installed", "numpy 1.0")
+    assert "python" in versions
+    # A cluster's own pyspark.
+    monkeypatch.setitem(sys.modules, "pyspark", SimpleNamespace(__version__="4.0.1"))
+    assert facts.versions()["pyspark"] == "4.0.1"
+
+
+def test_numbers_that_json_does_not_have_are_refused(line: Embedding) -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        report_of(line, options={"epsilon": float("nan")}).to_json()
+
+
+BUDGET = RowBudget(loss=3.0, within=0.5)
+LENGTHS = {"median": 2, "longest": 31, "sample": None}
+PERSONS = {
+    "column": "author",
+    "persons": 7,
+    "nobody": 0,
+    "within": 0.5,
+    "rows": {"50%": 1, "largest": 4},
+    "words": {"50%": 0, "largest": 30},
+}
+
+
+def test_rows_without_a_budget(line: Embedding) -> None:
+    """Rejects numbers of one word, and those of the other length."""
+    guarantee = MECHANISM.guarantee(line)
+    assert guarantee.distances is not None
+    near, found = guarantee.distances.nearest, facts.row_lengths(LENGTHS, guarantee, None)
+    assert [(x["row"], x["words"], x["pure"]) for x in found["losses"]] == [
+        ("median", 2, pytest.approx(4.0 * near)),
+        ("longest", 31, pytest.approx(62.0 * near)),
+    ]
+    assert [x["1e-09"] for x in found["losses"]] == [
+        guarantee.loss_beyond(1e-9, near, words) for words in (2, 31)
+    ]
+    median, longest = found["said"]
+    assert median.startswith(
+        "A row of the table's median length (2 words), each word told from a nearest one: "
+    )
+    assert longest.startswith("A row of the table's longest length (31 words), each")
+
+
+def test_rows_under_a_budget(line: Embedding) -> None:
+    guarantee, epsilons = MECHANISM.guarantee(line), MECHANISM.row_epsilons(BUDGET, line)
+    assert facts.row_lengths(LENGTHS, guarantee, epsilons)["said"] == [
+        "A row of the table's median length (2 words) has epsilon 2.",
+        # 3 / (32 * 0.5): rows of 31 and 32 words have one epsilon.
+        "A row of the table's longest length (31 words) has epsilon 0.188.",
+    ]
+    sampled = {"median": None, "longest": 1, "sample": 1200}
+    assert facts.row_lengths(sampled, guarantee, epsilons)["said"] == [
+        "A row of the table's longest length (1 word, in a sample of 1,200 rows) has epsilon 2."
+    ]
+    none = {"median": 0, "longest": 0, "sample": None}
+    assert facts.row_lengths(none, guarantee, epsilons)["said"] == []
+    assert facts.row_budget(epsilons, guarantee)["loss"] == 3.0
+
+
+def test_persons(line: Embedding) -> None:
+    """Rejects losses of rows in place of persons; budgets of rows add up, and so do their deltas."""
+    guarantee, epsilons = MECHANISM.guarantee(line), MECHANISM.row_epsilons(BUDGET, line)
+    found = facts.persons(PERSONS, guarantee, None)
+    losses = found["losses"]
+    assert losses.keys() == {"largest"} and losses["largest"]["pure"] == 30.0
+    assert losses["largest"]["1e-06"] == guarantee.loss_beyond(1e-6, 0.5, 30)
+    title, half, largest = found["said"]
+    assert (title, half) == ("Persons, by column author: 7", "50%: 1 rows, 0 words")
+    assert largest.startswith("largest: 4 rows, 30 words; each word told from one 0.5 away: ")
+    budgeted = facts.persons(PERSONS, guarantee, epsilons)["losses"]
+    assert budgeted == {"50%": {"pure": 3.0}, "largest": {"pure": 12.0}}
+    epsilons = replace(epsilons, budget=replace(BUDGET, delta=0.01))
+    with_delta = facts.persons(PERSONS, guarantee, epsilons)
+    assert with_delta["losses"]["largest"] == {"loss": 12.0, "delta": 0.04}
+    assert "additional probability of 0.04" in with_delta["said"][-1]

@@ -240,7 +240,7 @@ def test_without_a_key_file_every_run_has_other_noise(table: Path, tmp_path: Pat
         given = {"input": str(table), "output": str(tmp_path / name), "epsilon": 10.0, "vector": ["narrow"]}
         report = vectors.run(VectorsOptions.of(given))
         releases.append(rows_of(tmp_path / name))
-        assert "file's path" in report.row_id
+        assert "file's path" in report.facts["row_id"]
     assert releases[0] != releases[1]
 
 
@@ -258,7 +258,7 @@ def test_a_dry_run_writes_nothing(dptext: Command, ring: Embedding, table: Path,
     assert "Rows:" not in result.output
     report = tmp_path / "r" / "private" / "report.json"
     result = done(dptext(table, *ALL, "--embedding", ring.path, "--dry-run", "--reports", tmp_path / "r"))
-    assert f"nothing was written but the report: {report}" in result.output
+    assert f"nothing was written except the report: {report}" in result.output
     assert json.loads(report.read_text())["rows"] is None
     assert {*hashes(tmp_path)} == {*before, "r/private/report.json"}
     assert refused(dptext(table, *ALL, "--embedding", ring.path, "--dry-run", "--dimension", 3), "at most 2")

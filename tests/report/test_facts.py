@@ -56,7 +56,7 @@ def test_what_may_be_shared_has_no_count_but_that_of_rows(line: Embedding) -> No
     """Rejects counters of any kind, options that say where things are, and what is lacking in the output."""
     report = report_of(line, private_remarks=["The input is partitioned by h."])
     private = ("persons", "coverage", "row_lengths", "ledger", "columns")
-    report.facts.update(dict.fromkeys(private, {"n": 1}), added_rows=4321)
+    report.facts.update(dict.fromkeys(private, "hidden"), added_rows=4321)
     text = report.to_publish(PrivatizeOptions.published)
     public, whole = json.loads(text), json.loads(report.to_json())
     assert public.keys() == whole.keys() - {"added_rows", "private_scope", *private}

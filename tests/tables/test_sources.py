@@ -88,7 +88,7 @@ def test_the_partitioning_is_kept_and_its_values_are_not_retyped(
     if folders is NUMBERS:
         few = run_table(**options | {"output": tmp_path / "few"}, keep=["id", "dt"])
         assert folders_of(tmp_path / "few") == {"dt=007": [0, 1, 2], "dt=010": [10, 11, 12]}
-        assert any("partitioned by h, the output is not" in line for line in few.private_scope())
+        assert any("partitioned by h, the output is not" in line for line in few.facts["private_scope"])
         # How the output is laid out does not change the words.
         assert sorted_rows(tmp_path / "few") == sorted_rows(tmp_path / "out")
 

@@ -21,8 +21,8 @@ from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import KEY_BYTES, NoiseKey
 from dptext_spark.sanitizer import Sanitizer
 from dptext_spark.search.nearest import Search
-from dptext_spark.text.marks import Marks
 from dptext_spark.text.policies import TextPolicy
+from dptext_spark.text.spans import Spans
 from dptext_spark.text.token_columns import Tokens, check_unicode, column_kind
 
 _COLUMN = "rehearsed"
@@ -48,7 +48,7 @@ class Rehearsal:
         Raises:
             InputError: The column has another type, a text is not Unicode, or the policy lacks its slots.
         """
-        # Checked first: marks are places in texts.
+        # Checked first: spans are places in texts.
         self._check(values)
         tokens, words = self._read(values, self.policy.protect.marks(values, slots))
         blank = (tokens.codes < 0) | tokens.flag(lambda token: not token)
@@ -74,8 +74,8 @@ class Rehearsal:
         column_kind(values.type, _COLUMN)
         check_unicode(values, _COLUMN)
 
-    def _read(self, values: pa.Array, marks: Marks | None = None) -> tuple[Tokens, NDArray[np.int64]]:
-        tokens = Tokens.of(values, joining(self.embedding, self.policy.tokenizer), marks)
+    def _read(self, values: pa.Array, spans: Spans | None = None) -> tuple[Tokens, NDArray[np.int64]]:
+        tokens = Tokens.of(values, joining(self.embedding, self.policy.tokenizer), spans)
         return tokens, look_up(tokens, self.embedding)
 
     def released(

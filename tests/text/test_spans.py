@@ -1,30 +1,20 @@
-"""Slots: how they are read, and what a release under them loses, enumerated."""
+"""Slots: how their spans are read, and how texts are cut at them."""
 
 from __future__ import annotations
 
-import math
-import re
-from itertools import permutations, product
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, InputError
-from dptext_spark.lookup import joining, look_up
-from dptext_spark.mechanisms import Exponential
-from dptext_spark.search.exact import ExactSearch
-from dptext_spark.text import token_columns
 from dptext_spark.text.joined_words import JoinedWords, unused_letter
 from dptext_spark.text.policies import Protection
 from dptext_spark.text.segmentation import Segmentation
-from dptext_spark.text.slots import marks_of_positions
+from dptext_spark.text.spans import read_spans
 from dptext_spark.text.token_columns import Tokens
 from dptext_spark.text.tokens import PLAIN, Tokenizer
-from tests.helpers import worlds
-from tests.helpers.wrong_cuts import as_it_stands
 
 SPANS = pa.list_(pa.struct({"start": pa.int64(), "end": pa.int64()}))
 Spans = list[Any] | None
@@ -85,20 +75,17 @@ def test_words_that_a_span_touches_are_protected(spans: Spans, expected: str) ->
     assert protected(TEXT, spans) == expected.split()
 
 
-@pytest.mark.parametrize(
-    ("spans", "expected"),
-    [
+def test_positions_of_a_token_list_are_elements() -> None:
+    """Rejects characters where elements are meant; nulls and blanks have places."""
+    kind = pa.list_(pa.struct({"start": pa.int8(), "end": pa.int8()}))
+    for spans, expected in (
         ([(3, 4)], "New York"),
         ([(2, 6)], "None|New York||in"),
         ([(0, 1), (5, 6)], "fly|in"),
         ([(6, 7)], EVERY),
         (None, EVERY),
-    ],
-)
-def test_positions_of_a_token_list_are_elements(spans: Spans, expected: str) -> None:
-    """Rejects characters where elements are meant; nulls and blanks have places."""
-    kind = pa.list_(pa.struct({"start": pa.int8(), "end": pa.int8()}))
-    assert protected(ELEMENTS, column_of(spans, kind)) == expected.split("|")
+    ):
+        assert protected(ELEMENTS, column_of(spans, kind)) == expected.split("|")
     assert protected(ELEMENTS, []) == []
 
 
@@ -107,7 +94,7 @@ def test_positions_that_no_text_has_are_not_taken_for_others() -> None:
     kind = pa.list_(pa.struct({"start": pa.uint64(), "end": pa.uint64()}))
     for pair, expected in (((0, 2**63 + 3), ALL), ((2**64 - 1, 3), ALL), ((0, 3), "Fly")):
         assert protected(TEXT, column_of([pair], kind)) == expected.split()
-    assert Protection.of("slots:s").protected(Tokens.of(pa.array(["a b"])), None).tolist() == [True, True]
+    assert Protection.of("slots:s").protected(Tokens.of(pa.array(["a b"]))).tolist() == [True, True]
 
 
 def test_rows_keep_their_own_slots() -> None:
@@ -119,11 +106,11 @@ def test_rows_keep_their_own_slots() -> None:
         for n in rng.integers(0, 4, 300)
     ]
     values, column = pa.array(texts), pa.array(slots, SPANS)
-    tokens = Tokens.of(values, PLAIN, marks_of_positions(column, values, "s"))
+    tokens = Tokens.of(values, PLAIN, read_spans(column, values, "s"))
     expected = [f for t, s in zip(texts, slots, strict=True) for f in flags(t or "", s)]
     assert tokens.marked.tolist() == expected and 0.2 < np.mean(expected) < 0.8
     part = slice(100, 200)
-    sliced = Tokens.of(values[part], PLAIN, marks_of_positions(column[part], values[part], "s"))
+    sliced = Tokens.of(values[part], PLAIN, read_spans(column[part], values[part], "s"))
     assert sliced.marked.tolist() == tokens.marked[tokens.offsets[100] : tokens.offsets[200]].tolist()
 
 
@@ -138,25 +125,23 @@ def flags(text: str, slots: list[dict[str, int]] | None) -> list[bool]:
     return found
 
 
-@pytest.mark.parametrize(
-    "column",
-    [
+def test_what_has_no_positions_is_refused() -> None:
+    """Texts, also as JSON, do not say where a slot stands; no message quotes them."""
+    columns: list[Any] = [
         [["Paris"]], [[{"text": "Paris", "kind": "city"}]], ['["Paris"]'], ['[{"start": 3, "end": 8}]'], [5],
         [[{"start": 1.0, "end": 2.0}]], [[{"start": "1", "end": "2"}]], [[{"start": 1}]], [[[0, 3]]],
         [{"start": 1, "end": 2}],
-    ],
-)  # fmt: skip
-def test_what_has_no_positions_is_refused(column: Any) -> None:
-    """Texts, also as JSON, do not say where a slot stands; no message quotes them."""
-    with pytest.raises(InputError, match=r"positions of slots.*start: int.*Got: s, .*not texts") as caught:
-        protected("to Paris", pa.array(column))
-    assert "Paris" not in str(caught.value)
+    ]  # fmt: skip
+    for column in columns:
+        with pytest.raises(InputError, match=r"positions of slots.*start: int.*Got: s, .*not texts") as error:
+            protected("to Paris", pa.array(column))
+        assert "Paris" not in str(error.value)
 
 
-@pytest.mark.parametrize("slots", [pa.nulls(2), pa.nulls(2, pa.string()), pa.array([None, []])])
-def test_rows_without_slots_need_no_type(slots: pa.Array) -> None:
-    marks = marks_of_positions(slots, pa.array(["a b", "c"]), "s")
-    assert marks.whole.tolist() == slots.is_null().to_pylist() and not marks.spans
+def test_rows_without_slots_need_no_type() -> None:
+    for slots in (pa.nulls(2), pa.nulls(2, pa.string()), pa.array([None, []])):
+        spans = read_spans(slots, pa.array(["a b", "c"]), "s")
+        assert spans == [None if null else [] for null in slots.is_null().to_pylist()]
 
 
 JOINED = JoinedWords.of(pa.array(["new_york", "to_new", "york", "u.s.", "u.s.-led", "x_y", "x_y_z", "kans."]))
@@ -216,7 +201,7 @@ def test_equal_content_means_equal_tokens() -> None:
     for spans in (
         [], [(3, 11)], [(3, 6), (6, 11)], [(7, 11), (3, 8)], [(7, 11)], [(3, 6)], [(0, 2)], [(0, 99)]
     ):  # fmt: skip
-        tokens = Tokens.of(values, JOINED, marks_of_positions(column_of(spans), values, "s"))
+        tokens = Tokens.of(values, JOINED, read_spans(column_of(spans), values, "s"))
         first, second = tokens.row_content(0)
         assert bytes(second) == b"in new york now"
         contents.setdefault(first, []).append(next(tokens.row_tokens()))
@@ -251,138 +236,3 @@ def test_a_script_without_spaces_is_cut_at_the_borders_of_slots() -> None:
     for word in ("北京", "欢吃", "香蕉", "上海", "rio"):
         tokens = cut(f"我喜{word}苹果", [(2, 2 + len(word))], icu)
         assert [token for token in tokens if token[0] != "*"] == ["我", "喜", "苹果"]
-
-
-# What a release loses: the law of the output of whole rows, computed, for every pair of hidden words
-
-CITIES = ("boston", "paris", "rio", "saint_malo")
-EPSILON = 0.5
-
-Row = tuple[str, Any]
-Law = dict[tuple[str, ...], float]
-
-
-@pytest.fixture(scope="module")
-def cities(tmp_path_factory: pytest.TempPathFactory) -> Embedding:
-    """A vocabulary in the plane; it has what two words are together, of either of which one may be hidden."""
-    names = [*CITIES, "malo", "x", "y", "x_paris", "rio_y"]
-    points = np.random.default_rng(4).standard_normal((len(names), 2)) * 3
-    return worlds.build(tmp_path_factory.mktemp("cities"), points, names)
-
-
-class Release:
-    """The exact law of a row's output under a policy, from the mechanism's probabilities."""
-
-    def __init__(self, world: Embedding, policy: Protection) -> None:
-        self.world, self.policy = world, policy
-        self.names = world.words.to_pylist()
-        mechanism = Exponential(epsilon=EPSILON)
-        bound: Any = mechanism.bind(world, ExactSearch.over(world))
-        self.chances = np.asarray(bound.probabilities(np.arange(len(self.names))))
-        points = np.asarray(world.vectors, dtype=np.float64)
-        self.distances = np.linalg.norm(points[:, None] - points[None], axis=2)
-
-    def law(self, row: Row) -> Law:
-        text, slots = row
-        values, column = pa.array([text]), column_of(slots)
-        tokens = Tokens.of(values, joining(self.world, PLAIN), self.policy.marks(values, column))
-        flags, word_ids = self.policy.protected(tokens, column), look_up(tokens, self.world)
-        (words,) = tokens.row_tokens()
-        laws = [
-            dict(zip(self.names, self.chances[word_id].tolist(), strict=True)) if flag else {str(word): 1.0}
-            for word, word_id, flag in zip(words, word_ids.tolist(), flags, strict=True)
-        ]
-        outputs = product(*laws)
-        return {o: math.prod(law[word] for law, word in zip(laws, o, strict=True)) for o in outputs}
-
-    def loss(self, one: Row, other: Row) -> float:
-        """The largest log-ratio of the probabilities of any output; infinite where one has none."""
-        first, second = self.law(one), self.law(other)
-        return max(
-            math.log(first[output] / second[output]) if output in second else math.inf for output in first
-        )
-
-    def claim(self, one: str, other: str) -> float:
-        places = [self.names.index(word) for word in (one, other)]
-        return EPSILON * float(self.distances[places[0], places[1]])
-
-
-def shown(word: str) -> str:
-    return word.replace("_", " ")
-
-
-def by_position(before: str, word: str, after: str) -> Row:
-    return before + shown(word) + after, [(len(before), len(before) + len(shown(word)))]
-
-
-# What stands around a slot: other words, the words that may be hidden themselves, parts of joined words.
-AROUND = [
-    ("to ", "!"),
-    ("to boston, not ", ""),
-    ("", " from Paris via rio"),
-    ("x ", " y"),
-    ("saint ", " malo"),
-]
-
-
-def test_slots_lose_no_more_than_is_claimed(cities: Embedding) -> None:
-    """The loss of every output, for every pair of hidden words, whatever stands around them."""
-    release = Release(cities, Protection.of("slots:s"))
-    shares = []
-    for (before, after), (one, other) in product(AROUND, permutations(CITIES, 2)):
-        loss = release.loss(by_position(before, one, after), by_position(before, other, after))
-        assert 0 < loss <= release.claim(one, other) + 1e-12, (before, after, one, other)
-        shares.append(loss / release.claim(one, other))
-    assert max(shares) > 0.5  # the claim is no larger than it need be
-
-
-def test_two_slots_lose_no_more_than_the_sum(cities: Embedding) -> None:
-    """Rejects spans behind the hidden word that do not move with it."""
-    release = Release(cities, Protection.of("slots:s"))
-
-    def row(word: str) -> Row:
-        text = f"to {shown(word)} boston and paris"
-        second = text.index("paris", len(f"to {shown(word)} boston"))
-        return text, [(second, second + 5), (3, 3 + len(shown(word)))]
-
-    for one, other in permutations(CITIES, 2):
-        assert release.loss(row(one), row(other)) <= release.claim(one, other) + 1e-12
-
-
-class Matched(Release):
-    """Wrong: the words of a slot are looked for in the text, and protected wherever they stand."""
-
-    def law(self, row: Row) -> Law:
-        text, (slot,) = row
-        word = re.escape(text[slice(*slot)])
-        return super().law((text, [m.span() for m in re.finditer(word, text, re.IGNORECASE)]))
-
-
-class Uncut(Release):
-    """Wrong: words are joined across the borders of slots, and protected where a slot has a part of them."""
-
-    def law(self, row: Row) -> Law:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(token_columns, "cut_marked", as_it_stands)
-            return super().law(row)
-
-
-class WholeWhereTwice(Release):
-    """Wrong: a text is protected whole where a slot's word occurs twice."""
-
-    def law(self, row: Row) -> Law:
-        text, (slot,) = row
-        twice = text.lower().count(text[slice(*slot)]) > 1
-        return super().law((text, [(0, len(text))] if twice else [slot]))
-
-
-@pytest.mark.parametrize("wrong", [Matched, Uncut, WholeWhereTwice])
-def test_what_protects_by_the_hidden_words_loses_more(cities: Embedding, wrong: type[Release]) -> None:
-    """The enumeration finds each of them out."""
-    release = wrong(cities, Protection.of("slots:s"))
-    excess = [
-        release.loss(by_position(before, one, after), by_position(before, other, after))
-        - release.claim(one, other)
-        for (before, after), (one, other) in product(AROUND, permutations(CITIES, 2))
-    ]
-    assert max(excess) == math.inf

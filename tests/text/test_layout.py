@@ -69,21 +69,16 @@ def laid_out(layout: str, texts: list[str | None], *released: str) -> Assembled:
         (" one\n\n\ttwo ", ["do", "cat"], "do cat", " do\n\n cat "),
         ("one\r\ntwo\u2028\u2029\u3000\x85\r\x1f", ["do", "cat"], "do cat", "do\ncat\n\n \n\n"),
         ("one", ["[MASK]"], "[MASK]", "[MASK]"),
-        ("ONE", ["[MASK]"], "[MASK]", "[MASK]"),
         ("One iPhone", ["=", "="], "One iPhone", "One iPhone"),
         # Clitics are joined to the word before them, wherever they come from.
-        ("I don't", ["x", "do", "n't"], "x don't", "X don't"),
         ("I don\u2019t", ["x", "do", "n't"], "x don't", "X don't"),
         ("one two three", ["x", "'d", "'ve"], "x'd've", "x'd've"),
         ("one, two", ["x", "'d"], "x'd", "x, 'd"),
-        ("one  two", ["x", "'d"], "x'd", "x  'd"),
         ("ONE TWO", ["do", "n't"], "don't", "DON'T"),
         ("don't", ["=", "="], "don't", "don't"),
         # Not where nothing stands before them, or where the tokenizer would not split them again.
         ("one two", ["'s", "do"], "'s do", "'s do"),
         ("one two", ["[MASK]", "'s"], "[MASK] 's", "[MASK] 's"),
-        ("one two", ["[MASK]", "n't"], "[MASK] n't", "[MASK] n't"),
-        ("it's", ["[MASK]", "'s"], "[MASK] 's", "[MASK] 's"),
         ("one two three", ["[MASK]", "'s", "'ve"], "[MASK] 's've", "[MASK] 's've"),
         ("one two", ["rock'n", "n't"], "rock'n n't", "rock'n n't"),
         ("one two three", ["x", "'s", "n't"], "x's n't", "x's n't"),
@@ -93,26 +88,18 @@ def laid_out(layout: str, texts: list[str | None], *released: str) -> Assembled:
         # What is left out takes what stood before it along.
         ("one, two; three", ["do", "-", "cat"], "do cat", "do; cat"),
         ("(one) two", ["-", "cat"], "cat", ") cat"),
-        ("one two!", ["-", "-"], "", "!"),
         ("one two's", ["do", "-", "'s"], "do's", "do's"),
         # Rows without words, and what is no letter in any script.
         ("", [], "", ""),
         (" \u2026?! ", [], "", " \u2026?! "),
         (f"one {FAMILY} two\u2764\ufe0f", ["do", "cat"], "do cat", f"do {FAMILY} cat\u2764\ufe0f"),
-        ("\u05e9\u05b8\u05dc, \u202e\u0645\u0631\u202c!", ["do", "cat"], "do cat", "do, cat!"),
         ("cafe\u0301-bar \u0301", ["do", "cat"], "do cat", "do-cat "),
-        ("5\ufe0f\u20e3 one", ["do", "cat"], "do cat", "do cat"),
         ("one_two@three.com", ["do", "cat", "x", "n"], "do cat x n", "do_cat@x.n"),
         # Signs that stand for letters never pass, nor what only looks like nothing.
         ("\u24bf\u24de\u24d7\u24dd one\u2122 \u2121\U000e0041", ["do"], "do", " do "),
         (f"one {hidden('zebra')}!", ["do"], "do", "do \U0001f600!"),
         ("\u2764" + "\ufe0f\ufe0e" * 3 + "\u200d one", ["do"], "do", "\u2764\ufe0f do"),
-        ("\U0001f1ff\U0001f1ea\U0001f1e7\U0001f1f7\U0001f1e6 one", ["do"], "do", " do"),
-        ("one \u200b\u200c\u200d\u2060\u00ad, two", ["do", "cat"], "do cat", "do , cat"),
         ("\U0001f600\u200d\U0001f600\u200d\u200d one", ["do"], "do", "\U0001f600\U0001f600 do"),
-        ("one \uf07a\uf065\uf062 \U000f0041", ["do"], "do", "do  "),
-        ("one \u094d \u0e47\u3099 \u20dd", ["do"], "do", "do   "),
-        ("\ua490\ua491\ufdfd\ufd40\u2f00\u283f\U0001d800\u02e9\u00b4 one", ["do"], "do", " do"),
         ("one\u02bc \u02bctwo\uff07!", ["do", "cat"], "do cat", "do cat\uff07!"),
         # Emoji stay whole: joined, with skin tones, in colour.
         (f"{FAMILY}\U0001f44d\U0001f3fd one", ["do"], "do", f"{FAMILY}\U0001f44d\U0001f3fd do"),
@@ -289,13 +276,11 @@ def test_the_tokenizer_finds_them_in_what_stood_around(text: str, data: st.DataO
 @given(TEXTS)
 def test_nothing_else_is_changed(text: str) -> None:
     """Released as they are, tokens give the text back; rejects a gap that is lost or moved."""
-    tokens = tokenize(text)
-    (done,) = laid_out("keep", [text], *["="] * len(tokens)).values.to_pylist()
+    (done,) = laid_out("keep", [text], *["="] * len(tokenize(text))).values.to_pylist()
     released, left = straight(done), iter(straight(text))
-    assert tokenize(done) == tokens
+    assert tokenize(done) == tokenize(text)
     assert all(sign in left for sign in released if not sign.isspace())  # in the text's order
-    lost = Counter(straight(text)) - Counter(released)
-    assert not [sign for sign in lost if is_sign(sign) and sign in string.punctuation]
+    assert not {*(Counter(straight(text)) - Counter(released))} & {*string.punctuation}
 
 
 def test_a_tokenizer_that_invents_tokens_releases_nothing() -> None:

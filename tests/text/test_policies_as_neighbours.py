@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from dptext_spark import lookup
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.lookup import TokenLookup, joining, look_up
+from dptext_spark.lookup import joining, look_up
 from dptext_spark.text import joined_words, policies, segmentation, token_columns, tokens
 from dptext_spark.text.layout import assemble
 from dptext_spark.text.policies import TextPolicy
@@ -142,14 +142,14 @@ def hidden_words(draw: Any, unknown: bool) -> Pair:
 def outputs(world: Embedding, policy: TextPolicy, values: pa.Array, slots: pa.Array) -> Iterator[pa.Array]:
     """What comes out of texts with symbols in place of what is drawn: one for each way to choose them."""
     cut = Tokens.of(values, joining(world, policy.tokenizer), policy.protect.marks(values, slots))
-    found = TokenLookup.of(cut, world, policy, slots)
-    drawn = found.known | (found.unknown & (str(policy.oov) == "random"))
+    known, protected = look_up(cut, world) >= 0, policy.protect.protected(cut)
+    drawn = protected & (known | (str(policy.oov) == "random"))
     for symbols in SYMBOLS:
         released = np.full(len(cut), policy.oov.stand_in)
         for start, end in zip(cut.offsets[:-1], cut.offsets[1:], strict=True):
             (own,) = np.nonzero(drawn[start:end])
             released[start + own] = [WORLD.index(word) for _, word in zip(own, cycle(symbols), strict=False)]
-        released[found.blank | found.unprotected] = KEEP
+        released[~protected] = KEEP
         yield assemble(cut, released, world.words, policy.layout).values
 
 

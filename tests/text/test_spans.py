@@ -52,7 +52,6 @@ EVERY = "fly|to|None|New York||in"
     ("spans", "expected"),
     [
         ([(7, 15)], "New York"),
-        ([(11, 15)], "York"),
         ([(13, 14)], "York"),  # a part of a word
         ([(10, 11)], "New York"),  # the space, in whose place a letter may stand
         ([(9, 12)], "New York"),
@@ -60,7 +59,6 @@ EVERY = "fly|to|None|New York||in"
         ([(17, 18)], ""),  # an emoji by itself
         ([(23, 27)], "Nice"),  # behind an emoji, which is one code point
         ([(23, 27), (7, 10), (0, 3)], "Fly New Nice"),  # in any order
-        ([(7, 12), (9, 15), (7, 12)], "New York"),  # overlapping, and twice
         ([(0, 27)], ALL),
         ([], ""),
         # In doubt all is protected: one too far, what UTF-16 counts, empty, backward, malformed.
@@ -152,28 +150,21 @@ JOINED = JoinedWords.of(pa.array(["new_york", "to_new", "york", "u.s.", "u.s.-le
     [
         ("in New York now", [(3, 11)], "in|*New York|now"),
         ("in New York now", [(7, 11)], "in|New|*York|now"),
-        ("in New York now", [(3, 6)], "in|*New|York|now"),
         ("in New York", [(3, 6), (7, 11)], "in|*New|*York"),
         ("in New York", [(3, 6), (6, 11)], "in|*New York"),  # they touch
         ("in New York", [(3, 8), (5, 11)], "in|*New York"),  # they overlap
         ("in New York", None, "*in|*New York"),
         ("to New York", [(7, 11)], "to New|*York"),
         ("a U.S.-led x", [(2, 6)], "a|*U.S.|led|x"),
-        ("x y z", [(0, 3)], "*x y|z"),
         ("x y z", [(2, 3)], "x|*y|z"),
         ("kans.boston", [(4, 11)], "*kans.|*boston"),
-        ("kans.boston", [(0, 4)], "*kans|boston"),
         ("the u.s.'s economy", [(4, 8)], "the|*u.s.|'s|economy"),
-        ("the american\u2019s economy", [(4, 12)], "the|*american|'s|economy"),
         ("Boston\u2019s rain", [(6, 8)], "*Boston|*'s|rain"),
         ("don\u2019t", [(0, 2)], "*do|n't"),
-        ("{}a b", [(0, 2)], "*a|b"),
-        ("zeb a b", [(0, 3)], "*zeb|a|b"),
         ("see zeb\u00adra now", [(4, 7)], "see|*zeb\u00adra|now"),
         ("see zeb\u200b\u0301ra now", [(4, 7)], "see|*zeb\u200b\u0301ra|now"),
         ("don\u2060\u2019t", [(0, 2)], "*do|n\u2060't"),
         ("cafe\u0301 noir", [(4, 5)], "*cafe\u0301|noir"),  # the combining accent alone
-        ("cafe\u0301 noir", [(6, 10)], "cafe\u0301|*noir"),
         ("\u200f\u0645\u0635\u0631 abc", [(1, 4)], "*\u0645\u0635\u0631|abc"),
         ("\U0001f469\u200d\U0001f692 Ann met Bo", [(4, 7), (12, 14)], "*Ann|met|*Bo"),
         ("a\u16a0 \u16a0b c", [(4, 5)], "a\u16a0|*\u16a0b|c"),  # the letter in their place
@@ -215,12 +206,11 @@ def test_texts_that_were_cut_otherwise_have_noise_of_their_own() -> None:
     """Those with invisible characters in words; all others, emoji too, keep what they had before."""
     same = ["", "plain", "caf\u00e9\n", "I \u2764\ufe0f it", "1\ufe0f\u20e3", "\U0001f469\u200d\U0001f692!"]
     changed = ["zeb\u00adra", "x\u200b", "\u2764\ufe0f's", "+\u200d", "a\x00b"]
-    texts = [*same, *changed]
-    tokens = Tokens.of(pa.array(texts))
-    plain = [
-        tokens.row_content(row)[0] == len(t.encode()).to_bytes(8, "little") for row, t in enumerate(texts)
-    ]
-    assert plain == [True] * len(same) + [False] * len(changed)
+    tokens = Tokens.of(pa.array([*same, *changed]))
+    for row, text in enumerate([*same, *changed]):
+        assert tokens.row_content(row) == (
+            len(text.encode()).to_bytes(8, "little") + b"visible" * (text in changed), text.encode()
+        )  # fmt: skip
 
 
 def test_a_script_without_spaces_is_cut_at_the_borders_of_slots() -> None:

@@ -79,6 +79,7 @@ def laid_out(layout: str, texts: list[str | None], *released: str) -> Assembled:
         # Not where nothing stands before them, or where the tokenizer would not split them again.
         ("one two", ["'s", "do"], "'s do", "'s do"),
         ("one two", ["[MASK]", "'s"], "[MASK] 's", "[MASK] 's"),
+        ("one two", ["[MASK]", "n't"], "[MASK] n't", "[MASK] n't"),
         ("one two three", ["[MASK]", "'s", "'ve"], "[MASK] 's've", "[MASK] 's've"),
         ("one two", ["rock'n", "n't"], "rock'n n't", "rock'n n't"),
         ("one two three", ["x", "'s", "n't"], "x's n't", "x's n't"),

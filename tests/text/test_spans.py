@@ -12,7 +12,7 @@ from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.text.joined_words import JoinedWords, unused_letter
 from dptext_spark.text.policies import Protection
 from dptext_spark.text.segmentation import Segmentation
-from dptext_spark.text.spans import read_spans
+from dptext_spark.text.spans import check_positions, read_spans
 from dptext_spark.text.token_columns import Tokens
 from dptext_spark.text.tokens import PLAIN, Tokenizer
 
@@ -110,6 +110,9 @@ def test_rows_keep_their_own_slots() -> None:
     part = slice(100, 200)
     sliced = Tokens.of(values[part], PLAIN, read_spans(column[part], values[part], "s"))
     assert sliced.marked.tolist() == tokens.marked[tokens.offsets[100] : tokens.offsets[200]].tolist()
+    lists = pa.array([["a", "b"], ["c"], [], ["d", "e"]])
+    column = pa.array([[{"start": 1, "end": 2}], None, [], [{"start": 0, "end": 1}]], SPANS)
+    assert Tokens.of(lists, PLAIN, read_spans(column, lists, "s")).marked.tolist() == [0, 1, 1, 1, 0]
 
 
 def flags(text: str, slots: list[dict[str, int]] | None) -> list[bool]:
@@ -134,6 +137,8 @@ def test_what_has_no_positions_is_refused() -> None:
         with pytest.raises(InputError, match=r"positions of slots.*start: int.*Got: s, .*not texts") as error:
             protected("to Paris", pa.array(column))
         assert "Paris" not in str(error.value)
+    with pytest.raises(InputError, match="positions of slots"):  # which of the two would it be?
+        check_positions(pa.list_(pa.struct([(name, pa.int64()) for name in ("start", "end", "end")])), "s")
 
 
 def test_rows_without_slots_need_no_type() -> None:
@@ -181,6 +186,7 @@ def test_the_letter_in_place_of_slots_is_in_no_joined_word() -> None:
     tokenizer = JoinedWords.of(pa.array([word, "a_b"]))
     assert (unused_letter(PLAIN), unused_letter(tokenizer)) == (runes[0], runes[1])
     assert cut(f"a {word}", [(0, 1)], tokenizer) == ["*a", word]
+    assert cut(f"a-{runes[2:]}", [(0, 1)], tokenizer) == ["*a", runes[2:]]
     full = JoinedWords.of(pa.array([f"{runes}-{''.join(map(chr, range(0x1401, 0x166D)))}"]))
     with pytest.raises(ConfigError, match="Slots need a letter"):
         unused_letter(full)

@@ -47,7 +47,7 @@ class OovPolicy(NamedPolicy):
 
     Attributes:
         stand_in: ``MASK``, ``KEEP`` or ``DROP``.
-        shape: What a row without its words still tells under the policy, in a sentence.
+        shape: What a row still reveals without its words, in a sentence.
     """
 
     kind = "out-of-vocabulary policy"
@@ -92,7 +92,7 @@ class RandomWord(OovPolicy):
     It is the last point below the vocabulary's size n, rounded down, of a Poisson process of intensity 1/x,
     whose points go up from 1 by factors 1 / uniform: none lies between x and n with probability x / n. So the
     word drawn among n is drawn among fewer too where it is one of these, as the nearest word to a noisy point
-    is, and two releases under one key with other release vocabularies do not tell by it which words are
+    is, and two releases under one key with different release vocabularies do not reveal by it which words are
     unknown.
     """
 
@@ -204,8 +204,8 @@ class Slots(Protection):
     scope = (
         "Only words inside the slots of column {column} that the vocabulary has are covered; words outside "
         "the slots are released as they are. Letters next to a slot belong to it. The output shows where "
-        "slots stand, how many words they have, and which rows have none that can be read; what it reveals "
-        "that words were marked is not covered."
+        "slots stand, how many words they have, and which rows have none that can be read; the choice of the "
+        "marked words is not covered."
     )
     unknown = "Words inside the slots that the vocabulary lacks"
 

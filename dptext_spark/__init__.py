@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         Projection,
     )
     from dptext_spark.noise import NoiseKey
+    from dptext_spark.release import Release
     from dptext_spark.sanitizer import Sanitizer
     from dptext_spark.spark.java import ensure_java
     from dptext_spark.tables.dataframes import privatize, privatize_udf, register_udf
@@ -46,6 +47,7 @@ __all__ = [
     "Mahalanobis",
     "NoiseKey",
     "Projection",
+    "Release",
     "ReleaseCounts",
     "RowBudget",
     "Sanitizer",
@@ -67,6 +69,7 @@ _HOMES: Final = {
     "Embedding": "embedding.bundle",
     "Guarantee": "guarantee",
     "NoiseKey": "noise",
+    "Release": "release",
     "RowBudget": "accounting.row_budget",
     "Sanitizer": "sanitizer",
     "TextPolicy": "text.policies",

@@ -5,29 +5,138 @@ from __future__ import annotations
 import inspect
 import logging
 import os
+import re
 import sys
 import tomllib
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
 import click
+from click.shell_completion import CompletionItem
+from pydantic.fields import FieldInfo
 
 from dptext_spark import interrupts
 from dptext_spark.bars import hidden_progress
 from dptext_spark.errors import ConfigError, DptextError, JobError, nearest
-from dptext_spark.options import COMMANDS, Options
-from dptext_spark.options.validation import repeatable
-from dptext_spark.parameters import GroupedOption, number_of, parameters, read_number
+from dptext_spark.faults import leaves, range_of
+from dptext_spark.options import COMMANDS, Options, several
 from dptext_spark.spark.settings import session_settings
 from dptext_spark.version import __version__
 
-_RUN: Final = "Running"
+REQUIRED: Final = "Required"
+_RUNNING: Final = "Running"
+_ALWAYS: Final = ("config", "help-all", "help")
+_WIDTH: Final = 110
+_LONG: Final = 26  # than which a choice does not stand in front of an option's description
+_KINDS: Final = {float: "NUMBER", int: "INTEGER", Path: "PATH", str: "TEXT"}
 
+# What a command keeps while it runs: what to say of a run that is interrupted; that its help has all options.
 _UNFINISHED: Final = "dptext.unfinished"
-"""Where a command keeps what is to be said of a run that is interrupted."""
+_HELP_ALL: Final = "dptext.help-all"
+
+
+# Parameters
+
+
+def parameter(name: str, field: FieldInfo, *, positional: bool) -> click.Parameter:
+    """Make the parameter of a field."""
+    number, values = number_of(field), values_of(field)
+    if positional:
+        metavar = name.upper() if field.is_required() else None
+        return click.Argument([name], required=False, metavar=metavar, shell_complete=_completed(values))
+    names = [f"--{name}", name.replace("-", "_")]
+    if field.annotation is bool:
+        return click.Option(names, is_flag=True, default=None, help=help_of(field))
+    listed = "|".join(values)
+    choice = f"[{listed}]" if len(name) + len(listed) < _LONG else "NAME"
+    return click.Option(
+        names,
+        type=lambda text: read_number(text, number),
+        multiple=several(field),
+        metavar=listed if listed.isupper() else choice,
+        help=help_of(field),
+        shell_complete=_completed(values),
+    )
+
+
+def help_of(field: FieldInfo) -> str:
+    """Say what an option is, its default, and the numbers that it takes."""
+    said = str(field.description)
+    if field.annotation is not bool and not field.is_required() and field.default not in (None, (), ""):
+        default = field.default if isinstance(field.default, tuple) else (field.default,)
+        said += f"; default: {' '.join(map(str, default))}"
+    range_ = range_of(field) if number_of(field) else ""
+    return f"{said} [{range_}]" if range_ and "e-" not in range_ else said
+
+
+def values_of(field: FieldInfo) -> list[str]:
+    """Give what an option takes: what users write in capitals, and values as they are."""
+    if takes := _extra(field).get("takes"):
+        return list(takes())
+    found = [*leaves(field.annotation), *field.metadata]
+    names = [leaf for leaf in found if isinstance(leaf, str)]
+    kinds = [_KINDS[leaf] for leaf in found if isinstance(leaf, type) and leaf in _KINDS]
+    return names + [kind for kind in kinds if kind != _KINDS[str] or not names]
+
+
+def _extra(field: FieldInfo) -> dict[str, Any]:
+    return field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+
+
+def _completed(values: Sequence[str]) -> Callable[..., list[CompletionItem]]:
+    """Complete a path, or one of the values, up to what the user writes there."""
+
+    def complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        if "PATH" in values:
+            return [CompletionItem(incomplete, type="file")]
+        known = filter(None, (re.sub("[A-Z]+$", "", value) for value in values))
+        return [CompletionItem(value) for value in known if value.startswith(incomplete)]
+
+    return complete
+
+
+def number_of(field: FieldInfo) -> type[float] | None:
+    """Give the type of number that an option's text stands for, if it is one."""
+    found = leaves(field.annotation)
+    return None if str in found else next((kind for kind in (float, int) if kind in found), None)
+
+
+def read_number(text: str, number: type[float] | None) -> Any:
+    """Turn an option's text into a number; other text stays text, for validation to refuse."""
+    try:
+        return text if number is None else number(text)
+    except ValueError:
+        return text
+
+
+def run_options(model: type[Options]) -> Iterator[click.Option]:
+    """Make the options that say how a command runs and what it prints, whatever it does."""
+    yield click.Option(
+        ["--config"],
+        type=click.Path(path_type=Path),
+        help="TOML file of options; the command line wins over it",
+        shell_complete=_completed(["PATH"]),
+    )
+    yield click.Option(["--json", "as_json"], is_flag=True, help="print the report as JSON, and nothing else")
+    yield click.Option(["--quiet", "-q"], is_flag=True, help="print errors and warnings only")
+    if model.on_spark:
+        text = "of the session, as spark.driver.memory=4g; repeatable"
+        yield click.Option(["--verbose", "-v"], is_flag=True, help="print Spark's log from level INFO on")
+        yield click.Option(["--spark-conf"], multiple=True, metavar="NAME=VALUE", help=text)
+
+    def show_all(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+        if wanted:
+            ctx.meta[_HELP_ALL] = True
+            click.echo(ctx.get_help())
+            ctx.exit()
+
+    flag: dict[str, Any] = {"is_flag": True, "is_eager": True, "expose_value": False}
+    yield click.Option(["--help-all"], **flag, callback=show_all, help="show all options")
+
+
+# Commands
 
 
 class _Command(click.Command):
@@ -64,32 +173,42 @@ class Job(_Command):
     """The command of a class of options, which may come from a TOML file too."""
 
     def __init__(self, model: type[Options]) -> None:
-        self.model = model
-        self.own = list(parameters(model))
+        self.model, fields = model, model.fields()
+        names = sorted(fields, key=lambda name: not fields[name].is_required())
+        self.own = [parameter(name, fields[name], positional=name in model.positional) for name in names]
         super().__init__(
             model.command,
-            params=[*self.own, *_run_options(model)],
+            params=[*self.own, *run_options(model)],
             help=inspect.getdoc(model),
-            epilog=f"\b\nExample:\n  dptext {model.command} {model.usage}" if model.usage else None,
+            context_settings={"max_content_width": _WIDTH, "help_option_names": ["-h", "--help"]},
             callback=self._run,
         )
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         fields = self.model.fields().items()
-        numbers = {f"--{name}" for name, field in fields if repeatable(field) and number_of(field)}
-        several = {
-            param.opts[0]: getattr(param, "values", ()) for param in self.own if param.opts[0] in numbers
-        }
-        return super().parse_args(ctx, _spread(args, several))
+        numbers = {f"--{name}" for name, field in fields if several(field) and number_of(field)}
+        return super().parse_args(ctx, _spread(args, numbers))
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_help_text(ctx, formatter)
+        formatter.write(f"\nExample:\n  dptext {self.model.command} {self.model.usage}\n")
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write what must be given and what most need, or all options under their headings."""
+        fields, everything = self.model.fields(), ctx.meta.get(_HELP_ALL, False)
+        shown = {*self.model.first.split(), *self.model.positional, *_ALWAYS}
         sections: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
-            if record := param.get_help_record(ctx):
-                sections.setdefault(getattr(param, "heading", _RUN), []).append(record)
+            name, heading = max(param.opts, key=len).removeprefix("--"), _RUNNING
+            if field := fields.get(name):
+                heading = _extra(field).get("under", "Noise and key") if everything else "Options"
+                heading = REQUIRED if field.is_required() else heading
+            if everything or name in shown or heading == REQUIRED:
+                record = param.get_help_record(ctx) or (param.make_metavar(ctx), help_of(fields[name]))
+                sections.setdefault(heading, []).append(record)
         for heading, records in sections.items():
             with formatter.section(heading):
-                formatter.write_dl(records)
+                formatter.write_dl(records, col_max=32)
 
     def _run(
         self,
@@ -117,30 +236,6 @@ class Job(_Command):
             click.echo(f"\n{said}", err=as_json)
 
 
-def _run_options(model: type[Options]) -> Iterator[click.Option]:
-    """Make the options that say how a command runs and what it prints, whatever it does."""
-    yield GroupedOption(
-        ["--config"],
-        heading=_RUN,
-        values=["PATH"],
-        type=click.Path(path_type=Path),
-        help="TOML file of the options above; an option given here wins over the file",
-    )
-    flag = partial(GroupedOption, heading=_RUN, is_flag=True)
-    yield flag(["--quiet", "-q"], help="print errors and warnings only")
-    if model.on_spark:
-        yield flag(["--verbose", "-v"], help="print what Spark logs from level INFO on")
-    yield flag(["--json", "as_json"], help="print the report as JSON on stdout, and nothing else there")
-    if model.on_spark:
-        yield GroupedOption(
-            ["--spark-conf"],
-            heading=_RUN,
-            multiple=True,
-            metavar="NAME=VALUE",
-            help="setting of the Spark session, such as spark.driver.memory=4g; repeatable",
-        )
-
-
 def _pairs(settings: Sequence[str]) -> dict[str, str]:
     """Read ``NAME=VALUE`` settings; a message must not quote a value, which may be a password.
 
@@ -157,20 +252,14 @@ def _pairs(settings: Sequence[str]) -> dict[str, str]:
     return pairs
 
 
-def _spread(args: Sequence[str], several: Mapping[str, Sequence[str]]) -> list[str]:
-    """Repeat options that several numbers may follow: ``--epsilon 5 10`` and ``--epsilon 5,10``.
-
-    Args:
-        args: Of the command line.
-        several: Those options, and the names that may stand where a number does.
-    """
+def _spread(args: Sequence[str], several: Collection[str]) -> list[str]:
+    """Repeat options that several numbers may follow: ``--epsilon 5 10`` and ``--epsilon 5,10``."""
     parts = [part for arg in args for part in (arg.split("=", 1) if arg.split("=")[0] in several else [arg])]
     spread: list[str] = []
     option = None
     for part in parts:
         numbers = part.split(",")
-        names = several.get(option or "", ())
-        if option is None or any(read_number(n, float) is n and n not in names for n in numbers):
+        if option is None or any(isinstance(read_number(n, float), str) for n in numbers):
             option = part if part in several else None
             spread.append(part)
             continue
@@ -217,7 +306,7 @@ class _Commands(click.Group):
 
 
 @click.group(
-    cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+    cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": _WIDTH}
 )
 @click.version_option(__version__, prog_name="dptext")
 @click.pass_context

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from typing import Generic, Self, TypeVar
+from typing import ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,13 @@ CountT = TypeVar("CountT", NDArray[np.int64], int)
 
 @dataclass(frozen=True, kw_only=True)
 class Counts(Generic[CountT]):
-    """Counters of one kind of release, which are the fields of a subclass: int64 (rows,) each, or int."""
+    """Counters of one kind of release, which are the fields of a subclass: int64 (rows,) each, or int.
+
+    Attributes:
+        shown: Two counters, of which the first less the second is the number of a row's words, if it has any.
+    """
+
+    shown: ClassVar[tuple[str, str] | None] = None
 
     @classmethod
     def names(cls) -> tuple[str, ...]:

@@ -8,11 +8,8 @@ from typing import Any, Final, Self
 
 import pyarrow as pa
 
-from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.lookup import joining, look_up
-from dptext_spark.text.policies import TextPolicy
+from dptext_spark.lookup import WordReader
 from dptext_spark.text.segmentation import WordRuns, unspaced_share
-from dptext_spark.text.token_columns import Tokens, check_unicode, slices
 
 MANY: Final = 0.1
 """A share of unknown words to warn of: one word in ten, so that hardly a sentence stays whole.
@@ -40,27 +37,22 @@ class Coverage:
     unspaced: float = 0.0
 
     @classmethod
-    def measure(
-        cls, values: pa.Array, embedding: Embedding, policy: TextPolicy, slots: pa.Array | None = None
-    ) -> Self:
+    def measure(cls, values: pa.Array, reader: WordReader, slots: pa.Array | None = None) -> Self:
         """Look at the first rows of a column of texts or token lists: at most a MB of text, or one row.
 
         Raises:
             InputError: A text is not Unicode, or the policy lacks its slots.
         """
-        part = next(slices(values), slice(0, 0))
-        values, slots = values[part], None if slots is None else slots[part]
-        check_unicode(values, "to be sanitized")
-        marks = policy.protect.marks(values, slots)
-        tokens = Tokens.of(values, joining(embedding, policy.tokenizer), marks)
-        blank = (tokens.codes < 0) | tokens.flag(lambda token: not token)
-        protected = ~blank & policy.protect.protected(tokens, slots)
-        runs = tokens.kind == "text" and policy.tokenizer.name == WordRuns.name
+        run = next(reader.runs(values, slots), None)
+        if run is None:
+            return cls()
+        rows = len(run.tokens.offsets) - 1
+        by_runs = run.tokens.kind == "text" and reader.policy.tokenizer.name == WordRuns.name
         return cls(
-            rows=len(values),
-            tokens=int(protected.sum()),
-            unknown=int((protected & (look_up(tokens, embedding) < 0)).sum()),
-            unspaced=len(values) * unspaced_share(values) if runs else 0.0,
+            rows=rows,
+            tokens=int(run.protected.sum()),
+            unknown=int(run.unknown.sum()),
+            unspaced=rows * unspaced_share(values[run.rows]) if by_runs else 0.0,
         )
 
     @classmethod

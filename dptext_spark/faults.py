@@ -1,15 +1,71 @@
-"""What is wrong with values that are given by name, in this package's form; pydantic finds most of it."""
+"""Values given by name: what may be given, how a spec is read, and what is wrong in this package's form."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable
 from itertools import groupby
+from typing import Any, get_args
 
 from pydantic import ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from dptext_spark.errors import ConfigError, nearest
+
+# Beyond it a bound is no more than what a machine's integers hold.
+_LARGEST_BOUND = 2.0**53
+
+
+def parsed(spec: str) -> tuple[str, dict[str, float | str]]:
+    """Read ``NAME:PARAMETER=VALUE,PARAMETER=VALUE``; a value that reads as a number is one.
+
+    Raises:
+        ConfigError: A parameter has no value, or two.
+    """
+    name, colon, listed = spec.partition(":")
+    pairs = [part.partition("=") for part in listed.split(",")] if colon else []
+    given = {parameter: _number(text) for parameter, _, text in pairs}
+    if len(given) < len(pairs) or not all(parameter and text for parameter, _, text in pairs):
+        what = f"Parameters of {name} cannot be read"
+        raise ConfigError(what, allowed="NAME:PARAMETER=VALUE,PARAMETER=VALUE, each once", got=repr(spec))
+    return name, given
+
+
+def _number(text: str) -> float | str:
+    for number in (int, float):
+        try:
+            return number(text)
+        except ValueError:
+            continue
+    return text
+
+
+def leaves(kind: Any) -> list[Any]:
+    """Give the types, values and marks that an annotation is made of."""
+    parts = get_args(kind)
+    return [leaf for part in parts for leaf in leaves(part)] if parts else [kind]
+
+
+def range_of(field: FieldInfo) -> str:
+    """Say which values a field takes, as ``0 to 1`` or ``nearest or vickrey``; empty for any."""
+    kinds = leaves(field.annotation)
+    names = [leaf for leaf in kinds if isinstance(leaf, str)]
+    if names and int not in kinds and float not in kinds:
+        return " or ".join(names)
+    marks = [mark for each in (field, *kinds) if isinstance(each, FieldInfo) for mark in each.metadata]
+    signs = {"ge": "{} or more", "gt": "above {}", "le": "at most {}", "lt": "below {}"}
+    found = {
+        sign: f"{bound:g}"
+        for mark in marks
+        for sign in signs
+        if (bound := getattr(mark, sign, None)) is not None and abs(bound) < _LARGEST_BOUND
+    }
+    if found.keys() == {"ge", "le"}:
+        return f"{found['ge']} to {found['le']}"
+    if found.keys() == {"gt", "lt"}:
+        return f"between {found['gt']} and {found['lt']}"
+    return ", ".join(text.format(found[sign]) for sign, text in signs.items() if sign in found)
 
 
 def faults(
@@ -23,9 +79,9 @@ def faults(
     """Write pydantic's findings in this package's form; the kinds of value that one name allows as one.
 
     Args:
-        called: What a value is called.
-        unknown: What is said of a name that there is not.
-        known: The names that there are.
+        called: Names a value.
+        unknown: The sentence's end for a name that does not exist.
+        known: The names that exist.
         hidden: Whether a value must not be quoted.
     """
     found = groupby(error.errors(), key=lambda e: (called(e), "" if hidden(e) else _quoted(e["input"])))
@@ -38,7 +94,7 @@ def faults(
 def check_names(
     owner: str, names: Collection[str], unnamed: Collection[object], unknown: Iterable[str] = ()
 ) -> None:
-    """Refuse parameters without a name, or of a name that there is not.
+    """Refuse parameters without a name, or of a name that does not exist.
 
     Raises:
         ConfigError: There are any.
@@ -52,16 +108,12 @@ def check_names(
             do=f"Write {owner}({next(iter(names))}=...)",
         )
     if absent := [*unknown]:
-        raise ConfigError(
-            f"{owner} has no such parameters",
-            allowed=allowed,
-            got=", ".join(absent),
-            do=nearest(absent, names),
-        )
+        what = f"{owner} has no such parameters"
+        raise ConfigError(what, allowed=allowed, got=", ".join(absent), do=nearest(absent, names))
 
 
 def _quoted(value: object) -> str:
-    """Quote plain values and lists of them; what others hold is nobody's business."""
+    """Quote plain values and lists of them; other values may hold anything."""
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_quoted, value))}]"
     return repr(value) if value is None or isinstance(value, str | int | float) else type(value).__name__
@@ -69,21 +121,20 @@ def _quoted(value: object) -> str:
 
 def _fault(name: str, group: list[ErrorDetails], got: str, unknown: str, known: Collection[str]) -> str:
     error = group[0]
-    if error["type"] == "value_error":  # said in this form already
+    if error["type"] == "value_error":  # in this form already
         return error["msg"].removeprefix("Value error, ").rstrip(".") + "."
     if error["type"] == "missing":
         return f"{name} is missing."
     if error["type"] == "extra_forbidden":
         return str(ConfigError(f"{name} {unknown}", do=nearest([str(error["loc"][-1])], known)))
     allowed = ", or ".join(dict.fromkeys(map(_allowed, group)))
-    chosen = error["type"] in ("literal_error", "enum", "one_of", "oov")
+    chosen = error["type"] == "literal_error"
     do = nearest([str(error["input"])], re.findall(r"[\w-]+", allowed)) if chosen else ""
     return str(ConfigError(f"{name} has a wrong value", allowed=allowed, got=got, do=do))
 
 
 def _allowed(error: ErrorDetails) -> str:
     bounds = error.get("ctx", {})
-    choices = str(bounds.get("expected", "")).replace("'", "")
     return {
         "greater_than": f"a number above {bounds.get('gt', 0):g}",
         "greater_than_equal": f"a number, {bounds.get('ge', 0):g} or more",
@@ -91,6 +142,6 @@ def _allowed(error: ErrorDetails) -> str:
         "less_than_equal": f"a number, {bounds.get('le', 0):g} or less",
         "finite_number": "a finite number",
         "path_type": "a path",
-        "enum": choices,
-        "literal_error": choices,
+        "string_pattern_mismatch": "NAME=VALUE",
+        "literal_error": str(bounds.get("expected", "")).replace("'", ""),
     }.get(error["type"], error["msg"].removeprefix("Input should be "))

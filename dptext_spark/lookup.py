@@ -1,11 +1,12 @@
-"""Tokens looked up in a vocabulary: which it knows, which are perturbed, and how many a row tells."""
+"""Columns read as words: cut into tokens, looked up in a vocabulary, and judged by the policy."""
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import chain
-from typing import Self
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.text.joined_words import JoinedWords, vocabulary_forms
 from dptext_spark.text.policies import TextPolicy
-from dptext_spark.text.token_columns import DROP, Tokens, slices
+from dptext_spark.text.token_columns import DROP, Tokens, check_unicode, column_kind, slices
 from dptext_spark.text.tokens import Tokenizer, match_form, visible
 
 
@@ -59,42 +60,105 @@ def joining(embedding: Embedding, tokenizer: Tokenizer) -> Tokenizer:
     return JoinedWords.of(embedding.words, tokenizer)
 
 
-@dataclass(frozen=True, kw_only=True)
+class Bundle(Hashable, Protocol):
+    """An embedding, or where a worker finds it."""
+
+    def shared(self) -> Embedding:
+        """Give the embedding, opened once in a process."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # it holds private words
 class TokenLookup:
-    """Word ids of tokens, int64 (tokens,), and what the policy makes of each, bool (tokens,)."""
+    """The tokens of a run of rows, looked up in the vocabulary.
 
-    word_ids: NDArray[np.int64]
-    blank: NDArray[np.bool_]
-    unprotected: NDArray[np.bool_]
-    known: NDArray[np.bool_]
-    unknown: NDArray[np.bool_]
+    Attributes:
+        rows: Which rows of the column these are.
+        tokens: Their tokens.
+        slots: Their slots, where the policy has any.
+    """
 
-    @classmethod
-    def of(cls, tokens: Tokens, embedding: Embedding, policy: TextPolicy, slots: pa.Array | None) -> Self:
-        """Look tokens up, and ask the policy; ``slots`` are those of the tokens' rows, if it has any."""
-        word_ids = look_up(tokens, embedding)
-        blank = (tokens.codes < 0) | tokens.flag(lambda token: not token)
-        unprotected = ~blank & ~policy.protect.protected(tokens, slots)
-        return cls(
-            word_ids=word_ids,
-            blank=blank,
-            unprotected=unprotected,
-            known=(word_ids >= 0) & ~blank & ~unprotected,
-            unknown=(word_ids < 0) & ~blank & ~unprotected,
-        )
+    rows: slice
+    tokens: Tokens
+    slots: pa.Array | None
+    embedding: Embedding
+    policy: TextPolicy
+
+    @cached_property
+    def word_ids(self) -> NDArray[np.int64]:
+        """int64 (tokens,): each token's word; -1 for one that the vocabulary lacks."""
+        return look_up(self.tokens, self.embedding)
+
+    @cached_property
+    def blank(self) -> NDArray[np.bool_]:
+        """bool (tokens,): null or empty elements of a token list."""
+        return (self.tokens.codes < 0) | self.tokens.flag(lambda token: not token)
+
+    @cached_property
+    def protected(self) -> NDArray[np.bool_]:
+        """bool (tokens,): those that the policy protects; blank ones are not."""
+        return ~self.blank & self.policy.protect.protected(self.tokens, self.slots)
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """bool (tokens,): protected words of the vocabulary, which are perturbed."""
+        return self.protected & (self.word_ids >= 0)
+
+    @property
+    def unknown(self) -> NDArray[np.bool_]:
+        """bool (tokens,): protected tokens that the vocabulary lacks."""
+        return self.protected & (self.word_ids < 0)
 
 
-def visible_words(
-    values: pa.Array, slots: pa.Array | None, embedding: Embedding, policy: TextPolicy
-) -> NDArray[np.int64]:
-    """int64 (rows,): count the words of a column's rows that outputs tell; see :class:`Sanitizer`."""
-    counted, tokenizer = [np.empty(0, dtype=np.int64)], joining(embedding, policy.tokenizer)
-    for part in slices(values):
-        own = None if slots is None else slots[part]
-        tokens = Tokens.of(values[part], tokenizer, policy.protect.marks(values[part], own))
-        words = np.diff(tokens.offsets)
-        if policy.oov.stand_in == DROP:
-            found = TokenLookup.of(tokens, embedding, policy, own)
-            words -= tokens.count(found.unknown)
-        counted.append(words)
-    return np.concatenate(counted)
+@dataclass(frozen=True, kw_only=True)
+class WordReader:
+    """How columns are read as words: small, hashable, and without a key.
+
+    Attributes:
+        bundle: The vocabulary.
+        policy: What words are, and which are protected.
+    """
+
+    bundle: Bundle
+    policy: TextPolicy
+
+    def runs(
+        self, values: pa.Array, slots: pa.Array | None = None, *, column: str = "to be sanitized"
+    ) -> Iterator[TokenLookup]:
+        """Read a column of texts or token lists (rows,), in runs of about a MB of text.
+
+        Args:
+            values: The column.
+            slots: The slots of each row, for the policy ``slots:COLUMN``.
+            column: Its name, for errors.
+
+        Raises:
+            InputError: The type is wrong, a text is not Unicode, or the policy lacks its slots.
+        """
+        column_kind(values.type, column)
+        check_unicode(values, column)
+        embedding = self.bundle.shared()
+        tokenizer = joining(embedding, self.policy.tokenizer)
+        for rows in slices(values):
+            own = None if slots is None else slots[rows]
+            marks = self.policy.protect.marks(values[rows], own)
+            tokens = Tokens.of(values[rows], tokenizer, marks)
+            yield TokenLookup(rows=rows, tokens=tokens, slots=own, embedding=embedding, policy=self.policy)
+
+    def visible_words(
+        self, values: pa.Array, slots: pa.Array | None = None, *, column: str = "to be sanitized"
+    ) -> NDArray[np.int64]:
+        """int64 (rows,): count the words of each row that its output shows, which is no secret.
+
+        These are all tokens but those that the policy leaves out: it does not matter which of them the
+        vocabulary has, and which are perturbed.
+
+        Raises:
+            InputError: As :meth:`runs` does.
+        """
+        counted = [np.empty(0, dtype=np.int64)]
+        for run in self.runs(values, slots, column=column):
+            words = np.diff(run.tokens.offsets)
+            if self.policy.oov.stand_in == DROP:
+                words -= run.tokens.count(run.unknown)
+            counted.append(words)
+        return np.concatenate(counted)

@@ -152,11 +152,11 @@ def check_label(key: object, label: str) -> None:
     """
     if key is not None and not label:
         raise ConfigError(
-            "A key that may be used again needs a label of what is released, --salt LABEL",
-            allowed="one label for each table or version of it, such as 'queries 2026-03-01'",
+            "A key that can be used again needs the name of this release (--name)",
+            allowed="one name for each table and version, such as 'queries 2026-03-01'",
             got="none",
-            do="Name the table and its date. Under one key and label rows of equal ids and texts come out "
-            "equal: on purpose where a release is repeated, but of two tables it shows which texts are equal",
+            do="Under one key and name, rows with equal ids and texts get equal words: right for a repeated "
+            "release, but two tables would show which of their texts are equal",
         )
 
 

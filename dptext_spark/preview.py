@@ -14,12 +14,11 @@ import click
 import numpy as np
 import pyarrow as pa
 
-from dptext_spark.calibration.record import setting
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, all_of
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.options import TryOptions
-from dptext_spark.options.configured import as_json
+from dptext_spark.release import Release
 from dptext_spark.report.facts import embedding_json, written
 from dptext_spark.sanitizer import Sanitizer, TokenCounts
 from dptext_spark.text.policies import TextPolicy
@@ -47,7 +46,7 @@ class Draw:
     def to_json(self) -> dict[str, Any]:
         """Give all of it as JSON-ready values."""
         return {
-            **as_json(self.mechanism),
+            **self.mechanism.to_json(),
             "text": self.text,
             "words": self.counts.tokens,
             "replaced": self.replaced,
@@ -91,7 +90,7 @@ class Preview:
         yield _HEADER
         before = None
         for draw in self.draws:
-            names = f"{draw.mechanism.name} {setting(draw.mechanism)}".strip(), f"{draw.mechanism.epsilon:g}"
+            names = draw.mechanism.spec, f"{draw.mechanism.epsilon:g}"
             shown = ("", "") if draw.mechanism == before else names
             yield (*shown, f"{draw.replaced:.0%}", draw.text)
             before = draw.mechanism
@@ -115,7 +114,8 @@ def run(options: TryOptions) -> Preview:
     sentence = _sentence(options)
     draws: list[Draw] = []
     for mechanism in options.mechanism:
-        privatizer = Sanitizer(embedding=embedding, mechanism=mechanism, policy=policy, search=search)
+        release = Release(bundle=embedding, mechanism=mechanism, policy=policy, search=search)
+        privatizer = Sanitizer.open(release)
         made = privatizer.sanitize(
             pa.array([sentence] * options.draws), pa.array(range(1, options.draws + 1)), column=COLUMN
         )

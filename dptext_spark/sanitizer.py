@@ -3,37 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
-from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final, Self
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dptext_spark.accounting.row_budget import Ladder
 from dptext_spark.counts import Counts, CountT
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import InputError
-from dptext_spark.lookup import TokenLookup, joining, visible_words
-from dptext_spark.mechanisms import Mechanism
+from dptext_spark.lookup import TokenLookup
+from dptext_spark.mechanisms.mechanism import Perturbation
 from dptext_spark.noise import ColumnNoise, NoiseKey, ReleaseNoise, to_uniform
-from dptext_spark.search.exact import ExactSearch
-from dptext_spark.search.nearest import Search
+from dptext_spark.release import Release
 from dptext_spark.text.layout import assemble
-from dptext_spark.text.policies import TextPolicy, UnknownTokens
+from dptext_spark.text.policies import UnknownTokens
 from dptext_spark.text.python_columns import PythonColumn, as_arrow
-from dptext_spark.text.token_columns import (
-    DROP,
-    KEEP,
-    MASK,
-    Tokens,
-    check_unicode,
-    column_kind,
-    id_bytes,
-    slices,
-)
+from dptext_spark.text.token_columns import DROP, KEEP, MASK, id_bytes
 
 # Tokens perturbed at once, or more where they take little noise: enough for BLAS to run at full speed, and
 # 5 MB of noise.
@@ -57,6 +46,8 @@ class TokenCounts(Counts[CountT]):
         kept_capitals: Released words that the layout gives the capitals of the tokens in their places.
     """
 
+    shown = ("tokens", "dropped")
+
     tokens: CountT
     replaced: CountT
     unchanged: CountT
@@ -76,59 +67,42 @@ class Sanitized:
     counts: TokenCounts[NDArray[np.int64]]
 
 
+@dataclass(frozen=True, kw_only=True)
 class Sanitizer:
-    """Sanitizes columns under one release's mechanism, policy and noise.
+    """Sanitizes columns of one release; small and picklable, it binds its mechanism when it is first used.
 
     What a row becomes is a pure function of the key, the row's id and its content, whatever its batch.
 
-    Args:
-        embedding: A bundle or its folder.
-        mechanism: For example ``Laplace(epsilon=15)``.
-        noise: The release's noise; by default from a fresh key that is never written.
-        policy: Treatment of unknown and unprotected tokens, layout and tokenizer of texts; by default all
-            tokens are protected, unknown ones masked, and texts are their words alone. Joined words of the
-            vocabulary are one token each.
-        search: How released words are searched, and how many there are; by default exactly, and all that the
-            bundle allows.
-        ladder: The epsilon of each row, by its number of words; by default all have the mechanism's own.
-
-    Raises:
-        ConfigError: The parts do not go together.
-        BundleError: There is no bundle in that folder.
+    Attributes:
+        release: What is released and how.
+        noise: The release's noise, of a derived key: the user's stays on the driver.
     """
 
-    def __init__(
-        self,
-        *,
-        embedding: Embedding | Path | str,
-        mechanism: Mechanism,
-        noise: ReleaseNoise | None = None,
-        policy: TextPolicy | None = None,
-        search: Search | None = None,
-        ladder: Ladder | None = None,
-    ) -> None:
-        self.embedding = embedding = Embedding.of(embedding)
-        self.mechanism = mechanism = Mechanism.of(mechanism)
-        self.policy = policy or TextPolicy()
-        self.search = search or ExactSearch.over(embedding)
-        self.tokenizer = joining(embedding, self.policy.tokenizer)
-        self.ladder = ladder
-        self._noise = noise or mechanism.release_noise(
-            NoiseKey.generate(), salt="", embedding=embedding, search=self.search, ladder=ladder
-        )
-        if ladder is None:
-            self._perturb = mechanism.bind(embedding, self.search)
-        else:
-            self._perturb_rungs = mechanism.bind_rungs(embedding, self.search, ladder.epsilons)
+    counts: ClassVar = TokenCounts
+    release: Release
+    noise: ReleaseNoise = field(repr=False)
 
-    def __repr__(self) -> str:
-        return f"Sanitizer({self.mechanism!r}, {self.embedding!r}, {self._chosen})"
+    @classmethod
+    def open(cls, release: Release, key: NoiseKey | None = None) -> Self:
+        """Get ready to sanitize under the user's key; by default under a fresh one that is never kept."""
+        return cls(release=release, noise=release.noise(key))
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"release": self.release, "noise": self.noise}  # nothing that is bound
+
+    @cached_property
+    def embedding(self) -> Embedding:
+        """The open embedding."""
+        return self.release.embedding
 
     @property
-    def _chosen(self) -> str:
-        words = f"{self.search.label} search among {self.search.release_words:,} words"
-        policies = (f"{part.name} {getattr(self.policy, part.name)}" for part in fields(self.policy))
-        return ", ".join([*policies, words])
+    def by_words(self) -> bool:
+        """Whether what becomes of a row depends on its number of words in all columns together."""
+        return self.release.row_epsilons is not None
+
+    @cached_property
+    def _perturb(self) -> Perturbation:
+        return self.release.mechanism.bind(self.embedding, self.release.search)
 
     def sanitize(
         self,
@@ -163,10 +137,9 @@ class Sanitizer:
                 refuses a token.
             BundleError: The bundle was changed since it was opened.
         """
-        values, slots = self._columns(values, slots, column)
-        parts = [
-            self._sanitize(part, column) for part in self._parts(values, ids, column, slots, positions, words)
-        ]
+        values = as_arrow(values, f"Column {column}")
+        runs = self._runs(values, ids, column, slots, positions, words)
+        parts = [self._sanitize(run, column) for run in runs]
         self.embedding.check_unchanged()
         return Sanitized(
             values=pa.concat_arrays([part.values for part in parts] or [values]),
@@ -183,10 +156,7 @@ class Sanitizer:
         positions: NDArray[np.int64] | None = None,
         words: NDArray[np.int64] | None = None,
     ) -> Iterator[tuple[tuple[bytes | memoryview, ...], bytes]]:
-        """Give what :meth:`sanitize` draws the noise of each value from, without drawing any.
-
-        Args:
-            values, ids, column, slots, positions, words: As for :meth:`sanitize`.
+        """Give what :meth:`sanitize`, with the same arguments, draws the noise of each value from.
 
         Yields:
             For each value its content, and the secret key of its noise. Two values have one key if and only
@@ -195,116 +165,97 @@ class Sanitizer:
         Raises:
             InputError: As :meth:`sanitize` does.
         """
-        values, slots = self._columns(values, slots, column)
-        for part in self._parts(values, ids, column, slots, positions, words):
-            draws = self._draws(part, column)
-            for row in range(len(part.names)):
-                yield part.tokens.row_content(row), draws.row_key(row)
+        values = as_arrow(values, f"Column {column}")
+        for run in self._runs(values, ids, column, slots, positions, words):
+            draws = self._draws(run, column)
+            for row in range(len(run.names)):
+                yield run.lookup.tokens.row_content(row), draws.row_key(row)
 
     def visible_words(
         self, values: PythonColumn, slots: PythonColumn | None = None, *, column: str = "to be sanitized"
     ) -> NDArray[np.int64]:
-        """int64 (rows,): count the words of a column's rows that their outputs tell, which is no secret.
-
-        These are all tokens but those that the policy leaves out: which of them the vocabulary has, and
-        which are perturbed, does not matter.
-
-        Raises:
-            InputError: As :meth:`sanitize` does.
-        """
-        return visible_words(*self._columns(values, slots, column), self.embedding, self.policy)
-
-    @staticmethod
-    def _columns(
-        values: PythonColumn, slots: PythonColumn | None, column: str
-    ) -> tuple[pa.Array, pa.Array | None]:
+        """int64 (rows,): count the words that outputs show; see :meth:`WordReader.visible_words`."""
         values = as_arrow(values, f"Column {column}")
-        column_kind(values.type, column)
-        check_unicode(values, column)
-        return values, None if slots is None else as_arrow(slots, "The column of slots")
+        return self.release.reader.visible_words(values, _slots(slots), column=column)
 
-    def _parts(
+    def _runs(
         self,
         values: pa.Array,
         ids: PythonColumn,
         column: str,
-        slots: pa.Array | None,
+        slots: PythonColumn | None,
         positions: NDArray[np.int64] | None,
         words: NDArray[np.int64] | None,
-    ) -> Iterator[_Part]:
+    ) -> Iterator[_Run]:
         """Cut a column into runs of rows, each with all that its noise is drawn from."""
+        slots = _slots(slots)
         ids = as_arrow(ids, "The column of row ids")
-        names = _names(ids, positions)
+        names: list[Name] = [(row_id,) for row_id in id_bytes(ids)]
         if len(ids) != len(values) or (slots is not None and len(slots) != len(values)):
             raise InputError(
                 f"Column {column} has other rows than its ids or slots",
                 got=f"{len(values)} rows, {len(ids)} ids",
             )
-        rungs = None
-        if self.ladder is not None:
-            rungs = self.ladder.rungs(self.visible_words(values, slots) if words is None else words)
-            epsilons = np.array(self.ladder.epsilons)[rungs].astype("<f8")
+        if positions is not None and positions.shape[1]:
+            places = positions.astype("<i8")
+            names = [(*name, place.tobytes()) for name, place in zip(names, places, strict=True)]
+        epsilons = None
+        if self.release.row_epsilons is not None:
+            words = self.visible_words(values, slots) if words is None else words
+            epsilons = self.release.row_epsilons.of_rows(words)
             # Equal rows that differ in another column have other epsilons, and must not share noise.
-            names = [(*name, epsilon.tobytes()) for name, epsilon in zip(names, epsilons, strict=True)]
-        for part in slices(values):
-            own = None if slots is None else slots[part]
-            marks = self.policy.protect.marks(values[part], own)
-            yield _Part(
-                tokens=Tokens.of(values[part], self.tokenizer, marks),
-                slots=own,
-                names=names[part],
-                rungs=None if rungs is None else rungs[part],
+            own = epsilons.astype("<f8")
+            names = [(*name, epsilon.tobytes()) for name, epsilon in zip(names, own, strict=True)]
+        for lookup in self.release.reader.runs(values, slots, column=column):
+            rows = lookup.rows
+            yield _Run(
+                lookup=lookup, names=names[rows], epsilons=None if epsilons is None else epsilons[rows]
             )
 
-    def _draws(self, part: _Part, column: str, unknown: int = 0) -> _Draws:
+    def _draws(self, run: _Run, column: str, unknown: int = 0) -> _Draws:
         """Give the noise of known tokens, or that of ``unknown`` ones, which take so many uniforms each."""
-        width = unknown or self.mechanism.uniforms_per_token(self.embedding.dimension)
-        purpose = f"unknown {part.tokens.units}" if unknown else part.tokens.units
-        return _Draws(self._noise.column(column, purpose=purpose, uint64s_per_token=width), part)
+        width = unknown or self.release.mechanism.uniforms_per_token(self.embedding.dimension)
+        units = run.lookup.tokens.units
+        purpose = f"unknown {units}" if unknown else units
+        return _Draws(self.noise.column(column, purpose=purpose, uint64s_per_token=width), run)
 
-    def _sanitize(self, part: _Part, column: str) -> Sanitized:
-        tokens = part.tokens
-        found = TokenLookup.of(tokens, self.embedding, self.policy, part.slots)
-        word_ids, blank, unprotected = found.word_ids, found.blank, found.unprotected
-        known, unknown = found.known, found.unknown
-        released = self._release(part, found, column)
-        released[blank | unprotected] = KEEP
-        assembled = assemble(tokens, released, self.embedding.words, self.policy.layout)
+    def _sanitize(self, run: _Run, column: str) -> Sanitized:
+        tokens, lookup = run.lookup.tokens, run.lookup
+        known, unknown = lookup.known, lookup.unknown
+        released = np.full(len(tokens), MASK, dtype=np.int64)
+        if unknown.any():
+            chosen = np.flatnonzero(unknown)
+            released[chosen] = self.release.policy.oov.release(
+                UnknownTokens(
+                    column=column,
+                    count=len(chosen),
+                    release_words=self.release.search.release_words,
+                    uniforms=lambda k: (own for _, own in self._draws(run, column, k).chunks(chosen)),
+                )
+            )
+        for chunk, uniforms in self._draws(run, column).chunks(np.flatnonzero(known)):
+            epsilons = None if run.epsilons is None else run.epsilons[tokens.rows[chunk]]
+            words = self._perturb(lookup.word_ids[chunk], uniforms, epsilons)
+            # Where a mechanism gives no word the placeholder stands, never the token itself.
+            released[chunk] = np.maximum(words, MASK)
+        released[~lookup.protected] = KEEP
+        assembled = assemble(tokens, released, self.embedding.words, self.release.policy.layout)
         counts = TokenCounts(
             tokens=np.diff(tokens.offsets),
-            replaced=tokens.count(known & (released != word_ids)),
-            unchanged=tokens.count(known & (released == word_ids)),
-            unprotected=tokens.count(unprotected),
+            replaced=tokens.count(known & (released != lookup.word_ids)),
+            unchanged=tokens.count(known & (released == lookup.word_ids)),
+            unprotected=tokens.count(~lookup.protected & ~lookup.blank),
             out_of_vocabulary=tokens.count(unknown),
-            blank=tokens.count(blank),
+            blank=tokens.count(lookup.blank),
             dropped=tokens.count(released == DROP),
             kept_characters=assembled.characters,
             kept_capitals=assembled.capitals,
         )
         return Sanitized(values=assembled.values, counts=counts)
 
-    def _release(self, part: _Part, found: TokenLookup, column: str) -> NDArray[np.int64]:
-        """int64 (tokens,): what is released in place of known and of unknown tokens."""
-        released = np.full(len(part.tokens), MASK, dtype=np.int64)
-        if found.unknown.any():
-            chosen = np.flatnonzero(found.unknown)
-            released[chosen] = self.policy.oov.release(
-                UnknownTokens(
-                    column=column,
-                    count=len(chosen),
-                    release_words=self.search.release_words,
-                    uniforms=lambda k: (own for _, own in self._draws(part, column, k).chunks(chosen)),
-                )
-            )
-        for chunk, uniforms in self._draws(part, column).chunks(np.flatnonzero(found.known)):
-            if part.rungs is None:
-                words = self._perturb(found.word_ids[chunk], uniforms)
-            else:
-                rungs = part.rungs[part.tokens.rows[chunk]]
-                words = self._perturb_rungs(found.word_ids[chunk], uniforms, rungs)
-            # Where a mechanism gives no word the placeholder stands, never the token itself.
-            released[chunk] = np.maximum(words, MASK)
-        return released
+
+def _slots(slots: PythonColumn | None) -> pa.Array | None:
+    return None if slots is None else as_arrow(slots, "The column of slots")
 
 
 Name = tuple[bytes, ...]
@@ -314,21 +265,13 @@ Two lengths never collide.
 """
 
 
-def _names(ids: pa.Array, positions: NDArray[np.int64] | None) -> list[Name]:
-    if positions is None or positions.shape[1] == 0:
-        return [(row_id,) for row_id in id_bytes(ids)]
-    places = positions.astype("<i8")
-    return [(row_id, place.tobytes()) for row_id, place in zip(id_bytes(ids), places, strict=True)]
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # it holds private words
+class _Run:
+    """A run of rows of a column: their tokens and names, and their epsilons under a row budget."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class _Part:
-    """A run of rows of a column: tokens, slots if there are any, names, and rungs under a row budget."""
-
-    tokens: Tokens
-    slots: pa.Array | None
+    lookup: TokenLookup
     names: list[Name]
-    rungs: NDArray[np.int64] | None
+    epsilons: NDArray[np.float64] | None
 
 
 @dataclass(eq=False, repr=False)  # it holds keys
@@ -336,7 +279,7 @@ class _Draws:
     """The keyed uniforms of the tokens of a run of rows, for one purpose."""
 
     noise: ColumnNoise
-    part: _Part
+    run: _Run
     _last: tuple[int, bytes] = (-1, b"")
 
     def chunks(self, chosen: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
@@ -347,8 +290,9 @@ class _Draws:
 
     def uniforms(self, chosen: NDArray[np.int64]) -> NDArray[np.float64]:
         """float64 (t, uint64s_per_token): uniforms of the chosen tokens (ascending, int64 (t,), t > 0)."""
-        rows = self.part.tokens.rows[chosen]
-        positions = chosen - self.part.tokens.offsets[rows]
+        tokens = self.run.lookup.tokens
+        rows = tokens.rows[chosen]
+        positions = chosen - tokens.offsets[rows]
         out = np.empty((len(chosen), self.noise.uint64s_per_token), dtype=np.uint64)
         # One cipher serves each run of neighbouring tokens of a row.
         borders = (np.diff(chosen) != 1) | (np.diff(rows) != 0)
@@ -360,7 +304,7 @@ class _Draws:
     def row_key(self, row: int) -> bytes:
         """Derive the key of a row's noise, once however many chunks a long row is cut into."""
         if self._last[0] != row:
-            row_id, *place = self.part.names[row]
-            content = self.part.tokens.row_content(row)
+            row_id, *place = self.run.names[row]
+            content = self.run.lookup.tokens.row_content(row)
             self._last = (row, self.noise.row_key(row_id, (*place, *content)))
         return self._last[1]

@@ -10,14 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dptext_spark import Embedding, Exponential, Laplace, RowBudget, Sanitizer, TextPolicy
+from dptext_spark import Embedding, Exponential, Laplace, RowBudget, Sanitizer
 from dptext_spark.mechanisms.mechanism import Mechanism
-from dptext_spark.sanitizer import TokenCounts
 from dptext_spark.search.exact import ExactSearch
+from tests.helpers import worlds
 from tests.helpers.worlds import KEY
 
 pytest.importorskip("pyspark")
-from dptext_spark.tables.columns import _sanitize_batches
+from dptext_spark.tables.batch import Fields
+from dptext_spark.tables.columns import _sanitize_batches, shared
 
 BUDGET = RowBudget(loss=2.0, within=1.0)
 
@@ -25,11 +26,7 @@ BUDGET = RowBudget(loss=2.0, within=1.0)
 def privatizer(
     embedding: Embedding, mechanism: Mechanism, budget: RowBudget = BUDGET, **policies: str
 ) -> Sanitizer:
-    ladder, search = mechanism.ladder(budget, embedding), ExactSearch.over(embedding)
-    noise = mechanism.release_noise(KEY, salt="", embedding=embedding, search=search, ladder=ladder)
-    return Sanitizer(
-        embedding=embedding, mechanism=mechanism, noise=noise, policy=TextPolicy(**policies), ladder=ladder
-    )
+    return worlds.sanitizer(embedding, mechanism, key=KEY, row_budget=budget, **policies)
 
 
 @dataclass
@@ -42,32 +39,27 @@ class Recorder:
 
     @classmethod
     def of(cls, release: Sanitizer) -> Recorder:
-        found, inner = cls([], [], []), release._perturb_rungs
-        assert release.ladder is not None
-        epsilons = release.ladder.epsilons
+        found, inner = cls([], [], []), release._perturb
 
-        def record(words: np.ndarray, uniforms: np.ndarray, rungs: np.ndarray) -> np.ndarray:
-            found.epsilons += [epsilons[rung] for rung in rungs.tolist()]
+        def record(words: np.ndarray, uniforms: np.ndarray, epsilons: np.ndarray) -> np.ndarray:
+            found.epsilons += epsilons.tolist()
             found.words += words.tolist()
             found.uniforms += [*uniforms.copy()]
-            return inner(words, uniforms, rungs)
+            return inner(words, uniforms, epsilons)
 
-        release._perturb_rungs = record
+        vars(release)["_perturb"] = record
         return found
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What a Spark worker is given."""
+class OneByOne(Sanitizer):
+    """Sanitizes each column as if it were alone."""
 
-    release: Any
-    by_words: bool = True
-    counters = TokenCounts.names()
-    text_type = None
-    words = None
+    by_words = False  # type: ignore[assignment]
 
-    def open(self) -> Any:
-        return self.release
+
+def epsilon_of(release: Sanitizer, words: int) -> float:
+    assert release.release.row_epsilons is not None
+    return release.release.row_epsilons.epsilon(words)
 
 
 def spent(embedding: Embedding, recorder: Recorder, *, within: float) -> float:
@@ -83,16 +75,13 @@ def spent(embedding: Embedding, recorder: Recorder, *, within: float) -> float:
     return total
 
 
-def row_of(release: Any, *, by_words: bool = True) -> list[dict[str, Any]]:
+def row_of(release: Sanitizer) -> list[dict[str, Any]]:
     """One row: a text of two words, an array of texts of two and one, a list of four words."""
-    texts = pa.array([["w0 w1", "w2"]], pa.list_(pa.string()))
-    batch = pa.RecordBatch.from_arrays(
-        [pa.array(["w1 w3"]), texts, pa.array([["w0", "w4", "w2", "w3"]]), pa.array(["7"])],
-        names=["c0", "c1", "c2", "c3"],
-    )
-    routes = (("text", (0,)), ("turns[]", (1, -1)), ("words", (2,)))
-    found = _sanitize_batches(Plan(release, by_words), routes, (), 3, [batch])
-    return [row for part in found for row in part.to_pylist()]
+    row = {"text": "w1 w3", "turns": ["w0 w1", "w2"], "words": ["w0", "w4", "w2", "w3"]}
+    batch = pa.RecordBatch.from_pydict({"row": pa.array([row]), "id": pa.array(["7"])})
+    ways = Fields(routes=(("text", (0,)), ("turns[]", (1, -1)), ("words", (2,))))
+    shared.cache_clear()
+    return [row for part in _sanitize_batches(release, ways, [batch]) for row in part.to_pylist()]
 
 
 def test_all_columns_of_a_row_share_one_budget(line: Embedding) -> None:
@@ -104,14 +93,15 @@ def test_all_columns_of_a_row_share_one_budget(line: Embedding) -> None:
     recorder = Recorder.of(release)
     row_of(release)
     assert len(recorder.words) == 9
-    assert release.ladder is not None and {*recorder.epsilons} == {release.ladder.epsilon(9)}
+    assert {*recorder.epsilons} == {epsilon_of(release, 9)}
     loss = spent(line, recorder, within=BUDGET.within)
     assert 0.3 * BUDGET.loss < loss <= BUDGET.loss
 
-    wrong = Recorder.of(release)
-    row_of(release, by_words=False)
+    apart = OneByOne(release=release.release, noise=release.noise)
+    wrong = Recorder.of(apart)
+    row_of(apart)
     assert spent(line, wrong, within=BUDGET.within) > BUDGET.loss
-    wrong.epsilons = [release.ladder.epsilon(1)] * 9
+    wrong.epsilons = [epsilon_of(release, 1)] * 9
     assert spent(line, wrong, within=BUDGET.within) > 2 * BUDGET.loss
 
 
@@ -126,8 +116,7 @@ def test_which_words_a_row_has_does_not_matter(line: Embedding, oov: str, protec
     if oov == "drop":  # what is left out is in no shape
         texts = ["w0 w1", "w0 zzz w2 yyy xxx", "zzz w0 w3", "W4, zzz!, - w1"]
     release.sanitize(texts, list(range(len(texts))), column="text")
-    assert release.ladder is not None
-    assert {*recorder.epsilons} == {release.ladder.epsilon(2 if oov == "drop" else 4)}
+    assert {*recorder.epsilons} == {epsilon_of(release, 2 if oov == "drop" else 4)}
 
 
 def test_no_noise_is_used_at_two_epsilons(small: Embedding) -> None:
@@ -148,12 +137,8 @@ def test_no_noise_is_used_at_two_epsilons(small: Embedding) -> None:
 
 
 def test_budgets_share_no_noise(small: Embedding) -> None:
-    mechanism, search = Laplace(epsilon=3.0), ExactSearch.over(small)
-
     def key(budget: RowBudget | None) -> bytes:
-        ladder = None if budget is None else mechanism.ladder(budget, small)
-        noise = mechanism.release_noise(KEY, salt="", embedding=small, search=search, ladder=ladder)
-        return noise.key.secret
+        return worlds.sanitizer(small, Laplace(epsilon=3.0), row_budget=budget).noise.key.secret
 
     budgets = [None, BUDGET, RowBudget(loss=3.0, within=1.0), RowBudget(loss=4.0, within=2.0)]
     assert len({key(budget) for budget in budgets}) == 4
@@ -161,7 +146,7 @@ def test_budgets_share_no_noise(small: Embedding) -> None:
 
 @pytest.mark.parametrize("mechanism", [Laplace(epsilon=50.0), Exponential(epsilon=50.0, truncate=1.0)])
 def test_batches_change_nothing(small: Embedding, mechanism: Mechanism) -> None:
-    """Rows of all lengths, one by one and together: the same words; rejects a rung of a neighbour's."""
+    """Rows of all lengths, one by one and together: the same words; rejects a neighbour's epsilon."""
     rng = np.random.default_rng(5)
     texts = [" ".join(f"w{i}" for i in rng.integers(0, 300, n)) for n in [*range(20), 700, 3, 1]]
     release = privatizer(small, mechanism, RowBudget(loss=40.0, within=1.0))
@@ -171,8 +156,7 @@ def test_batches_change_nothing(small: Embedding, mechanism: Mechanism) -> None:
         for number, text in enumerate(texts)
     ]
     assert whole == alone
-    assert release.ladder is not None
-    other = privatizer(small, mechanism.at(release.ladder.epsilon(5)), RowBudget(loss=1e6, within=1.0))
+    other = privatizer(small, mechanism.at(epsilon_of(release, 5)), RowBudget(loss=1e6, within=1.0))
     assert whole != other.sanitize(texts, list(range(len(texts))), column="text").values.to_pylist()
 
 

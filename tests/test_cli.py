@@ -28,6 +28,7 @@ from dptext_spark.cli import main, read_config
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import JobError
+from dptext_spark.mechanisms import Exponential, Laplace
 from dptext_spark.options import COMMANDS, PrivatizeOptions
 from dptext_spark.spark.settings import WANTED
 from dptext_spark.tables import run as tables
@@ -105,7 +106,7 @@ def key_open_to_all(tmp_path: Path) -> Path:
         (["--format", "parqet"], "The format is unknown.*Got: 'parqet'. Perhaps you meant parquet"),
         (["--protect", "contents"], "--protect.*all, content, slots:COLUMN.*Perhaps you meant content"),
         (["--protect", "slots:"], "--protect.*Got: 'slots:'"),
-        (["--key-file", "/nonexistent/key", "--salt", "s"], "key file /nonexistent/key cannot be read"),
+        (["--key-file", "/nonexistent/key", "--name", "s"], "key file /nonexistent/key cannot be read"),
         (["--config", "/nonexistent.toml"], "configuration file /nonexistent.toml cannot be read"),
         (["--reprots", "r"], "No such option.*--reports"),
     ],
@@ -121,9 +122,9 @@ def test_a_bundle_of_another_geometry(dptext: Callable[..., Result], ball: Embed
 
 
 def test_a_covariance_without_noise_in_some_direction(dptext: Callable[..., Result], flat: Embedding) -> None:
-    arguments = ["--embedding", flat.path, "--mechanism", "mahalanobis", "--lambda"]
-    assert refused(dptext(*arguments, "1"), "some directions .*without noise")
-    assert isinstance(dptext(*arguments, "0.5").exception, SparkStartedError)
+    arguments = ["--embedding", flat.path, "--mechanism"]
+    assert refused(dptext(*arguments, "mahalanobis:lambda=1"), "some directions .*without noise")
+    assert isinstance(dptext(*arguments, "mahalanobis:lambda=0.5").exception, SparkStartedError)
 
 
 @pytest.mark.parametrize("name", ["vectors.npy", "words.parquet", "manifest.json", "half_norms.npy"])
@@ -143,29 +144,18 @@ def test_a_bundle_with_a_flipped_bit(
 
 def test_a_key_file_that_others_can_read(dptext: Callable[..., Result], tmp_path: Path) -> None:
     path = key_open_to_all(tmp_path)
-    result = dptext("--key-file", path, "--salt", "s")
+    result = dptext("--key-file", path, "--name", "s")
     assert refused(result, "open to other users.*0600.*Got: mode 0644.*chmod 600")
     assert KEY.secret.hex()[:16] not in result.output
     path.chmod(0o600)
-    assert isinstance(dptext("--key-file", path, "--salt", "s").exception, SparkStartedError)
+    assert isinstance(dptext("--key-file", path, "--name", "s").exception, SparkStartedError)
 
 
 def test_all_faults_of_bundle_key_and_policy_come_in_one_message(
     dptext: Callable[..., Result], tmp_path: Path
 ) -> None:
-    arguments = [
-        "--key-file",
-        key_open_to_all(tmp_path),
-        "--salt",
-        "s",
-        "--embedding",
-        tmp_path,
-        "--protect",
-        "some",
-    ]
-    assert refused(
-        dptext(*arguments), "3 things are wrong", "open to other users", "no embedding", "--protect"
-    )
+    arguments = ["--key-file", key_open_to_all(tmp_path), "--name", "s", "--embedding", tmp_path]
+    assert refused(dptext(*arguments), "2 things are wrong", "open to other users", "no embedding")
 
 
 def test_a_failed_job_has_exit_code_1(dptext: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,43 +189,45 @@ def test_the_command_line_wins_over_the_file(
 ) -> None:
     config = tmp_path / "options.toml"
     config.write_text(
-        'epsilon = 7\nsalt = "file"\nkeep = ["a", "b"]\ntokens = "words"\nrelease-words = 3\ndry-run = true\n'
+        'epsilon = 7\nname = "file"\nkeep = ["a", "b"]\ntokens = "words"\nrelease-words = 3\ndry-run = true\n'
         'text = ["from", "file"]\nmode = "append"\noov = "drop"\n'
     )
     dptext("--config", config, without="--epsilon")
-    dptext("--config", config, "--salt", "line", "--keep", "c", "--oov", "fail", "--mode", "overwrite")
+    dptext("--config", config, "--name", "line", "--keep", "c", "--oov", "fail", "--mode", "overwrite")
     file, line = chosen
-    assert (file.mechanism.epsilon, file.salt, file.keep, file.oov) == (7.0, "file", ("a", "b"), "drop")
+    assert (file.mechanism.epsilon, file.name, file.keep, file.oov) == (7.0, "file", ("a", "b"), "drop")
     assert (file.tokens, file.release_words, file.dry_run, file.mode) == (("words",), 3, True, "append")
-    assert (line.mechanism.epsilon, line.salt, line.keep, line.oov) == (5.0, "line", ("c",), "fail")
+    assert (line.mechanism.epsilon, line.name, line.keep, line.oov) == (5.0, "line", ("c",), "fail")
     assert (line.tokens, line.release_words, line.dry_run, line.mode) == (("words",), 3, True, "overwrite")
     assert file.text == line.text == ("text",)  # given on both command lines
 
 
-def test_a_name_may_stand_among_the_numbers_of_an_option(chosen: list[Any]) -> None:
-    """Rejects a command line on which only numbers follow, and a name that any option takes."""
-    given = "evaluate --embedding b --input i --output o --text t --mechanism exponential --truncate"
-    for rest in ("none 4 6 --epsilon 5 --release-words 9 7", "6,none,4 --epsilon 5 --release-words 7,9"):
+def test_several_numbers_follow_an_option(chosen: list[Any], tmp_path: Path) -> None:
+    """Rejects an argument that is swallowed, and a file's mechanism besides the command line's."""
+    config = tmp_path / "options.toml"
+    config.write_text('mechanism = ["laplace", "exponential"]\n')
+    given = f"evaluate --config {config} --embedding b --input i --output o --text t"
+    for rest in ("--epsilon 5 7 --release-words 9 7", "--epsilon 7,5 --release-words 7,9"):
+        CliRunner().invoke(main, f"{given} --mechanism exponential:truncate=4 {rest}".split())
         CliRunner().invoke(main, f"{given} {rest}".split())
-    assert chosen[0] == chosen[1]
-    assert (chosen[0].truncate, chosen[0].release_words) == ((4.0, 6.0, "none"), (7, 9))
-    strange = CliRunner().invoke(main, f"{given}=4 --epsilon 5 none".split())
+    line, file, *again = chosen
+    assert again == [line, file] and line.release_words == (7, 9)
+    assert line.mechanism == tuple(Exponential(epsilon=e, truncate=4.0) for e in (5.0, 7.0))
+    assert file.mechanism == tuple(of(epsilon=e) for of in (Laplace, Exponential) for e in (5.0, 7.0))
+    strange = CliRunner().invoke(main, f"{given} --epsilon 5 none".split())
     assert strange.exit_code == 2 and "unexpected extra argument" in strange.output
 
 
 def test_options_of_a_calibration_reach_the_job(chosen: list[Any], tmp_path: Path) -> None:
     config = tmp_path / "options.toml"
-    config.write_text('mechanism = "mahalanobis"\nlambda = 0.5\nepsilon = 3\nwords = "all"\nseed = 1\n')
-    given = (
-        "calibrate --embedding b --output o --mechanism mahalanobis --words 20 --lambda 0.25 0.5 --epsilon"
-    )
+    config.write_text('mechanism = "mahalanobis:lambda=0.5"\nepsilon = 3\nwords = "all"\n')
+    given = "calibrate --embedding b --output o --words 20 --mechanism mahalanobis:lambda=0.25 --epsilon"
     CliRunner().invoke(main, [*given.split(), "10", "5"])
     CliRunner().invoke(main, [*given.split(), "5,10"])
-    assert chosen[0] == chosen[1]
-    assert (chosen[0].epsilon, chosen[0].lambda_, chosen[0].words) == ((5.0, 10.0), (0.25, 0.5), 20)
-    assert [m.epsilon for m in chosen[0].mechanism] == [5.0, 10.0, 5.0, 10.0]
+    assert chosen[0].mechanism == chosen[1].mechanism
+    assert ([m.epsilon for m in chosen[0].mechanism], chosen[0].words) == ([5.0, 10.0], 20)
     result = CliRunner().invoke(main, ["calibrate", "--config", str(config), "--words", "1"])
-    assert refused(result, "--embedding is missing", "--seed is not an option", "2 or more, or all. Got: 1")
+    assert refused(result, "--embedding is missing", "2 or more, or all. Got: 1")
 
 
 @pytest.mark.parametrize(
@@ -246,14 +238,14 @@ def test_options_of_a_calibration_reach_the_job(chosen: list[Any], tmp_path: Pat
         (b"zzz = 3", "Got: zzz. Remove them"),
         (b'config = "other.toml"', "Got: config"),
         (b"help = true", "Got: help"),
-        (b'[privatize]\nsalt = "x"', "Got: privatize"),
+        (b'[privatize]\nname = "x"', "Got: privatize"),
         (b"release-words = 5.5", "--release-words has a wrong value.*integer.*Got: 5.5"),
         (b'keep = [["a"], ["b"]]', r"--keep has a wrong value.*string.*Got: \['a'\]"),
-        (b"salt = 2024-01-01", "--salt has a wrong value.*string"),
-        (b"salt = ", "is not TOML"),
+        (b"name = 2024-01-01", "--name has a wrong value.*string"),
+        (b"name = ", "is not TOML"),
         (b"trust-id = true\ntrust-id = false", "is not TOML"),
         (b"\xff\xfe", "is not TOML"),
-        (b"lambda = 0.5", "--lambda is not an option of this command or mechanism"),
+        (b"lambda = 0.5", "unknown options.*Got: lambda"),
     ],
 )
 def test_a_wrong_file_of_options(
@@ -521,7 +513,7 @@ LAPLACE = ("--mechanism", "laplace", "--epsilon", "5")
         ("privatize", (*RELEASE, *LAPLACE), "No output was written."),
         (
             "privatize",
-            (*RELEASE, *LAPLACE, "--incremental", "checkpoint", "--key-file", "key", "--salt", "s"),
+            (*RELEASE, *LAPLACE, "--incremental", "checkpoint", "--key-file", "key", "--name", "s"),
             "The output has the batches before; the same command goes on.",
         ),
         ("calibrate", ("--output", "out", *LAPLACE), "No output was written."),

@@ -9,6 +9,7 @@ import pytest
 
 from dptext_spark.coverage import Coverage
 from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.lookup import WordReader
 from dptext_spark.text.policies import TextPolicy
 from dptext_spark.text.token_columns import SLICE_BYTES
 
@@ -17,7 +18,7 @@ FATE = "They become [MASK]."
 
 
 def measure(values: Any, world: Embedding, **policy: str) -> Coverage:
-    return Coverage.measure(pa.array(values), world, TextPolicy(**policy))
+    return Coverage.measure(pa.array(values), WordReader(bundle=world, policy=TextPolicy(**policy)))
 
 
 def test_tokens_are_known_as_a_run_knows_them(small: Embedding) -> None:
@@ -25,9 +26,9 @@ def test_tokens_are_known_as_a_run_knows_them(small: Embedding) -> None:
     assert measure(["w1 W2, zyx", None, ""], small) == Coverage(rows=3, tokens=3, unknown=1)
     assert measure([["w1", None, "", "zyx", "w2 w3"], None], small) == Coverage(rows=2, tokens=3, unknown=2)
     assert measure(["the w1 zyx"], small, protect="content") == Coverage(rows=1, tokens=2, unknown=1)
-    assert Coverage.measure(pa.array([], pa.string()), small, TextPolicy()) == Coverage()
-    slots = TextPolicy(protect="slots:s")
-    found = Coverage.measure(pa.array(["w1 zyx abc"]), small, slots, pa.array([[{"start": 3, "end": 5}]]))
+    reader = WordReader(bundle=small, policy=TextPolicy(protect="slots:s"))
+    assert Coverage.measure(pa.array([], pa.string()), reader) == Coverage()
+    found = Coverage.measure(pa.array(["w1 zyx abc"]), reader, pa.array([[{"start": 3, "end": 5}]]))
     assert found == Coverage(rows=1, tokens=1, unknown=1)
 
 

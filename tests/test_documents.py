@@ -234,7 +234,7 @@ def test_links_lead_somewhere(name: str) -> None:
 
 OFFERED: Final = {
     "--mechanism": {name for name, kind in MECHANISMS.items() if kind.releases == "words"},
-    "--select": {*get_args(Laplace.model_fields["select"].annotation)},
+    "select": {*get_args(Laplace.model_fields["select"].annotation)},
     "--search": {*SEARCHES},
     "--protect": {*Protection.policies},
     "--oov": {*OovPolicy.policies},

@@ -14,10 +14,10 @@ from click.testing import CliRunner, Result
 from dptext_spark import preview
 from dptext_spark.cli import main
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.errors import ConfigError
-from dptext_spark.mechanisms import Exponential, Laplace, Mahalanobis
+from dptext_spark.mechanisms import Mahalanobis
 from dptext_spark.noise import NoiseKey
 from dptext_spark.options import TryOptions
+from dptext_spark.release import Release
 from dptext_spark.sanitizer import Sanitizer
 from tests.helpers.worlds import KEY
 
@@ -64,21 +64,21 @@ def test_the_draws_are_those_of_privatize(demo_bundle: Embedding, monkeypatch: p
         TryOptions(
             sentence="the weather in Zzyzx",
             embedding=demo_bundle.path,
-            mechanism="mahalanobis",
+            mechanism="mahalanobis:lambda=0.5",
             epsilon=6,
-            **{"lambda": 0.5},
             oov="random",
             protect="content",
             draws=4,
         )
     )
     search = TryOptions(sentence="", embedding=demo_bundle.path, mechanism="laplace", epsilon=1)
-    privatizer = Sanitizer(
-        embedding=demo_bundle,
+    release = Release(
+        bundle=demo_bundle,
         mechanism=mechanism,
         policy=found.policy,
         search=search.search_over(demo_bundle),
     )
+    privatizer = Sanitizer.open(release)
     expected = privatizer.sanitize(
         pa.array(["the weather in Zzyzx"] * 4), pa.array([1, 2, 3, 4]), column=preview.COLUMN
     )
@@ -105,10 +105,16 @@ def test_a_sentence_from_standard_input(attempt: Callable[..., Result]) -> None:
         ((" ", *LAPLACE, 5), "no sentence to try"),
         ((SENTENCE, *LAPLACE, 5, "--protect", "slots:x"), "A sentence has no slots.*Got: slots:x"),
         ((SENTENCE, *LAPLACE, 5, "--draws", 0), "--draws .*Got: 0"),
-        ((SENTENCE, *LAPLACE, 5, "--lambda", 0.5), "--lambda is not an option"),
+        (
+            (SENTENCE, *LAPLACE, 5, "--mechanism", "laplace:lambda=0.5"),
+            "Parameter lambda of mechanism laplace is unknown",
+        ),
         ((SENTENCE, *LAPLACE, 5, "--mechanism", "gauss"), "mechanism is unknown.*Got: 'gauss'"),
         ((SENTENCE, "--epsilon", 5), "--mechanism is missing"),
-        ((SENTENCE, "--mechanism", "mahalanobis", "--epsilon", 5), "--lambda is missing"),
+        (
+            (SENTENCE, "--mechanism", "mahalanobis", "--epsilon", 5),
+            "Parameter lambda of mechanism mahalanobis is missing",
+        ),
         ((SENTENCE, *LAPLACE, 5, "--oov", "fail", "Boston"), "unexpected extra argument"),
     ],
 )
@@ -119,30 +125,6 @@ def test_what_is_wrong_is_said(
     assert result.exit_code == 2
     assert re.search(message, result.output), result.output
     assert SENTENCE not in result.output
-
-
-def test_parameters_go_to_the_mechanisms_that_have_them() -> None:
-    """Rejects a truncation that laplace is asked for, and one lambda for all."""
-    options = TryOptions.of(
-        {
-            "embedding": "b",
-            "mechanism": ("exponential", "laplace", "mahalanobis", "laplace"),
-            "epsilon": [8.0, 2.0],
-            "lambda": [0.5, 0.25],
-            "truncate": 4.0,
-        }
-    )
-    assert options.mechanism == (
-        Exponential(epsilon=2.0, truncate=4.0),
-        Exponential(epsilon=8.0, truncate=4.0),
-        Laplace(epsilon=2.0),
-        Laplace(epsilon=8.0),
-        *(Mahalanobis(epsilon=e, lambda_=weight) for weight in (0.25, 0.5) for e in (2.0, 8.0)),
-    )
-    made = TryOptions.of({"embedding": "b", "mechanism": options.mechanism, "epsilon": 2.0})
-    assert made.mechanism == options.mechanism
-    with pytest.raises(ConfigError, match="--truncate is not an option of this command or mechanism"):
-        TryOptions.of({"embedding": "b", "mechanism": ["laplace"], "epsilon": 2.0, "truncate": 4.0})
 
 
 def test_the_report_as_json_and_what_is_counted(attempt: Callable[..., Result]) -> None:

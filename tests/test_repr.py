@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dptext_spark import Embedding, Exponential, Laplace, Mahalanobis, Projection, Sanitizer
+from dptext_spark import Embedding, Exponential, Laplace, Mahalanobis, Projection
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.vectors.projected_vectors import ProjectedVectors
 from tests.helpers import worlds
@@ -45,7 +45,7 @@ def test_a_guarantee_is_one_line(small: Embedding) -> None:
 def test_a_privatizer_shows_its_parts_and_no_key(small: Embedding) -> None:
     mechanism = Laplace(epsilon=2.0)
     noise = worlds.release(mechanism, small)
-    shown = repr(Sanitizer(embedding=small, mechanism=mechanism, noise=noise))
+    shown = repr(worlds.sanitizer(small, mechanism))
     assert "Laplace(epsilon=2.0)" in shown and "oov mask, protect all" in shown
     assert "\n" not in shown and len(shown) < 300
     for secret in (worlds.KEY.secret, noise.key.secret):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import unicodedata
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import pyarrow.compute as pc
 import pytest
 from scipy import stats
 
-from dptext_spark import privatizer as privatizer_module
+from dptext_spark import sanitizer as sanitizer_module
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import BundleError, ConfigError, InputError
@@ -45,14 +46,15 @@ def private(
     kind: type[Sanitizer] = Sanitizer,
     **policy: str,
 ) -> Sanitizer:
-    configured = mechanism or Laplace(epsilon=EPSILON)
-    return kind(
-        embedding=world,
-        mechanism=configured,
-        noise=worlds.release(configured, world, key=key, salt=salt),
-        policy=TextPolicy(**policy),
+    made = worlds.sanitizer(
+        world,
+        mechanism or Laplace(epsilon=EPSILON),
+        key=key,
+        name=salt,
         search=ExactSearch.over(world, release_words),
+        **policy,
     )
+    return kind(release=made.release, noise=made.noise)
 
 
 def sanitize(
@@ -66,7 +68,7 @@ def sanitize(
     counts = {name: getattr(done.counts, name) for name in TokenCounts.names()}
     assert (counts.pop("dropped") <= counts["out_of_vocabulary"]).all()
     kept = counts.pop("kept_characters") + counts.pop("kept_capitals")
-    assert privatizer.policy.layout == Layout.of("keep") or not kept.any()
+    assert privatizer.release.policy.layout == Layout.of("keep") or not kept.any()
     np.testing.assert_array_equal(counts.pop("tokens"), sum(counts.values()))
     return done
 
@@ -208,7 +210,7 @@ def test_a_bundle_that_changes_while_it_is_in_use_gives_no_result(
     tmp_path: Path, alter: Callable[[Path], None]
 ) -> None:
     bundle = worlds.build(tmp_path, worlds.uneven(20, 3))
-    privatizer = Sanitizer(embedding=bundle, mechanism=Laplace(epsilon=1.0))
+    privatizer = worlds.sanitizer(bundle, Laplace(epsilon=1.0))
     texts, ids = pa.array(["w00 w01"]), pa.array([1])
     assert privatizer.sanitize(texts, ids, column="text").counts.tokens.sum() == 2
     alter(bundle.path / "vectors.npy")
@@ -411,7 +413,7 @@ def test_the_sizes_of_inner_blocks_do_not_matter(
     release = private(small, oov="random", protect="slots:s")
     expected = sanitize(release, texts, slots=slots)
     monkeypatch.setattr(token_columns, "SLICE_BYTES", slice_bytes)
-    monkeypatch.setattr(privatizer_module, "CHUNK", chunk)
+    monkeypatch.setattr(sanitizer_module, "CHUNK", chunk)
     done = sanitize(release, texts, slots=slots)
     assert done.values.equals(expected.values)
     for name in TokenCounts.names():
@@ -465,9 +467,7 @@ ROW_KEY = ColumnNoise.row_key
         lambda w: private(w).sanitize(pa.array([LONG]), pa.array([0]), column="title"),
         lambda w: sanitize(private(w), [LONG + "."]),
         lambda w: sanitize(private(w, tokenizer="icu"), [LONG]),
-        lambda w: Sanitizer(embedding=w, mechanism=Laplace(epsilon=EPSILON)).sanitize(
-            pa.array([LONG]), pa.array([0]), column="text"
-        ),
+        lambda w: Sanitizer.open(private(w).release).sanitize(pa.array([LONG]), pa.array([0]), column="text"),
     ],
     ids=["salt", "key", "epsilon", "id", "column", "content", "tokenizer", "fresh key"],
 )
@@ -559,18 +559,17 @@ def leaks(world: Embedding, texts: list[str], outputs: list[str]) -> set[str]:
 class PassesUnknown(Sanitizer):
     """Ignores the policy for unknown words: what a bare ``except: return word`` does."""
 
-    def __init__(self, **parts: Any) -> None:
-        super().__init__(**parts)
-        self.policy = TextPolicy(oov="keep-unprotected")
+    def sanitize(self, values: pa.Array, ids: pa.Array, **options: Any) -> Sanitized:
+        release = replace(self.release, policy=TextPolicy(oov="keep-unprotected"))
+        return Sanitizer(release=release, noise=self.noise).sanitize(values, ids, **options)
 
 
-class Passes(Sanitizer):
+class Passes(PassesUnknown):
     """Lets unknown words through in another spelling."""
 
     spelling: Callable[[str], str]
 
     def sanitize(self, values: pa.Array, ids: pa.Array, **options: Any) -> Sanitized:
-        self.policy = TextPolicy(oov="keep-unprotected")
         done = super().sanitize(values, ids, **options)
         respelled = [type(self).spelling(text) for text in done.values.to_pylist()]
         return Sanitized(values=pa.array(respelled), counts=done.counts)
@@ -607,12 +606,12 @@ def test_a_leaking_privatizer_is_found_out(demo_bundle: Embedding) -> None:
 
 
 def test_a_mechanism_that_gives_no_word_releases_no_token(
-    small: Embedding, monkeypatch: pytest.MonkeyPatch
+    small: Embedding,
 ) -> None:
     """Rejects numbers of a faulty mechanism that are taken for "as it is"."""
     release = private(small)
     for number in (-1, -2, -3):
-        monkeypatch.setattr(release, "_perturb", lambda ids, uniforms, n=number: np.full(len(ids), n))
+        vars(release)["_perturb"] = lambda ids, uniforms, epsilons, n=number: np.full(len(ids), n)
         assert sanitize(release, ["w1 w2"]).values.to_pylist() == [f"{PLACEHOLDER} {PLACEHOLDER}"]
 
 

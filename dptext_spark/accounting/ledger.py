@@ -144,7 +144,7 @@ class Terms(_Record):
 
     Attributes:
         version: Of this package.
-        label: As ``--salt`` says it.
+        label: As ``--name`` says it.
         key: A keyed hash by which releases under equal keys are known.
         naming: A keyed hash by which releases are known whose rows have names that can be compared.
         known_as: What names the rows. Under an ``id`` a row comes again wherever it lies. A ``position`` in a

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import takewhile
 from typing import Any, Final, Protocol
 
@@ -75,7 +74,7 @@ class Scaled(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ladder:
+class RowEpsilons:
     """The epsilon of each row, by its number of words.
 
     Attributes:
@@ -89,7 +88,7 @@ class Ladder:
     epsilons: tuple[float, ...]
 
     @classmethod
-    def of(cls, budget: RowBudget, law: Scaled, largest: float) -> Ladder:
+    def of(cls, budget: RowBudget, law: Scaled, largest: float) -> RowEpsilons:
         """Compute, in seconds, the epsilons of a mechanism whose rows get ``largest`` at most.
 
         Raises:
@@ -106,35 +105,31 @@ class Ladder:
         law(least[-1])  # a mechanism may not have what the longest rows need
         return cls(budget=budget, lengths=tuple(lengths), epsilons=tuple(least))
 
-    def rungs(self, words: NDArray[np.int64]) -> NDArray[np.int64]:
-        """int64 (rows,): which of the lengths rows of so many words (rows,) have.
+    def of_rows(self, words: NDArray[np.int64]) -> NDArray[np.float64]:
+        """float64 (rows,): the epsilons of rows of so many words (rows,).
 
         Raises:
             ConfigError: A row is longer than any array can be.
         """
-        found = np.searchsorted(self._lengths, words)
-        if (found == len(self.lengths)).any():
+        if words.max(initial=0) > self.lengths[-1]:
             raise ConfigError("A row has more words than a row budget allows", allowed=f"{_LONGEST:,}")
-        return found.astype(np.int64)
-
-    @cached_property
-    def _lengths(self) -> NDArray[np.int64]:
-        return np.array(self.lengths)
+        epsilons: NDArray[np.float64] = np.array(self.epsilons)[np.searchsorted(self.lengths, words)]
+        return epsilons
 
     def epsilon(self, words: int) -> float:
         """Give the epsilon of a row of so many words."""
-        return self.epsilons[int(self.rungs(np.array([words]))[0])]
+        return float(self.of_rows(np.array([words]))[0])
 
     @property
     def identity(self) -> str:
-        """All of it, for the noise's context: no two ladders share noise at two epsilons."""
-        rungs = (f"{words}:{epsilon!r}" for words, epsilon in zip(self.lengths, self.epsilons, strict=True))
-        return " ".join([repr(self.budget.loss), repr(self.budget.within), repr(self.budget.delta), *rungs])
+        """All of it, for the noise's context: no two budgets share noise at two epsilons."""
+        pairs = (f"{words}:{epsilon!r}" for words, epsilon in zip(self.lengths, self.epsilons, strict=True))
+        return " ".join([repr(self.budget.loss), repr(self.budget.within), repr(self.budget.delta), *pairs])
 
     def to_json(self) -> dict[str, Any]:
         """Give budget and epsilons as JSON-ready values."""
-        rungs = zip(self.lengths, self.epsilons, strict=True)
-        return {**vars(self.budget), "epsilons": [{"words": n, "epsilon": e} for n, e in rungs]}
+        pairs = zip(self.lengths, self.epsilons, strict=True)
+        return {**vars(self.budget), "epsilons": [{"words": n, "epsilon": e} for n, e in pairs]}
 
 
 def _lengths(longest: int) -> Iterator[int]:

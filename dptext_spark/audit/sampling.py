@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import NoiseKey
+from dptext_spark.release import Release
 from dptext_spark.sanitizer import Sanitizer
 from dptext_spark.search.nearest import Search
 from dptext_spark.text.token_columns import PLACEHOLDER
@@ -105,9 +106,11 @@ def sampled(
         times = rows["times"].to_numpy()
         texts = zip(rows["text"].to_pylist(), times, strict=True)
         columns = pa.array([[text] * n for text, n in texts], pa.list_(pa.string()))
-        privatizer = Sanitizer(embedding=embedding, mechanism=mechanism, noise=noise, search=search)
+        private = Sanitizer(
+            release=Release(bundle=embedding, mechanism=mechanism, search=search, name=SALT), noise=noise
+        )
         ids = rows["id"].combine_chunks()
-        tokens = privatizer.sanitize(columns, ids, column=COLUMN).values.flatten()
+        tokens = private.sanitize(columns, ids, column=COLUMN).values.flatten()
         places = np.repeat(rows["place"].to_numpy(), times)
     tally = pa.table({"place": places, "output": tokens}).group_by(["place", "output"])
     counted = tally.aggregate([([], "count_all")]).rename_columns({"count_all": "count"})

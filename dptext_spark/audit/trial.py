@@ -104,11 +104,8 @@ class Trial:
         options, bundle = self.options, self.world.name == BUNDLE_WORLD
         values = {
             **({"embedding": options.embedding} if bundle else {}),
-            "mechanism": options.mechanism.name,
-            **options.mechanism.model_dump(mode="json", by_alias=True, exclude_unset=True),
+            **options.mechanism.to_json(),
             **({} if options.search == ExactSearch.name else {"search": options.search}),
-            "probes": options.probes,
-            "recall": options.recall,
             "world": self.world.name,
             "pair": f"{one}:{other}",
             "runs": self.runs,

@@ -192,40 +192,39 @@ def zipf_words(words: int, count: int) -> NDArray[np.int64]:
 
 
 def chosen_search(
-    name: str,
+    spec: str,
     embedding: Embedding,
     mechanisms: Sequence[Mechanism],
     *,
     release_words: int | None = None,
-    probes: int | None = None,
-    recall: float | None = None,
 ) -> Search:
-    """Set up the search of a name for one mechanism or more.
+    """Set up a search for one mechanism or more, as options name it: ``exact``, ``ivf``, ``ivf:recall=0.9``.
 
     Args:
+        spec: Of a search in lists how many lists a point looks at (``probes``), or how often it gives the
+            exact nearest word, whatever the mechanism (``recall``, by default ``RECALL``).
         release_words: How many words may be output; by default all that the bundle allows.
-        probes, recall: Of a search in lists, one or none of them: how many lists a point looks at, or how
-            often it gives the exact nearest word, by default ``RECALL``, whatever the mechanism.
 
     Raises:
-        ConfigError: The name is unknown, or the bundle or a mechanism does not suit the search.
+        ConfigError: It cannot be read, or the bundle or a mechanism does not suit the search.
     """
-    kind = Search.named(name)
-    search = ExactSearch.over(embedding, release_words)
+    kind, given = Search.named(spec)
     if not issubclass(kind, IvfSearch):
         return kind.over(embedding, release_words)
-    if probes is not None:
-        counts = made(embedding)
+    words = ExactSearch.over(embedding, release_words).release_words
+    if "probes" in given:
+        counts = made(embedding) or [0]
         if len(counts) > 1:
             listed = ", ".join(f"ivf:{count}" for count in counts)
-            what = "The bundle has several indexes, of which --probes does not choose one"
-            raise ConfigError(what, got=listed, do="Give --recall in its place: it takes the best one")
-        lists = counts[0] if counts else 0
-        return IvfSearch.over(embedding, search.release_words, lists=lists, probes=probes)
-    wanted = RECALL if recall is None else recall
+            what = "The bundle has several indexes, of which probes does not choose one"
+            raise ConfigError(
+                what, got=listed, do="Give --search ivf:recall=R instead: it takes the best one"
+            )
+        return IvfSearch.over(embedding, words, lists=counts[0], probes=given["probes"])
+    wanted = given.get("recall", RECALL)
     farthest = min(mechanisms, key=lambda mechanism: mechanism.epsilon)
-    found = search_for(farthest, embedding, search.release_words, wanted).search
-    samples = (sample_of(mechanism, embedding, search.release_words) for mechanism in mechanisms)
+    found = search_for(farthest, embedding, words, wanted).search
+    samples = (sample_of(mechanism, embedding, words) for mechanism in mechanisms)
     return replace(found, probes=max(sample.probes_for(found.lists, wanted) for sample in samples))
 
 

@@ -37,9 +37,7 @@ def all_digits(number: float) -> str:
 
 def option_line(mechanism: Mechanism) -> str:
     """Write the options of a mechanism for the command line."""
-    chosen = [part.split("=", 1) for part in setting(mechanism).split(", ") if part]
-    options = {"mechanism": mechanism.name, **dict(chosen), "epsilon": all_digits(mechanism.epsilon)}
-    return " ".join(f"--{name} {value}" for name, value in options.items())
+    return f"--mechanism {mechanism.spec} --epsilon {all_digits(mechanism.epsilon)}"
 
 
 def read(path: str, text_of: Callable[[str], str]) -> Mapping[str, Any]:

@@ -175,6 +175,10 @@ class Embedding:
             )
         return embedding
 
+    def shared(self) -> Self:
+        """Give this bundle, as :class:`~dptext_spark.lookup.Bundle` asks for it."""
+        return self
+
     def __repr__(self) -> str:
         manifest = self.manifest
         return (

@@ -357,7 +357,7 @@ def evaluate(
     for mechanism in mechanisms:
         Mechanism.of(mechanism).prepare(embedding)
     rehearsal = Rehearsal(
-        embedding=embedding,
+        bundle=embedding,
         policy=policy or TextPolicy(),
         search=search or ExactSearch.over(embedding),
         seed=seed,

@@ -55,7 +55,7 @@ def sampled(
             tokens=sampling.COLUMN,
             keep="place",
             key=key,
-            salt=sampling.SALT,
+            name=sampling.SALT,
             search=search,
             trust_id=True,
         )

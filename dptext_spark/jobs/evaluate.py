@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial, reduce
 from operator import add, or_
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -25,20 +25,20 @@ from dptext_spark.evaluation.comparison import ATTRIBUTION, Comparison, Outcome
 from dptext_spark.evaluation.emissions import Emissions
 from dptext_spark.evaluation.goal import LABELLED
 from dptext_spark.evaluation.recovery import Attacker
+from dptext_spark.evaluation.rehearsal import Rehearsal
 from dptext_spark.evaluation.row_sums import RowSums
 from dptext_spark.evaluation.tally import Tally
 from dptext_spark.guarantee import Distances
+from dptext_spark.lookup import WordReader
 from dptext_spark.measuring.classified_rows import Classes, classified
 from dptext_spark.measuring.folder import check_free, finish
 from dptext_spark.measuring.rehearsed_rows import (
     ATTACKED,
     KNOWN,
     Counted,
-    RehearsalPlan,
     SampledRows,
     count_pairs,
     emissions,
-    plan_of,
     rehearsed,
     tallies,
 )
@@ -51,6 +51,7 @@ from dptext_spark.spark.distribution import BundleFiles
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session
+from dptext_spark.tables.batch import ID, Fields
 from dptext_spark.tables.beforehand import check_input, check_names, is_plain
 from dptext_spark.tables.columns import TableColumns, check_ids
 from dptext_spark.tables.fields import Field
@@ -59,7 +60,7 @@ from dptext_spark.tables.local_files import LocalFiles, local_path
 from dptext_spark.tables.output import write_whole
 from dptext_spark.tables.partitioning import Partitioning
 from dptext_spark.tables.run import check_left_out, check_places
-from dptext_spark.tables.sample import CoveragePlan, Sample
+from dptext_spark.tables.sample import Sample
 from dptext_spark.tables.source import own_session, where
 from dptext_spark.tables.storage import Storage
 from dptext_spark.text.policies import AllWords, TextPolicy
@@ -142,14 +143,15 @@ def _evaluated(
     row_id = source.position if options.id is None else None
     selected = columns.select(df, row_id)
     bundle = BundleFiles.send(spark, embedding)
-    plan = plan_of(columns, df, bundle, policy, searches[0], options.noise_seed)
-    corpus = _corpus(options, read, spark, storage, plan)
+    rehearsal = Rehearsal(bundle=bundle, policy=policy, search=searches[0], seed=options.noise_seed)
+    ways = columns.ways(df.schema)
+    corpus = _corpus(options, read, spark, storage, rehearsal)
     with progress(spark, "Sampling rows"):
         (total,) = check_ids(df, None if options.trust_id else options.id, F.count(F.lit(1)))
         looks = Sample(
             columns=columns,
             table=df.schema,
-            plan=CoveragePlan(bundle=bundle, policy=policy),
+            reader=WordReader(bundle=bundle, policy=policy),
             fate="They are not evaluated. Take an embedding that has more of them.",
         )
         looks(selected)
@@ -159,24 +161,23 @@ def _evaluated(
             counted=lambda: looks.rows,
         )
         sample = None if options.sample == "all" else options.sample
-        ids = selected[selected.columns[-2 if columns.slots else -1]]
-        sampled = SampledRows.of(selected, ids, rows=total, sample=sample, partitioning=partitioning)
+        sampled = SampledRows.of(selected, F.col(ID), rows=total, sample=sample, partitioning=partitioning)
         command = _command(options, df, sampled)
         sampled = sampled.kept()
     try:
         with progress(spark, "Counting words"):
-            thirds = _counted(sampled, plan, len(embedding.words))
+            thirds = _counted(sampled, rehearsal, ways)
             attacked = [thirds[third] for third in ATTACKED]
-            known = _known(thirds, corpus, len(embedding.words))
+            known = _known(thirds, corpus)
         rehearsals = Rehearsals(
             options=options,
             embedding=embedding,
             searches=searches,
-            plan=plan,
+            rehearsal=rehearsal,
+            ways=ways,
             rows=sampled,
             known=known,
             attacked=tuple(third for third in ATTACKED if thirds[third].rows),
-            columns=columns.schema(df.schema).names,
             spark=spark,
         )
         found, ceilings = rehearsals.all(), rehearsals.ceilings()
@@ -218,9 +219,9 @@ def _command(options: EvaluateOptions, df: DataFrame, sampled: SampledRows) -> C
     return partial(options.release_command, others=sampled.others([str(step) for step in field.path]))
 
 
-def _counted(sampled: SampledRows, plan: RehearsalPlan, vocabulary: int) -> list[Counted]:
+def _counted(sampled: SampledRows, rehearsal: Rehearsal, ways: Fields) -> list[Counted]:
     """Count what each third has, and refuse rows of which nothing is attacked."""
-    thirds = count_pairs(sampled.frame, plan, vocabulary)
+    thirds = count_pairs(sampled.frame, rehearsal, ways)
     if not sum(thirds[third].perturbed for third in ATTACKED):
         raise InputError(
             "There is nothing to evaluate: no word of the attacked rows is perturbed",
@@ -286,9 +287,13 @@ def _operations(options: EvaluateOptions, embedding: Embedding, searches: Sequen
 _ATTACKING: Final = 2e5
 
 
+Corpus: TypeAlias = tuple[DataFrame, Rehearsal, Fields]
+"""Texts that attackers learn from, and how they are read."""
+
+
 def _corpus(
-    options: EvaluateOptions, read: Format, spark: SparkSession, storage: Storage, plan: RehearsalPlan
-) -> tuple[DataFrame, RehearsalPlan] | None:
+    options: EvaluateOptions, read: Format, spark: SparkSession, storage: Storage, rehearsal: Rehearsal
+) -> Corpus | None:
     """Open the table that attackers learn from, if it is another one than that which they attack."""
     if options.public_corpus is None:
         return None
@@ -296,13 +301,10 @@ def _corpus(
     source = read.open(spark, storage, options.public_corpus)
     columns.check(source.df, source.partitions)
     selected = columns.select(source.df, F.lit("")).withColumn("third", F.lit(KNOWN))
-    policy, search, seed = plan.policy, plan.search, plan.seed
-    return selected, plan_of(columns, source.df, plan.bundle, _learning(policy), search, seed)
-
-
-def _learning(policy: Any) -> Any:
-    """How an attacker cuts public texts: as the private ones; which words are perturbed does not matter."""
-    return type(policy)(oov=policy.oov, protect="all", layout=policy.layout, tokenizer=policy.tokenizer)
+    # Public texts are cut as the private ones; which words are perturbed does not matter.
+    own = rehearsal.policy
+    policy = TextPolicy(oov=own.oov, protect="all", layout=own.layout, tokenizer=own.tokenizer)
+    return selected, replace(rehearsal, policy=policy), columns.ways(source.df.schema)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # it holds private words
@@ -319,13 +321,11 @@ class Known:
     all: PairCounts
 
 
-def _known(
-    thirds: Sequence[Counted], corpus: tuple[DataFrame, RehearsalPlan] | None, vocabulary: int
-) -> Known:
+def _known(thirds: Sequence[Counted], corpus: Corpus | None) -> Known:
     if corpus is None:
         own = {third: thirds[KNOWN].pairs + thirds[third].pairs for third in ATTACKED}
         return Known(of=own, all=reduce(add, (third.pairs for third in thirds)))
-    known = reduce(add, (counted.pairs for counted in count_pairs(*corpus, vocabulary)))
+    known = reduce(add, (counted.pairs for counted in count_pairs(*corpus)))
     if not known.words[:-1].any():
         raise InputError(
             "The --public-corpus has no word of the embedding",
@@ -356,22 +356,21 @@ class Rehearsals:
 
     Attributes:
         options: What is asked for.
-        embedding, plan: How rows are read and released.
+        embedding, rehearsal, ways: How rows are read and released.
         searches: Among how many words, one after the other.
         rows: The sampled rows.
         known: What attackers learn from.
         attacked: The thirds that are attacked and have rows.
-        columns: The names of the rows' columns, those of classes among them.
     """
 
     options: EvaluateOptions
     embedding: Embedding
     searches: Sequence[Search]
-    plan: RehearsalPlan
+    rehearsal: Rehearsal
+    ways: Fields
     rows: SampledRows
     known: Known
     attacked: tuple[int, ...]
-    columns: list[str]
     spark: SparkSession
 
     @property
@@ -379,8 +378,9 @@ class Rehearsals:
         """What models are to learn."""
         kept = _columns(self.options).keep
         wanted = {self.options.label: LABELLED, self.options.author: (ATTRIBUTION, None)}
-        names = self.columns
-        return [Classes(column=names.index(n), learnt=learnt) for n, learnt in wanted.items() if n in kept]
+        return [
+            Classes(column=n, learnt=learnt) for n, learnt in wanted.items() if n is not None and n in kept
+        ]
 
     def all(self) -> list[Rehearsed]:
         """Rehearse each setting; with each number of words that may be output first the floors."""
@@ -399,19 +399,21 @@ class Rehearsals:
         if not self.classes:
             return []
         with progress(self.spark, "Learning from the originals"):
-            return self._classified(self.plan, None, original=True)
+            return self._classified(self.rehearsal, None, original=True)
 
     def _classified(
-        self, plan: RehearsalPlan, mechanism: Mechanism | None, *, original: bool = False
+        self, rehearsal: Rehearsal, mechanism: Mechanism | None, *, original: bool = False
     ) -> list[dict[str, RowSums]]:
         """Learn all classes, and give what models get right in each attacked third that has rows."""
         frame = self.rows.frame
-        each = [classified(frame, plan, own, mechanism, original=original) for own in self.classes]
+        each = [
+            classified(frame, rehearsal, self.ways, own, mechanism, original=original) for own in self.classes
+        ]
         thirds = [reduce(or_, parts) for parts in zip(*each, strict=True)]
         return [own for third, own in zip(ATTACKED, thirds, strict=True) if third in self.attacked]
 
     def _rehearsed(self, mechanism: Mechanism | None, search: Search) -> Rehearsed:
-        known, plan = self.known, replace(self.plan, search=search)
+        known, rehearsal = self.known, replace(self.rehearsal, search=search)
         found = self._emissions(mechanism, search)
         attackers = {
             third: Attacker.of(found, own, candidates=self.options.candidates)
@@ -420,12 +422,12 @@ class Rehearsals:
         sent = self.spark.sparkContext.broadcast(pickle.dumps(attackers))
         try:
             versions = 1 if mechanism is None else self.options.versions
-            table = rehearsed(self.rows.frame, plan, mechanism, sent, versions).toArrow()
+            table = rehearsed(self.rows.frame, rehearsal, self.ways, mechanism, sent, versions).toArrow()
         finally:
             sent.destroy()
         parts = tallies(table, len(self.embedding.words))
         if self.classes:
-            right = self._classified(plan, mechanism)
+            right = self._classified(rehearsal, mechanism)
             parts = [replace(part, classified=own) for part, own in zip(parts, right, strict=True)]
         return Rehearsed(mechanism=mechanism, search=search, tallies=parts, error=found.mean_error(known.all))
 
@@ -434,7 +436,7 @@ class Rehearsals:
             return Emissions.uniform(len(self.embedding.words), search.release_words)
         return emissions(
             self.spark,
-            self.plan.bundle,
+            self.rehearsal.bundle,
             self.embedding,
             mechanism,
             search,

@@ -4,28 +4,33 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 
 from dptext_spark.accounting.ledger import LARGEST_EPSILON, Apart, Cost, Naming, Terms, Unit, recorded
-from dptext_spark.errors import ConfigError
+from dptext_spark.calibration.recall import recall_of
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.errors import ConfigError, all_of
+from dptext_spark.guarantee import Guarantee
+from dptext_spark.lookup import WordReader
+from dptext_spark.noise import NoiseKey
 from dptext_spark.options import PrivatizeOptions
+from dptext_spark.release import Release, in_euclidean_distance
 from dptext_spark.report.persons import Persons
 from dptext_spark.report.row_lengths import RowLengths
 from dptext_spark.report.sanitized_table import Report
-from dptext_spark.sanitizer import TokenCounts
-from dptext_spark.spark.distribution import BundleFiles
+from dptext_spark.sanitizer import Sanitizer, TokenCounts
 from dptext_spark.spark.failures import FAILED, plain_errors
 from dptext_spark.spark.progress import progress
-from dptext_spark.spark.release import Release
 from dptext_spark.tables.beforehand import check_names, check_paths
 from dptext_spark.tables.columns import LONGEST, MEDIAN, TableColumns, check_ids, column_counts
-from dptext_spark.tables.dataframes import Plan
+from dptext_spark.tables.dataframes import sent
 from dptext_spark.tables.incremental import GrowingJob
 from dptext_spark.tables.ledger_folder import OpenLedger
 from dptext_spark.tables.partitioning import Partitioning
 from dptext_spark.tables.reservation import Account
 from dptext_spark.tables.run import Job
-from dptext_spark.tables.sample import CoveragePlan, Sample
-from dptext_spark.tables.sealed_rows import SealPlan
+from dptext_spark.tables.sample import Sample
+from dptext_spark.tables.sealed_rows import sealed
 from dptext_spark.tables.sums_of_persons import count_persons
 from dptext_spark.text.policies import TextPolicy
 from dptext_spark.version import __version__
@@ -45,56 +50,43 @@ def run(options: PrivatizeOptions) -> Report:
         DptextError: Options or input are wrong (before any data is read), or the job failed.
     """
     kind = Job if options.incremental is None else GrowingJob
-    release = Release(
-        options,
+    key, *_ = all_of(
+        options.noise_key,
+        lambda: options.policy,
+        lambda: Embedding.open(options.embedding, verify=False),
         lambda: check_paths(kind, options),
         lambda: check_names(options, _columns(options)),
     )
+    release, guarantee = open_release(options)
     job = kind.open("dptext privatize", options, _columns(options))
     report = Report(
         options=options.to_json(),
         published=options.to_publish(),
-        guarantee=release.guarantee,
-        policy=release.policy,
-        embedding=release.embedding,
-        search=release.search,
-        recall=release.recall,
+        guarantee=guarantee,
+        release=release,
+        recall=recall_of(release.search, release.mechanism, release.embedding),
         row_id=job.row_id_words,
         kept=job.columns.keep,
         sanitized=job.columns.sanitized,
         remarks=tuple(job.remarks),
         private_remarks=tuple(job.private_remarks),
         columns={},
-        ladder=release.ladder,
     )
     cut_off = "The Spark job failed; the output has the batches before, and the same command goes on"
     failed = FAILED if options.incremental is None else cut_off
     with plain_errors(failed):
         if isinstance(job, GrowingJob):
-            job.claim(release)
+            job.claim(release, key)
         with progress(job.df.sparkSession, "Checking ids"):
             check_ids(job.df, job.checked_id)
-        bundle = BundleFiles.send(job.df.sparkSession, release.embedding)
-        plan = Plan(
-            bundle=bundle,
-            mechanism=release.mechanism,
-            noise=release.noise,
-            policy=release.policy,
-            search=release.search,
-            ladder=release.ladder,
-        )
-        account = _account(job, options, release, plan)
+        worker = sent(job.df.sparkSession, Sanitizer.open(release, key))
+        account = _account(job, options, guarantee, key, worker)
         if account is not None:
             account.check()
-        looks = CoveragePlan(bundle=bundle, policy=release.policy)
-        report = replace(report, persons=_persons(job, options, release, looks))
-        sample = Sample(
-            columns=job.columns,
-            table=job.source.df.schema,
-            plan=looks,
-            fate=_fate(release.policy),
-        )
-
+        reader = worker.release.reader
+        report = replace(report, persons=_persons(job, options, guarantee, reader))
+        fate = _fate(release.policy)
+        sample = Sample(columns=job.columns, table=job.source.df.schema, reader=reader, fate=fate)
         if options.dry_run:
             selected = job.columns.select(job.df, job.row_id)
             sample(selected)
@@ -105,7 +97,9 @@ def run(options: PrivatizeOptions) -> Report:
             return report
         operations = release.mechanism.operations(release.embedding, release.search)
         partitioning = Partitioning(word=operations, words=lambda: sample.words, counted=lambda: sample.rows)
-        found = job.sanitize(plan, partitioning, sample, nullcontext if account is None else account.entered)
+        found = job.sanitize(
+            worker, partitioning, sample, nullcontext if account is None else account.entered
+        )
     counts = column_counts(job.columns.sanitized, TokenCounts[int], found)
     added = found.get("added_rows")
     lengths = None
@@ -126,15 +120,38 @@ def run(options: PrivatizeOptions) -> Report:
     return report
 
 
-def _account(job: Job, options: PrivatizeOptions, release: Release, plan: Plan) -> Account | None:
+def open_release(options: PrivatizeOptions) -> tuple[Release, Guarantee]:
+    """Open the release of the options, and say what it guarantees; to hash a large bundle takes seconds."""
+    embedding = Embedding.open(options.embedding)
+    mechanism = options.mechanism
+    search, _ = all_of(
+        lambda: options.search_over(embedding, options.release_words), lambda: mechanism.prepare(embedding)
+    )
+    guarantee = mechanism.guarantee(embedding, search=search)
+    far = guarantee.distances
+    release = Release.open(
+        embedding=embedding,
+        mechanism=mechanism,
+        search=search,
+        policy=options.policy,
+        row_budget=options.rows_budget(far.nearest if far else 1.0),
+        name=options.name,
+    )
+    return release, guarantee
+
+
+def _account(
+    job: Job, options: PrivatizeOptions, guarantee: Guarantee, key: NoiseKey, worker: Sanitizer
+) -> Account | None:
     """Say what the run has to do with the ledger that it is given, if any."""
     if options.ledger is None:
         return None
-    guarantee = release.accounted
+    release = worker.release
+    guarantee = in_euclidean_distance(guarantee, release.embedding)
     far = guarantee.distances
     if guarantee.epsilon > LARGEST_EPSILON:
         raise ConfigError("Epsilon is too large for a ledger", allowed=f"{LARGEST_EPSILON:g} or less")
-    storage, dimension, key = job.storage, release.embedding.dimension, release.key
+    storage, dimension = job.storage, release.embedding.dimension
     grows = options.incremental is not None
     known_as: Naming = "id" if options.id is not None else "file" if grows else "position"
     place = storage.real(options.incremental) if options.incremental is not None else ""
@@ -142,7 +159,7 @@ def _account(job: Job, options: PrivatizeOptions, release: Release, plan: Plan) 
     policies = {name: str(policy) for name, policy in vars(release.policy).items()}
     terms = Terms(
         version=__version__,
-        label=options.salt,
+        label=options.name,
         key=key.seal("ledger"),
         naming=key.seal(names),
         known_as=known_as,
@@ -158,14 +175,8 @@ def _account(job: Job, options: PrivatizeOptions, release: Release, plan: Plan) 
         loss=recorded(guarantee.law),
         apart=Apart(nearest=far.nearest, tenth=far.tenth, hundredth=far.hundredth) if far else None,
     )
-    table = job.source.df.schema
-    seal = SealPlan(
-        key=key.derive(b"ledger"),
-        work=plan,
-        routes=job.columns.routes(table),
-        slots_route=job.columns.slots_route(table),
-        width=len(job.columns.schema(table)),
-    ).sealed
+    ways = job.columns.ways(job.source.df.schema)
+    seal = partial(sealed, key=key.derive(b"ledger"), sanitizer=worker, ways=ways)
     return Account(
         ledger=OpenLedger(path=options.ledger, storage=storage),
         terms=terms,
@@ -181,13 +192,13 @@ def _costs(account: Account | None) -> tuple[Cost, ...]:
     return () if account is None else tuple(account.costs)
 
 
-def _persons(job: Job, options: PrivatizeOptions, release: Release, plan: CoveragePlan) -> Persons | None:
+def _persons(job: Job, options: PrivatizeOptions, guarantee: Guarantee, reader: WordReader) -> Persons | None:
     if options.person is None:
         return None
-    far = release.guarantee.distances
+    far = guarantee.distances
     within = options.within or (far.nearest if far else 0.0)
     with progress(job.df.sparkSession, "Counting words of persons"):
-        return count_persons(job.df, job.columns, options.person, plan, within)
+        return count_persons(job.df, job.columns, options.person, reader, within)
 
 
 def _fate(policy: TextPolicy) -> str:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from functools import cached_property
+from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, FloatType
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import EuclideanSpace
 from dptext_spark.errors import ConfigError, InputError, all_of
+from dptext_spark.lookup import WordReader
 from dptext_spark.noise import NoiseKey, ReleaseNoise
 from dptext_spark.options import VectorsOptions
 from dptext_spark.report.released_vectors import VectorColumn, VectorReport
@@ -24,7 +25,7 @@ from dptext_spark.tables.columns import TableColumns, check_ids, column_counts
 from dptext_spark.tables.fields import quoted
 from dptext_spark.tables.partitioning import Partitioning
 from dptext_spark.tables.run import Job
-from dptext_spark.tables.sample import CoveragePlan, Sample
+from dptext_spark.tables.sample import Sample
 from dptext_spark.text.policies import TextPolicy
 from dptext_spark.text.segmentation import Segmentation
 from dptext_spark.vectors.projected_vectors import VectorNoise
@@ -37,8 +38,8 @@ from dptext_spark.vectors.vector_privatizer import (
 
 
 @dataclass(frozen=True, kw_only=True)
-class VectorPlan:
-    """The :class:`dptext_spark.tables.columns.WorkPlan` of vectors.
+class VectorWorker:
+    """Releases columns of vectors and texts; see :class:`dptext_spark.tables.columns.Worker`.
 
     Attributes:
         columns: Of each column that holds vectors its name, mechanism, the noise under the mechanism's law,
@@ -46,35 +47,31 @@ class VectorPlan:
         tokenizer: Of texts.
     """
 
+    counts: ClassVar = VectorCounts
+    by_words: ClassVar[bool] = False
+    visible_words: ClassVar[Any] = None
+
     columns: tuple[tuple[str, VectorNoise, ReleaseNoise, BundleFiles | None], ...]
     tokenizer: Segmentation
-    counters = VectorCounts.names()
-    text_type = ArrayType(FloatType())
-    by_words = False
-    words = None
 
-    def open(self) -> _Columns:
+    @cached_property
+    def _privatizers(self) -> dict[str, VectorPrivatizer]:
         """Derive the projections and open the bundle."""
-        privatizers = {}
-        for name, mechanism, noise, bundle in self.columns:
-            embedding = bundle.shared() if bundle else None
-            privatizers[name] = VectorPrivatizer(
-                mechanism=mechanism, noise=noise, embedding=embedding, tokenizer=self.tokenizer
+        return {
+            name: VectorPrivatizer(
+                mechanism=mechanism,
+                noise=noise,
+                embedding=bundle.shared() if bundle else None,
+                tokenizer=self.tokenizer,
             )
-
-        return _Columns(privatizers)
-
-
-@dataclass(frozen=True)
-class _Columns:
-    """The privatizer of each column that holds vectors."""
-
-    privatizers: Mapping[str, VectorPrivatizer]
+            for name, mechanism, noise, bundle in self.columns
+        }
 
     def sanitize(self, values: pa.Array, ids: pa.Array, *, column: str, **_: Any) -> ReleasedVectors:
-        if column not in self.privatizers:
+        """Release rows of one column."""
+        if column not in self._privatizers:
             return nothing_released(values, column)
-        return self.privatizers[column].sanitize(values, ids, column=column)
+        return self._privatizers[column].sanitize(values, ids, column=column)
 
 
 def run(options: VectorsOptions) -> VectorReport:
@@ -95,7 +92,7 @@ def run(options: VectorsOptions) -> VectorReport:
         keep=options.keep,
         left_out=options.except_,
         id=options.id,
-        flat=True,
+        vectors=True,
     )
     key, tokenizer, *_ = all_of(
         options.noise_key,
@@ -105,7 +102,7 @@ def run(options: VectorsOptions) -> VectorReport:
         lambda: check_names(options, columns),
     )
     embedding = _embedding(options, verify=True)  # to hash a large bundle takes seconds: last
-    job = Job.open("dptext vectors", options, columns, VectorPlan.text_type)
+    job = Job.open("dptext vectors", options, columns)
     with plain_errors():
         report = VectorReport(
             options=options.to_json(),
@@ -132,7 +129,7 @@ def run(options: VectorsOptions) -> VectorReport:
             words=lambda: sample.words if sample else 0.0,
             counted=lambda: sample.rows if sample else None,
         )
-        found = job.sanitize(_plan(job, key, report, tokenizer, bundle), partitioning, sample)
+        found = job.sanitize(_worker(job, key, report, tokenizer, bundle), partitioning, sample)
     counts = column_counts(columns.sanitized, VectorCounts[int], found)
     counted = {name: replace(column, counts=counts[name]) for name, column in report.columns.items()}
     coverage = sample.found if sample else {}
@@ -206,18 +203,18 @@ def _sample(job: Job, bundle: BundleFiles, tokenizer: Segmentation) -> Sample:
     return Sample(
         columns=job.columns,
         table=job.source.df.schema,
-        plan=CoveragePlan(bundle=bundle, policy=TextPolicy(tokenizer=tokenizer)),
+        reader=WordReader(bundle=bundle, policy=TextPolicy(tokenizer=tokenizer)),
         fate="They are left out of the averages. Take an embedding that has more of them.",
     )
 
 
-def _plan(
+def _worker(
     job: Job, key: NoiseKey, report: VectorReport, tokenizer: Segmentation, bundle: BundleFiles | None
-) -> VectorPlan:
+) -> VectorWorker:
     columns = []
     for name, column in report.columns.items():
         if (mechanism := column.mechanism) is not None:
             law, fingerprint = mechanism.law(), column.fingerprint
-            noise = ReleaseNoise.of(key, salt=job.options.salt, law=law, fingerprint=fingerprint)
+            noise = ReleaseNoise.of(key, salt=job.options.name, law=law, fingerprint=fingerprint)
             columns.append((name, mechanism, noise, bundle if fingerprint else None))
-    return VectorPlan(columns=tuple(columns), tokenizer=tokenizer)
+    return VectorWorker(columns=tuple(columns), tokenizer=tokenizer)

@@ -18,9 +18,10 @@ from pyspark.sql import functions as F
 from dptext_spark.evaluation.rehearsal import Rehearsal
 from dptext_spark.evaluation.row_sums import RowSums
 from dptext_spark.evaluation.tally import RANDOM_WORDS, hits
-from dptext_spark.measuring.rehearsed_rows import ATTACKED, KNOWN, RehearsalPlan, parts_of
+from dptext_spark.measuring.rehearsed_rows import ATTACKED, KNOWN, parts_of
 from dptext_spark.mechanisms import Mechanism
-from dptext_spark.tables.columns import opened
+from dptext_spark.tables.batch import Fields
+from dptext_spark.tables.columns import shared
 
 _SCHEMA: Final = "third int, name string, class string, original array<string>, released array<string>"
 
@@ -37,17 +38,23 @@ class Classes:
     """A column of classes that models are to learn.
 
     Attributes:
-        column: Which of the columns of sampled rows has them.
+        column: The name of the column.
         learnt: What a model that learns from released texts gets right is called: on released texts, and on
             texts as they were, None where that is not asked.
     """
 
-    column: int
+    column: str
     learnt: tuple[str, str | None]
 
 
 def classified(
-    frame: DataFrame, plan: RehearsalPlan, classes: Classes, mechanism: Mechanism | None, *, original: bool
+    frame: DataFrame,
+    rehearsal: Rehearsal,
+    ways: Fields,
+    classes: Classes,
+    mechanism: Mechanism | None,
+    *,
+    original: bool,
 ) -> list[dict[str, RowSums]]:
     """Train a model on the known third: what it gets right in each of the attacked ones.
 
@@ -56,12 +63,13 @@ def classified(
 
     Args:
         frame: Sampled rows.
-        plan: How they are read and released.
+        rehearsal, ways: How they are read and released.
         classes: What is learnt.
         mechanism: The setting; None for random words.
         original: Learn from texts as they were, and be tested on them: the ceiling.
     """
-    work = partial(_text_batches, plan, classes.column, RANDOM_WORDS if mechanism is None else mechanism)
+    setting = RANDOM_WORDS if mechanism is None else mechanism
+    work = partial(_text_batches, rehearsal, ways, classes.column, setting)
     texts = (
         frame.mapInArrow(work, _SCHEMA).where(F.col("class").isNotNull()).persist(StorageLevel.MEMORY_ONLY)
     )
@@ -111,17 +119,21 @@ def _hits(model: Any, tested: DataFrame, read: str, classes: int) -> RowSums:
 
 
 def _text_batches(
-    plan: RehearsalPlan, column: int, mechanism: Mechanism, batches: Iterable[pa.RecordBatch]
+    rehearsal: Rehearsal,
+    ways: Fields,
+    column: str,
+    mechanism: Mechanism,
+    batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     """Give texts before and after as lists of numbers of words; runs in Python workers."""
-    rehearsal: Rehearsal = opened(plan)
-    for third, values, ids, slots, kept in parts_of(plan, batches):
+    rehearsal = shared(rehearsal)
+    for third, values, ids, slots, whole in parts_of(ways, batches):
         rows = rehearsal.released(rehearsal.unreleased(values, slots), ids, mechanism)
         lists = (_lists(rows.offsets, words) for words in (rows.inputs, rows.released))
         columns = [
             pa.array(np.full(len(values), third, dtype=np.int32)),
             ids.cast(pa.string()),
-            kept[column].cast(pa.string()),
+            whole.field(column).cast(pa.string()),
             *lists,
         ]
         names = ["third", "name", "class", "original", "released"]

@@ -23,13 +23,12 @@ from dptext_spark.evaluation.emissions import Emissions, likeliest
 from dptext_spark.evaluation.recovery import Attacker
 from dptext_spark.evaluation.rehearsal import Rehearsal
 from dptext_spark.evaluation.tally import Tally
+from dptext_spark.lookup import Bundle
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.search.nearest import Search
-from dptext_spark.spark.distribution import BundleFiles
-from dptext_spark.tables.columns import TableColumns, opened, slots_of
+from dptext_spark.tables.batch import Batch, Fields
+from dptext_spark.tables.columns import shared
 from dptext_spark.tables.partitioning import Partitioning
-from dptext_spark.text.nested import FieldValues, Route
-from dptext_spark.text.policies import TextPolicy
 from dptext_spark.text.token_columns import slices
 
 KNOWN, CHOSEN_ON, CHECKED_ON = range(3)
@@ -50,30 +49,6 @@ _THIRD: Final = "third"
 _PAIRS: Final = "pairs"
 _ROWS: Final = "rows"
 _PERTURBED: Final = "perturbed"
-
-
-@dataclass(frozen=True, kw_only=True)
-class RehearsalPlan:
-    """All that workers need to read and release rows; hashable, and without a user's key.
-
-    Attributes:
-        bundle, policy, search, seed: See :class:`Rehearsal`.
-        column: Which column of a batch has the texts.
-        route, slots: The ways to texts and slots inside their columns; None without slots.
-    """
-
-    bundle: BundleFiles
-    policy: TextPolicy
-    search: Search
-    seed: int
-    column: int
-    route: Route
-    slots: Route | None
-
-    def open(self) -> Rehearsal:
-        """Open the bundle."""
-        embedding = self.bundle.shared()
-        return Rehearsal(embedding=embedding, policy=self.policy, search=self.search, seed=self.seed)
 
 
 def named(row_id: Column, purpose: str) -> Column:
@@ -144,22 +119,6 @@ class SampledRows:
         return self
 
 
-def plan_of(
-    columns: TableColumns, df: DataFrame, bundle: BundleFiles, policy: TextPolicy, search: Search, seed: int
-) -> RehearsalPlan:
-    """Say how workers find the one column that is evaluated, and its slots, in a table's rows."""
-    ((_, (column, *inside)),) = columns.routes(df.schema)
-    return RehearsalPlan(
-        bundle=bundle,
-        policy=policy,
-        search=search,
-        seed=seed,
-        column=column,
-        route=tuple(inside),
-        slots=columns.slots_route(df.schema),
-    )
-
-
 @dataclass(frozen=True, kw_only=True)
 class Counted:
     """What there is in some rows.
@@ -174,9 +133,10 @@ class Counted:
     pairs: PairCounts
 
 
-def count_pairs(frame: DataFrame, plan: RehearsalPlan, vocabulary: int) -> list[Counted]:
+def count_pairs(frame: DataFrame, rehearsal: Rehearsal, ways: Fields) -> list[Counted]:
     """Count rows, words and pairs of words in each of the thirds."""
-    counted = frame.mapInArrow(partial(_count_batches, plan), SCHEMA)
+    counted = frame.mapInArrow(partial(_count_batches, rehearsal, ways), SCHEMA)
+    vocabulary = len(rehearsal.embedding.words)
     table = summed(counted).toArrow()
     found = []
     for third in range(_THIRDS):
@@ -191,13 +151,18 @@ def count_pairs(frame: DataFrame, plan: RehearsalPlan, vocabulary: int) -> list[
 
 
 def rehearsed(
-    frame: DataFrame, plan: RehearsalPlan, mechanism: Mechanism | None, attackers: Any, versions: int
+    frame: DataFrame,
+    rehearsal: Rehearsal,
+    ways: Fields,
+    mechanism: Mechanism | None,
+    attackers: Any,
+    versions: int,
 ) -> DataFrame:
     """Rehearse a setting, None for the floors, and attack it in the thirds that are attacked.
 
     Args:
         frame: Sampled rows.
-        plan: How they are read and released.
+        rehearsal, ways: How they are read and released.
         mechanism: The setting.
         attackers: A broadcast :class:`Attacker` of each of these thirds, by its number.
         versions: In how many versions attackers have each row, beside one.
@@ -205,7 +170,7 @@ def rehearsed(
     Returns:
         The tallies' numbers by third and key; see :meth:`Tally.to_table`.
     """
-    work = partial(_rehearse_batches, plan, mechanism, attackers, versions)
+    work = partial(_rehearse_batches, rehearsal, ways, mechanism, attackers, versions)
     return summed(frame.mapInArrow(work, SCHEMA))
 
 
@@ -222,7 +187,7 @@ def tallies(table: pa.Table, vocabulary: int) -> list[Tally]:
 
 def emissions(
     spark: SparkSession,
-    bundle: BundleFiles,
+    bundle: Bundle,
     embedding: Embedding,
     mechanism: Mechanism,
     search: Search,
@@ -263,14 +228,12 @@ def emissions(
 
 
 @lru_cache(maxsize=1)
-def _estimator_of(
-    bundle: BundleFiles, mechanism: Mechanism, search: Search, runs: int, seed: int
-) -> Estimator:
+def _estimator_of(bundle: Bundle, mechanism: Mechanism, search: Search, runs: int, seed: int) -> Estimator:
     return estimator([mechanism], bundle.shared(), search=search, runs=runs, seed=seed)
 
 
 def _measure_batches(
-    bundle: BundleFiles,
+    bundle: Bundle,
     mechanism: Mechanism,
     search: Search,
     runs: int,
@@ -291,29 +254,28 @@ def _measure_batches(
 
 
 def parts_of(
-    plan: RehearsalPlan, batches: Iterable[pa.RecordBatch]
-) -> Iterator[tuple[int, pa.Array, pa.Array, pa.Array | None, list[pa.Array]]]:
-    """Give the third, texts, ids, slots and kept columns of rows, a slice of one third at a time."""
-    for batch in batches:
-        texts = FieldValues.of(batch.column(plan.column), plan.route)
-        at = batch.num_columns - (2 if plan.slots is None else 3)
-        slots = slots_of(batch.column(at + 1), plan.slots, texts)
-        thirds = batch.columns[-1].to_numpy(zero_copy_only=False)
+    ways: Fields, batches: Iterable[pa.RecordBatch]
+) -> Iterator[tuple[int, pa.Array, pa.Array, pa.Array | None, pa.StructArray]]:
+    """Give the third, texts, ids, slots and whole rows, a slice of one third at a time."""
+    for arrow in batches:
+        batch = Batch.from_arrow(arrow, ways)
+        ((_, _, texts),) = batch.fields()
+        thirds = arrow.column(_THIRD).to_numpy(zero_copy_only=False)
         for third in range(_THIRDS):
             own = pa.array(np.flatnonzero(thirds == third))
-            values, ids = texts.values.take(own), batch.column(at).take(own)
-            marks = None if slots is None else slots.take(own)
-            kept = [column.take(own) for column in batch.columns[:at]]
+            values, ids, rows = texts.values.take(own), batch.ids.take(own), batch.row.take(own)
+            slots = None if texts.slots is None else texts.slots.take(own)
             for part in slices(values):
-                beside = [column[part] for column in kept]
-                yield third, values[part], ids[part], None if marks is None else marks[part], beside
+                yield third, values[part], ids[part], None if slots is None else slots[part], rows[part]
 
 
-def _count_batches(plan: RehearsalPlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _count_batches(
+    rehearsal: Rehearsal, ways: Fields, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """Count rows, words and pairs; runs in Python workers."""
-    rehearsal: Rehearsal = opened(plan)
+    rehearsal = shared(rehearsal)
     vocabulary = len(rehearsal.embedding.words)
-    for third, values, _, slots, _ in parts_of(plan, batches):
+    for third, values, _, slots, _ in parts_of(ways, batches):
         rows = rehearsal.unreleased(values, slots)
         pairs = PairCounts.of_rows(rows.inputs, rows.offsets, vocabulary=vocabulary)
         yield from _totals(third, _PAIRS, pairs.first, pairs.second, pairs.count)
@@ -330,16 +292,17 @@ def _totals(
 
 
 def _rehearse_batches(
-    plan: RehearsalPlan,
+    rehearsal: Rehearsal,
+    ways: Fields,
     mechanism: Mechanism | None,
     attackers: Any,
     versions: int,
     batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     """Rehearse and attack rows; runs in Python workers."""
-    rehearsal: Rehearsal = opened(plan)
+    rehearsal = shared(rehearsal)
     known: Mapping[int, Attacker] = pickle.loads(attackers.value)
-    for third, values, ids, slots, _ in parts_of(plan, batches):
+    for third, values, ids, slots, _ in parts_of(ways, batches):
         if third in known:
             rows = rehearsal.unreleased(values, slots)
             tally = Tally.of(rehearsal, rows, ids, mechanism, known[third], versions=versions)

@@ -32,7 +32,6 @@ class EuclideanNoise(AdditiveNoise):
     """Additive noise (g / epsilon) A^(1/2) u, then nearest words in Euclidean distance."""
 
     vectors: NDArray[np.float32]  # (V, n), the input words'
-    epsilon: float
     root: ExactProduct | None  # A^(1/2); None stands for the identity
 
     def centres(self, words: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -92,7 +91,7 @@ class EllipticalLaplace(NoiseMechanism):
                 f"Mechanism {self.name} would leave some directions of this embedding without noise",
                 allowed=f"lambda such that the smallest eigenvalue of A is {LEAST_EIGENVALUE:g} or more",
                 got=f"smallest eigenvalue {least:.3g} at lambda {self.mixing!r}",
-                do="Lower --lambda below 1",
+                do="Lower lambda below 1",
             )
         return least
 

@@ -12,8 +12,9 @@ from __future__ import annotations
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
 from threading import Lock
 from typing import ClassVar, Final, TypeVar
 
@@ -29,7 +30,7 @@ from dptext_spark.geometry.metric import EuclideanMetric, Metric
 from dptext_spark.geometry.products import ExactProduct
 from dptext_spark.geometry.rounding import gamma, longest_of
 from dptext_spark.guarantee import Claim
-from dptext_spark.mechanisms.mechanism import ByRung, Law, Mechanism, RungPerturbation
+from dptext_spark.mechanisms.mechanism import Law, Mechanism
 from dptext_spark.noise import SEED_UNIFORMS, further_uniforms
 from dptext_spark.search.exact import WORD_BLOCK
 from dptext_spark.search.nearest import Search
@@ -44,6 +45,9 @@ _DRAWING: Final = 3e5
 
 CACHE_BYTES: Final = 256 << 20
 """Memory for the lists of a bound mechanism, one per process."""
+
+EPSILONS: Final = 64
+"""So many epsilons of rows have lists at once."""
 
 # What a round takes: the place on the list, which far word, whether it is accepted.
 ROUND_UNIFORMS: Final = 3
@@ -108,18 +112,16 @@ class Exponential(Mechanism):
 
     def bind(self, embedding: Embedding, search: Search) -> ExponentialChoice:
         """Get ready to draw; of the search only the number of released words matters."""
-        return self._bind(embedding, search, CACHE_BYTES)
-
-    def bind_rungs(self, embedding: Embedding, search: Search, epsilons: Sequence[float]) -> RungPerturbation:
-        """See :meth:`Mechanism.bind_rungs`; the rungs share the memory for lists."""
-        size = CACHE_BYTES // ByRung.most
-        return ByRung(bind=lambda rung: self.at(epsilons[rung])._bind(embedding, search, size))
-
-    def _bind(self, embedding: Embedding, search: Search, size: int) -> ExponentialChoice:
         near = self._near_words(embedding, search.release_words)
-        cache = ListCache.empty(words=len(embedding.words), release_words=near.release_words, size=size)
         truncate = math.inf if self.truncate is None else self.truncate
-        return ExponentialChoice(near=near, epsilon=self.epsilon, truncate=truncate, cache=cache)
+
+        def choice(epsilon: float, size: int) -> ExponentialChoice:
+            cache = ListCache.empty(words=len(embedding.words), release_words=near.release_words, size=size)
+            return ExponentialChoice(near=near, epsilon=epsilon, truncate=truncate, cache=cache)
+
+        # Rows that have an epsilon each share the memory for lists.
+        at = lru_cache(maxsize=EPSILONS)(partial(choice, size=CACHE_BYTES // EPSILONS))
+        return replace(choice(self.epsilon, CACHE_BYTES), at=at)
 
     def _near_words(self, embedding: Embedding, release_words: int) -> NearWords:
         metric, space = self.metric(embedding), embedding.space
@@ -468,6 +470,7 @@ class ExponentialChoice:
         truncate: From this distance on all words are equally likely; infinity for none.
         cache: Lists that are made.
         listed: What a word on a list costs; see ``LISTED``.
+        at: Gives the same at another epsilon.
     """
 
     near: NearWords
@@ -475,10 +478,21 @@ class ExponentialChoice:
     cache: ListCache
     truncate: float = math.inf
     listed: float = LISTED
+    at: Callable[[float], ExponentialChoice] | None = None
 
-    def __call__(self, words: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
+    def __call__(
+        self,
+        words: NDArray[np.int64],
+        uniforms: NDArray[np.float64],
+        epsilons: NDArray[np.float64] | None = None,
+    ) -> NDArray[np.int64]:
         """Draw a released word for each word."""
         drawn = np.empty(len(words), dtype=np.int64)
+        if epsilons is not None and self.at is not None:
+            for epsilon in np.unique(epsilons).tolist():
+                own = np.flatnonzero(epsilons == epsilon)
+                drawn[own] = self.at(epsilon)(words[own], uniforms[own])
+            return drawn
         with self.cache.lock:
             np.add.at(self.cache.uses, words, 1)
             known = self.cache.lists.starts[words] >= 0

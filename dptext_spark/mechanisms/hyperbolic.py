@@ -40,8 +40,19 @@ class HyperbolicNoise(NoisyNearest):
         radii = self.quantile(uniforms[:, 0].copy())
         return radii, uniform_directions(uniforms[:, 1:])
 
-    def points(self, words: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Give noisy points, float64 (t, n + 1), as :func:`translated` does."""
+    def points(
+        self,
+        words: NDArray[np.int64],
+        uniforms: NDArray[np.float64],
+        epsilons: NDArray[np.float64] | None = None,
+    ) -> NDArray[np.float64]:
+        """Give noisy points, float64 (t, n + 1), as :func:`translated` does.
+
+        Raises:
+            ConfigError: Words have an epsilon each: a ball's noise cannot keep to a row budget.
+        """
+        if epsilons is not None:
+            raise ConfigError("Noise in the Poincaré ball has one epsilon for all words")
         return translated(np.asarray(self.vectors[words]), *self.noise(uniforms))
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, Never, Protocol, Self, TypeAlias, runtime_checkable
 
@@ -15,11 +14,11 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from dptext_spark.accounting.laws import LossLaw
-from dptext_spark.accounting.row_budget import Ladder, RowBudget
+from dptext_spark.accounting.row_budget import RowBudget, RowEpsilons
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import Space, SpaceT
 from dptext_spark.errors import ConfigError, nearest
-from dptext_spark.faults import check_names, faults
+from dptext_spark.faults import check_names, faults, parsed, range_of
 from dptext_spark.geometry.metric import Metric
 from dptext_spark.guarantee import Claim, Distances, Guarantee
 from dptext_spark.noise import NoiseKey, ReleaseNoise
@@ -49,54 +48,20 @@ MECHANISMS: Final[dict[str, type[Mechanism]]] = {}
 
 
 class Perturbation(Protocol):
-    """A mechanism bound to an embedding: a pure function of words and uniforms."""
+    """A mechanism bound to an embedding: a pure function of words, uniforms and epsilons."""
 
-    def __call__(self, words: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
+    def __call__(
+        self,
+        words: NDArray[np.int64],
+        uniforms: NDArray[np.float64],
+        epsilons: NDArray[np.float64] | None = None,
+    ) -> NDArray[np.int64]:
         """Turn word ids (t,) into ids (t,) of words that may be output, by uniforms (t, k), overwritten.
 
-        k is as ``Mechanism.uniforms_per_token`` says.
+        Args:
+            words, uniforms: k is as ``Mechanism.uniforms_per_token`` says.
+            epsilons: float64 (t,), each word's own; by default the mechanism's for all.
         """
-
-
-class RungPerturbation(Protocol):
-    """A mechanism bound at several epsilons, as pure a function as :class:`Perturbation`."""
-
-    def __call__(
-        self, words: NDArray[np.int64], uniforms: NDArray[np.float64], rungs: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
-        """As :class:`Perturbation` does, each word at the epsilon that its rung (t,) numbers."""
-
-
-@dataclasses.dataclass(kw_only=True)
-class ByRung:
-    """Perturbs the words of one rung after those of another.
-
-    Attributes:
-        bind: Binds the mechanism at the epsilon of a rung.
-        bound: What is bound already, the rung used last at the end.
-        most: So many are kept.
-    """
-
-    bind: Callable[[int], Perturbation]
-    bound: dict[int, Perturbation] = dataclasses.field(default_factory=dict)
-    most: ClassVar[int] = 64
-
-    def __call__(
-        self, words: NDArray[np.int64], uniforms: NDArray[np.float64], rungs: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
-        """Perturb words (t,)."""
-        perturbed = np.empty(len(words), dtype=np.int64)
-        for rung in np.unique(rungs).tolist():
-            chosen = np.flatnonzero(rungs == rung)
-            perturbed[chosen] = self._at(rung)(words[chosen], uniforms[chosen])
-        return perturbed
-
-    def _at(self, rung: int) -> Perturbation:
-        found = self.bound.pop(rung, None) or self.bind(rung)
-        while len(self.bound) >= self.most:
-            del self.bound[next(iter(self.bound))]
-        self.bound[rung] = found
-        return found
 
 
 @runtime_checkable
@@ -159,7 +124,7 @@ class Mechanism(Parameters, ABC):
 
     @classmethod
     def validated(cls, parameters: Mapping[str, Any]) -> Self:
-        """Configure it by its parameters' option names, for options, which collect what pydantic finds.
+        """Configure it by its parameters' option names.
 
         Raises:
             pydantic.ValidationError: Parameters are missing, unknown or out of range.
@@ -187,6 +152,10 @@ class Mechanism(Parameters, ABC):
         listed = ",".join(f"{name}={_plain(value)}" for name, value in chosen)
         return f"{self.name}:{listed}" if listed else self.name
 
+    def to_json(self) -> dict[str, Any]:
+        """Give the options that choose it, JSON-ready: its spec and epsilon."""
+        return {"mechanism": self.spec, "epsilon": self.epsilon}
+
     @staticmethod
     def of(value: object) -> Mechanism:
         """Give the mechanism that this must be.
@@ -211,12 +180,18 @@ class Mechanism(Parameters, ABC):
         """
 
     def release_noise(
-        self, key: NoiseKey, *, salt: str, embedding: Embedding, search: Search, ladder: Ladder | None = None
+        self,
+        key: NoiseKey,
+        *,
+        salt: str,
+        embedding: Embedding,
+        search: Search,
+        epsilons: RowEpsilons | None = None,
     ) -> ReleaseNoise:
         """Derive the noise of a release of this mechanism; see :meth:`ReleaseNoise.of`."""
         law = dict(self.law(embedding.dimension))
-        if ladder is not None:
-            law["row budget"] = ladder.identity
+        if epsilons is not None:
+            law["row budget"] = epsilons.identity
         if self.release_words_shape_law:
             law["release words"] = search.release_words
         return ReleaseNoise.of(key, salt=salt, law=law, fingerprint=embedding.fingerprint)
@@ -234,7 +209,7 @@ class Mechanism(Parameters, ABC):
         """Give the same mechanism with another epsilon."""
         return self.model_copy(update={"epsilon": epsilon})
 
-    def ladder(self, budget: RowBudget, embedding: Embedding) -> Ladder:
+    def row_epsilons(self, budget: RowBudget, embedding: Embedding) -> RowEpsilons:
         """Find the epsilons that keep rows to a budget, on the driver; none is above the mechanism's own.
 
         Raises:
@@ -254,11 +229,7 @@ class Mechanism(Parameters, ABC):
                 ) from None
             return there.claim(embedding).law
 
-        return Ladder.of(budget, law, self.epsilon)
-
-    def bind_rungs(self, embedding: Embedding, search: Search, epsilons: Sequence[float]) -> RungPerturbation:
-        """Get ready to perturb words each at one of several epsilons, as :meth:`bind` does at one."""
-        return ByRung(bind=lambda rung: self.at(epsilons[rung]).bind(embedding, search))
+        return RowEpsilons.of(budget, law, self.epsilon)
 
     @abstractmethod
     def bind(self, embedding: Embedding, search: Search) -> Perturbation:
@@ -338,48 +309,47 @@ def _plain(value: object) -> str:
     return str(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
 
-def parsed(spec: str) -> tuple[str, dict[str, Any]]:
-    """Read what :attr:`Mechanism.spec` writes: a name, and parameters by their option names.
+def mechanism(spec: str, **parameters: Any) -> Mechanism:
+    """Configure one of ``MECHANISMS`` by its :attr:`Mechanism.spec`, and further parameters by option name.
+
+    Epsilon is never in the spec: ``mechanism("mahalanobis:lambda=0.5", epsilon=5)``.
 
     Raises:
-        ConfigError: A parameter has no value.
+        ConfigError: The name is unknown, or parameters are missing, unknown or out of range; it names all
+            parameters with their ranges.
     """
-    name, _, listed = spec.partition(":")
-    pairs = [part.partition("=") for part in listed.split(",") if part]
-    if wrong := [name for name, sign, _ in pairs if not sign]:
-        raise ConfigError(
-            f"A parameter of mechanism {name} has no value",
-            allowed="NAME:PARAMETER=VALUE",
-            got=", ".join(wrong),
-        )
-    return name, {parameter: _value(text) for parameter, _, text in pairs}
-
-
-def _value(text: str) -> float | str:
-    for number in (int, float):
-        try:
-            return number(text)
-        except ValueError:
-            continue
-    return text
-
-
-def mechanism(name: str, **parameters: Any) -> Mechanism:
-    """Configure one of ``MECHANISMS`` by its name and its parameters' option names, ``epsilon`` among them.
-
-    The name may have parameters itself, as :attr:`Mechanism.spec` writes them.
-
-    Raises:
-        ConfigError: The name is unknown, or parameters are missing, unknown or out of range.
-    """
-    name, chosen = parsed(name)
-    parameters = {**chosen, **parameters}
+    name = spec.partition(":")[0]
     if name not in MECHANISMS:
         known = sorted(MECHANISMS)
         raise ConfigError(
-            "The mechanism is unknown", allowed=", ".join(known), got=repr(name), do=nearest([name], known)
+            "The mechanism is unknown", allowed=", ".join(known), got=repr(spec), do=nearest([name], known)
         )
-    return MECHANISMS[name](**parameters)
+    kind = MECHANISMS[name]
+    fields = {field.alias or name: field for name, field in kind.model_fields.items() if name != "epsilon"}
+    wanted = (
+        ", ".join(filter(None, (range_of(field), "must be given" if field.is_required() else "")))
+        for field in fields.values()
+    )
+    allowed = ", ".join(
+        f"{of} ({range_})" if range_ else of for of, range_ in zip(fields, wanted, strict=True)
+    )
+    try:
+        chosen = parsed(spec)[1]
+        if "epsilon" in chosen:
+            raise ConfigError(
+                "Epsilon is no parameter of a mechanism's name", do="Give --epsilon or epsilon="
+            )
+        return kind.validated({**chosen, **parameters})
+    except ConfigError as error:
+        raise ConfigError(error.what, allowed=allowed, got=repr(spec), do=error.do) from None
+    except ValidationError as error:
+        found = faults(
+            error,
+            lambda e: f"Parameter {e['loc'][0]} of mechanism {name}" if e["loc"] else name,
+            unknown="is unknown",
+            known=fields,
+        )
+        raise ConfigError(" ".join(found).rstrip("."), allowed=allowed, got=repr(spec)) from None
 
 
 def _wrong_parameters(owner: str, fields: Mapping[str, FieldInfo], error: ValidationError) -> ConfigError:

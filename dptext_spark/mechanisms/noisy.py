@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Self
 
@@ -14,8 +13,8 @@ from pydantic import Field, model_validator
 from dptext_spark.accounting.resolution import nearest_word_distance
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.geometry.sphere import uniform_directions
-from dptext_spark.mechanisms.mechanism import Mechanism, RungPerturbation
-from dptext_spark.search.nearest import NearestWords, Search
+from dptext_spark.mechanisms.mechanism import Mechanism
+from dptext_spark.search.nearest import NearestWords
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,13 +30,23 @@ class NoisyNearest(ABC):
     vickrey: float | None = None
 
     @abstractmethod
-    def points(self, words: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
+    def points(
+        self,
+        words: NDArray[np.int64],
+        uniforms: NDArray[np.float64],
+        epsilons: NDArray[np.float64] | None = None,
+    ) -> NDArray[np.float64]:
         """Turn words (t,) and uniforms (t, n + 1) into noisy points, as the search wants them."""
 
-    def __call__(self, words: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
+    def __call__(
+        self,
+        words: NDArray[np.int64],
+        uniforms: NDArray[np.float64],
+        epsilons: NDArray[np.float64] | None = None,
+    ) -> NDArray[np.int64]:
         """Perturb words; the last uniform tosses the coin of the choice."""
         coins = uniforms[:, -1].copy()
-        return self.choose(self.points(words, uniforms[:, :-1]), coins)
+        return self.choose(self.points(words, uniforms[:, :-1], epsilons), coins)
 
     def choose(self, points: NDArray[np.float64], coins: NDArray[np.float64]) -> NDArray[np.int64]:
         """Choose a word near each point (t, ...), by its coin (t,) where there is a choice."""
@@ -52,8 +61,10 @@ class NoisyNearest(ABC):
 class AdditiveNoise(NoisyNearest):
     """Noisy points that are a centre plus a length times a direction, as all Euclidean noise is.
 
-    Epsilon has a part in the lengths alone.
+    Epsilon, the mechanism's own, has a part in the lengths alone.
     """
+
+    epsilon: float
 
     @abstractmethod
     def centres(self, words: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -75,32 +86,15 @@ class AdditiveNoise(NoisyNearest):
         noise *= (self.lengths(uniforms[:, 0]) * factors)[:, None]
         return noise
 
-    def points(self, words: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
-        points = self.noise(uniforms)
+    def points(
+        self,
+        words: NDArray[np.int64],
+        uniforms: NDArray[np.float64],
+        epsilons: NDArray[np.float64] | None = None,
+    ) -> NDArray[np.float64]:
+        points = self.noise(uniforms) if epsilons is None else self.noise(uniforms, self.epsilon / epsilons)
         points += self.centres(words)
         return points
-
-
-@dataclass(frozen=True, kw_only=True)
-class NoiseOfRungs:
-    """Additive noise whose length is each word's own: words of all rungs are searched for at once.
-
-    Attributes:
-        bound: The noise at one epsilon.
-        factors: float64 (rungs,), by how much longer it is at those of the rungs.
-    """
-
-    bound: AdditiveNoise
-    factors: NDArray[np.float64]
-
-    def __call__(
-        self, words: NDArray[np.int64], uniforms: NDArray[np.float64], rungs: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
-        """Perturb words (t,)."""
-        coins = uniforms[:, -1].copy()
-        points = self.bound.noise(uniforms[:, :-1], self.factors[rungs])
-        points += self.bound.centres(words)
-        return self.bound.choose(points, coins)
 
 
 def vickrey_probability(t: float, distances: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -133,21 +127,14 @@ class NoiseMechanism(Mechanism):
         le=1.0,
         allow_inf_nan=False,
         strict=True,
-        description="with --select vickrey: 0 takes the nearest word always, 1 the second",
+        description="with select=vickrey: 0 takes the nearest word always, 1 the second",
     )
 
     @model_validator(mode="after")
     def _check_choice(self) -> Self:
         if (self.select == "vickrey") != (self.t is not None):
-            raise ValueError("Options --select vickrey and --t go together: give both or neither")
+            raise ValueError("Parameters select=vickrey and t go together: give both or neither")
         return self
-
-    def bind_rungs(self, embedding: Embedding, search: Search, epsilons: Sequence[float]) -> RungPerturbation:
-        """See :meth:`Mechanism.bind_rungs`; where epsilon has a part in lengths alone, all rungs are one."""
-        bound = self.bind(embedding, search)
-        if not isinstance(bound, AdditiveNoise):
-            return super().bind_rungs(embedding, search, epsilons)
-        return NoiseOfRungs(bound=bound, factors=self.epsilon / np.array(epsilons))
 
     def uniforms_per_token(self, dimension: int) -> int:
         """Say how many uniforms one token takes: one for the radius, the direction's, one for the choice.

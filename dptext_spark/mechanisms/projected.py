@@ -74,7 +74,7 @@ class ProjectionParameters(Parameters):
         lt=1.0,
         allow_inf_nan=False,
         strict=True,
-        description="distortion of lengths that the dimension is chosen for, 0 to 1; more makes it smaller",
+        description="distortion that the dimension is chosen for",
     )
     delta: float = Field(
         default=1e-6,
@@ -82,7 +82,7 @@ class ProjectionParameters(Parameters):
         lt=1.0,
         allow_inf_nan=False,
         strict=True,
-        description="probability of more distortion that the dimension is chosen for",
+        description="probability of more distortion",
     )
     dimension: int | None = Field(
         default=None, ge=1, strict=True, description="dimension to project to; default: by beta and delta"
@@ -158,12 +158,12 @@ class Projection(ProjectionParameters, NoiseMechanism):
         super().check(embedding)
         rows, columns = self.rows(embedding.dimension), embedding.dimension
         if rows > columns:
-            asked = "--dimension" if self.dimension else f"beta {self.beta:g}, delta {self.delta:g}"
+            asked = "dimension" if self.dimension else f"beta {self.beta:g}, delta {self.delta:g}"
             raise ConfigError(
                 f"Mechanism {self.name} cannot project to more dimensions than the embedding has",
                 allowed=f"1 to {columns} dimensions",
                 got=f"{rows} by {asked}",
-                do=f"Give --dimension, {columns} at most, or take a mechanism without a projection",
+                do=f"Give dimension, {columns} at most, or take a mechanism without a projection",
             )
 
     def prepare(self, embedding: Embedding) -> None:
@@ -182,6 +182,7 @@ class Projection(ProjectionParameters, NoiseMechanism):
         image = self._noise(embedding)
         return ProjectedNoise(
             vectors=embedding.vectors,
+            epsilon=self.epsilon,
             image=image,
             search=nearest_images(embedding, image.projection, search),
             vickrey=self.t,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from dptext_spark.accounting.row_budget import Ladder
+from dptext_spark.accounting.row_budget import RowEpsilons
 from dptext_spark.guarantee import DELTAS, Guarantee, factor, rounded_up
 
 
@@ -28,13 +28,13 @@ class Persons:
     words: dict[str, int]
     within: float
 
-    def losses(self, guarantee: Guarantee, ladder: Ladder | None) -> dict[str, dict[str, float]]:
+    def losses(self, guarantee: Guarantee, epsilons: RowEpsilons | None) -> dict[str, dict[str, float]]:
         """Give what a person loses in nats, by percentile: ``pure``, and but for each delta.
 
         Under a budget of rows, the budgets of a person's rows add up, and their deltas.
         """
-        if ladder is not None:
-            budget = ladder.budget
+        if epsilons is not None:
+            budget = epsilons.budget
             name = "pure" if budget.delta == 0.0 else "loss"
             added = {p: {name: rows * budget.loss} for p, rows in self.rows.items()}
             if budget.delta:
@@ -49,15 +49,15 @@ class Persons:
             if words
         }
 
-    def to_json(self, guarantee: Guarantee, ladder: Ladder | None) -> dict[str, Any]:
+    def to_json(self, guarantee: Guarantee, epsilons: RowEpsilons | None) -> dict[str, Any]:
         """Give all of it as JSON-ready values."""
-        return {**asdict(self), "losses": self.losses(guarantee, ladder)}
+        return {**asdict(self), "losses": self.losses(guarantee, epsilons)}
 
-    def describe(self, guarantee: Guarantee, ladder: Ladder | None) -> list[str]:
+    def describe(self, guarantee: Guarantee, epsilons: RowEpsilons | None) -> list[str]:
         """Say it in plain words: a title, and a line for each percentile."""
         nobody = f"; {self.nobody:,} rows name none" if self.nobody else ""
         lines = [f"Persons, by column {self.column}: {self.persons:,}{nobody}"]
-        losses = self.losses(guarantee, ladder)
+        losses = self.losses(guarantee, epsilons)
         for percentile, words in self.words.items():
             counted = f"{percentile}: {self.rows[percentile]:,} rows, {words:,} words"
             if found := losses.get(percentile):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from dptext_spark.accounting.row_budget import Ladder
+from dptext_spark.accounting.row_budget import RowEpsilons
 from dptext_spark.guarantee import DELTAS, Guarantee, factor, rounded_up
 
 
@@ -39,19 +39,19 @@ class RowLengths:
             for name, words in self._rows()
         ]
 
-    def to_json(self, guarantee: Guarantee, ladder: Ladder | None) -> dict[str, Any]:
+    def to_json(self, guarantee: Guarantee, epsilons: RowEpsilons | None) -> dict[str, Any]:
         """Give lengths and losses as JSON-ready values; under a budget the epsilons in place of losses."""
-        if ladder is None:
+        if epsilons is None:
             return {**vars(self), "losses": self.losses(guarantee)}
-        return {**vars(self), "epsilons": {name: ladder.epsilon(words) for name, words in self._rows()}}
+        return {**vars(self), "epsilons": {name: epsilons.epsilon(words) for name, words in self._rows()}}
 
-    def describe(self, guarantee: Guarantee, ladder: Ladder | None) -> list[str]:
+    def describe(self, guarantee: Guarantee, epsilons: RowEpsilons | None) -> list[str]:
         """Say it in plain words, a sentence for each length."""
         seen = "" if self.sample is None else f", in a sample of {self.sample:,} rows"
-        if ladder is not None:
+        if epsilons is not None:
             return [
                 f"A row of the table's {name} length ({_words(words)}{seen}) has epsilon "
-                f"{rounded_up(ladder.epsilon(words))}."
+                f"{rounded_up(epsilons.epsilon(words))}."
                 for name, words in self._rows()
             ]
         return [

@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from dptext_spark.accounting.ledger import Cost
-from dptext_spark.accounting.row_budget import Ladder
+from dptext_spark.accounting.row_budget import RowEpsilons
 from dptext_spark.calibration.recall import Recall
 from dptext_spark.coverage import Coverage
-from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.guarantee import Guarantee, factor, rounded_up
+from dptext_spark.release import Release
 from dptext_spark.report.facts import (
     COUNTS,
     choice_scope,
@@ -24,7 +24,6 @@ from dptext_spark.report.facts import (
 from dptext_spark.report.persons import Persons
 from dptext_spark.report.row_lengths import RowLengths
 from dptext_spark.sanitizer import TokenCounts
-from dptext_spark.search.nearest import Search
 from dptext_spark.text.policies import TextPolicy
 
 
@@ -36,8 +35,7 @@ class Report:
         options: The run's options as JSON-ready values.
         published: Those of them that may be handed on.
         guarantee: What is proven.
-        policy: What happens to unknown and unprotected words.
-        search: How the release vocabulary is searched, and its size.
+        release: What was released and how.
         row_id: Where row ids come from, in words.
         kept, sanitized: Columns that pass raw, and those that do not.
         remarks: What else the output tells, in sentences.
@@ -48,7 +46,6 @@ class Report:
         columns: Counts of each sanitized column; empty before the run.
         coverage: What a sample of rows said beforehand of each sanitized column.
         recall: What a search in lists finds of what the exact one would; None for the exact one.
-        ladder: The epsilon of each row by its number of words; None where all have the mechanism's own.
         lengths: How many words rows have; None before they were looked at, and where there are none.
         persons: What the rows of a person add up to; None where nobody asked.
         ledger: What the release adds to a ledger, a batch of a growing table each; empty without one.
@@ -57,9 +54,7 @@ class Report:
     options: Mapping[str, Any]
     published: Mapping[str, Any] = field(default_factory=dict)
     guarantee: Guarantee
-    policy: TextPolicy
-    embedding: Embedding
-    search: Search
+    release: Release
     row_id: str
     kept: tuple[str, ...]
     sanitized: tuple[str, ...]
@@ -71,7 +66,6 @@ class Report:
     columns: Mapping[str, TokenCounts[int]]
     coverage: Mapping[str, Coverage] = field(default_factory=dict)
     recall: Recall | None = None
-    ladder: Ladder | None = None
     lengths: RowLengths | None = None
     persons: Persons | None = None
     ledger: tuple[Cost, ...] = ()
@@ -80,7 +74,7 @@ class Report:
         """Say what is covered and what is not."""
         searched = [] if self.recall is None else [self.recall.describe()]
         return [
-            *self.policy.describe(),
+            *self.release.policy.describe(),
             *table_scope(self.kept, self.sanitized, keeps_order=self.keeps_order),
             *searched,
             *self.remarks,
@@ -91,30 +85,32 @@ class Report:
         """Say the same, and what concerns those who run the job alone."""
         return [*self.scope(), *self.private_remarks, COUNTS]
 
-    def _release(self, scope: list[str], options: Mapping[str, Any]) -> dict[str, Any]:
+    def _shared(self, scope: list[str], options: Mapping[str, Any]) -> dict[str, Any]:
         """What both reports have."""
+        search, epsilons = self.release.search, self.release.row_epsilons
         return {
             "guarantee": self.guarantee.to_json(),
-            **({"row_budget": self.ladder.to_json()} if self.ladder else {}),
+            **({"row_budget": epsilons.to_json()} if epsilons else {}),
             "scope": scope,
             "options": dict(options),
             "row_id": self.row_id,
             "kept": list(self.kept),
-            "embedding": {**embedding_json(self.embedding), "release_words": self.search.release_words},
-            "search": self.search.label,
+            "embedding": {**embedding_json(self.release.embedding), "release_words": search.release_words},
+            "search": search.label,
             **({"recall": self.recall.to_json()} if self.recall else {}),
         }
 
     def to_publish(self) -> str:
         """Write what may be handed on with the table as JSON text: no count but that of its rows."""
-        return written({**self._release(self.scope(), self.published), "rows": self.rows})
+        return written({**self._shared(self.scope(), self.published), "rows": self.rows})
 
     def to_json(self) -> str:
         """Write the report, which is for those who run the job, as JSON text."""
+        epsilons = self.release.row_epsilons
         value = {
-            **self._release(self.private_scope(), self.options),
-            **({"row_lengths": self.lengths.to_json(self.guarantee, self.ladder)} if self.lengths else {}),
-            **({"persons": self.persons.to_json(self.guarantee, self.ladder)} if self.persons else {}),
+            **self._shared(self.private_scope(), self.options),
+            **({"row_lengths": self.lengths.to_json(self.guarantee, epsilons)} if self.lengths else {}),
+            **({"persons": self.persons.to_json(self.guarantee, epsilons)} if self.persons else {}),
             **({"coverage": coverage_json(self.coverage)} if self.coverage else {}),
             "rows": self.rows,
             **({"added_rows": self.added_rows} if self.added_rows is not None else {}),
@@ -124,23 +120,24 @@ class Report:
         return written(value)
 
     def _counts_json(self, counts: TokenCounts[int]) -> dict[str, Any]:
-        unknown = {"policy": str(self.policy.oov), "tokens": counts.out_of_vocabulary}
+        unknown = {"policy": str(self.release.policy.oov), "tokens": counts.out_of_vocabulary}
         return {**asdict(counts), "out_of_vocabulary": unknown}
 
     def describe(self) -> str:
         """Say guarantee, scope and counts in plain words."""
+        epsilons = self.release.row_epsilons
         parts = ["Guarantee", self.guarantee.describe(), ""]
-        if self.ladder is not None:
-            parts += ["Budget of each row", describe_ladder(self.ladder, self.guarantee), ""]
+        if epsilons is not None:
+            parts += ["Budget of each row", describe_row_budget(epsilons, self.guarantee), ""]
         parts += ["Scope", *self.private_scope(), self.row_id]
         if self.rows is not None:
             parts += ["", self.describe_counts()]
         elif self.coverage:
             parts += ["", *describe_coverage(self.coverage)]
         if self.lengths is not None:
-            parts += self.lengths.describe(self.guarantee, self.ladder)
+            parts += self.lengths.describe(self.guarantee, epsilons)
         if self.persons is not None:
-            parts += ["", *self.persons.describe(self.guarantee, self.ladder)]
+            parts += ["", *self.persons.describe(self.guarantee, epsilons)]
         if self.ledger:
             of = f", the last of {len(self.ledger)} batches" if len(self.ledger) > 1 else ""
             parts += ["", f"Ledger{of}", self.ledger[-1].describe()]
@@ -148,24 +145,24 @@ class Report:
 
     def describe_counts(self) -> str:
         """Say what was done to the words of each column."""
-        return describe_counts(self.policy, self.rows or 0, self.columns, added_rows=self.added_rows)
+        return describe_counts(self.release.policy, self.rows or 0, self.columns, added_rows=self.added_rows)
 
 
 SHOWN_LENGTHS: Final = (1, 10, 100, 1000)
 """Words of the rows whose epsilons are said."""
 
 
-def describe_ladder(ladder: Ladder, guarantee: Guarantee) -> str:
+def describe_row_budget(epsilons: RowEpsilons, guarantee: Guarantee) -> str:
     """Say what a row loses at most, and what epsilon that leaves it."""
-    budget = ladder.budget
+    budget = epsilons.budget
     slack = f", up to an additional probability of {rounded_up(budget.delta)}" if budget.delta else ""
-    epsilons = ", ".join(f"{words}: {ladder.epsilon(words):.3g}" for words in SHOWN_LENGTHS)
+    listed = ", ".join(f"{words}: {epsilons.epsilon(words):.3g}" for words in SHOWN_LENGTHS)
     return (
         f"Whoever sees a whole row's output can favour one row over another by a factor of at most "
         f"{factor(budget.loss)}{slack}, where each word of the one is at most {rounded_up(budget.within, 6)} "
         f"from the word in its place in the other ({guarantee.metric}): all words of all sanitized columns "
         "together. A row's epsilon follows from its number of words, as the output tells it. Of so many "
-        f"words it is: {epsilons}; the guarantee above is that of {guarantee.configured_epsilon:g}, the "
+        f"words it is: {listed}; the guarantee above is that of {guarantee.configured_epsilon:g}, the "
         "largest that a row gets."
     )
 

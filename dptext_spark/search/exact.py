@@ -289,7 +289,7 @@ class ExactSearch(Search):
     name: ClassVar[str] = "exact"
 
     @property
-    def options(self) -> dict[str, str | int]:
+    def options(self) -> dict[str, str]:
         # A subclass that is chosen by another name is not the default.
         return {} if self.name == ExactSearch.name else super().options
 

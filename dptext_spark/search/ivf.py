@@ -11,7 +11,7 @@ single-precision matrix product.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -199,6 +199,10 @@ class IvfSearch(Search):
 
     name: ClassVar[str] = "ivf"
     convex_cells: ClassVar[bool] = False  # a word is not found where its list is not looked at
+    parameters: ClassVar[Mapping[str, tuple[str, Callable[[Any], bool]]]] = {
+        "probes": ("1 or more", lambda value: isinstance(value, int) and value >= 1),
+        "recall": ("above 0, at most 1", lambda value: not isinstance(value, str) and 0 < value <= 1),
+    }
 
     lists: int
     probes: int
@@ -208,8 +212,8 @@ class IvfSearch(Search):
         return f"ivf, {self.probes} of {self.lists} lists"
 
     @property
-    def options(self) -> dict[str, str | int]:
-        return {"search": self.name, "probes": self.probes}
+    def options(self) -> dict[str, str]:
+        return {"search": f"{self.name}:probes={self.probes}"}
 
     def operations(self, columns: int) -> float:
         """Centroids, then the words of the lists; a short product takes twice its operations."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self
@@ -11,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.errors import ConfigError
+from dptext_spark.errors import ConfigError, nearest
+from dptext_spark.faults import parsed
 
 
 class NearestWords(ABC):
@@ -47,6 +49,8 @@ class Search(ABC):
     name: ClassVar[str]  # as reports have it
     # Whether the points with one answer are a convex set, which bounds of finite arithmetic count on.
     convex_cells: ClassVar[bool] = True
+    # What may follow its name in options, one of them: in words, and whether a value is allowed.
+    parameters: ClassVar[Mapping[str, tuple[str, Callable[[Any], bool]]]] = {}
     release_words: int  # how many words, the first ones, may be output
 
     def __init_subclass__(cls) -> None:
@@ -59,7 +63,7 @@ class Search(ABC):
         return self.name
 
     @property
-    def options(self) -> dict[str, str | int]:
+    def options(self) -> dict[str, str]:
         """The options that choose it again; none for the default."""
         return {"search": self.name}
 
@@ -68,15 +72,30 @@ class Search(ABC):
         return 2.0 * self.release_words * columns
 
     @staticmethod
-    def named(name: str) -> type[Search]:
-        """Give the search of a name.
+    def named(spec: str) -> tuple[type[Search], dict[str, Any]]:
+        """Read a search as options name it: ``exact``, or ``ivf:probes=12``; give its class and parameters.
 
         Raises:
-            ConfigError: There is none.
+            ConfigError: There is none of this name, or a parameter is unknown or out of range.
         """
-        if name not in SEARCHES:
-            raise ConfigError("The search is unknown", allowed=", ".join(sorted(SEARCHES)), got=repr(name))
-        return SEARCHES[name]
+        name, given = parsed(spec)
+        kind = SEARCHES.get(name, Search)
+        right = [key in kind.parameters and kind.parameters[key][1](value) for key, value in given.items()]
+        if name not in SEARCHES or len(given) > 1 or not all(right):
+            forms = [
+                f"{form} ({range_})" if range_ else form
+                for known, other in sorted(SEARCHES.items())
+                for form, range_ in (
+                    (known, ""),
+                    *((f"{known}:{key}=", range_) for key, (range_, _) in other.parameters.items()),
+                )
+            ]
+            names = [*SEARCHES, *kind.parameters]
+            what = "The search (--search) cannot be read"
+            raise ConfigError(
+                what, allowed=", ".join(forms), got=repr(spec), do=nearest([name, *given], names)
+            )
+        return kind, given
 
     @classmethod
     def over(

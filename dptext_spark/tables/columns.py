@@ -33,6 +33,7 @@ from pyspark.sql.types import (
 
 from dptext_spark.counts import Counts
 from dptext_spark.errors import InputError, nearest
+from dptext_spark.tables.batch import ID, ROW, SLOTS, Batch, Fields
 from dptext_spark.tables.fields import (
     Field,
     bare,
@@ -43,7 +44,6 @@ from dptext_spark.tables.fields import (
     pruned,
     quoted,
 )
-from dptext_spark.text.nested import FieldValues, Route, replace_values
 from dptext_spark.text.policies import AllWords, Protection, Slots
 
 MEDIAN: Final = "__dptext_median_words"
@@ -54,45 +54,36 @@ LONGEST: Final = "__dptext_longest_words"
 _ACCURACY: Final = 10_000
 
 KindT = TypeVar("KindT", bound=Counts[int])
+WorkerT = TypeVar("WorkerT", bound=Hashable)
 
 
-class Opens(Hashable, Protocol):
-    """What workers get ready once."""
-
-    def open(self) -> Any:
-        """Get ready."""
-
-
-class WorkPlan(Opens, Protocol):
-    """All that workers need, small and hashable; holds derived noise keys, never the user's."""
+class Worker(Hashable, Protocol):
+    """What sanitizes columns: small, hashable and picklable; holds derived noise keys, never the user's."""
 
     @property
-    def counters(self) -> Sequence[str]:
-        """Names of what is counted in each row."""
-
-    @property
-    def text_type(self) -> DataType | None:
-        """What texts become; None where they stay texts."""
+    def counts(self) -> Any:
+        """The kind of :class:`Counts` that it gives."""
 
     @property
     def by_words(self) -> bool:
         """Whether what becomes of a row depends on its number of words in all columns together."""
 
     @property
-    def words(self) -> tuple[str, str] | None:
-        """Two counters, of which the first less the second is the number of a row's words, if it has any."""
+    def sanitize(self) -> Callable[..., Any]:
+        """As ``Sanitizer.sanitize``."""
 
-    def open(self) -> Any:
-        """Get ready; what comes back has ``sanitize`` and ``visible_words`` as a ``Sanitizer`` has them.
-
-        The latter only where ``by_words`` says so.
-        """
+    @property
+    def visible_words(self) -> Callable[..., NDArray[np.int64]]:
+        """As ``Sanitizer.visible_words``; only where ``by_words`` says so."""
 
 
-@lru_cache(maxsize=2)  # a reused worker sees a new plan for every release, and must not keep them all
-def opened(plan: Opens) -> Any:
-    """Get ready once per process: after a worker's fork, as it must not inherit maps and BLAS threads."""
-    return plan.open()
+@lru_cache(maxsize=2)  # a reused worker sees a new one for every release, and must not keep them all
+def shared(worker: WorkerT) -> WorkerT:
+    """Give the first of all equal workers that this process saw, with all that it has opened and bound.
+
+    It opens after Spark's fork: a child must not inherit maps and BLAS threads.
+    """
+    return worker
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +99,7 @@ class TableColumns:
         id: What names the rows; None where the caller does.
         protect: Which words are perturbed, and what names each row's slots, if anything does.
         person: What names whose a row is, if anybody asks.
-        flat: Whether what is sanitized must be columns, not fields inside them.
+        vectors: Whether vectors come out, of columns alone, not of fields inside them.
     """
 
     text: tuple[str, ...] = ()
@@ -119,7 +110,7 @@ class TableColumns:
     id: str | None
     protect: Protection = field(default_factory=AllWords)
     person: str | None = None
-    flat: bool = False
+    vectors: bool = False
 
     @property
     def slots(self) -> str | None:
@@ -194,7 +185,7 @@ class TableColumns:
                 "Partition columns cannot be sanitized: their values are the names of the input's folders",
                 got=", ".join(folders),
             )
-        if self.flat and (inside := [field.name for field in sanitized if len(field.path) > 1]):
+        if self.vectors and (inside := [field.name for field in sanitized if len(field.path) > 1]):
             raise InputError(
                 "Fields inside columns cannot be released as vectors",
                 allowed=", ".join(schema.names),
@@ -267,24 +258,29 @@ class TableColumns:
         schema: StructType = bare(prune(table, [fields[name].path for name in (*self.sanitized, *self.keep)]))
         return schema
 
-    def released(self, table: StructType, text_type: DataType | None) -> StructType:
-        """Give the schema of what comes out; ``text_type`` is as in :class:`WorkPlan`."""
-        return StructType([self._retyped(f.name, f, text_type) for f in self.schema(table).fields])
+    def released(self, table: StructType) -> StructType:
+        """Give the schema of what comes out."""
+        if not self.vectors:
+            return self.schema(table)
+        # A text without words has no vector, so a column of another type has nulls of its own.
+        return StructType(
+            [
+                StructField(f.name, ArrayType(FloatType()), True) if f.name in self.text else f
+                for f in self.schema(table).fields
+            ]
+        )
 
-    def routes(self, table: StructType) -> tuple[tuple[str, Route], ...]:
-        """Give the way to each sanitized field in what :meth:`select` leaves of a table of this schema."""
+    def ways(self, table: StructType) -> Fields:
+        """Give the ways to sanitized fields and slots in what :meth:`select` leaves of such a table."""
         fields, schema = self._fields(table), self.schema(table)
-        return tuple((name, fields[name].route(schema)) for name in self.sanitized)
-
-    def slots_route(self, table: StructType) -> Route | None:
-        """Give the way to the slots in the last column of what :meth:`select` leaves; None without slots."""
+        routes = tuple((name, fields[name].route(schema)) for name in self.sanitized)
         if not self.slots:
-            return None
-        slots = self._fields(table)[self.slots]
-        return slots.route(prune(table, [slots.path]))[1:]
+            return Fields(routes=routes)
+        path = fields[self.slots].path
+        return Fields(routes=routes, slots=fields[self.slots].route(prune(table, [path]))[1:])
 
     def select(self, df: DataFrame, row_id: Column | None = None) -> DataFrame:
-        """Leave in a checked frame what workers read: the output's columns, row ids, slots if any.
+        """Leave in a checked frame what workers read; see :mod:`dptext_spark.tables.batch`.
 
         Args:
             df: The frame.
@@ -292,128 +288,69 @@ class TableColumns:
         """
         fields = self._fields(df.schema)
         columns = [
-            pruned(quoted(field.name), bare(df.schema[field.name].dataType), field.dataType)
-            for field in self.schema(df.schema).fields
+            pruned(quoted(f.name), bare(df.schema[f.name].dataType), f.dataType).alias(f.name)
+            for f in self.schema(df.schema).fields
         ]
-        columns.append((fields[str(self.id)].column if row_id is None else row_id).cast(StringType()))
+        name = fields[str(self.id)].column if row_id is None else row_id
+        selected = [F.struct(*columns).alias(ROW), name.cast(StringType()).alias(ID)]
         if self.slots:
             slots = prune(df.schema, [fields[self.slots].path])[0]
-            columns.append(pruned(quoted(slots.name), df.schema[slots.name].dataType, slots.dataType))
-        return df.select(*[c.alias(n) for c, n in zip(columns, positional(len(columns)), strict=True)])
+            whole = df.schema[slots.name].dataType
+            selected.append(pruned(quoted(slots.name), whole, slots.dataType).alias(SLOTS))
+        return df.select(*selected)
 
     def sanitize(
-        self, selected: DataFrame, table: StructType, plan: WorkPlan, observation: Observation | None = None
+        self, selected: DataFrame, table: StructType, worker: Worker, observation: Observation | None = None
     ) -> DataFrame:
         """Sanitize, lazily, what :meth:`select` left of a table of this schema.
 
         The observation receives ``rows`` and the counters of each column once the result is written.
         """
-        schema = self.schema(table)
-        ways = self.routes(table), self.slots_route(table)
-        batches = partial(_sanitize_batches, plan, *ways, len(schema))
-        counters = [counter(name, c) for name in self.sanitized for c in plan.counters]
-        outputs = [*schema.fields, *(StructField(name, LongType()) for name in counters)]
-        inner = positional(len(outputs))
-        renamed = [self._retyped(n, field, plan.text_type) for n, field in zip(inner, outputs, strict=True)]
-        result = selected.mapInArrow(batches, StructType(renamed))
+        counters = [counter(name, c) for name in self.sanitized for c in worker.counts.names()]
+        # Spark trusts this schema and matches columns by position.
+        row = StructField(ROW, self.released(table), nullable=False)
+        outputs = StructType([row, *(StructField(f"c{i}", LongType()) for i in range(len(counters)))])
+        result = selected.mapInArrow(partial(_sanitize_batches, worker, self.ways(table)), outputs)
         if observation is not None:
-            named = dict(zip(counters, inner[len(schema) :], strict=True))
+            named = {name: F.col(f"c{i}") for i, name in enumerate(counters)}
             sums = [F.sum(column).alias(name) for name, column in named.items()]
-            sums += self._lengths(plan, named)
+            sums += self._lengths(worker.counts, named)
             result = result.observe(observation, F.count(F.lit(1)).alias("rows"), *sums)
-        return result.select(*[F.col(n).alias(f.name) for n, f in zip(inner, schema.fields, strict=False)])
+        return result.select(f"{ROW}.*")
 
-    def _lengths(self, plan: WorkPlan, named: Mapping[str, str]) -> list[Column]:
+    def _lengths(self, counts: type[Counts[Any]], named: Mapping[str, Column]) -> list[Column]:
         """Aggregate the numbers of words of rows, all columns together."""
-        if plan.words is None:
+        if counts.shown is None:
             return []
-        all_words, left_out = plan.words
-        terms = [F.col(named[counter(name, all_words)]) for name in self.sanitized]
-        terms += [-F.col(named[counter(name, left_out)]) for name in self.sanitized]
+        all_words, left_out = counts.shown
+        terms = [named[counter(name, all_words)] for name in self.sanitized]
+        terms += [-named[counter(name, left_out)] for name in self.sanitized]
         words = reduce(add, terms)
         return [F.percentile_approx(words, 0.5, _ACCURACY).alias(MEDIAN), F.max(words).alias(LONGEST)]
 
-    def _retyped(self, name: str, field: StructField, text_type: DataType | None) -> StructField:
-        if text_type is None or field.name not in self.text:
-            return StructField(name, field.dataType, field.nullable)
-        # A text without words has no vector, so a column of another type has nulls of its own.
-        return StructField(name, text_type, True)
-
-
-def slots_of(slots: pa.Array, route: Route | None, leaves: FieldValues) -> pa.Array | None:
-    """Give the slots of each value: those that lie in the same arrays, or those of its row.
-
-    Args:
-        slots: The column that has them, if any has.
-        route: As :meth:`TableColumns.slots_route` gives it.
-        leaves: The values.
-    """
-    if route is None:
-        return None
-    own = FieldValues.of(slots, route)
-    return own.values if own.positions.shape[1] else own.values.take(pa.array(leaves.rows))
-
 
 def _sanitize_batches(
-    plan: WorkPlan,
-    sanitized: tuple[tuple[str, Route], ...],
-    slots_route: Route | None,
-    width: int,
-    batches: Iterable[pa.RecordBatch],
+    worker: Worker, ways: Fields, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Sanitize fields of Arrow batches: ``width`` columns, row ids, slots if any; runs in Python workers."""
-    release = opened(plan)
-    for batch in batches:
-        columns = batch.columns[:width]
-        ids = batch.column(width)
-        counts: list[pa.Array] = []
-        words = None
-        if plan.by_words:
-            words = words_of_rows(partial(told, release), sanitized, slots_route, batch)
-        for name, (column, *inside) in sanitized:
-            leaves = FieldValues.of(columns[column], tuple(inside))
-            rows = pa.array(leaves.rows)
-            result = release.sanitize(
-                leaves.values,
-                ids.take(rows),
+    """Sanitize fields of Arrow batches; runs in Python workers."""
+    worker = shared(worker)
+    for arrow in batches:
+        batch = Batch.from_arrow(arrow, ways)
+        words = batch.words(worker.visible_words) if worker.by_words else None
+        counts: list[NDArray[np.int64]] = []
+        for name, route, found in batch.fields():
+            result = worker.sanitize(
+                found.values,
+                found.ids,
                 column=name,
-                slots=slots_of(batch.columns[-1], slots_route, leaves),
-                positions=leaves.positions,
-                **({} if words is None else {"words": words[leaves.rows]}),
+                slots=found.slots,
+                positions=found.positions,
+                words=None if words is None else words[found.rows],
             )
-            columns[column] = replace_values(columns[column], tuple(inside), result.values)
-            found = (getattr(result.counts, c) for c in plan.counters)
-            counts += [pa.array(leaves.sum_by_row(each, len(batch))) for each in found]
-        arrays = [*columns, *counts]
-        yield pa.RecordBatch.from_arrays(arrays, names=positional(len(arrays)))
-
-
-def told(release: Any, values: pa.Array, slots: pa.Array | None, name: str) -> Any:
-    """Count the words of values, for :func:`words_of_rows`."""
-    return release.visible_words(values, slots, column=name)
-
-
-def words_of_rows(
-    count: Callable[[pa.Array, pa.Array | None, str], NDArray[np.int64]],
-    sanitized: tuple[tuple[str, Route], ...],
-    slots_route: Route | None,
-    batch: pa.RecordBatch,
-) -> NDArray[np.int64]:
-    """int64 (rows,): add up the words of each row, of all its columns and of all elements of its arrays.
-
-    ``count`` gives those of a field's values, with their slots and the field's name.
-    """
-    words = np.zeros(len(batch), dtype=np.int64)
-    for name, (column, *inside) in sanitized:
-        leaves = FieldValues.of(batch.columns[column], tuple(inside))
-        marks = slots_of(batch.columns[-1], slots_route, leaves)
-        words += leaves.sum_by_row(count(leaves.values, marks, name), len(batch))
-    return words
-
-
-def positional(count: int) -> list[str]:
-    """Give names for inner columns: pyspark's mapInArrow cannot take every name that a table may have."""
-    return [f"c{i}" for i in range(count)]
+            batch.put(route, result.values)
+            each = (getattr(result.counts, c) for c in worker.counts.names())
+            counts += [found.sum_by_row(of_values, len(batch)) for of_values in each]
+        yield batch.to_arrow(counts)
 
 
 def counter(column: str, counter: str) -> str:

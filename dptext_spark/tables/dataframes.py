@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,54 +16,24 @@ import pyarrow as pa
 import pyspark
 from pyspark.sql import Column, DataFrame, SparkSession
 
-from dptext_spark.accounting.row_budget import Ladder, RowBudget
+from dptext_spark.accounting.row_budget import RowBudget
 from dptext_spark.calibration.recall import chosen_search
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Mechanism
-from dptext_spark.noise import NoiseKey, ReleaseNoise, check_label
+from dptext_spark.noise import NoiseKey, check_label
+from dptext_spark.release import Release
 from dptext_spark.report.facts import has_arrays, key_scope
 from dptext_spark.report.sanitized_table import Report
-from dptext_spark.sanitizer import Sanitizer, TokenCounts
+from dptext_spark.sanitizer import Sanitizer
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.nearest import Search
 from dptext_spark.spark.distribution import BundleFiles
-from dptext_spark.tables.columns import TableColumns, check_ids, opened
+from dptext_spark.tables.columns import TableColumns, check_ids, shared
 from dptext_spark.tables.release_counts import ReleaseCounts
 from dptext_spark.text.layout import Layout
 from dptext_spark.text.policies import OovPolicy, Protection, TextPolicy
 from dptext_spark.text.segmentation import Segmentation
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """The :class:`dptext_spark.tables.columns.WorkPlan` of words."""
-
-    bundle: BundleFiles
-    mechanism: Mechanism
-    noise: ReleaseNoise
-    policy: TextPolicy
-    search: Search
-    ladder: Ladder | None = None
-    counters = TokenCounts.names()
-    text_type = None
-    words = ("tokens", "dropped")
-
-    @property
-    def by_words(self) -> bool:
-        """Whether a row's epsilon follows from its number of words."""
-        return self.ladder is not None
-
-    def open(self) -> Sanitizer:
-        """Open the bundle and bind the mechanism to it."""
-        return Sanitizer(
-            embedding=self.bundle.shared(),
-            mechanism=self.mechanism,
-            noise=self.noise,
-            policy=self.policy,
-            search=self.search,
-            ladder=self.ladder,
-        )
 
 
 def privatize(
@@ -83,7 +53,7 @@ def privatize(
     search: str | Search = ExactSearch.name,
     row_budget: RowBudget | None = None,
     key: NoiseKey | None = None,
-    salt: str = "",
+    name: str = "",
     trust_id: bool = False,
     counts: ReleaseCounts | None = None,
     show: bool = True,
@@ -112,8 +82,8 @@ def privatize(
         row_budget: What each row may lose at most: its epsilon follows from its number of words, and the
             mechanism's is the largest that a row gets.
         key: For a repeatable release; by default a fresh one that is never written.
-        salt: With a key: the name of what is released, such as the table and its date. Equal ids and texts
-            under one key and label get equal noise.
+        name: With a key: the name of what is released, such as the table and its date. Equal ids and texts
+            under one key and name get equal noise.
         trust_id: Skip the check of the ids. Rows of one id show whether their texts are equal.
         counts: Receives what was done to the words, with the first action on the result.
         show: False prints nothing in a notebook.
@@ -125,20 +95,27 @@ def privatize(
     Raises:
         DptextError: Columns, ids or parameters are wrong.
     """
-    check_label(key, salt)
+    check_label(key, name)
     policy = TextPolicy(oov=oov, protect=protect, layout=layout, tokenizer=tokenizer)
     columns = TableColumns(
         text=_names(text), tokens=_names(tokens), keep=_names(keep), id=id, protect=policy.protect
     )
     columns = columns.named(df.schema)
     columns.check(df)
-    embedding = Embedding.of(embedding)
-    plan = _plan(df.sparkSession, embedding, mechanism, policy, search, release_words, key, salt, row_budget)
+    release = _release(embedding, mechanism, search, release_words, policy, row_budget, name)
     check_ids(df, None if trust_id else id)
     if show and _is_notebook():
-        _show_once(columns, embedding, plan, kept=key is not None)
+        _show_once(columns, release, kept=key is not None)
     observation = None if counts is None else counts.observe(columns.sanitized, policy)
-    return columns.sanitize(columns.select(df), df.schema, plan, observation)
+    worker = sent(df.sparkSession, Sanitizer.open(release, key))
+    return columns.sanitize(columns.select(df), df.schema, worker, observation)
+
+
+def sent(spark: SparkSession, sanitizer: Sanitizer) -> Sanitizer:
+    """Send the bundle to workers, and give the sanitizer that finds it there."""
+    release = sanitizer.release
+    bundle = BundleFiles.send(spark, release.embedding)
+    return replace(sanitizer, release=replace(release, bundle=bundle))
 
 
 def privatize_udf(
@@ -153,7 +130,7 @@ def privatize_udf(
     release_words: int | None = None,
     search: str | Search = ExactSearch.name,
     key: NoiseKey | None = None,
-    salt: str = "",
+    name: str = "",
 ) -> Callable[..., Column]:
     """Make a vectorized UDF ``(id, text) -> text`` for ``df.select``; needs Spark 4.1 or newer.
 
@@ -165,14 +142,14 @@ def privatize_udf(
     Args:
         column: The text column's name, which the noise depends on.
         protect: ``all`` or ``content``.
-        embedding, mechanism, oov, layout, tokenizer, release_words, search, key, salt: As for
+        embedding, mechanism, oov, layout, tokenizer, release_words, search, key, name: As for
             :func:`privatize`.
 
     Raises:
         ConfigError: ``protect`` needs slots, or Spark is too old.
     """
     arrow_udf = _arrow_udf()
-    check_label(key, salt)
+    check_label(key, name)
     policy = TextPolicy(oov=oov, protect=protect, layout=layout, tokenizer=tokenizer)
     if policy.protect.slots_column:
         raise ConfigError(
@@ -182,29 +159,30 @@ def privatize_udf(
             do="Use privatize(df, ...)",
         )
     session = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
-    plan = _plan(session, Embedding.of(embedding), mechanism, policy, search, release_words, key, salt)
+    release = _release(embedding, mechanism, search, release_words, policy, None, name)
+    worker = sent(session, Sanitizer.open(release, key))
 
     def sanitize(batches: Iterator[tuple[pa.Array, pa.Array]]) -> Iterator[pa.Array]:
-        release = opened(plan)
+        sanitizer = shared(worker)
         for ids, texts in batches:
-            yield release.sanitize(texts, ids, column=column).values
+            yield sanitizer.sanitize(texts, ids, column=column).values
 
     udf: Callable[..., Column] = arrow_udf(sanitize, "string")
     return udf
 
 
-def register_udf(spark: SparkSession, name: str, **options: Any) -> None:
+def register_udf(spark: SparkSession, udf: str, /, **options: Any) -> None:
     """Name a UDF ``(id, text) -> text`` for SQL: ``SELECT id, clean(id, text) FROM t``.
 
     Args:
         spark: The session whose SQL knows it.
-        name: What SQL calls it.
+        udf: What SQL calls it.
         options: As for :func:`privatize_udf`, ``embedding``, ``mechanism`` and ``column`` among them.
 
     Raises:
         ConfigError: As :func:`privatize_udf` does.
     """
-    spark.udf.register(name, privatize_udf(**options))
+    spark.udf.register(udf, privatize_udf(**options))
 
 
 def _arrow_udf() -> Callable[..., Any]:
@@ -225,18 +203,17 @@ def _arrow_udf() -> Callable[..., Any]:
 _SHOWN: Final[set[Hashable]] = set()
 
 
-def _show_once(columns: TableColumns, embedding: Embedding, plan: Plan, *, kept: bool) -> None:
+def _show_once(columns: TableColumns, release: Release, *, kept: bool) -> None:
     """Print in a notebook what a release promises and what it leaves out, unless it was shown already."""
-    release = (columns, embedding.fingerprint, plan.mechanism, plan.policy, plan.search, plan.ladder, kept)
-    if release in _SHOWN:
+    parts = (release.mechanism, release.search, release.policy, release.row_epsilons)
+    shown = (columns, release.embedding.fingerprint, parts, kept)
+    if shown in _SHOWN:
         return
-    _SHOWN.add(release)
+    _SHOWN.add(shown)
     report = Report(
         options={},
-        guarantee=plan.mechanism.guarantee(embedding, search=plan.search),
-        policy=plan.policy,
-        embedding=embedding,
-        search=plan.search,
+        guarantee=release.guarantee(),
+        release=release,
         row_id=f"Rows are named by column {columns.id}.",
         kept=columns.keep,
         sanitized=columns.sanitized,
@@ -244,7 +221,6 @@ def _show_once(columns: TableColumns, embedding: Embedding, plan: Plan, *, kept:
             key_scope(kept=kept, what="text", arrays=has_arrays(columns.sanitized), by_position=False)
         ),
         columns={},
-        ladder=plan.ladder,
     )
     print(f"Release of {', '.join(columns.sanitized)}", report.describe(), sep="\n")
 
@@ -259,23 +235,23 @@ def _names(names: str | Sequence[str]) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
 
 
-def _plan(
-    spark: SparkSession,
-    embedding: Embedding,
+def _release(
+    embedding: str | Path | Embedding,
     mechanism: Mechanism,
-    policy: TextPolicy,
     search: str | Search,
     release_words: int | None,
-    key: NoiseKey | None,
-    salt: str,
-    row_budget: RowBudget | None = None,
-) -> Plan:
-    mechanism = Mechanism.of(mechanism)
-    chosen = search
-    if not isinstance(chosen, Search):
-        chosen = chosen_search(chosen, embedding, (mechanism,), release_words=release_words)
-    mechanism.prepare(embedding)
-    ladder = None if row_budget is None else mechanism.ladder(row_budget, embedding)
-    bundle, key = BundleFiles.send(spark, embedding), key or NoiseKey.generate()
-    noise = mechanism.release_noise(key, salt=salt, embedding=embedding, search=chosen, ladder=ladder)
-    return Plan(bundle=bundle, mechanism=mechanism, noise=noise, policy=policy, search=chosen, ladder=ladder)
+    policy: TextPolicy,
+    row_budget: RowBudget | None,
+    name: str,
+) -> Release:
+    embedding, mechanism = Embedding.of(embedding), Mechanism.of(mechanism)
+    if not isinstance(search, Search):
+        search = chosen_search(search, embedding, (mechanism,), release_words=release_words)
+    return Release.open(
+        embedding=embedding,
+        mechanism=mechanism,
+        search=search,
+        policy=policy,
+        row_budget=row_budget,
+        name=name,
+    )

@@ -20,9 +20,9 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from dptext_spark.errors import ConfigError
 from dptext_spark.noise import NoiseKey
 from dptext_spark.options import PrivatizeOptions
+from dptext_spark.release import Release
 from dptext_spark.spark.progress import progress
-from dptext_spark.spark.release import Release
-from dptext_spark.tables.columns import LONGEST, MEDIAN, WorkPlan
+from dptext_spark.tables.columns import LONGEST, MEDIAN, Worker
 from dptext_spark.tables.formats.files import FileFormat, Parquet
 from dptext_spark.tables.formats.format import Format
 from dptext_spark.tables.partitioning import POSITION, Partitioning
@@ -144,7 +144,7 @@ class GrowingJob(Job):
                 do=f"Bring it back, or remove the checkpoint {checkpoint.path} as well to begin anew",
             )
 
-    def claim(self, release: Release) -> None:
+    def claim(self, release: Release, key: NoiseKey) -> None:
         """Check that the checkpoint is of this release; a new one becomes so, unless it is a dry run.
 
         Raises:
@@ -155,16 +155,16 @@ class GrowingJob(Job):
             "input": self.storage.real(self.options.input),
             "output": self.storage.real(self.options.output),
             # Keyed hashes: they tell nothing without the key.
-            "key": release.key.seal(""),
-            "where": release.key.seal(self.options.where or ""),
+            "key": key.seal(""),
+            "where": key.seal(self.options.where or ""),
             "bundle": release.embedding.fingerprint,
             "layout": release.policy.layout.identity,
             "tokenizer": release.policy.tokenizer.identity or self.options.tokenizer,
             "release-words": release.search.release_words,
-            **({} if release.ladder is None else {"row-epsilons": release.ladder.identity}),
+            **({} if release.row_epsilons is None else {"row-epsilons": release.row_epsilons.identity}),
             **release.search.options,
             "columns": self.columns.schema(self.source.df.schema).jsonValue(),
-            **self._formats(release.key),
+            **self._formats(key),
         }
         self.source.stream()
         self._checkpoint.claim(identity, write=not self.options.dry_run)
@@ -186,7 +186,7 @@ class GrowingJob(Job):
 
     def sanitize(
         self,
-        plan: WorkPlan,
+        worker: Worker,
         partitioning: Partitioning,
         look: Callable[[DataFrame], None] | None = None,
         entered: Entered = nullcontext,
@@ -210,7 +210,7 @@ class GrowingJob(Job):
             observation = Observation("dptext")
             spread = self.spread(rows, partitioning)
             with entered(batch):
-                self._append(columns.sanitize(spread, table, plan, observation), f"batch-{number:06d}")
+                self._append(columns.sanitize(spread, table, worker, observation), f"batch-{number:06d}")
                 found = {name: count or 0 for name, count in observation.get.items() if name != MEDIAN}
                 checkpoint.add(number, found)
 

@@ -58,7 +58,7 @@ class Partitioning:
     private_remarks: list[str] = field(default_factory=list)
     _nonce: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
 
-    def spread(self, rows: DataFrame, row_id: Column, partitions: Sequence[str] = ()) -> DataFrame:
+    def spread(self, rows: DataFrame, row_id: Column, partitions: Sequence[Column] = ()) -> DataFrame:
         """Spread rows over tasks, lazily, and drop the columns of :data:`POSITION`.
 
         Rows that have a position keep their order. Others come in the order of a hash that nobody can compute

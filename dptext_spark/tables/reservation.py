@@ -67,7 +67,7 @@ class Account:
             raise ConfigError(
                 f"The ledger {self.ledger.path} has a release of another input under this key and label",
                 got=f"release {other.reserved.number} to {other.terms.output}",
-                do="Give this input another --salt: under this one rows with equal ids and texts come out "
+                do="Give this input another --name: under this one rows with equal ids and texts come out "
                 "equal, and no others, which tells who is in both",
             )
         exposed = ledger.exposed(self.terms)

@@ -19,7 +19,8 @@ from dptext_spark.report.facts import has_arrays, key_scope
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session
-from dptext_spark.tables.columns import TableColumns, WorkPlan
+from dptext_spark.tables.batch import ID, ROW
+from dptext_spark.tables.columns import TableColumns, Worker
 from dptext_spark.tables.fields import Field
 from dptext_spark.tables.formats.format import FORMATS, Format, Output
 from dptext_spark.tables.partitioning import POSITION, Partitioning
@@ -49,15 +50,12 @@ class Job:
     written: Format
 
     @classmethod
-    def open(
-        cls, app: str, options: TableOptions, columns: TableColumns, text_type: DataType | None = None
-    ) -> Self:
+    def open(cls, app: str, options: TableOptions, columns: TableColumns) -> Self:
         """Start Spark and check paths, columns and filter; no row is released.
 
         Args:
             app: Spark's name for the run.
             options, columns: What is asked for.
-            text_type: What texts become; None where they stay texts.
 
         Raises:
             DptextError: Options or input are wrong.
@@ -73,7 +71,7 @@ class Job:
         with _discreet(read):
             columns = columns.named(source.df.schema)
             columns.check(source.df, source.partitions)
-        written.check_schema(storage, columns.released(source.df.schema, text_type), _output(options))
+        written.check_schema(storage, columns.released(source.df.schema), _output(options))
         job = cls(options=options, columns=columns, storage=storage, source=source, written=written)
         with _discreet(read):
             _ = job.df, job.row_id  # what is wrong with them is said now
@@ -126,7 +124,7 @@ class Job:
         """Say what else the output tells."""
         said = key_scope(
             kept=self.options.key_file is not None,
-            what="text or vector" if self.columns.vector else "text",
+            what="text or vector" if self.columns.vectors else "text",
             arrays=has_arrays(self.columns.sanitized),
             by_position=self.options.id is None,
             grows=self.grows,
@@ -159,7 +157,7 @@ class Job:
 
     def sanitize(
         self,
-        plan: WorkPlan,
+        worker: Worker,
         partitioning: Partitioning,
         look: Callable[[DataFrame], None] | None = None,
         entered: Entered = nullcontext,
@@ -167,7 +165,7 @@ class Job:
         """Sanitize the table and write the output; what is under its name is always whole.
 
         Args:
-            plan: What workers do.
+            worker: What sanitizes columns.
             partitioning: How rows are spread over tasks.
             look: Called with the rows, as :meth:`TableColumns.select` gives them, before they are sanitized.
             entered: Called with them too; what it gives is entered while they are sanitized and written.
@@ -184,7 +182,7 @@ class Job:
         if look is not None:
             look(selected)
         spread = self.spread(rows, partitioning)
-        result = self.columns.sanitize(spread, self.df.schema, plan, observation)
+        result = self.columns.sanitize(spread, self.df.schema, worker, observation)
         with entered(selected), progress(result.sparkSession, "Sanitizing"):
             self.written.write(self.storage, result, self.output)
         return observation.get
@@ -200,9 +198,8 @@ class Job:
 
     def spread(self, rows: DataFrame, partitioning: Partitioning) -> DataFrame:
         """Spread rows that :meth:`placed_rows` gave over tasks."""
-        names = self.columns.schema(self.source.df.schema).names
-        partitions = [rows.columns[names.index(name)] for name in self.partitions]
-        return partitioning.spread(rows, F.col(rows.columns[len(names)]), partitions)
+        partitions = [F.col(ROW).getField(name) for name in self.partitions]
+        return partitioning.spread(rows, F.col(ID), partitions)
 
     @property
     def identity(self) -> str:

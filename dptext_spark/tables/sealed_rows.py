@@ -14,7 +14,6 @@ from decimal import ROUND_CEILING, Decimal
 from functools import partial
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -22,8 +21,9 @@ from pyspark.sql.types import BinaryType, DecimalType, StringType, StructField, 
 
 from dptext_spark.accounting.ledger import History, Naming, RowCounts, SealedRows, maximal
 from dptext_spark.noise import NoiseKey
-from dptext_spark.tables.columns import WorkPlan, opened, slots_of, told, words_of_rows
-from dptext_spark.text.nested import FieldValues, Route
+from dptext_spark.sanitizer import Sanitizer
+from dptext_spark.tables.batch import Batch, Fields
+from dptext_spark.tables.columns import shared
 from dptext_spark.text.token_columns import id_bytes
 
 SEALED: Final = StructType(
@@ -46,61 +46,43 @@ _SUM: Final = DecimalType(38, 0)
 _MOST_GROUPS: Final = 4096
 
 
-@dataclass(frozen=True, kw_only=True)
-class SealPlan:
-    """All that workers need; holds derived keys, never the user's.
-
-    Attributes:
-        key: Of the ledger.
-        work: That of the release: what opens is a ``Sanitizer``.
-        routes, slots_route: As ``TableColumns`` gives them.
-        width: How many columns lie before the row ids.
-    """
-
-    key: NoiseKey
-    work: WorkPlan
-    routes: tuple[tuple[str, Route], ...]
-    slots_route: Route | None
-    width: int
-
-    def sealed(self, selected: DataFrame) -> DataFrame:
-        """Seal, lazily, the rows that ``TableColumns.select`` gave."""
-        return selected.mapInArrow(partial(_seal, self), SEALED)
+def sealed(selected: DataFrame, key: NoiseKey, sanitizer: Sanitizer, ways: Fields) -> DataFrame:
+    """Seal, lazily, the rows that ``TableColumns.select`` gave, with a derived key of the ledger."""
+    return selected.mapInArrow(partial(_seal, key, sanitizer, ways), SEALED)
 
 
-def _seal(plan: SealPlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _seal(
+    key: NoiseKey, sanitizer: Sanitizer, ways: Fields, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """Seal rows of Arrow batches; runs in Python workers."""
-    release = opened(plan.work)
-    for batch in batches:
-        ids = batch.column(plan.width)
-        row_ids = id_bytes(ids)
-        rows = [_name(plan.key, b"row", row_id) for row_id in row_ids]
-        words = np.zeros(len(batch), dtype=np.int64)
-        if plan.work.by_words:
-            words = words_of_rows(partial(told, release), plan.routes, plan.slots_route, batch)
-        for column, (place, *inside) in plan.routes:
-            leaves = FieldValues.of(batch.columns[place], tuple(inside))
+    sanitizer = shared(sanitizer)
+    for arrow in batches:
+        batch = Batch.from_arrow(arrow, ways)
+        row_ids = id_bytes(batch.ids)
+        rows = [_name(key, b"row", row_id) for row_id in row_ids]
+        words = batch.words(sanitizer.visible_words) if sanitizer.by_words else None
+        for column, _, found in batch.fields():
             contents: list[list[bytes | memoryview]] = [[] for _ in rows]
             keys: list[list[bytes]] = [[] for _ in rows]
-            found = release.contexts(
-                leaves.values,
-                ids.take(pa.array(leaves.rows)),
+            contexts = sanitizer.contexts(
+                found.values,
+                found.ids,
                 column=column,
-                slots=slots_of(batch.columns[-1], plan.slots_route, leaves),
-                positions=leaves.positions,
-                words=words[leaves.rows],
+                slots=found.slots,
+                positions=found.positions,
+                words=None if words is None else words[found.rows],
             )
-            places = leaves.positions.astype("<i8")
-            for row, at, (content, key) in zip(leaves.rows.tolist(), places, found, strict=True):
+            places = found.positions.astype("<i8")
+            for row, at, (content, own) in zip(found.rows.tolist(), places, contexts, strict=True):
                 contents[row] += (at.tobytes(), *content)
-                keys[row].append(key)
+                keys[row].append(own)
             named = zip(row_ids, contents, strict=True)
             yield pa.RecordBatch.from_arrays(
                 [
                     pa.array(rows, pa.binary()),
                     pa.array([column] * len(rows), pa.string()),
-                    pa.array([_name(plan.key, b"content", r, column.encode(), *c) for r, c in named]),
-                    pa.array([_name(plan.key, b"context", *each) for each in keys]),
+                    pa.array([_name(key, b"content", r, column.encode(), *c) for r, c in named], pa.binary()),
+                    pa.array([_name(key, b"context", *each) for each in keys], pa.binary()),
                 ],
                 schema=_ARROW,
             )

@@ -8,25 +8,22 @@ from functools import partial
 from itertools import chain
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from dptext_spark.lookup import visible_words
+from dptext_spark.lookup import WordReader
 from dptext_spark.report.persons import Persons
-from dptext_spark.tables.columns import TableColumns, opened, words_of_rows
+from dptext_spark.tables.batch import Batch, Fields
+from dptext_spark.tables.columns import TableColumns, shared
 from dptext_spark.tables.fields import Field
-from dptext_spark.tables.sample import CoveragePlan
-from dptext_spark.text.nested import Route
 
 _PERCENTILES: Final = {"50%": 0.5, "90%": 0.9, "99%": 0.99}
 _ACCURACY: Final = 10_000
 
 
 def count_persons(
-    df: DataFrame, columns: TableColumns, name: str, plan: CoveragePlan, within: float
+    df: DataFrame, columns: TableColumns, name: str, reader: WordReader, within: float
 ) -> Persons | None:
     """Add up the rows and words of each person in one pass; None where no row names one.
 
@@ -35,9 +32,9 @@ def count_persons(
     person = Field.find(df.schema, name)[0].column
     hashed = F.when(person.isNotNull(), F.xxhash64(person))
     columns = replace(columns, keep=())
-    ways, width = (columns.routes(df.schema), columns.slots_route(df.schema)), len(columns.schema(df.schema))
     selected = columns.select(df, hashed)
-    counted = selected.mapInArrow(partial(_count, plan, *ways, width), "person string, words long")
+    work = partial(_count, reader, columns.ways(df.schema))
+    counted = selected.mapInArrow(work, "person string, words long")
     sums = counted.groupBy("person").agg(F.count(F.lit(1)).alias("rows"), F.sum("words").alias("words"))
     named = F.col("person").isNotNull()
     measures = [_of(total, named) for total in ("rows", "words")]
@@ -68,18 +65,10 @@ def _of(total: str, named: Column) -> Iterator[Column]:
     yield F.max(values).alias(f"{total} largest")
 
 
-def _count(
-    plan: CoveragePlan,
-    routes: tuple[tuple[str, Route], ...],
-    slots_route: Route | None,
-    width: int,
-    batches: Iterable[pa.RecordBatch],
-) -> Iterator[pa.RecordBatch]:
+def _count(reader: WordReader, ways: Fields, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Count the words of rows; runs in Python workers."""
-
-    def count(values: pa.Array, slots: pa.Array | None, _: str) -> NDArray[np.int64]:
-        return visible_words(values, slots, opened(plan), plan.policy)
-
-    for batch in batches:
-        words = words_of_rows(count, routes, slots_route, batch)
-        yield pa.RecordBatch.from_arrays([batch.column(width), pa.array(words)], names=["person", "words"])
+    reader = shared(reader)
+    for arrow in batches:
+        batch = Batch.from_arrow(arrow, ways)
+        words = pa.array(batch.words(reader.visible_words))
+        yield pa.RecordBatch.from_arrays([batch.ids, words], names=["person", "words"])

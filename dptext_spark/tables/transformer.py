@@ -15,7 +15,6 @@ from dptext_spark.errors import ConfigError
 from dptext_spark.faults import check_names
 from dptext_spark.mechanisms import Mechanism, mechanism
 from dptext_spark.noise import NoiseKey
-from dptext_spark.options.configured import as_json
 from dptext_spark.tables.dataframes import privatize
 
 
@@ -35,10 +34,10 @@ class TextPrivatizer(Transformer, DefaultParamsReadable["TextPrivatizer"], Defau
     """
 
     embedding = _param("embedding", lambda value: str(getattr(value, "path", value)))
-    mechanism = _param("mechanism", lambda v: v if isinstance(v, dict) else as_json(Mechanism.of(v)))
+    mechanism = _param("mechanism", lambda v: v if isinstance(v, dict) else Mechanism.of(v).to_json())
     row_budget = _param("row_budget", lambda v: vars(v if isinstance(v, RowBudget) else RowBudget(**v)))
     text, tokens, keep = (_param(name, _names) for name in ("text", "tokens", "keep"))
-    id, salt, search, oov = map(_param, ("id", "salt", "search", "oov"))
+    id, name, search, oov = map(_param, ("id", "name", "search", "oov"))
     protect, layout, tokenizer = map(_param, ("protect", "layout", "tokenizer"))
     release_words = _param("release_words", TypeConverters.toInt)
     trust_id = _param("trust_id", TypeConverters.toBoolean)

@@ -128,7 +128,6 @@ class SingleSpaces(Layout):
     """Nothing but the words, with single spaces between them."""
 
     name = "words"
-    note = "joined by single spaces"
     scope = "Capitals, punctuation, emoji and spacing of the covered words are not in the output."
     capitals = False
 
@@ -145,7 +144,6 @@ class AsItStood(Layout):
     """
 
     name = "keep"
-    note = "punctuation, symbols, emoji, spaces, line breaks and capitals PASS"
     scope = (
         "PUNCTUATION, SYMBOLS, EMOJI, SPACES AND LINE BREAKS OF TEXTS ARE RELEASED AS THEY ARE, if they are "
         f"on a list of signs ({_SIGNS_IDENTITY}), which has no letters, digits and invisible characters. THE "

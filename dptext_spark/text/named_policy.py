@@ -17,7 +17,6 @@ class NamedPolicy:
         option: The option that chooses among them.
         policies: The policies of this kind, by name.
         name: What the option calls the policy.
-        note: What the option's help says of it.
         scope: What the guarantee covers under it, in a sentence; fields in braces.
     """
 
@@ -25,7 +24,6 @@ class NamedPolicy:
     option: ClassVar[str]
     policies: ClassVar[dict[str, type[Self]]]
     name: ClassVar[str]
-    note: ClassVar[str] = ""
     scope: ClassVar[str]
 
     def __init_subclass__(cls: type[Self], **kwargs: Any) -> None:
@@ -57,13 +55,6 @@ class NamedPolicy:
     def forms(cls) -> list[str]:
         """Give the option's values, with what follows a name in capitals."""
         return [":".join([name, *map(str.upper, policy._given())]) for name, policy in cls.policies.items()]
-
-    @classmethod
-    def choices(cls) -> str:
-        """List the policies for the option's help."""
-        notes = [f" ({policy.note})" if policy.note else "" for policy in cls.policies.values()]
-        *others, last = map("".join, zip(cls.forms(), notes, strict=True))
-        return f"{', '.join(others)} or {last}"
 
     def __str__(self) -> str:
         return ":".join([self.name, *(getattr(self, field) for field in self._given())])

@@ -25,11 +25,15 @@ class FieldValues:
         values: The field's values; null also where a struct around it is null.
         rows: int64 (values,), the row of each value.
         positions: int64 (values, arrays on the route), its place in each array, the outermost first.
+        ids: The id of each value's row, where rows have any.
+        slots: Its slots, where there are any.
     """
 
     values: pa.Array
     rows: NDArray[np.int64]
     positions: NDArray[np.int64]
+    ids: pa.Array | None = None
+    slots: pa.Array | None = None
 
     @classmethod
     def of(cls, column: pa.Array, route: Route) -> FieldValues:
@@ -65,5 +69,6 @@ def replace_values(column: pa.Array, route: Route, values: pa.Array) -> pa.Array
         return kind.from_arrays(offsets, elements, mask=nulls)
     children[step] = replace_values(children[step], tuple(rest), values)
     # The children of a null struct are null, whatever its type says of them.
-    fields = [field.with_nullable(True) for field in column.type]
+    names = [field.name for field in column.type]
+    fields = [pa.field(name, child.type) for name, child in zip(names, children, strict=True)]
     return pa.StructArray.from_arrays(children, fields=fields, mask=nulls)

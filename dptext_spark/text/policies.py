@@ -182,7 +182,6 @@ class ContentWords(Protection):
     """All but stop words."""
 
     name = "content"
-    note = "stop words pass"
     scope = (
         "Stop words are released as they are (NLTK's English list: about 160, such as the, not, she), "
         "with their places and capitals; the other words of the vocabulary are covered. BETWEEN A STOP WORD "
@@ -200,7 +199,6 @@ class Slots(Protection):
     """The tokens that the spans of a column touch, by their positions: :func:`read_spans`."""
 
     name = "slots"
-    note = "its spans, by position; all else passes"
     scope = (
         "Only words inside the slots of column {column} that the vocabulary has are covered; words outside "
         "the slots are released as they are. Letters next to a slot belong to it. The output shows where "

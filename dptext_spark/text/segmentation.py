@@ -51,7 +51,6 @@ class WordRuns(PlainTokenizer, Segmentation):
     """Runs of letters and digits, as :func:`~dptext_spark.text.tokens.tokenize` finds them."""
 
     name = "words"
-    note = "runs of letters and digits"
 
 
 def icu_version() -> str:
@@ -82,7 +81,6 @@ class IcuWords(Segmentation):
     """
 
     name = "icu"
-    note = "the words of Chinese, Japanese, Thai, Lao, Khmer and Burmese too"
     scope = (
         "Chinese, Japanese, Thai, Lao, Khmer and Burmese are cut into words by ICU {version}: how many words "
         "each of their texts has is released."

@@ -55,11 +55,11 @@ class VectorParameters(ProjectionParameters):
         default=None,
         ge=1,
         strict=True,
-        description="length of released vectors; default: by beta, delta and the input's length",
+        description="length of released vectors; default: by beta and delta",
     )
     sensitivity: Literal["spectral", "paper"] = Field(
         default="spectral",
-        description="spectral (epsilon for any vectors) or paper (1 + beta: less noise, more proven epsilon)",
+        description="paper: less noise, and a larger proven epsilon",
     )
 
     @field_validator("sensitivity", mode="before")
@@ -323,8 +323,13 @@ class NearestReleased:
     release: VectorNoise
     search: NearestWords
 
-    def __call__(self, words: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Release the vectors of words, and name the word of the nearest image."""
+    def __call__(
+        self,
+        words: NDArray[np.int64],
+        uniforms: NDArray[np.float64],
+        epsilons: NDArray[np.float64] | None = None,
+    ) -> NDArray[np.int64]:
+        """Release the vectors of words, and name the word of the nearest image; all have one epsilon."""
         return self.search(self.release(self.vectors[words].astype(np.float64), uniforms))
 
 

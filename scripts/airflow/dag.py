@@ -116,7 +116,7 @@ def dptext_privatize() -> None:
             # Not beside the output, where they would be taken for parts of the table.
             *["--reports", f"{{{{ params.reports }}}}/{PARTITION}"],
             # The label of a day's noise.
-            *["--key-file", "{{ params.key_file }}", "--salt", "{{ params.table }} {{ ds }}"],
+            *["--key-file", "{{ params.key_file }}", "--name", "{{ params.table }} {{ ds }}"],
             *["--ledger", "{{ params.ledger }}", "--budget", "{{ params.budget }}"],
             *["--mode", "overwrite"],
         ],

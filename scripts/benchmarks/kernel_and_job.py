@@ -154,7 +154,7 @@ def beside_the_job(bundle: Path, epsilon: float, seconds: float) -> tuple[float,
 def main(given: Given, words: int, epsilon: float, options: tuple[str, ...]) -> dict[str, Any]:
     """Measure the job against the search kernel under laplace noise, and that against sgemm.
 
-    OPTIONS, after --, go to the job: -- --mechanism exponential --truncate 4. Default: --mechanism laplace.
+    OPTIONS, after --, go to the job: -- --mechanism exponential:truncate=4. Default: --mechanism laplace.
     """
     ensure_java()
     os.environ["PYSPARK_PYTHON"] = sys.executable

@@ -88,7 +88,7 @@ class Places:
         """Every job, in an order in which they can run."""
         own, input, output = self.driver, self.shared / "input", self.shared / "output"
         bundle = f"--embedding {own}/bundle/glove-50d"
-        table = f"{bundle} --input {input}/queries --key-file {own}/release.key --salt queries"
+        table = f"{bundle} --input {input}/queries --key-file {own}/release.key --name queries"
         words = f"{bundle} --words 200 --runs 200"
         yield Job("embedding", own / "bundle", f"{own}/{GLOVE.name} --output {own}/bundle/glove-50d")
         yield Job("privatize", output / "privatize", f"{table} --output {output}/privatize/table")

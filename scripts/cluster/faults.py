@@ -202,7 +202,7 @@ class World:
         arguments: list[str | Path] = [script, *options]
         if script == PRIVATIZE:
             arguments += ["--input", self.table, "--embedding", self.bundle, *_RELEASE]
-            arguments += ["--key-file", self.folder / "release.key", "--salt", "faults"] if key else []
+            arguments += ["--key-file", self.folder / "release.key", "--name", "faults"] if key else []
             arguments += ["--output"]
         with (folder / "driver.log").open("wb") as log:
             process = self.cluster.start(

@@ -156,7 +156,7 @@ class Scene:
             process = self.cluster.start(
                 *(ROOT / "jobs" / "privatize.py", "--input", self.table, "--embedding", self.bundle),
                 *("--mechanism", "laplace", "--epsilon", "1", "--text", "text", "--id", "id"),
-                *("--key-file", private / "release.key", "--salt", LABEL, "--output-format", format),
+                *("--key-file", private / "release.key", "--name", LABEL, "--output-format", format),
                 *("--output", "lake.db.out" if lake else f"{run}/out"),
                 *("--reports", f"{run}/reports", *options),
                 conf=settings,
@@ -217,7 +217,7 @@ class Scene:
         java = f"-Dlog4j2.configurationFile={self.folder}/log4j2.properties -Dnote={PLANTED}"
         code = self.run(
             "leaky",
-            *["--keep", "other", "--salt", PLANTED],
+            *["--keep", "other", "--name", PLANTED],
             conf={"spark.note": PLANTED, "spark.executor.extraJavaOptions": java},
         )
         for host in self.cluster.hosts:

@@ -15,7 +15,7 @@ table, bundle, output = sys.argv[1:]
 spark = SparkSession.builder.getOrCreate()
 
 
-def released(df: DataFrame, salt: str) -> DataFrame:
+def released(df: DataFrame, name: str) -> DataFrame:
     """Release a table under a key of its own."""
     return privatize(
         df,
@@ -24,7 +24,7 @@ def released(df: DataFrame, salt: str) -> DataFrame:
         id="id",
         text="text",
         keep="id",
-        salt=salt,
+        name=name,
         trust_id=True,
     )
 

@@ -7,7 +7,7 @@ outputs together are held against the product of their laws by a chi-square test
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
@@ -20,7 +20,7 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import Laplace
 from dptext_spark.noise import ColumnNoise
 from dptext_spark.sanitizer import Sanitizer
-from dptext_spark.text.policies import ContentWords, TextPolicy
+from dptext_spark.text.policies import ContentWords
 from tests.helpers import worlds
 
 pytestmark = pytest.mark.statistical
@@ -49,8 +49,7 @@ class Output:
         words = worlds.words(len(line.words))
         rows = pa.array([[words[word] for word in self.row]] * RUNS, pa.list_(pa.string()))
         ids = pa.array([f"{self.row_id} {run}" for run in range(RUNS)])
-        policy = TextPolicy(protect=self.protect)
-        private = Sanitizer(embedding=line, mechanism=mechanism, noise=noise, policy=policy)
+        private = replace(worlds.sanitizer(line, mechanism, protect=self.protect), noise=noise)
         values = private.sanitize(rows, ids, column=self.column).values
         return np.array([words.index(row[self.place]) for row in values.to_pylist()])
 

@@ -20,6 +20,7 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.lists import make_lists
 from dptext_spark.mechanisms import Exponential, Laplace, Mechanism
 from dptext_spark.noise import to_uniform
+from dptext_spark.release import Release
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.ivf import IvfSearch
 from tests.helpers import worlds
@@ -119,7 +120,7 @@ def test_known_words_are_drawn_from_their_lists(wide: Embedding) -> None:
     words = wide.words.take(pa.array(zipf_words(wide.inputs, 2_000)))
     rows = pa.ListArray.from_arrays(pa.array(np.arange(0, 2_001, 100, dtype=np.int32)), words)
     exponential, laplace = (
-        Sanitizer(embedding=wide, mechanism=each)
+        Sanitizer.open(Release.open(embedding=wide, mechanism=each))
         for each in (Exponential(epsilon=60.0), Laplace(epsilon=60.0))
     )
 

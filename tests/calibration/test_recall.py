@@ -112,15 +112,15 @@ def test_a_bundle_without_an_index_is_refused(tmp_path: Path) -> None:
 def test_a_search_is_chosen_for_the_mechanism_that_needs_most(world: Embedding) -> None:
     mechanisms = [Laplace(epsilon=epsilon) for epsilon in (30.0, EPSILON)]
     needed = [search_for(m, world, 2500, 0.95).search for m in mechanisms]
-    chosen = chosen_search("ivf", world, mechanisms, recall=0.95)
+    chosen = chosen_search("ivf:recall=0.95", world, mechanisms)
     assert chosen == needed[1] and needed[0].probes < needed[1].probes
     assert chosen_search("exact", world, mechanisms) == ExactSearch.over(world)
-    with pytest.raises(ConfigError, match=r"several indexes.*--recall"):
-        chosen_search("ivf", world, mechanisms, probes=3)
+    with pytest.raises(ConfigError, match=r"several indexes.*ivf:recall=R"):
+        chosen_search("ivf:probes=3", world, mechanisms)
 
 
 def test_the_only_index_is_looked_at_as_told(indexed: Embedding) -> None:
-    chosen = chosen_search("ivf", indexed, [Laplace(epsilon=9.0)], release_words=100, probes=3)
+    chosen = chosen_search("ivf:probes=3", indexed, [Laplace(epsilon=9.0)], release_words=100)
     assert chosen == IvfSearch(release_words=100, lists=8, probes=3) and chosen.label == "ivf, 3 of 8 lists"
     assert recall_of(ExactSearch.over(indexed), Laplace(epsilon=9.0), indexed) is None
     found = recall_of(chosen, Laplace(epsilon=9.0), indexed)

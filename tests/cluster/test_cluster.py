@@ -36,7 +36,7 @@ spark = SparkSession.builder.getOrCreate()
 df = spark.read.parquet(table)
 for number, bundle in enumerate(bundles):
     out = privatize(df, embedding=bundle, mechanism=Laplace(epsilon=1.0), id="id", text="text", keep="id",
-                    key=NoiseKey(bytes(range(32))), salt="tests")
+                    key=NoiseKey(bytes(range(32))), name="tests")
     out.write.parquet(f"{output}/{number}")
 """
 
@@ -63,7 +63,7 @@ def test_a_cluster_gives_the_same_bytes_as_one_machine(
         ring.path,
         "--key-file",
         key_file,
-        "--salt",
+        "--name",
         LABEL,
         "--id",
         "id",
@@ -151,7 +151,7 @@ def test_a_killed_python_worker_changes_nothing(spark: SparkSession, ring: Embed
             text="text",
             keep="id",
             key=KEY,
-            salt=LABEL,
+            name=LABEL,
             trust_id=True,
         )
         return by_id(out)

@@ -23,7 +23,7 @@ IDS = pa.array(range(5))
 def of(bundle: Embedding | Path, seed: int = 0, **policy: str) -> Rehearsal:
     embedding = Embedding.of(bundle)
     search = ExactSearch.over(embedding)
-    return Rehearsal(embedding=embedding, policy=TextPolicy(**policy), search=search, seed=seed)
+    return Rehearsal(bundle=embedding, policy=TextPolicy(**policy), search=search, seed=seed)
 
 
 def test_words_are_read_as_a_release_reads_them(bundle: Path) -> None:

@@ -24,7 +24,7 @@ TEXTS = [*sentences(40, 1), "", "strange words alone"]
 
 @pytest.fixture(scope="module")
 def rehearsal(small: Embedding) -> Rehearsal:
-    return Rehearsal(embedding=small, policy=TextPolicy(), search=ExactSearch.over(small))
+    return Rehearsal(bundle=small, policy=TextPolicy(), search=ExactSearch.over(small))
 
 
 def tally(rehearsal: Rehearsal, chosen: slice, mechanism: Mechanism | None, versions: int = 2) -> Tally:

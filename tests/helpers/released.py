@@ -34,7 +34,6 @@ from dptext_spark import (
     Projection,
     RowBudget,
     Sanitizer,
-    TextPolicy,
     build_embedding,
 )
 from dptext_spark.cli import main
@@ -49,6 +48,7 @@ from dptext_spark.search.ivf import IvfSearch
 from dptext_spark.search.nearest import Search
 from dptext_spark.vectors.projected_vectors import VectorNoise, VectorParameters
 from dptext_spark.vectors.vector_privatizer import VectorPrivatizer
+from tests.helpers import worlds
 
 RELEASED: Final = Path(__file__).parents[1] / "released.json"
 BALL_POINTS: Final = Path(__file__).parents[1] / "fixtures" / "mammals-3d.vec.gz"
@@ -160,17 +160,8 @@ def privatizer(
     **policies: Any,
 ) -> Sanitizer:
     """Open a release under the fixed key and label, as the jobs do."""
-    search = search or ExactSearch.over(embedding)
-    mechanism.prepare(embedding)
-    ladder = None if budget is None else mechanism.ladder(budget, embedding)
-    noise = mechanism.release_noise(KEY, salt=LABEL, embedding=embedding, search=search, ladder=ladder)
-    return Sanitizer(
-        embedding=embedding,
-        mechanism=mechanism,
-        noise=noise,
-        policy=TextPolicy(**policies),
-        search=search,
-        ladder=ladder,
+    return worlds.sanitizer(
+        embedding, mechanism, key=KEY, name=LABEL, search=search, row_budget=budget, **policies
     )
 
 
@@ -193,7 +184,7 @@ def released(made: dict[str, Embedding]) -> dict[str, str]:
     """Hash what the Python classes release, by case and column."""
     rows, found = table(), {}
     for name, release in privatizers(made):
-        slots = rows["slots"] if "slots" in str(release.policy.protect) else None
+        slots = rows["slots"] if "slots" in str(release.release.policy.protect) else None
         for column in ("text", "tokens"):
             if column == "text" or slots is None:
                 values = release.sanitize(rows[column], rows["id"], column=column, slots=slots).values
@@ -244,14 +235,14 @@ def described(made: dict[str, Embedding]) -> dict[str, dict[str, str]]:
 
 
 PLACES: Final = ("key", "glove", "table", "days", "checkpoint", "ledger")
-TABLE: Final = "--key-file key --salt golden --embedding glove --input table --id id --keep id"
+TABLE: Final = "--key-file key --name golden --embedding glove --input table --id id --keep id"
 WORDS: Final = f"privatize {TABLE} --mechanism laplace --epsilon 8"
 JOBS: Final = {
     "text": f"{WORDS} --text text",
     "row budget": f"{WORDS} --text text --text turns[].text --tokens tokens --row-budget 60 --within 3 "
     "--row-delta 1e-6 --oov drop --ledger ledger",
     "nested slots": f"{WORDS} --text turns[].text --protect slots:turns[].slots --ledger ledger",
-    "grown": "privatize --key-file key --salt golden --embedding glove --input days --incremental checkpoint "
+    "grown": "privatize --key-file key --name golden --embedding glove --input days --incremental checkpoint "
     "--mechanism laplace --epsilon 8 --text text --keep dt",
     "vectors": f"vectors {TABLE} --text text --epsilon 30",
 }

@@ -61,7 +61,7 @@ def ring_release(ring: Embedding, key_file: Path, tmp_path: Path) -> dict[str, A
         "output": tmp_path / "out",
         "embedding": ring.path,
         "key_file": key_file,
-        "salt": worlds.LABEL,
+        "name": worlds.LABEL,
     }
 
 
@@ -81,7 +81,7 @@ def dptext(ring: Embedding, key_file: Path, tmp_path: Path) -> Callable[..., Res
 
     def invoke(source: Path | str, *arguments: str | Path, output: Path | str = tmp_path / "out") -> Result:
         given = ["--input", source, "--output", output, "--embedding", ring.path, "--key-file", key_file]
-        given += ["--salt", worlds.LABEL, "--mechanism", "laplace", "--epsilon", "10", "--text", "text"]
+        given += ["--name", worlds.LABEL, "--mechanism", "laplace", "--epsilon", "10", "--text", "text"]
         return CliRunner().invoke(main, ["privatize", *map(str, [*given, *arguments])])
 
     return invoke

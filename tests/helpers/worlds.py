@@ -9,12 +9,16 @@ from typing import Any
 
 import numpy as np
 
+from dptext_spark.accounting.row_budget import RowBudget
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import NoiseKey, ReleaseNoise
+from dptext_spark.release import Release
+from dptext_spark.sanitizer import Sanitizer
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.nearest import Search
+from dptext_spark.text.policies import TextPolicy
 
 KEY = NoiseKey(bytes(range(32)))
 """The fixed key that makes every run draw the same noise; worthless outside these tests."""
@@ -52,6 +56,28 @@ def uneven(count: int, dimension: int, *, seed: int = 1, spread: float = 10.0) -
 def among(words: int) -> Search:
     """The exact search among the first so many words."""
     return ExactSearch(release_words=words)
+
+
+def sanitizer(
+    embedding: Embedding | Path,
+    mechanism: Mechanism,
+    *,
+    key: NoiseKey = KEY,
+    name: str = "",
+    search: Search | None = None,
+    row_budget: RowBudget | None = None,
+    **policies: Any,
+) -> Sanitizer:
+    """Open a release as the jobs do, under the fixed key."""
+    release = Release.open(
+        embedding=embedding,
+        mechanism=mechanism,
+        search=search,
+        policy=TextPolicy(**policies),
+        row_budget=row_budget,
+        name=name,
+    )
+    return Sanitizer.open(release, key)
 
 
 def release(

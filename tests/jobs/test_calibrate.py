@@ -185,7 +185,7 @@ TABLES = {"calibration.json", "outputs", "summary", "words"}
 def grid(spark: SparkSession, plane64: Embedding, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A calibration of ``mahalanobis`` at two lambdas, where nothing can be drawn."""
     output = tmp_path_factory.mktemp("grid") / "out"
-    run(plane64, output, **{"mechanism": "mahalanobis", "lambda": LAMBDAS, "words": 40})
+    run(plane64, output, mechanism=[f"mahalanobis:lambda={weight}" for weight in LAMBDAS], words=40)
     return output
 
 
@@ -403,11 +403,11 @@ def test_several_numbers_follow_an_option(
 
     monkeypatch.setattr(calibrate, "run", stop)
     toml = tmp_path / "c.toml"
-    toml.write_text('mechanism = "mahalanobis"\nepsilon = [5, 10.0]\nlambda = 0.5\nwords = "all"\n')
+    toml.write_text('mechanism = "mahalanobis:lambda=0.5"\nepsilon = [5, 10.0]\nwords = "all"\n')
     for arguments in (
-        "--mechanism mahalanobis --epsilon 10 5 --lambda 0.5 --words all",
-        "--epsilon=5,10 --lambda=0.5 --mechanism=mahalanobis --words=all",
-        "--epsilon 5 --epsilon 10 5.0 --lambda 0.5 --mechanism=mahalanobis --words=all",
+        "--mechanism mahalanobis:lambda=0.5 --epsilon 10 5 --words all",
+        "--epsilon=5,10 --mechanism=mahalanobis:lambda=0.50 --words=all",
+        "--epsilon 5 --epsilon 10 5.0 --mechanism=mahalanobis:lambda=0.5 --words=all",
         f"--config {toml}",
     ):
         common = ["calibrate", "--embedding", str(ring.path), "--output", str(tmp_path / "out")]
@@ -423,7 +423,7 @@ def test_several_numbers_follow_an_option(
         (["--epsilon", "0"], "--epsilon has a wrong value"),
         (["--epsilon"], "--epsilon"),
         (["--epsilon", "5", "many"], "many"),
-        (["--epsilon", "5", "--lambda", "0.5"], "--lambda is not an option"),
+        (["--epsilon", "5", "--mechanism", "exponential"], "measures one mechanism"),
         (["--epsilon", "5", "--words", "1"], "--words has a wrong value"),
         (["--epsilon", "5", "--estimator", "quick"], "--estimator has a wrong value"),
         (["--epsilon", "5", "--estimator", "exact"], "does not serve"),

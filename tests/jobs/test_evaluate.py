@@ -115,7 +115,7 @@ def thirds_of(spark: SparkSession) -> list[int]:
 @pytest.fixture(scope="module")
 def here(spark: SparkSession, small: Embedding) -> Comparison:
     """The same rows and settings by the core, third by third and without Spark."""
-    rehearsal = Rehearsal(embedding=small, policy=TextPolicy(), search=ExactSearch.over(small), seed=0)
+    rehearsal = Rehearsal(bundle=small, policy=TextPolicy(), search=ExactSearch.over(small), seed=0)
     thirds = np.array(thirds_of(spark))
     ids = [np.flatnonzero(thirds == third) for third in range(3)]
     texts = [pa.array([TEXTS[i] for i in own]) for own in ids]
@@ -228,7 +228,7 @@ def test_a_setting_is_chosen_on_one_third_and_checked_on_another(
 def varied(small: Embedding, table: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of an evaluation that varies all that may be varied; ``small`` may release 200 words."""
     output = tmp_path_factory.mktemp("varied") / "out"
-    given = {"mechanism": ["mahalanobis", "exponential"], "lambda": (0.5,), "truncate": (0.9,)}
+    given = {"mechanism": ["mahalanobis:lambda=0.5", "exponential:truncate=0.9"]}
     run(
         table,
         small,
@@ -252,7 +252,7 @@ def test_words_and_parameters_are_varied_on_one_page(
     assert list(rows) == [
         f"--mechanism {of} --epsilon 6 --release-words {size}"
         for size in (100, 200)
-        for of in ("mahalanobis --lambda 0.5", "exponential --truncate 0.9")
+        for of in ("mahalanobis:lambda=0.5", "exponential:truncate=0.9")
     ]
     assert {row["similarity_floor"] for row in rows.values() if row["release_words"] == 200} == {
         found["settings"][0]["similarity_floor"]

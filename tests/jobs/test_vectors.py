@@ -45,7 +45,7 @@ def command(key_file: Path, place: Path) -> Command:
 
     def invoke(source: Path | str, *arguments: Any, output: Path | str = place) -> Result:
         given = ["--input", source, "--output", output, "--epsilon", 10, "--key-file", key_file]
-        given += ["--salt", LABEL, *arguments]
+        given += ["--name", LABEL, *arguments]
         return CliRunner().invoke(main, ["vectors", *map(str, given)])
 
     return invoke

@@ -52,7 +52,7 @@ AUDIT = "audit --embedding {ring} --mechanism laplace --epsilon 5 "
         (PRIVATIZE + "--text text --id id --output-format table", "Option --reports is missing"),
         (PRIVATIZE + "--text text --output {in}/new", "inside one another"),
         (PRIVATIZE + "--text text --embedding nowhere", "This is no embedding bundle"),
-        (PRIVATIZE + "--text text --key-file nowhere --salt s", "The key file nowhere cannot be read"),
+        (PRIVATIZE + "--text text --key-file nowhere --name s", "The key file nowhere cannot be read"),
         (PRIVATIZE + "--text text --release-words 99", "--release-words"),
         (PRIVATIZE + "--text text --ledger {in}/ledger", "inside one another"),
         (PRIVATIZE + "--text text --budget 5", "Option --budget needs --ledger"),

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.evaluation.rehearsal import Rehearsal
 from dptext_spark.evaluation.row_sums import RowSums
 from dptext_spark.measuring import classified_rows
 from dptext_spark.measuring.classified_rows import Classes, classified
-from dptext_spark.measuring.rehearsed_rows import CHECKED_ON, plan_of, third_of
+from dptext_spark.measuring.rehearsed_rows import CHECKED_ON, third_of
 from dptext_spark.mechanisms import Laplace
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.spark.distribution import BundleFiles
+from dptext_spark.tables.batch import ID, ROW
 from dptext_spark.tables.columns import TableColumns
 from dptext_spark.text.policies import TextPolicy
 from tests.helpers.made_texts import sentences
@@ -31,24 +33,19 @@ def test_rows_are_released_by_all_tasks(
     rows = [(f"r{i}", text, str(i % 2)) for i, text in enumerate(sentences(30, 1))]
     df = spark.createDataFrame(rows, "id string, text string, label string")
     columns = TableColumns(text=("text",), keep=("label",), id="id")
-    plan = plan_of(
-        columns,
-        df,
-        BundleFiles.send(spark, small),
-        TextPolicy(),
-        ExactSearch.over(small),
-        0,
-    )
-    selected = columns.select(df)
-    frame = selected.withColumn("third", third_of(selected[selected.columns[-1]]))
+    bundle = BundleFiles.send(spark, small)
+    rehearsal = Rehearsal(bundle=bundle, policy=TextPolicy(), search=ExactSearch.over(small))
+    ways = columns.ways(df.schema)
+    frame = columns.select(df).withColumn("third", third_of(F.col(ID)))
     frame = frame.repartition(TASKS).persist()
     context = spark.sparkContext
     assert frame.count() == len(rows)
     context.setJobGroup("classes", "")
     monkeypatch.setattr(classified_rows, "_judged", lambda ordered, *_, **__: [{"rows": ordered.count()}])
-    classes = Classes(column=columns.schema(df.schema).names.index("label"), learnt=("accuracy", None))
+    classes = Classes(column="label", learnt=("accuracy", None))
     try:
-        assert classified(frame, plan, classes, Laplace(epsilon=5.0), original=False) == [{"rows": 30}]
+        found = classified(frame, rehearsal, ways, classes, Laplace(epsilon=5.0), original=False)
+        assert found == [{"rows": 30}]
     finally:
         context.setLocalProperty("spark.jobGroup.id", None)
         frame.unpersist()
@@ -73,24 +70,30 @@ def test_models_learn_from_the_known_third_alone(
     rows = [(f"r{i}", text, label) for i, (text, label) in enumerate(zip(texts, labels, strict=True))]
     df = spark.createDataFrame(rows, "id string, text string, label string")
     columns = TableColumns(text=("text",), keep=("label",), id="id")
-    plan = plan_of(columns, df, BundleFiles.send(spark, small), TextPolicy(), ExactSearch.over(small), 0)
-    label = columns.schema(df.schema).names.index("label")
-    selected = columns.select(df)
-    frame = selected.withColumn("third", third_of(selected[selected.columns[-1]])).persist()
-    name = frame.columns[label]
-    of_check = F.col("third") == CHECKED_ON
+    bundle = BundleFiles.send(spark, small)
+    rehearsal = Rehearsal(bundle=bundle, policy=TextPolicy(), search=ExactSearch.over(small))
+    frame = columns.select(df).withColumn("third", third_of(F.col(ID))).persist()
+    of_check, label = F.col("third") == CHECKED_ON, F.col("row.label")
     others = {
-        "as they are": F.col(name),
-        "of their own": F.when(of_check, F.concat(F.lit("0"), frame[-2])).otherwise(F.col(name)),
+        "as they are": label,
+        "of their own": F.when(of_check, F.concat(F.lit("0"), label)).otherwise(label),
     }
-    classes = Classes(column=label, learnt=("accuracy", "accuracy_on_original"))
+    classes = Classes(column="label", learnt=("accuracy", "accuracy_on_original"))
+    ways = columns.ways(df.schema)
+
+    def learnt(
+        frame: DataFrame, epsilon: float | None, *, original: bool = False
+    ) -> list[dict[str, RowSums]]:
+        mechanism = None if epsilon is None else Laplace(epsilon=epsilon)
+        return classified(frame, rehearsal, ways, classes, mechanism, original=original)
+
     found = {
-        kind: classified(frame.withColumn(name, other), plan, classes, Laplace(epsilon=4.0), original=False)
+        kind: learnt(frame.withColumn(ROW, F.col(ROW).withField("label", other)), 4.0)
         for kind, other in others.items()
     }
-    bare = classified(frame, plan, classes, Laplace(epsilon=1e6), original=False)
-    ceiling = classified(frame, plan, classes, None, original=True)
-    floor = classified(frame, plan, classes, None, original=False)
+    bare = learnt(frame, 1e6)
+    ceiling = learnt(frame, None, original=True)
+    floor = learnt(frame, None)
     frame.unpersist()
     first, other = ([own["accuracy"].parts, own["accuracy_on_original"].parts] for own, _ in found.values())
     np.testing.assert_array_equal(other, first)

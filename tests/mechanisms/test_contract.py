@@ -340,7 +340,7 @@ def test_a_singular_covariance_cannot_be_the_whole_noise(flat: Embedding) -> Non
     """Words of a plane would stay in it: their third coordinate is released as it is."""
     whole = Mahalanobis(epsilon=1.0, **{"lambda": 1.0})
     for refused in (lambda: whole.bind(flat, among(2)), lambda: whole.guarantee(flat)):
-        with pytest.raises(ConfigError, match=r"without noise.*Lower --lambda"):
+        with pytest.raises(ConfigError, match=r"without noise.*Lower lambda"):
             refused()
     assert Mahalanobis(epsilon=1.0, **{"lambda": 0.5}).bind(flat, among(2)).root is not None
 

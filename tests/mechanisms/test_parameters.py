@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from dptext_spark import Embedding, Exponential, Laplace, Mahalanobis, Projection, Sanitizer, TextPolicy
+from dptext_spark import Embedding, Exponential, Laplace, Mahalanobis, Projection, TextPolicy
 from dptext_spark.errors import BundleError, ConfigError
 from dptext_spark.mechanisms import MECHANISMS, mechanism
+from dptext_spark.release import Release
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.vectors.projected_vectors import ProjectedVectors
 
@@ -30,7 +31,7 @@ def test_a_value_without_a_name_is_refused(kind: Callable[..., object]) -> None:
         (Laplace, r"Parameter epsilon of Laplace is missing\."),
         (lambda: Laplace(epsilon="8"), r".*Allowed: a valid number\. Got: '8'\."),
         (lambda: Laplace(epsilon={"private": 1}), r".*Allowed: a valid number\. Got: dict\."),
-        (lambda: Laplace(epsilon=1, t=0.5), r"Options --select vickrey and --t go together.*"),
+        (lambda: Laplace(epsilon=1, t=0.5), r"Parameters select=vickrey and t go together.*"),
         (lambda: Mahalanobis(epsilon=1), r"Parameter lambda_ of Mahalanobis is missing\."),
         (lambda: Mahalanobis(epsilon=1, lambda_=2), r"Parameter lambda_ .*1 or less\. Got: 2\."),
         (lambda: Exponential(epsilon=1, truncate=0), r"Parameter truncate .* above 0\. Got: 0\."),
@@ -89,7 +90,7 @@ def test_all_faults_are_said_at_once() -> None:
 def test_a_path_stands_for_its_bundle(small: Embedding) -> None:
     folder, laplace = small.path, Laplace(epsilon=4.0)
     for path in (folder, str(folder)):
-        assert Sanitizer(embedding=path, mechanism=laplace).embedding.fingerprint == small.fingerprint
+        assert Release.open(embedding=path, mechanism=laplace).embedding.fingerprint == small.fingerprint
         assert ExactSearch.over(path, 7).release_words == 7
         for configured in (laplace, ProjectedVectors(epsilon=4.0)):
             assert configured.guarantee(path) == configured.guarantee(small)
@@ -108,4 +109,4 @@ def test_what_is_no_part_is_refused(
     small: Embedding, parts: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
-        Sanitizer(**{"embedding": small, "mechanism": Laplace(epsilon=4.0), **parts})
+        Release.open(**{"embedding": small, "mechanism": Laplace(epsilon=4.0), **parts})

@@ -119,7 +119,7 @@ def test_more_dimensions_than_the_embedding_has_are_refused(plane: Embedding) ->
             configured.guarantee,
             lambda e, c=configured: c.bind(e, among(2)),
         ):
-            with pytest.raises(ConfigError, match=r"more dimensions.*1 to 2 dimensions.*Give --dimension, 2"):
+            with pytest.raises(ConfigError, match=r"more dimensions.*1 to 2 dimensions.*Give dimension, 2"):
                 refused(plane)
     assert Projection(epsilon=1.0, dimension=2).bind(plane, among(2)).image.projection.matrix.shape == (2, 2)
 

@@ -36,32 +36,32 @@ def test_rows_without_a_budget(line: Embedding) -> None:
 
 
 def test_rows_under_a_budget(line: Embedding) -> None:
-    guarantee, ladder = MECHANISM.guarantee(line), MECHANISM.ladder(BUDGET, line)
-    assert LENGTHS.describe(guarantee, ladder) == [
+    guarantee, epsilons = MECHANISM.guarantee(line), MECHANISM.row_epsilons(BUDGET, line)
+    assert LENGTHS.describe(guarantee, epsilons) == [
         "A row of the table's median length (2 words) has epsilon 2.",
         "A row of the table's longest length (31 words) has epsilon 0.188.",  # 3 / (32 * 0.5): the rung is 32
     ]
     sampled = RowLengths(median=None, longest=1, sample=1200)
-    assert sampled.describe(guarantee, ladder) == [
+    assert sampled.describe(guarantee, epsilons) == [
         "A row of the table's longest length (1 word, in a sample of 1,200 rows) has epsilon 2."
     ]
-    assert RowLengths(median=0, longest=0).describe(guarantee, ladder) == []
+    assert RowLengths(median=0, longest=0).describe(guarantee, epsilons) == []
 
 
 def test_persons(line: Embedding) -> None:
-    guarantee, ladder = MECHANISM.guarantee(line), MECHANISM.ladder(BUDGET, line)
+    guarantee, epsilons = MECHANISM.guarantee(line), MECHANISM.row_epsilons(BUDGET, line)
     losses = PERSONS.losses(guarantee, None)
     assert losses.keys() == {"largest"} and losses["largest"]["pure"] == 30.0
     assert losses["largest"]["1e-06"] == guarantee.loss_beyond(1e-6, 0.5, 30)
     title, half, largest = PERSONS.describe(guarantee, None)
     assert (title, half) == ("Persons, by column author: 7", "50%: 1 rows, 0 words")
     assert largest.startswith("largest: 4 rows, 30 words; each word told from one 0.5 away: ")
-    assert PERSONS.losses(guarantee, ladder) == {"50%": {"pure": 3.0}, "largest": {"pure": 12.0}}
+    assert PERSONS.losses(guarantee, epsilons) == {"50%": {"pure": 3.0}, "largest": {"pure": 12.0}}
 
 
 def test_persons_under_a_budget_with_a_delta(line: Embedding) -> None:
     """Budgets of rows add up, and so do their deltas."""
-    guarantee, ladder = MECHANISM.guarantee(line), MECHANISM.ladder(BUDGET, line)
-    ladder = replace(ladder, budget=replace(BUDGET, delta=0.01))
-    assert PERSONS.losses(guarantee, ladder)["largest"] == {"loss": 12.0, "delta": 0.04}
-    assert "additional probability of 0.04" in PERSONS.describe(guarantee, ladder)[-1]
+    guarantee, epsilons = MECHANISM.guarantee(line), MECHANISM.row_epsilons(BUDGET, line)
+    epsilons = replace(epsilons, budget=replace(BUDGET, delta=0.01))
+    assert PERSONS.losses(guarantee, epsilons)["largest"] == {"loss": 12.0, "delta": 0.04}
+    assert "additional probability of 0.04" in PERSONS.describe(guarantee, epsilons)[-1]

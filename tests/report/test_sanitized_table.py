@@ -12,6 +12,7 @@ import pytest
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.options import PrivatizeOptions
+from dptext_spark.release import Release
 from dptext_spark.report import facts
 from dptext_spark.report.released_vectors import VectorReport
 from dptext_spark.report.sanitized_table import Report
@@ -32,9 +33,7 @@ def report(line: Embedding) -> Report:
     return Report(
         options=options.to_json(),
         guarantee=options.mechanism.guarantee(line),
-        policy=TextPolicy(),
-        embedding=line,
-        search=among(4),
+        release=Release(bundle=line, mechanism=options.mechanism, search=among(4)),
         row_id="Rows are named by column id.",
         kept=options.keep,
         sanitized=options.text,
@@ -72,7 +71,7 @@ def test_what_may_be_handed_on_has_no_count_but_that_of_rows(report: Report) -> 
     told = dataclasses.replace(report, added_rows=4321, private_remarks=("The input is partitioned by h.",))
     public, whole = json.loads(told.to_publish()), json.loads(told.to_json())
     assert public.keys() == whole.keys() - {"added_rows", "columns"}
-    assert {*public["options"]} <= {*whole["options"]} - {"input", "output", "embedding", "salt", "where"}
+    assert {*public["options"]} <= {*whole["options"]} - {"input", "output", "embedding", "name", "where"}
     assert public["options"]["epsilon"] == 3.0 and public["rows"] == 1234
     assert public["scope"] == report.scope() and whole["scope"][-2] == "The input is partitioned by h."
     assert all(name not in told.to_publish() for name in ("600", "300", "110", "4321", "partitioned"))
@@ -171,7 +170,8 @@ def test_the_words_say_counts_and_shares(report: Report) -> None:
     ],
 )
 def test_the_scope_says_what_is_not_covered(report: Report, policy: dict[str, str], words: str) -> None:
-    changed = dataclasses.replace(report, policy=TextPolicy(**policy))
+    release = dataclasses.replace(report.release, policy=TextPolicy(**policy))
+    changed = dataclasses.replace(report, release=release)
     assert words in changed.describe()
     assert any(words in line for line in json.loads(changed.to_json())["scope"])
     assert words not in report.describe()

@@ -13,18 +13,18 @@ import pytest
 from click.testing import Result
 from pyspark.sql import DataFrame, SparkSession
 
-from dptext_spark import Embedding, Exponential, Laplace, RowBudget, Sanitizer, TextPrivatizer, privatize
+from dptext_spark import Embedding, Exponential, Laplace, RowBudget, TextPrivatizer, privatize
 from dptext_spark.accounting.composition import loss_beyond
 from dptext_spark.errors import ConfigError
+from dptext_spark.jobs.privatize import open_release
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.options import PrivatizeOptions
-from dptext_spark.search.exact import ExactSearch
 from dptext_spark.spark.distribution import BundleFiles
-from dptext_spark.spark.release import Release
 from dptext_spark.tables.columns import TableColumns
 from dptext_spark.tables.sample import CoveragePlan
 from dptext_spark.tables.sums_of_persons import count_persons
 from dptext_spark.text.policies import TextPolicy
+from tests.helpers import worlds
 from tests.helpers.tables import RING_WORDS, spark_settings, write_table
 from tests.helpers.worlds import KEY
 
@@ -70,7 +70,7 @@ def test_batches_and_partitions_change_nothing(
                 keep="id",
                 row_budget=BUDGET,
                 key=KEY,
-                salt="here",
+                name="here",
             )
         )
 
@@ -78,9 +78,7 @@ def test_batches_and_partitions_change_nothing(
     with spark_settings(spark, execution_arrow_maxRecordsPerBatch=1):
         assert release(frame.coalesce(1)) == first
 
-    ladder, search = mechanism.ladder(BUDGET, ring), ExactSearch.over(ring)
-    noise = mechanism.release_noise(KEY, salt="here", embedding=ring, search=search, ladder=ladder)
-    privatizer = Sanitizer(embedding=ring, mechanism=mechanism, noise=noise, ladder=ladder)
+    privatizer = worlds.sanitizer(ring, mechanism, key=KEY, name="here", row_budget=BUDGET)
     rows = sorted(frame.collect(), key=lambda row: row["id"])
     told = [
         len((row["note"] or "").split()) + sum(len((t["said"] or "").split()) for t in row["turns"] or [])
@@ -104,12 +102,10 @@ def test_slots_of_elements(spark: SparkSession, ring: Embedding) -> None:
     frame = spark.createDataFrame(rows, MARKED)
     mechanism, policy = Laplace(epsilon=40.0), TextPolicy(protect="slots:turns[].marks")
     options: dict[str, Any] = {"id": "id", "text": "turns[].said", "keep": "id", "embedding": ring.path}
-    options |= {"mechanism": mechanism, "salt": "here", "protect": policy.protect, "key": KEY}
+    options |= {"mechanism": mechanism, "name": "here", "protect": policy.protect, "key": KEY}
     made = {row["id"]: row["turns"] for row in privatize(frame, **options, row_budget=BUDGET).collect()}
 
-    ladder, search = mechanism.ladder(BUDGET, ring), ExactSearch.over(ring)
-    noise = mechanism.release_noise(KEY, salt="here", embedding=ring, search=search, ladder=ladder)
-    release = Sanitizer(embedding=ring, mechanism=mechanism, noise=noise, policy=policy, ladder=ladder)
+    release = worlds.sanitizer(ring, mechanism, key=KEY, name="here", row_budget=BUDGET, **vars(policy))
     texts, marks = zip(*TURNS, strict=True)
     slots = pa.array([each and [{"start": s, "end": e} for s, e in each] for each in marks])
     told = release.visible_words(pa.array(texts), slots)
@@ -138,7 +134,7 @@ def test_a_stage_of_a_pipeline(frame: DataFrame, ring: Embedding, key_file: Path
         "mechanism": Laplace(epsilon=40.0),
         "id": "id",
         "text": "note",
-        "salt": "here",
+        "name": "here",
     }
     stage = TextPrivatizer(**given, keep="id", row_budget=BUDGET, key_file=key_file)
     stage.write().save(str(tmp_path / "stage"))
@@ -205,8 +201,8 @@ def test_a_budget_is_for_words_as_far_as_a_nearest_one_unless_told(
     nearest = Laplace(epsilon=10.0).guarantee(ring).distances
     assert nearest is not None
     for told, within in (({}, nearest.nearest), ({"within": 1.5}, 1.5)):
-        ladder = Release(PrivatizeOptions.of({**given, **told})).ladder
-        assert ladder is not None and ladder.budget.within == within
+        epsilons = open_release(PrivatizeOptions.of({**given, **told}))[0].row_epsilons
+        assert epsilons is not None and epsilons.budget.within == within
 
 
 def test_a_table_without_words(dptext: Callable[..., Result], tmp_path: Path) -> None:
@@ -233,8 +229,8 @@ def test_files_that_are_added(dptext: Callable[..., Result], notes: Path, tmp_pa
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"within": 5.0}, "--within is for --row-budget or --person"),
-        ({"row-delta": 1e-6}, "--row-delta is for --row-budget"),
+        ({"within": 5.0}, "--within needs --row-budget or --person"),
+        ({"row-delta": 1e-6}, "--row-delta needs --row-budget"),
         ({"person": "author", "incremental": "c"}, "--person and --incremental do not go together"),
         ({"row-budget": 0.0, "within": 1.0}, "--row-budget has a wrong value"),
         ({"row-budget": 1.0, "within": 1.0, "row-delta": 1e-12}, "--row-delta has a wrong value"),

@@ -220,7 +220,7 @@ def run(
         output = {"table": f"spark_catalog.canaries.out{number}", "iceberg": f"lake.db.out{number}"}
         given = ["--input", inputs[name], "--format", name, "--output", output.get(name, f"{folder}/out")]
         given += ["--reports", str(folder)]
-        given += ["--key-file", str(key_file), "--salt", LABEL, "--epsilon", "10", "--keep", "number"]
+        given += ["--key-file", str(key_file), "--name", LABEL, "--epsilon", "10", "--keep", "number"]
         given += ["--where", f"other not like '%{CANARIES['filter']}%'"]
         given += ["--id", "id", *(option.format(folder) for option in options)]
         done = CliRunner().invoke(main, [command, *given])

@@ -20,7 +20,7 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from dptext_spark import Embedding, Laplace, Sanitizer
+from dptext_spark import Embedding, Laplace
 from dptext_spark.spark.java import ensure_java
 from tests.helpers.cluster import spark_home
 from tests.helpers.tables import (
@@ -31,7 +31,7 @@ from tests.helpers.tables import (
     texts,
     write_table,
 )
-from tests.helpers.worlds import KEY, LABEL, release
+from tests.helpers.worlds import KEY, LABEL, release, sanitizer
 
 MISSING = [name for name in ("grpc", "grpc_status", "zstandard") if importlib.util.find_spec(name) is None]
 
@@ -57,7 +57,7 @@ sends, send = [], type(spark).addArtifacts
 type(spark).addArtifacts = lambda self, *paths, **kinds: sends.append(paths) or send(self, *paths, **kinds)
 df = spark.read.parquet(table)
 options = dict(embedding=bundle, mechanism=Laplace(epsilon=1.0), id="id")
-options |= dict(key=NoiseKey(bytes(range(32))), salt="tests")
+options |= dict(key=NoiseKey(bytes(range(32))), name="tests")
 
 def refusal(frame, **columns):
     try:
@@ -171,7 +171,7 @@ def test_a_connect_session_gives_the_words_of_the_privatizer(
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
 
-    privatizer = Sanitizer(embedding=ring, mechanism=MECHANISM, noise=release(MECHANISM, ring, salt=LABEL))
+    privatizer = sanitizer(ring, MECHANISM, name=LABEL)
     flat = privatizer.sanitize(pa.array(texts(6)), pa.array(ids), column="text").values.to_pylist()
     said = privatizer.sanitize(
         pa.array(np.repeat(texts(6), 2).tolist()),

@@ -10,13 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import Result
 
-from dptext_spark import Embedding, Laplace, Sanitizer
+from dptext_spark import Embedding, Laplace
 from dptext_spark.embedding.lists import make_lists
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.ivf import IvfSearch
 from tests.helpers import worlds
 from tests.helpers.tables import write_table
-from tests.helpers.worlds import LABEL, release
+from tests.helpers.worlds import LABEL, sanitizer
 
 pytestmark = pytest.mark.spark
 
@@ -35,8 +35,7 @@ def listed(tmp_path: Path) -> Embedding:
 
 
 def expected(bundle: Embedding, search: IvfSearch | ExactSearch, values: list[str]) -> list[str]:
-    noise = release(MECHANISM, bundle, salt=LABEL)
-    privatizer = Sanitizer(embedding=bundle, mechanism=MECHANISM, noise=noise, search=search)
+    privatizer = sanitizer(bundle, MECHANISM, name=LABEL, search=search)
     return list(privatizer.sanitize(values, range(ROWS), column="text").values.to_pylist())  # type: ignore[arg-type]
 
 
@@ -48,7 +47,7 @@ def test_a_job_finds_what_the_lists_have(
     table = write_table(tmp_path / "in" / "a.parquet", {"id": list(range(ROWS)), "text": values})
     given = ["--embedding", listed.path, "--epsilon", "6", "--id", "id", "--keep", "id"]
     found = {}
-    for name, chosen in (("exact", []), ("lists", ["--search", "ivf", "--probes", "2"])):
+    for name, chosen in (("exact", []), ("lists", ["--search", "ivf:probes=2"])):
         out = tmp_path / name
         result = dptext(table, *given, *chosen, output=out)
         assert result.exit_code == 0, result.output

@@ -25,7 +25,6 @@ from dptext_spark.geometry.projection import gaussian_projection
 from dptext_spark.mechanisms import Laplace, Mechanism, mechanism
 from dptext_spark.mechanisms.noisy import vickrey_probability
 from dptext_spark.noise import SEED_UNIFORMS, ReleaseNoise, to_uniform
-from dptext_spark.sanitizer import Sanitizer
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.vectors.projected_vectors import ProjectedVectors
 from dptext_spark.vectors.vector_privatizer import VectorPrivatizer
@@ -586,9 +585,7 @@ def probabilities(name: str, vectors: bytes, shape: tuple[int, int]) -> np.ndarr
 
 def outputs_of(case: Case, world: Embedding) -> np.ndarray:
     """Outputs (words, draws): a text of each word alone, through the privatizer."""
-    private = Sanitizer(
-        embedding=world, mechanism=case.mechanism, noise=worlds.release(case.mechanism, world)
-    )
+    private = worlds.sanitizer(world, case.mechanism)
     names = world.words.to_pylist()
     texts = pa.array([f"{name} " * case.draws for name in names])
     released = private.sanitize(texts, pa.array(range(len(names))), column="text").values.to_pylist()

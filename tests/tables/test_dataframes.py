@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import reduce
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +26,6 @@ from dptext_spark import (
     Mahalanobis,
     NoiseKey,
     ReleaseCounts,
-    Sanitizer,
     privatize,
     privatize_udf,
     register_udf,
@@ -35,7 +35,7 @@ from dptext_spark.sanitizer import TokenCounts
 from dptext_spark.tables.columns import TableColumns
 from dptext_spark.text.policies import Protection
 from tests.helpers.tables import RING_WORDS, agreement, by_id, spark_settings, texts
-from tests.helpers.worlds import KEY, LABEL, release
+from tests.helpers.worlds import KEY, LABEL, release, sanitizer
 
 pytestmark = pytest.mark.spark
 
@@ -44,7 +44,7 @@ Sanitize = Callable[[DataFrame], DataFrame]
 MECHANISM = Laplace(epsilon=10.0)  # on the ring: a typical word moves by some places
 TINY = Laplace(epsilon=1e-3)  # the output says next to nothing about the input
 EXACT = Laplace(epsilon=1e9)  # no word moves
-KEYED: dict[str, Any] = {"key": KEY, "salt": LABEL}
+KEYED: dict[str, Any] = {"key": KEY, "name": LABEL}
 ROWS = 240
 FALSE_ALARM = 1e-9
 
@@ -58,8 +58,7 @@ def frame(spark: SparkSession) -> DataFrame:
 
 def reference(ring: Embedding, ids: list[Any], values: list[Any], column: str = "text") -> Any:
     """What the Sanitizer gives without Spark, under the fixed key."""
-    noise = release(MECHANISM, ring, salt=LABEL)
-    privatizer = Sanitizer(embedding=ring, mechanism=MECHANISM, noise=noise)
+    privatizer = sanitizer(ring, MECHANISM, name=LABEL)
     released = privatizer.sanitize(pa.array(values), pa.array(ids), column=column).values
     return dict(zip(ids, released.to_pylist(), strict=True))
 
@@ -250,12 +249,12 @@ def share_noise(left: dict[Any, str], right: dict[Any, str]) -> bool:
 CHANGES: dict[str, dict[str, Any]] = {
     "epsilon": {"mechanism": Laplace(epsilon=2e-3)},
     "mechanism": {"mechanism": Mahalanobis(epsilon=1e-3, lambda_=0.5)},
-    "salt": {"salt": "other"},
+    "name": {"name": "other"},
     "key": {"key": NoiseKey(bytes(range(1, 33)))},
-    "fresh key": {"key": None, "salt": ""},
+    "fresh key": {"key": None, "name": ""},
     "ids": {"id": "row"},
     "column": {"text": "note"},
-    "another fresh key": {"key": None, "salt": ""},
+    "another fresh key": {"key": None, "name": ""},
     "content": {},
     "nothing": {},
 }
@@ -287,7 +286,7 @@ def test_another_release_shares_no_noise(changed: dict[str, dict[Any, str]], nam
 def test_the_check_catches_noise_without_epsilon_in_its_context(ring: Embedding) -> None:
     ids, rows = list(range(ROWS)), texts(ROWS)
     released = [
-        Sanitizer(embedding=ring, mechanism=mechanism, noise=release(TINY, ring, salt=LABEL))
+        replace(sanitizer(ring, mechanism), noise=release(TINY, ring, salt=LABEL))
         .sanitize(pa.array(rows), pa.array(ids), column="text")
         .values.to_pylist()
         for mechanism in (TINY, Laplace(epsilon=2e-3))
@@ -433,14 +432,14 @@ def test_a_key_needs_the_name_of_what_is_released(frame: DataFrame, ring: Embedd
     """Rejects frames and UDFs of two tables whose equal ids and texts come out equal unasked."""
     given: dict[str, Any] = {"embedding": ring, "mechanism": TINY, "key": KEY}
     makes: list[Callable[..., Any]] = [
-        lambda salt: privatize(frame, id="id", text="text", **given, **salt),
-        lambda salt: privatize_udf(column="text", **given, **salt),
-        lambda salt: register_udf(frame.sparkSession, "unnamed", column="text", **given, **salt),
+        lambda named: privatize(frame, id="id", text="text", **given, **named),
+        lambda named: privatize_udf(column="text", **given, **named),
+        lambda named: register_udf(frame.sparkSession, "unnamed", column="text", **given, **named),
     ]
     for make in makes:
-        for salt in ({}, {"salt": ""}):
-            with pytest.raises(ConfigError, match=r"needs a label of what is released.*Got: none"):
-                make(salt)
+        for named in ({}, {"name": ""}):
+            with pytest.raises(ConfigError, match=r"needs the name of this release.*Got: none"):
+                make(named)
 
 
 def test_no_plan_shows_a_key(frame: DataFrame, ring: Embedding) -> None:
@@ -530,7 +529,7 @@ def test_a_notebook_shows_each_guarantee_once(
     assert not before and first.startswith("Guarantee\nlaplace, epsilon 7.5: ")
     assert "WITHOUT ANY PROTECTION" in second and "protection: id" in second
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: None))
-    ours(ring, salt="imported, but no notebook")(frame)
+    ours(ring, name="imported, but no notebook")(frame)
     assert capsys.readouterr().out == ""
 
 

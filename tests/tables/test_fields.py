@@ -11,13 +11,13 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import ArrayType, IntegerType, MapType, StringType, StructField, StructType
 
-from dptext_spark import Embedding, Laplace, Sanitizer, privatize
+from dptext_spark import Embedding, Laplace, privatize
 from dptext_spark.errors import InputError
 from dptext_spark.tables.columns import TableColumns
 from dptext_spark.tables.fields import bare
 from dptext_spark.text.policies import Slots
 from tests.helpers.tables import RING_WORDS, spark_settings
-from tests.helpers.worlds import KEY, LABEL, release
+from tests.helpers.worlds import KEY, LABEL, sanitizer
 
 pytestmark = pytest.mark.spark
 
@@ -150,7 +150,7 @@ def test_every_element_and_field_has_noise_of_its_own(spark: SparkSession, ring:
         embedding=ring,
         text=names,
         key=KEY,
-        salt=LABEL,
+        name=LABEL,
         keep="turn.note",
         **GIVEN | {"mechanism": TINY},
     )
@@ -160,7 +160,7 @@ def test_every_element_and_field_has_noise_of_its_own(spark: SparkSession, ring:
     assert len(set(released)) == len(released) == 10
     assert all(row["turn"]["note"] == TEXT for row in rows)
 
-    privatizer = Sanitizer(embedding=ring, mechanism=TINY, noise=release(TINY, ring, salt=LABEL))
+    privatizer = sanitizer(ring, TINY, name=LABEL)
     places = np.array([[0], [1], [0]])
     ids, texts = pa.array(["a", "a", "b"]), pa.array([TEXT] * 3)
     expected = privatizer.sanitize(texts, ids, column="turns[].note", positions=places).values.to_pylist()
@@ -285,7 +285,7 @@ def test_fields_that_differ_in_capitals_only(spark: SparkSession, ring: Embeddin
 
 
 def test_large_arrow_types(frame: DataFrame, ring: Embedding, spark: SparkSession) -> None:
-    options = {"embedding": ring, "key": KEY, "salt": LABEL, **GIVEN, "mechanism": TINY, **ALL}
+    options = {"embedding": ring, "key": KEY, "name": LABEL, **GIVEN, "mechanism": TINY, **ALL}
     plain = privatize(frame, **options).collect()
     with spark_settings(spark, execution_arrow_useLargeVarTypes="true"):
         assert privatize(frame, **options).collect() == plain

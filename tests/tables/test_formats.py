@@ -17,7 +17,7 @@ from pyarrow import orc
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from dptext_spark import Embedding, Laplace, Sanitizer
+from dptext_spark import Embedding, Laplace
 from dptext_spark.errors import ConfigError, InputError, JobError
 from dptext_spark.jobs import vectors
 from dptext_spark.options import PrivatizeOptions, TableOptions, VectorsOptions
@@ -29,7 +29,7 @@ from dptext_spark.tables.source import Source
 from dptext_spark.tables.storage import Storage
 from tests.helpers.spark_fixtures import Opened
 from tests.helpers.tables import hashes, names, run_table, spark_settings, write_table
-from tests.helpers.worlds import LABEL, release
+from tests.helpers.worlds import LABEL, sanitizer
 
 # The shared session is the one that the jobs find.
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -89,9 +89,7 @@ def sanitized(
     ring: Embedding, epsilon: float, ids: list[Any], values: Any, column: str = "text"
 ) -> list[Any]:
     """The words that the Sanitizer gives to texts or lists of words, without Spark."""
-    mechanism = Laplace(epsilon=epsilon)
-    noise = release(mechanism, ring, salt=LABEL)
-    privatizer = Sanitizer(embedding=ring, mechanism=mechanism, noise=noise)
+    privatizer = sanitizer(ring, Laplace(epsilon=epsilon), name=LABEL)
     return privatizer.sanitize(pa.array(values), pa.array(ids), column=column).values.to_pylist()
 
 
@@ -408,7 +406,7 @@ def test_tables_that_keep_an_account_of_their_files_are_no_plain_files(
     parquet.check_files(Storage(spark), str(plain))
 
 
-KEY: Final = {"key-file": "k", "salt": "s"}
+KEY: Final = {"key-file": "k", "name": "s"}
 
 
 @pytest.mark.parametrize(
@@ -487,7 +485,7 @@ def test_vectors_in_orc_and_what_csv_cannot_hold(options: dict[str, Any], tmp_pa
     rows = [{"id": i, "v": [1.0, float(i)], "text": "w01 w02"} for i in range(3)]
     write_rows(tmp_path / "in" / "x.orc", rows)
     paths = {name: str(options[name]) for name in ("input", "output", "embedding")}
-    given = {**paths, "key-file": str(options["key_file"]), "salt": LABEL, "format": "orc", "id": "id"}
+    given = {**paths, "key-file": str(options["key_file"]), "name": LABEL, "format": "orc", "id": "id"}
     given |= {"vector": ["v"], "text": ["text"], "epsilon": 1.0, "keep": ["id"]}
     with pytest.raises(ConfigError, match=r"format csv cannot hold. Got: v \(.*\), text \(array<float>\)"):
         vectors.run(VectorsOptions.of({**given, "output-format": "csv"}))

@@ -12,13 +12,12 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
-from dptext_spark import Sanitizer, TextPolicy
 from dptext_spark.cli import main
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import Laplace
 from tests.helpers.canaries import found, key_forms, text_forms
 from tests.helpers.tables import command, hashes, rows_of, run_table, write_key, write_table
-from tests.helpers.worlds import KEY, LABEL, release
+from tests.helpers.worlds import KEY, LABEL, release, sanitizer
 
 # The shared session is the one that the jobs find.
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -141,9 +140,7 @@ def test_no_unknown_token_of_a_hostile_table_comes_out(
 
 
 def test_the_leak_check_catches_unprotected_words(demo_bundle: Embedding) -> None:
-    mechanism, policy = Laplace(epsilon=10.0), TextPolicy(oov="keep-unprotected")
-    noise = release(mechanism, demo_bundle)
-    privatizer = Sanitizer(embedding=demo_bundle, mechanism=mechanism, noise=noise, policy=policy)
+    privatizer = sanitizer(demo_bundle, Laplace(epsilon=10.0), oov="keep-unprotected")
     released = privatizer.sanitize(pa.array(SECRETS), pa.array(range(len(SECRETS))), column="text").values
     found = leaks(SECRETS, released.to_pylist(), demo_bundle.words.to_pylist())
     assert found >= {"Quartzman", "4111111111111111", "q" * 50_000, "\u05e9\u05dc\u05d5\u05dd"}
@@ -169,7 +166,7 @@ def test_key_and_rows_show_nowhere_and_threads_do_not_matter(
         (place / part).mkdir()
     options = ["--input", table, "--embedding", ring.path, "--mechanism", "laplace", "--epsilon", "1"]
     options += ["--text", "text", "--id", "id", "--keep", "id", "--key-file", key_file]
-    options += ["--salt", LABEL]
+    options += ["--name", LABEL]
     settings = {
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": f"file:{place}/events",

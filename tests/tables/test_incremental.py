@@ -153,7 +153,7 @@ def test_a_kill_loses_and_repeats_nothing(
         add_file(number)
     arguments = ["--input", options["input"], "--output", options["output"], "--text", "text", "--keep", "id"]
     arguments += ["--embedding", options["embedding"], "--key-file", options["key_file"]]
-    arguments += ["--salt", options["salt"]]
+    arguments += ["--name", options["name"]]
     arguments += ["--mechanism", "laplace", "--epsilon", "1", "--incremental", tmp_path / "checkpoint"]
     arguments += ["--read-option", "maxFilesPerTrigger=1"]
     killed = [sys.executable, "-c", KILLED, *arguments]
@@ -189,8 +189,8 @@ def test_what_was_begun_goes_on_as_it_began(
     write_key(tmp_path / "other-key", bytes(range(1, 33)))
     for change, names in [
         ({"epsilon": 2.0, "key_file": tmp_path / "other-key"}, "epsilon, key, where"),
-        ({"where": "text <> 'Quartzman'", "oov": "drop", "salt": "x"}, "oov, salt, where"),
-        ({"mechanism": "mahalanobis", "lambda": 0.5, "keep": []}, "columns, keep, lambda, mechanism"),
+        ({"where": "text <> 'Quartzman'", "oov": "drop", "name": "x"}, "name, oov, where"),
+        ({"mechanism": "mahalanobis:lambda=0.5", "keep": []}, "columns, keep, mechanism"),
         ({"layout": "keep", "tokenizer": "icu"}, "layout, tokenizer"),
         ({"embedding": demo_bundle.path, "release_words": 64}, "bundle"),
         ({"output": tmp_path / "out", "input": tmp_path / "elsewhere"}, "input"),

@@ -29,7 +29,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import DayTimeIntervalType, LongType, StructField, StructType
 from pyspark.sql.types import StringType as SparkString
 
-from dptext_spark import Embedding, Laplace, Sanitizer
+from dptext_spark import Embedding, Laplace
 from dptext_spark.errors import ConfigError, InputError, JobError
 from dptext_spark.tables.formats.delta import Delta
 from dptext_spark.tables.formats.format import Output
@@ -257,10 +257,8 @@ def test_deleted_and_replaced_rows_are_not_released(
     live = lake.rows("in")
     assert [row["id"] for row in live] == [0, 2, 3, 5, 10, 11]
     assert len(rows_of(lake.files("in"))) > len(live)
-    mechanism = Laplace(epsilon=10.0)
-    noise = worlds.release(mechanism, ring, salt=worlds.LABEL)
     ids, plain = (pa.array(row[name] for row in live) for name in ("id", "text"))
-    privatizer = Sanitizer(embedding=ring, mechanism=mechanism, noise=noise)
+    privatizer = worlds.sanitizer(ring, Laplace(epsilon=10.0), name=worlds.LABEL)
     words = privatizer.sanitize(plain, ids, column="text").values.to_pylist()
     assert lake.rows("out") == [
         {"id": row["id"], "text": text} for row, text in zip(live, words, strict=True)

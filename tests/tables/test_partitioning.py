@@ -112,7 +112,7 @@ def test_added_files_and_vectors_are_spread(
         own = {
             "output": str(tmp_path / f"{name} v"),
             "key-file": str(key_file),
-            "salt": "cut",
+            "name": "cut",
             "keep": ["id"],
         }
         vectors.run(VectorsOptions.of(plain | own))
@@ -251,7 +251,7 @@ def test_a_killed_run_leaves_no_row_in_clear(ring: Embedding, key_file: Path, tm
     local = tmp_path / "local"
     local.mkdir()
     given = {"input": tmp_path / "in", "output": tmp_path / "out", "embedding": ring.path, "id": "id"}
-    given |= {"mechanism": "laplace", "epsilon": 10, "text": "text", "key-file": key_file, "salt": "killed"}
+    given |= {"mechanism": "laplace", "epsilon": 10, "text": "text", "key-file": key_file, "name": "killed"}
     arguments = [str(part) for name, value in given.items() for part in (f"--{name}", value)]
     arguments += ["--trust-id", "--spark-conf", f"spark.local.dir={local}"]
 

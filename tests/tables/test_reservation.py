@@ -46,7 +46,7 @@ def release(ring_release: dict[str, Any], tmp_path: Path) -> Callable[..., Cost]
         if rows is not None:
             shutil.rmtree(tmp_path / place, ignore_errors=True)
             write_table(tmp_path / place / "a.parquet", {"id": [*rows], "text": [*rows.values()]})
-        options = {"id": "id", "salt": "label", "ledger": tmp_path / "ledger", "input": tmp_path / place}
+        options = {"id": "id", "name": "label", "ledger": tmp_path / "ledger", "input": tmp_path / place}
         options |= {"output": tmp_path / f"out-{next(number)}"}
         given = {
             name: value for name, value in {**ring_release, **options, **changes}.items() if value is not None
@@ -151,7 +151,7 @@ def test_what_goes_out_raw_that_was_protected_is_told_and_refused_under_a_budget
     write_table(tmp_path / "more" / "a.parquet", {"id": [1], "text": ["w01"], "more": ["w02"]})
     for words, changes in {
         "stop words of column text": {"protect": "content"},
-        "column text": {"text": ["more"], "keep": ["text"], "place": "more", "salt": "more"},
+        "column text": {"text": ["more"], "keep": ["text"], "place": "more", "name": "more"},
     }.items():
         said = f"{words} (protected in release 1)"
         with pytest.raises(ConfigError, match=r"--ledger-allow weaker-policy") as caught:
@@ -174,7 +174,7 @@ def test_one_unit_for_all_that_is_proven_in_euclidean_distance(
     """Rejects a budget that begins anew with each lambda or bundle."""
     release(ROWS, budget=30.0)
     dry = {"budget": 30.0, "dry_run": True}
-    found = release(mechanism="mahalanobis", **{"lambda": 0.1000001}, epsilon=2.0, **dry)
+    found = release(mechanism="mahalanobis:lambda=0.1000001", epsilon=2.0, **dry)
     assert found.total == pytest.approx(Decimal(12))  # on a circle, for all lambda
     assert found.terms.law["mixing"] == 0.1000001
     found = release(mechanism="projection", dimension=2, epsilon=3.0, **dry)
@@ -193,20 +193,20 @@ def test_disjoint_partitions_compose_in_parallel(
     """Each day under a label of its own, as the DAG does; a day that comes again with an edited row."""
     for day in range(2):
         cost = release(
-            {10 * day + n: t for n, t in ROWS.items()}, f"dt={day}", salt=f"day {day}", budget=10.0
+            {10 * day + n: t for n, t in ROWS.items()}, f"dt={day}", name=f"day {day}", budget=10.0
         )
         assert counts(cost) == (6, 0, 0, 0) and cost.total == 10
     assert totals(ledger()) == [10]
     message = r"another input under this key and label\. Got: release 2 to file:"
     with pytest.raises(ConfigError, match=message):
-        release(ROWS, salt="day 1")
+        release(ROWS, name="day 1")
     edited = {10 + n: t for n, t in {**ROWS, 3: "w09"}.items()}
-    again = release(edited, "dt=1", salt="day 1", dry_run=True)
+    again = release(edited, "dt=1", name="day 1", dry_run=True)
     assert counts(again) == (0, 5, 1, 5) and again.total == 20
     # The same rows under another column of ids cannot be known again: they count beside all.
     write_table(tmp_path / "named" / "a.parquet", {"nr": [1], "text": ["w01"]})
-    assert release(place="named", id="nr", salt="named").total == 20
-    assert release(place="named", id="nr", key_file=None, salt="").total == 30
+    assert release(place="named", id="nr", name="named").total == 20
+    assert release(place="named", id="nr", key_file=None, name="").total == 30
 
 
 @pytest.mark.usefixtures("light")
@@ -486,7 +486,7 @@ def test_two_runs_without_a_lock_never_both_pass(
 
     def run(epsilon: float) -> None:
         try:
-            passed.append(release(key_file=None, salt="", epsilon=epsilon, budget=10.0).total)
+            passed.append(release(key_file=None, name="", epsilon=epsilon, budget=10.0).total)
         except ConfigError as error:
             refused.append(str(error))
 
@@ -537,7 +537,7 @@ def arguments(ring_release: dict[str, Any], tmp_path: Path) -> Callable[..., lis
 
     def given(**changes: Any) -> list[str]:
         options = {**ring_release, "mechanism": "laplace", "epsilon": 6, "text": "text", "id": "id"}
-        options |= {"salt": "label", "ledger": tmp_path / "ledger", "budget": 10, **changes}
+        options |= {"name": "label", "ledger": tmp_path / "ledger", "budget": 10, **changes}
         return [
             part for name, value in options.items() for part in (f"--{name.replace('_', '-')}", str(value))
         ]

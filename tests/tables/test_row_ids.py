@@ -13,10 +13,10 @@ from click.testing import Result
 from pyspark.sql import SparkSession
 from scipy import stats
 
-from dptext_spark import Embedding, Laplace, Sanitizer
+from dptext_spark import Embedding, Laplace
 from tests.helpers.spark_fixtures import Opened
 from tests.helpers.tables import names, refused, rows_of, spark_settings, texts, write_table
-from tests.helpers.worlds import LABEL, release
+from tests.helpers.worlds import LABEL, sanitizer
 
 # The shared session is the one that the jobs find.
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -103,7 +103,7 @@ def test_a_pattern_as_input_needs_an_id(
     assert names(tmp_path) == {"in"}
     assert dptext(f"{table}/*.parquet", "--id", "id", "--keep", "id").exit_code == 0
     rows, mechanism = rows_of(table), Laplace(epsilon=10.0)
-    privatizer = Sanitizer(embedding=ring, mechanism=mechanism, noise=release(mechanism, ring, salt=LABEL))
+    privatizer = sanitizer(ring, mechanism, name=LABEL)
     given, ids = pa.array([row["text"] for row in rows]), pa.array([row["id"] for row in rows])
     expected = privatizer.sanitize(given, ids, column="text").values.to_pylist()
     assert {row["id"]: row["text"] for row in rows_of(tmp_path / "out")} == dict(
@@ -127,7 +127,7 @@ def test_tables_under_labels_of_their_own_do_not_tell_which_texts_are_equal(
         write_table(tmp_path / name / "part-0.parquet", {"row": range(2 * count), "text": words})
 
     def released(name: str, label: str) -> dict[int, str]:
-        rows = release_of(tmp_path / name / "part-0.parquet", "--keep", "row", "--salt", label)
+        rows = release_of(tmp_path / name / "part-0.parquet", "--keep", "row", "--name", label)
         return {row["row"]: row["text"] for row in rows}
 
     first = released("a", "a 2026-03-01")
@@ -141,5 +141,5 @@ def test_tables_under_labels_of_their_own_do_not_tell_which_texts_are_equal(
     assert max(equal_outputs(released("b", "b 2026-03-01"))) <= by_chance
     same = equal_outputs(released("b", "a 2026-03-01"))
     assert same[0] == count and same[1] <= by_chance
-    unnamed = dptext(tmp_path / "a" / "part-0.parquet", "--salt", "")
-    assert unnamed.exit_code == 2 and "needs a label of what is released, --salt LABEL" in unnamed.output
+    unnamed = dptext(tmp_path / "a" / "part-0.parquet", "--name", "")
+    assert unnamed.exit_code == 2 and "needs the name of this release" in unnamed.output

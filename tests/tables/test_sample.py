@@ -17,11 +17,12 @@ from dptext_spark.coverage import Coverage
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import InputError
 from dptext_spark.jobs import vectors
+from dptext_spark.lookup import WordReader
 from dptext_spark.options import VectorsOptions
 from dptext_spark.spark.distribution import BundleFiles
 from dptext_spark.tables.columns import TableColumns
 from dptext_spark.tables.formats.files import Parquet
-from dptext_spark.tables.sample import SAMPLE_ROWS, SAMPLE_TASKS, CoveragePlan, Sample
+from dptext_spark.tables.sample import SAMPLE_ROWS, SAMPLE_TASKS, Sample
 from dptext_spark.text.policies import TextPolicy
 from tests.helpers.tables import run_table, write_table
 
@@ -30,8 +31,8 @@ pytestmark = pytest.mark.spark
 
 def look(frame: DataFrame, ring: Embedding, policy: TextPolicy | None = None, **names: Any) -> Sample:
     columns = TableColumns(**{"keep": (), "id": "id", **names})
-    plan = CoveragePlan(bundle=BundleFiles.send(frame.sparkSession, ring), policy=policy or TextPolicy())
-    sample = Sample(columns=columns, table=frame.schema, plan=plan, fate="They become [MASK].")
+    reader = WordReader(bundle=BundleFiles.send(frame.sparkSession, ring), policy=policy or TextPolicy())
+    sample = Sample(columns=columns, table=frame.schema, reader=reader, fate="They become [MASK].")
     sample(columns.select(frame))
     return sample
 

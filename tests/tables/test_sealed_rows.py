@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from itertools import product
 from typing import Any
@@ -16,14 +17,12 @@ from hypothesis import strategies as st
 from dptext_spark import Embedding, Exponential, Laplace, RowBudget, Sanitizer, TextPolicy
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.noise import ColumnNoise
-from dptext_spark.sanitizer import TokenCounts
-from dptext_spark.search.exact import ExactSearch
-from dptext_spark.tables.columns import _sanitize_batches
-from dptext_spark.tables.sealed_rows import SealPlan, _seal
-from dptext_spark.text.token_columns import Tokens
+from dptext_spark.tables.batch import ID, ROW, SLOTS, Fields
+from dptext_spark.tables.columns import _sanitize_batches, shared
+from dptext_spark.tables.sealed_rows import _seal
 from tests.helpers.bundles import glove
 from tests.helpers.tables import texts
-from tests.helpers.worlds import KEY, release
+from tests.helpers.worlds import KEY, sanitizer
 
 TEXTS = pa.array([*texts(6), "w01", None, "", "w01"])
 TOKENS = pa.array([text.split() if text else None for text in TEXTS.to_pylist()])
@@ -50,10 +49,8 @@ def test_the_key_of_a_row_is_the_one_that_noise_is_drawn_from(
     values: pa.Array, places: int | None, ring: Embedding, drawn: list[tuple[int, bytes]]
 ) -> None:
     """Rejects names that forget a part of the noise's context, or have one that it has not."""
-    mechanism = Laplace(epsilon=3.0)
-    noise = release(mechanism, ring, salt="label")
     positions = None if places is None else np.arange(len(values))[:, None] * places
-    privatizer = Sanitizer(embedding=ring, mechanism=mechanism, noise=noise)
+    privatizer = sanitizer(ring, Laplace(epsilon=3.0), name="label")
     privatizer.sanitize(values, IDS, column="c", positions=positions)
     keys = [key for _, key in privatizer.contexts(values, IDS, column="c", positions=positions)]
     assert len({*keys}) == len(values) and len({*drawn}) == 8  # two rows have no words
@@ -62,32 +59,22 @@ def test_the_key_of_a_row_is_the_one_that_noise_is_drawn_from(
     }
 
 
-class Plan:
-    """A :class:`WorkPlan` of one release."""
-
-    counters = TokenCounts.names()
-    text_type = words = None
-
-    def __init__(self, release: Sanitizer, *, by_words: bool | None = None) -> None:
-        self.release = release
-        self.by_words = release.ladder is not None if by_words is None else by_words
-
-    def open(self) -> Sanitizer:
-        return self.release
+WAYS = (("a", (0,)), ("b", (1,)))
 
 
-WAYS: Any = (("a", (0,)), ("b", (1,)))
+def contexts(release: Sanitizer, batch: pa.RecordBatch, key: bytes = b"ledger", ways: Any = WAYS) -> pa.Table:
+    shared.cache_clear()  # a mutant may equal the release that it is a mutant of
+    return pa.Table.from_batches(_seal(KEY.derive(key), release, ways_of(batch, ways), [batch]))
 
 
-def contexts(plan: Plan, batch: pa.RecordBatch, key: bytes = b"ledger", ways: Any = WAYS) -> pa.Table:
-    slots: Any = () if batch.num_columns > 3 else None
-    seal = SealPlan(key=KEY.derive(key), work=plan, routes=ways, slots_route=slots, width=2)
-    return pa.Table.from_batches(_seal(seal, [batch]))
+def ways_of(batch: pa.RecordBatch, ways: Any = WAYS) -> Fields:
+    return Fields(routes=ways, slots=() if SLOTS in batch.schema.names else None)
 
 
 def batch(a: list[Any], b: list[Any]) -> pa.RecordBatch:
-    columns = [pa.array(a), pa.array(b, pa.list_(pa.string())), pa.array(range(len(a)))]
-    return pa.RecordBatch.from_arrays(columns, names=["c0", "c1", "c2"])
+    kind = pa.struct({"a": pa.string(), "b": pa.list_(pa.string())})
+    rows = pa.array([{"a": one, "b": other} for one, other in zip(a, b, strict=True)], kind)
+    return pa.RecordBatch.from_pydict({ROW: rows, ID: pa.array(range(len(a)))})
 
 
 def test_what_names_depend_on(ring: Embedding) -> None:
@@ -95,19 +82,18 @@ def test_what_names_depend_on(ring: Embedding) -> None:
 
     And a context for each element of an array, where elements that move would cost nothing.
     """
-    mechanism = Laplace(epsilon=3.0)
 
-    def sealed(rows: pa.RecordBatch, salt: str = "label", key: bytes = b"ledger") -> dict[str, list[Any]]:
-        noise = release(mechanism, ring, salt=salt)
-        plan = Plan(Sanitizer(embedding=ring, mechanism=mechanism, noise=noise))
-        return contexts(plan, rows, key, (("a", (0,)), ("b", (1, -1)))).to_pydict()
+    def sealed(rows: pa.RecordBatch, name: str = "label", key: bytes = b"ledger") -> dict[str, list[Any]]:
+        return contexts(
+            sanitizer(ring, Laplace(epsilon=3.0), name=name), rows, key, (("a", (0,)), ("b", (1, -1)))
+        ).to_pydict()
 
     first = sealed(batch(["w01", "w01"], [["w01"], ["w02", "w03"]]))
     assert first["column"] == ["a", "a", "b", "b"] and first["row"][:2] == first["row"][2:]
     assert len({*first["content"]}) == len({*first["context"]}) == 4
     assert {len(value) for name in ("row", "content", "context") for value in first[name]} == {16}
 
-    label = sealed(batch(["w01", "w01"], [["w01"], ["w02", "w03"]]), salt="other")
+    label = sealed(batch(["w01", "w01"], [["w01"], ["w02", "w03"]]), name="other")
     assert (label["row"], label["content"]) == (first["row"], first["content"])
     assert not {*label["context"]} & {*first["context"]}
 
@@ -132,12 +118,12 @@ CHOICES: dict[str, list[Any]] = {
     "layout": ["words", "keep"],
     "tokenizer": ["words", "icu"],
     "mechanism": [Laplace(epsilon=3.0), Laplace(epsilon=4.0), Exponential(epsilon=3.0)],
-    "budget": [None, RowBudget(loss=2.0, within=1.0), RowBudget(loss=3.0, within=1.0)],
-    "salt": ["x", "y"],
+    "row_budget": [None, RowBudget(loss=2.0, within=1.0), RowBudget(loss=3.0, within=1.0)],
+    "name": ["x", "y"],
 }
 PIECES = st.sampled_from([*WORDS, "Unknown", "東京大学", ","])
 SPAN = st.sampled_from([(0, 2), (0, 3), (4, 8), (2, 6)]).map(lambda span: {"start": span[0], "end": span[1]})
-ROW = st.fixed_dictionaries(
+ROWS = st.fixed_dictionaries(
     {
         "id": st.sampled_from(["1", "2"]),
         "a": st.just("new york") | st.lists(PIECES, max_size=4).map(" ".join),
@@ -151,55 +137,47 @@ ROW = st.fixed_dictionaries(
 def pairs(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any]]:
     """Two releases of a row, of which the second differs in few things, or in none."""
     everything: dict[str, st.SearchStrategy[Any]] = {n: st.sampled_from(v) for n, v in CHOICES.items()}
-    one = {**draw(st.fixed_dictionaries(everything)), **draw(ROW)}
+    one = {**draw(st.fixed_dictionaries(everything)), **draw(ROWS)}
     changed = draw(st.lists(st.sampled_from([*CHOICES, "id", "a", "b", "s"]), max_size=2, unique=True))
-    another = {**draw(st.fixed_dictionaries(everything)), **draw(ROW)}
+    another = {**draw(st.fixed_dictionaries(everything)), **draw(ROWS)}
     return one, {**one, **{name: another[name] for name in changed}}
 
 
-def without_epsilon(plan: Plan) -> Plan:
-    return Plan(plan.release, by_words=False)
+class WithoutEpsilon(Sanitizer):
+    """Forgets that all columns of a row share its epsilon."""
+
+    by_words = False  # type: ignore[assignment]
 
 
-def without(**policies: str) -> Callable[[Plan], Plan]:
-    def changed(plan: Plan) -> Plan:
-        release, policy = plan.release, plan.release.policy
-        return Plan(
-            Sanitizer(
-                embedding=release.embedding,
-                mechanism=release.mechanism,
-                noise=release._noise,
-                policy=TextPolicy(**{**vars(policy), **policies}),
-                ladder=release.ladder,
-            )
-        )
+def without_epsilon(release: Sanitizer) -> Sanitizer:
+    return WithoutEpsilon(release=release.release, noise=release.noise)
+
+
+def without(**policies: str) -> Callable[[Sanitizer], Sanitizer]:
+    def changed(sanitizer: Sanitizer) -> Sanitizer:
+        release = sanitizer.release
+        policy = TextPolicy(**{**vars(release.policy), **policies})
+        return replace(sanitizer, release=replace(release, policy=policy))
 
     return changed
 
 
 @pytest.fixture(scope="module")
-def plan_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[dict[str, Any]], Plan]:
+def release_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[dict[str, Any]], Sanitizer]:
     """Make the release of some choices, once."""
     folder = tmp_path_factory.mktemp("contexts")
     bundle = build_embedding(glove(folder / "g.txt", WORDS), folder / "bundle")
-
-    @cache
-    def plan(mechanism: Any, budget: RowBudget | None, salt: str, **policies: str) -> Plan:
-        ladder, search = budget and mechanism.ladder(budget, bundle), ExactSearch.over(bundle)
-        noise = mechanism.release_noise(KEY, salt=salt, embedding=bundle, search=search, ladder=ladder)
-        parts: dict[str, Any] = {"noise": noise, "policy": TextPolicy(**policies), "ladder": ladder}
-        return Plan(Sanitizer(embedding=bundle, mechanism=mechanism, **parts))
-
-    return lambda made: plan(**{name: made[name] for name in CHOICES})
+    made = cache(lambda **choices: sanitizer(bundle, **choices))
+    return lambda choices: made(**{name: choices[name] for name in CHOICES})
 
 
-SLOTS = pa.list_(pa.struct([("start", pa.int64()), ("end", pa.int64())]))
+SPANS = pa.list_(pa.struct([("start", pa.int64()), ("end", pa.int64())]))
 CASES = 100
 
 MADE: dict[str, Any] = {name: values[0] for name, values in CHOICES.items()}
 MADE |= {"id": "1", "a": "東京大学 w01 w02", "b": "", "s": [{"start": 5, "end": 8}]}
 CHANGED: list[tuple[dict[str, Any], dict[str, Any]]] = [
-    ({"budget": RowBudget(loss=2.0, within=1.0)}, {"oov": "drop"}),
+    ({"row_budget": RowBudget(loss=2.0, within=1.0)}, {"oov": "drop"}),
     ({"protect": "slots:s"}, {"s": [{"start": 9, "end": 12}]}),
     ({}, {"tokenizer": "icu"}),
 ]
@@ -208,12 +186,12 @@ CHANGED: list[tuple[dict[str, Any], dict[str, Any]]] = [
 
 @pytest.mark.parametrize(
     "mutant",
-    [lambda plan: plan, without_epsilon, without(protect="all"), without(tokenizer="words")],
+    [lambda release: release, without_epsilon, without(protect="all"), without(tokenizer="words")],
     ids=["true", "without epsilon", "without slots", "without tokenizer"],
 )
 def test_contexts_are_equal_if_and_only_if_the_noise_is(
-    mutant: Callable[[Plan], Plan],
-    plan_of: Callable[[dict[str, Any]], Plan],
+    mutant: Callable[[Sanitizer], Sanitizer],
+    release_of: Callable[[dict[str, Any]], Sanitizer],
     drawn: list[tuple[int, bytes]],
     request: pytest.FixtureRequest,
 ) -> None:
@@ -225,25 +203,26 @@ def test_contexts_are_equal_if_and_only_if_the_noise_is(
 
     def released(made: dict[str, Any]) -> list[tuple[bytes, bytes, Any]]:
         """Of each column with known words: the ledger's context, the key of its noise, and its tokens."""
-        plan = plan_of(made)
-        release, policy = plan.release, plan.release.policy
+        release = release_of(made)
+        policy, mechanism = release.release.policy, release.release.mechanism
         columns = [pa.array([made[name]]) for name in ("a", "b", "id")]
-        slots = pa.array([made["s"]], SLOTS) if policy.protect.slots_column else None
-        whole = columns if slots is None else [*columns, slots]
-        rows = pa.RecordBatch.from_arrays(whole, names=[f"c{i}" for i in range(len(whole))])
+        slots = pa.array([made["s"]], SPANS) if policy.protect.slots_column else None
+        row = pa.StructArray.from_arrays(columns[:2], names=["a", "b"])
+        rows = pa.RecordBatch.from_pydict(
+            {ROW: row, ID: columns[2], **({} if slots is None else {SLOTS: slots})}
+        )
         drawn.clear()
-        way: Any = None if slots is None else ()
-        [*_sanitize_batches(plan, WAYS, way, 2, [rows])]
-        width = release.mechanism.uniforms_per_token(release.embedding.dimension)
+        [*_sanitize_batches(release, ways_of(rows), [rows])]
+        width = mechanism.uniforms_per_token(release.embedding.dimension)
         used = {key for its, key in drawn if its == width}
         words = sum(release.visible_words(column, slots) for column in columns[:2])
         told = []
-        said = contexts(mutant(plan), rows)["context"].to_pylist()
+        said = contexts(mutant(release), rows)["context"].to_pylist()
         for context, column, values in zip(said, "ab", columns[:2], strict=True):
             ((_, key),) = release.contexts(values, columns[2], column=column, slots=slots, words=words)
             if key in used:
-                tokens = Tokens.of(values, release.tokenizer, policy.protect.marks(values, slots))
-                told.append((context, key, [*tokens.row_tokens()]))
+                (run,) = release.release.reader.runs(values, slots)
+                told.append((context, key, [*run.tokens.row_tokens()]))
         assert len(told) == len(used)
         return told
 

@@ -56,7 +56,7 @@ def test_the_demo_table_end_to_end(demo_bundle: Embedding, key_file: Path, tmp_p
     arguments = (
         f"--input {source} --output {tmp_path}/out --embedding {demo_bundle.path} --key-file {key_file} "
     )
-    arguments += "--salt s --mechanism laplace --epsilon 10 --text text --id id --keep id --keep intent"
+    arguments += "--name s --mechanism laplace --epsilon 10 --text text --id id --keep id --keep intent"
     result = CliRunner().invoke(main, ["privatize", *arguments.split()])
     assert result.exit_code == 0, result.output
 
@@ -94,7 +94,7 @@ def test_the_demo_table_end_to_end(demo_bundle: Embedding, key_file: Path, tmp_p
 
 def test_the_report_says_what_was_done(ring: Embedding, key_file: Path, table: Path, tmp_path: Path) -> None:
     run_table(
-        input=table, output=tmp_path / "out", embedding=ring.path, key_file=key_file, salt="s", keep=["id"]
+        input=table, output=tmp_path / "out", embedding=ring.path, key_file=key_file, name="s", keep=["id"]
     )
     text = (tmp_path / "out.private" / "report.json").read_text()
     report = json.loads(text)
@@ -109,7 +109,7 @@ def test_the_report_says_what_was_done(ring: Embedding, key_file: Path, table: P
     options = report["options"]
     assert options["input"] == str(table)
     assert (options["mechanism"], options["epsilon"], options["oov"]) == ("laplace", 10.0, "mask")
-    assert (options["text"], options["keep"], options["salt"], options["key"]) == (
+    assert (options["text"], options["keep"], options["name"], options["key"]) == (
         ["text"],
         ["id"],
         "s",
@@ -181,7 +181,7 @@ def test_what_may_be_handed_on_has_no_counts_and_the_rest_a_place_of_its_own(
     columns = {"id": [7], "text": ["w00 w01 Zebulon"], "phone": ["1"], "dt": ["a"]}
     source = write_table(tmp_path / "private place" / "in.parquet", columns)
     filtered = ["--where", "phone = '1'", "--read-option", "mergeSchema=true"]
-    given = [*filtered, "--except", "phone", "--keep", "*", "--id", "id", "--salt", "secret plan"]
+    given = [*filtered, "--except", "phone", "--keep", "*", "--id", "id", "--name", "secret plan"]
     result = dptext(source, *given)
     assert result.exit_code == 0, result.output
     private = tmp_path / "out.private"
@@ -196,7 +196,7 @@ def test_what_may_be_handed_on_has_no_counts_and_the_rest_a_place_of_its_own(
     assert public.keys() == {*report} - {"columns", "coverage", "row_lengths"} and public["rows"] == 1
     assert public["scope"] == report["scope"][:-1] and "counts are exact facts" in report["scope"][-1]
     about_words = {"text": ["text"], "tokens": [], "oov": "mask", "protect": "all", "layout": "words"}
-    about_noise = {"mechanism": "laplace", "epsilon": 10.0, "select": "nearest", "t": None, "key": "file"}
+    about_noise = {"mechanism": "laplace", "epsilon": 10.0, "key": "file"}
     others = {"id": "id", "trust-id": False, "tokenizer": "words", "release-words": None}
     others["epsilon-from-private-rows"] = False
     of_rows = {"row-budget": None, "row-delta": None, "within": None}

@@ -33,7 +33,7 @@ def parameters(ring: Embedding) -> dict[str, Any]:
         "id": "id",
         "text": "text",
         "keep": ["id"],
-        "salt": LABEL,
+        "name": LABEL,
     }
 
 
@@ -66,8 +66,8 @@ def test_a_copy_keeps_the_key_and_takes_other_parameters(
     frame: DataFrame, parameters: dict[str, Any], key_file: Path
 ) -> None:
     stage = TextPrivatizer(**parameters, key_file=str(key_file))
-    other = stage.transform(frame, {stage.salt: "other"})
-    assert by_id(other) == by_id(privatize(frame, **parameters | {"salt": "other"}, key=KEY))
+    other = stage.transform(frame, {stage.name: "other"})
+    assert by_id(other) == by_id(privatize(frame, **parameters | {"name": "other"}, key=KEY))
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_a_copy_keeps_the_key_and_takes_other_parameters(
         ({"mechanism": {"mechanism": "laplace", "epsilon": -1}}, "Parameter epsilon of Laplace"),
         ({"text": 3}, "A parameter of TextPrivatizer has a wrong type"),
         ({"key_file": "no/key"}, "The key file no/key cannot be read"),
-        ({"salt": ""}, "needs a label of what is released, --salt LABEL.*Got: none"),
+        ({"name": ""}, "needs the name of this release.*Got: none"),
     ],
 )
 def test_wrong_parameters_are_refused(

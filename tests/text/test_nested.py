@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import Laplace
-from dptext_spark.sanitizer import Sanitizer
 from dptext_spark.text.nested import ELEMENTS, FieldValues, Route, replace_values
 from tests.helpers import worlds
 
@@ -96,8 +95,7 @@ def test_the_empty_route_is_the_column_itself() -> None:
 
 def words_at(world: Embedding, ids: list[int], places: list[list[int]] | None = None) -> list[str]:
     """Release one text of 12 words several times at a tiny epsilon, where equal outputs mean equal noise."""
-    mechanism = Laplace(epsilon=1e-3)
-    privatizer = Sanitizer(embedding=world, mechanism=mechanism, noise=worlds.release(mechanism, world))
+    privatizer = worlds.sanitizer(world, Laplace(epsilon=1e-3))
     positions = None if places is None else np.array(places, dtype=np.int64).reshape(len(ids), -1)
     texts = pa.array([" ".join(worlds.words(12))] * len(ids))
     done = privatizer.sanitize(texts, pa.array(ids), column="t", positions=positions)

@@ -18,7 +18,7 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Laplace
 from dptext_spark.options import PrivatizeOptions
-from dptext_spark.sanitizer import Sanitizer, TokenCounts
+from dptext_spark.sanitizer import TokenCounts
 from dptext_spark.text.layout import AsItStood, Layout
 from dptext_spark.text.policies import AllWords, Drop, OovPolicy, Protection, Slots, TextPolicy, UnknownTokens
 from dptext_spark.text.segmentation import Segmentation
@@ -40,7 +40,7 @@ def test_what_policies_say_is_what_happens(oov: str, protect: str, small: Embedd
     """Rejects a sentence that holds under another policy only: on unknown words, and on a row's length."""
     policy = TextPolicy(oov=oov, protect=protect)
     assert (str(policy.oov), str(policy.protect)) == (oov, protect)
-    privatizer = Sanitizer(embedding=small, mechanism=Laplace(epsilon=1e6), policy=policy)
+    privatizer = worlds.sanitizer(small, Laplace(epsilon=1e6), oov=oov, protect=protect)
     slots = pa.array([[{"start": 0, "end": 6}], [{"start": 0, "end": 3}], [], None])
     texts = pa.array(["w1 Zyx the", "Zyx", "", None])
     released = privatizer.sanitize(texts, pa.array(range(4)), column="text", slots=slots).values.to_pylist()
@@ -138,7 +138,6 @@ def test_a_new_policy_is_one_class(small: Embedding, monkeypatch: pytest.MonkeyP
         """Tokens with a capital."""
 
         name = "capitals"
-        note = "small words pass"
         scope = "Words without a capital are released as they are."
 
         def protected(self, tokens: Tokens, slots: pa.Array | None = None) -> NDArray[np.bool_]:
@@ -169,7 +168,8 @@ def test_a_new_policy_is_one_class(small: Embedding, monkeypatch: pytest.MonkeyP
     }  # fmt: skip
     assert First and Capitals and Dashes and Spaced
     policy = PrivatizeOptions.of(given).policy
-    privatizer = Sanitizer(embedding=small, mechanism=Laplace(epsilon=4.0), policy=policy)
+    options = {name: given[name] for name in ("oov", "protect", "layout", "tokenizer")}
+    privatizer = worlds.sanitizer(small, Laplace(epsilon=4.0), **options)
     done = privatizer.sanitize(["W1 " + "Zy.x " * 400 + "zyx w2"], [1], column="text")
     (first, *middle, zyx, w2, end) = done.values.to_pylist()[0].split("-")
     assert first in worlds.words(200) and (zyx, w2, end) == ("zyx", "w2", "")
@@ -183,6 +183,5 @@ def test_a_new_policy_is_one_class(small: Embedding, monkeypatch: pytest.MonkeyP
         OovPolicy.shape,
         "Dashes stand in the output.",
     ]
-    with pytest.raises(ConfigError, match=r"fail, keep-unprotected or first:COUNT\. Got: 'x'"):
+    with pytest.raises(ConfigError, match=r"fail, keep-unprotected, first:COUNT\. Got: 'x'"):
         PrivatizeOptions.of({**given, "oov": "x"})
-    assert Protection.choices().endswith("all else passes) or capitals (small words pass)")

@@ -10,10 +10,10 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from dptext_spark import Embedding, Laplace, Sanitizer, TextPolicy
+from dptext_spark import Embedding, Laplace, Sanitizer
 from dptext_spark.errors import InputError
 from dptext_spark.text.python_columns import as_arrow
-from tests.helpers.worlds import release
+from tests.helpers.worlds import sanitizer
 
 MECHANISM = Laplace(epsilon=4.0)
 FIRST = {"start": 0, "end": 2}
@@ -48,7 +48,7 @@ SAME_IDS: list[Any] = [
 
 @pytest.fixture
 def privatizer(small: Embedding) -> Sanitizer:
-    return Sanitizer(embedding=small, mechanism=MECHANISM, noise=release(MECHANISM, small))
+    return sanitizer(small, MECHANISM)
 
 
 def sanitized(privatizer: Sanitizer, values: Any, ids: Any = IDS) -> list[Any]:
@@ -69,7 +69,7 @@ def test_columns_of_every_library_get_the_same_words(privatizer: Sanitizer) -> N
 
 
 def test_slots_of_every_library(small: Embedding) -> None:
-    privatizer = Sanitizer(embedding=small, mechanism=MECHANISM, policy=TextPolicy(protect="slots:s"))
+    privatizer = sanitizer(small, MECHANISM, protect="slots:s")
     for slots in (
         [[FIRST]],
         pd.Series([np.array([FIRST], dtype=object)]),

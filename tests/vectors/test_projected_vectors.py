@@ -111,7 +111,7 @@ GOOD: dict[str, Any] = {"input": "in", "output": "out/", "epsilon": 5.0, "vector
 
 
 def test_good_options() -> None:
-    options = VectorsOptions.of(GOOD | {"seed": 3, "salt": None})
+    options = VectorsOptions.of(GOOD | {"seed": 3, "name": None})
     assert isinstance(options, VectorsOptions)
     assert options.mechanism == ProjectedVectors(epsilon=5.0, seed=3)
     assert (options.projection_path, options.report_path) == (
@@ -123,7 +123,7 @@ def test_good_options() -> None:
         *("vector", "text", "tokenizer", "id", "trust-id", "key", "epsilon-from-private-rows"),
         *("epsilon", "beta", "delta", "dimension", "sensitivity", "seed"),
     }
-    kept = VectorsOptions.of(GOOD | {"key-file": "/secret/place", "salt": "s"}).to_json()
+    kept = VectorsOptions.of(GOOD | {"key-file": "/secret/place", "name": "s"}).to_json()
     assert (kept["epsilon"], kept["sensitivity"], kept["key"]) == (5.0, "spectral", "file")
     assert "/secret/place" not in str(kept)
 
@@ -136,7 +136,7 @@ def test_good_options() -> None:
         ({"text": ("v",), "embedding": "b"}, "named twice"),
         ({"text": ("t",)}, "--text and --embedding go together"),
         ({"embedding": "b"}, "--text and --embedding go together"),
-        ({"keep": ("v",)}, "both sanitized and passed raw"),
+        ({"keep": ("v",)}, "both sanitized and released raw"),
         ({"id": "v"}, "--id column cannot be sanitized"),
         ({"epsilon": 0.0}, "--epsilon .*1e-12 or more. Got: 0.0"),
         ({"epsilon": 1e25}, r"--epsilon .*1e\+24 or less"),

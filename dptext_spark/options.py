@@ -1,0 +1,948 @@
+"""The commands' options: one object for the command line, a TOML file and the report.
+
+A new command is a class here, a module of its name in ``dptext_spark.jobs``, and a file in ``conf``.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from inspect import get_annotations
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias, get_args, get_origin
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    Strict,
+    ValidationError,
+    model_validator,
+)
+from pydantic.fields import FieldInfo
+
+from dptext_spark.accounting.ledger import Permission
+from dptext_spark.accounting.row_budget import LEAST_ROW_DELTA, RowBudget
+from dptext_spark.calibration.estimators import EstimatorName
+from dptext_spark.calibration.recall import RECALL, chosen_search
+from dptext_spark.calibration.record import option_line, setting
+from dptext_spark.calibration.statistics import CONFIDENCE, ETA
+from dptext_spark.calibration.target import Target
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.embedding.lists import check_faiss, index_lists
+from dptext_spark.embedding.readers import formats
+from dptext_spark.embedding.spaces import GeometryName, Normalization
+from dptext_spark.errors import ConfigError, JobError
+from dptext_spark.evaluation.comparison import ATTRIBUTION
+from dptext_spark.evaluation.goal import LABELLED, Goal
+from dptext_spark.evaluation.recovery import CANDIDATES, TOP
+from dptext_spark.faults import faults
+from dptext_spark.guarantee import DELTAS, ROWS
+from dptext_spark.mechanisms import LEAST_EPSILON, MECHANISMS, Mechanism, mechanism
+from dptext_spark.noise import NoiseKey, check_label
+from dptext_spark.search.nearest import SEARCHES, Search
+from dptext_spark.text.layout import Layout
+from dptext_spark.text.policies import OovPolicy, Protection, TextPolicy
+from dptext_spark.text.segmentation import Segmentation
+from dptext_spark.vectors.projected_vectors import ProjectedVectors, VectorParameters
+
+COMMANDS: Final[dict[str, type[Options]]] = {}
+
+ALL: Final = "*"
+"""Among the columns that are kept: all others."""
+
+FILLED_IN: Final = "<as for evaluate>"
+"""What a printed command has in place of what may be private."""
+
+LEAST_DELTA: Final = 1e-12
+"""Below this the Fourier transforms that add losses up are no longer exact enough."""
+
+
+def option(description: str, default: Any = ..., *, under: str, takes: Any = None, **field: Any) -> Any:
+    """Declare an option.
+
+    Args:
+        description: One line of help.
+        default: ``...`` for an option that must be given; None or nothing where there is no default.
+        under: The heading of the help that it stands under.
+        takes: A function that names its values, for the help; by default its type does.
+        field: Further arguments of pydantic's ``Field``; ``repr=False`` keeps a value out of messages.
+    """
+    return Field(
+        default, description=description, json_schema_extra={"under": under, "takes": takes}, **field
+    )
+
+
+TABLE: Final = partial(option, under="Table")
+WORDS: Final = partial(option, under="Words")
+NOISE: Final = partial(option, under="Noise and key")
+OUTPUT: Final = partial(option, under="Output")
+ROWS_OF: Final = partial(option, under="Rows and persons")
+LEDGER: Final = partial(option, under="Ledger")
+MEASURE: Final = partial(option, under="Measuring")
+BUNDLE: Final = partial(option, under="Bundle")
+PAIRS: Final = partial(option, under="Pairs")
+TRAINING: Final = partial(option, under="Training")
+
+
+def read_by(read: Callable[[str], object]) -> AfterValidator:
+    """Validate a text by reading it, so that an error of this package is one of several faults."""
+
+    def check(value: Any) -> Any:
+        try:
+            read(value)
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
+        return value
+
+    return AfterValidator(check)
+
+
+# Values; text in capitals is what the help shows.
+LocalPath: TypeAlias = Annotated[Path, Strict(False)]
+TablePath: TypeAlias = Annotated[str, Field(min_length=1), "PATH"]
+Column: TypeAlias = Annotated[str, "COLUMN"]
+Columns: TypeAlias = tuple[Column, ...]
+Pairs: TypeAlias = tuple[Annotated[str, Field(pattern="^[^=]+="), "NAME=VALUE"], ...]
+Seed: TypeAlias = Annotated[int, Field(ge=0, lt=2**63)]
+Share: TypeAlias = Annotated[float, Field(gt=0.0, lt=1.0)]
+Above0: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Count: TypeAlias = Annotated[int, Field(ge=1)]
+SomeOrAll: TypeAlias = Annotated[int, Field(ge=2)] | Literal["all"]
+Tokenizer: TypeAlias = Annotated[str, read_by(Segmentation.of)]
+TOKENIZER: Final = partial(
+    WORDS, "icu: also Chinese, Japanese, Thai, Lao, Khmer, Burmese", "words", takes=Segmentation.forms
+)
+EMBEDDING: Final = "bundle that dptext embedding made"
+RELEASE_WORDS: Final = "output only the first N releasable words"
+NEVER_OUTPUT: Final = "file of words that may never be output, one a line"
+PUBLIC_SEED: Final = "public seed of the simulated noise"
+JSON_FILE: Final = "JSON file to write or replace"
+
+
+def several(field: FieldInfo) -> bool:
+    """Say whether an option may be given several times."""
+    return get_origin(field.annotation) is tuple
+
+
+class Options(BaseModel):
+    """Options of a job; field names are the option names with underscores.
+
+    A subclass with a ``command`` is that command, its docstring the help, and the module of that name in
+    ``dptext_spark.jobs`` runs it, unless ``runner`` names another. None and empty lists count as not given,
+    one value will do for a repeatable option.
+
+    Attributes:
+        usage: An example of what may follow the command's name, for its help.
+        first: Options that the short help has besides what must be given.
+        runner: The module whose ``run(options)`` does the work.
+        on_spark: Whether the work may need a Spark session.
+
+    Raises:
+        ConfigError: Lists every option that is wrong. It quotes no field with ``repr=False``, whose value may
+            be private.
+    """
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        alias_generator=lambda field: field.replace("_", "-"),
+        validate_by_name=True,
+        validate_by_alias=True,
+    )
+
+    command: ClassVar[str]
+    positional: ClassVar[tuple[str, ...]] = ()
+    usage: ClassVar[str]
+    first: ClassVar[str] = ""
+    runner: ClassVar[str] = "dptext_spark.jobs.{command}"
+    on_spark: ClassVar[bool] = True
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        super().__pydantic_init_subclass__(**kwargs)
+        if "command" in cls.__dict__:
+            COMMANDS[cls.command] = cls
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """Validate options given by option name.
+
+        Raises:
+            ConfigError: Lists every option that is wrong.
+        """
+        return cls.model_validate(values)
+
+    @classmethod
+    def fields(cls) -> dict[str, FieldInfo]:
+        """Give the fields by option name, a class's own before those of its bases."""
+        own = {name: cls.model_fields.get(name) for kind in cls.__mro__ for name in get_annotations(kind)}
+        return {str(field.alias): field for field in own.values() if field is not None}
+
+    def conflicts(self) -> Iterator[ConfigError]:
+        """Find options that do not go together; any of them may be of a wrong type here, or missing."""
+        return iter(())
+
+    @property
+    def unfinished(self) -> str:
+        """Say what a run leaves that is interrupted."""
+        return "No output was written."
+
+    def finish(self, report: Any) -> str:
+        """Do what is left to do when the report of a run was shown, and say where its results lie."""
+        return ""
+
+    def only_with(self, **others: str) -> Iterator[ConfigError]:
+        """Find options that are given without any of the options, named in a text, that they need."""
+        for name, needed in others.items():
+            given = [getattr(self, other.replace("-", "_")) for other in needed.split()]
+            if getattr(self, name) not in (None, ()) and not any(value not in (None, ()) for value in given):
+                options = " or ".join(f"--{other}" for other in needed.split())
+                yield ConfigError(f"Option --{name.replace('_', '-')} needs {options}")
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _validate(cls, values: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        fields, names = cls.fields(), {name: field.alias for name, field in cls.model_fields.items()}
+        given = {names.get(n) or n: v for n, v in values.items() if v is not None and v not in ((), [])}
+        for name in given.keys() & {name for name, field in fields.items() if several(field)}:
+            given[name] = tuple(given[name]) if isinstance(given[name], list | tuple) else (given[name],)
+        problems = []
+        try:
+            options = handler(given)
+        except ValidationError as error:
+            secret = {name for name, field in fields.items() if not field.repr}
+            problems = faults(
+                error,
+                lambda e: f"Option --{(e['loc'] or ('',))[0]}",
+                unknown="is not an option of this command",
+                known=fields,
+                hidden=lambda e: (e["loc"] or ("",))[0] in secret,
+            )
+            options = cls.model_construct(**given)
+        problems += map(str, options.conflicts())
+        if problems:
+            listed = "\n  ".join(dict.fromkeys(problems)).rstrip(".")
+            raise ConfigError(f"Options of {cls.command} are wrong:\n  {listed}")
+        return options
+
+
+# Groups
+
+
+def check_mechanism(spec: str, releases: Iterable[str] = ("words",)) -> str:
+    """Give the spec of a mechanism in its one form; a ValueError where it is wrong."""
+    try:
+        found = mechanism(spec, epsilon=1.0)
+    except ConfigError as error:
+        raise ValueError(str(error)) from None
+    if found.releases not in releases:
+        raise ValueError(f"Mechanism {found.name} releases {found.releases}, no words. Take dptext vectors.")
+    return spec.partition(":")[0] + "".join(found.spec.partition(":")[1:])
+
+
+MechanismSpec: TypeAlias = Annotated[str, AfterValidator(check_mechanism)]
+Epsilon: TypeAlias = Annotated[float, Field(ge=LEAST_EPSILON, allow_inf_nan=False)]
+SORTED: Final = AfterValidator(lambda numbers: tuple(sorted({*numbers})))
+MECHANISM: Final = partial(
+    NOISE,
+    alias="mechanism",
+    takes=lambda: sorted(n for n, kind in MECHANISMS.items() if kind.releases == "words"),
+)
+
+
+class SearchOptions(Options):
+    """How released words are found, in the commands that run a mechanism."""
+
+    search: Annotated[str, read_by(Search.named)] = WORDS(
+        f"how the nearest word is found; in lists: ivf:recall={RECALL:g}",
+        "exact",
+        takes=lambda: sorted(SEARCHES),
+    )
+
+    def search_over(self, embedding: Embedding, release_words: int | None = None) -> Search:
+        """Set up the search among the words of a bundle that may be output.
+
+        Raises:
+            ConfigError: More words than the bundle allows, or fewer than two; or the bundle or a mechanism
+                does not suit the search.
+        """
+        chosen: Any = getattr(self, "mechanism", ())
+        mechanisms = chosen if isinstance(chosen, tuple) else (chosen,)
+        return chosen_search(self.search, embedding, mechanisms, release_words=release_words)
+
+
+class MechanismOptions(SearchOptions):
+    """One mechanism."""
+
+    spec: MechanismSpec = MECHANISM("as laplace, mahalanobis:lambda=0.5 or exponential:truncate=6")
+    epsilon: Epsilon = NOISE("privacy parameter, in nats per unit of distance; smaller: more noise")
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """The mechanism."""
+        return mechanism(self.spec, epsilon=self.epsilon)
+
+
+class GridOptions(SearchOptions):
+    """Every mechanism at every epsilon."""
+
+    specs: Annotated[tuple[MechanismSpec, ...], AfterValidator(lambda v: tuple(dict.fromkeys(v)))] = (
+        MECHANISM("as laplace, mahalanobis:lambda=0.5; repeatable")
+    )
+    epsilon: Annotated[tuple[Epsilon, ...], SORTED] = NOISE("privacy parameters; several may follow")
+
+    @property
+    def mechanism(self) -> tuple[Mechanism, ...]:
+        """Each mechanism, in the order given, and of each the epsilons, ascending."""
+        return tuple(mechanism(spec, epsilon=epsilon) for spec in self.specs for epsilon in self.epsilon)
+
+
+class PolicyOptions(Options):
+    """What happens to words, besides the mechanism, in the commands that sanitize texts."""
+
+    oov: Annotated[str, read_by(OovPolicy.of)] = WORDS(
+        f"unknown words: {', '.join(OovPolicy.forms())}", "mask", takes=OovPolicy.forms
+    )
+    protect: Annotated[str, read_by(Protection.of)] = WORDS(
+        "perturbed words: all, content (no stop words), slots:COLUMN", "all", takes=Protection.forms
+    )
+    layout: Annotated[str, read_by(Layout.of)] = WORDS(
+        "keep: punctuation, symbols and capitals pass as they are", "words", takes=Layout.forms
+    )
+    tokenizer: Tokenizer = TOKENIZER()
+
+    @property
+    def policy(self) -> TextPolicy:
+        """The text policy.
+
+        Raises:
+            ConfigError: ICU is not installed.
+        """
+        return TextPolicy(oov=self.oov, protect=self.protect, layout=self.layout, tokenizer=self.tokenizer)
+
+
+class InputOptions(Options):
+    """The private table of a job, and what names its rows."""
+
+    input: TablePath = TABLE("file, folder, or table name (--format table, iceberg)")
+    format: str = TABLE("parquet, orc, csv, json, avro, delta, iceberg or table", "parquet", min_length=1)
+    read_option: Pairs = TABLE("for Spark's reader, as header=true; repeatable", (), repr=False)
+    id: Column | None = TABLE("unique column that names rows; default: file and position", None)
+    where: Annotated[str, Field(min_length=1), "SQL"] | None = TABLE(
+        "only rows that meet this; Spark's logs show it, reports do not", None, repr=False
+    )
+    trust_id: bool = TABLE("do not check that ids are unique: equal ids show equal texts", False)
+
+    @property
+    def read_options(self) -> dict[str, str]:
+        """Options of the input's format, by name."""
+        return dict(pair.split("=", 1) for pair in self.read_option)
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the options as JSON-ready values, without a filter's text and the values of read options."""
+        values = self.model_dump(mode="json", by_alias=True, exclude={"where"})
+        where = "given, not kept" if self.where else None
+        return {**values, "where": where, "read-option": sorted(self.read_options)}
+
+
+class TableOptions(InputOptions):
+    """What the jobs share that turn a private table into one for release."""
+
+    published: ClassVar[frozenset[str]] = frozenset(
+        {"epsilon", "epsilon-from-private-rows", "id", "key", "text", "tokenizer", "trust-id"}
+    )
+    """Options that may be shared: no place, filter, name, nor dropped column except the id."""
+
+    output: TablePath = OUTPUT("folder or table to write")
+    output_format: str | None = OUTPUT("default: the input's format", None, min_length=1)
+    write_option: Pairs = OUTPUT("for Spark's writer, as compression=zstd; repeatable", (), repr=False)
+    keep: Columns = TABLE("column released AS IT IS; repeatable; '*': all others", ())
+    except_: Columns = TABLE("with --keep '*': column to drop; repeatable", (), alias="except")
+    key_file: LocalPath | None = NOISE(
+        "32-byte key, mode 0600, to repeat a release; default: fresh", None, repr=False
+    )
+    name: Annotated[str, "NAME"] = NOISE("with --key-file: name of this release, as 'queries 2026-03-01'", "")
+    reports: TablePath | None = OUTPUT("folder for both reports; default: next to the output", None)
+    epsilon_from_private_rows: bool = OUTPUT("report that epsilon was chosen by looking at these rows", False)
+    mode: Literal["error", "overwrite", "append"] = OUTPUT("if the output exists", "error")
+    dry_run: bool = OUTPUT("check everything and print the guarantee; write nothing", False)
+
+    @property
+    def write_options(self) -> dict[str, str]:
+        """Options of the output's format, by name."""
+        return dict(pair.split("=", 1) for pair in self.write_option)
+
+    @property
+    def overwrite(self) -> bool:
+        """Whether an output that exists is replaced."""
+        return self.mode == "overwrite"
+
+    @property
+    def append(self) -> bool:
+        """Whether rows are added to an output that exists."""
+        return self.mode == "append"
+
+    @property
+    def private_folder(self) -> str:
+        """The folder for those who run the job."""
+        return self.beside("private")
+
+    @property
+    def report_path(self) -> str:
+        """Where the private report goes."""
+        return f"{self.private_folder}/report.json"
+
+    @property
+    def public_report_path(self) -> str:
+        """Where the report goes that may be shared with the table."""
+        return self.beside("release.json")
+
+    @property
+    def files(self) -> tuple[tuple[str, str], ...]:
+        """What the job writes besides its output: a name and its path."""
+        return ("Public report", self.public_report_path), ("Report", self.report_path)
+
+    @property
+    def places(self) -> tuple[tuple[str, str, str], ...]:
+        """All that must lie apart: a name, the option that moves it, and its path."""
+        files = ((what, "--reports", path) for what, path in self.files)
+        return (("Input", "--input", self.input), ("Output", "--output", self.output), *files)
+
+    def finish(self, report: Any) -> str:
+        if self.dry_run:
+            but = f" except the report: {self.report_path}" if self.reports else "."
+            return f"Dry run: all options are right, nothing was written{but}"
+        return "\n".join(f"{what}: {path}" for what, path in (("Output", self.output), *self.files))
+
+    def beside(self, name: str) -> str:
+        """Give the path of a file in the folder of reports, or next to the output."""
+        return (
+            f"{self.output.rstrip('/')}.{name}"
+            if self.reports is None
+            else f"{self.reports.rstrip('/')}/{name}"
+        )
+
+    def noise_key(self) -> NoiseKey:
+        """Read the key, or make a fresh one.
+
+        Raises:
+            ConfigError: The key file cannot be used.
+        """
+        return NoiseKey.read(self.key_file) if self.key_file else NoiseKey.generate()
+
+    def conflicts(self) -> Iterator[ConfigError]:
+        try:
+            check_label(self.key_file, self.name)
+        except ConfigError as error:
+            yield error
+
+    def column_conflicts(self, **kinds: tuple[str, ...]) -> Iterator[ConfigError]:
+        """Find what is wrong with the columns to sanitize, given by the options that name them."""
+        sanitized = [name for names in kinds.values() for name in names]
+        options = [f"--{kind}" for kind in kinds]
+        if not sanitized:
+            do = f"Name at least one with {' or '.join(options)}"
+            yield ConfigError("No column is to be sanitized", do=do)
+        if repeated := _listed(name for name in sanitized if sanitized.count(name) > 1):
+            yield ConfigError(f"Columns are named twice in {' and '.join(options)}", got=repeated)
+        if raw := _listed(name for name in sanitized if name in self.keep):
+            yield ConfigError("Columns are both sanitized and released raw with --keep", got=raw)
+        if self.except_ and ALL not in self.keep:
+            yield ConfigError("Option --except is for --keep '*'", got=_listed(self.except_))
+        if self.id in sanitized:
+            yield ConfigError("The --id column cannot be sanitized itself", got=str(self.id))
+        for name in ("layout", "tokenizer"):
+            if not kinds["text"] and getattr(self, name, "words") != "words":
+                yield ConfigError(
+                    f"Option --{name} is for texts", do="Name them with --text, or leave it out"
+                )
+
+    def to_json(self) -> dict[str, Any]:
+        values = {
+            name: value for name, value in super().to_json().items() if name not in ("search", "key-file")
+        }
+        written, key = sorted(self.write_options), "file" if self.key_file else "fresh, not kept"
+        return {**values, "write-option": written, "key": key}
+
+    def to_publish(self) -> dict[str, Any]:
+        """Give the options that may be shared, as JSON-ready values: those of ``published``."""
+        return {name: value for name, value in self.to_json().items() if name in self.published}
+
+
+def _listed(names: Iterable[object]) -> str:
+    return ", ".join(sorted({str(name) for name in names}))
+
+
+# Commands
+
+
+class EmbeddingOptions(Options):
+    """Make a bundle of the word vectors in SOURCE.
+
+    The other commands read the bundle.
+    """
+
+    command = "embedding"
+    positional = ("source",)
+    usage = "glove.6B.300d.txt --output glove-300d"
+    first = "limit normalize release-words never-output geometry index"
+    on_spark = False
+
+    source: LocalPath = BUNDLE("GloVe or word2vec text, word2vec binary, fastText .vec, or .npy")
+    output: LocalPath = BUNDLE("folder of the bundle to make")
+    format: str = BUNDLE(f"{', '.join(formats())}", "auto", takes=formats)
+    vocabulary: LocalPath | None = BUNDLE("words of an .npy source; default: vocab.txt next to it", None)
+    limit: int | None = BUNDLE("read the first N words only", None, ge=2)
+    normalize: Normalization = BUNDLE("unit: scale every vector to length 1", "none")
+    release_words: Annotated[str, "WORDS"] | int | None = BUNDLE(
+        "words that may be output: a file, the first N, or all", None
+    )
+    never_output: LocalPath | None = BUNDLE(NEVER_OUTPUT, None)
+    geometry: GeometryName = BUNDLE("of the vectors", "euclidean")
+    index: Annotated[str, read_by(index_lists), read_by(lambda _: check_faiss()), "INDEX"] | None = BUNDLE(
+        "ivf[:LISTS] for --search ivf of other commands; needs faiss", None
+    )
+    overwrite: bool = BUNDLE("replace a bundle that exists", False)
+
+
+class PoincareOptions(Options):
+    """Train a Poincaré embedding of is-a pairs.
+
+    The output is a bundle, as dptext embedding makes it.
+    """
+
+    command = "poincare"
+    usage = "--pairs mammals.tsv.gz --dimension 10 --output mammals-10d"
+    first = "vocabulary min-links transitive-closure dimension epochs max-radius seed checkpoint never-output"
+
+    pairs: TablePath = PAIRS("Parquet with columns hyponym, hypernym[, count], or such a TSV")
+    output: LocalPath = OUTPUT("folder of the bundle to make; OUTPUT.vec and OUTPUT.png lie next to it")
+    vocabulary: LocalPath | None = PAIRS("keep pairs of these words: a bundle, or a file, one a line", None)
+    min_count: int = PAIRS("keep pairs seen this often, if pairs have a count", 10, ge=0)
+    min_links: int = PAIRS("remove words with this many links or fewer", 2, ge=0)
+    exclude: LocalPath | None = PAIRS("file of words to remove, one a line", None)
+    transitive_closure: bool = PAIRS("add the pairs that follow from others", False)
+    dimension: int = TRAINING("dimension of the Poincaré ball", 10, ge=2, le=1000)
+    epochs: Count = TRAINING("largest number of passes over the pairs", 200)
+    negatives: Count = TRAINING("random words that a batch's pairs are compared with", 128)
+    learning_rate: Above0 = TRAINING("hyperbolic step for a gradient of length 1", 0.3, le=10)
+    batch_size: Count = TRAINING("pairs of one update", 128)
+    patience: Count = TRAINING("epochs without a better mean rank before training ends", 50)
+    max_radius: Annotated[Above0, Field(le=12)] | None = TRAINING(
+        "of the ball, hyperbolic; default: 12 / sqrt(dimension - 1)", None
+    )
+    seed: Seed = TRAINING("the same seed gives the same vectors", 0)
+    checkpoint: LocalPath | None = TRAINING(
+        "folder of the training's state: the same command continues", None
+    )
+    never_output: LocalPath | None = OUTPUT(NEVER_OUTPUT, None)
+    report: LocalPath | None = OUTPUT("where the report goes; default: OUTPUT.report.json", None)
+    overwrite: bool = OUTPUT("replace a bundle and a report that exist", False)
+
+    @property
+    def report_path(self) -> Path:
+        """Where the report goes."""
+        return self.report or self.beside("report.json")
+
+    @property
+    def unfinished(self) -> str:
+        continued = " The same command continues the training." if self.checkpoint else ""
+        return super().unfinished + continued
+
+    def finish(self, report: Any) -> str:
+        return f"Bundle: {self.output}\nReport: {self.report_path}"
+
+    def beside(self, suffix: str) -> Path:
+        """Give the path next to the bundle with this suffix."""
+        return self.output.with_name(f"{self.output.name}.{suffix}")
+
+
+class TryOptions(PolicyOptions, GridOptions):
+    """Sanitize a SENTENCE of yours, without Spark.
+
+    Each mechanism and epsilon sanitizes it several times.
+    """
+
+    command = "try"
+    positional = ("sentence",)
+    usage = (
+        '"play some jazz in boston" --embedding glove-50d \\\n'
+        "      --mechanism laplace --mechanism exponential --epsilon 5 10 20"
+    )
+    first = "draws oov protect"
+    runner = "dptext_spark.preview"
+    on_spark = False
+
+    sentence: str | None = WORDS("what to sanitize; - or nothing: from standard input", None, repr=False)
+    embedding: LocalPath = WORDS(EMBEDDING)
+    release_words: int | None = WORDS(RELEASE_WORDS, None)
+    draws: int = NOISE("times that the sentence is sanitized by each", 3, ge=1, le=1000)
+
+
+class CalibrateOptions(GridOptions):
+    """Measure how often words change.
+
+    It measures a mechanism at several epsilons, before anything is released.
+    """
+
+    command = "calibrate"
+    usage = (
+        "--embedding glove-50d --output calibration --mechanism laplace \\\n"
+        "      --epsilon 5 10 20 --target 'p95(n_w) <= 0.5'"
+    )
+    first = "words runs target compare example overwrite"
+
+    embedding: LocalPath = MEASURE(EMBEDDING)
+    output: TablePath = OUTPUT("folder for the tables; a killed run begins anew")
+    words: SomeOrAll = MEASURE("words to measure, spread over the vocabulary", 10_000)
+    runs: Count = MEASURE("runs of each word at each epsilon", 1000)
+    release_words: int | None = MEASURE(RELEASE_WORDS, None)
+    estimator: EstimatorName = MEASURE(
+        "auto, plain, shared-ray (fast, for noise), exact (exponential)", "auto"
+    )
+    eta: Share = MEASURE("probability that s_eta may leave out", ETA)
+    confidence: Share = MEASURE("of each interval, and of the target", CONFIDENCE, gt=0.5)
+    target: Annotated[str, read_by(Target.parse), "TARGET"] | None = MEASURE(
+        "find the largest epsilon for this, as 'p95(n_w) <= 0.5'", None
+    )
+    compare: TablePath | None = MEASURE("another calibration: find epsilons of equal N_w", None)
+    transitions: bool = OUTPUT("keep the table of all transitions", False)
+    example: tuple[Annotated[str, "WORD"], ...] = OUTPUT(
+        "word whose substitutions the report shows; repeatable", ()
+    )
+    noise_seed: Seed = NOISE(PUBLIC_SEED, 0)
+    overwrite: bool = OUTPUT("replace a calibration that exists", False)
+
+    def conflicts(self) -> Iterator[ConfigError]:
+        names = {str(spec).partition(":")[0] for spec in getattr(self, "specs", ())}
+        if len(names) > 1:
+            what = "One calibration measures one mechanism, with different parameters"
+            yield ConfigError(what, got=_listed(names), do="Compare two calibrations with --compare")
+
+    def finish(self, report: Any) -> str:
+        return f"Output: {self.output}"
+
+    @property
+    def settings(self) -> dict[str, tuple[Mechanism, ...]]:
+        """The mechanism at each epsilon, by the names of its other parameters."""
+        names = [setting(m) for m in self.mechanism]
+        return {n: tuple(m for m, o in zip(self.mechanism, names, strict=True) if o == n) for n in names}
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the options as JSON-ready values."""
+        values = self.model_dump(mode="json", by_alias=True, exclude={"search"})
+        return {**values, "mechanism": ", ".join(self.specs)}
+
+
+class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
+    """Attack simulated releases of your rows.
+
+    It measures what attackers recover and what the texts keep; nothing is released.
+    """
+
+    command = "evaluate"
+    usage = (
+        "--input queries.parquet --text text --id id --embedding glove-50d --output evaluation \\\n"
+        "      --mechanism laplace --mechanism exponential --epsilon 5 10 20 --target 'recovery(top1) <= 0.2'"
+    )
+    first = "text tokens id sample hold-out target oov"
+
+    embedding: LocalPath = MEASURE(EMBEDDING)
+    output: TablePath = OUTPUT("folder for private findings; a killed run begins anew")
+    text: Column | None = TABLE("string column to evaluate; this or --tokens", None)
+    tokens: Column | None = TABLE("array<string> column to evaluate", None)
+    label: Column | None = MEASURE("column of classes: how well models learn them (a use)", None)
+    author: Column | None = MEASURE("column of authors: how well attackers learn them (a risk)", None)
+    sample: SomeOrAll = MEASURE("rows to evaluate, the same ones in every run", 5000)
+    hold_out: bool = MEASURE("the printed release leaves the evaluated rows out; needs --id", False)
+    public_corpus: TablePath | None = MEASURE("texts that attackers learn from; default: sampled rows", None)
+    versions: int = MEASURE("releases of each row that attackers have together", 1, ge=1, le=100)
+    candidates: int = MEASURE("words that attackers consider at each place", CANDIDATES, ge=max(TOP))
+    runs: Count = MEASURE("draws of each word, from which attackers learn", 1000)
+    confidence: Share = MEASURE("of each interval, and of the choice", CONFIDENCE, gt=0.5)
+    release_words: Annotated[tuple[int, ...], SORTED] = WORDS(f"{RELEASE_WORDS}; several may follow", ())
+    target: Annotated[str, read_by(Goal.parse), "TARGET"] | None = MEASURE(
+        "find the best setting for this, as 'recovery(top1) <= 0.2'", None
+    )
+    noise_seed: Seed = NOISE(PUBLIC_SEED, 0)
+    overwrite: bool = OUTPUT("replace an evaluation that exists", False)
+
+    @property
+    def goal(self) -> Goal | None:
+        """What is asked for, if anything."""
+        if self.target is None:
+            return None
+        goal = Goal.parse(self.target)
+        return goal if self.label is None else goal.keeping("accuracy")
+
+    @property
+    def column(self) -> str:
+        """The column that is evaluated."""
+        return self.text or self.tokens or ""
+
+    def conflicts(self) -> Iterator[ConfigError]:
+        if (self.text is None) == (self.tokens is None):
+            yield ConfigError("One column is evaluated", allowed="--text or --tokens, one of them")
+        elif "[]" in str(self.column):
+            do = "Make a table of their elements with explode() first"
+            yield ConfigError("Fields inside arrays cannot be evaluated", got=str(self.column), do=do)
+        classes = [name for name in (self.label, self.author) if name is not None]
+        if len(classes) > len({*classes}):
+            yield ConfigError("Options --label and --author name one column", got=str(self.label))
+        if self.column in classes:
+            yield ConfigError("The evaluated column has no classes", got=self.column)
+        if inside := [name for name in map(str, classes) if "." in name or "[]" in name]:
+            yield ConfigError("Classes are columns, not fields inside them", got=", ".join(inside))
+        if self.hold_out and (self.id is None or self.sample == "all"):
+            what = "Option --hold-out needs --id and a --sample: ids name the rows that are left"
+            named = "no --id" if self.id is None else f"--id {self.id}"
+            yield ConfigError(what, got=f"--sample {self.sample}, {named}")
+        try:
+            goal = None if self.target is None else Goal.parse(self.target)
+        except (ConfigError, TypeError):
+            return
+        of = dict.fromkeys(LABELLED, "label") | {ATTRIBUTION: "author"}
+        if goal is not None and (needed := of.get(goal.measure)) and getattr(self, needed) is None:
+            yield ConfigError(f"The --target {goal} needs --{needed}", do="Name the column")
+        if goal is not None and goal.concern.versions not in (1, self.versions):
+            what, got = "The --target counts versions that are not measured", str(goal.concern.versions)
+            yield ConfigError(what, allowed=f"1 or --versions {self.versions}", got=got)
+
+    def finish(self, report: Any) -> str:
+        return f"Output, which is private: {self.output}"
+
+    def release_command(self, mechanism: Mechanism, search: Search, *, others: str | None = None) -> str:
+        """Write the command that makes a release with a setting.
+
+        It says that epsilon was chosen from private rows; or, given the SQL condition of all ``others`` than
+        those that were evaluated, it releases these alone.
+
+        A filter and the values of read options, which may be private, have to be filled in: as it is written
+        the command fails, for without the filter it would release rows that were never meant to be.
+        """
+        names = ("embedding", "text", "tokens", "id", "format", "oov", "protect", "layout", "tokenizer")
+        fields = type(self).model_fields
+        given = {name: v for name in names if (v := getattr(self, name)) != fields[name].default}
+        given = {"input": self.input, "output": "sanitized", **given, **search.options}
+        if self.release_words:
+            given["release-words"] = search.release_words
+        words = ["dptext", "privatize", *(part for n, v in given.items() for part in (f"--{n}", str(v)))]
+        words += ["--trust-id"] if self.trust_id else []
+        filters = [f"({FILLED_IN})" if others else FILLED_IN] if self.where else []
+        if condition := " AND ".join([*filters, *([others] if others else [])]):
+            words += ["--where", condition]
+        words += [] if others else ["--epsilon-from-private-rows"]
+        for name in sorted(self.read_options):
+            words += ["--read-option", f"{name}={FILLED_IN}"]
+        return f"{shlex.join(words)} {option_line(mechanism)}"
+
+
+class AccountOptions(GridOptions):
+    """Compute privacy loss, without Spark.
+
+    It prints the worst case, and the loss with a small failure probability.
+    """
+
+    command = "account"
+    usage = "--embedding glove-50d --mechanism laplace --epsilon 5 10 --words 1 10 100"
+    first = "words distance deltas report"
+    runner = "dptext_spark.account"
+    on_spark = False
+
+    embedding: LocalPath = MEASURE(EMBEDDING)
+    words: tuple[Annotated[int, Field(ge=1, le=10_000)], ...] = MEASURE(
+        "words that differ together; several may follow", (1, *ROWS)
+    )
+    distance: tuple[Above0, ...] = MEASURE(
+        "how far each moves; several may follow; default: typical ones", ()
+    )
+    deltas: tuple[Annotated[float, Field(ge=LEAST_DELTA, lt=1)], ...] = MEASURE(
+        "failure probabilities; several may follow", DELTAS
+    )
+    report: LocalPath | None = OUTPUT(JSON_FILE, None)
+
+    def finish(self, report: Any) -> str:
+        """Write the account where it is wanted."""
+        if self.report is None:
+            return ""
+        try:
+            self.report.write_text(report.to_json(), encoding="utf-8")
+        except OSError as error:
+            raise JobError(f"The report {self.report} cannot be written", got=str(error.strerror)) from None
+        return f"Report: {self.report}"
+
+
+WorldName: TypeAlias = Literal["line", "star", "clusters", "bundle"]
+WORLDS: Final = get_args(WorldName)
+BUNDLE_WORLD: Final = "bundle"
+
+
+class AuditOptions(MechanismOptions):
+    """Test the code against its stated guarantee.
+
+    The exit code is 1 where the code breaks it.
+    """
+
+    command = "audit"
+    usage = "--embedding glove-50d --mechanism laplace --epsilon 10"
+    first = "embedding world pair runs confidence noise-seed report"
+
+    spec: Annotated[str, AfterValidator(partial(check_mechanism, releases=("words", "vectors")))] = MECHANISM(
+        "what is audited, as mahalanobis:lambda=0.5", takes=lambda: sorted(MECHANISMS)
+    )
+    embedding: LocalPath | None = MEASURE(f"of world bundle: {EMBEDDING}", None)
+    world: tuple[WorldName, ...] = MEASURE("line, star, clusters or bundle; repeatable; default: all", ())
+    pair: tuple[Annotated[str, "WORD:WORD"], ...] = MEASURE(
+        "words to compare; repeatable; default: neighbours", ()
+    )
+    runs: int | None = MEASURE("outputs of each word; default: 40000, of world bundle 4000", None, ge=100)
+    confidence: Share = MEASURE("chance that a correct mechanism passes", 0.999)
+    noise_seed: Annotated[int, Field(ge=0)] = NOISE(PUBLIC_SEED, 0)
+    report: LocalPath | None = OUTPUT(JSON_FILE, None)
+
+    @property
+    def worlds(self) -> tuple[WorldName, ...]:
+        """The worlds to look at, each once."""
+        return tuple(dict.fromkeys(self.world)) or WORLDS
+
+    def conflicts(self) -> Iterator[ConfigError]:
+        if BUNDLE_WORLD in (self.world or WORLDS) and self.embedding is None:
+            yield ConfigError("Option --embedding is missing", do="Or name small worlds only, with --world")
+
+    def finish(self, report: Any) -> str:
+        """Write the audit's report where it is wanted, and fail where there is a violation."""
+        report.finish(self.report)
+        return ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the options as JSON-ready values."""
+        return self.model_dump(mode="json", by_alias=True)
+
+
+class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
+    """Sanitize texts of a table into a new table."""
+
+    command = "privatize"
+    usage = (
+        "--input queries.parquet --output sanitized --embedding glove-50d \\\n"
+        "      --mechanism laplace --epsilon 10 --text text --id id --keep intent --key-file release.key \\\n"
+        "      --name 'queries 2026-03-01'"
+    )
+    first = "text id keep oov key-file name dry-run"
+    published = TableOptions.published | {
+        *("layout", "mechanism", "oov", "protect", "release-words", "tokens"),
+        *("row-budget", "row-delta", "within"),
+    }
+
+    embedding: LocalPath = WORDS(EMBEDDING)
+    text: Columns = TABLE("string column to sanitize; repeatable", ())
+    tokens: Columns = TABLE("array<string> column to sanitize; repeatable", ())
+    release_words: int | None = WORDS(RELEASE_WORDS, None)
+    row_budget: Above0 | None = ROWS_OF(
+        "largest loss of a row, in nats: long rows get a smaller epsilon", None
+    )
+    within: Above0 | None = ROWS_OF("how far each word of a row moves; default: median nearest word", None)
+    row_delta: Annotated[float, Field(ge=LEAST_ROW_DELTA, lt=1)] | None = ROWS_OF(
+        "with --row-budget: failure probability; default: none", None
+    )
+    person: Column | None = ROWS_OF("column of persons: report what their rows add up to", None)
+    incremental: TablePath | None = ROWS_OF(
+        "checkpoint folder: add files that are new since the last run", None
+    )
+    ledger: TablePath | None = LEDGER("folder of earlier releases: enter this one, and add it up", None)
+    budget: Above0 | None = LEDGER("with --ledger: refuse if a row would exceed this total epsilon", None)
+    ledger_allow: tuple[Permission, ...] = LEDGER(
+        "new-unit, weaker-policy: release despite --budget; repeatable", ()
+    )
+
+    @property
+    def unfinished(self) -> str:
+        going_on = "The output has the batches before; the same command goes on."
+        return going_on if self.incremental else super().unfinished
+
+    @property
+    def places(self) -> tuple[tuple[str, str, str], ...]:
+        more = (("Checkpoint", "--incremental", self.incremental), ("Ledger", "--ledger", self.ledger))
+        return (*super().places, *((what, moved, path) for what, moved, path in more if path))
+
+    def rows_budget(self, nearest: float) -> RowBudget | None:
+        """The largest loss of a row, if any; each word moves as far as ``nearest`` by default."""
+        if self.row_budget is None:
+            return None
+        within = nearest if self.within is None else self.within
+        return RowBudget(loss=self.row_budget, within=within, delta=self.row_delta or 0.0)
+
+    def conflicts(self) -> Iterator[ConfigError]:
+        yield from super().conflicts()
+        yield from self.column_conflicts(text=self.text, tokens=self.tokens)
+        yield from self.only_with(
+            within="row-budget person", row_delta="row-budget", budget="ledger", ledger_allow="budget"
+        )
+        if self.incremental is None:
+            return
+        if self.person is not None:
+            what = "Options --person and --incremental do not go together: rows of a person come in many runs"
+            yield ConfigError(what, do="Count them in a --dry-run of the whole table")
+        if self.key_file is None:
+            do = "Make one with: (umask 077; openssl rand -hex 32 > KEYFILE); a retried batch needs it"
+            yield ConfigError("Option --incremental needs --key-file", do=do)
+        if self.mode != "error":
+            yield ConfigError(f"Options --incremental and --mode {self.mode} do not go together")
+        if self.id is not None and not self.trust_id:
+            what = "Option --incremental cannot check that --id names every row of all runs once"
+            do = "Leave it out to name rows by file and position, or vouch for it with --trust-id"
+            yield ConfigError(what, do=do)
+
+
+class VectorsOptions(VectorParameters, TableOptions):
+    """Release vectors by projection and noise.
+
+    A text is released as the average of its words' vectors.
+    """
+
+    command = "vectors"
+    usage = "--input vectors.parquet --output released --vector vector --id id --epsilon 10"
+    first = "vector text embedding id keep key-file name dry-run"
+    published = TableOptions.published | {"vector", *VectorParameters.model_fields}
+
+    vector: Columns = TABLE("array<float> or array<double> column; repeatable", ())
+    text: Columns = TABLE("string column: each text the average of its words; repeatable", ())
+    embedding: LocalPath | None = WORDS(f"with --text: {EMBEDDING}", None)
+    tokenizer: Tokenizer = TOKENIZER()
+
+    def conflicts(self) -> Iterator[ConfigError]:
+        yield from super().conflicts()
+        yield from self.column_conflicts(vector=self.vector, text=self.text)
+        if bool(self.text) != (self.embedding is not None):
+            do = "Give a text column the bundle of its words' vectors; --vector columns need none"
+            yield ConfigError("Options --text and --embedding go together", do=do)
+
+    @property
+    def mechanism(self) -> ProjectedVectors:
+        """How vectors are projected and noised, without the rest of the options."""
+        return ProjectedVectors(**{name: getattr(self, name) for name in VectorParameters.model_fields})
+
+    @property
+    def projection_path(self) -> str:
+        """Where the projections go, which belong to the release."""
+        return self.beside("projection.json")
+
+    @property
+    def files(self) -> tuple[tuple[str, str], ...]:
+        return ("Projection", self.projection_path), *super().files
+
+
+class LedgerOptions(Options):
+    """Show the releases in a ledger, and their sum."""
+
+    command = "ledger"
+    positional = ("action", "path")
+    usage = "show ledger"
+
+    action: Literal["show"] = LEDGER("show: its releases and their totals")
+    path: TablePath = LEDGER("folder that dptext privatize --ledger wrote")

@@ -1,0 +1,122 @@
+"""One release of texts: everything that decides what comes out, except for the key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+
+from dptext_spark.accounting.laws import SphericalLaplace
+from dptext_spark.accounting.row_budget import RowBudget, RowEpsilons
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.guarantee import Distances, Guarantee
+from dptext_spark.lookup import Bundle, WordReader
+from dptext_spark.mechanisms import Mechanism
+from dptext_spark.noise import NoiseKey, ReleaseNoise
+from dptext_spark.search.exact import ExactSearch
+from dptext_spark.search.nearest import Search
+from dptext_spark.text.policies import TextPolicy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Release:
+    """What is released and how; small, picklable, comparable, and without a key.
+
+    Attributes:
+        bundle: The embedding, or where a worker finds it.
+        mechanism: How words are perturbed.
+        search: How released words are searched, and how many there are.
+        policy: What becomes of unknown and unprotected words, and what texts look like.
+        row_epsilons: The epsilon of each row by its number of words; None where all have the mechanism's.
+        name: Keeps the noise of tables apart that share a key.
+    """
+
+    bundle: Bundle
+    mechanism: Mechanism
+    search: Search
+    policy: TextPolicy = field(default_factory=TextPolicy)
+    row_epsilons: RowEpsilons | None = None
+    name: str = ""
+
+    @classmethod
+    def open(
+        cls,
+        *,
+        embedding: Embedding | Path | str,
+        mechanism: Mechanism,
+        search: Search | None = None,
+        policy: TextPolicy | None = None,
+        row_budget: RowBudget | None = None,
+        name: str = "",
+    ) -> Release:
+        """Check that the parts go together, and compute what workers need of them, once.
+
+        Args:
+            embedding: A bundle or its folder.
+            mechanism: For example ``Laplace(epsilon=15)``.
+            search: By default exact, among all words that the bundle allows.
+            policy: By default all words are protected and unknown ones masked; texts are their words alone.
+            row_budget: What a row may lose; the mechanism's epsilon is then the largest that a row gets.
+            name: Of what is released, such as the table and its date.
+
+        Raises:
+            ConfigError: The parts do not go together.
+            BundleError: There is no bundle in that folder.
+        """
+        embedding, mechanism = Embedding.of(embedding), Mechanism.of(mechanism)
+        mechanism.prepare(embedding)
+        return cls(
+            bundle=embedding,
+            mechanism=mechanism,
+            search=search or ExactSearch.over(embedding),
+            policy=policy or TextPolicy(),
+            row_epsilons=None if row_budget is None else mechanism.row_epsilons(row_budget, embedding),
+            name=name,
+        )
+
+    def __repr__(self) -> str:
+        words = f"{self.search.label} search among {self.search.release_words:,} words"
+        policies = (f"{part.name} {getattr(self.policy, part.name)}" for part in fields(self.policy))
+        return f"Release({', '.join([repr(self.mechanism), repr(self.bundle), *policies, words])})"
+
+    @property
+    def embedding(self) -> Embedding:
+        """The open embedding."""
+        return self.bundle.shared()
+
+    @property
+    def reader(self) -> WordReader:
+        """How columns are read."""
+        return WordReader(bundle=self.bundle, policy=self.policy)
+
+    def noise(self, key: NoiseKey | None = None) -> ReleaseNoise:
+        """Derive the noise of this release from the user's key; by default from a fresh one, never kept."""
+        return self.mechanism.release_noise(
+            key or NoiseKey.generate(),
+            salt=self.name,
+            embedding=self.embedding,
+            search=self.search,
+            epsilons=self.row_epsilons,
+        )
+
+    def guarantee(self) -> Guarantee:
+        """Say what is proven; measures distances between the embedding's words."""
+        return self.mechanism.guarantee(self.embedding, search=self.search)
+
+
+def in_euclidean_distance(guarantee: Guarantee, embedding: Embedding) -> Guarantee:
+    """Give a guarantee as a ledger adds it up: in Euclidean distance, where an epsilon is proven in that.
+
+    There the unit is the same for every lambda.
+    """
+    metric, epsilon, law = embedding.space.metric(), guarantee.euclidean_epsilon, guarantee.law
+    if epsilon is None or guarantee.metric == metric.description or not isinstance(law, SphericalLaplace):
+        return guarantee
+    # Noise that is spherical in the mechanism's norm: a loss grows with the norm of the difference, which
+    # is epsilon / guarantee.epsilon of its Euclidean length at most.
+    return replace(
+        guarantee,
+        metric=metric.description,
+        epsilon=epsilon,
+        law=replace(law, epsilon=epsilon),
+        distances=Distances.measure(metric),
+    )

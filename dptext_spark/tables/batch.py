@@ -1,0 +1,92 @@
+"""Arrow batches as workers get them: rows, their ids, and slots if there are any."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dptext_spark.text.nested import FieldValues, Route, replace_values
+
+ROW: Final = "row"
+ID: Final = "id"
+SLOTS: Final = "slots"
+"""Columns of a frame that workers read: a struct of what comes out, the row's name, and its slots."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fields:
+    """The ways to what is sanitized.
+
+    Attributes:
+        routes: Of each field, by its name, inside the rows.
+        slots: Inside the column of slots; None without slots.
+    """
+
+    routes: tuple[tuple[str, Route], ...]
+    slots: Route | None = None
+
+
+@dataclass(kw_only=True)
+class Batch:
+    """Rows of an Arrow batch; nothing else reads or writes its columns.
+
+    Attributes:
+        row: What comes out of each row.
+        ids: What names each row.
+        slots: The slots of each row, where there are any.
+        ways: To the fields that are sanitized.
+    """
+
+    row: pa.StructArray
+    ids: pa.Array
+    slots: pa.Array | None
+    ways: Fields
+
+    @classmethod
+    def from_arrow(cls, batch: pa.RecordBatch, ways: Fields) -> Self:
+        """Read a batch with the columns ``row``, ``id`` and perhaps ``slots``; others are passed over."""
+        slots = None if ways.slots is None else batch.column(SLOTS)
+        return cls(row=batch.column(ROW), ids=batch.column(ID), slots=slots, ways=ways)
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def field(self, route: Route) -> FieldValues:
+        """Take a field out of the rows: its values, with the ids and the slots of each.
+
+        Slots are those that lie in the same arrays, or those of the value's row.
+        """
+        found = FieldValues.of(self.row, route)
+        rows, slots = pa.array(found.rows), None
+        if self.slots is not None and self.ways.slots is not None:
+            own = FieldValues.of(self.slots, self.ways.slots)
+            slots = own.values if own.positions.shape[1] else own.values.take(rows)
+        return replace(found, ids=self.ids.take(rows), slots=slots)
+
+    def fields(self) -> Iterator[tuple[str, Route, FieldValues]]:
+        """Take out all fields that are sanitized, one after the other."""
+        return ((name, route, self.field(route)) for name, route in self.ways.routes)
+
+    def put(self, route: Route, values: pa.Array) -> None:
+        """Put other values in the place of a field's."""
+        self.row = replace_values(self.row, route, values)
+
+    def words(self, count: Callable[..., NDArray[np.int64]]) -> NDArray[np.int64]:
+        """int64 (rows,): add up the words of each row, of all its fields and all elements of its arrays.
+
+        ``count`` is as :meth:`WordReader.visible_words`.
+        """
+        words = np.zeros(len(self), dtype=np.int64)
+        for name, _, found in self.fields():
+            words += found.sum_by_row(count(found.values, found.slots, column=name), len(self))
+        return words
+
+    def to_arrow(self, counts: Sequence[NDArray[np.int64]] = ()) -> pa.RecordBatch:
+        """Give the rows and counts of each: the columns ``row``, ``c0``, ``c1`` and so on."""
+        arrays = [self.row, *map(pa.array, counts)]
+        return pa.RecordBatch.from_arrays(arrays, names=[ROW, *(f"c{i}" for i in range(len(counts)))])

@@ -1,0 +1,166 @@
+"""The help: the example first, every option once in one line; examples that run; completion."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections import Counter
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from dptext_spark import options as options_module
+from dptext_spark.cli import REQUIRED, Job, main
+from dptext_spark.errors import JobError
+from dptext_spark.options import COMMANDS, Options, option
+
+command = pytest.mark.parametrize("name", COMMANDS)
+
+
+def sections(job: click.Command, asked: str = "--help-all") -> dict[str, list[str]]:
+    """The options under each heading of a help, as they stand there, a wrapped line as one of its own."""
+    result = CliRunner().invoke(job, [asked], terminal_width=110)
+    blocks = re.findall(r"^(\w[^\n]*):\n((?:  +[^\n]*\n?)+)", result.output, re.MULTILINE)
+    return {
+        heading: [*map(str.strip, lines.splitlines())] for heading, lines in blocks if heading != "Example"
+    }
+
+
+def name_of(line: str) -> str:
+    return re.sub(r"^(-\w, )", "", line).split(" ")[0].strip("[]").removeprefix("--").lower()
+
+
+@command
+def test_every_option_is_in_one_group_and_one_line(name: str) -> None:
+    """Rejects a central list that lacks a new option, a group "Options", and a description of two lines."""
+    model, found = COMMANDS[name], sections(main.commands[name])
+    names = Counter(name_of(line) for lines in found.values() for line in lines)
+    options = {max(p.opts, key=len).removeprefix("--") for p in main.commands[name].params}
+    assert {*names} == options | {*model.fields(), "help"} and {*names.values()} == {1}
+    assert "Options" not in found and [*found][-1] == "Running"
+    required = {option for option, field in model.fields().items() if field.is_required()}
+    assert {name_of(line) for line in found.get(REQUIRED, [])} == required
+
+
+@command
+def test_the_first_help_is_short(name: str) -> None:
+    """What must be given and what most need: rejects a wall of 40 options, and one left out."""
+    found = sections(main.commands[name], "--help")
+    names = [name_of(line) for lines in found.values() for line in lines]
+    assert len(names) <= 16 and {"config", "help-all", "help"} <= {*names}
+    assert {o for o, field in COMMANDS[name].fields().items() if field.is_required()} <= {*names}
+    assert all(
+        line.startswith(("-", "[")) or line.split(" ")[0].isupper()
+        for lines in found.values()
+        for line in lines
+    )
+
+
+def test_groups_of_the_release() -> None:
+    found = sections(main.commands["privatize"])
+    assert next(iter(found)) == REQUIRED
+    for heading, line in {
+        "Table": "--id COLUMN",
+        "Words": "--layout [words|keep]",
+        "Noise and key": "--key-file PATH",
+        "Output": "--dry-run",
+        "Ledger": "--budget NUMBER",
+        "Running": "--spark-conf NAME=VALUE",
+    }.items():
+        assert [each for each in found[heading] if each.startswith(line)], heading
+
+
+def test_commands_are_listed_whole_and_in_the_order_of_use() -> None:
+    """Rejects a description that is cut off, and the alphabet."""
+    shown = CliRunner().invoke(main, ["--help"], env={"COLUMNS": "80"}).output.partition("Commands:\n")[2]
+    names, said = zip(*(line.split(maxsplit=1) for line in shown.splitlines()), strict=True)
+    assert {*names} == {*main.commands} and names[:2] == ("demo", "embedding")
+    assert names.index("calibrate") < names.index("privatize") < names.index("poincare")
+    assert all(len(text) <= 45 and text.endswith(".") and "..." not in text for text in said)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "shown"),
+    [
+        ({"ge": 1}, "[1 or more]"),
+        ({"gt": 0}, "[above 0]"),
+        ({"ge": 0, "le": 1}, "[0 to 1]"),
+        ({"gt": 1, "lt": 9}, "[between 1 and 9]"),
+        ({"gt": 0, "le": 10}, "[above 0, at most 10]"),
+        ({"lt": 3}, "[below 3]"),
+        ({"ge": 0, "lt": 2**63}, "[0 or more]"),
+    ],
+)
+def test_a_new_option_stands_under_its_heading_with_its_bounds(
+    bounds: dict[str, Any], shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(options_module, "COMMANDS", {})
+
+    class Base(Options):
+        below: bool = option("from below", False, under="Base")
+
+    class Numbered(Base):
+        """One number."""
+
+        command = "numbered"
+        usage = "--must x"
+        first = "number"
+
+        must: str = option("be given", under="Own")
+        number: int = option("how many", 2, under="Own", **bounds)
+        chosen: str = option("of two", "a", under="Own", takes=lambda: ["a", "b"])
+
+    found = {
+        heading: [" ".join(line.split()) for line in lines]
+        for heading, lines in sections(Job(Numbered)).items()
+    }
+    assert [*found] == [REQUIRED, "Own", "Base", "Running"]
+    assert found["Own"] == [
+        f"--number INTEGER how many; default: 2 {shown}",
+        "--chosen [a|b] of two; default: a",
+    ]
+    assert found["Base"] == ["--below from below"]
+    short = sections(Job(Numbered), "--help")
+    assert [line.split()[0] for line in [*short[REQUIRED], *short["Options"]]] == ["--must", "--number"]
+
+
+@command
+def test_the_example_of_the_help_is_right(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes first; rejects an example with an option that is gone, or without one that must be given."""
+    reached: list[Options] = []
+
+    def keep(options: Options) -> None:
+        reached.append(options)
+        raise JobError("Not run")
+
+    model = COMMANDS[name]
+    monkeypatch.setattr(f"{model.runner.format(command=name)}.run", keep)
+    shown = CliRunner().invoke(main, [name, "-h"], env={"COLUMNS": "120"}).output
+    assert f"Example:\n  dptext {name} {model.usage}\n\n" in shown.partition(REQUIRED)[0]
+    result = CliRunner().invoke(main, [name, *shlex.split(model.usage.replace("\\\n", ""))])
+    assert (result.exit_code, len(reached)) == (1, 1), result.output
+
+
+@pytest.mark.parametrize(
+    ("line", "completed"),
+    [
+        ("dptext pri", ["plain,privatize"]),
+        ("dptext privatize --nam", ["plain,--name"]),
+        ("dptext privatize --oov k", ["plain,keep-unprotected"]),
+        ("dptext privatize --protect s", ["plain,slots:"]),
+        ("dptext try --epsilon 5 10 --mechanism l", ["plain,laplace"]),
+        ("dptext privatize --input da", ["file,da"]),
+        ("dptext embedding glo", ["file,glo"]),
+        ("dptext calibrate --words a", ["plain,all"]),
+    ],
+)
+def test_shells_complete_options_and_their_values(line: str, completed: list[str]) -> None:
+    variables = {
+        "_DPTEXT_COMPLETE": "bash_complete",
+        "COMP_WORDS": line,
+        "COMP_CWORD": str(len(line.split()) - 1),
+    }
+    result = CliRunner().invoke(main, [], prog_name="dptext", env=variables)
+    assert result.output.splitlines() == completed

@@ -1,0 +1,92 @@
+"""A release: its parts are checked against each other, and its noise follows from all of them."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dptext_spark import Laplace, Mahalanobis, Release, RowBudget, TextPolicy
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.errors import ConfigError
+from dptext_spark.guarantee import Distances
+from dptext_spark.mechanisms import Mechanism, mechanism
+from dptext_spark.release import in_euclidean_distance
+from dptext_spark.search.exact import ExactSearch
+from tests.helpers.worlds import KEY
+
+
+def test_noise_follows_from_all_that_decides_words_and_from_nothing_else(line: Embedding) -> None:
+    """Rejects noise without name, mechanism or budget in its context, or with the policy in it."""
+    release = Release.open(embedding=line.path, mechanism=Laplace(epsilon=5.0), name="label")
+    same = [
+        pickle.loads(pickle.dumps(release)),
+        replace(release, bundle=line),
+        replace(release, policy=TextPolicy(protect="slots:s", oov="drop")),
+        replace(release, search=ExactSearch.over(line, 3)),
+    ]
+    budget = Release.open(
+        embedding=line, mechanism=Laplace(epsilon=5.0), name="label", row_budget=RowBudget(loss=1, within=1)
+    )
+    others = [replace(release, name="other"), replace(release, mechanism=Laplace(epsilon=6.0)), budget]
+    assert {each.noise(KEY).key.secret for each in [release, *same]} == {release.noise(KEY).key.secret}
+    assert len({each.noise(KEY).key.secret for each in [release, *others]}) == 4
+    assert release.noise() != release.noise()
+
+
+def test_parts_that_do_not_go_together_are_refused(line: Embedding) -> None:
+    with pytest.raises(ConfigError, match="does not work on this embedding bundle"):
+        Release.open(embedding=line, mechanism=mechanism("hyperbolic", epsilon=9.0))
+
+
+def test_all_that_is_wrong_is_said_before_spark_starts(tmp_path: Path) -> None:
+    pytest.importorskip("pyspark")
+    from dptext_spark.jobs import privatize
+    from dptext_spark.options import PrivatizeOptions
+
+    given = {"input": str(tmp_path / "in"), "output": str(tmp_path / "out"), "text": "text"}
+    given |= {"embedding": tmp_path / "none", "key-file": tmp_path / "key", "protect": "some"}
+    with pytest.raises(ConfigError) as caught:
+        privatize.run(PrivatizeOptions.of({**given, "mechanism": "laplace", "epsilon": 5.0, "salt": "label"}))
+    message = str(caught.value)
+    assert message.startswith("4 things are wrong:\n") and ".." not in message
+    for fault in ("key file .* cannot be read", "no embedding bundle", "--protect", "There is no input"):
+        assert len([line for line in message.splitlines() if re.search(fault, line)]) <= 1
+
+
+@pytest.mark.parametrize("mixing", [0.3, 0.1000000001, 1.0])
+def test_a_ledger_counts_in_euclidean_distance(small: Embedding, mixing: float) -> None:
+    """For pairs of words: what is counted is no less than the loss in the norm of the mechanism.
+
+    Rejects the mechanism's own epsilon or law, typical distances in its norm, and a lambda that is rounded.
+    """
+    mahalanobis = Mahalanobis(epsilon=5.0, lambda_=mixing)
+    own = mahalanobis.guarantee(small)
+    counted = in_euclidean_distance(own, small)
+    assert repr(mixing) in own.metric and counted.metric == "Euclidean distance of their vectors"
+    assert counted.epsilon == own.euclidean_epsilon > own.epsilon
+    norms = mahalanobis.metric(small), small.space.metric()
+    assert counted.distances == Distances.measure(norms[1]) != own.distances
+    rng = np.random.default_rng(3)
+    pairs = rng.integers(0, 300, (2, 200))
+    for elliptical, euclidean in zip(*(norm.between(*pairs) for norm in norms), strict=True):
+        assert counted.law.bound(euclidean) * (1 + 1e-12) >= own.law.bound(elliptical)
+    loss, of_mechanism = (
+        law.atoms(norm.between(*pairs[:, :1])[0])[0].max()
+        for law, norm in ((counted.law, norms[1]), (own.law, norms[0]))
+    )
+    assert loss >= of_mechanism
+
+
+@pytest.mark.parametrize("name", ["laplace", "hyperbolic"])
+def test_an_epsilon_in_the_geometrys_own_distance_stays_as_it_is(
+    name: str, ball: Embedding, small: Embedding
+) -> None:
+    configured: Mechanism = mechanism(name, epsilon=9.0)
+    embedding = small if name == "laplace" else ball
+    own = configured.guarantee(embedding)
+    assert in_euclidean_distance(own, embedding) is own

@@ -49,13 +49,13 @@ def test_all_that_is_wrong_is_said_before_spark_starts(tmp_path: Path) -> None:
     from dptext_spark.options import PrivatizeOptions
 
     given = {"input": str(tmp_path / "in"), "output": str(tmp_path / "out"), "text": "text"}
-    given |= {"embedding": tmp_path / "none", "key-file": tmp_path / "key", "protect": "some"}
+    given |= {"embedding": tmp_path / "none", "key-file": tmp_path / "key", "name": "label"}
     with pytest.raises(ConfigError) as caught:
-        privatize.run(PrivatizeOptions.of({**given, "mechanism": "laplace", "epsilon": 5.0, "salt": "label"}))
+        privatize.run(PrivatizeOptions.of({**given, "mechanism": "laplace", "epsilon": 5.0}))
     message = str(caught.value)
-    assert message.startswith("4 things are wrong:\n") and ".." not in message
-    for fault in ("key file .* cannot be read", "no embedding bundle", "--protect", "There is no input"):
-        assert len([line for line in message.splitlines() if re.search(fault, line)]) <= 1
+    assert message.startswith("3 things are wrong:\n") and ".." not in message
+    for fault in ("key file .* cannot be read", "no embedding bundle", "in cannot be read"):
+        assert len([line for line in message.splitlines() if re.search(fault, line)]) == 1
 
 
 @pytest.mark.parametrize("mixing", [0.3, 0.1000000001, 1.0])

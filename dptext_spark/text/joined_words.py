@@ -6,8 +6,8 @@ import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import pairwise
-from typing import Final, Generic, TypeVar
+from itertools import islice, pairwise
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -40,24 +40,8 @@ _CLEAR: Final = rf"^[A-Za-z0-9]+(?:{_CLEAR_JOINER}[A-Za-z0-9]+)+\.?$"
 # Runes, and the syllables of Canada.
 _RARE_LETTERS: Final = [chr(code) for code in (*range(0x16A0, 0x16EB), *range(0x1401, 0x166D))]
 
-# Entries of a cache, of which each worker has two: some tens of MB at most, and nearly all that occur.
+# Entries of each worker's two caches: some tens of MB at most, and nearly all that occur.
 _CACHED: Final = 1 << 17
-
-ValueT = TypeVar("ValueT")
-
-
-class _Cache(dict[str, ValueT], Generic[ValueT]):
-    """A function of strings that remembers what it gave, up to a size."""
-
-    def __init__(self, function: Callable[[str], ValueT]) -> None:
-        super().__init__()
-        self._function = function
-
-    def __missing__(self, text: str) -> ValueT:
-        value = self._function(text)
-        if len(self) < _CACHED:
-            self[text] = value
-        return value
 
 
 def vocabulary_forms(token: str) -> tuple[str, ...]:
@@ -66,6 +50,7 @@ def vocabulary_forms(token: str) -> tuple[str, ...]:
     return (token,) if len(words) < 2 else (" ".join(words), "_".join(words))
 
 
+@lru_cache(maxsize=_CACHED)
 def _fold(token: str) -> str:
     """Fold what lower case and composed letters make of a token into one form."""
     return unicodedata.normalize("NFD", unicodedata.normalize("NFC", token).casefold())
@@ -107,24 +92,25 @@ class JoinedWords:
         plain = isinstance(base, PlainTokenizer)
         clear = pc.match_substring_regex(odd, _CLEAR) if plain else pa.repeat(False, len(odd))
         joined, longest = _clearly_joined(odd.filter(clear))
-        others = odd.filter(pc.invert(clear)).to_pylist()
-        parts = {word: found for word in others if [word] != (found := base(word)) and found}
-        stopped = [word for word, found in parts.items() if word == f"{found[0]}."]
-        # Most full stops end a sentence.
-        bare = pa.array([word[:-1].lower() for word in stopped], pa.string())
-        known = pc.is_in(bare, value_set=pc.utf8_lower(words)).to_pylist() if stopped else []
-        for word, is_known in zip(stopped, known, strict=True):
-            if is_known:
-                del parts[word]
-        parts = {word: found for word, found in parts.items() if _joins(word, found)}
-        if not (parts or joined):
+        stopped = {}
+        for word in odd.filter(pc.invert(clear)).to_pylist():
+            parts = base(word)
+            if parts in ([], [word]) or not _joins(word, parts):
+                continue
+            if len(parts) == 1:
+                stopped[word] = parts[0]
+                continue
+            joined.append(word)
+            pair = (_fold(parts[0]), _fold(parts[1]))
+            longest[pair] = max(len(parts), longest.get(pair, 0))
+        if stopped:  # most full stops end a sentence
+            bare = pa.array([token.lower() for token in stopped.values()], pa.string())
+            known = pc.is_in(bare, value_set=pc.utf8_lower(words)).to_pylist()
+            stopped = {word: token for (word, token), k in zip(stopped.items(), known, strict=True) if not k}
+        if not (joined or stopped):
             return base
-        for found in parts.values():
-            if len(found) > 1:
-                first, second = map(_fold, found[:2])
-                longest[first, second] = max(len(found), longest.get((first, second), 0))
-        singles = frozenset(_fold(found[0]) for found in parts.values() if len(found) == 1)
-        return cls(base=base, words=frozenset([*joined, *parts]), longest=longest, stopped=singles)
+        singles = frozenset(map(_fold, stopped.values()))
+        return cls(base=base, words=frozenset([*joined, *stopped]), longest=longest, stopped=singles)
 
     @property
     def identity(self) -> str:
@@ -134,45 +120,39 @@ class JoinedWords:
     def __call__(self, text: str) -> list[str]:
         return self._cut(text) if all_visible(text) else cut_visible(straight(text), self._cut)
 
+    @cached_property
+    def _is_word(self) -> Callable[[str], bool]:
+        def is_word(token: str) -> bool:
+            forms = vocabulary_forms(token)
+            return any(
+                match_form(form, lower=lower) in self.words for form in forms for lower in (False, True)
+            )
+
+        return lru_cache(maxsize=_CACHED)(is_word)
+
     def _cut(self, text: str) -> list[str]:
         tokens, longest = self.base(text), self.longest
-        folded = [self._folded[token] for token in tokens]
+        folded = [_fold(token) for token in tokens]
+        # By the tokens where a word may start, how many tokens it has at most.
         starts = {i: longest[pair] for i, pair in enumerate(pairwise(folded)) if pair in longest}
         if self.stopped:
             starts |= {i: starts.get(i, 1) for i, token in enumerate(folded) if token in self.stopped}
-        return self._join(straight(text), tokens, starts) if starts else tokens
-
-    @cached_property
-    def _folded(self) -> _Cache[str]:
-        return _Cache(_fold)
-
-    @cached_property
-    def _is_word(self) -> _Cache[bool]:
-        return _Cache(
-            lambda token: any(
-                match_form(form, lower=lower) in self.words
-                for form in vocabulary_forms(token)
-                for lower in (False, True)
-            )
-        )
-
-    def _join(self, text: str, tokens: list[str], starts: Mapping[int, int]) -> list[str]:
-        """Join what is a word, of the tokens from some of them on, at most so many."""
+        if not starts:
+            return tokens
+        text = straight(text)
         spans = list(token_spans(text, tokens))
-        found = []
+        candidates = []
         for first, most in starts.items():
             start = spans[first][0]
             for last, (begin, end) in enumerate(spans[first : first + most], first):
                 if last > first and not _GAP.fullmatch(text, spans[last - 1][1], begin):
                     break
-                stops = [end + 1] if text.startswith(".", end) else []
-                for stop in [*stops, *([end] if last > first else [])]:
-                    if self._is_word[text[start:stop]]:
-                        found.append((first - last, first, text[start:stop]))
-                        break
+                stops = [end + 1] * text.startswith(".", end) + [end] * (last > first)
+                words = filter(self._is_word, (text[start:stop] for stop in stops))
+                candidates += [(first - last, first, word) for word in islice(words, 1)]
         joined: list[str | None] = [*tokens]
         free = [True] * len(tokens)
-        for shorter, first, word in sorted(found):
+        for shorter, first, word in sorted(candidates):
             taken = slice(first, first - shorter + 1)
             if all(free[taken]):
                 free[taken] = [False] * (1 - shorter)

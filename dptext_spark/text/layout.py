@@ -5,9 +5,15 @@ All of it acts on what is released and on what the layout lets pass, never on th
 
 from __future__ import annotations
 
+import hashlib
+import json
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
+from importlib.resources import files
+from itertools import compress
 from typing import ClassVar, Final
 
 import numpy as np
@@ -15,8 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dptext_spark.errors import ConfigError
 from dptext_spark.text.named_policy import NamedPolicy
-from dptext_spark.text.signs import IDENTITY, listed_signs
 from dptext_spark.text.token_columns import DROP, KEEP, PLACEHOLDER, Tokens
 from dptext_spark.text.tokens import Tokenizer, straight, token_spans
 
@@ -26,24 +32,74 @@ CLITICS: Final = ("n't", "'s", "'m", "'d", "'ll", "'re", "'ve")
 # Gaps that do not keep words apart: the tokenizer takes an apostrophe between letters for a part of the word.
 _JOINING: Final = ("", "'", "\u2019", "\uff07")
 
-# Patterns of capitals by number; of the first are words with both and words without letters that have them.
+# Patterns of capitals by number. Of the first are words of mixed capitals, and words without letters.
 _PATTERNS: Final = (lambda strings: strings, pc.utf8_lower, pc.utf8_capitalize, pc.utf8_upper)
 _CAPITALIZED: Final = 2
 
+# The signs that may pass: a list of one Unicode version (scripts/make_signs.py). The Unicode tables of this
+# machine are not asked: versions differ.
+SIGNS: Final = files("dptext_spark.text").joinpath("signs.json")  # the package may be a zip
+SHA256: Final = "35c2eefc6306f2c15d2bc95c3c4219f48ec4156fec494a3bfaf947070d2c3b8e"
+UNICODE: Final = "17.0"
+_SIGNS_IDENTITY: Final = f"Unicode {UNICODE}, list {SHA256[:12]}"
 
-@dataclass(frozen=True, kw_only=True)
-class Gaps:
-    """What a layout lets pass of the texts between their tokens.
+# White space, which becomes a line feed or a space.
+_LINE_ENDS: Final = [0x0A, 0x0B, 0x0C, 0x0D, 0x85, 0x2028, 0x2029]
+_SPACES: Final = [0x09, 0x20, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000]
 
-    Attributes:
-        distinct: The distinct gaps.
-        before: int64 (tokens,), index of what stands before each token and after the one before it.
-        after: int64 (rows,), index of what stands after the last token of each row.
+_INSIDE: Final = {"\ufe0f", "\u200d"}  # these pass inside of listed emoji alone
+
+
+class _Replacements(dict[int, int]):
+    """What becomes of code points; those that are not listed are dropped."""
+
+    def __missing__(self, code: int) -> None:
+        return None
+
+
+@cache
+def passing_signs() -> Callable[[str], str]:
+    """Give the function that drops from a text all but listed signs and emoji, spaces and line feeds.
+
+    Raises:
+        ConfigError: The file with the list is missing, or is not the one of this version.
     """
+    try:
+        content = SIGNS.read_bytes()
+    except OSError:
+        content = b""
+    if (digest := hashlib.sha256(content).hexdigest()) != SHA256:
+        raise ConfigError(
+            "The list of signs that may stand between words (--layout keep) is damaged",
+            allowed=f"SHA-256 {SHA256[:12]}",
+            got=f"{digest[:12]} for {SIGNS.name}",
+            do="Install dptext-spark again",
+        )
+    entries = json.loads(content)
+    replacements = _Replacements({**dict.fromkeys(_LINE_ENDS, 0x0A), **dict.fromkeys(_SPACES, 0x20)})
+    for first, last in entries["signs"]:
+        replacements.update((code, code) for code in range(first, last + 1))
+    sequences = re.compile(f"({_longest_of(entries['sequences'])})")
 
-    distinct: pa.StringArray
-    before: NDArray[np.int64]
-    after: NDArray[np.int64]
+    def passing(text: str) -> str:
+        text = text.replace("\r\n", "\n")
+        if _INSIDE.isdisjoint(text):
+            return text.translate(replacements)
+        parts = sequences.split(text)  # every second one is a listed emoji
+        parts[::2] = [part.translate(replacements) for part in parts[::2]]
+        return "".join(parts)
+
+    return passing
+
+
+def _longest_of(strings: list[str]) -> str:
+    """Give a pattern for the longest of some strings; common beginnings stand in it once, which is fast."""
+    rests: dict[str, list[str]] = {}
+    for string in strings:
+        rests.setdefault(string[:1], []).append(string[1:])
+    may_end = "" in rests and bool(rests.pop(""))
+    options = "|".join(re.escape(first) + _longest_of(rest) for first, rest in rests.items())
+    return f"(?:{options}){'?' * may_end}" if options else ""
 
 
 class Layout(NamedPolicy, ABC):
@@ -64,8 +120,8 @@ class Layout(NamedPolicy, ABC):
         return self.name
 
     @abstractmethod
-    def gaps(self, tokens: Tokens) -> Gaps:
-        """Give what passes of what stands between the tokens of texts."""
+    def gaps(self, text: str, tokens: Sequence[str]) -> list[str]:
+        """Give what passes before each token of a text, and after the last one."""
 
 
 class SingleSpaces(Layout):
@@ -75,9 +131,8 @@ class SingleSpaces(Layout):
     scope = "Capitals, punctuation, emoji and spacing of the covered words are not in the output."
     capitals = False
 
-    def gaps(self, tokens: Tokens) -> Gaps:
-        none, after = np.zeros(len(tokens), dtype=np.int64), np.zeros(len(tokens.null_rows), dtype=np.int64)
-        return Gaps(distinct=pa.array([""]), before=none, after=after)
+    def gaps(self, text: str, tokens: Sequence[str]) -> list[str]:
+        return [""] * (len(tokens) + 1)
 
 
 @dataclass(frozen=True)
@@ -90,35 +145,24 @@ class AsItStood(Layout):
 
     name = "keep"
     scope = (
-        "PUNCTUATION, SYMBOLS, EMOJI, SPACES AND LINE BREAKS OF TEXTS ARE RELEASED AS THEY ARE, if a list of "
-        f"signs has them ({IDENTITY}); it has no letters, digits and invisible characters. THE CHOICE AMONG "
-        "THESE SIGNS CAN STILL CARRY A MESSAGE. Words have the capitals (lower, Capitalized, UPPER) of those "
-        "in whose places they stand."
+        "PUNCTUATION, SYMBOLS, EMOJI, SPACES AND LINE BREAKS OF TEXTS ARE RELEASED AS THEY ARE, if they are "
+        f"on a list of signs ({_SIGNS_IDENTITY}), which has no letters, digits and invisible characters. THE "
+        "CHOICE AMONG THESE SIGNS CAN STILL CARRY A MESSAGE. Each word takes the capitals (lower, "
+        "Capitalized, UPPER) of the word that it replaces."
     )
     capitals = True
 
     def __post_init__(self) -> None:
-        listed_signs()
+        passing_signs()
 
     @property
     def identity(self) -> str:
-        return f"{self.name}, {IDENTITY}"
+        return f"{self.name}, {_SIGNS_IDENTITY}"
 
-    def gaps(self, tokens: Tokens) -> Gaps:
-        before, after, passing = [], [], listed_signs().passing
-        for text, row in zip(tokens.content.to_pylist(), tokens.row_tokens(), strict=True):
-            text, last = text or "", 0
-            for start, end in token_spans(straight(text), map(str, row)):
-                before.append(text[last:start])
-                last = end
-            after.append(text[last:])
-        encoded = pa.array(before + after, pa.string()).dictionary_encode()
-        codes = encoded.indices.to_numpy().astype(np.int64)
-        return Gaps(
-            distinct=pa.array(map(passing, encoded.dictionary.to_pylist()), pa.string()),
-            before=codes[: len(before)],
-            after=codes[len(before) :],
-        )
+    def gaps(self, text: str, tokens: Sequence[str]) -> list[str]:
+        borders = [0, *(border for span in token_spans(straight(text), tokens) for border in span), len(text)]
+        between = (text[start:end] for start, end in zip(borders[::2], borders[1::2], strict=True))
+        return [*map(passing_signs(), between)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,8 +183,8 @@ class Assembled:
 def assemble(tokens: Tokens, released: NDArray[np.int64], words: pa.StringArray, layout: Layout) -> Assembled:
     """Build a sanitized column.
 
-    In texts a space keeps words apart where nothing else does, but for clitics, which are joined to the word
-    before them. What is left out takes the gap before it along.
+    In texts a space keeps words apart where nothing else does, except for clitics, which are joined to the
+    word before them. What is left out takes the gap before it along.
 
     Args:
         tokens: The column's tokens.
@@ -152,134 +196,62 @@ def assemble(tokens: Tokens, released: NDArray[np.int64], words: pa.StringArray,
     capitals = np.zeros(len(tokens), dtype=np.int64)
     if layout.capitals and tokens.kind == "text":
         capitals[released >= 0] = _capitals(tokens.distinct)[tokens.codes[released >= 0]]
-    outputs = _Outputs.of(tokens, released, words, capitals)
-    if tokens.kind == "tokens":
-        listed = outputs.distinct.take(pa.array(outputs.codes, mask=outputs.codes < 0))
-        strings = _lists(outputs.offsets, listed, tokens.null_rows)
-        characters = np.zeros_like(outputs.offsets[1:])
-    else:
-        gaps = layout.gaps(tokens)
-        strings, characters = _texts(tokens, outputs, gaps), _characters(tokens, outputs, gaps)
+    outputs, kept = _outputs(tokens, released, words, capitals), (released != DROP).tolist()
+    clitics = {output for output in {*outputs} if output and output.lower() in CLITICS}
+    is_apart = cache(partial(_is_apart, tokens.tokenizer))
+    characters = np.zeros(len(tokens.null_rows), dtype=np.int64)
+    rows: list[str | list[str | None] | None] = []
+    start = 0
+    for row, cut in enumerate(tokens.row_tokens()):
+        chosen = kept[start : start + len(cut)]
+        own = [*compress(outputs[start : start + len(cut)], chosen)]
+        start += len(cut)
+        if tokens.null_rows[row]:
+            rows.append(None)
+        elif tokens.kind == "tokens":
+            rows.append(own)
+        else:
+            *before, after = layout.gaps(tokens.strings[row] or "", [*map(str, cut)])
+            before = [*compress(before, chosen)]
+            characters[row] = sum(map(len, [*before, after])) - [*before, after].count(" ")
+            pieces: list[str] = []
+            for gap, output in zip(before, map(str, own), strict=True):
+                if pieces and output in clitics and gap in ("", " ") and is_apart(pieces[-1], output):
+                    gap = ""
+                elif pieces and gap in _JOINING:
+                    gap += " "
+                pieces += gap, output
+            rows.append("".join([*pieces, after]))
     return Assembled(
-        values=strings.cast(tokens.data_type),
+        values=pa.array(rows, tokens.data_type),
         characters=characters,
         capitals=tokens.count(capitals >= _CAPITALIZED),
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Outputs:
-    """What stands in the places of the tokens that are not left out.
-
-    Attributes:
-        distinct: The distinct strings.
-        codes: int64 (k,), index into ``distinct``; -1 for null.
-        places: int64 (k,), the tokens' numbers.
-        offsets: int64 (rows + 1,), where each row's outputs start.
-    """
-
-    distinct: pa.StringArray
-    codes: NDArray[np.int64]
-    places: NDArray[np.int64]
-    offsets: NDArray[np.int64]
-
-    @classmethod
-    def of(
-        cls,
-        tokens: Tokens,
-        released: NDArray[np.int64],
-        words: pa.StringArray,
-        capitals: NDArray[np.int64],
-    ) -> _Outputs:
-        word, ways = released >= 0, len(_PATTERNS)
-        forms = released[word] * ways + capitals[word]
-        used = np.unique(forms)
-        code = np.empty(used.max(initial=-1) + 1, dtype=np.int64)
-        code[used] = np.arange(len(used))
-        chosen = words.take(pa.array(used // ways))
-        if capitals.any():
-            chosen = pc.choose(pa.array(used % ways), *(pattern(chosen) for pattern in _PATTERNS))
-        codes = np.full(len(tokens), len(used))
-        codes[word], raw = code[forms], released == KEEP
-        codes[raw] = np.where(tokens.codes[raw] < 0, -1, len(used) + 1 + tokens.codes[raw])
-        places = np.flatnonzero(released != DROP)
-        return cls(
-            distinct=pa.concat_arrays([chosen, pa.array([PLACEHOLDER], pa.string()), tokens.distinct]),
-            codes=codes[places],
-            places=places,
-            offsets=np.searchsorted(places, tokens.offsets),
-        )
-
-    @property
-    def inner(self) -> NDArray[np.bool_]:
-        """bool (k,): those that are not the first of their row."""
-        inner = np.ones(len(self.codes) + 1, dtype=np.bool_)
-        inner[self.offsets[:-1]] = False  # of rows without any, a later row's first, or the one too many
-        return inner[:-1]
+def _outputs(
+    tokens: Tokens, released: NDArray[np.int64], words: pa.StringArray, capitals: NDArray[np.int64]
+) -> list[str | None]:
+    """Give what stands in each token's place, if that is not left out."""
+    word, ways = released >= 0, len(_PATTERNS)
+    forms = pa.array(released[word] * ways + capitals[word]).dictionary_encode()
+    used = np.asarray(forms.dictionary)
+    chosen = words.take(pa.array(used // ways))
+    if capitals.any():
+        chosen = pc.choose(pa.array(used % ways), *(pattern(chosen) for pattern in _PATTERNS))
+    pool = [*chosen.to_pylist(), PLACEHOLDER, *tokens.distinct.to_pylist(), None]
+    codes = np.full(len(tokens), len(used))
+    codes[word], raw = forms.indices, released == KEEP
+    codes[raw] = np.where(tokens.codes[raw] < 0, -1, len(used) + 1 + tokens.codes[raw])
+    return [pool[code] for code in codes.tolist()]
 
 
-def _lists(offsets: NDArray[np.int64], strings: pa.Array, nulls: NDArray[np.bool_]) -> pa.LargeListArray:
-    strings = strings.cast(pa.large_string())
-    return pa.LargeListArray.from_arrays(pa.array(offsets), strings, mask=pa.array(nulls))
-
-
-def _texts(tokens: Tokens, outputs: _Outputs, gaps: Gaps) -> pa.Array:
-    """Join outputs and what stands around them to texts."""
-    before, inner = gaps.before[outputs.places], outputs.inner
-    joined = _joined(outputs, inner & _among(gaps.distinct, ["", " "])[before], tokens.tokenizer)
-    spaced = inner & _among(gaps.distinct, _JOINING)[before]
-    known = len(gaps.distinct)
-    pool = pa.concat_arrays(
-        [gaps.distinct, pc.binary_join_element_wise(gaps.distinct, " ", ""), pa.array([""]), outputs.distinct]
-    )
-    # Each row is gap, output, gap, output, ..., gap.
-    rows = np.arange(len(tokens.null_rows))
-    places = 2 * np.arange(len(before)) + tokens.rows[outputs.places]
-    pieces = np.empty(2 * len(before) + len(rows), dtype=np.int64)
-    pieces[places] = np.where(joined, 2 * known, before + known * spaced)
-    pieces[places + 1] = 2 * known + 1 + outputs.codes
-    pieces[2 * outputs.offsets[1:] + rows] = gaps.after
-    offsets = 2 * outputs.offsets + np.arange(len(outputs.offsets))
-    lists = _lists(offsets, pool.take(pa.array(pieces)), tokens.null_rows)
-    return pc.binary_join(lists, pa.scalar("", pa.large_string()))
-
-
-def _joined(outputs: _Outputs, near: NDArray[np.bool_], tokenizer: Tokenizer) -> NDArray[np.bool_]:
-    """Mark the clitics that the tokenizer splits again from the word before them, where that is near."""
-    clitic = _among(pc.utf8_lower(outputs.distinct), CLITICS)[outputs.codes]
-    places, ways = np.flatnonzero(clitic & near), len(outputs.distinct)
-    pairs, pair = np.unique(outputs.codes[places - 1] * ways + outputs.codes[places], return_inverse=True)
-    words, clitics = (outputs.distinct.take(pa.array(c)).to_pylist() for c in divmod(pairs, ways))
-    joined = np.zeros(len(clitic), dtype=np.bool_)
-    joined[places] = _split(tokenizer, words, clitics)[pair]
-    return joined
-
-
-def _split(tokenizer: Tokenizer, words: list[str], clitics: list[str]) -> NDArray[np.bool_]:
-    """Mark the pairs of a word and a clitic that the tokenizer takes apart again, bool (pairs,)."""
+def _is_apart(tokenizer: Tokenizer, word: str, clitic: str) -> bool:
+    """Whether the tokenizer splits a clitic again from the word before it."""
     # Of two clitics the first is taken for one that is joined itself: "I" + "'d" + "'ve".
-    words = [f"x{word}" if word.lower() in CLITICS else word for word in words]
-    text = straight("".join(f"{word}{clitic} | " for word, clitic in zip(words, clitics, strict=True)))
-    spans = [*token_spans(text, tokenizer(text))]
-    apart, ends = {*spans}, {end for _, end in spans}
-    clitic_ends = (
-        np.cumsum([len(word) + len(clitic) + 3 for word, clitic in zip(words, clitics, strict=True)]) - 3
-    )
-    places = ((end - len(clitic), end) for clitic, end in zip(clitics, clitic_ends.tolist(), strict=True))
-    return np.array([place in apart and place[0] in ends for place in places], dtype=np.bool_)
-
-
-def _characters(tokens: Tokens, outputs: _Outputs, gaps: Gaps) -> NDArray[np.int64]:
-    """int64 (rows,): count what passed between words, single spaces apart."""
-    lengths: NDArray[np.int64] = np.array(pc.utf8_length(gaps.distinct), dtype=np.int64)
-    lengths[_among(gaps.distinct, [" "])] = 0
-    passed = outputs.places[lengths[gaps.before[outputs.places]] > 0]
-    before = np.bincount(tokens.rows[passed], lengths[gaps.before[passed]], minlength=len(gaps.after))
-    return lengths[gaps.after] + before.astype(np.int64)
-
-
-def _among(strings: pa.StringArray, wanted: Iterable[str]) -> NDArray[np.bool_]:
-    return np.array(pc.is_in(strings, pa.array([*wanted], pa.string())), dtype=np.bool_)
+    text = straight(f"x{word}{clitic}" if word.lower() in CLITICS else f"{word}{clitic}")
+    spans, start = [*token_spans(text, tokenizer(text))], len(text) - len(clitic)
+    return (start, len(text)) in spans and start in {end for _, end in spans}
 
 
 def _capitals(strings: pa.StringArray) -> NDArray[np.int64]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self
 
@@ -11,13 +10,12 @@ from dptext_spark.errors import ConfigError, nearest
 
 @dataclass(frozen=True)
 class NamedPolicy:
-    """A policy: small, picklable, comparable; if it takes a field, the option has it behind the name.
+    """A policy: small, picklable, comparable. If it takes a field, the option has it after the name.
 
     Attributes:
         kind: What the policies of one option are, in words.
         option: The option that chooses among them.
         policies: The policies of this kind, by name.
-        refused: Names of what is no policy of this kind, and will not be: why, and what to do instead.
         name: What the option calls the policy.
         scope: What the guarantee covers under it, in a sentence; fields in braces.
     """
@@ -25,7 +23,6 @@ class NamedPolicy:
     kind: ClassVar[str]
     option: ClassVar[str]
     policies: ClassVar[dict[str, type[Self]]]
-    refused: ClassVar[Mapping[str, tuple[str, str]]] = {}
     name: ClassVar[str]
     scope: ClassVar[str]
 
@@ -36,13 +33,14 @@ class NamedPolicy:
 
     @classmethod
     def of(cls, value: Self | str) -> Self:
-        """Give the policy of this kind that an option's value names; a ConfigError where there is none."""
+        """Give the policy of this kind that an option's value names.
+
+        Raises:
+            ConfigError: There is none.
+        """
         if isinstance(value, cls):
             return value
         name, *arguments = str(value).split(":", 1)
-        if name in cls.refused:
-            why, do = cls.refused[name]
-            raise ConfigError(f"There is no {cls.option} {name}: {why}", got=repr(value), do=do)
         policy = cls.policies.get(name)
         if policy is None or len(arguments) != len(policy._given()) or not all(arguments):
             raise ConfigError(
@@ -55,11 +53,8 @@ class NamedPolicy:
 
     @classmethod
     def forms(cls) -> list[str]:
-        """Give the option's values, what may follow a name in capitals."""
-        return [
-            ":".join([name, *(field.upper() for field in policy._given())])
-            for name, policy in cls.policies.items()
-        ]
+        """Give the option's values, with what follows a name in capitals."""
+        return [":".join([name, *map(str.upper, policy._given())]) for name, policy in cls.policies.items()]
 
     def __str__(self) -> str:
         return ":".join([self.name, *(getattr(self, field) for field in self._given())])
@@ -69,5 +64,5 @@ class NamedPolicy:
         return [field.name for field in fields(cls) if field.init]
 
     def describe(self, **names: str) -> str:
-        """Say what the guarantee covers under this policy; ``names`` are what else its sentence speaks of."""
+        """Say what the guarantee covers under this policy; ``names`` are the other braces of its sentence."""
         return self.scope.format(**vars(self), **names)

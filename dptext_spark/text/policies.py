@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
-from types import MappingProxyType
 from typing import ClassVar, Final, Never, NoReturn
 
 import numpy as np
@@ -15,15 +14,12 @@ from numpy.typing import NDArray
 from dptext_spark.errors import InputError
 from dptext_spark.faults import check_names
 from dptext_spark.text.layout import Layout
-from dptext_spark.text.marks import Marks
 from dptext_spark.text.named_policy import NamedPolicy
 from dptext_spark.text.segmentation import Segmentation
-from dptext_spark.text.slots import check_positions, marks_of_positions
+from dptext_spark.text.spans import Spans, check_positions, read_spans
 from dptext_spark.text.stop_words import stop_words
 from dptext_spark.text.token_columns import DROP, KEEP, MASK, PLACEHOLDER, Tokens
 from dptext_spark.text.tokens import match_form
-
-# Tokens outside the vocabulary
 
 # Below n words there are ln n points in the mean: with 10^7 words more than these in 10^-18 of all cases.
 _POINTS: Final = 64
@@ -34,9 +30,10 @@ class UnknownTokens:
     """The protected tokens of a batch of rows that the vocabulary lacks.
 
     Attributes:
+        column: Where they are.
         count: How many there are, t > 0.
         release_words: Size of the release vocabulary.
-        uniforms: Gives float64 (t, k) in (0, 1), uniforms of their own, for k uniforms per token; in chunks.
+        uniforms: Gives float64 (t, k) in (0, 1), for k uniforms per token, in chunks.
     """
 
     column: str
@@ -46,7 +43,12 @@ class UnknownTokens:
 
 
 class OovPolicy(NamedPolicy):
-    """A policy for tokens outside the vocabulary: a stand-in for each, unless it says otherwise."""
+    """A policy for tokens outside the vocabulary: a stand-in for each, unless :meth:`release` is overridden.
+
+    Attributes:
+        stand_in: ``MASK``, ``KEEP`` or ``DROP``.
+        shape: What a row still reveals without its words, in a sentence.
+    """
 
     kind = "out-of-vocabulary policy"
     option = "--oov"
@@ -55,7 +57,6 @@ class OovPolicy(NamedPolicy):
     shape: ClassVar[str] = (
         "The number of words in each row and which rows are null or empty are released as they are."
     )
-    """What a row without its words still tells under the policy, in a sentence."""
 
     def release(self, unknown: UnknownTokens) -> NDArray[np.int64] | int:
         """Give what is released in place of each token, int64 (t,): a word id or a stand-in; or one for all.
@@ -91,7 +92,7 @@ class RandomWord(OovPolicy):
     It is the last point below the vocabulary's size n, rounded down, of a Poisson process of intensity 1/x,
     whose points go up from 1 by factors 1 / uniform: none lies between x and n with probability x / n. So the
     word drawn among n is drawn among fewer too where it is one of these, as the nearest word to a noisy point
-    is, and two releases under one key with other release vocabularies do not tell by it which words are
+    is, and two releases under one key with different release vocabularies do not reveal by it which words are
     unknown.
     """
 
@@ -129,61 +130,41 @@ class KeepUnprotected(OovPolicy):
     stand_in = KEEP
 
 
-# Protected tokens
-
-_TEXTS_AS_SLOTS: Final = (
-    "a text does not say where its slot stands",
-    "Take slots:COLUMN, with the start and end of each slot",
-)
-
-
 class Protection(NamedPolicy, ABC):
-    """A policy for which tokens are protected; the others are released as they are."""
+    """A policy for which tokens are protected; the others are released as they are.
+
+    Attributes:
+        unknown: What scopes call the words that the policy for unknown ones is about.
+    """
 
     kind = "protection policy"
     option = "--protect"
     policies: ClassVar[dict[str, type[Protection]]] = {}
-    refused = MappingProxyType(
-        {
-            "rare": (
-                "what passes because it is no rare sequence of words tells the hidden words beside it apart, "
-                "without any bound",
-                "Take content or slots:COLUMN, where no hidden word decides what passes",
-            ),
-            "slots-by-text": _TEXTS_AS_SLOTS,
-            "slots-in-order": _TEXTS_AS_SLOTS,
-        }
-    )
     unknown: ClassVar[str] = "Protected words outside the vocabulary"
-    """What scopes call the words that the policy for unknown ones is about."""
 
     @property
     def slots_column(self) -> str | None:
-        """The column that names each row's slots, where the policy needs them."""
+        """The column with each row's slots, if the policy has one."""
         return None
 
-    def check_slots(self, data_type: pa.DataType) -> None:
-        """Check the type of that column.
+    def marks(self, values: pa.Array, slots: pa.Array | None) -> Spans | None:
+        """Read the spans of texts or token lists that are cut apart from all else, if there are any.
 
         Raises:
-            InputError: It cannot hold what the policy reads.
+            InputError: The policy needs slots and there are none, or they have the wrong type.
         """
-
-    def marks(self, values: pa.Array, slots: pa.Array | None) -> Marks | None:
-        """Give the spans of texts or token lists that are cut apart from all else, if there are any.
-
-        Raises:
-            InputError: As from :meth:`protected`, or the slots have the wrong type.
-        """
-        return None
+        if self.slots_column is None:
+            return None
+        if slots is None:
+            raise InputError(
+                f"The policy {self} needs the slots of each row",
+                do=f"Give the values of column {self.slots_column}",
+            )
+        return read_spans(slots, values, self.slots_column)
 
     @abstractmethod
-    def protected(self, tokens: Tokens, slots: pa.Array | None) -> NDArray[np.bool_]:
-        """Mark the tokens of some rows that are protected, bool (tokens,).
-
-        Raises:
-            InputError: The policy needs the slots of each row and there are none.
-        """
+    def protected(self, tokens: Tokens, slots: pa.Array | None = None) -> NDArray[np.bool_]:
+        """Mark the tokens of some rows that are protected, bool (tokens,); ``slots`` is not read."""
 
 
 class AllWords(Protection):
@@ -193,7 +174,7 @@ class AllWords(Protection):
     scope = "Every word of the sanitized columns that the vocabulary has is covered."
     unknown = "Words outside the vocabulary"
 
-    def protected(self, tokens: Tokens, slots: pa.Array | None) -> NDArray[np.bool_]:
+    def protected(self, tokens: Tokens, slots: pa.Array | None = None) -> NDArray[np.bool_]:
         return np.ones(len(tokens), dtype=np.bool_)
 
 
@@ -208,21 +189,21 @@ class ContentWords(Protection):
     )
     unknown = "Words outside the vocabulary that are no stop words"
 
-    def protected(self, tokens: Tokens, slots: pa.Array | None) -> NDArray[np.bool_]:
-        # As written: what nobody sees in a word would pass with it.
+    def protected(self, tokens: Tokens, slots: pa.Array | None = None) -> NDArray[np.bool_]:
+        # As written: an invisible character in a word would pass with it.
         return ~tokens.flag(lambda token: match_form(token, lower=True) in stop_words())
 
 
 @dataclass(frozen=True)
 class Slots(Protection):
-    """The tokens that the spans of a column touch, by their positions: :func:`marks_of_positions`."""
+    """The tokens that the spans of a column touch, by their positions: :func:`read_spans`."""
 
     name = "slots"
     scope = (
-        "Only words inside the slots of column {column} that the vocabulary has are covered; "
-        "words outside the slots are released as they are. Letters next to a slot belong to it. Where slots "
-        "stand, how many words they have and which rows have none that can be read is visible; what it tells "
-        "that words were marked is not covered."
+        "Only words inside the slots of column {column} that the vocabulary has are covered; words outside "
+        "the slots are released as they are. Letters next to a slot belong to it. The output shows where "
+        "slots stand, how many words they have, and which rows have none that can be read; the choice of the "
+        "marked words is not covered."
     )
     unknown = "Words inside the slots that the vocabulary lacks"
 
@@ -233,22 +214,12 @@ class Slots(Protection):
         return self.column
 
     def check_slots(self, data_type: pa.DataType) -> None:
+        """Check the type of the column; an InputError where it cannot hold positions."""
         check_positions(data_type, self.column)
 
-    def marks(self, values: pa.Array, slots: pa.Array | None) -> Marks | None:
-        if slots is None:
-            raise InputError(
-                f"The policy {self} needs the slots of each row",
-                do=f"Give the values of column {self.column}",
-            )
-        return marks_of_positions(slots, values, self.column)
-
-    def protected(self, tokens: Tokens, slots: pa.Array | None) -> NDArray[np.bool_]:
-        # Tokens that were read without their marks: in doubt nothing passes.
-        return tokens.marked if tokens.marks else np.ones(len(tokens), dtype=np.bool_)
-
-
-# All
+    def protected(self, tokens: Tokens, slots: pa.Array | None = None) -> NDArray[np.bool_]:
+        # Tokens that were read without their spans: in doubt nothing passes.
+        return np.ones(len(tokens), dtype=np.bool_) if tokens.spans is None else tokens.marked
 
 
 @dataclass(frozen=True, init=False)

@@ -17,15 +17,15 @@ _ALLOWED = "an Arrow array, a pandas Series, a NumPy array of one dimension, or 
 
 
 def as_arrow(values: PythonColumn, what: str) -> pa.Array:
-    """Give a column as an Arrow array; what pandas takes for missing is null, categories are their values.
+    """Give a column as an Arrow array: what pandas takes for missing is null, categories are their values.
 
     Raises:
         InputError: It is no column, has values of several kinds, or is too large for one array.
     """
     got = f"{type(values).__module__.partition('.')[0]}.{type(values).__name__}".removeprefix("builtins.")
-    # What Arrow would take apart without a word: a text into letters, a table into its columns' names.
+    # Arrow would silently take these apart: a text into letters, a table into its columns' names.
     if isinstance(values, str | bytes | Mapping | Set | pa.Table | pa.RecordBatch):
-        raise InputError(f"{what} is no column", allowed=_ALLOWED, got=got)
+        raise InputError(f"{what} is not a column", allowed=_ALLOWED, got=got)
     array = None
     with suppress(pa.ArrowException, TypeError, ValueError, LookupError, OverflowError, AttributeError):
         read = (
@@ -39,7 +39,7 @@ def as_arrow(values: PythonColumn, what: str) -> pa.Array:
             allowed=f"{_ALLOWED}, with values of one kind and no more than 2 GiB",
             got=got,
         )
-    # Without a value there is nothing to tell the type by.
+    # Without a value nothing shows the type.
     if not isinstance(values, pa.Array) and array.null_count == len(array):
         return pa.nulls(len(array), pa.string())
     if pa.types.is_list(array.type) and pa.types.is_null(array.type.value_type):

@@ -1,8 +1,7 @@
-"""Words in scripts that put no spaces between them: how much of them there is, and how they are cut."""
+"""How texts are cut into words, also those of scripts that put no spaces between them."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache
@@ -18,6 +17,7 @@ from dptext_spark.text.tokens import (
     UNSPACED_LETTERS,
     UNSPACED_SCRIPTS,
     PlainTokenizer,
+    Tokenizer,
     all_visible,
     cut_visible,
     tokenize,
@@ -38,22 +38,13 @@ def unspaced_share(texts: pa.Array) -> float:
     return unspaced / max(all_letters, 1)
 
 
-class Segmentation(NamedPolicy, ABC):
-    """A policy for how texts are cut into tokens: a :class:`~dptext_spark.text.tokens.Tokenizer`."""
+class Segmentation(NamedPolicy, Tokenizer):
+    """A policy for how texts are cut into tokens."""
 
     kind = "tokenizer"
     option = "--tokenizer"
     policies: ClassVar[dict[str, type[Segmentation]]] = {}
     scope = ""
-
-    @property
-    @abstractmethod
-    def identity(self) -> str:
-        """See :class:`~dptext_spark.text.tokens.Tokenizer`."""
-
-    @abstractmethod
-    def __call__(self, text: str) -> list[str]:
-        """Cut a text into tokens; see :class:`~dptext_spark.text.tokens.Tokenizer`."""
 
 
 class WordRuns(PlainTokenizer, Segmentation):
@@ -63,7 +54,7 @@ class WordRuns(PlainTokenizer, Segmentation):
 
 
 def icu_version() -> str:
-    """Give the version of ICU, whose dictionaries tell words.
+    """Give the version of ICU, whose dictionaries know the words of scripts without spaces.
 
     Raises:
         ConfigError: It is not installed.
@@ -83,10 +74,10 @@ class IcuWords(Segmentation):
     """Runs of letters and digits, and in them the words of Chinese, Japanese, Thai, Lao, Khmer and Burmese.
 
     Attributes:
-        version: Of the ICU where the policy was chosen: other versions may cut otherwise.
+        version: The version of ICU where the policy was chosen: others may cut differently.
 
     Raises:
-        ConfigError: ICU is not installed, or, where texts are cut, it is another one.
+        ConfigError: ICU is not installed, or it has another version where texts are cut.
     """
 
     name = "icu"
@@ -105,20 +96,16 @@ class IcuWords(Segmentation):
         tokens = tokenize(text)
         if _RUN.search(text) is None:
             return tokens
-        return [
-            word
-            for token in tokens
-            for word in (self._words(token) if all_visible(token) else cut_visible(token, self._words))
-        ]
+        cuts = (self._cut(token) if all_visible(token) else cut_visible(token, self._cut) for token in tokens)
+        return [word for words in cuts for word in words]
 
-    def _words(self, token: str) -> list[str]:
+    def _cut(self, token: str) -> list[str]:
         if _RUN.search(token) is None:
             return [token]
-        cut = _icu_breaker(self.version)
-        found: list[str] = []
-        for number, part in enumerate(_RUN.split(token)):  # what is between runs and runs, by turns
-            found += cut(part) if number % 2 else tokenize(part)
-        return found
+        words: list[str] = []
+        for number, part in enumerate(_RUN.split(token)):  # every second one is a run
+            words += _icu_breaker(self.version)(part) if number % 2 else tokenize(part)
+        return words
 
 
 @cache
@@ -132,5 +119,5 @@ def _icu_breaker(version: str) -> Callable[[str], Iterable[str]]:
         )
     from icu4py.breakers import WordBreaker  # only this package's extra brings it
 
-    # For these scripts no language tells words otherwise than the others.
+    # For these scripts all languages give the same words.
     return lambda run: WordBreaker(run, "root")

@@ -1,4 +1,4 @@
-"""Stop words: those that say little of what a text is about."""
+"""Stop words, which say little about the subject of a text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 from dptext_spark.text.tokens import tokenize
 
-# What NLTK has only as a piece of a contraction that was cut at its apostrophe. As words of a text they are
+# NLTK has these only as pieces of contractions that were cut at the apostrophe. As words of a text they are
 # initials, units and names: T. N., Don, New Haven.
 _PIECES: Final = frozenset(
     tokenize(
@@ -19,10 +19,10 @@ _PIECES: Final = frozenset(
 
 @cache
 def stop_words() -> frozenset[str]:
-    """The English stop words of NLTK (as the papers use), as ``bm25s`` carries them, as texts have them.
+    """The English stop words of NLTK (as the papers use), from ``bm25s``, in the forms that texts have.
 
-    Contractions are there whole and as their tokens (``don't``, ``do``, ``n't``), but not as the bare pieces
-    that NLTK has beside them (``don``, ``t``), which are other words in a text.
+    Contractions are there whole and as their tokens (``don't``, ``do``, ``n't``), but not as NLTK's bare
+    pieces (``don``, ``t``), which are other words in a text.
     """
     from bm25s.stopwords import STOPWORDS_EN_PLUS  # a large package, rarely needed
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Final, Literal
 
 import numpy as np
@@ -13,12 +14,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dptext_spark.errors import InputError
-from dptext_spark.text.marks import Marks, cut_marked
+from dptext_spark.text.spans import Spans, cut_marked
 from dptext_spark.text.tokens import PLAIN, Tokenizer, hides
 
 PLACEHOLDER: Final = "[MASK]"
 
-# What is released in place of a token, where it is no word: the placeholder, the token itself, nothing.
+# Released in place of a token instead of a word: the placeholder, the token itself, nothing.
 MASK: Final = -1
 KEEP: Final = -2
 DROP: Final = -3
@@ -30,7 +31,7 @@ Kind = Literal["text", "tokens"]
 
 
 def column_kind(data_type: pa.DataType, column: str) -> Kind:
-    """Tell a text column from a token column.
+    """Say whether a column holds texts or token lists.
 
     Raises:
         InputError: The type is neither.
@@ -54,7 +55,7 @@ def check_unicode(values: pa.Array, column: str) -> None:
     """
     try:
         values.validate(full=True)
-    except pa.ArrowInvalid:  # its text is left out of the chain: it belongs to the data
+    except pa.ArrowInvalid:  # it quotes the data, so nothing is chained to it
         raise InputError(
             f"Column {column} has strings that are not valid UTF-8", do="Repair them before the job"
         ) from None
@@ -76,15 +77,13 @@ def id_bytes(ids: pa.Array) -> list[bytes]:
 
 def slices(values: pa.Array) -> Iterator[slice]:
     """Cut rows into runs of about ``SLICE_BYTES`` of text, one row at least."""
-    strings = values if column_kind(values.type, "") == "text" else values.flatten()
-    sizes = pc.fill_null(pc.binary_length(strings), 0).to_numpy(zero_copy_only=False).astype(np.int64)
-    ends = np.cumsum(sizes + 1)
-    if strings is not values:
-        ends = np.concatenate([[0], ends])[list_offsets(values)[1:]]
+    is_text = column_kind(values.type, "") == "text"
+    sizes = pc.fill_null(pc.binary_length(values if is_text else values.flatten()), 0)
+    ends = np.cumsum([0, *(sizes.to_numpy(zero_copy_only=False).astype(np.int64) + 1)])
+    ends = ends if is_text else ends[list_offsets(values)]
     start = 0
     while start < len(values):
-        done = int(ends[start - 1]) if start else 0
-        stop = max(start + 1, int(np.searchsorted(ends, done + SLICE_BYTES)))
+        stop = max(start + 1, int(np.searchsorted(ends[1:], ends[start] + SLICE_BYTES)))
         yield slice(start, stop)
         start = stop
 
@@ -105,11 +104,10 @@ class Tokens:
         offsets: int64 (rows + 1,), where each row's tokens start.
         null_rows: bool (rows,).
         data_type: The column's Arrow type.
-        content: The column's strings, from which the rows' bytes are read.
-        content_offsets: int64 (rows + 1,), where each row's strings start in ``content``.
-        tokenizer: Of texts.
-        marks: The marked spans of the rows, if there are any.
-        marked: bool (tokens,), those that belong to them.
+        strings: The texts, or the elements of all token lists; None for null.
+        tokenizer: What splits texts.
+        spans: The marked spans of the rows, if there are any.
+        marked: bool (tokens,), the tokens that belong to them.
     """
 
     distinct: pa.StringArray
@@ -117,62 +115,54 @@ class Tokens:
     offsets: NDArray[np.int64]
     null_rows: NDArray[np.bool_]
     data_type: pa.DataType
-    content: pa.LargeStringArray
-    content_offsets: NDArray[np.int64]
+    strings: list[str | None]
     tokenizer: Tokenizer = PLAIN
-    marks: Marks | None = None
+    spans: Spans | None = None
     marked: NDArray[np.bool_]
 
     @classmethod
-    def of(cls, values: pa.Array, tokenizer: Tokenizer = PLAIN, marks: Marks | None = None) -> Tokens:
-        """Read a column of texts, which the tokenizer splits, or of token lists; ``marks`` are its spans."""
-        lists, strings = values, values
-        apart: dict[int, tuple[list[str], list[bool]]] = {}
-        if is_text := column_kind(values.type, "") == "text":
-            texts = values.to_pylist()
-            if marks is not None:
-                apart = {row: cut_marked(texts[row], spans, tokenizer) for row, spans in marks.spans.items()}
-            tokens = [
-                apart[row][0] if row in apart else None if text is None else tokenizer(text)
-                for row, text in enumerate(texts)
-            ]
-            lists = pa.array(tokens, type=pa.list_(pa.string()))
+    def of(cls, values: pa.Array, tokenizer: Tokenizer = PLAIN, spans: Spans | None = None) -> Tokens:
+        """Read a column of texts, which the tokenizer splits, or of token lists; ``spans`` are its spans."""
+        if column_kind(values.type, "") == "text":
+            strings = values.to_pylist()
+            rows = zip(strings, [()] * len(strings) if spans is None else spans, strict=True)
+            cuts = [cut_marked(text or "", own, tokenizer) for text, own in rows]
+            elements = pa.array([token for tokens, _ in cuts for token in tokens], pa.string())
+            offsets = np.cumsum([0, *(len(tokens) for tokens, _ in cuts)], dtype=np.int64)
+            marked = np.array([flag for _, flags in cuts for flag in flags], dtype=np.bool_)
         else:
-            strings = values.flatten()
-        encoded = lists.flatten().cast(pa.string()).dictionary_encode()
-        offsets = list_offsets(lists)
-        marked = np.zeros(offsets[-1], dtype=np.bool_)
-        if marks is not None:
-            marked = np.repeat(marks.whole, np.diff(offsets)) if is_text else marks.elements(offsets)
-        for row, (_, flags) in apart.items():
-            marked[offsets[row] : offsets[row + 1]] = flags
+            elements, offsets = values.flatten(), list_offsets(values)
+            strings = elements.to_pylist()
+            marked = np.zeros(len(elements), dtype=np.bool_)
+            for own, first, after in zip(spans or (), offsets[:-1], offsets[1:], strict=bool(spans)):
+                for start, end in [(0, after - first)] if own is None else own:
+                    marked[first + start : first + end] = True
+        encoded = elements.cast(pa.string()).dictionary_encode()
         return cls(
             distinct=encoded.dictionary,
             codes=encoded.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False),
             offsets=offsets,
             null_rows=values.is_null().to_numpy(zero_copy_only=False),
             data_type=values.type,
-            content=strings.cast(pa.large_string()),
-            content_offsets=np.arange(len(values) + 1) if is_text else list_offsets(values),
+            strings=strings,
             tokenizer=tokenizer,
-            marks=marks,
+            spans=spans,
             marked=marked,
         )
 
     def __len__(self) -> int:
         return len(self.codes)
 
-    @property
+    @cached_property
     def kind(self) -> Kind:
-        """Whether the column holds texts or token lists."""
+        """See :func:`column_kind`."""
         return column_kind(self.data_type, "")
 
     @property
     def units(self) -> str:
         """What the tokens are, as the noise's context has it: two tokenizers of texts share no noise."""
-        if self.kind == "tokens" or not self.tokenizer.identity:
-            return f"{self.kind} word"
-        return f"{self.kind} word, {self.tokenizer.identity}"
+        identity = self.tokenizer.identity if self.kind == "text" else ""
+        return ", ".join(filter(None, [f"{self.kind} word", identity]))
 
     @cached_property
     def rows(self) -> NDArray[np.int64]:
@@ -189,30 +179,23 @@ class Tokens:
         return np.bincount(self.rows[flags], minlength=len(self.null_rows))
 
     def row_tokens(self) -> Iterator[list[str | None]]:
-        """Give each row's tokens as Python strings, for policies that look at a row whole."""
-        tokens = self.distinct.take(pa.array(self.codes, mask=self.codes < 0)).to_pylist()
-        return (tokens[a:b] for a, b in zip(self.offsets[:-1], self.offsets[1:], strict=True))
+        """Give each row's tokens as Python strings."""
+        tokens = [*self.distinct.to_pylist(), None]
+        return ([tokens[code] for code in self.codes[a:b].tolist()] for a, b in pairwise(self.offsets))
 
-    @cached_property
-    def _bytes(self) -> tuple[NDArray[np.int64], NDArray[np.int64], memoryview]:
-        filled = self.content.fill_null("")
-        _, offsets, data = filled.buffers()
-        bounds = np.frombuffer(offsets, np.int64)[filled.offset :][: len(filled) + 1]
-        lengths = np.diff(bounds)
-        lengths[self.content.is_null().to_numpy(zero_copy_only=False)] = -1
-        return lengths, bounds, memoryview(data or b"")
-
-    def row_content(self, row: int) -> tuple[bytes, memoryview]:
+    def row_content(self, row: int) -> tuple[bytes, bytes]:
         """A row's content for the noise's context: its strings' lengths (-1 for null) and bytes.
 
-        To a text belongs what else decides its tokens: its spans, and by which rule it is cut where it has
-        invisible characters. Equal contents have equal tokens at equal positions.
+        For a text, what else decides its tokens comes in too: its spans, and by which rule it is cut where it
+        has invisible characters. Equal contents have equal tokens at equal positions.
         """
-        lengths, bounds, data = self._bytes
-        start, stop = self.content_offsets[row], self.content_offsets[row + 1]
-        content = data[bounds[start] : bounds[stop]]
-        rules = b""
         if self.kind == "text":
-            spans = b"" if self.marks is None else self.marks.to_bytes(row)
-            rules = b"visible" * hides(str(content, "utf-8")) + b"slots" * bool(spans) + spans
-        return lengths[start:stop].astype("<i8").tobytes() + rules, content
+            text = self.strings[row]
+            spans = np.array((self.spans[row] if self.spans else None) or (), dtype="<i8").tobytes()
+            rules = b"visible" * hides(text or "") + b"slots" * bool(spans) + spans
+            strings = [text]
+        else:
+            strings, rules = self.strings[self.offsets[row] : self.offsets[row + 1]], b""
+        content = [None if string is None else string.encode() for string in strings]
+        lengths = np.array([-1 if string is None else len(string) for string in content], dtype="<i8")
+        return lengths.tobytes() + rules, b"".join(filter(None, content))

@@ -9,13 +9,13 @@ from typing import Final, Protocol
 
 import regex
 
-# Of scripts whose words stand without spaces: Chinese, Japanese, Thai, Lao, Khmer and Burmese.
+# Scripts without spaces between words: Chinese, Japanese, Thai, Lao, Khmer and Burmese.
 UNSPACED_SCRIPTS: Final = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
-# With the signs that the scripts share: of long sounds, of voiced ones, and of what is repeated.
+# With the signs that they share: for long sounds, voiced sounds and repetition.
 UNSPACED_LETTERS: Final = rf"{UNSPACED_SCRIPTS}\u3006\u3031-\u3035\u303c\u30fc\uff70\uff9e\uff9f"
 
-# Characters that nobody sees: of Unicode 16 those of format (Cf), those that fonts leave out (default
-# ignorable), and control characters that are no white space.
+# Invisible characters: of Unicode 16 those of format (Cf), those that fonts leave out (default ignorable),
+# and control characters that are no white space.
 _INVISIBLE: Final = (
     "\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f"
     "\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0"
@@ -23,7 +23,7 @@ _INVISIBLE: Final = (
     "\U000e0000-\U000e0fff"
 )
 INVISIBLE: Final = re.compile(f"[{_INVISIBLE}]")
-"""Finds each character that nobody sees."""
+"""Finds each invisible character."""
 
 # A space of no width is the border of words in scripts that have no other.
 _WITHOUT_SPACE: Final = _INVISIBLE.replace("\u200b-", "\u200c-")
@@ -56,8 +56,8 @@ class Tokenizer(Hashable, Protocol):
     """Splits texts into tokens: small, picklable, comparable.
 
     The tokens of a text are pieces of ``straight(text)`` as they stand, in their order and without overlap;
-    every letter and every digit that can be seen is in one of them. They are those of the :func:`visible`
-    text: what nobody sees ends no word.
+    every visible letter and digit is in one of them. They are those of the :func:`visible` text: an invisible
+    character ends no word.
     """
 
     @property
@@ -86,7 +86,7 @@ def straight(text: str) -> str:
 
 def all_visible(text: str) -> bool:
     """Whether there is no invisible character in a text."""
-    # The first half says so of most texts, in a sixth of the time.
+    # The first half is true of most texts, and takes a sixth of the time.
     return (text.isascii() and text.replace("\n", " ").isprintable()) or INVISIBLE.search(text) is None
 
 
@@ -112,7 +112,7 @@ def cut_visible(text: str, cut: Callable[[str], list[str]]) -> list[str]:
 
 
 def tokenize(text: str) -> list[str]:
-    """Split a text into its tokens; everything between them is dropped.
+    """Split a text into its tokens, and drop everything between them.
 
     >>> tokenize("Don't e-mail bob@example.com, it's 5 o\u2019clock!")
     ['Do', "n't", 'e', 'mail', 'bob', 'example', 'com', 'it', "'s", '5', "o'clock"]
@@ -131,7 +131,7 @@ def token_spans(text: str, tokens: Iterable[str]) -> Iterator[tuple[int, int]]:
     """Find where the tokens of a text with straight apostrophes start and end in it."""
     end = 0
     for token in tokens:
-        # The next letter or digit that can be seen is this token's: what lies between tokens has none.
+        # The next visible letter or digit is this token's: there is none between tokens.
         start = text.index(token, end)
         end = start + len(token)
         yield start, end

@@ -39,7 +39,7 @@ from dptext_spark.lookup import joining, look_up
 from dptext_spark.mechanisms import mechanism
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.text.policies import TextPolicy
-from dptext_spark.text.slots import marks_of_positions
+from dptext_spark.text.spans import read_spans
 from dptext_spark.text.token_columns import Tokens
 from scripts.experiments.texts import Mean, demo_embedding, markdown
 from scripts.experiments.utility_tasks import (
@@ -104,8 +104,8 @@ def task_of(
 ) -> Task:
     """Cut queries into words."""
     values = pa.array(texts, pa.string())
-    marks = marks_of_positions(pa.array(slots), values, "slots")
-    tokens = Tokens.of(values, joining(world.large, TextPolicy().tokenizer), marks)
+    spans = read_spans(pa.array(slots), values, "slots")
+    tokens = Tokens.of(values, joining(world.large, TextPolicy().tokenizer), spans)
     words = look_up(tokens, world.large)
     rows = ReleasedRows(
         offsets=tokens.offsets,

@@ -5,10 +5,12 @@ Rows are computed with symbols in place of what is drawn, so no output is missed
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import cycle, product
+import re
+from collections.abc import Sequence
+from functools import partial
+from itertools import cycle, pairwise, product
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -20,15 +22,14 @@ from hypothesis import strategies as st
 
 from dptext_spark import lookup
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.lookup import WordReader, joining, look_up
+from dptext_spark.lookup import joining, look_up
 from dptext_spark.text import joined_words, policies, segmentation, token_columns, tokens
 from dptext_spark.text.layout import assemble
-from dptext_spark.text.nested import ELEMENTS, FieldValues, replace_values
 from dptext_spark.text.policies import TextPolicy
+from dptext_spark.text.spans import Span, Spans, read_spans
 from dptext_spark.text.token_columns import KEEP, Tokens
-from dptext_spark.text.tokens import PLAIN
+from dptext_spark.text.tokens import PLAIN, Tokenizer, match_form, straight, token_spans, visible
 from tests.helpers import worlds
-from tests.helpers.wrong_cuts import as_it_stands
 
 STOP_WORD = "don't"  # written otherwise it is none
 
@@ -84,12 +85,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Embedding:
     return worlds.build(tmp_path_factory.mktemp("hostile"), points, WORLD)
 
 
-@dataclass
-class Pair:
-    """Two neighbours: texts, and the spans that mark their slots."""
-
-    texts: tuple[str, str]
-    slots: tuple[list[tuple[int, int]], list[tuple[int, int]]]
+Pair = list[tuple[str, list[Span]]]
+"""Two neighbours: each a text, and the spans that mark its slots."""
 
 
 def contents(draw: Any, *, free: bool, unknown: bool, stop: bool = True) -> tuple[str, str]:
@@ -120,13 +117,14 @@ def marked_texts(draw: Any, unknown: bool) -> Pair:
     shown = SEEN.sub("", "X".join(part.replace("X", "") for part in around))
     free = {match.start() for match in FREE.finditer(shown)}
     places = [place for place, letter in enumerate(shown) if letter == "X"]
-    texts, slots = [around[0]] * 2, ([], [])
+    pair: Pair = [(around[0], []), (around[0], [])]
     for place, after in zip(places, around[1:], strict=True):
-        for side, held in enumerate(contents(draw, free=place in free, unknown=unknown)):
-            start = len(texts[side])
-            slots[side].extend(spans_of(draw, start, start + len(held)))
-            texts[side] += held + after
-    return Pair((texts[0], texts[1]), slots)
+        held = contents(draw, free=place in free, unknown=unknown)
+        pair = [
+            (text + word + after, [*slots, *spans_of(draw, len(text), len(text + word))])
+            for (text, slots), word in zip(pair, held, strict=True)
+        ]
+    return pair
 
 
 @st.composite
@@ -136,68 +134,51 @@ def hidden_words(draw: Any, unknown: bool) -> Pair:
     for part in draw(st.lists(st.sampled_from(BETWEEN), min_size=1, max_size=4)):
         held = contents(draw, free=True, unknown=unknown, stop=False)
         texts = [text + word + part for text, word in zip(texts, held, strict=True)]
-    return Pair((texts[0], texts[1]), ([], []))
-
-
-def outputs(world: Embedding, policy: TextPolicy, values: pa.Array, slots: pa.Array) -> Iterator[pa.Array]:
-    """What comes out of texts with symbols in place of what is drawn: one for each way to choose them."""
-    (found,) = WordReader(bundle=world, policy=policy).runs(values, slots)
-    cut = found.tokens
-    drawn = found.known | (found.unknown & (str(policy.oov) == "random"))
-    for symbols in SYMBOLS:
-        released = np.full(len(cut), policy.oov.stand_in)
-        for start, end in zip(cut.offsets[:-1], cut.offsets[1:], strict=True):
-            (own,) = np.nonzero(drawn[start:end])
-            released[start + own] = [WORLD.index(word) for _, word in zip(own, cycle(symbols), strict=False)]
-        released[~found.protected] = KEEP
-        yield assemble(cut, released, world.words, policy.layout).values
+    return [(text, []) for text in texts]
 
 
 SPANS = pa.list_(pa.struct({"start": pa.int64(), "end": pa.int64()}))
 
 
-def differ(world: Embedding, policy: TextPolicy, pair: Pair, *, nested: bool) -> bool:
-    """Whether something can come out for one text and not for the other."""
-    spans = [[{"start": a, "end": b} for a, b in own] for own in pair.slots]
-    if not nested:
-        results = outputs(world, policy, pa.array(pair.texts), pa.array(spans, SPANS))
-        return any(result[0] != result[1] for result in results)
-    # The same text twice, as fields of structs in arrays, which are put back in their places.
-    kind = pa.list_(pa.struct({"text": pa.string(), "slots": SPANS}))
-    rows = [[{"text": text, "slots": own}] * 2 for text, own in zip(pair.texts, spans, strict=True)]
-    column, route = pa.array(rows, kind), (ELEMENTS, 0)
-    values, slots = FieldValues.of(column, route).values, FieldValues.of(column, (ELEMENTS, 1)).values
-    for result in outputs(world, policy, values, slots):
-        first, second = FieldValues.of(replace_values(column, route, result), route).values.to_pylist()[::2]
+def differ(world: Embedding, policy: TextPolicy, pair: Pair) -> bool:
+    """Whether something can come out for one text and not for the other: try each choice of what is drawn."""
+    values = pa.array([text for text, _ in pair])
+    slots = pa.array([[{"start": a, "end": b} for a, b in own] for _, own in pair], SPANS)
+    cut = Tokens.of(values, joining(world, policy.tokenizer), policy.protect.marks(values, slots))
+    known, protected = look_up(cut, world) >= 0, policy.protect.protected(cut)
+    drawn = protected & (known | (str(policy.oov) == "random"))
+    for symbols in SYMBOLS:
+        released = np.full(len(cut), policy.oov.stand_in)
+        for start, end in pairwise(cut.offsets):
+            (own,) = np.nonzero(drawn[start:end])
+            released[start + own] = [WORLD.index(word) for _, word in zip(own, cycle(symbols), strict=False)]
+        released[~protected] = KEEP
+        first, second = assemble(cut, released, world.words, policy.layout).values
         if first != second:
             return True
     return False
 
 
-COMBINATIONS = [*product(["words", "keep"], ["mask", "drop", "random", "keep-unprotected"], [False, True])]
+COMBINATIONS = [*product(["words", "keep"], ["mask", "drop", "random", "keep-unprotected"])]
 POLICIES = [*product(["all", "content", "slots:s"], ["words", "icu"])]
 
 
-def check(
-    world: Embedding, protect: str, tokenizer: str, *, examples: int, phases: Sequence[Phase] = [*Phase]
-) -> None:
-    """Try pairs of neighbours, under layouts, policies for unknown words, and in columns or arrays."""
+FIXED = settings(
+    derandomize=True, deadline=None, database=None, suppress_health_check=[*HealthCheck], print_blob=False
+)
 
-    @settings(
-        max_examples=examples,
-        phases=phases,
-        derandomize=True,
-        deadline=None,
-        database=None,
-        suppress_health_check=[*HealthCheck],
-    )
+
+def check(world: Embedding, protect: str, tokenizer: str, examples: int, *phases: Phase) -> None:
+    """Try pairs of neighbours, under layouts and policies for unknown words."""
+
+    @settings(FIXED, max_examples=examples, phases=phases or [*Phase])
     @given(st.data())
     def supports_are_equal(data: st.DataObject) -> None:
-        layout, oov, nested = data.draw(st.sampled_from(COMBINATIONS))
+        layout, oov = data.draw(st.sampled_from(COMBINATIONS))
         policy = TextPolicy(protect=protect, tokenizer=tokenizer, layout=layout, oov=oov)
         texts = marked_texts if protect == "slots:s" else hidden_words
         pair = data.draw(texts(unknown=oov != "keep-unprotected"))
-        assert not differ(world, policy, pair, nested=nested), (policy, pair)
+        assert not differ(world, policy, pair), (policy, pair)
 
     supports_are_equal()
 
@@ -208,51 +189,53 @@ def test_what_can_come_out_is_equal_for_neighbours(
     world: Embedding, protect: str, tokenizer: str, examples: int
 ) -> None:
     """Always the same pairs of texts; 60,000 of them in the long test."""
-    check(world, protect, tokenizer, examples=examples)
+    check(world, protect, tokenizer, examples)
 
 
-def cut_as_it_stands(patch: pytest.MonkeyPatch) -> None:
-    """Slots only mark tokens, as before: "the [u.s.]'s economy" leaves "s", "the [zebra]'s" leaves "'s"."""
-    patch.setattr(token_columns, "cut_marked", as_it_stands)
+def cut_as_it_stands(text: str, spans: Sequence[Span], tokenizer: Tokenizer) -> tuple[list[str], list[bool]]:
+    """Slots only mark tokens: "the [u.s.]'s economy" leaves "s", "the [zebra]'s" leaves "'s"."""
+    found = tokenizer(text)
+    places = token_spans(straight(text), found)
+    return found, [any(a < end and start < b for a, b in spans) for start, end in places]
 
 
-def cut_at_invisible_characters(patch: pytest.MonkeyPatch) -> None:
-    """A character that nobody sees ends a token, as before."""
-    for module in (tokens, joined_words, segmentation):
-        patch.setattr(module, "all_visible", lambda text: True)
+def by_the_hidden_words(slots: pa.Array, values: pa.Array, column: str, *, whole: bool = False) -> Spans:
+    """The words of a slot are protected wherever they stand, or the whole text where they stand twice."""
+    marked = []
+    for text, own in zip(values.to_pylist(), slots.to_pylist(), strict=True):
+        words = [re.escape(text[slot["start"] : slot["end"]]) for slot in own]
+        hits = [hit.span() for word in words for hit in re.finditer(word, text, re.IGNORECASE)]
+        everywhere = None if whole and len(hits) > len(own) else [{"start": a, "end": b} for a, b in hits]
+        marked.append(own if whole and everywhere else everywhere)
+    return read_spans(pa.array(marked, SPANS), values, column)
 
 
-def looked_up_as_written(patch: pytest.MonkeyPatch) -> None:
-    """A word with a character that nobody sees is unknown."""
-    patch.setattr(lookup, "visible", str)
+def hidden_in_stop_words(token: str, *, lower: bool) -> str:
+    """A stop word passes with the invisible characters in it."""
+    return match_form(visible(token), lower=lower)
 
 
-def hidden_in_stop_words(patch: pytest.MonkeyPatch) -> None:
-    """A stop word passes with what nobody sees in it."""
-    form = policies.match_form
-    patch.setattr(policies, "match_form", lambda token, lower: form(tokens.visible(token), lower=lower))
+WRONG: list[tuple[str, list[ModuleType], str, object]] = [
+    ("slots:s", [token_columns], "cut_marked", cut_as_it_stands),
+    ("slots:s", [policies], "read_spans", by_the_hidden_words),
+    ("slots:s", [policies], "read_spans", partial(by_the_hidden_words, whole=True)),
+    # An invisible character ends a token; a word with one is unknown.
+    ("slots:s", [tokens, joined_words, segmentation], "all_visible", lambda text: True),
+    ("all", [tokens, joined_words, segmentation], "all_visible", lambda text: True),
+    ("all", [lookup], "visible", str),
+    ("content", [policies], "match_form", hidden_in_stop_words),
+]
 
 
-@pytest.mark.parametrize(
-    ("wrong", "protect"),
-    [
-        (cut_as_it_stands, "slots:s"),
-        (cut_at_invisible_characters, "slots:s"),
-        (cut_at_invisible_characters, "all"),
-        (looked_up_as_written, "all"),
-        (hidden_in_stop_words, "content"),
-    ],
-)
+@pytest.mark.parametrize(("protect", "modules", "name", "wrong"), WRONG)
 def test_wrong_policies_are_found_out(
-    world: Embedding,
-    wrong: Callable[[pytest.MonkeyPatch], None],
-    protect: str,
-    monkeypatch: pytest.MonkeyPatch,
+    world: Embedding, protect: str, modules: list[ModuleType], name: str, wrong: object, monkeypatch: Any
 ) -> None:
-    wrong(monkeypatch)
+    for module in modules:
+        monkeypatch.setattr(module, name, wrong)
     joining.cache_clear()
     with pytest.raises(AssertionError, match="TextPolicy"):
-        check(world, protect, "words", examples=300, phases=[Phase.generate])
+        check(world, protect, "words", 300, Phase.generate)
     joining.cache_clear()
 
 

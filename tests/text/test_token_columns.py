@@ -51,10 +51,6 @@ TOKEN_COLUMNS = [
 ]
 
 
-def decoded(tokens: Tokens) -> list[list[str | None]]:
-    return [list(row) for row in tokens.row_tokens()]
-
-
 def test_columns_become_tokens() -> None:
     for column in TEXT_COLUMNS:
         tokens = Tokens.of(column)
@@ -81,18 +77,18 @@ def rebuilt(tokens: Tokens, released: NDArray[np.int64]) -> list[Any]:
     return done.to_pylist()
 
 
-@pytest.mark.parametrize("column", [*TEXT_COLUMNS, *TOKEN_COLUMNS])
-def test_assembling_keeps_type_nulls_and_rows(column: pa.Array) -> None:
-    tokens, mask = Tokens.of(column), "[MASK]"
-    masked = rebuilt(tokens, np.where(tokens.flag(lambda token: token == "to"), 2, -1))
-    nothing = rebuilt(tokens, np.full(len(tokens), DROP))
-    if tokens.kind == "text":
-        assert masked == [f"two {mask} {mask}", None, "", f"{mask} two {mask}", "", f"{mask} two"]
-        assert nothing == ["", None, "", "", "", ""]
-    else:
-        assert masked[:4] == [["two", mask, mask], None, [], [mask, mask, "two", mask]]
-        assert nothing == [[], None, [], [], [], []]
-        assert rebuilt(tokens, np.full(len(tokens), KEEP)) == TOKENS
+def test_assembling_keeps_type_nulls_and_rows() -> None:
+    for column in [*TEXT_COLUMNS, *TOKEN_COLUMNS]:
+        tokens, mask = Tokens.of(column), "[MASK]"
+        masked = rebuilt(tokens, np.where(tokens.flag(lambda token: token == "to"), 2, -1))
+        nothing = rebuilt(tokens, np.full(len(tokens), DROP))
+        if tokens.kind == "text":
+            assert masked == [f"two {mask} {mask}", None, "", f"{mask} two {mask}", "", f"{mask} two"]
+            assert nothing == ["", None, "", "", "", ""]
+        else:
+            assert masked[:4] == [["two", mask, mask], None, [], [mask, mask, "two", mask]]
+            assert nothing == [[], None, [], [], [], []]
+            assert rebuilt(tokens, np.full(len(tokens), KEEP)) == TOKENS
 
 
 def content(column: pa.Array) -> list[tuple[bytes, bytes]]:
@@ -100,17 +96,14 @@ def content(column: pa.Array) -> list[tuple[bytes, bytes]]:
     return [(lengths, bytes(data)) for lengths, data in map(tokens.row_content, range(len(column)))]
 
 
-@pytest.mark.parametrize("columns_alike", [TEXT_COLUMNS, TOKEN_COLUMNS], ids=["text", "tokens"])
-def test_the_content_of_a_row_does_not_depend_on_the_layout(columns_alike: list[pa.Array]) -> None:
+def test_the_content_of_a_row_is_its_own_in_every_layout() -> None:
     """Rejects content read at the wrong offset: another row's content would then key this row's noise."""
-    first, *others = map(content, columns_alike)
-    assert all(other == first for other in others)
-    # Null and empty rows of tokens hold nothing to perturb and may agree; all others differ.
-    assert len(set(first)) >= 5
-    assert [content(columns_alike[0][row : row + 1]) for row in range(6)] == [[row] for row in first]
-
-
-def test_different_token_lists_have_different_content() -> None:
+    for columns in (TEXT_COLUMNS, TOKEN_COLUMNS):
+        first, *others = map(content, columns)
+        assert all(other == first for other in others)
+        # Null and empty rows of tokens hold nothing to perturb and may agree; all others differ.
+        assert len(set(first)) >= 5
+        assert [content(columns[0][row : row + 1]) for row in range(6)] == [[row] for row in first]
     pairs = [
         (["ab", "c"], ["a", "bc"]), (["ab"], ["ab", ""]), (["ab", None], ["ab", ""]),
         ([None, "ab"], ["ab", None]), (["abc"], ["ab", "c"]),
@@ -120,24 +113,18 @@ def test_different_token_lists_have_different_content() -> None:
         assert one != other
 
 
-@pytest.mark.parametrize("kind", [*STRINGS, *LISTS])
-def test_empty_columns(kind: pa.DataType) -> None:
-    tokens = Tokens.of(pa.array([], kind))
-    assert list(slices(pa.array([], kind))) == rebuilt(tokens, np.zeros(0, np.int64)) == []
+def test_empty_columns() -> None:
+    for kind in [*STRINGS, *LISTS]:
+        empty = pa.array([], kind)
+        assert list(slices(empty)) == rebuilt(Tokens.of(empty), np.zeros(0, np.int64)) == []
 
 
-@pytest.mark.parametrize(
-    "column",
-    [
-        pa.array(["ab", None, "", "x" * 30, "y", "é" * 5, *[""] * 40]),
-        pa.array([["ab", None], None, [], ["x" * 15, "x" * 15], ["y"], ["é" * 5], *[[""]] * 40]),
-    ],
-    ids=["text", "tokens"],
-)
 @pytest.mark.parametrize("limit", [1, 5, 12, 1000])
-def test_slices_cover_each_row_once(column: pa.Array, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slices_cover_each_row_once(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(token_columns, "SLICE_BYTES", limit)
-    for array in (column, sliced(column)):
+    texts = pa.array(["ab", None, "", "x" * 30, "y", "é" * 5, *[""] * 40])
+    lists = pa.array([["ab", None], None, [], ["x" * 15, "x" * 15], ["y"], ["é" * 5], *[["z" * 4] * 3] * 9])
+    for array in (texts, lists, sliced(texts), sliced(lists)):
         parts = list(slices(array))
         assert [row for part in parts for row in range(*part.indices(len(array)))] == list(range(len(array)))
         for rows in (array[part].to_pylist() for part in parts):

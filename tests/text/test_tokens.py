@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import unicodedata
 
+import pyarrow as pa
 import pytest
 import regex
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dptext_spark.text import tokens
-from dptext_spark.text.tokens import all_visible, match_form, straight, token_spans, tokenize, visible
+from dptext_spark.text.joined_words import JoinedWords
+from dptext_spark.text.segmentation import Segmentation
+from dptext_spark.text.tokens import PLAIN, all_visible, match_form, straight, token_spans, tokenize, visible
 
 INVISIBLE = regex.compile(r"[\p{Cf}\p{DI}[\p{Cc}--\s]]", regex.VERSION1)
 CLITICS = {"'s", "'m", "'d", "'ll", "'re", "'ve"}
 APOSTROPHES = "'\u2019\u02bc\uff07"
 LIKELY = st.text(
-    st.sampled_from("nt sdlmrevoS'\u2019_-.@é\u0301😀\u200d\u200b1東") | st.characters(), max_size=30
+    st.sampled_from("nt sdlmrevoS'\u2019_-.@é\u0301😀\u200d\u200b1abc了京のンー々\u3099ｶﾞกินາក្ကြ်한")
+    | st.characters(),
+    max_size=30,
 )
 
 
@@ -57,19 +62,32 @@ def test_tokens_of_a_text(text: str, expected: str) -> None:
 @given(LIKELY)
 @example("n't's'd")
 @example("\u02bc\u0301a")
-def test_tokens_hold_letters_digits_marks_and_apostrophes_once_and_in_order(text: str) -> None:
+def test_tokens_hold_letters_digits_marks_and_apostrophes(text: str) -> None:
     """Rejects a tokenizer that lets punctuation, spaces or control characters of the text through."""
-    found = tokenize(text)
-    for token in map(visible, found):
-        # regex knows letters newer than this Python
-        assert all(
-            c == "'" or unicodedata.category(c)[0] in "LMN" or unicodedata.category(c) == "Cn" for c in token
-        )
+    for token in map(visible, tokenize(text)):
+        kinds = {unicodedata.category(c) for c in token if c != "'"}
+        assert {kind[0] for kind in kinds - {"Cn"}} <= {*"LMN"}  # regex knows letters newer than this Python
         assert token and not token.endswith("'")
         assert not token.startswith("'") or token.lower().replace("\u017f", "s") in CLITICS
-    kept = [c for c in visible("".join(found)) if unicodedata.category(c)[0] in "LN"]
-    assert kept == [c for c in visible(text) if unicodedata.category(c)[0] in "LN" and c not in APOSTROPHES]
-    assert [straight(text)[a:b] for a, b in token_spans(straight(text), found)] == found
+
+
+WORDS = pa.array(["a.b.", "a-b", "b_a", "b.", "it's", "s_a", "\u00e9_a", "\u4e86_\u4eac", "1-n"])
+TOKENIZERS = [PLAIN, Segmentation.of("icu")]
+TOKENIZERS += [JoinedWords.of(WORDS, base) for base in TOKENIZERS]
+
+
+@given(LIKELY)
+def test_tokens_are_pieces_of_the_text_in_its_order(text: str) -> None:
+    """Rejects letters that are lost or come twice, positions in another encoding, tokens without letters."""
+    letter = regex.compile(r"[\p{L}\p{N}]")
+    for tokenizer in TOKENIZERS:
+        found = tokenizer(text)
+        assert [straight(text)[a:b] for a, b in token_spans(straight(text), found)] == found
+        assert letter.findall(visible("".join(found))) == letter.findall(visible(text))
+        assert all(map(letter.search, found))
+    # Without the scripts that it knows, icu cuts as the plain tokenizer does.
+    other = regex.sub(rf"[{tokens.UNSPACED_LETTERS}]", "", text)
+    assert Segmentation.of("icu")(other) == tokenize(other)
 
 
 @given(LIKELY)

@@ -1,0 +1,108 @@
+"""Slots, the parts of a row that its table marks by position: how spans are read, and texts cut at them."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import accumulate, islice
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dptext_spark.errors import InputError
+from dptext_spark.text.joined_words import unused_letter
+from dptext_spark.text.tokens import Tokenizer, straight, token_spans
+
+Span = tuple[int, int]
+"""Where something starts and ends, the end exclusive: code points of a text, or elements of a token list."""
+
+Spans = Sequence[Sequence[Span] | None]
+"""The spans of each row, in order, none touching the next; None for a row that is marked as a whole."""
+
+
+def check_positions(data_type: pa.DataType, column: str) -> None:
+    """Check that a column's type can hold positions.
+
+    Raises:
+        InputError: It cannot.
+    """
+    integers: set[str] = set()
+    if _is_list(data_type) and pa.types.is_struct(kind := data_type.value_type):
+        # The index of a name that occurs twice is -1.
+        integers = {f.name for f in kind if pa.types.is_integer(f.type) and kind.get_field_index(f.name) >= 0}
+    if not {"start", "end"} <= integers:
+        raise InputError(
+            f"Column {column} cannot hold the positions of slots",
+            allowed="array<struct<start: int, end: int>>, the end exclusive",
+            got=f"{column}, {data_type}",
+            do="Give positions, not texts: a text does not say where it stands. Parse JSON before the run",
+        )
+
+
+def read_spans(slots: pa.Array, values: pa.Array, column: str) -> Spans:
+    """Read the spans of texts or token lists (rows,) from structs with the integers ``start`` and ``end``.
+
+    A row whose spans are null, malformed, empty or outside its text is marked as a whole.
+
+    Raises:
+        InputError: The type of ``slots``, called ``column``, is another.
+    """
+    nulls = slots.is_null().to_pylist()
+    if all(nulls) or (_is_list(slots.type) and not len(slots.flatten())):  # no value shows the type
+        return [None if null else [] for null in nulls]
+    check_positions(slots.type, column)
+    starts, ends = (_integers(pc.struct_field(slots.flatten(), name), absent=-1) for name in ("start", "end"))
+    pairs = zip(starts, ends, strict=True)
+    counts = _integers(pc.list_value_length(slots), absent=0)
+    length = pc.list_value_length if _is_list(values.type) else pc.utf8_length
+    spans: list[list[Span] | None] = []
+    for null, count, size in zip(nulls, counts, _integers(length(values), absent=0), strict=True):
+        own = sorted(islice(pairs, count))
+        if null or not all(0 <= start < end <= size for start, end in own):
+            spans.append(None)
+            continue
+        merged: list[Span] = []
+        for start, end in own:
+            if merged and start <= merged[-1][1]:
+                merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+            else:
+                merged.append((start, end))
+        spans.append(merged)
+    return spans
+
+
+def _integers(array: pa.Array, absent: int) -> list[int]:
+    # A number that is too large for the type becomes negative, and so lies outside of every text.
+    integers: list[int] = pc.fill_null(array.cast(pa.int64(), safe=False), absent).to_pylist()
+    return integers
+
+
+def _is_list(data_type: pa.DataType) -> bool:
+    return bool(pa.types.is_list(data_type) or pa.types.is_large_list(data_type))
+
+
+def cut_marked(text: str, spans: Sequence[Span] | None, tokenizer: Tokenizer) -> tuple[list[str], list[bool]]:
+    """Cut a text into tokens so that those outside of its spans do not depend on what the spans hold.
+
+    The text is cut with one letter in place of each span. A token without such a letter is outside, and
+    stands as it is. What a token with one covers in the text belongs to the spans, and is cut on its own.
+
+    Returns:
+        The tokens in their order, and which of them belong to spans.
+    """
+    if not spans:
+        tokens = tokenizer(text)
+        return tokens, [spans is None] * len(tokens)
+    borders = [0, *(border for span in spans for border in span), len(text)]
+    outside = [text[start:end] for start, end in zip(borders[::2], borders[1::2], strict=True)]
+    covered = straight(unused_letter(tokenizer).join(outside))
+    letters = [end + n for n, end in enumerate(accumulate(map(len, outside[:-1])))]
+    longer = [0, *accumulate(end - start - 1 for start, end in spans)]
+    tokens, marked = [], []
+    for start, end in token_spans(covered, tokenizer(covered)):
+        first, after = bisect_left(letters, start), bisect_left(letters, end)
+        inside = first < after
+        own = tokenizer(text[start + longer[first] : end + longer[after]]) if inside else [covered[start:end]]
+        tokens += own
+        marked += [inside] * len(own)
+    return tokens, marked

@@ -1,0 +1,230 @@
+"""Slots: how their spans are read, and how texts are cut at them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dptext_spark.errors import ConfigError, InputError
+from dptext_spark.text.joined_words import JoinedWords, unused_letter
+from dptext_spark.text.policies import Protection
+from dptext_spark.text.segmentation import Segmentation
+from dptext_spark.text.spans import check_positions, read_spans
+from dptext_spark.text.token_columns import Tokens
+from dptext_spark.text.tokens import PLAIN, Tokenizer
+
+SPANS = pa.list_(pa.struct({"start": pa.int64(), "end": pa.int64()}))
+Spans = list[Any] | None
+
+
+def column_of(spans: Spans, kind: pa.DataType = SPANS) -> pa.Array:
+    """One row's spans, given as pairs, as a table has them."""
+    return pa.array(
+        [spans and [pair and dict(zip(("start", "end"), pair, strict=True)) for pair in spans]], kind
+    )
+
+
+def cut(values: Any, slots: Any, tokenizer: Tokenizer = PLAIN) -> list[str]:
+    """The tokens of a row, those that the policy protects with a star."""
+    column = pa.array([values], pa.string() if isinstance(values, str) else pa.list_(pa.string()))
+    spans = slots if isinstance(slots, pa.Array) else column_of(slots)
+    chosen = Protection.of("slots:s")
+    tokens = Tokens.of(column, tokenizer, chosen.marks(column, spans))
+    (row,) = tokens.row_tokens()
+    flags = chosen.protected(tokens, spans).tolist()
+    return ["*" * flag + str(word) for word, flag in zip(row, flags, strict=True)]
+
+
+def protected(values: Any, slots: Any, tokenizer: Tokenizer = PLAIN) -> list[str]:
+    return [token[1:] for token in cut(values, slots, tokenizer) if token.startswith("*")]
+
+
+TEXT = "Fly to New York, \U0001f600 not Nice"
+ALL = "Fly to New York not Nice"
+ELEMENTS = ["fly", "to", None, "New York", "", "in"]
+EVERY = "fly|to|None|New York||in"
+
+
+@pytest.mark.parametrize(
+    ("spans", "expected"),
+    [
+        ([(7, 15)], "New York"),
+        ([(13, 14)], "York"),  # a part of a word
+        ([(10, 11)], "New York"),  # the space, in whose place a letter may stand
+        ([(9, 12)], "New York"),
+        ([(15, 18)], "York"),  # a comma and an emoji, at the end of a word
+        ([(17, 18)], ""),  # an emoji by itself
+        ([(23, 27)], "Nice"),  # behind an emoji, which is one code point
+        ([(23, 27), (7, 10), (0, 3)], "Fly New Nice"),  # in any order
+        ([(0, 27)], ALL),
+        ([], ""),
+        # In doubt all is protected: one too far, what UTF-16 counts, empty, backward, malformed.
+        *[([wrong], ALL) for wrong in ((23, 28), (25, 29), (-1, 3), (3, 3), (5, 3), (0, None), (None, 3))],
+        ([(0, 3), (99, 100)], ALL),
+        ([(0, 3), None], ALL),
+        (None, ALL),
+    ],
+)
+def test_words_that_a_span_touches_are_protected(spans: Spans, expected: str) -> None:
+    """Rejects bytes and UTF-16 for characters, ends that are inclusive, and doubt that lets words pass."""
+    assert protected(TEXT, spans) == expected.split()
+
+
+def test_positions_of_a_token_list_are_elements() -> None:
+    """Rejects characters where elements are meant; nulls and blanks have places."""
+    kind = pa.list_(pa.struct({"start": pa.int8(), "end": pa.int8()}))
+    for spans, expected in (
+        ([(3, 4)], "New York"),
+        ([(2, 6)], "None|New York||in"),
+        ([(0, 1), (5, 6)], "fly|in"),
+        ([(6, 7)], EVERY),
+        (None, EVERY),
+    ):
+        assert protected(ELEMENTS, column_of(spans, kind)) == expected.split("|")
+    assert protected(ELEMENTS, []) == []
+
+
+def test_positions_that_no_text_has_are_not_taken_for_others() -> None:
+    """Rejects a number that wraps around in a narrower type, and slots that are forgotten on the way."""
+    kind = pa.list_(pa.struct({"start": pa.uint64(), "end": pa.uint64()}))
+    for pair, expected in (((0, 2**63 + 3), ALL), ((2**64 - 1, 3), ALL), ((0, 3), "Fly")):
+        assert protected(TEXT, column_of([pair], kind)) == expected.split()
+    assert Protection.of("slots:s").protected(Tokens.of(pa.array(["a b"]))).tolist() == [True, True]
+
+
+def test_rows_keep_their_own_slots() -> None:
+    """Rejects spans that count on into the next row: nulls, empty rows and rows in doubt lie between."""
+    rng = np.random.default_rng(5)
+    texts = [None if n == 7 else " ".join(f"a{i}" for i in range(n)) for n in rng.integers(0, 8, 300)]
+    slots = [
+        None if n == 0 else [{"start": int(a), "end": int(a + 2)} for a in rng.integers(0, 20, n - 1)]
+        for n in rng.integers(0, 4, 300)
+    ]
+    values, column = pa.array(texts), pa.array(slots, SPANS)
+    tokens = Tokens.of(values, PLAIN, read_spans(column, values, "s"))
+    expected = [f for t, s in zip(texts, slots, strict=True) for f in flags(t or "", s)]
+    assert tokens.marked.tolist() == expected and 0.2 < np.mean(expected) < 0.8
+    part = slice(100, 200)
+    sliced = Tokens.of(values[part], PLAIN, read_spans(column[part], values[part], "s"))
+    assert sliced.marked.tolist() == tokens.marked[tokens.offsets[100] : tokens.offsets[200]].tolist()
+    lists = pa.array([["a", "b"], ["c"], [], ["d", "e"]])
+    column = pa.array([[{"start": 1, "end": 2}], None, [], [{"start": 0, "end": 1}]], SPANS)
+    assert Tokens.of(lists, PLAIN, read_spans(column, lists, "s")).marked.tolist() == [0, 1, 1, 1, 0]
+
+
+def flags(text: str, slots: list[dict[str, int]] | None) -> list[bool]:
+    """By the definition, character by character: a word that a span touches or stands next to is in it."""
+    sound = slots is not None and all(s["end"] <= len(text) for s in slots)
+    inside = {place for s in slots or () for place in range(s["start"], s["end"])}
+    found, place = [], 0
+    for word in text.split():
+        found.append(not sound or bool(inside & {*range(place - 1, place + len(word) + 1)}))
+        place += len(word) + 1
+    return found
+
+
+def test_what_has_no_positions_is_refused() -> None:
+    """Texts, also as JSON, do not say where a slot stands; no message quotes them."""
+    columns: list[Any] = [
+        [["Paris"]], [[{"text": "Paris", "kind": "city"}]], ['["Paris"]'], ['[{"start": 3, "end": 8}]'], [5],
+        [[{"start": 1.0, "end": 2.0}]], [[{"start": "1", "end": "2"}]], [[{"start": 1}]], [[[0, 3]]],
+        [{"start": 1, "end": 2}],
+    ]  # fmt: skip
+    for column in columns:
+        with pytest.raises(InputError, match=r"positions of slots.*start: int.*Got: s, .*not texts") as error:
+            protected("to Paris", pa.array(column))
+        assert "Paris" not in str(error.value)
+    with pytest.raises(InputError, match="positions of slots"):  # which of the two would it be?
+        check_positions(pa.list_(pa.struct([(name, pa.int64()) for name in ("start", "end", "end")])), "s")
+
+
+def test_rows_without_slots_need_no_type() -> None:
+    for slots in (pa.nulls(2), pa.nulls(2, pa.string()), pa.array([None, []])):
+        spans = read_spans(slots, pa.array(["a b", "c"]), "s")
+        assert spans == [None if null else [] for null in slots.is_null().to_pylist()]
+
+
+JOINED = JoinedWords.of(pa.array(["new_york", "to_new", "york", "u.s.", "u.s.-led", "x_y", "x_y_z", "kans."]))
+
+
+@pytest.mark.parametrize(
+    ("text", "spans", "expected"),
+    [
+        ("in New York now", [(3, 11)], "in|*New York|now"),
+        ("in New York now", [(7, 11)], "in|New|*York|now"),
+        ("in New York", [(3, 6), (7, 11)], "in|*New|*York"),
+        ("in New York", [(3, 6), (6, 11)], "in|*New York"),  # they touch
+        ("in New York", [(3, 8), (5, 11)], "in|*New York"),  # they overlap
+        ("in New York", None, "*in|*New York"),
+        ("to New York", [(7, 11)], "to New|*York"),
+        ("a U.S.-led x", [(2, 6)], "a|*U.S.|led|x"),
+        ("x y z", [(2, 3)], "x|*y|z"),
+        ("kans.boston", [(4, 11)], "*kans.|*boston"),
+        ("the u.s.'s economy", [(4, 8)], "the|*u.s.|'s|economy"),
+        ("Boston\u2019s rain", [(6, 8)], "*Boston|*'s|rain"),
+        ("don\u2019t", [(0, 2)], "*do|n't"),
+        ("see zeb\u00adra now", [(4, 7)], "see|*zeb\u00adra|now"),
+        ("see zeb\u200b\u0301ra now", [(4, 7)], "see|*zeb\u200b\u0301ra|now"),
+        ("don\u2060\u2019t", [(0, 2)], "*do|n\u2060't"),
+        ("cafe\u0301 noir", [(4, 5)], "*cafe\u0301|noir"),  # the combining accent alone
+        ("\u200f\u0645\u0635\u0631 abc", [(1, 4)], "*\u0645\u0635\u0631|abc"),
+        ("\U0001f469\u200d\U0001f692 Ann met Bo", [(4, 7), (12, 14)], "*Ann|met|*Bo"),
+        ("a\u16a0 \u16a0b c", [(4, 5)], "a\u16a0|*\u16a0b|c"),  # the letter in their place
+    ],
+)
+def test_what_stands_outside_of_slots_is_cut_without_them(text: str, spans: Spans, expected: str) -> None:
+    """Rejects "new york" for one token with a slot on "york": with another city "new" would pass."""
+    assert cut(text, spans, JOINED) == expected.split("|")
+
+
+def test_the_letter_in_place_of_slots_is_in_no_joined_word() -> None:
+    runes = "".join(map(chr, range(0x16A0, 0x16EB)))
+    word = f"{runes[0]}-{runes[2:]}"
+    tokenizer = JoinedWords.of(pa.array([word, "a_b"]))
+    assert (unused_letter(PLAIN), unused_letter(tokenizer)) == (runes[0], runes[1])
+    assert cut(f"a {word}", [(0, 1)], tokenizer) == ["*a", word]
+    assert cut(f"a-{runes[2:]}", [(0, 1)], tokenizer) == ["*a", runes[2:]]
+    full = JoinedWords.of(pa.array([f"{runes}-{''.join(map(chr, range(0x1401, 0x166D)))}"]))
+    with pytest.raises(ConfigError, match="Slots need a letter"):
+        unused_letter(full)
+
+
+def test_equal_content_means_equal_tokens() -> None:
+    """Rejects equal noise for other words: a second release with other slots would share it, word by word."""
+    values, contents = pa.array(["in new york now"]), {}
+    merged = [[(3, 11)], [(3, 6), (6, 11)], [(7, 11), (3, 8)]]
+    for spans in ([], *merged, [(7, 11)], [(3, 6)], [(0, 2)], [(0, 99)]):
+        tokens = Tokens.of(values, JOINED, read_spans(column_of(spans), values, "s"))
+        assert tokens.row_content(0)[1] == b"in new york now"
+        contents.setdefault(tokens.row_content(0)[0], []).append(next(tokens.row_tokens()))
+    assert all(row == rows[0] for rows in contents.values() for row in rows)
+    # A row without spans, or marked whole, has the content that it always had.
+    assert sorted(map(len, contents.values())) == [1, 1, 1, 2, 3]
+    assert len(contents[(15).to_bytes(8, "little")]) == 2
+
+
+def test_texts_that_were_cut_otherwise_have_noise_of_their_own() -> None:
+    """Those with invisible characters in words; all others, emoji too, keep what they had before."""
+    same = ["", "plain", "caf\u00e9\n", "I \u2764\ufe0f it", "1\ufe0f\u20e3", "\U0001f469\u200d\U0001f692!"]
+    changed = ["zeb\u00adra", "x\u200b", "\u2764\ufe0f's", "+\u200d", "a\x00b"]
+    tokens = Tokens.of(pa.array([*same, *changed]))
+    for row, text in enumerate([*same, *changed]):
+        assert tokens.row_content(row) == (
+            len(text.encode()).to_bytes(8, "little") + b"visible" * (text in changed), text.encode()
+        )  # fmt: skip
+
+
+def test_a_script_without_spaces_is_cut_at_the_borders_of_slots() -> None:
+    """Rejects a cut that the hidden letters have a say in; to the plain tokenizer a run is one word."""
+    icu, text = Segmentation.of("icu"), "我喜欢吃香蕉苹果iPhone"
+    assert cut(text, [(1, 3)], icu)[:3] == ["我", "*喜欢", "吃"]
+    assert (protected(text, [(2, 3)], icu), protected(text, [(1, 3)])) == (["欢"], [text])
+    assert protected(text, [(9, 10)], icu) == ["iPhone"]
+    thai = "\u0e01\u0e34\u0e19\u0e02\u0e49\u0e32\u0e27"
+    assert cut(thai, [(0, 1)], icu) == ["*\u0e01\u0e34", "\u0e19\u0e02\u0e49\u0e32\u0e27"]  # with its mark
+    for word in ("北京", "欢吃", "香蕉", "上海", "rio"):
+        tokens = cut(f"我喜{word}苹果", [(2, 2 + len(word))], icu)
+        assert [token for token in tokens if token[0] != "*"] == ["我", "喜", "苹果"]

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Final, TypeAlias, get_args
+from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -84,29 +84,17 @@ def build_embedding(
             is written then and an existing bundle stays as it is.
     """
     source, output = Path(source), Path(output)
-    for what, known, got in (
-        ("The geometry is unknown", (*SPACES,), geometry),
-        ("The normalization is unknown", get_args(Normalization), normalize),
-    ):
-        if got not in known:
-            raise BundleError(what, allowed=", ".join(known), got=got)
+    if geometry not in SPACES:
+        raise BundleError("The geometry is unknown", allowed=", ".join(SPACES), got=geometry)
     space = SPACES[geometry]
     if normalize not in space.normalizations:
-        raise BundleError(
-            "Points of the Poincaré ball cannot be normalized",
-            allowed=f"normalize {' or '.join(space.normalizations)} with geometry {geometry}",
-            got=f"normalize {normalize}",
-        )
+        what = f"Vectors of geometry {geometry} cannot be normalized in this way"
+        raise BundleError(what, allowed=", ".join(space.normalizations), got=normalize)
     check_output(output, overwrite)
     release, denied = _read_lists(release_words, never_output)
-    words_file = None if vocabulary is None else Path(vocabulary)
+    dtype = space.arrays["vectors"][0]
     rows = open_source(
-        source,
-        format=format,
-        vocabulary=words_file,
-        limit=limit,
-        progress=progress,
-        dtype=space.arrays["vectors"][0],
+        source, format=format, vocabulary=vocabulary, limit=limit, progress=progress, dtype=dtype
     )
     with _complete_or_absent(output, overwrite) as folder:
         words: list[str] = []
@@ -121,10 +109,7 @@ def build_embedding(
         write_rows(folder / VECTORS, np.asarray(unordered), order)
         (folder / _UNORDERED).unlink()
         count = int(released.sum())
-        columns = [
-            pa.array(words, pa.string()).take(pa.array(order)),
-            pa.array(np.arange(len(words)) < count),
-        ]
+        columns = [pa.array(words, pa.string()).take(order), pa.array(np.arange(len(words)) < count)]
         table = pa.Table.from_arrays(columns, schema=WORDS_SCHEMA)
         pq.write_table(table, folder / WORDS, compression="zstd")
         space.derive(folder)
@@ -177,7 +162,7 @@ def _read_lists(
     if isinstance(release_words, str) and release_words.isdecimal():
         release_words = int(release_words)
     if isinstance(release_words, int) and release_words < 2:
-        raise BundleError("Too few words may be released", allowed="at least 2 words", got=str(release_words))
+        raise BundleError("Too few words may be output", allowed="at least 2", got=str(release_words))
     if release_words is None or release_words == ALL or isinstance(release_words, int):
         return release_words, denied
     allowed = f"a number of words, {ALL}, or {ALLOWED}"
@@ -203,15 +188,11 @@ def _choose(
         released = released & ~lists[NEVER_OUTPUT].words
     count = int(released.sum())
     if isinstance(release, int) and count < release:
-        what = "More words shall be released than the source has"
+        what = f"{RELEASE_WORDS} asks for more words than may be output"
         raise BundleError(what, allowed=f"at most {count}", got=str(release))
     if count < 2:
-        refused = f", and {lists[NEVER_OUTPUT].words.sum()} that may not be output" if denied else ""
-        raise BundleError(
-            "The embedding has too few words",
-            allowed="at least 2 that may be released",
-            got=f"{count}{refused}",
-        )
+        refused = f", and {lists[NEVER_OUTPUT].words.sum()} denied ones" if denied else ""
+        raise BundleError("Too few words may be output", allowed="at least 2", got=f"{count}{refused}")
     if isinstance(release, int):
         released = released & (np.cumsum(released) <= release)
     return released, in_texts, lists
@@ -224,7 +205,7 @@ def check_output(output: Path, overwrite: bool) -> None:
         BundleError: The output exists and may not be replaced, or its parent does not exist.
     """
     if not output.absolute().parent.is_dir():
-        what = "The folder in which the bundle is to be made does not exist"
+        what = "The bundle's parent folder does not exist"
         raise BundleError(what, got=str(output), do="Create it")
     if not os.path.lexists(output):
         return

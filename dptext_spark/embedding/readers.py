@@ -39,18 +39,19 @@ _LONGEST_WORD = 2**16
 _LARGEST_DIMENSION = 2**16
 
 _HEADER = re.compile(rb"(\d{1,18}) (\d{1,18})")
-_NUMBER = re.compile(rb"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|nan|inf|infinity)", re.IGNORECASE)
-_INTEGER = re.compile(rb"[+-]?\d+")
-_DECIMAL = re.compile(rb"[+-]?(?:\d+\.\d*|\.\d+|\d+(?=e))(?:e[+-]?\d+)?", re.IGNORECASE)
+_NUMBER = re.compile(
+    rb"[+-]?(?:(?P<integer>\d+)|(?P<decimal>(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)|(?P<word>nan|inf|infinity))",
+    re.IGNORECASE,
+)
 # C0 and C1 controls (line breaks and NUL among them) and the two Unicode separators that break lines.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def open_source(
-    source: Path,
+    source: Path | str,
     *,
     format: str = "auto",
-    vocabulary: Path | None = None,
+    vocabulary: Path | str | None = None,
     limit: int | None = None,
     progress: bool = False,
     dtype: DTypeLike = np.float32,
@@ -78,7 +79,8 @@ def open_source(
     source = Path(source)
     fitting = [name for name, reader in READERS.items() if reader.takes(source)] or [_TextSource.format]
     reader = READERS[fitting[0] if format == "auto" else format]
-    return reader(source, vocabulary, limit=limit, progress=progress, dtype=np.dtype(dtype))
+    words = None if vocabulary is None else Path(vocabulary)
+    return reader(source, words, limit=limit, progress=progress, dtype=np.dtype(dtype))
 
 
 def formats() -> list[str]:
@@ -163,9 +165,7 @@ class Source(ABC):
         return self._wrong(row, what, do="Fetch or decompress the file again")
 
     def _too_many(self, promised: int) -> BundleError:
-        return self._wrong(
-            promised, "the row is one too many", allowed=f"{promised} rows, as the header says"
-        )
+        return self._wrong(promised, "there are more rows than the header says", allowed=f"{promised} rows")
 
     def _decoded(self, raw: bytes, row: int) -> str:
         """Read a word, and refuse one that cannot be a word of a bundle."""
@@ -277,9 +277,9 @@ class _TextSource(Source):
         """Count the numbers that end the first line; a number before them betrays a field that is none."""
         _, *fields = line.rstrip(b" \r\n").split(b" ")
         n = 0
-        while n < len(fields) and _NUMBER.fullmatch(fields[-1 - n]):
+        while n < len(fields) and _kind(fields[-1 - n]):
             n += 1
-        if n == 0 or any(_DECIMAL.fullmatch(field) for field in fields[: len(fields) - n]):
+        if n == 0 or "decimal" in map(_kind, fields[: len(fields) - n]):
             raise self._wrong(0, "a field is not a number", allowed="a word and its numbers, one space apart")
         return n
 
@@ -303,29 +303,27 @@ class _TextSource(Source):
         word, *vector = body.rsplit(b" ", n)
         if cut and len(vector) < n:
             raise self._cut(row)
-        if len(vector) < n or (b" " in word and _belongs_to_vector(word.rsplit(b" ", 1)[-1], vector)):
+        # A word may hold spaces: "windows 10 0.25 0.5" has one; "windows 10 1 0.5" is taken for a row with
+        # three numbers, as is every row with a decimal before the last n fields.
+        kinds, before = [*map(_kind, vector)], _kind(word.rpartition(b" ")[2]) if b" " in word else None
+        if len(vector) < n or before == "decimal" or (before == "integer" and "integer" in kinds):
             raise self._wrong(
                 row,
-                "the row has another length than the rows before it or the header",
+                "the row's number of fields differs from the header or the first row",
                 allowed=f"a word and {n} numbers, one space apart",
                 got=f"{body.count(b' ') + 1 if body else 0} fields",
             )
-        if not all(map(_NUMBER.fullmatch, vector)):
+        if None in kinds:
             if cut:
                 raise self._cut(row)
             raise self._wrong(row, "a field is not a number", allowed=f"a word and {n} numbers")
         return word, [*map(float, vector)]
 
 
-def _belongs_to_vector(field: bytes, vector: list[bytes]) -> bool:
-    """Whether a field before the last n is written like the numbers after it, so that the row is too long.
-
-    A whole number counts only where the vector holds whole numbers too: ``windows 10 0.25 0.5`` has a token
-    with a space, ``windows 10 1 0.5`` is taken for a row with three numbers.
-    """
-    if _INTEGER.fullmatch(field):
-        return any(_INTEGER.fullmatch(number) for number in vector)
-    return bool(_DECIMAL.fullmatch(field))
+def _kind(field: bytes) -> str | None:
+    """How a number is written: ``integer``, ``decimal`` or ``word``; None where this is no number."""
+    match = _NUMBER.fullmatch(field)
+    return match and match.lastgroup
 
 
 class _BinarySource(Source):

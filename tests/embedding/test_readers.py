@@ -51,6 +51,8 @@ def fault(path: Path, **options: object) -> str:
     with pytest.raises(BundleError) as caught:
         read(path, **options)
     # What a UnicodeDecodeError holds is the word, so it must not hang on as a visible cause.
+    assert caught.value.__cause__ is None
+    assert caught.value.__context__ is None or caught.value.__suppress_context__
     assert "secretword" not in "".join(traceback.format_exception(caught.value))
     return str(caught.value)
 

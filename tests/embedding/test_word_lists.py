@@ -15,7 +15,7 @@ from dptext_spark.errors import BundleError
 WORDS = [
     "the", "Istanbul", "\u0130STANBUL", "istanbuls", "Bad", "bad", "badly", "new_york", "u.s.", "u.s.-led",
     "o'clock", "stra\u00dfe", "red_neck_party", "rock\u00adn", "e-mail-list", "'s", "s", "_", "...",
-    "caf\u00e9",
+    "caf\u00e9", "\u200b",
 ]  # fmt: skip
 ISTANBUL = ["Istanbul", "\u0130STANBUL"]
 
@@ -44,7 +44,7 @@ def listed(tmp_path: Path, content: bytes | str) -> WordList:
         ("denied", "'s\n...\n_", ["'s", "_", "..."], []),
         ("denied", "the\n'bad'\nbad,\nbad # worse\n# bad\n\u00ad", ["the"], [2, 3, 4, 5, 6]),
         # Release words are taken as they are written where a word is written so, and never as parts of words.
-        ("chosen", codecs.BOM_UTF8 + b"the\rbad\r", ["the", "bad"], []),
+        ("chosen", codecs.BOM_UTF8 + b"bad\rthe\r", ["the", "bad"], []),
         ("chosen", "BAD\nthe", ["the", "Bad", "bad"], []),
         ("chosen", "New York\nistanbul\n 's ", [*ISTANBUL, "new_york", "'s"], []),
         ("chosen", "the\nabsent\nred neck", ["the"], [2, 3]),

@@ -90,10 +90,7 @@ class Manifest:
             output = f"{kept:,} of them may be output" if kept else "they will not be output"
             lines.append(f"Entries that cannot occur as words in a text: {self.unmatchable:,}; {output}")
         if self.never_output:
-            absent = f"deny-list entries that match no word: {self.never_output_absent:,}"
-            lines.append(f"Denied words, which will never be output: {self.never_output:,}; {absent}")
-        if self.release_words_absent:
-            lines.append(f"Release-list entries that match no word: {self.release_words_absent:,}")
+            lines.append(f"Denied words, which will never be output: {self.never_output:,}")
         return "\n".join(lines)
 
 

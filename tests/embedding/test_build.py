@@ -163,7 +163,6 @@ def test_release_words_of_a_file_come_first_in_source_order(tmp_path: Path) -> N
     assert (embedding.releasable, embedding.manifest.release_words_absent) == (3, 2)
     flags = pq.read_table(embedding.path / "words.parquet")["releasable"].to_pylist()
     assert flags == [True] * 3 + [False] * 4
-    assert embedding.manifest.describe().endswith("\nRelease-list entries that match no word: 2")
 
 
 ODD = [
@@ -211,8 +210,7 @@ def test_denied_words_are_never_released(tmp_path: Path) -> None:
     manifest = embedding.manifest
     assert (embedding.releasable, manifest.never_output, manifest.never_output_absent) == (4, 4, 1)
     assert embedding.inputs == 8
-    said = "Denied words, which will never be output: 4; deny-list entries that match no word: 1"
-    assert said in manifest.describe()
+    assert "\nDenied words, which will never be output: 4" in manifest.describe()
     assert released(first) == ["the", "badly"] and released(both) == ["the", "to"]
     assert both.manifest.release_words_absent == 0
     assert everything.fingerprint == embedding.fingerprint

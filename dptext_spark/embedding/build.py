@@ -30,7 +30,6 @@ from dptext_spark.embedding.bundle import (
     Manifest,
     file_names,
     fingerprint,
-    manifest_entries,
 )
 from dptext_spark.embedding.readers import open_source
 from dptext_spark.embedding.spaces import SPACES, VECTORS, GeometryName, Normalization, write_rows
@@ -143,11 +142,7 @@ def list_matches(
     release_words: str | int | Path | None = None,
     never_output: Path | str | None = None,
 ) -> list[Matches]:
-    """Say how the lists of an embedding's options match its words; as for :func:`build_embedding`.
-
-    Raises:
-        BundleError: A list cannot be read or matches nothing, or too few words may be output.
-    """
+    """Say how the lists of an embedding's options match its words; as for :func:`build_embedding`."""
     release, denied = _read_lists(release_words, never_output)
     if denied is None and not isinstance(release, WordList):
         return []
@@ -172,11 +167,7 @@ def _read_lists(
 def _choose(
     words: Sequence[str], release: str | int | WordList | None, denied: WordList | None
 ) -> tuple[Flags, Flags, Mapping[str, Matches]]:
-    """Say of all words (V,) which may be output, which a text can hold, and how the lists matched.
-
-    Raises:
-        BundleError: They are fewer than were asked for, or too few to hide among; a list matches nothing.
-    """
+    """Say of all words (V,) which may be output, which a text can hold, and how the lists matched."""
     in_texts = matchable(pa.array(words, pa.string()))
     lists = {}
     released = np.ones_like(in_texts) if release == ALL else in_texts
@@ -199,11 +190,7 @@ def _choose(
 
 
 def check_output(output: Path, overwrite: bool) -> None:
-    """Refuse a place where no bundle can be written.
-
-    Raises:
-        BundleError: The output exists and may not be replaced, or its parent does not exist.
-    """
+    """Refuse a place where no bundle can be written: only a bundle is replaced, and only if allowed."""
     if not output.absolute().parent.is_dir():
         what = "The bundle's parent folder does not exist"
         raise BundleError(what, got=str(output), do="Create it")
@@ -213,9 +200,10 @@ def check_output(output: Path, overwrite: bool) -> None:
         do = "Choose another folder or allow to overwrite the bundle"
         raise BundleError("The output exists", got=str(output), do=do)
     known = {MANIFEST, PARTS}.union(*map(file_names, SPACES))
-    is_folder = output.is_dir() and not output.is_symlink()
-    entries = manifest_entries(output) if is_folder and {*os.listdir(output)} <= known else None
-    if not {"format_version", "fingerprint"} <= {*(entries or {})}:
+    is_folder = output.is_dir() and not output.is_symlink() and {*os.listdir(output)} <= known
+    manifest = output / MANIFEST
+    content = manifest.read_bytes() if is_folder and manifest.is_file() else b""
+    if b'"format_version"' not in content or b'"fingerprint"' not in content:
         raise BundleError(
             "The output is no embedding bundle, so it will not be replaced",
             allowed="a new folder or an existing bundle",

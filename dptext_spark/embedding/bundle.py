@@ -218,12 +218,7 @@ class Embedding:
 
     @classmethod
     def of(cls, embedding: Embedding | Path | str) -> Embedding:
-        """Give the bundle, opened if this is the path of its folder; see :meth:`open`.
-
-        Raises:
-            BundleError: There is none, or it is damaged.
-            ConfigError: This is neither.
-        """
+        """Give the bundle, opened if this is the path of its folder; see :meth:`open`."""
         if isinstance(embedding, Path | str):
             return cls.open(embedding)
         if not isinstance(embedding, Embedding):
@@ -282,11 +277,8 @@ class Embedding:
     def keep(self, part: Part, files: Mapping[str, Path] | None = None) -> None:
         """Add an optional part, in this process and, where the folder can be written to, for later ones.
 
-        Its finished files, by name, are moved into the bundle; the record comes last, so that the part is
-        there whole or not at all.
-
-        Raises:
-            BundleError: It has files and the folder cannot be written to.
+        Its finished files, by name, are moved into the bundle, where only a part without files can do without
+        a folder. The record comes last, so that the part is there whole or not at all.
         """
         files, folder = files or {}, self.path / PARTS
         unfinished = folder / f"{part.name}.{secrets.token_hex(8)}.tmp"
@@ -342,24 +334,29 @@ def fingerprint(manifest: Manifest, words: pa.StringArray) -> str:
 
 
 def _read_manifest(path: Path) -> Manifest:
-    entries = manifest_entries(path)
-    if entries is None:
+    try:
+        content = (path / MANIFEST).read_bytes()
+    except OSError:
         raise BundleError(
             "This is no embedding bundle",
             allowed=f"a folder with a {MANIFEST}, as 'dptext embedding' writes it",
             got=str(path),
             do="Build a bundle or check the path",
-        )
+        ) from None
+    try:
+        version = json.loads(content).get("format_version", FORMAT_VERSION)
+    except (ValueError, AttributeError):
+        raise _damaged(MANIFEST, "it is no JSON object") from None
     # Before the seal: another version may seal and name its entries in another way.
-    if (version := entries.get("format_version", FORMAT_VERSION)) != FORMAT_VERSION:
+    if version != FORMAT_VERSION:
         raise BundleError(
             "The embedding bundle was built by another version of dptext_spark",
             allowed=f"format version {FORMAT_VERSION}",
             got=f"format version {version} in {path / MANIFEST}",
             do=f"{_REBUILD}, or open it with the version that built it",
         )
-    entries.pop("sha256", None)
-    if (path / MANIFEST).read_bytes() != sealed(entries):
+    entries = unsealed(content)
+    if entries is None:
         raise _damaged(MANIFEST, "its content does not fit its hash")
     if set(entries) != {entry.name for entry in fields(Manifest)}:
         raise _damaged(MANIFEST, "its entries are not those of a manifest")
@@ -367,19 +364,6 @@ def _read_manifest(path: Path) -> Manifest:
     if manifest.geometry not in SPACES or set(manifest.files) != set(file_names(manifest.geometry)):
         raise _damaged(MANIFEST, "its geometry or its list of files is wrong")
     return manifest
-
-
-def manifest_entries(path: Path) -> dict[str, Any] | None:
-    """Read the entries of a manifest that are not yet verified; None where there is no manifest."""
-    try:
-        entries = json.loads((path / MANIFEST).read_bytes())
-    except OSError:
-        return None
-    except ValueError:
-        raise _damaged(MANIFEST, "it is no JSON") from None
-    if not isinstance(entries, dict):
-        raise _damaged(MANIFEST, "it is no JSON object")
-    return entries
 
 
 def file_names(geometry: str) -> tuple[str, ...]:

@@ -53,12 +53,7 @@ class InvertedLists:
 
     @classmethod
     def open(cls, embedding: Embedding, lists: int) -> Self:
-        """Map a bundle's lists.
-
-        Raises:
-            ConfigError: It has none of that number.
-            BundleError: They are damaged.
-        """
+        """Map a bundle's lists; refuse where it has none of that number."""
         part = embedding.part(f"ivf-{lists}")
         if part is None:
             raise ConfigError(
@@ -92,11 +87,7 @@ def default_lists(releasable: int) -> int:
 
 
 def index_lists(index: str) -> int | None:
-    """Read ``ivf`` or ``ivf:LISTS``: how many lists are asked for; None where that is left open.
-
-    Raises:
-        ConfigError: It is neither.
-    """
+    """Read ``ivf`` or ``ivf:LISTS``: how many lists are asked for; None where that is left open."""
     name, colon, lists = index.partition(":")
     if name != "ivf" or (colon and not (lists.isascii() and lists.isdecimal())):
         raise ConfigError("The index is unknown", allowed="ivf or ivf:LISTS", got=repr(index))
@@ -104,11 +95,7 @@ def index_lists(index: str) -> int | None:
 
 
 def check_faiss() -> None:
-    """Refuse to make lists where what finds their centroids is not installed.
-
-    Raises:
-        ConfigError: It is not.
-    """
+    """Refuse to make lists where what finds their centroids is not installed."""
     if find_spec("faiss") is None:
         raise ConfigError(
             "The index needs the library faiss, which is not installed",

@@ -132,11 +132,7 @@ class Source(ABC):
         return f"{self._path.name}, {self.unit} {row + self._first}"
 
     def __iter__(self) -> Iterator[tuple[list[str], Vectors]]:
-        """Yield blocks of words (b,) and vectors (b, n) in source order, b <= 4096.
-
-        Raises:
-            BundleError: A row is wrong, or the source is cut short.
-        """
+        """Yield blocks of words (b,) and vectors (b, n) in source order, b <= 4096; refuse a wrong row."""
         row = 0
         for raw, vectors in self._blocks():
             words = [self._decoded(word, at) for at, word in enumerate(raw, row)]

@@ -25,7 +25,6 @@ Reader: TypeAlias = Callable[[str, str, tuple[int, ...]], NDArray[Any]]
 """Maps a file of the bundle, by its name, dtype and shape."""
 
 Points: TypeAlias = NDArray[np.floating[Any]]
-
 Place: TypeAlias = Callable[[int], str]
 """Says where in the source a row stands."""
 
@@ -66,11 +65,7 @@ class Space(ABC):
     @classmethod
     @abstractmethod
     def prepared(cls, vectors: Points, normalize: Normalization, place: Place, first: int) -> Points:
-        """Check the points (b, n) of a block from row ``first`` on, and scale them if they are to be.
-
-        Raises:
-            BundleError: The geometry has no such point.
-        """
+        """Check the points (b, n) of a block from row ``first`` on, and scale them if they are to be."""
 
     @classmethod
     @abstractmethod

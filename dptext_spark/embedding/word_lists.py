@@ -83,11 +83,7 @@ class WordList:
 
     @classmethod
     def read(cls, path: Path | str, option: str, allowed: str = ALLOWED) -> WordList:
-        """Read a list: with or without byte order mark, with any line ends; empty lines count for nothing.
-
-        Raises:
-            BundleError: The file cannot be read or is not UTF-8.
-        """
+        """Read a list: with or without byte order mark, with any line ends; empty lines count for nothing."""
         path = Path(path)
         try:
             content = path.read_bytes()
@@ -115,20 +111,12 @@ class WordList:
         return [line.strip() for line in self.lines.values()]
 
     def denied(self, words: Sequence[str]) -> Matches:
-        """Match in any capitals, and as a part of joined words.
-
-        Raises:
-            BundleError: No entry matches: the list would deny nothing.
-        """
+        """Match in any capitals, and as a part of joined words; refuse a list that would deny nothing."""
         keys = {number: caseless(line) for number, line in self.lines.items()}
         return self._matches(keys, map(_forms, words))
 
     def chosen(self, words: Sequence[str]) -> Matches:
-        """Match as written; in any capitals where no word is written so.
-
-        Raises:
-            BundleError: No entry matches.
-        """
+        """Match as written, or in any capitals where no word is written so; refuse a list without a match."""
         known = {*words}
         keys: dict[int, Hashable] = {}
         for number, line in self.lines.items():

@@ -348,7 +348,7 @@ def test_a_fault_leaves_nothing(
 
 
 def test_an_existing_output_is_replaced_only_when_asked(tmp_path: Path, bundle: Path) -> None:
-    """Rejects parts that outlive their bundle, and ones that make a bundle look like a user's folder."""
+    """Rejects parts that outlive their bundle or make it look like a user's folder. A damaged one is replaced."""
     before = content_of(bundle)
     other = glove(tmp_path / "h.txt", WORDS[:4])
     with pytest.raises(BundleError, match="output exists"):
@@ -357,6 +357,7 @@ def test_an_existing_output_is_replaced_only_when_asked(tmp_path: Path, bundle: 
     (bundle / "parts").mkdir()
     (bundle / "parts" / "projection.json").write_text("{}")
     old = Embedding.open(bundle)
+    (bundle / "manifest.json").write_bytes(before["manifest.json"][:-9])
     assert build_embedding(other, bundle, overwrite=True).words.to_pylist() == WORDS[:4]
     np.testing.assert_array_equal(old.vectors, vectors_of())  # who had it open keeps what it had
     assert {path.name for path in tmp_path.iterdir()} == {"g.txt", "h.txt", "bundle"}

@@ -348,7 +348,7 @@ def test_a_fault_leaves_nothing(
 
 
 def test_an_existing_output_is_replaced_only_when_asked(tmp_path: Path, bundle: Path) -> None:
-    """Rejects parts that outlive their bundle or make it look like a user's folder. A damaged one is replaced."""
+    """Rejects parts that outlive their bundle or make it a user's folder; a damaged one can be replaced."""
     before = content_of(bundle)
     other = glove(tmp_path / "h.txt", WORDS[:4])
     with pytest.raises(BundleError, match="output exists"):

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import secrets
+import shutil
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final, Self, TypeAlias
 
@@ -20,10 +24,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from dptext_spark.embedding.parts import Part
 from dptext_spark.embedding.spaces import SPACES, VECTORS, GeometryName, Normalization, Space
 from dptext_spark.errors import BundleError, ConfigError
-from dptext_spark.sealing import file_sha256, json_sha256, sealed
+from dptext_spark.sealing import file_sha256, json_sha256, sealed, unsealed
 
 Stamp: TypeAlias = tuple[int, int, int]
 
@@ -31,6 +34,10 @@ FORMAT_VERSION: Final = 2
 
 MANIFEST: Final = "manifest.json"
 WORDS: Final = "words.parquet"
+PARTS: Final = "parts"
+WORDS_SCHEMA: Final = pa.schema(
+    [pa.field("word", pa.string(), nullable=False), pa.field("releasable", pa.bool_(), nullable=False)]
+)
 _REBUILD: Final = "Build the bundle again from its source with 'dptext embedding'"
 
 
@@ -80,14 +87,66 @@ class Manifest:
         ]
         if self.unmatchable:
             kept = self.unmatchable_releasable
-            output = "they may not be output" if not kept else f"{kept:,} of them may be output"
-            lines.append(f"Words that no text can hold: {self.unmatchable:,}; {output}")
+            output = f"{kept:,} of them may be output" if kept else "they will not be output"
+            lines.append(f"Entries that cannot occur as words in a text: {self.unmatchable:,}; {output}")
         if self.never_output:
-            without = f"entries of the deny list without any: {self.never_output_absent:,}"
-            lines.append(f"Words that may never be output: {self.never_output:,}; {without}")
-        if self.release_words_absent:
-            lines.append(f"Entries of the release list without any word: {self.release_words_absent:,}")
+            lines.append(f"Denied words, which will never be output: {self.never_output:,}")
         return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Part:
+    """An optional part of a bundle: what was computed from it and would take long to compute again.
+
+    It is a small record in the bundle's subfolder ``parts``, sealed by a hash and bound to the bundle by its
+    fingerprint, and files that the record names with their hashes: a search index, a projection's constant.
+    A bundle is whole without any, and no part changes its fingerprint. Equal records, equal parts.
+
+    Attributes:
+        record: What ``parts/NAME.json`` holds.
+    """
+
+    record: bytes
+
+    @classmethod
+    def of(
+        cls, name: str, fingerprint: str, values: Mapping[str, Any], files: Mapping[str, str] | None = None
+    ) -> Part:
+        """Seal a part of the bundle of a fingerprint: JSON-ready values, and the SHA-256 in hex of its files.
+
+        Its name says all that it was computed by, and is fit for a file's.
+        """
+        bound = {"name": name, "fingerprint": fingerprint}
+        return cls(sealed({**bound, "values": {**values}, "files": {**(files or {})}}))
+
+    @cached_property
+    def _entries(self) -> dict[str, Any]:
+        entries: dict[str, Any] = json.loads(self.record)
+        return entries
+
+    @property
+    def name(self) -> str:
+        """What the part is called."""
+        return str(self._entries["name"])
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The record's own values."""
+        return dict(self._entries["values"])
+
+    @property
+    def files(self) -> dict[str, str]:
+        """SHA-256 of the part's files by their paths below the bundle's folder."""
+        return {f"{PARTS}/{self.name}.{file}": sha for file, sha in self._entries["files"].items()}
+
+    def path(self, bundle: Path, file: str) -> Path:
+        """Say where a file of the part lies."""
+        return bundle / PARTS / f"{self.name}.{file}"
+
+    def is_whole(self, bundle: Path) -> bool:
+        """Say whether all files are there, and as they were written."""
+        places = {bundle / path: sha for path, sha in self.files.items()}
+        return all(path.is_file() and file_sha256(path) == sha for path, sha in places.items())
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -159,17 +218,12 @@ class Embedding:
 
     @classmethod
     def of(cls, embedding: Embedding | Path | str) -> Embedding:
-        """Give the bundle, opened if this is the path of its folder; see :meth:`open`.
-
-        Raises:
-            BundleError: There is none, or it is damaged.
-            ConfigError: This is neither.
-        """
+        """Give the bundle, opened if this is the path of its folder; see :meth:`open`."""
         if isinstance(embedding, Path | str):
             return cls.open(embedding)
         if not isinstance(embedding, Embedding):
             raise ConfigError(
-                "The embedding is none",
+                "This is no embedding",
                 allowed="an embedding bundle, or the path of its folder",
                 got=type(embedding).__name__,
             )
@@ -185,6 +239,10 @@ class Embedding:
             f"Embedding({self.path.name!r}: {manifest.words:,} words, {manifest.dimension} dimensions, "
             f"{manifest.geometry}, fingerprint {manifest.fingerprint[:16]})"
         )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # A pickled memmap is a copy of the matrix; a bundle travels as files and is mapped where it arrives.
+        return _reopen, (self.path, self.fingerprint, self.parts)
 
     @property
     def stamps(self) -> tuple[tuple[str, Stamp | None], ...]:
@@ -211,25 +269,35 @@ class Embedding:
 
     def part(self, name: str) -> Part | None:
         """Find an optional part; None where the bundle has none of this name, or a damaged one."""
-        if name not in self._parts and (found := Part.read(self.path, name, self.fingerprint)):
-            self.adopt([found])
+        if name not in self._parts:
+            with suppress(OSError):
+                record = (self.path / PARTS / f"{name}.json").read_bytes()
+                entries = unsealed(record) or {}
+                its_own = (entries.get("name"), entries.get("fingerprint")) == (name, self.fingerprint)
+                if its_own and (part := Part(record)).is_whole(self.path):
+                    self.adopt([part])
         return self._parts.get(name)
 
     def keep(self, part: Part, files: Mapping[str, Path] | None = None) -> None:
         """Add an optional part, in this process and, where the folder can be written to, for later ones.
 
-        Its finished files, by name, are moved into the bundle.
-
-        Raises:
-            BundleError: It has files and the folder cannot be written to.
+        Its finished files, by name, are moved into the bundle, where only a part without files can do without
+        a folder. The record comes last, so that the part is there whole or not at all.
         """
+        files, folder = files or {}, self.path / PARTS
+        unfinished = folder / f"{part.name}.{secrets.token_hex(8)}.tmp"
         try:
-            part.write(self.path, files or {})
+            folder.mkdir(exist_ok=True)
+            for name, file in files.items():
+                shutil.move(file, part.path(self.path, name))
+            unfinished.write_bytes(part.record)
+            os.replace(unfinished, folder / f"{part.name}.json")
         except OSError as error:
+            with suppress(OSError):
+                unfinished.unlink(missing_ok=True)
             if files:
-                raise BundleError(
-                    "The embedding bundle cannot be written to", got=f"{self.path}: {error.strerror}"
-                ) from None
+                what = "The embedding bundle cannot be written to"
+                raise BundleError(what, got=f"{self.path}: {error.strerror}") from None
         self.adopt([part])
 
     def adopt(self, parts: Iterable[Part]) -> Self:
@@ -238,10 +306,6 @@ class Embedding:
             self._parts[part.name] = part
             self._stamps.update({name: _stamp(self.path / name) for name in part.files})
         return self
-
-    def __reduce__(self) -> tuple[object, ...]:
-        # A pickled memmap is a copy of the matrix; a bundle travels as files and is mapped where it arrives.
-        return _reopen, (self.path, self.fingerprint, self.parts)
 
 
 def _reopen(path: Path, fingerprint: str, parts: tuple[Part, ...]) -> Embedding:
@@ -252,54 +316,51 @@ def _reopen(path: Path, fingerprint: str, parts: tuple[Part, ...]) -> Embedding:
 
 
 def fingerprint(manifest: Manifest, words: pa.StringArray) -> str:
-    """Hash what a guarantee depends on; not the source's name and not what is derived from the vectors."""
-    # Not the Parquet bytes, which change with the version of Arrow, but for each word its length (8 bytes,
-    # little-endian), its UTF-8 and a byte 1 if it is releasable. All are laid out at once: word by word
-    # it takes longer, for a large vocabulary, in each of Spark's workers.
-    lengths = pc.binary_length(words).to_numpy(zero_copy_only=False).astype("<i8")
-    ends = np.cumsum(lengths + 9)
-    starts = ends - lengths - 9
-    laid_out = np.empty(int(ends[-1]) if len(ends) else 0, dtype=np.uint8)
-    is_text = np.ones(len(laid_out), dtype=np.bool_)
-    for at, values in (
-        (starts[:, None] + np.arange(8), lengths.view(np.uint8).reshape(-1, 8)),
-        (ends - 1, np.arange(len(words)) < manifest.releasable),
-    ):
-        laid_out[at], is_text[at] = values, False
-    laid_out[is_text] = np.frombuffer("".join(words.to_pylist()).encode("utf-8"), dtype=np.uint8)
-    digest = hashlib.sha256(laid_out.data)
+    """Hash what a guarantee depends on; not the source's name and not what is derived from the vectors.
+
+    Of the words these are not the Parquet bytes, which change with the version of Arrow, but for each its
+    length (8 bytes, little-endian), its UTF-8 and a byte 1 if it may be output, else 0.
+    """
+    # Laid out by Arrow: word by word it takes longer, for a large vocabulary, in each of Spark's workers.
+    lengths = pa.py_buffer(pc.binary_length(words).to_numpy(zero_copy_only=False).astype("<i8"))
+    prefixes = pa.Array.from_buffers(pa.binary(8), len(words), [None, lengths]).cast(pa.binary())
+    flags = pc.if_else(pa.array(np.arange(len(words)) < manifest.releasable), b"\1", b"\0")
+    laid_out = pc.binary_join_element_wise(prefixes, words.cast(pa.binary()), flags, b"")
+    size = pc.sum(pc.binary_length(laid_out)).as_py()
     names = ("format_version", "geometry", "normalization", "words", "releasable", "dimension")
     return json_sha256(
         {
             **{name: getattr(manifest, name) for name in names},
-            "words_sha256": digest.hexdigest(),
+            "words_sha256": hashlib.sha256(laid_out.buffers()[2][:size]).hexdigest(),
             "vectors_sha256": manifest.files[VECTORS],
         }
     )
 
 
-# Reading
-
-
 def _read_manifest(path: Path) -> Manifest:
-    entries = manifest_entries(path)
-    if entries is None:
+    try:
+        content = (path / MANIFEST).read_bytes()
+    except OSError:
         raise BundleError(
             "This is no embedding bundle",
             allowed=f"a folder with a {MANIFEST}, as 'dptext embedding' writes it",
             got=str(path),
             do="Build a bundle or check the path",
-        )
+        ) from None
+    try:
+        version = json.loads(content).get("format_version", FORMAT_VERSION)
+    except (ValueError, AttributeError):
+        raise _damaged(MANIFEST, "it is no JSON object") from None
     # Before the seal: another version may seal and name its entries in another way.
-    if (version := entries.get("format_version", FORMAT_VERSION)) != FORMAT_VERSION:
+    if version != FORMAT_VERSION:
         raise BundleError(
             "The embedding bundle was built by another version of dptext_spark",
             allowed=f"format version {FORMAT_VERSION}",
             got=f"format version {version} in {path / MANIFEST}",
             do=f"{_REBUILD}, or open it with the version that built it",
         )
-    entries.pop("sha256", None)
-    if (path / MANIFEST).read_bytes() != sealed(entries):
+    entries = unsealed(content)
+    if entries is None:
         raise _damaged(MANIFEST, "its content does not fit its hash")
     if set(entries) != {entry.name for entry in fields(Manifest)}:
         raise _damaged(MANIFEST, "its entries are not those of a manifest")
@@ -309,33 +370,17 @@ def _read_manifest(path: Path) -> Manifest:
     return manifest
 
 
-def manifest_entries(path: Path) -> dict[str, Any] | None:
-    """Read the entries of a manifest that are not yet verified; None where there is no manifest."""
-    try:
-        raw = (path / MANIFEST).read_bytes()
-    except OSError:
-        return None
-    try:
-        entries = json.loads(raw)
-    except ValueError:
-        raise _damaged(MANIFEST, "it is no JSON") from None
-    if not isinstance(entries, dict):
-        raise _damaged(MANIFEST, "it is no JSON object")
-    return entries
-
-
 def file_names(geometry: str) -> tuple[str, ...]:
-    """Name the files of a bundle beside its manifest."""
-    return (WORDS, VECTORS, *SPACES[geometry].derived)
+    """Name the files of a bundle next to its manifest."""
+    return (WORDS, *(f"{name}.npy" for name in SPACES[geometry].arrays))
 
 
 def _stamp(path: Path) -> Stamp | None:
     """Inode, size and time of change of a file; None where there is none."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    with suppress(OSError):
+        state = path.stat()
+        return state.st_ino, state.st_size, state.st_mtime_ns
+    return None
 
 
 def _damaged(name: str, why: str) -> BundleError:
@@ -347,10 +392,9 @@ def _read_words(path: Path, manifest: Manifest) -> pa.StringArray:
         table = pq.ParquetFile(path / WORDS).read()
     except (pa.ArrowException, OSError, ValueError):
         raise _damaged(WORDS, "it is no Parquet file") from None
-    if not table.schema.equals(words_schema()) or len(table) != manifest.words:
+    if not table.schema.equals(WORDS_SCHEMA) or len(table) != manifest.words:
         raise _damaged(WORDS, "its columns or its length are wrong")
-    flags = table["releasable"].to_numpy()
-    if not np.array_equal(flags, np.arange(manifest.words) < manifest.releasable):
+    if not np.array_equal(table["releasable"].to_numpy(), np.arange(len(table)) < manifest.releasable):
         raise _damaged(WORDS, "its releasable words are not the first rows")
     return table["word"].combine_chunks()
 
@@ -363,10 +407,3 @@ def _map(folder: Path, name: str, dtype: str, shape: tuple[int, ...]) -> NDArray
     if array.dtype != np.dtype(dtype) or array.shape != shape or not array.flags.c_contiguous:
         raise _damaged(name, f"it is {array.dtype} of shape {array.shape}, not {dtype} of shape {shape}")
     return array
-
-
-def words_schema() -> pa.Schema:
-    """Give the schema of a bundle's table of words."""
-    return pa.schema(
-        [pa.field("word", pa.string(), nullable=False), pa.field("releasable", pa.bool_(), nullable=False)]
-    )

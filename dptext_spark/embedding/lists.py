@@ -11,25 +11,23 @@ import tempfile
 from dataclasses import dataclass, fields
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
 from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_info
 
-from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.embedding.parts import Part
-from dptext_spark.embedding.spaces import EuclideanSpace
+from dptext_spark.embedding.bundle import PARTS, Embedding, Part
+from dptext_spark.embedding.spaces import EuclideanSpace, write_rows
 from dptext_spark.errors import BundleError, ConfigError
 from dptext_spark.sealing import file_sha256
 
-# Words of each list that the centroids are found from, at most, and rounds of k-means.
+# Words of each list that k-means takes, at most, and its rounds.
 _SAMPLE: Final = 256
 _ROUNDS: Final = 20
 _SEED: Final = 1234
 _BLOCK: Final = 1 << 16
-# Tells OpenBLAS, when it is loaded, whose processor's kernels to take.
+# Names the processor whose kernels OpenBLAS takes when it is loaded.
 _CORE: Final = "OPENBLAS_CORETYPE"
 
 
@@ -55,13 +53,8 @@ class InvertedLists:
 
     @classmethod
     def open(cls, embedding: Embedding, lists: int) -> Self:
-        """Map a bundle's lists.
-
-        Raises:
-            ConfigError: It has none of that number.
-            BundleError: They are damaged.
-        """
-        part = embedding.part(_name(lists))
+        """Map a bundle's lists; refuse where it has none of that number."""
+        part = embedding.part(f"ivf-{lists}")
         if part is None:
             raise ConfigError(
                 "The embedding bundle has no such index",
@@ -69,31 +62,23 @@ class InvertedLists:
                 got=f"ivf:{lists}",
                 do=f"Make it with: dptext embedding SOURCE --output BUNDLE --index ivf:{lists}",
             )
+        paths = {entry.name: part.path(embedding.path, f"{entry.name}.npy") for entry in fields(cls)}
         try:
-            maps = {
-                file.name: np.asarray(np.load(part.path(embedding.path, f"{file.name}.npy"), mmap_mode="r"))
-                for file in fields(cls)
-            }
+            return cls(**{name: np.asarray(np.load(path, mmap_mode="r")) for name, path in paths.items()})
         except (OSError, ValueError):
             raise BundleError("The index of the embedding bundle is damaged", do="Make it again") from None
-        return cls(**maps)
 
     def stops(self, release_words: int) -> NDArray[np.int64]:
         """int64 (L,): where each list ends, if only the first so many words of the bundle may be output."""
         released = np.concatenate([[0], np.cumsum(self.rows < release_words)])
-        starts = self.starts[:-1]
-        stops: NDArray[np.int64] = starts + released[self.starts[1:]] - released[starts]
+        stops: NDArray[np.int64] = self.starts[:-1] + np.diff(released[self.starts])
         return stops
-
-
-def _name(lists: int) -> str:
-    return f"ivf-{lists}"
 
 
 def made(embedding: Embedding) -> list[int]:
     """List the numbers of lists that a bundle has an index of, ascending."""
-    found = (path.name.removesuffix(".json") for path in (embedding.path / "parts").glob("ivf-*.json"))
-    return sorted(int(name.removeprefix("ivf-")) for name in found if embedding.part(name) is not None)
+    names = (path.stem for path in (embedding.path / PARTS).glob("ivf-*.json"))
+    return sorted(int(name.removeprefix("ivf-")) for name in names if embedding.part(name) is not None)
 
 
 def default_lists(releasable: int) -> int:
@@ -102,11 +87,7 @@ def default_lists(releasable: int) -> int:
 
 
 def index_lists(index: str) -> int | None:
-    """Read ``ivf`` or ``ivf:LISTS``: how many lists are asked for; None where that is left open.
-
-    Raises:
-        ConfigError: It is neither.
-    """
+    """Read ``ivf`` or ``ivf:LISTS``: how many lists are asked for; None where that is left open."""
     name, colon, lists = index.partition(":")
     if name != "ivf" or (colon and not (lists.isascii() and lists.isdecimal())):
         raise ConfigError("The index is unknown", allowed="ivf or ivf:LISTS", got=repr(index))
@@ -114,11 +95,7 @@ def index_lists(index: str) -> int | None:
 
 
 def check_faiss() -> None:
-    """Refuse to make lists where what finds their centroids is not installed.
-
-    Raises:
-        ConfigError: It is not.
-    """
+    """Refuse to make lists where what finds their centroids is not installed."""
     if find_spec("faiss") is None:
         raise ConfigError(
             "The index needs the library faiss, which is not installed",
@@ -137,20 +114,20 @@ def make_lists(embedding: Embedding, lists: int | None = None) -> InvertedLists:
         ConfigError: Their number is impossible, the bundle's geometry has no such index, or faiss is missing.
         BundleError: The bundle's folder cannot be written to.
     """
-    space = embedding.space
+    space, words = embedding.space, embedding.releasable
     if not isinstance(space, EuclideanSpace):
         raise ConfigError(
             "Only Euclidean bundles take an index", got=f"geometry {space.geometry}", do="Leave --index out"
         )
     check_faiss()
-    lists = default_lists(embedding.releasable) if lists is None else lists
-    if not 2 <= lists <= embedding.releasable:
+    lists = default_lists(words) if lists is None else lists
+    if not 2 <= lists <= words:
         raise ConfigError(
             "The index has an impossible number of lists",
-            allowed=f"2 to {embedding.releasable}, the words that may be output",
+            allowed=f"2 to {words}, the words that may be output",
             got=str(lists),
         )
-    vectors, half_norms = space.vectors[: embedding.releasable], space.half_norms[: embedding.releasable]
+    vectors, half_norms = np.asarray(space.vectors[:words]), space.half_norms[:words]
     centroids, nearest = _clustered(vectors, lists)
     order = np.argsort(nearest, kind="stable")
     arrays = {
@@ -158,51 +135,21 @@ def make_lists(embedding: Embedding, lists: int | None = None) -> InvertedLists:
         "centroid_half_norms": (np.square(centroids, dtype=np.float64).sum(axis=1) / 2).astype(np.float32),
         "starts": np.concatenate([[0], np.cumsum(np.bincount(nearest, minlength=lists))]).astype(np.int64),
         "rows": order.astype(np.int32),
+        "half_norms": half_norms[order],
     }
     with tempfile.TemporaryDirectory(dir=embedding.path.parent, prefix=".index-") as folder:
-        files = {
-            f"{name}.npy": Path(folder, f"{name}.npy") for name in (f.name for f in fields(InvertedLists))
-        }
         for name, array in arrays.items():
-            np.save(files[f"{name}.npy"], array)
-        target = np.lib.format.open_memmap(
-            files["vectors.npy"], mode="w+", dtype=np.float32, shape=vectors.shape
-        )
-        for start in range(0, len(order), _BLOCK):
-            target[start : start + _BLOCK] = vectors[order[start : start + _BLOCK]]
-        target.flush()
-        np.save(files["half_norms.npy"], half_norms[order])
+            np.save(Path(folder, f"{name}.npy"), array)
+        write_rows(Path(folder, "vectors.npy"), vectors, order)
+        files = {path.name: path for path in Path(folder).iterdir()}
         hashes = {name: file_sha256(path) for name, path in files.items()}
-        embedding.keep(Part.of(_name(lists), embedding.fingerprint, {"lists": lists}, hashes), files)
+        embedding.keep(Part.of(f"ivf-{lists}", embedding.fingerprint, {"lists": lists}, hashes), files)
     return InvertedLists.open(embedding, lists)
 
 
 def _clustered(vectors: NDArray[np.float32], lists: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Find centroids by k-means, float32 (L, n), and the nearest of each vector, int64 (V,)."""
-    faiss = _faiss()
-    # Every so manieth word: of a vocabulary by frequency, words of all frequencies.
-    step = max(1, len(vectors) // (_SAMPLE * lists))
-    sample = np.ascontiguousarray(vectors[::step], dtype=np.float32)
-    threads = faiss.omp_get_max_threads()
-    faiss.omp_set_num_threads(1)  # sums in one order give one result
-    try:
-        means = faiss.Kmeans(
-            vectors.shape[1], lists, niter=_ROUNDS, seed=_SEED, min_points_per_centroid=1,
-            max_points_per_centroid=1 << 30,
-        )  # fmt: skip
-        means.train(sample)
-        centroids: NDArray[np.float32] = np.ascontiguousarray(means.centroids, dtype=np.float32)
-        nearest = np.empty(len(vectors), dtype=np.int64)
-        for start in range(0, len(vectors), _BLOCK):
-            block = np.ascontiguousarray(vectors[start : start + _BLOCK], dtype=np.float32)
-            nearest[start : start + _BLOCK] = means.index.search(block, 1)[1][:, 0]
-    finally:
-        faiss.omp_set_num_threads(threads)
-    return centroids, nearest
-
-
-def _faiss() -> ModuleType:
-    """Import faiss. Its BLAS is an old one, which takes a new processor for one of 2004: NumPy's knows it."""
+    # faiss brings an old BLAS, which takes a new processor for one of 2004; NumPy's knows it.
     cores = [pool["architecture"] for pool in threadpool_info() if pool.get("architecture")]
     if unset := bool(cores) and _CORE not in os.environ:
         os.environ[_CORE] = cores[0]
@@ -211,4 +158,18 @@ def _faiss() -> ModuleType:
     finally:
         if unset:
             del os.environ[_CORE]
-    return faiss
+    # Every so manieth word: of a vocabulary by frequency, words of all frequencies.
+    step = max(1, len(vectors) // (_SAMPLE * lists))
+    threads = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)  # sums in one order give one result
+    try:
+        means = faiss.Kmeans(
+            vectors.shape[1], lists, niter=_ROUNDS, seed=_SEED, min_points_per_centroid=1,
+            max_points_per_centroid=1 << 30,
+        )  # fmt: skip
+        means.train(np.ascontiguousarray(vectors[::step]))
+        blocks = (vectors[start : start + _BLOCK] for start in range(0, len(vectors), _BLOCK))
+        nearest = np.concatenate([means.index.search(block, 1)[1][:, 0] for block in blocks])
+    finally:
+        faiss.omp_set_num_threads(threads)
+    return np.ascontiguousarray(means.centroids, dtype=np.float32), nearest

@@ -1,7 +1,6 @@
-"""Streaming readers of public embedding files: text, word2vec binary and NumPy, with bounded memory.
+"""Readers of public embedding files: text, word2vec binary and NumPy, a block of rows in memory at a time.
 
-Every reader yields blocks of rows in source order, checks each row, and names the line or row of a fault; a
-message never holds a word.
+A fault is named by its line or row; a message never holds a word.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from itertools import chain, islice
+from itertools import chain, count, islice
 from pathlib import Path
-from typing import Any, ClassVar, Final, Self, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +29,7 @@ from dptext_spark.errors import BundleError
 READERS: Final[dict[str, type[Source]]] = {}
 """By the name of the format."""
 
-Block: TypeAlias = tuple[list[str], NDArray[np.floating[Any]]]
+Vectors: TypeAlias = NDArray[np.floating[Any]]
 
 _BLOCK_ROWS = 4096
 _BLOCK_FLOATS = 2**19
@@ -40,18 +39,19 @@ _LONGEST_WORD = 2**16
 _LARGEST_DIMENSION = 2**16
 
 _HEADER = re.compile(rb"(\d{1,18}) (\d{1,18})")
-_NUMBER = re.compile(rb"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|nan|inf|infinity)", re.IGNORECASE)
-_INTEGER = re.compile(rb"[+-]?\d+")
-_DECIMAL = re.compile(rb"[+-]?(?:\d+\.\d*|\.\d+|\d+(?=e))(?:e[+-]?\d+)?", re.IGNORECASE)
+_NUMBER = re.compile(
+    rb"[+-]?(?:(?P<integer>\d+)|(?P<decimal>(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)|(?P<word>nan|inf|infinity))",
+    re.IGNORECASE,
+)
 # C0 and C1 controls (line breaks and NUL among them) and the two Unicode separators that break lines.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def open_source(
-    source: Path,
+    source: Path | str,
     *,
     format: str = "auto",
-    vocabulary: Path | None = None,
+    vocabulary: Path | str | None = None,
     limit: int | None = None,
     progress: bool = False,
     dtype: DTypeLike = np.float32,
@@ -62,13 +62,10 @@ def open_source(
         source: GloVe, word2vec or fastText text (``.gz`` too), word2vec binary (``.bin``, ``.bin.gz``), an
             ``.npy`` matrix (V, n) of float16/32/64, or a folder that holds ``vectors.npy`` and ``vocab.txt``.
         format: One of :func:`formats`; ``auto`` goes by the name.
-        vocabulary: One word a line, only for ``npy``; ``vocab.txt`` beside the matrix if left out.
+        vocabulary: One word a line, only for ``npy``; ``vocab.txt`` next to the matrix if left out.
         limit: Read at most this many rows.
         progress: Show the progress bar even where stderr is no terminal.
-        dtype: float32 or float64, the type of the vectors that are yielded. Text is parsed as float64 first.
-
-    Returns:
-        A ``Source``; iterate over it once for blocks of words (b,) and vectors (b, n), b <= 4096.
+        dtype: float32 or float64, the type of the vectors. Text is parsed as float64 first.
 
     Raises:
         BundleError: An option is wrong or a file is missing; faults of rows are raised while iterating.
@@ -82,7 +79,8 @@ def open_source(
     source = Path(source)
     fitting = [name for name, reader in READERS.items() if reader.takes(source)] or [_TextSource.format]
     reader = READERS[fitting[0] if format == "auto" else format]
-    return reader.of(source, vocabulary, limit, progress, np.dtype(dtype))
+    words = None if vocabulary is None else Path(vocabulary)
+    return reader(source, words, limit=limit, progress=progress, dtype=np.dtype(dtype))
 
 
 def formats() -> list[str]:
@@ -90,29 +88,20 @@ def formats() -> list[str]:
     return ["auto", *READERS]
 
 
-def _existing(path: Path) -> Path:
-    if not path.is_file():
-        raise BundleError(
-            "A file of the embedding source is missing",
-            allowed="a file that exists",
-            got=str(path),
-            do="Check the path",
-        )
-    return path
-
-
 class Source(ABC):
-    """One pass over an embedding source: iterate for blocks, then ask for ``sha256``.
-
-    A subclass is a format, without another edit.
+    """One pass over an embedding source; a subclass is a format, without another edit.
 
     Attributes:
         format: Its name.
         unit: What the rows are counted in, ``line`` or ``row``.
+        sha256: Hash, in hex, of the decompressed bytes that define the result; there once all blocks were
+            taken. With a limit they end with the last row that was read (text: ``head -n LINES``). For an
+            ``.npy`` the bytes of the vocabulary follow.
     """
 
     format: ClassVar[str]
-    unit = "row"
+    unit: ClassVar[str] = "row"
+    sha256: str
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -123,73 +112,30 @@ class Source(ABC):
         """Say whether the name of a file or folder is one of this format."""
         return False
 
-    @classmethod
-    def of(
-        cls,
-        source: Path,
-        vocabulary: Path | None,
-        limit: int | None,
-        progress: bool,
-        dtype: np.dtype[Any],
-    ) -> Self:
-        """Open a source; see :func:`open_source`."""
+    def __init__(
+        self, path: Path, vocabulary: Path | None, *, limit: int | None, progress: bool, dtype: np.dtype[Any]
+    ) -> None:
         if vocabulary is not None:
             raise BundleError(
                 "A vocabulary file was given for a source that holds its own words",
                 allowed="a vocabulary only with an .npy source",
-                got=f"format {cls.format}",
+                got=f"format {self.format}",
                 do="Leave the vocabulary out",
             )
-        return cls(_existing(source), limit, progress, dtype)
-
-    def __init__(self, path: Path, limit: int | None, progress: bool, dtype: np.dtype[Any]) -> None:
-        self._path = path
-        self._limit = limit
-        self._progress = progress
-        self._dtype = dtype
+        self._path, self._limit, self._progress, self._dtype = _existing(path), limit, progress, dtype
         self._first = 1
         self._digest = hashlib.sha256()
         self._seen: dict[str, int] = {}
-        self._state = "new"
-
-    @property
-    def sha256(self) -> str:
-        """SHA-256, in hex, of the bytes that define the result, once every block was taken.
-
-        These are the decompressed bytes from the first to the last that was read: without a limit the whole
-        content (what ``sha256sum`` prints for a file that is not compressed), with a limit the header and the
-        rows up to the limit (text: ``head -n LINES``). For an ``.npy`` the bytes of the vocabulary follow.
-
-        Raises:
-            BundleError: The source was not read to its end.
-        """
-        if self._state != "read":
-            raise BundleError(
-                "The hash of an embedding source was asked for too early", do="Iterate over the source first"
-            )
-        return self._digest.hexdigest()
 
     def place(self, row: int) -> str:
         """Name the place of a row, counted from 0, as a person looks it up: ``glove.txt, line 7``."""
-        return f"{self._path.name}, {self._count(row)}"
+        return f"{self._path.name}, {self.unit} {row + self._first}"
 
-    def _count(self, row: int) -> str:
-        return f"{self.unit} {row + self._first}"
-
-    def __iter__(self) -> Iterator[Block]:
-        """Yield blocks of words (b,) and vectors (b, n) in source order.
-
-        Raises:
-            BundleError: A row is wrong, or the source is cut short or was iterated over before.
-        """
-        if self._state != "new":
-            raise BundleError(
-                "An embedding source was read twice", allowed="one pass", do="Open the source again"
-            )
-        self._state = "open"
+    def __iter__(self) -> Iterator[tuple[list[str], Vectors]]:
+        """Yield blocks of words (b,) and vectors (b, n) in source order, b <= 4096; refuse a wrong row."""
         row = 0
         for raw, vectors in self._blocks():
-            words = self._decoded(raw, row)
+            words = [self._decoded(word, at) for at, word in enumerate(raw, row)]
             with np.errstate(over="ignore"):
                 vectors = vectors.astype(self._dtype)
             if len(faulty := np.flatnonzero(~np.isfinite(vectors).all(axis=1))):
@@ -201,60 +147,65 @@ class Source(ABC):
                 )
             row += len(words)
             yield words, vectors
-        self._state = "read"
+        self.sha256 = self._digest.hexdigest()
 
     @abstractmethod
-    def _blocks(self) -> Iterator[tuple[list[bytes], NDArray[np.floating[Any]]]]:
+    def _blocks(self) -> Iterator[tuple[list[bytes], Vectors]]:
         """Yield the words, not yet decoded, and the vectors; feed ``_digest``."""
 
     def _wrong(self, row: int, what: str, *, allowed: str = "", got: str = "", do: str = "") -> BundleError:
         return BundleError(f"{self.place(row)}: {what}", allowed=allowed, got=got, do=do)
 
     def _cut(self, row: int) -> BundleError:
-        return self._wrong(
-            row, "the file is cut short or damaged here", do="Fetch or decompress the file again"
-        )
+        what = "the file is cut short or damaged here"
+        return self._wrong(row, what, do="Fetch or decompress the file again")
 
-    def _decoded(self, raw: list[bytes], start: int) -> list[str]:
-        words: list[str] = []
-        for row, encoded in enumerate(raw, start):
-            try:
-                word = encoded.decode("utf-8")
-            except UnicodeDecodeError:
-                # "from None": the original exception would carry the word into a log.
-                raise self._wrong(
-                    row, "the word is not valid UTF-8", do="Convert the file to UTF-8"
-                ) from None
-            if not word.strip(" "):
-                raise self._wrong(row, "the word is empty", do="Remove this row")
-            if _CONTROL.search(word):
-                raise self._wrong(
-                    row,
-                    "the word holds a control character",
-                    allowed="words without NUL, tabs, line breaks and other control characters",
-                    do="Remove this row",
-                )
-            if (before := self._seen.setdefault(word, row)) != row:
-                raise self._wrong(
-                    row,
-                    "the word is a duplicate",
-                    allowed="each word once",
-                    got=f"the word of {self._count(before)} again",
-                    do="Remove one of the two rows",
-                )
-            words.append(word)
-        return words
+    def _too_many(self, promised: int) -> BundleError:
+        return self._wrong(promised, "there are more rows than the header says", allowed=f"{promised} rows")
+
+    def _decoded(self, raw: bytes, row: int) -> str:
+        """Read a word, and refuse one that cannot be a word of a bundle."""
+        try:
+            word = raw.decode("utf-8")
+        except UnicodeDecodeError:
+            # "from None": the original exception would carry the word into a log.
+            raise self._wrong(row, "the word is not valid UTF-8", do="Convert the file to UTF-8") from None
+        if not word.strip(" "):
+            raise self._wrong(row, "the word is empty", do="Remove this row")
+        if _CONTROL.search(word):
+            raise self._wrong(
+                row,
+                "the word holds a control character",
+                allowed="words without NUL, tabs, line breaks and other control characters",
+                do="Remove this row",
+            )
+        if (before := self._seen.setdefault(word, row)) != row:
+            raise self._wrong(
+                row,
+                "the word is a duplicate",
+                allowed="each word once",
+                got=f"the word of {self.unit} {before + self._first} again",
+                do="Remove one of the two rows",
+            )
+        return word
 
     def _block_rows(self, dimension: int) -> int:
         return max(1, min(_BLOCK_ROWS, _BLOCK_FLOATS // dimension))
 
-    def _check_header(self, rows: int, dimension: int) -> None:
+    def _header(self, line: bytes) -> tuple[int, int] | None:
+        """Read ``N n``, the numbers of rows and dimensions; None where this is no such line."""
+        header = _HEADER.fullmatch(line.rstrip(b" \r\n"))
+        if header is None:
+            return None
+        rows, dimension = int(header[1]), int(header[2])
         if rows < 1 or not 1 <= dimension <= _LARGEST_DIMENSION:
-            raise BundleError(
-                f"{self._path.name}, {self.unit} 1: the header is wrong",
+            raise self._wrong(
+                0,
+                "the header is wrong",
                 allowed=f"at least 1 row and 1 to {_LARGEST_DIMENSION} dimensions",
                 got=f"{rows} rows of {dimension} dimensions",
             )
+        return rows, dimension
 
     def _bar(self, size: int) -> Any:
         return progress_bar(anywhere=self._progress, total=size, unit="B", unit_scale=True, desc="embedding")
@@ -267,133 +218,108 @@ class Source(ABC):
             raw: Any = gzip.GzipFile(fileobj=stored, mode="rb") if packed else stored
             yield io.BufferedReader(raw, _BUFFER_BYTES), lambda: bar.update(stored.tell() - bar.n)
 
+    def _take(self, read: Callable[[int], bytes], size: int, row: int) -> bytes:
+        """Read from a file that may be compressed, and damaged."""
+        try:
+            return read(size)
+        except (EOFError, zlib.error, gzip.BadGzipFile):
+            raise self._cut(row) from None
+
 
 class _TextSource(Source):
     """One line a word: the word, a space, n numbers; optionally a first line ``N n``."""
 
     format = "text"
     unit = "line"
-    _dimension: int
-    _promised: int | None = None
 
-    def _blocks(self) -> Iterator[tuple[list[bytes], NDArray[np.floating[Any]]]]:
+    def _blocks(self) -> Iterator[tuple[list[bytes], Vectors]]:
         with self._opened() as (stream, show):
-            lines = self._rows(self._lines(stream))
-            row = 0
-            while block := list(islice(lines, self._block_rows(self._dimension))):
+            lines = self._lines(stream)
+            first = next(lines, b"")
+            if not first:
+                raise self._wrong(0, "the file is empty", allowed="at least one row")
+            start = first.removeprefix(codecs.BOM_UTF8)
+            header = self._header(start)
+            if header:
+                self._first = 2
+            else:
+                lines = chain([start], lines)
+            self._digest.update(first if header else first[: len(first) - len(start)])
+            promised, n = header or (None, self._measured(start))
+            row, lines = 0, islice(lines, self._limit)
+            rows = islice(lines, promised)
+            while block := list(islice(rows, self._block_rows(n))):
                 self._digest.update(b"".join(block))
-                yield self._parsed(block, row)
+                yield self._parsed(block, n, row)
                 row += len(block)
                 show()
-        if self._promised is not None and row < min(self._promised, self._limit or self._promised):
-            raise self._wrong(
-                row - 1,
-                "the file ends here",
-                allowed=f"{self._promised} rows, as line 1 says",
-                got=f"{row} rows",
-            )
+            if next(lines, b""):
+                raise self._too_many(row)
+        if promised is not None and row < min(promised, self._limit or promised):
+            what, allowed = "the file ends here", f"{promised} rows, as line 1 says"
+            raise self._wrong(row - 1, what, allowed=allowed, got=f"{row} rows")
 
     def _lines(self, stream: io.BufferedReader) -> Iterator[bytes]:
-        for number in range(1, 2**63):
-            try:
-                line = stream.readline(_LONGEST_LINE)
-            except (EOFError, zlib.error, gzip.BadGzipFile):
-                raise self._cut(number - self._first) from None
+        for number in count(1):
+            line = self._take(stream.readline, _LONGEST_LINE, number - self._first)
             if not line:
                 return
             if len(line) == _LONGEST_LINE and not line.endswith(b"\n"):
-                raise self._wrong(
-                    number - self._first, "the line is too long", allowed=f"{_LONGEST_LINE} bytes"
-                )
+                what = "the line is too long"
+                raise self._wrong(number - self._first, what, allowed=f"{_LONGEST_LINE} bytes")
             yield line
 
-    def _rows(self, lines: Iterator[bytes]) -> Iterator[bytes]:
-        """Settle header and dimension from the first line and return the lines that hold rows."""
-        first = next(lines, b"")
-        start = first.removeprefix(codecs.BOM_UTF8)
-        body = start.rstrip(b" \r\n")
-        if not first:
-            raise self._wrong(0, "the file is empty", allowed="at least one row")
-        if header := _HEADER.fullmatch(body):
-            self._promised, self._dimension = int(header[1]), int(header[2])
-            self._check_header(self._promised, self._dimension)
-            self._digest.update(first)
-            self._first = 2
-        else:
-            self._dimension = self._measured(body)
-            self._digest.update(first[: len(first) - len(start)])
-            lines = chain([start], lines)
-        return islice(lines, self._limit)
-
-    def _measured(self, body: bytes) -> int:
+    def _measured(self, line: bytes) -> int:
         """Count the numbers that end the first line; a number before them betrays a field that is none."""
-        _, *fields = body.split(b" ")
+        _, *fields = line.rstrip(b" \r\n").split(b" ")
         n = 0
-        while n < len(fields) and _NUMBER.fullmatch(fields[-1 - n]):
+        while n < len(fields) and _kind(fields[-1 - n]):
             n += 1
-        if n == 0 or any(_DECIMAL.fullmatch(field) for field in fields[: len(fields) - n]):
+        if n == 0 or "decimal" in map(_kind, fields[: len(fields) - n]):
             raise self._wrong(0, "a field is not a number", allowed="a word and its numbers, one space apart")
         return n
 
-    def _parsed(self, lines: list[bytes], start: int) -> tuple[list[bytes], NDArray[np.float64]]:
-        words: list[bytes] = []
-        numbers: list[bytes] = []
-        for row, line in enumerate(lines, start):
-            if row == self._promised:
-                raise self._wrong(
-                    row, "the row is one too many", allowed=f"{self._promised} rows, as line 1 says"
-                )
-            body = line.rstrip(b" \r\n")
-            if body.count(b" ") == self._dimension:
-                word, _, text = body.partition(b" ")
-            else:
-                word, text = self._split(body, row, cut=not line.endswith(b"\n"))
-            words.append(word)
-            numbers.append(text)
-        return words, self._floats(numbers, start, cut=not lines[-1].endswith(b"\n"))
+    def _parsed(self, lines: list[bytes], n: int, row: int) -> tuple[list[bytes], Vectors]:
+        """Parse lines into words and float64 (b, n), each number rounded as Python's ``float`` does."""
+        with suppress(ValueError):  # its text belongs to the data, and stays out of the chain
+            bodies = pa.array([line.rstrip(b" \r\n") for line in lines], pa.binary())
+            fields = pc.split_pattern(bodies, " ", max_splits=n, reverse=True)
+            numbers = pc.list_slice(fields, 1, n + 1).flatten().cast(pa.string()).cast(pa.float64())
+            vectors: Vectors = numbers.to_numpy().reshape(len(lines), n)
+            words: list[bytes] = pc.list_element(fields, 0).to_pylist()
+            for at in (at for at, word in enumerate(words) if b" " in word):
+                self._row(lines[at], n, row + at)
+            return words, vectors
+        rows = [self._row(line, n, at) for at, line in enumerate(lines, row)]
+        return [word for word, _ in rows], np.array([vector for _, vector in rows])
 
-    def _split(self, body: bytes, row: int, *, cut: bool) -> tuple[bytes, bytes]:
-        """Split a line whose word holds spaces: the last n fields are its vector."""
-        n = self._dimension
-        fields = body.count(b" ")
-        if cut and fields < n:
-            raise self._cut(row)
+    def _row(self, line: bytes, n: int, row: int) -> tuple[bytes, list[float]]:
+        """Parse one line by itself, and say what is wrong with it."""
+        body, cut = line.rstrip(b" \r\n"), not line.endswith(b"\n")
         word, *vector = body.rsplit(b" ", n)
-        if fields < n or _belongs_to_vector(word.rsplit(b" ", 1)[-1], vector):
+        if cut and len(vector) < n:
+            raise self._cut(row)
+        # A word may hold spaces: "windows 10 0.25 0.5" has one; "windows 10 1 0.5" is taken for a row with
+        # three numbers, as is every row with a decimal before the last n fields.
+        kinds, before = [*map(_kind, vector)], _kind(word.rpartition(b" ")[2]) if b" " in word else None
+        if len(vector) < n or before == "decimal" or (before == "integer" and "integer" in kinds):
             raise self._wrong(
                 row,
-                "the row has another length than the rows before it or the header",
+                "the row's number of fields differs from the header or the first row",
                 allowed=f"a word and {n} numbers, one space apart",
-                got=f"{fields + 1 if body else 0} fields",
+                got=f"{body.count(b' ') + 1 if body else 0} fields",
             )
-        return word, b" ".join(vector)
-
-    def _floats(self, numbers: list[bytes], start: int, *, cut: bool) -> NDArray[np.float64]:
-        """Parse the numbers of a block, each rounded as Python's ``float`` does: (b, n) float64."""
-        with suppress(pa.ArrowInvalid):  # its text belongs to the data, and stays out of the chain
-            # Arrow's split and cast do about 100 MB/s where np.fromstring does 35.
-            fields = pc.split_pattern(pa.array(numbers, pa.binary()).cast(pa.string()), " ").flatten()
-            parsed: NDArray[np.float64] = fields.cast(pa.float64()).to_numpy()
-            return parsed.reshape(len(numbers), self._dimension)
-        *whole, last = numbers
-        if whole:  # one of the rows is at fault
-            for row, text in enumerate(whole, start):
-                self._floats([text], row, cut=False)
-            self._floats([last], start + len(whole), cut=cut)
-        if cut:
-            raise self._cut(start)
-        raise self._wrong(start, "a field is not a number", allowed=f"a word and {self._dimension} numbers")
+        if None in kinds:
+            if cut:
+                raise self._cut(row)
+            raise self._wrong(row, "a field is not a number", allowed=f"a word and {n} numbers")
+        return word, [*map(float, vector)]
 
 
-def _belongs_to_vector(field: bytes, vector: list[bytes]) -> bool:
-    """Whether a field before the last n is written like the numbers after it, so that the row is too long.
-
-    A whole number counts only where the vector holds whole numbers too: ``windows 10 0.25 0.5`` has a token
-    with a space, ``windows 10 1 0.5`` is taken for a row with three numbers.
-    """
-    if _INTEGER.fullmatch(field):
-        return any(_INTEGER.fullmatch(number) for number in vector)
-    return bool(_DECIMAL.fullmatch(field))
+def _kind(field: bytes) -> str | None:
+    """How a number is written: ``integer``, ``decimal`` or ``word``; None where this is no number."""
+    match = _NUMBER.fullmatch(field)
+    return match and match.lastgroup
 
 
 class _BinarySource(Source):
@@ -405,69 +331,51 @@ class _BinarySource(Source):
     def takes(cls, source: Path) -> bool:
         return source.name.lower().removesuffix(".gz").endswith(".bin")
 
-    def _blocks(self) -> Iterator[tuple[list[bytes], NDArray[np.floating[Any]]]]:
-        row = 0
+    def _blocks(self) -> Iterator[tuple[list[bytes], Vectors]]:
         with self._opened() as (stream, show):
-            promised, n = self._header(stream)
-            wanted = min(promised, self._limit or promised)
-            while row < wanted:
-                count = min(self._block_rows(n), wanted - row)
-                pairs = [self._pair(stream, 4 * n, row + i) for i in range(count)]
-                data = b"".join(vector for _, vector in pairs)
-                yield [word for word, _ in pairs], np.frombuffer(data, "<f4").reshape(count, n)
-                row += count
+            line = self._take(stream.readline, 64, 0)
+            header = self._header(line) if line.endswith(b"\n") else None
+            if header is None:
+                raise self._wrong(
+                    0,
+                    "the file does not begin with the header of a word2vec binary"
+                    if line
+                    else "the file is empty",
+                    allowed="a line 'N n': the number of rows and their dimension",
+                    do="Name the format of the file",
+                )
+            self._digest.update(line)
+            promised, n = header
+            wanted, size = min(promised, self._limit or promised), self._block_rows(n)
+            for start in range(0, wanted, size):
+                words, data = [], []
+                for row in range(start, min(start + size, wanted)):
+                    word, vector = self._word(stream, row), self._take(stream.read, 4 * n, row)
+                    if len(vector) < 4 * n:
+                        raise self._cut(row)
+                    self._digest.update(word + vector)
+                    # The line break belongs to the row before; the writers differ in whether they put one.
+                    words.append(word.removeprefix(b"\n").removesuffix(b" "))
+                    data.append(vector)
+                yield words, np.frombuffer(b"".join(data), "<f4").reshape(-1, n)
                 show()
             if wanted == promised:
                 rest = self._take(stream.read, 2, promised)
                 if rest not in (b"", b"\n"):
-                    raise self._wrong(
-                        promised, "the row is one too many", allowed=f"{promised} rows, as the header says"
-                    )
+                    raise self._too_many(promised)
                 self._digest.update(rest)
-
-    def _header(self, stream: io.BufferedReader) -> tuple[int, int]:
-        line = self._take(stream.readline, 64, 0)
-        if not line:
-            raise self._wrong(0, "the file is empty", allowed="a line 'N n' and N rows")
-        self._digest.update(line)
-        header = _HEADER.fullmatch(line.rstrip(b" \r\n"))
-        if header is None or not line.endswith(b"\n"):
-            raise self._wrong(
-                0,
-                "the file does not begin with the header of a word2vec binary",
-                allowed="a line 'N n': the number of rows and their dimension",
-                do="Name the format of the file",
-            )
-        self._check_header(int(header[1]), int(header[2]))
-        return int(header[1]), int(header[2])
-
-    def _pair(self, stream: io.BufferedReader, size: int, row: int) -> tuple[bytes, bytes]:
-        word = self._word(stream, row)
-        vector = self._take(stream.read, size, row)
-        if len(vector) < size:
-            raise self._cut(row)
-        self._digest.update(word + vector)
-        # The line break belongs to the row before; the writers differ in whether they put one.
-        return word.removeprefix(b"\n").removesuffix(b" "), vector
 
     def _word(self, stream: io.BufferedReader, row: int) -> bytes:
         """Read up to and including the next space."""
         word = b""
         while len(word) <= _LONGEST_WORD:
-            ahead: bytes = self._take(stream.peek, 1, row)
+            ahead = self._take(stream.peek, 1, row)
             if not ahead:
                 raise self._cut(row)
             word += stream.read(ahead.find(b" ") + 1 or len(ahead))
             if word.endswith(b" "):
                 return word
         raise self._wrong(row, "the word does not end", allowed=f"words of at most {_LONGEST_WORD} bytes")
-
-    def _take(self, read: Any, size: int, row: int) -> bytes:
-        try:
-            taken: bytes = read(size)
-        except (EOFError, zlib.error, gzip.BadGzipFile):
-            raise self._cut(row) from None
-        return taken
 
 
 class _ArraySource(Source):
@@ -479,32 +387,24 @@ class _ArraySource(Source):
     def takes(cls, source: Path) -> bool:
         return source.is_dir() or source.name.lower().endswith(".npy")
 
-    @classmethod
-    def of(
-        cls,
-        source: Path,
-        vocabulary: Path | None,
-        limit: int | None,
-        progress: bool,
-        dtype: np.dtype[Any],
-    ) -> Self:
-        matrix = source / "vectors.npy" if source.is_dir() else source
-        words = vocabulary or matrix.with_name("vocab.txt")
-        return cls(_existing(matrix), _existing(words), limit, progress, dtype)
+    def __init__(self, path: Path, vocabulary: Path | None, **options: Any) -> None:
+        super().__init__(path / "vectors.npy" if path.is_dir() else path, None, **options)
+        self._vocabulary = _existing(vocabulary or self._path.with_name("vocab.txt"))
 
-    def __init__(
-        self, path: Path, vocabulary: Path, limit: int | None, progress: bool, dtype: np.dtype[Any]
-    ) -> None:
-        super().__init__(path, limit, progress, dtype)
-        self._vocabulary = vocabulary
-
-    def _blocks(self) -> Iterator[tuple[list[bytes], NDArray[np.floating[Any]]]]:
+    def _blocks(self) -> Iterator[tuple[list[bytes], Vectors]]:
         matrix = self._matrix()
-        lines = self._lines(len(matrix))
+        rows = len(matrix)
+        with self._vocabulary.open("rb") as file:
+            lines = file.readlines()
+        if len(lines) != rows:
+            raise BundleError(
+                f"{self._vocabulary.name} and {self._path.name} differ in length",
+                allowed=f"{rows} words, one a line, for {rows} rows",
+                got=f"{len(lines)} lines; row {min(len(lines), rows) + 1} has no counterpart",
+            )
         with self._path.open("rb") as file:
             self._digest.update(file.read(matrix.offset))
-        wanted = min(len(matrix), self._limit or len(matrix))
-        step = self._block_rows(matrix.shape[1])
+        wanted, step = min(rows, self._limit or rows), self._block_rows(matrix.shape[1])
         with self._bar(matrix.nbytes) as bar:
             for start in range(0, wanted, step):
                 block = np.ascontiguousarray(matrix[start : min(start + step, wanted)])
@@ -536,13 +436,9 @@ class _ArraySource(Source):
             )
         return matrix
 
-    def _lines(self, rows: int) -> list[bytes]:
-        with self._vocabulary.open("rb") as file:
-            lines = file.readlines()
-        if len(lines) != rows:
-            raise BundleError(
-                f"{self._vocabulary.name} and {self._path.name} differ in length",
-                allowed=f"{rows} words, one a line, for {rows} rows",
-                got=f"{len(lines)} lines; row {min(len(lines), rows) + 1} has no counterpart",
-            )
-        return lines
+
+def _existing(path: Path) -> Path:
+    if not path.is_file():
+        what = "A file of the embedding source is missing"
+        raise BundleError(what, allowed="a file that exists", got=str(path), do="Check the path")
+    return path

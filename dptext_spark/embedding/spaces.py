@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, Final, Literal, Self, TypeAlias, TypeVar
@@ -25,16 +25,10 @@ Reader: TypeAlias = Callable[[str, str, tuple[int, ...]], NDArray[Any]]
 """Maps a file of the bundle, by its name, dtype and shape."""
 
 Points: TypeAlias = NDArray[np.floating[Any]]
-
 Place: TypeAlias = Callable[[int], str]
-"""Says where in the source a row of a block stands."""
+"""Says where in the source a row stands."""
 
 VECTORS: Final = "vectors.npy"
-HALF_NORMS: Final = "half_norms.npy"
-COVARIANCE_VALUES: Final = "covariance_values.npy"
-COVARIANCE_VECTORS: Final = "covariance_vectors.npy"
-LORENTZ_SPACE: Final = "lorentz_space.npy"
-LORENTZ_TIME: Final = "lorentz_time.npy"
 
 LARGEST_BALL_RADIUS: Final = 14.6
 """Farther out, float64 leaves noise of radius 1 fewer than 30 bits."""
@@ -48,35 +42,35 @@ class Space(ABC):
     """Where an embedding's words lie; its arrays are read-only views of the bundle's files.
 
     Attributes:
-        derived: Names of the files beside ``vectors.npy``, all computed from it.
+        arrays: Its fields, each an ``.npy`` file of that name: dtype and shape, of V words and n dimensions.
+            All but ``vectors`` are computed from these.
         normalizations: What may be done to the vectors when a bundle is built.
         vectors: (V, n), C order, the words' points.
     """
 
     geometry: ClassVar[GeometryName]
-    derived: ClassVar[tuple[str, ...]]
-    dtype: ClassVar[type[np.floating[Any]]]
+    arrays: ClassVar[Mapping[str, tuple[str, str]]]
     normalizations: ClassVar[tuple[Normalization, ...]] = ("none",)
     vectors: NDArray[Any]
 
     @classmethod
-    @abstractmethod
     def open(cls, read: Reader, words: int, dimension: int) -> Self:
         """Map the arrays of V words in n dimensions."""
+        sizes = {"V": words, "n": dimension}
+        shapes = {name: tuple(sizes[axis] for axis in axes) for name, (_, axes) in cls.arrays.items()}
+        return cls(
+            **{name: read(f"{name}.npy", cls.arrays[name][0], shape) for name, shape in shapes.items()}
+        )
 
     @classmethod
     @abstractmethod
-    def prepared(cls, vectors: Points, normalize: Normalization, place: Place) -> Points:
-        """Check the points (b, n) of a block, and scale them if they are to be.
-
-        Raises:
-            BundleError: The geometry has no such point.
-        """
+    def prepared(cls, vectors: Points, normalize: Normalization, place: Place, first: int) -> Points:
+        """Check the points (b, n) of a block from row ``first`` on, and scale them if they are to be."""
 
     @classmethod
     @abstractmethod
     def derive(cls, folder: Path) -> None:
-        """Write the derived files beside ``vectors.npy``."""
+        """Write the derived files next to ``vectors.npy``."""
 
     @abstractmethod
     def metric(self) -> Metric:
@@ -98,8 +92,12 @@ class EuclideanSpace(Space):
     """
 
     geometry: ClassVar[GeometryName] = "euclidean"
-    derived: ClassVar[tuple[str, ...]] = (HALF_NORMS, COVARIANCE_VALUES, COVARIANCE_VECTORS)
-    dtype: ClassVar[type[np.floating[Any]]] = np.float32
+    arrays: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "vectors": ("<f4", "Vn"),
+        "half_norms": ("<f4", "V"),
+        "covariance_values": ("<f8", "n"),
+        "covariance_vectors": ("<f8", "nn"),
+    }
     normalizations: ClassVar[tuple[Normalization, ...]] = ("none", "unit")
 
     vectors: NDArray[np.float32]
@@ -108,38 +106,28 @@ class EuclideanSpace(Space):
     covariance_vectors: NDArray[np.float64]
 
     @classmethod
-    def open(cls, read: Reader, words: int, dimension: int) -> Self:
-        return cls(
-            vectors=read(VECTORS, "<f4", (words, dimension)),
-            half_norms=read(HALF_NORMS, "<f4", (words,)),
-            covariance_values=read(COVARIANCE_VALUES, "<f8", (dimension,)),
-            covariance_vectors=read(COVARIANCE_VECTORS, "<f8", (dimension, dimension)),
-        )
-
-    @classmethod
-    def prepared(cls, vectors: Points, normalize: Normalization, place: Place) -> Points:
+    def prepared(cls, vectors: Points, normalize: Normalization, place: Place, first: int) -> Points:
         squares = _squared_norms(vectors)
-        _refuse(squares == 0, place, "the vector is zero", allowed="vectors with a length")
+        _refuse(squares == 0, place, first, "the vector is zero", allowed="vectors with a length")
         if normalize == "unit":
             return (vectors / np.sqrt(squares)[:, None]).astype(np.float32)
         shortest, longest = _LENGTHS
-        _refuse(
-            (squares < shortest**2) | (squares > longest**2),
-            place,
-            "the vector's length is out of range",
-            allowed=f"{shortest:g} to {longest:g}",
-        )
+        outside = (squares < shortest**2) | (squares > longest**2)
+        what = "the vector's length is out of range"
+        _refuse(outside, place, first, what, allowed=f"{shortest:g} to {longest:g}")
         return vectors
 
     @classmethod
     def derive(cls, folder: Path) -> None:
-        halves = [(_squared_norms(block) / 2).astype(np.float32) for block in _blocks(folder / VECTORS)]
-        np.save(folder / HALF_NORMS, np.concatenate(halves))
+        halves = [(_squared_norms(block) / 2).astype(np.float32) for block in _blocks(folder)]
+        np.save(folder / "half_norms.npy", np.concatenate(halves))
         # One thread: with more, BLAS splits sums differently and the last bits follow the number of cores.
         with threadpool_limits(limits=1, user_api="blas"):
-            values, vectors = _eigendecomposition(_covariance(folder / VECTORS))
-        np.save(folder / COVARIANCE_VALUES, values)
-        np.save(folder / COVARIANCE_VECTORS, vectors)
+            values, vectors = np.linalg.eigh(_covariance(folder))
+        # The largest entry of each eigenvector is positive; no eigenvalue is below 0.
+        largest = np.take_along_axis(vectors, np.abs(vectors).argmax(axis=0)[None, :], axis=0)
+        np.save(folder / "covariance_values.npy", np.maximum(values, 0.0))
+        np.save(folder / "covariance_vectors.npy", np.ascontiguousarray(vectors * np.sign(largest)))
 
     def metric(self) -> EuclideanMetric:
         # A memmap keeps account of itself in every part of it that is taken, which costs more than the part.
@@ -157,31 +145,26 @@ class PoincareBall(Space):
     """
 
     geometry: ClassVar[GeometryName] = "poincare"
-    derived: ClassVar[tuple[str, ...]] = (LORENTZ_SPACE, LORENTZ_TIME)
-    dtype: ClassVar[type[np.floating[Any]]] = np.float64
+    arrays: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "vectors": ("<f8", "Vn"),
+        "lorentz_space": ("<f4", "Vn"),
+        "lorentz_time": ("<f4", "V"),
+    }
 
     vectors: NDArray[np.float64]
     lorentz_space: NDArray[np.float32]
     lorentz_time: NDArray[np.float32]
 
     @classmethod
-    def open(cls, read: Reader, words: int, dimension: int) -> Self:
-        return cls(
-            vectors=read(VECTORS, "<f8", (words, dimension)),
-            lorentz_space=read(LORENTZ_SPACE, "<f4", (words, dimension)),
-            lorentz_time=read(LORENTZ_TIME, "<f4", (words,)),
-        )
-
-    @classmethod
-    def prepared(cls, vectors: Points, normalize: Normalization, place: Place) -> Points:
+    def prepared(cls, vectors: Points, normalize: Normalization, place: Place, first: int) -> Points:
         squares = _squared_norms(vectors)
-        _refuse(
-            squares >= 1, place, "the point is not inside the Poincaré ball", allowed="points of norm < 1"
-        )
+        what = "the point is not inside the Poincaré ball"
+        _refuse(squares >= 1, place, first, what, allowed="points of norm < 1")
         norm = math.tanh(LARGEST_BALL_RADIUS / 2)
         _refuse(
             squares > norm**2,
             place,
+            first,
             "the point is too near the edge of the Poincaré ball for precise noise",
             allowed=f"norms up to 1 - {1 - norm:.1e}, a hyperbolic radius of {LARGEST_BALL_RADIUS:g}",
             got=lambda row: f"1 - {1 - math.sqrt(squares[row]):.1e}",
@@ -192,13 +175,13 @@ class PoincareBall(Space):
     @classmethod
     def derive(cls, folder: Path) -> None:
         times = []
-        with (folder / LORENTZ_SPACE).open("wb") as file:
+        with (folder / "lorentz_space.npy").open("wb") as file:
             write_header(file, np.dtype(np.float32), np.load(folder / VECTORS, mmap_mode="r").shape)
-            for block in _blocks(folder / VECTORS):
+            for block in _blocks(folder):
                 space, time = lorentz(block)
-                file.write(_rounded(space).data)
-                times.append(_rounded(time))
-        np.save(folder / LORENTZ_TIME, np.concatenate(times))
+                file.write(space.astype(np.float32).data)
+                times.append(time.astype(np.float32))
+        np.save(folder / "lorentz_time.npy", np.concatenate(times))
 
     def metric(self) -> HyperbolicMetric:
         return HyperbolicMetric(points=self.vectors)
@@ -213,9 +196,19 @@ def write_header(file: BinaryIO, dtype: np.dtype[Any], shape: tuple[int, ...]) -
     np.lib.format.write_array_header_1_0(file, header)
 
 
+def write_rows(path: Path, rows: NDArray[Any], order: NDArray[np.int64]) -> None:
+    """Write rows (V, n) in another order as an ``.npy`` file, block by block."""
+    with path.open("wb") as file:
+        write_header(file, rows.dtype, rows.shape)
+        step = max(1, _BLOCK_FLOATS // rows.shape[1])
+        for start in range(0, len(order), step):
+            file.write(rows[order[start : start + step]].data)
+
+
 def _refuse(
     faulty: NDArray[np.bool_],
     place: Place,
+    first: int,
     what: str,
     *,
     allowed: str,
@@ -224,7 +217,7 @@ def _refuse(
 ) -> None:
     if faulty.any():
         row = int(np.argmax(faulty))
-        raise BundleError(f"{place(row)}: {what}", allowed=allowed, got=got(row), do=do)
+        raise BundleError(f"{place(first + row)}: {what}", allowed=allowed, got=got(row), do=do)
 
 
 def _squared_norms(vectors: Points) -> NDArray[np.float64]:
@@ -234,42 +227,22 @@ def _squared_norms(vectors: Points) -> NDArray[np.float64]:
     return squares
 
 
-def _rounded(values: NDArray[np.float64]) -> NDArray[np.float32]:
-    with np.errstate(under="ignore"):
-        return values.astype(np.float32)
+def _blocks(folder: Path) -> Iterator[NDArray[np.float64]]:
+    """Read a bundle's vectors block by block: (b, n) float64."""
+    vectors = np.asarray(np.load(folder / VECTORS, mmap_mode="r"))
+    step = max(1, _BLOCK_FLOATS // vectors.shape[1])
+    yield from (vectors[row : row + step].astype(np.float64) for row in range(0, len(vectors), step))
 
 
-def _blocks(path: Path) -> Iterator[NDArray[np.float64]]:
-    """Read a matrix block by block: (b, n) float64. Mapping it would count the whole file as resident."""
-    with path.open("rb") as file:
-        np.lib.format.read_magic(file)
-        (rows, dimension), _, dtype = np.lib.format.read_array_header_1_0(file)
-        step = max(1, _BLOCK_FLOATS // dimension)
-        for start in range(0, rows, step):
-            count = min(step, rows - start)
-            yield np.fromfile(file, dtype, count * dimension).reshape(count, dimension).astype(np.float64)
-
-
-def _covariance(path: Path) -> NDArray[np.float64]:
+def _covariance(folder: Path) -> NDArray[np.float64]:
     """Compute the sample covariance of the rows, scaled to trace n: (n, n) float64."""
     # Float64 sums of equal float32 numbers are exact, so equal rows have exactly zero variance.
-    rows, n = np.load(path, mmap_mode="r").shape
-    mean = sum(block.sum(axis=0) for block in _blocks(path)) / rows
-    centred = (block - mean for block in _blocks(path))
-    scatter: NDArray[np.float64] = sum(block.T @ block for block in centred)
+    rows, n = np.load(folder / VECTORS, mmap_mode="r").shape
+    mean = sum(block.sum(axis=0) for block in _blocks(folder)) / rows
+    scatter: NDArray[np.float64] = sum(centred.T @ centred for centred in (b - mean for b in _blocks(folder)))
     trace = float(np.trace(scatter))
     if trace == 0:
-        raise BundleError(
-            "The vectors have no variance, so their covariance cannot be scaled",
-            allowed="vectors that differ",
-            got=f"{rows} equal vectors",
-        )
+        what = "The vectors have no variance, so their covariance cannot be scaled"
+        raise BundleError(what, allowed="vectors that differ", got=f"{rows} equal vectors")
     scatter *= n / trace
     return scatter
-
-
-def _eigendecomposition(covariance: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return ascending eigenvalues (n,), none below 0, and eigenvectors (n, n) in columns of settled sign."""
-    values, vectors = np.linalg.eigh(covariance)
-    largest = np.take_along_axis(vectors, np.abs(vectors).argmax(axis=0)[None, :], axis=0)
-    return np.maximum(values, 0.0), np.ascontiguousarray(vectors * np.sign(largest))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -79,38 +79,31 @@ class WordList:
 
     name: str
     option: str
-    lines: dict[int, str]
+    lines: Mapping[int, str]
 
     @classmethod
     def read(cls, path: Path | str, option: str, allowed: str = ALLOWED) -> WordList:
-        """Read a list: with or without byte order mark, with any line ends; empty lines count for nothing.
-
-        Raises:
-            BundleError: The file cannot be read or is not UTF-8.
-        """
+        """Read a list: with or without byte order mark, with any line ends; empty lines count for nothing."""
         path = Path(path)
         try:
             content = path.read_bytes()
         except OSError:
-            what = f"The file of {option} cannot be read"
-            raise BundleError(what, allowed=allowed, got=str(path)) from None
-        if content.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in content:
-            what = f"The file of {option} is not UTF-8"
             raise BundleError(
-                what, allowed=allowed, got=f"UTF-16, UTF-32 or no text: {path}", do="Save it as UTF-8"
-            )
+                f"The file of {option} cannot be read", allowed=allowed, got=str(path)
+            ) from None
+        if content.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in content:
+            what, got = f"The file of {option} is not UTF-8", f"UTF-16, UTF-32 or no text: {path}"
+            raise BundleError(what, allowed=allowed, got=got, do="Save it as UTF-8")
         lines = {}
         for number, line in enumerate(_LINE_END.split(content), 1):
             try:
-                lines[number] = line.decode("utf-8").replace("\ufeff", "")
+                text = line.decode("utf-8").replace("\ufeff", "")
             except UnicodeDecodeError:
                 what = f"{path.name}, line {number}: the word is not valid UTF-8"
                 raise BundleError(what, do="Save the file as UTF-8") from None
-        return cls(
-            name=path.name,
-            option=option,
-            lines={number: line for number, line in lines.items() if line.strip()},
-        )
+            if text.strip():
+                lines[number] = text
+        return cls(name=path.name, option=option, lines=lines)
 
     @property
     def words(self) -> list[str]:
@@ -118,46 +111,25 @@ class WordList:
         return [line.strip() for line in self.lines.values()]
 
     def denied(self, words: Sequence[str]) -> Matches:
-        """Match in any capitals, and as a part of joined words.
-
-        Raises:
-            BundleError: No entry matches: the list would deny nothing.
-        """
-        numbers = self._by_form(self.lines)
-        found = [{form for form in _forms(word) if form in numbers} for word in words]
-        return self._matches([bool(forms) for forms in found], self._lines_of(numbers, set().union(*found)))
+        """Match in any capitals, and as a part of joined words; refuse a list that would deny nothing."""
+        keys = {number: caseless(line) for number, line in self.lines.items()}
+        return self._matches(keys, map(_forms, words))
 
     def chosen(self, words: Sequence[str]) -> Matches:
-        """Match as written; in any capitals where no word is written so.
-
-        Raises:
-            BundleError: No entry matches.
-        """
+        """Match as written, or in any capitals where no word is written so; refuse a list without a match."""
         known = {*words}
-        exact = {
-            number: written
-            for number, line in self.lines.items()
-            if (written := next((form for form in (line, line.strip()) if form in known), None)) is not None
-        }
-        as_written = {*exact.values()}
-        numbers = self._by_form(self.lines.keys() - exact.keys())
-        forms = [caseless(word) for word in words] if numbers else [""] * len(words)
-        flags = [word in as_written or form in numbers for word, form in zip(words, forms, strict=True)]
-        return self._matches(flags, exact.keys() | self._lines_of(numbers, forms))
+        keys: dict[int, Hashable] = {}
+        for number, line in self.lines.items():
+            written = next((form for form in (line, line.strip()) if form in known), None)
+            keys[number] = caseless(line) if written is None else (written,)
+        return self._matches(keys, ({(word,), caseless(word)} for word in words))
 
-    def _by_form(self, chosen: Iterable[int]) -> dict[str, list[int]]:
-        numbers: dict[str, list[int]] = {}
-        for number in chosen:
-            if form := caseless(self.lines[number]):
-                numbers.setdefault(form, []).append(number)
-        return numbers
-
-    @staticmethod
-    def _lines_of(numbers: Mapping[str, list[int]], forms: Iterable[str]) -> set[int]:
-        return {number for form in {*forms} & numbers.keys() for number in numbers[form]}
-
-    def _matches(self, flags: list[bool], matched: Set[int]) -> Matches:
-        unmatched = sorted(self.lines.keys() - matched)
+    def _matches(self, keys: Mapping[int, Hashable], forms: Iterable[Set[Hashable]]) -> Matches:
+        """Match the lines' keys with the forms of each word."""
+        wanted = {*keys.values()} - {""}
+        shared = [wanted & each for each in forms]
+        matched = set().union(*shared)
+        unmatched = [number for number, key in keys.items() if key not in matched]
         if not matched:
             raise BundleError(
                 f"No entry of {self.name} ({self.option}) is a word of the embedding",
@@ -165,27 +137,20 @@ class WordList:
                 got=f"a word in none of {_lines(unmatched)}" if unmatched else "an empty list",
                 do="Write one word a line, or leave the list out",
             )
-        return Matches(
-            option=self.option,
-            name=self.name,
-            words=np.array(flags, dtype=np.bool_),
-            entries=len(self.lines),
-            unmatched=unmatched,
-        )
+        flags = np.array([bool(each) for each in shared], dtype=np.bool_)
+        entries = len(self.lines)
+        return Matches(option=self.option, name=self.name, words=flags, entries=entries, unmatched=unmatched)
 
 
-def _forms(word: str) -> Iterator[str]:
+def _forms(word: str) -> set[Hashable]:
     """Give the caseless form of a word, and those of all parts of a joined one."""
     form = caseless(word)
-    yield form
-    if form.isalnum():
-        return
-    spans = [*token_spans(form, tokenize(form))]
+    forms: set[Hashable] = {form}
+    spans = [] if form.isalnum() else [*token_spans(form, tokenize(form))]
     for first, (start, _) in enumerate(spans):
         for _, end in spans[first:]:
-            yield form[start:end]
-            if form.startswith(".", end):
-                yield form[start : end + 1]
+            forms |= {form[start:end], form[start : end + form.startswith(".", end)]}
+    return forms
 
 
 def _lines(numbers: Sequence[int]) -> str:

@@ -15,34 +15,35 @@ from dptext_spark.report.facts import embedding_json, written
 
 @dataclass(frozen=True, kw_only=True)
 class BuiltBundle:
-    """The account of one run of ``dptext embedding``.
+    """What one run of ``dptext embedding`` made.
 
     Attributes:
         matches: Of the lists of words that were given.
-        lists: How many lists its index has, if it was asked for one.
+        lists: How many lists its index has; None where it has no index.
     """
 
     embedding: Embedding
-    matches: Sequence[Matches] = ()
-    lists: int | None = None
+    matches: Sequence[Matches]
+    lists: int | None
 
     def to_json(self) -> str:
-        """Write the account as JSON text."""
-        manifest = self.embedding.manifest
+        """Write what was made as JSON text."""
+        facts = {**embedding_json(self.embedding), "release_words": self.embedding.releasable}
         return written(
             {
                 "output": str(self.embedding.path),
-                "embedding": {**embedding_json(self.embedding), "release_words": manifest.releasable},
+                "embedding": facts,
                 "word_lists": {matches.option: matches.to_json() for matches in self.matches},
                 "index": None if self.lists is None else f"ivf:{self.lists}",
             }
         )
 
     def describe(self) -> str:
-        """Say what was built."""
-        index = "" if self.lists is None else f"\nIndex: ivf, {self.lists:,} lists"
-        matched = "".join(f"\n{matches.describe()}" for matches in self.matches)
-        return f"{self.embedding.path}: {self.embedding.manifest.describe()}{matched}{index}"
+        """Say what was made."""
+        lines = [f"{self.embedding.path}: {self.embedding.manifest.describe()}"]
+        lines += [matches.describe() for matches in self.matches]
+        lines += [] if self.lists is None else [f"Index: ivf, {self.lists:,} lists"]
+        return "\n".join(lines)
 
 
 def run(options: EmbeddingOptions) -> BuiltBundle:
@@ -55,7 +56,7 @@ def run(options: EmbeddingOptions) -> BuiltBundle:
     given = dict(options)
     index = given.pop("index")
     embedding = build_embedding(**given)
-    given_lists = {name: given[name] for name in ("release_words", "never_output")}
-    matches = list_matches(embedding.words.to_pylist(), **given_lists)
+    word_lists = {name: given[name] for name in ("release_words", "never_output")}
+    matches = list_matches(embedding.words.to_pylist(), **word_lists)
     lists = None if index is None else len(make_lists(embedding, index_lists(index)).centroids)
     return BuiltBundle(embedding=embedding, matches=matches, lists=lists)

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from dptext_spark.accounting.laws import SphericalLaplace
-from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.embedding.parts import Part
+from dptext_spark.embedding.bundle import Embedding, Part
 from dptext_spark.embedding.spaces import EuclideanSpace, Space
 from dptext_spark.errors import ConfigError
 from dptext_spark.geometry.projection import (

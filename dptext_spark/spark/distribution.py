@@ -13,8 +13,7 @@ import pyspark  # and no names of it: a client of Spark Connect has no SparkFile
 from filelock import FileLock
 from pyspark.sql import SparkSession
 
-from dptext_spark.embedding.bundle import MANIFEST, Embedding, Stamp
-from dptext_spark.embedding.parts import Part
+from dptext_spark.embedding.bundle import MANIFEST, Embedding, Part, Stamp
 from dptext_spark.errors import BundleError
 
 

@@ -1,4 +1,4 @@
-"""Opening of embedding bundles, and damage that must be found."""
+"""Opening of embedding bundles and of their optional parts, and damage that must be found."""
 
 from __future__ import annotations
 
@@ -13,37 +13,47 @@ import numpy as np
 import pytest
 
 from dptext_spark.embedding.build import build_embedding
-from dptext_spark.embedding.bundle import FORMAT_VERSION, Embedding
+from dptext_spark.embedding.bundle import FORMAT_VERSION, Embedding, Part
 from dptext_spark.errors import BundleError
-from tests.helpers.bundles import EUCLIDEAN_FILES, POINCARE_FILES, ball_of, glove, poincare_bundle, vectors_of
+from dptext_spark.sealing import file_sha256, sealed
+from tests.helpers.bundles import (
+    EUCLIDEAN_FILES,
+    POINCARE_FILES,
+    ball_of,
+    content_of,
+    glove,
+    poincare_bundle,
+    vectors_of,
+)
 
 
 def resealed(bundle: Path, **changes: Any) -> None:
     """Write a manifest that is consistent in itself but says something else."""
     entries = json.loads((bundle / "manifest.json").read_bytes()) | changes
     entries.pop("sha256")
-    canonical = json.dumps(entries, sort_keys=True, separators=(",", ":")).encode()
-    entries["sha256"] = hashlib.sha256(canonical).hexdigest()
-    (bundle / "manifest.json").write_text(json.dumps(entries, sort_keys=True, indent=2) + "\n")
+    (bundle / "manifest.json").write_bytes(sealed(entries))
 
 
-def test_the_matrices_are_mapped_and_read_only(bundle: Path) -> None:
-    embedding = Embedding.open(bundle)
-    assert isinstance(embedding.vectors, np.memmap)
-    assert isinstance(embedding.space.half_norms, np.memmap)
-    assert embedding.vectors.flags.c_contiguous
-    for array in (embedding.vectors, embedding.space.covariance_values, embedding.space.covariance_vectors):
-        assert array is not None
+@pytest.fixture(params=["euclidean", "poincare"])
+def any_bundle(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    if request.param == "poincare":
+        return poincare_bundle(tmp_path, ball_of(9, 2)).path
+    return build_embedding(glove(tmp_path / "g.txt"), tmp_path / "bundle").path
+
+
+def test_the_matrices_are_mapped_and_read_only(any_bundle: Path) -> None:
+    embedding = Embedding.open(any_bundle)
+    for name in embedding.space.arrays:
+        array = getattr(embedding.space, name)
+        assert isinstance(array, np.memmap) and array.flags.c_contiguous
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 1
 
 
 def test_a_pickled_embedding_is_its_path(tmp_path: Path) -> None:
     rows = vectors_of(500, 50)
-    embedding = build_embedding(
-        glove(tmp_path / "g.txt", [f"w{i}" for i in range(500)], rows), tmp_path / "b"
-    )
-    pickled = pickle.dumps(embedding)
+    source = glove(tmp_path / "g.txt", [f"w{i}" for i in range(500)], rows)
+    pickled = pickle.dumps(build_embedding(source, tmp_path / "b"))
     assert len(pickled) < 1000
     again = pickle.loads(pickled)
     assert isinstance(again.vectors, np.memmap)
@@ -54,13 +64,6 @@ def test_a_pickled_embedding_is_its_path(tmp_path: Path) -> None:
 
 
 # Damage
-
-
-@pytest.fixture(params=["euclidean", "poincare"])
-def any_bundle(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    if request.param == "poincare":
-        return poincare_bundle(tmp_path, ball_of(9, 2)).path
-    return build_embedding(glove(tmp_path / "g.txt"), tmp_path / "bundle").path
 
 
 def test_damage_is_found_wherever_it_is(any_bundle: Path) -> None:
@@ -110,7 +113,7 @@ def test_an_array_of_another_type_or_shape_is_found(tmp_path: Path, name: str, a
     with pytest.raises(BundleError, match=rf"{name} of the bundle is damaged: .*shape"):
         Embedding.open(bundle, verify=False)
     files = json.loads((bundle / "manifest.json").read_bytes())["files"]
-    resealed(bundle, files=files | {name: hashlib.sha256((bundle / name).read_bytes()).hexdigest()})
+    resealed(bundle, files=files | {name: file_sha256(bundle / name)})
     with pytest.raises(BundleError):
         Embedding.open(bundle)
 
@@ -139,23 +142,101 @@ def test_words_that_disagree_with_the_manifest_are_found(bundle: Path) -> None:
             Embedding.open(bundle)
 
 
-def test_a_bundle_of_another_version_is_not_called_damaged(bundle: Path) -> None:
+def test_what_is_no_bundle_or_of_another_version_is_not_called_damaged(bundle: Path) -> None:
     """However the other version names its entries and seals them."""
+    for path in (bundle.parent, bundle / "absent", bundle.parent / "g.txt"):
+        with pytest.raises(BundleError, match="no embedding bundle"):
+            Embedding.open(path)
     entries = json.loads((bundle / "manifest.json").read_bytes()) | {"format_version": 7}
     more, fewer = {**entries, "tokenizer": "x"}, {"format_version": 7, "vectors": {}}
+    expected = (
+        r"^The embedding bundle was built by another version of dptext_spark\. Allowed: format version "
+        rf"{FORMAT_VERSION}\. Got: format version 7 in {re.escape(str(bundle))}.*Build the bundle again"
+    )
     for other in (entries, more, fewer, {**more, "sha256": "0"}):
         (bundle / "manifest.json").write_text(json.dumps(other))
         for verify in (True, False):
-            with pytest.raises(BundleError) as caught:
+            with pytest.raises(BundleError, match=expected):
                 Embedding.open(bundle, verify=verify)
-            message = str(caught.value)
-            assert message.startswith("The embedding bundle was built by another version of dptext_spark.")
-            assert f"Allowed: format version {FORMAT_VERSION}. Got: format version 7 in {bundle}" in message
-            assert "Build the bundle again" in message
 
 
-def test_what_is_no_bundle_is_not_opened(tmp_path: Path) -> None:
-    glove(tmp_path / "g.txt")
-    for path in (tmp_path, tmp_path / "absent", tmp_path / "g.txt"):
-        with pytest.raises(BundleError, match="no embedding bundle"):
-            Embedding.open(path)
+def test_fingerprint_is_what_the_documentation_says(tmp_path: Path) -> None:
+    """Rejects lengths in letters, words that run into one another, and flags of other words."""
+    source = glove(tmp_path / "g.txt", ["a", "naïve", "日本", "ab", "c"])
+    for embedding in (
+        build_embedding(source, tmp_path / "a"),
+        build_embedding(source, tmp_path / "b", normalize="unit", release_words=3),
+        poincare_bundle(tmp_path, ball_of(9, 2)),
+    ):
+        words = hashlib.sha256()
+        for row, word in enumerate(embedding.words.to_pylist()):
+            encoded = word.encode()
+            words.update(len(encoded).to_bytes(8, "little") + encoded + bytes([row < embedding.releasable]))
+        canonical = (
+            f'{{"dimension":{embedding.dimension},"format_version":2,"geometry":"{embedding.space.geometry}",'
+            f'"normalization":"{embedding.manifest.normalization}","releasable":{embedding.releasable},'
+            f'"vectors_sha256":"{file_sha256(embedding.path / "vectors.npy")}",'
+            f'"words":{len(embedding.words)},"words_sha256":"{words.hexdigest()}"}}'
+        )
+        assert embedding.fingerprint == hashlib.sha256(canonical.encode()).hexdigest()
+
+
+# Optional parts
+
+CONTENT = b"lists of words"
+
+
+def index_of(embedding: Embedding) -> Part:
+    """Keep a part of a number and a file, as a search index has them."""
+    made = embedding.path.parent / "made"
+    made.write_bytes(CONTENT)
+    part = Part.of("index-4", embedding.fingerprint, {"lists": 4}, {"lists.npy": file_sha256(made)})
+    embedding.keep(part, {"lists.npy": made})
+    return part
+
+
+def test_a_part_is_found_again(bundle: Path) -> None:
+    """Rejects a part that changes the bundle, and one that is taken for another bundle's."""
+    opened, before = Embedding.open(bundle), content_of(bundle)
+    part = index_of(opened)
+    again = Embedding.open(bundle)
+    assert again.part("index-4") == part == opened.part("index-4") and again.part("index-5") is None
+    assert part.values == {"lists": 4} and part.path(bundle, "lists.npy").read_bytes() == CONTENT
+    assert {path.name for path in (bundle / "parts").iterdir()} == {"index-4.json", "index-4.lists.npy"}
+    assert {name: (bundle / name).read_bytes() for name in before} == before
+    source = glove(bundle.parent / "h.txt", vectors=vectors_of(seed=8))
+    other = build_embedding(source, bundle.parent / "other")
+    (bundle / "parts").rename(other.path / "parts")
+    assert Embedding.open(other.path).part("index-4") is None
+
+
+@pytest.mark.parametrize("damage", ["bit", "cut", "gone", "record", "no JSON"])
+def test_a_damaged_part_is_no_part(bundle: Path, damage: str) -> None:
+    """Rejects an index of which a bit was flipped: it would send noisy points to the wrong words."""
+    part = index_of(Embedding.open(bundle))
+    file, record = part.path(bundle, "lists.npy"), bundle / "parts" / "index-4.json"
+    changed = {
+        "bit": (file, bytes([CONTENT[0] ^ 1]) + CONTENT[1:]),
+        "cut": (file, CONTENT[:-1]),
+        "gone": (file, b""),
+        "record": (record, record.read_bytes().replace(b'"lists": 4', b'"lists": 5')),
+        "no JSON": (record, b"\xff["),
+    }
+    path, content = changed[damage]
+    path.write_bytes(content)
+    if damage == "gone":
+        path.unlink()
+    assert Embedding.open(bundle).part("index-4") is None
+
+
+def test_only_parts_without_files_do_without_a_folder(bundle: Path) -> None:
+    """They go with a pickled bundle even where its folder cannot be written to."""
+    opened = Embedding.open(bundle)
+    (bundle / "parts").write_bytes(b"a file where the folder should be")
+    with pytest.raises(BundleError, match="cannot be written to"):
+        index_of(opened)
+    assert opened.parts == ()
+    part = Part.of("constant", opened.fingerprint, {"constant": 1.5})
+    opened.keep(part)
+    assert pickle.loads(pickle.dumps(opened)).part("constant") == part
+    assert Embedding.open(bundle).part("constant") is None

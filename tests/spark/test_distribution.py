@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from dptext_spark import Embedding
 from dptext_spark.embedding import bundle as bundle_module
-from dptext_spark.embedding.parts import Part
+from dptext_spark.embedding.bundle import Part
 from dptext_spark.errors import BundleError
 from dptext_spark.sealing import file_sha256
 from dptext_spark.spark import distribution

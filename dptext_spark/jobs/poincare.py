@@ -32,7 +32,7 @@ def run(options: PoincareOptions) -> RunReport:
     """Run ``dptext poincare``: filter with Spark, train, write bundle, text form, picture and report.
 
     Returns:
-        The report, which lies beside the bundle too.
+        The report, which is also written next to the bundle.
 
     Raises:
         DptextError: Options or input are wrong, or the job failed; no bundle is written then.
@@ -50,7 +50,7 @@ def run(options: PoincareOptions) -> RunReport:
     matches = list_matches(relations.words, never_output=options.never_output)
     settings = Settings(**{name: getattr(options, name) for name in Settings.__dataclass_fields__})
     vectors, training = train(relations, settings, checkpoint=options.checkpoint)
-    interrupts.hold_to_the_end()  # a bundle has its report beside it
+    interrupts.hold_to_the_end()  # a bundle has its report next to it
     manifest, picture = _write(options, relations, vectors)
     facts = {
         "options": options.model_dump(mode="json", by_alias=True),
@@ -124,7 +124,7 @@ def _check_outputs(options: PoincareOptions) -> None:
     written = (options.report_path, options.beside("vec"), options.beside("png"))
     if not options.overwrite and (there := [str(path) for path in written if path.exists()]):
         raise ConfigError(
-            "Files beside the output exist", got=", ".join(there), do="Remove them, or allow --overwrite"
+            "Files next to the output exist", got=", ".join(there), do="Remove them, or allow --overwrite"
         )
     if not options.report_path.absolute().parent.is_dir():
         raise ConfigError("The report's folder does not exist", got=str(options.report_path))

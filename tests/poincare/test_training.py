@@ -128,7 +128,13 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
 
 
 def test_training_ends_when_the_mean_rank_gets_no_better(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "run_epoch", lambda *_: 0.0)
-    _, facts = train(tree(2), replace(SETTINGS, patience=20, epochs=500))
-    # Nothing is learned, so the first evaluation stays the best; waiting starts after the burn-in.
+    """Rejects the last points in place of the best ones; waiting starts after the burn-in."""
+
+    def nothing_then_worse(points: np.ndarray, epoch: int, *_: object) -> float:
+        points *= epoch < 5
+        return 0.0
+
+    monkeypatch.setattr(training, "run_epoch", nothing_then_worse)
+    vectors, facts = train(tree(2), replace(SETTINGS, patience=20, epochs=500))
     assert (facts["best_epoch"], facts["epochs"]) == (5, training.BURN_IN + 20)
+    assert vectors.any()

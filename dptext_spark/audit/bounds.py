@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -30,21 +29,6 @@ def loss_bound(
     return np.log(np.maximum(gained / upper_limit(others, runs, level), 1.0))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Losses:
-    """What the pairs of a world are shown to lose.
-
-    Attributes:
-        nats: float64 (p,), lower bounds of the losses.
-        events: The words of each pair's event, int64 (e,).
-        hits: int64 (p, 2), outputs in the event, of both words.
-    """
-
-    nats: NDArray[np.float64]
-    events: tuple[NDArray[np.int64], ...]
-    hits: NDArray[np.int64]
-
-
 def sampled_losses(
     pairs: NDArray[np.int64],
     chosen: NDArray[np.int64],
@@ -52,13 +36,17 @@ def sampled_losses(
     runs: int,
     level: float,
     delta: float,
-) -> Losses:
+) -> tuple[NDArray[np.float64], list[NDArray[np.int64]], NDArray[np.int64]]:
     """Bound losses by two independent samples; see :func:`loss_bound`.
 
     Args:
         pairs: int64 (p, 2), rows of the counts.
         chosen: int64 (k, V), counts of ``runs`` outputs of each word, from which events are chosen.
         tested: int64 (k, V), those that bound the events' probabilities.
+
+    Returns:
+        Lower bounds of the losses, float64 (p,), in nats; the words of each pair's event, int64 (e,); and how
+        many outputs of both words are in it, int64 (p, 2).
     """
     events = []
     for one, other in (chosen[pair] for pair in pairs):
@@ -67,5 +55,4 @@ def sampled_losses(
         bounds = loss_bound(np.cumsum(one[order]), np.cumsum(other[order]), runs, _CHOICE_LEVEL, delta)
         events.append(np.sort(order[: int(bounds.argmax()) + 1] if len(order) else order))
     hits = np.array([tested[pair][:, event].sum(axis=1) for pair, event in zip(pairs, events, strict=True)])
-    nats = loss_bound(hits[:, 0], hits[:, 1], runs, level, delta)
-    return Losses(nats=nats, events=tuple(events), hits=hits)
+    return loss_bound(hits[:, 0], hits[:, 1], runs, level, delta), events, hits

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -27,31 +26,12 @@ COLUMN: Final = "tokens"
 SALT: Final = "audit"
 _ROW_WORDS: Final = 200
 
+Samples: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
+"""Counts of each word's outputs, int64 (k, release_words), and of forbidden outputs, int64 (k + 1,).
 
-@dataclass(frozen=True, kw_only=True)
-class Samples:
-    """How often each word came out.
-
-    Attributes:
-        counts: int64 (k, release_words).
-        strays: int64 (k + 1,), outputs that no release may have: of each word, words outside the release
-            vocabulary; last, of an unknown word, anything else than the placeholder.
-    """
-
-    counts: NDArray[np.int64]
-    strays: NDArray[np.int64]
-
-    @classmethod
-    def of(cls, embedding: Embedding, words: int, tally: pa.Table) -> Samples:
-        """Read a tally: columns ``place`` (``words`` for the unknown word), ``output`` and ``count``."""
-        places, times = tally["place"].to_numpy(), tally["count"].to_numpy()
-        found = pc.index_in(tally["output"], value_set=embedding.words[: embedding.releasable])
-        outputs = pc.fill_null(found, embedding.releasable).to_numpy()
-        masked = pc.fill_null(pc.equal(tally["output"], PLACEHOLDER), False).to_numpy()
-        counts = np.zeros((words + 1, embedding.releasable + 1), dtype=np.int64)
-        np.add.at(counts, (places, outputs), np.where((places == words) & masked, 0, times))
-        return cls(counts=counts[:-1, :-1], strays=np.append(counts[:-1, -1], counts[-1].sum()))
-
+Forbidden are, of each word, words outside the release vocabulary; last, of an unknown word, anything but the
+placeholder.
+"""
 
 Sampler: TypeAlias = Callable[[Embedding, Mechanism, NDArray[np.int64], int, NoiseKey, Search], Samples]
 """Perturbs words (k,), ascending rows of the bundle, so many times each under a key, as a table's are."""
@@ -82,6 +62,17 @@ def rows_of(embedding: Embedding, words: NDArray[np.int64], runs: int) -> pa.Tab
     )
 
 
+def counted(embedding: Embedding, words: int, tally: pa.Table) -> Samples:
+    """Read a tally: columns ``place`` (``words`` for the unknown word), ``output`` and ``count``."""
+    places, times = tally["place"].to_numpy(), tally["count"].to_numpy()
+    outputs = pc.index_in(tally["output"], value_set=embedding.words[: embedding.releasable])
+    masked = pc.fill_null(pc.equal(tally["output"], PLACEHOLDER), False).to_numpy()
+    counts = np.zeros((words + 1, embedding.releasable + 1), dtype=np.int64)
+    columns = pc.fill_null(outputs, embedding.releasable).to_numpy()
+    np.add.at(counts, (places, columns), np.where((places == words) & masked, 0, times))
+    return counts[:-1, :-1], np.append(counts[:-1, -1], counts[-1].sum())
+
+
 def sampled(
     embedding: Embedding,
     mechanism: Mechanism,
@@ -90,7 +81,7 @@ def sampled(
     key: NoiseKey,
     search: Search,
 ) -> Samples:
-    """Sample in this process; see :class:`Sampler`."""
+    """Sample in this process; see :data:`Sampler`."""
     noise = mechanism.release_noise(key, salt=SALT, embedding=embedding, search=search)
     if isinstance(mechanism, ProjectedVectors):
         # Each vector is a row of its own; its output is the word of the nearest image.
@@ -100,18 +91,17 @@ def sampled(
         release = VectorPrivatizer(mechanism=mechanism.of_length(embedding.dimension), noise=noise)
         points = release.sanitize(vectors, ids, column=COLUMN).values.flatten().to_numpy()
         nearest = mechanism.bind(embedding, search).search(points.reshape(len(ids), -1))
-        tokens = embedding.words.take(pa.array(nearest))
+        outputs = embedding.words.take(pa.array(nearest))
     else:
         rows = rows_of(embedding, words, runs)
         times = rows["times"].to_numpy()
         texts = zip(rows["text"].to_pylist(), times, strict=True)
         columns = pa.array([[text] * n for text, n in texts], pa.list_(pa.string()))
-        private = Sanitizer(
-            release=Release(bundle=embedding, mechanism=mechanism, search=search, name=SALT), noise=noise
-        )
+        words_release = Release(bundle=embedding, mechanism=mechanism, search=search, name=SALT)
+        sanitizer = Sanitizer(release=words_release, noise=noise)
         ids = rows["id"].combine_chunks()
-        tokens = private.sanitize(columns, ids, column=COLUMN).values.flatten()
+        outputs = sanitizer.sanitize(columns, ids, column=COLUMN).values.flatten()
         places = np.repeat(rows["place"].to_numpy(), times)
-    tally = pa.table({"place": places, "output": tokens}).group_by(["place", "output"])
-    counted = tally.aggregate([([], "count_all")]).rename_columns({"count_all": "count"})
-    return Samples.of(embedding, len(words), counted)
+    tally = pa.table({"place": places, "output": outputs}).group_by(["place", "output"])
+    counts = tally.aggregate([([], "count_all")]).rename_columns({"count_all": "count"})
+    return counted(embedding, len(words), counts)

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dptext_spark.audit.bounds import Losses, sampled_losses
+from dptext_spark.audit.bounds import sampled_losses
 from dptext_spark.audit.sampling import Sampler
 from dptext_spark.audit.worlds import World
 from dptext_spark.mechanisms import Mechanism
@@ -29,103 +26,95 @@ TOLERANCE: Final = 1e-9
 _SHOWN_OUTPUTS: Final = 10
 
 
-@dataclass(frozen=True, kw_only=True)
-class Trial:
-    """The audit of one world.
+def trial(
+    world: World, options: AuditOptions, *, runs: int, alpha: float, sampler: Sampler
+) -> dict[str, Any]:
+    """Search a world for a violation of its claims.
 
-    Attributes:
+    Args:
+        world, options: What is audited.
         runs: Outputs of each word, an even number; half of them choose events.
-        alpha: Probability with which a violation may be found in this world although there is none.
+        alpha: Probability with which a violation may be found although there is none.
         sampler: What perturbs the words.
+
+    Returns:
+        JSON-ready facts of the pair that breaks its claim by most, or else comes nearest to it: its words,
+        ``event``, ``hits``, loss in ``nats`` and ``claim``; ``violations`` in words, the smallest factor of
+        epsilon ``caught``, and the ``command`` that repeats it.
     """
+    search, key, half = options.search_over(world.embedding), noise_key(options.noise_seed), runs // 2
 
-    world: World
-    options: AuditOptions
-    runs: int
-    alpha: float
-    sampler: Sampler
-
-    def run(self) -> dict[str, Any]:
-        """Search for a violation; give its facts, or those of the pair that comes nearest to its claim."""
-        world, embedding, mechanism = self.world, self.world.embedding, self.options.mechanism
-        losses, strays = self._draw(mechanism)
-        excess = losses.nats - world.claims
-        broken = bool((excess > TOLERANCE).any())
-        pair = int((excess if broken else losses.nats / np.maximum(world.claims, TOLERANCE)).argmax())
-        one, other = (world.word(place) for place in world.pairs[pair])
-        event = losses.events[pair]
-        facts: dict[str, Any] = {
-            "world": world.name,
-            "geometry": embedding.space.geometry,
-            "dimension": embedding.dimension,
-            "words": len(embedding.words),
-            "pairs": len(world.pairs),
-            "runs": self.runs,
-            "pair": [one, other],
-            "event": [str(embedding.words[int(row)]) for row in event[:_SHOWN_OUTPUTS]],
-            "event_words": len(event),
-            "hits": losses.hits[pair].tolist(),
-            "nats": float(losses.nats[pair]),
-            "claim": float(world.claims[pair]),
-            "strays": int(strays.sum()),
-        }
-        violations = [*([_loss(facts)] if broken else ()), *self._leaks(strays)]
-        caught = None
-        for factor in () if violations else FACTORS:
-            epsilon = mechanism.epsilon * factor
-            wrong, _ = self._draw(mechanism.model_copy(update={"epsilon": epsilon}))
-            if not (wrong.nats > world.claims + TOLERANCE).any():
-                break
-            caught = factor
-        return {**facts, "violations": violations, "caught": caught, "command": self._command(one, other)}
-
-    def _draw(self, mechanism: Mechanism) -> tuple[Losses, NDArray[np.int64]]:
-        """Draw two independent halves: one to choose events, one to test them; and count strays in both."""
-        world, half = self.world, self.runs // 2
-        search, key = self.options.search_over(world.embedding), noise_key(self.options.noise_seed)
-        chosen, tested = (
-            self.sampler(world.embedding, mechanism, world.words, half, key.derive(part), search)
+    def draw(mechanism: Mechanism) -> tuple[Any, ...]:
+        """Draw two independent halves, one to choose events, one to test them: losses, and strays of both."""
+        (chosen, strays), (tested, others) = (
+            sampler(world.embedding, mechanism, world.words, half, key.derive(part), search)
             for part in (b"choose", b"test")
         )
-        level = self.alpha / (2 * len(world.pairs))  # two bounds for each pair
-        losses = sampled_losses(world.pairs, chosen.counts, tested.counts, half, level, world.guarantee.delta)
-        return losses, chosen.strays + tested.strays
+        level = alpha / (2 * len(world.pairs))  # two bounds for each pair
+        losses = sampled_losses(world.pairs, chosen, tested, half, level, world.guarantee.delta)
+        return *losses, strays + others
 
-    def _leaks(self, strays: NDArray[np.int64]) -> Iterator[str]:
-        *known, unknown = strays.tolist()
-        if any(known):
-            word = self.world.word(int(np.argmax(known)))
-            yield f"{max(known):,} outputs of {word} are outside the release vocabulary"
-        if unknown:
-            yield f"{unknown:,} outputs of an unknown word are not {PLACEHOLDER}"
+    nats, events, hits, strays = draw(options.mechanism)
+    excess = nats - world.claims
+    is_broken = bool((excess > TOLERANCE).any())
+    pair = int((excess if is_broken else nats / np.maximum(world.claims, TOLERANCE)).argmax())
+    one, other = (world.word(place) for place in world.pairs[pair])
+    event = [str(world.embedding.words[int(row)]) for row in events[pair]]
+    facts: dict[str, Any] = {
+        "world": world.name,
+        "geometry": world.embedding.space.geometry,
+        "dimension": world.embedding.dimension,
+        "words": len(world.embedding.words),
+        "pairs": len(world.pairs),
+        "runs": runs,
+        "pair": [one, other],
+        "event": event[:_SHOWN_OUTPUTS],
+        "event_words": len(event),
+        "hits": hits[pair].tolist(),
+        "nats": float(nats[pair]),
+        "claim": float(world.claims[pair]),
+        "strays": int(strays.sum()),
+    }
+    violations = []
+    if is_broken:
+        listed = ", ".join(event[:_SHOWN_OUTPUTS]) + (", ..." if len(event) > _SHOWN_OUTPUTS else "")
+        what = listed if len(event) == 1 else f"one of {len(event)} words ({listed})"
+        often, less = hits[pair]
+        violations.append(
+            f"{one} becomes {what} {often:,} times of {half:,}, {other} {less:,} times: "
+            f"a loss of {nats[pair]:.4g} nats or more, but the claim is {world.claims[pair]:.4g} at most"
+        )
+    if (worst := strays[:-1].max()) > 0:
+        word = world.word(int(strays[:-1].argmax()))
+        violations.append(f"{worst:,} outputs of {word} are outside the release vocabulary")
+    if strays[-1]:
+        violations.append(f"{strays[-1]:,} outputs of an unknown word are not {PLACEHOLDER}")
+    caught = None
+    for factor in () if violations else FACTORS:
+        wrong = options.mechanism.model_copy(update={"epsilon": options.mechanism.epsilon * factor})
+        if not (draw(wrong)[0] > world.claims + TOLERANCE).any():
+            break
+        caught = factor
+    command = _command(world, options, runs, f"{one}:{other}")
+    return {**facts, "violations": violations, "caught": caught, "command": command}
 
-    def _command(self, one: str, other: str) -> str:
-        """Write the command that repeats what was seen; the event and its counts come out the same."""
-        options, bundle = self.options, self.world.name == BUNDLE_WORLD
-        values = {
-            **({"embedding": options.embedding} if bundle else {}),
-            **options.mechanism.to_json(),
-            **({} if options.search == ExactSearch.name else {"search": options.search}),
-            "world": self.world.name,
-            "pair": f"{one}:{other}",
-            "runs": self.runs,
-            "noise-seed": options.noise_seed,
-            "confidence": options.confidence,
-        }
-        given = ((f"--{name}", str(value)) for name, value in values.items() if value is not None)
-        return shlex.join(["dptext", "audit", *(part for option in given for part in option)])
+
+def _command(world: World, options: AuditOptions, runs: int, pair: str) -> str:
+    """Write the command that repeats what was seen; the event and its counts come out the same."""
+    values = {
+        **({"embedding": options.embedding} if world.name == BUNDLE_WORLD else {}),
+        **options.mechanism.to_json(),
+        **({} if options.search == ExactSearch.name else {"search": options.search}),
+        "world": world.name,
+        "pair": pair,
+        "runs": runs,
+        "noise-seed": options.noise_seed,
+        "confidence": options.confidence,
+    }
+    given = ((f"--{name}", str(value)) for name, value in values.items() if value is not None)
+    return shlex.join(["dptext", "audit", *(part for option in given for part in option)])
 
 
 def noise_key(seed: int) -> NoiseKey:
     """Derive the audit's key from a public number: nothing private is perturbed under it."""
     return NoiseKey(hashlib.blake2b(f"dptext audit {seed}".encode(), digest_size=KEY_BYTES).digest())
-
-
-def _loss(facts: dict[str, Any]) -> str:
-    (one, other), event, (hits, misses) = facts["pair"], facts["event"], facts["hits"]
-    listed = ", ".join(event) + (", ..." if facts["event_words"] > len(event) else "")
-    what = event[0] if facts["event_words"] == 1 else f"one of {facts['event_words']} words ({listed})"
-    return (
-        f"{one} becomes {what} {hits:,} times of {facts['runs'] // 2:,}, {other} {misses:,} times: a loss of "
-        f"{facts['nats']:.4g} nats or more, but the claim is {facts['claim']:.4g} at most"
-    )

@@ -55,28 +55,45 @@ class World:
     pairs: NDArray[np.int64]
     claims: NDArray[np.float64]
 
-    @classmethod
-    def of(
-        cls, name: str, embedding: Embedding, mechanism: Mechanism, pairs: Sequence[tuple[int, int]]
-    ) -> World:
-        """Compare pairs of the bundle's rows, both ways."""
-        mechanism.prepare(embedding)
-        guarantee = mechanism.guarantee(embedding)
-        ordered = np.array(list(dict.fromkeys([*pairs, *((b, a) for a, b in pairs)])), dtype=np.int64)
-        distances = mechanism.metric(embedding).between(ordered[:, 0], ordered[:, 1])
-        words, places = np.unique(ordered.ravel(), return_inverse=True)
-        return cls(
-            name=name,
-            embedding=embedding,
-            guarantee=guarantee,
-            words=words,
-            pairs=places.reshape(ordered.shape),
-            claims=np.array([guarantee.loss(float(distance)) for distance in distances]),
-        )
-
     def word(self, place: int) -> str:
         """Give the word at a place of ``words``."""
         return str(self.embedding.words[int(self.words[place])])
+
+
+def worlds(options: AuditOptions, folder: Path) -> Iterator[World]:
+    """Build the worlds that an audit asks for, in the geometries that the mechanism has, the bundle's last.
+
+    Raises:
+        DptextError: Bundle, pairs and mechanism do not go together.
+    """
+    mechanism, bundle = options.mechanism, []
+    if BUNDLE_WORLD in options.worlds:
+        # First what may be refused.
+        embedding = Embedding.open(cast(Path, options.embedding))  # options of world bundle have one
+        mechanism.check(embedding)
+        pairs = [_named_pair(embedding, pair) for pair in options.pair] or _neighbours(embedding, mechanism)
+        bundle.append(_world(BUNDLE_WORLD, embedding, mechanism, pairs))
+    for space, name in product(mechanism.spaces, options.worlds):
+        if name in _LAYOUTS:
+            yield _small_world(name, space, mechanism, () if bundle else options.pair, folder)
+    yield from bundle
+
+
+def _world(name: str, embedding: Embedding, mechanism: Mechanism, pairs: Sequence[tuple[int, int]]) -> World:
+    """Compare pairs of the bundle's rows, both ways."""
+    mechanism.prepare(embedding)
+    guarantee = mechanism.guarantee(embedding)
+    ordered = np.array(list(dict.fromkeys([*pairs, *((b, a) for a, b in pairs)])), dtype=np.int64)
+    distances = mechanism.metric(embedding).between(ordered[:, 0], ordered[:, 1])
+    words, places = np.unique(ordered.ravel(), return_inverse=True)
+    return World(
+        name=name,
+        embedding=embedding,
+        guarantee=guarantee,
+        words=words,
+        pairs=places.reshape(ordered.shape),
+        claims=np.array([guarantee.loss(float(distance)) for distance in distances]),
+    )
 
 
 def _small_world(
@@ -99,9 +116,7 @@ def _small_world(
         if proven != mechanism.epsilon:
             embedding = _bundle(folder, name, space, n, 1.0 / proven)
         pairs = [_named_pair(embedding, pair) for pair in named]
-        return World.of(
-            name, embedding, mechanism, pairs or list(combinations(range(len(embedding.words)), 2))
-        )
+        return _world(name, embedding, mechanism, pairs or [*combinations(range(len(embedding.words)), 2)])
     raise refusal
 
 
@@ -126,44 +141,26 @@ def _bundle(folder: Path, name: str, space: type[Space], n: int, unit: float) ->
 
 def _neighbours(embedding: Embedding, mechanism: Mechanism) -> list[tuple[int, int]]:
     """Pair a frequent word and one from the middle with their nearest and 10th nearest words."""
-    words = len(embedding.words)
-    pairs = []
+    words, pairs = len(embedding.words), []
     for row in (words // 10, words // 2):
         (order,), _, _ = mechanism.metric(embedding).nearest(np.array([row]), range(min(11, words)))
         others = order[order != row]
         pairs += [(row, int(others[rank - 1])) for rank in sorted({1, min(10, words - 1)})]
     # Both must be words that looking up the words of a table can find.
-    found = [pair for pair in pairs if all(row_of(embedding, str(embedding.words[r])) == r for r in pair)]
-    if not found:
+    usable = [pair for pair in pairs if all(row_of(embedding, str(embedding.words[r])) == r for r in pair)]
+    if not usable:
         raise ConfigError("This bundle's words cannot be paired by themselves", do="Name pairs with --pair")
-    return found
+    return usable
 
 
 def _named_pair(embedding: Embedding, pair: str) -> tuple[int, int]:
     """Read a pair WORD:WORD; words may have colons themselves."""
-    cuts = [place for place, letter in enumerate(pair) if letter == ":"]
-    rows = [(row_of(embedding, pair[:cut]), row_of(embedding, pair[cut + 1 :])) for cut in cuts]
-    known = [found for found in rows if min(found) >= 0 and found[0] != found[1]]
-    if not known:
-        raise ConfigError(
-            "Option --pair does not name two words that can be compared",
-            allowed=f"WORD:WORD, two different words of the {len(embedding.words):,} of this vocabulary",
-            got=pair,
-        )
-    return known[0]
-
-
-def worlds(options: AuditOptions, folder: Path) -> Iterator[World]:
-    """Build the worlds asked for, in the geometries that the mechanism has."""
-    mechanism, bundle = options.mechanism, []
-    if BUNDLE_WORLD in options.worlds:
-        # First what may be refused; it is audited last.
-        embedding = Embedding.open(cast(Path, options.embedding))  # options of world bundle have one
-        mechanism.check(embedding)
-        pairs = [_named_pair(embedding, pair) for pair in options.pair] or _neighbours(embedding, mechanism)
-        bundle.append(World.of(BUNDLE_WORLD, embedding, mechanism, pairs))
-    for space in mechanism.spaces:
-        for name in options.worlds:
-            if name in _LAYOUTS:
-                yield _small_world(name, space, mechanism, () if bundle else options.pair, folder)
-    yield from bundle
+    for cut in (place for place, letter in enumerate(pair) if letter == ":"):
+        rows = row_of(embedding, pair[:cut]), row_of(embedding, pair[cut + 1 :])
+        if min(rows) >= 0 and rows[0] != rows[1]:
+            return rows
+    raise ConfigError(
+        "Option --pair does not name two words that can be compared",
+        allowed=f"WORD:WORD, two different words of the {len(embedding.words):,} of this vocabulary",
+        got=pair,
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Final
 
 import numpy as np
@@ -64,20 +64,17 @@ def volume_radii(uniforms: NDArray[np.float64], *, dimension: int, epsilon: floa
     # P[U < x] -> x^a / (a B(a, n)) as x -> 0; for whole n, a B(a, n) is a product without cancellation.
     logs = np.log1p(-uniforms) - np.log1p(shape / np.arange(1, dimension)).sum()
     logs /= shape
-    near = logs > _FAR
     radii: NDArray[np.float64] = -0.5 * logs
-    radii[near] = _beta_radii(uniforms[near], shape, dimension)
-    return radii
-
-
-def _beta_radii(uniforms: NDArray[np.float64], shape: float, dimension: int) -> NDArray[np.float64]:
-    """-ln(U) / 2 by whichever of U and 1 - U is the smaller and keeps its digits."""
-    rest = scipy.special.betaincinv(dimension, shape, uniforms)  # 1 - U
-    radii: NDArray[np.float64] = -0.5 * np.log1p(-np.minimum(rest, 0.5))
+    # Nearer, by whichever of U and 1 - U is the smaller and keeps its digits.
+    near = logs > _FAR
+    u = uniforms[near]
+    rest = scipy.special.betaincinv(dimension, shape, u)  # 1 - U
+    found = -0.5 * np.log1p(-np.minimum(rest, 0.5))
     far = rest > 0.5
-    v = uniforms[far]
+    v = u[far]
     below = scipy.special.betaincinv(shape, dimension, 1.0 - v)
-    radii[far] = -0.5 * np.log(np.where(v < 0.5, scipy.special.betainccinv(shape, dimension, v), below))
+    found[far] = -0.5 * np.log(np.where(v < 0.5, scipy.special.betainccinv(shape, dimension, v), below))
+    radii[near] = found
     return radii
 
 
@@ -110,7 +107,22 @@ class LebesgueRadii:
     def of(cls, *, dimension: int, epsilon: float) -> LebesgueRadii:
         """Tabulate the law of a dimension and an epsilon above 0, once in a process."""
         epsilon = min(epsilon, SHARPEST_EPSILON)
-        edges, top = _support(dimension, epsilon)
+
+        def slope(x: float) -> float:
+            r = math.exp(x)
+            return 1.0 + (dimension - 1) * r / math.sinh(r) - r * math.tanh(r / 2.0) - epsilon * r
+
+        def height(x: float, level: float = 0.0) -> float:
+            return float(_log_density(np.array(x), dimension, epsilon, level))
+
+        last = math.log(_LARGEST_EXPONENT)
+        peak = scipy.optimize.brentq(slope, -100.0, last)
+        top = height(peak)
+        first, last = (
+            float(scipy.optimize.brentq(height, end, peak, args=(top - _DEPTH,)))
+            for end in (peak - 2 * _DEPTH, last)
+        )
+        edges = np.linspace(first, last, _CELLS + 1)
         widths = np.diff(edges)
         cells = widths * _mean_density(edges[:-1], widths, dimension, epsilon, top)
         mass = float(cells.sum())
@@ -125,29 +137,25 @@ class LebesgueRadii:
 
     def __call__(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
         """Quantile: uniforms (t,) in (0, 1) to hyperbolic radii (t,), to about 13 digits."""
-        radii = np.empty(len(uniforms))
-        upper = uniforms > 0.5
-        # Each half is counted from its own end, where probabilities keep their digits.
-        radii[~upper] = self._cut(uniforms[~upper], self.edges, self.below)
-        radii[upper] = self._cut(1.0 - uniforms[upper], self.edges[::-1], self.above[::-1])
-        return radii
-
-    def _cut(
-        self, masses: NDArray[np.float64], edges: NDArray[np.float64], cumulated: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
-        """Find the radii that cut probabilities off the end where ``edges`` begin, by Newton's method."""
-        cell = np.searchsorted(cumulated, masses) - 1
-        start, width = edges[cell], edges[cell + 1] - edges[cell]
-        wanted = masses - cumulated[cell]
-        share = wanted / (cumulated[cell + 1] - cumulated[cell])
+        radii, upper = np.empty(len(uniforms)), uniforms > 0.5
         law = (self.dimension, self.epsilon, self.log_mass)
-        for _ in range(_NEWTON_STEPS):
-            reach = share * width
-            missing = wanted - np.abs(reach) * _mean_density(start, reach, *law)
-            slope = np.abs(width) * np.exp(_log_density(start + reach, *law))
-            # The density hardly changes within a cell, so that no step leads astray.
-            share = np.clip(share + missing / slope, 0.0, 1.0)
-        return np.exp(start + share * width)
+        # Each half is counted from its own end, where probabilities keep their digits.
+        for half, masses, edges, mass in (
+            (~upper, uniforms[~upper], self.edges, self.below),
+            (upper, 1.0 - uniforms[upper], self.edges[::-1], self.above[::-1]),
+        ):
+            cell = np.searchsorted(mass, masses) - 1
+            start, width = edges[cell], edges[cell + 1] - edges[cell]
+            wanted = masses - mass[cell]
+            share = wanted / (mass[cell + 1] - mass[cell])
+            for _ in range(_NEWTON_STEPS):
+                reach = share * width
+                missing = wanted - np.abs(reach) * _mean_density(start, reach, *law)
+                slope = np.abs(width) * np.exp(_log_density(start + reach, *law))
+                # The density hardly changes within a cell, so that no step leads astray.
+                share = np.clip(share + missing / slope, 0.0, 1.0)
+            radii[half] = np.exp(start + share * width)
+        return radii
 
 
 def _log_density(
@@ -155,22 +163,9 @@ def _log_density(
 ) -> NDArray[np.float64]:
     """ln of the density of x = ln r, less ``log_scale`` and a constant."""
     r = np.exp(x)
-    fall = np.exp(-r)
-    log_density: NDArray[np.float64] = (
-        x
-        + (dimension - 1) * np.log(-np.expm1(-r))
-        - (dimension + 1) * np.log1p(fall)
-        - (1.0 + epsilon) * r
-        - log_scale
-    )
-    return log_density
-
-
-@lru_cache(maxsize=1)
-def _gauss_legendre() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Nodes and weights (10,) of the rule on the interval from -1 to 1."""
-    nodes, weights = scipy.special.roots_legendre(10)
-    return nodes, weights
+    bend = (dimension - 1) * np.log(-np.expm1(-r))
+    density: NDArray[np.float64] = x + bend - (dimension + 1) * np.log1p(np.exp(-r)) - (1.0 + epsilon) * r
+    return density - log_scale
 
 
 def _mean_density(
@@ -184,24 +179,11 @@ def _mean_density(
     return mean
 
 
-def _support(dimension: int, epsilon: float) -> tuple[NDArray[np.float64], float]:
-    """Edges of the table's cells, and ln of the density's peak."""
-
-    def slope(x: float) -> float:
-        r = math.exp(x)
-        return 1.0 + (dimension - 1) * r / math.sinh(r) - r * math.tanh(r / 2.0) - epsilon * r
-
-    def height(x: float, level: float = 0.0) -> float:
-        return float(_log_density(np.array(x), dimension, epsilon, level))
-
-    last = math.log(_LARGEST_EXPONENT)
-    peak = scipy.optimize.brentq(slope, -100.0, last)
-    top = height(peak)
-    first, last = (
-        float(scipy.optimize.brentq(height, end, peak, args=(top - _DEPTH,)))
-        for end in (peak - 2 * _DEPTH, last)
-    )
-    return np.linspace(first, last, _CELLS + 1), top
+@cache
+def _gauss_legendre() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Nodes and weights (10,) of the rule on the interval from -1 to 1."""
+    nodes, weights = scipy.special.roots_legendre(10)
+    return nodes, weights
 
 
 def translated(

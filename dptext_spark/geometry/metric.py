@@ -33,15 +33,11 @@ class Metric(ABC):
 
     @abstractmethod
     def _to_blocks(self, words: NDArray[np.int64]) -> Iterator[NDArray[np.float64]]:
-        """Give what grows with the distances of :meth:`to_all`, up to 0 where they are 0.
+        """Give what grows with the distances of :meth:`to_all`, in blocks: float64 (k, b) each."""
 
-        By blocks of all words, in their order: float64 (k, b) each.
-        """
-
-    @staticmethod
-    @abstractmethod
-    def _distances(grown: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _distances(self, grown: NDArray[np.float64]) -> NDArray[np.float64]:
         """Give the distances themselves, of what is 0 or more."""
+        return grown
 
     def to_all(self, words: NDArray[np.int64]) -> NDArray[np.float64]:
         """Distances of words (k,) to all words, float64 (k, V); fast, to about 10^-7 of the largest."""
@@ -50,6 +46,9 @@ class Metric(ABC):
     @abstractmethod
     def largest(self) -> float:
         """Bound the distance of any two words."""
+
+    def _blocks(self) -> list[slice]:
+        return [slice(start, min(start + _BLOCK, self.words)) for start in range(0, self.words, _BLOCK)]
 
     def sample(self) -> NDArray[np.int64]:
         """Give 256 words or fewer, evenly spread over the vocabulary."""
@@ -72,7 +71,9 @@ class Metric(ABC):
         kept, start = max(ranks) + 1, 0
         ids, near = np.zeros((len(words), kept), np.int64), np.full((len(words), kept), np.inf)
         farthest = np.zeros(len(words))
-        with threadpool_limits(limits=1, user_api="blas"):  # the products are small beside what they are for
+        with threadpool_limits(
+            limits=1, user_api="blas"
+        ):  # the products are small compared with what they are for
             for block in self._to_blocks(words):
                 np.maximum(farthest, block.max(axis=1), out=farthest)
                 # Of equals the first that came stays.
@@ -119,8 +120,7 @@ class EuclideanMetric(Metric):
             # |p|² - 2 p·q + |q|², by the product alone.
             yield points @ np.column_stack([others, np.ones(len(others)), _squares(others)]).T
 
-    @staticmethod
-    def _distances(grown: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _distances(self, grown: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.sqrt(grown)
 
     def largest(self) -> float:
@@ -128,9 +128,6 @@ class EuclideanMetric(Metric):
         centre = sum(self._rows(block).sum(axis=0) for block in self._blocks()) / self.words
         radii = [_lengths(self._mapped(self._rows(block) - centre)) for block in self._blocks()]
         return float(np.sort(np.concatenate(radii))[-2:].sum())
-
-    def _blocks(self) -> list[slice]:
-        return [slice(start, start + _BLOCK) for start in range(0, self.words, _BLOCK)]
 
     def _rows(self, rows: NDArray[np.int64] | slice) -> NDArray[np.float64]:
         return self.vectors[rows].astype(np.float64)
@@ -157,13 +154,8 @@ class HyperbolicMetric(Metric):
 
     def _to_blocks(self, words: NDArray[np.int64]) -> Iterator[NDArray[np.float64]]:
         # By differences, for near the rim products would cancel.
-        for start in range(0, self.words, _BLOCK):
-            block = np.arange(start, min(start + _BLOCK, self.words))
+        for block in (np.arange(rows.start, rows.stop) for rows in self._blocks()):
             yield np.stack([self.between(np.full(len(block), word), block) for word in words])
-
-    @staticmethod
-    def _distances(grown: NDArray[np.float64]) -> NDArray[np.float64]:
-        return grown
 
     def largest(self) -> float:
         """Sum of the two largest distances d from the origin, cosh d = (2 - rim) / rim."""
@@ -171,10 +163,10 @@ class HyperbolicMetric(Metric):
         return float(np.sort(np.arccosh((2.0 - rim) / rim))[-2:].sum())
 
 
-def _lengths(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.sqrt(_squares(vectors))
-
-
 def _squares(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
     squares: NDArray[np.float64] = np.square(vectors).sum(axis=1)
     return squares
+
+
+def _lengths(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.sqrt(_squares(vectors))

@@ -132,6 +132,10 @@ class NoisyProjection:
         return bits_left(error + astray / (len(matrix) * self.scale), len(matrix))
 
 
+def _rounded_up(value: float) -> float:
+    return (math.floor(value / _CONSTANT_UNIT) + 1) * _CONSTANT_UNIT
+
+
 def spectral_constant(matrix: NDArray[np.float64]) -> float:
     """Bound |matrix (x - y)| / |x - y| over all vectors by the largest singular value, rounded up."""
     # One thread: with more, LAPACK's last bits follow their number.
@@ -139,10 +143,6 @@ def spectral_constant(matrix: NDArray[np.float64]) -> float:
         largest = float(np.linalg.norm(matrix, 2))
     # LAPACK's error is at most a modest multiple of max(m, n) roundoffs.
     return _rounded_up(largest * (1.0 + 16.0 * max(matrix.shape) * 2.0**-53))
-
-
-def _rounded_up(value: float) -> float:
-    return (math.floor(value / _CONSTANT_UNIT) + 1) * _CONSTANT_UNIT
 
 
 def vocabulary_constant(
@@ -159,21 +159,59 @@ def vocabulary_constant(
         projection: With a matrix (m, n).
         progress: Show the progress bar even where stderr is no terminal.
     """
-    stretch, words = _LargestStretch(vectors, projection), len(vectors)
+    words, scores = len(vectors), _Scores(vectors, projection)
     bar = progress_bar(
         anywhere=progress, desc="Sensitivity", total=words**2 / 2, unit="pair", unit_scale=True, delay=2.0
     )
+    buffer = np.empty(_LEFT_BLOCK * _RIGHT_BLOCK, dtype=np.float32)
     with bar, np.errstate(under="ignore"):
-        stretch.sample()
-        for pairs in stretch.sweep():
-            bar.update(pairs)
-    return _rounded_up(stretch.largest * (1.0 + 2.0**-48) + projection.error)
+        # Pairs spread over the vocabulary come first, so that few others are candidates.
+        pairs = np.arange(_SAMPLED_PAIRS, dtype=np.int64)
+        rows, others = pairs % words, (pairs % words + 1 + (pairs // words) * 37) % words
+        largest = max(scores.floor, _largest_ratio(vectors, projection, rows, others))
+        for top in _blocks(0, words, _LEFT_BLOCK):
+            left = scores.left(top)
+            for side in _blocks(top.start, words, _RIGHT_BLOCK):
+                upper, right = left[: side.stop - top.start], scores.right(side, largest)
+                block = buffer[: len(upper) * len(right)].reshape(len(upper), len(right))
+                np.matmul(upper, right.T, out=block)
+                square = block[side.start - top.start :]
+                square[np.tri(*square.shape, dtype=np.bool_)] = -np.inf
+                if block.max(initial=-np.inf) >= 0.0:
+                    rows, others = np.divmod(np.flatnonzero(block >= 0.0), block.shape[1])
+                    ratio = _largest_ratio(vectors, projection, rows + top.start, others + side.start)
+                    largest = max(largest, ratio)
+                bar.update(block.size - square.size // 2)
+    return _rounded_up(largest * (1.0 + 2.0**-48) + projection.error)
 
 
-class _LargestStretch:
-    """The largest ratio b of |p_i - p_j| to |x_i - x_j| so far, x the vectors and p their images.
+def _largest_ratio(
+    vectors: NDArray[np.float32],
+    projection: RandomProjection,
+    rows: NDArray[np.int64],
+    others: NDArray[np.int64],
+) -> float:
+    """Find the largest ratio of pairs of words, int64 (t,) each, in double precision."""
+    largest = 0.0
+    for chunk in _blocks(0, len(rows), _CHUNK):
+        gaps = vectors[rows[chunk]].astype(np.float64) - vectors[others[chunk]]
+        lengths = np.sqrt(np.square(gaps).sum(axis=1))
+        distinct = lengths > 0.0
+        images = projection.times(gaps[distinct])
+        ratios = np.sqrt(np.square(images).sum(axis=1)) / lengths[distinct]
+        largest = max(largest, float(ratios.max(initial=0.0)))
+    return largest
 
-    A pair's score (|p_i - p_j|² - b² |x_i - x_j|²) / 2 is a product of two rows,
+
+def _blocks(start: int, stop: int, size: int) -> Iterator[slice]:
+    return (slice(first, min(first + size, stop)) for first in range(start, stop, size))
+
+
+class _Scores:
+    """Factors of a product that shows which pairs may exceed the largest ratio so far.
+
+    That is b, of |p_i - p_j| to |x_i - x_j|, x the vectors and p their images. A pair's score
+    (|p_i - p_j|² - b² |x_i - x_j|²) / 2 is a product of two rows,
 
         (p_i, x_i, |p_i|²/2, |x_i|²/2, 1) · (-p_j, b² x_j, 1, -b², (|p_j|² - b² |x_j|²)/2),
 
@@ -184,74 +222,35 @@ class _LargestStretch:
     """
 
     def __init__(self, vectors: NDArray[np.float32], projection: RandomProjection) -> None:
-        self.vectors = vectors
-        self.projection = projection
-        rows, columns = projection.matrix.shape
-        norm = float(np.sqrt(np.square(projection.matrix).sum()))
+        self.vectors, self.matrix = vectors, projection.matrix
         # Above 0, so that the double precision of p is relative to b |x| as well.
-        self.largest = floor = 2.0**-10 * norm
-        terms = rows + columns + 3
+        self.floor = 2.0**-10 * float(np.sqrt(np.square(projection.matrix).sum()))
+        terms = sum(projection.matrix.shape) + 3
         # The terms added to k pay for rounding the factors, and double-precision p, to single precision.
-        self.slack = 1.01 * gamma(1.01 * terms + 8) + 2.0 * projection.error / floor
+        self.slack = 1.01 * gamma(1.01 * terms + 8) + 2.0 * projection.error / self.floor
         self.underflow = terms * 2.0**-112
-        blocks = list(self._blocks(0, _CHUNK))
+        blocks = [*_blocks(0, len(vectors), _CHUNK)]
         self.centre = sum(vectors[b].sum(axis=0, dtype=np.float64) for b in blocks) / len(vectors)
         _, exponent = math.frexp(max(float(np.abs(vectors[b]).max()) for b in blocks))
         self.unit = math.ldexp(1.0, exponent)
 
-    def sample(self) -> None:
-        """Start from pairs spread over the vocabulary, so that few others are candidates."""
-        words = len(self.vectors)
-        pairs = np.arange(_SAMPLED_PAIRS, dtype=np.int64)
-        rows = pairs % words
-        self._settle(rows, (rows + 1 + (pairs // words) * 37) % words)
-
-    def sweep(self) -> Iterator[int]:
-        """Go through all pairs; give, after each block, how many it held."""
-        buffer = np.empty(_LEFT_BLOCK * _RIGHT_BLOCK, dtype=np.float32)
-        for top in self._blocks(0, _LEFT_BLOCK):
-            left = self._left(top)
-            for side in self._blocks(top.start, _RIGHT_BLOCK):
-                upper, right = left[: side.stop - top.start], self._right(side)
-                scores = buffer[: len(upper) * len(right)].reshape(len(upper), len(right))
-                np.matmul(upper, right.T, out=scores)
-                square = scores[side.start - top.start :]
-                square[np.tri(*square.shape, dtype=np.bool_)] = -np.inf
-                if scores.max(initial=-np.inf) >= 0.0:
-                    rows, others = np.divmod(np.flatnonzero(scores >= 0.0), scores.shape[1])
-                    self._settle(rows + top.start, others + side.start)
-                yield scores.size - square.size // 2
-
-    def _blocks(self, start: int, size: int) -> Iterator[slice]:
-        words = len(self.vectors)
-        return (slice(s, min(s + size, words)) for s in range(start, words, size))
-
-    def _left(self, rows: slice) -> NDArray[np.float32]:
+    def left(self, rows: slice) -> NDArray[np.float32]:
+        """Give left factors of some rows, float32 (b, m + n + 3)."""
         points, images, lengths, image_lengths = self._squared(rows)
         ones = np.ones_like(lengths)
         return np.concatenate([images, points, image_lengths, lengths, ones], axis=1, dtype=np.float32)
 
-    def _right(self, rows: slice) -> NDArray[np.float32]:
+    def right(self, rows: slice, largest: float) -> NDArray[np.float32]:
+        """Give right factors of some rows, with b the largest ratio so far."""
         points, images, lengths, image_lengths = self._squared(rows)
-        square, ones = self.largest**2, np.ones_like(lengths)
+        square, ones = largest**2, np.ones_like(lengths)
         own = image_lengths - square * lengths
         return np.concatenate([-images, square * points, ones, -square * ones, own], axis=1, dtype=np.float32)
 
     def _squared(self, rows: slice) -> tuple[NDArray[np.float64], ...]:
         """x (b, n), p (b, m) and half their squares (b, 1): |x|² less its slack, |p|² with its own."""
         points = (self.vectors[rows] - self.centre) / self.unit
-        images = points @ self.projection.matrix.T
+        images = points @ self.matrix.T
         lengths = (0.5 - self.slack) * np.square(points).sum(axis=1, keepdims=True)
         image_lengths = (0.5 + self.slack) * np.square(images).sum(axis=1, keepdims=True) + self.underflow
         return points, images, lengths, image_lengths
-
-    def _settle(self, rows: NDArray[np.int64], others: NDArray[np.int64]) -> None:
-        """Raise the largest ratio to those of pairs of words, in double precision."""
-        for start in range(0, len(rows), _CHUNK):
-            chunk = slice(start, start + _CHUNK)
-            gaps = self.vectors[rows[chunk]].astype(np.float64) - self.vectors[others[chunk]]
-            lengths = np.sqrt(np.square(gaps).sum(axis=1))
-            distinct = lengths > 0.0
-            images = self.projection.times(gaps[distinct])
-            ratios = np.sqrt(np.square(images).sum(axis=1)) / lengths[distinct]
-            self.largest = max(self.largest, float(ratios.max(initial=0.0)))

@@ -1,29 +1,111 @@
-"""The audit of a bundle's words by Spark, the way tables are sanitized."""
+"""The job of ``dptext audit``: small worlds in this process, a bundle's words by Spark as tables are."""
 
 from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dptext_spark.audit import sampling, verdict
-from dptext_spark.audit.sampling import Samples
+from dptext_spark.audit import sampling
+from dptext_spark.audit.sampling import Sampler, Samples
+from dptext_spark.audit.trial import FACTORS, trial
+from dptext_spark.audit.worlds import worlds
+from dptext_spark.bars import progress_bar
 from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.errors import ConfigError, JobError
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import NoiseKey
-from dptext_spark.options import AuditOptions
+from dptext_spark.options import BUNDLE_WORLD, AuditOptions
+from dptext_spark.report.facts import Report
 from dptext_spark.search.nearest import Search
 
+FORMAT_VERSION: Final = 2
+RUNS: Final = 40_000
+# What a bundle shows hardly grows with its runs.
+BUNDLE_RUNS: Final = 4_000
+_HEADINGS: Final = ("world", "runs", "words compared", "shown", "claimed", "would catch")
 
-def run(options: AuditOptions) -> verdict.AuditReport:
-    """Run ``dptext audit``: small worlds on the driver, the bundle's words by Spark.
+
+def run(options: AuditOptions, *, bundle_sampler: Sampler | None = None) -> Report:
+    """Run ``dptext audit``; its report ends with an error where there is a violation.
+
+    Args:
+        options: The options.
+        bundle_sampler: What perturbs the words of a bundle; by default Spark.
 
     Raises:
         DptextError: Options, bundle and mechanism do not go together, or the job failed.
     """
-    return verdict.run_audit(options, bundle_sampler=sampled)
+    if (path := options.report) is not None:
+        # Before the work.
+        fault = errno.EISDIR if path.is_dir() else 0 if path.absolute().parent.is_dir() else errno.ENOENT
+        if fault:
+            raise ConfigError(f"The report {path} cannot be written", got=os.strerror(fault))
+    with tempfile.TemporaryDirectory(prefix="dptext-audit-") as folder:
+        audited = [*worlds(options, Path(folder))]
+        alpha, trials = (1.0 - options.confidence) / len(audited), []
+        for world in progress_bar(audited, leave=False, unit=" worlds"):
+            is_small = world.name != BUNDLE_WORLD
+            runs = (options.runs or (RUNS if is_small else BUNDLE_RUNS)) // 2 * 2
+            sampler = sampling.sampled if is_small else bundle_sampler or sampled_by_spark
+            trials.append(trial(world, options, runs=runs, alpha=alpha, sampler=sampler))
+    broken = ", ".join(dict.fromkeys(facts["world"] for facts in trials if facts["violations"]))
+    facts = {
+        "format_version": FORMAT_VERSION,
+        "verdict": "VIOLATION" if broken else "PASS",
+        "options": options.to_json(),
+        "metric": audited[0].guarantee.metric,
+        "worlds": trials,
+    }
+    refusal = JobError(
+        "The running code breaks its guarantee",
+        got=f"violations in {broken}",
+        do="Release nothing with this mechanism",
+    )
+    return Report(facts=facts, text="\n".join(_lines(facts)), failure=refusal if broken else None)
 
 
-def sampled(
+def _lines(report: Mapping[str, Any]) -> Iterator[str]:
+    """Say in plain words what was shown, what was found, and what could not be caught."""
+    options, trials = report["options"], report["worlds"]
+    yield f"Audit of {options['mechanism']}, epsilon {options['epsilon']:g}, in the {report['metric']}"
+    yield "Losses in nats: the outputs show this much or more; the guarantee claims this"
+    yield "much or less. Smaller is better for privacy."
+    rows: list[Sequence[str]] = [_HEADINGS]
+    for facts in trials:
+        caught = facts["caught"]
+        would = f"epsilon x {caught:g}" if caught else f"nothing up to x {max(FACTORS):g}"
+        rows.append(
+            (
+                f"{facts['world']} ({facts['geometry']})",
+                f"{facts['runs']:,}",
+                " ".join(facts["pair"]),
+                f"{facts['nats']:.3g}",
+                f"{facts['claim']:.3g}",
+                "VIOLATION" if facts["violations"] else would,
+            )
+        )
+    sizes = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield "  ".join(cell.ljust(size) for cell, size in zip(row, sizes, strict=True)).rstrip()
+    for facts in trials:
+        for violation in facts["violations"]:
+            yield f"VIOLATION in {facts['world']} ({facts['geometry']}): {violation}."
+        if facts["violations"]:
+            yield f"  Repeat it: {facts['command']}"
+    if report["verdict"] == "PASS":
+        yield "PASS: no violation was found. That does not prove the guarantee: what costs less"
+        yield "than the epsilon in the last column (tried once each) goes unnoticed, and so may"
+        yield "noise that two words or rows share."
+
+
+def sampled_by_spark(
     embedding: Embedding,
     mechanism: Mechanism,
     words: NDArray[np.int64],
@@ -31,7 +113,7 @@ def sampled(
     key: NoiseKey,
     search: Search,
 ) -> Samples:
-    """Sample by Spark; see :class:`sampling.Sampler`. The counts are those of :func:`sampling.sampled`."""
+    """Sample by Spark; see :data:`sampling.Sampler`. The counts are those of :func:`sampling.sampled`."""
     if mechanism.releases != "words":
         return sampling.sampled(embedding, mechanism, words, runs, key, search)
     # Small worlds do without pyspark, which takes a while to load.
@@ -60,4 +142,4 @@ def sampled(
             trust_id=True,
         )
         tally = released.select("place", F.explode(sampling.COLUMN).alias("output"))
-        return Samples.of(embedding, len(words), tally.groupBy("place", "output").count().toArrow())
+        return sampling.counted(embedding, len(words), tally.groupBy("place", "output").count().toArrow())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,22 +16,23 @@ from dptext_spark.embedding.bundle import Embedding, Manifest
 from dptext_spark.embedding.word_lists import ALLOWED, WordList
 from dptext_spark.errors import ConfigError, InputError, all_of
 from dptext_spark.options import PoincareOptions
-from dptext_spark.poincare import Relations, Settings, Trainer, measure
-from dptext_spark.poincare.summary import Filtered, PoincareReport, Step
+from dptext_spark.poincare import Relations, Settings, measure, train
+from dptext_spark.poincare.pairs import filter_pairs, read_pairs, unreadable_pairs
+from dptext_spark.poincare.summary import filter_lines, training_lines
 from dptext_spark.report import drawing
+from dptext_spark.report.facts import Report
 from dptext_spark.spark.failures import plain_errors
-from dptext_spark.spark.pairs import filter_pairs, read_pairs, unreadable_pairs
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session
 from dptext_spark.tables.beforehand import is_absent
 from dptext_spark.tables.storage import Storage
 
 
-def run(options: PoincareOptions) -> PoincareReport:
+def run(options: PoincareOptions) -> Report:
     """Run ``dptext poincare``: filter with Spark, train, write bundle, text form, picture and report.
 
     Returns:
-        The report, which lies beside the bundle too.
+        The report, which is also written next to the bundle.
 
     Raises:
         DptextError: Options or input are wrong, or the job failed; no bundle is written then.
@@ -44,29 +46,38 @@ def run(options: PoincareOptions) -> PoincareReport:
     if is_absent(options.pairs):
         raise unreadable_pairs(options.pairs)
     drawing.announce("the picture", drawing.PICTURE)
-    found = filtered_relations(options, vocabulary, excluded)
-    matches = list_matches(found.relations.words, never_output=options.never_output)
+    relations, filtered = filtered_relations(options, vocabulary, excluded)
+    matches = list_matches(relations.words, never_output=options.never_output)
     settings = Settings(**{name: getattr(options, name) for name in Settings.__dataclass_fields__})
-    trained = Trainer(relations=found.relations, settings=settings, checkpoint=options.checkpoint).run()
-    interrupts.hold_to_the_end()  # a bundle has its report beside it
-    manifest, picture = _write(options, found.relations, trained.vectors)
-    report = PoincareReport(
-        options=options.model_dump(mode="json", by_alias=True),
-        found=found,
-        trained=trained,
-        quality=measure(trained.vectors, found.relations),
-        bundle=manifest,
-        matches=matches,
-        picture=picture,
-    )
-    options.report_path.write_text(report.to_json(), encoding="utf-8")
+    vectors, training = train(relations, settings, checkpoint=options.checkpoint)
+    interrupts.hold_to_the_end()  # a bundle has its report next to it
+    manifest, picture = _write(options, relations, vectors)
+    facts = {
+        "options": options.model_dump(mode="json", by_alias=True),
+        **filtered,
+        "training": training,
+        "quality": measure(vectors, relations),
+        "fingerprint": manifest.fingerprint,
+        "releasable": manifest.releasable,
+        "unmatchable": manifest.unmatchable,
+        "never_output": manifest.never_output,
+        "word_lists": {each.option: each.to_json() for each in matches},
+        "picture": picture,
+    }
+    lines = [*filter_lines(facts), *training_lines(facts), manifest.describe()]
+    report = Report(facts=facts, text="\n".join([*lines, *(each.describe() for each in matches)]))
+    report.finish(options.report_path)
     return report
 
 
 def filtered_relations(
     options: PoincareOptions, vocabulary: Sequence[str] | None, excluded: Sequence[str]
-) -> Filtered:
+) -> tuple[Relations, dict[str, Any]]:
     """Read and filter the pairs of a run to those of a vocabulary, None for all, less the excluded words.
+
+    Returns:
+        The pairs, closure included; and the numbers of ``rows``, ``words`` and ``pairs``, the ``steps`` of
+        the filters, and the ``cycles`` before the closure.
 
     Raises:
         InputError: The pairs cannot be read, or none is left.
@@ -81,20 +92,19 @@ def filtered_relations(
             min_count=options.min_count,
             min_links=options.min_links,
         )
-    if steps[-1].left == 0:
-        listed = "; ".join(f"{step.left:,} {step.describe()}" for step in steps)
+    if steps[-1]["left"] == 0:
+        listed = "; ".join(f"{step['left']:,} after {step['removed']:,} {step['name']}" for step in steps)
         raise InputError("The filters leave no pair", got=listed, do="Loosen the filter that removes most")
-    relations = Relations.of(
-        table["hyponym"].to_pylist(), table["hypernym"].to_pylist(), order=vocabulary or ()
-    )
+    words = (table[end].to_pylist() for end in ("hyponym", "hypernym"))
+    relations = Relations.from_words(*words, order=vocabulary or ())
     cycles = relations.cycles()
     if options.transitive_closure:
-        closed = relations.closure()
-        added = len(relations.pairs) - len(closed.pairs)
-        steps.append(Step(name="added by the transitive closure", removed=added, left=len(closed.pairs)))
-        relations = closed
-    rows = steps[0].removed + steps[0].left
-    return Filtered(rows=rows, steps=steps, cycles=cycles, relations=relations)
+        removed, relations = len(relations.pairs), relations.closure()
+        left = len(relations.pairs)
+        steps.append({"name": "added by the transitive closure", "removed": removed - left, "left": left})
+    rows = steps[0]["removed"] + steps[0]["left"]
+    counts = {"words": len(relations.words), "pairs": len(relations.pairs)}
+    return relations, {"rows": rows, "steps": steps, "cycles": cycles, **counts}
 
 
 def read_words(path: Path, option: str) -> list[str]:
@@ -114,7 +124,7 @@ def _check_outputs(options: PoincareOptions) -> None:
     written = (options.report_path, options.beside("vec"), options.beside("png"))
     if not options.overwrite and (there := [str(path) for path in written if path.exists()]):
         raise ConfigError(
-            "Files beside the output exist", got=", ".join(there), do="Remove them, or allow --overwrite"
+            "Files next to the output exist", got=", ".join(there), do="Remove them, or allow --overwrite"
         )
     if not options.report_path.absolute().parent.is_dir():
         raise ConfigError("The report's folder does not exist", got=str(options.report_path))
@@ -123,12 +133,19 @@ def _check_outputs(options: PoincareOptions) -> None:
 def _write(
     options: PoincareOptions, relations: Relations, vectors: NDArray[np.float64]
 ) -> tuple[Manifest, str | None]:
-    """Write text form, bundle and, if it can be drawn, picture; return manifest and picture's name."""
+    """Write text form, bundle and, if it can be drawn, picture; return manifest and picture's name.
+
+    The text is word2vec's, as gensim and ``dptext embedding`` read it, without loss.
+    """
     text, picture = options.beside("vec"), options.beside("png")
-    beside = options.output.absolute().parent
-    with tempfile.TemporaryDirectory(prefix=".dptext-poincare-", dir=beside) as made:
+    with tempfile.TemporaryDirectory(
+        prefix=".dptext-poincare-", dir=options.output.absolute().parent
+    ) as made:
         source, drawn = Path(made, text.name), Path(made, picture.name)
-        write_vectors(source, relations.words, vectors)
+        with source.open("w", encoding="utf-8", newline="\n") as file:
+            file.write(f"{len(vectors)} {vectors.shape[1]}\n")
+            for word, vector in zip(relations.words, vectors.tolist(), strict=True):
+                file.write(f"{word} {' '.join(map(repr, vector))}\n")
         bundle = build_embedding(
             source,
             options.output,
@@ -146,11 +163,3 @@ def _write(
         draw(vectors, relations, drawn)
         drawn.replace(picture)
     return bundle.manifest, picture.name
-
-
-def write_vectors(path: Path, words: Sequence[str], vectors: NDArray[np.float64]) -> None:
-    """Write word2vec's text format, as gensim and ``dptext embedding`` read it, without loss."""
-    with path.open("w", encoding="utf-8", newline="\n") as file:
-        file.write(f"{len(words)} {vectors.shape[1]}\n")
-        for word, vector in zip(words, vectors.tolist(), strict=True):
-            file.write(f"{word} {' '.join(map(repr, vector))}\n")

@@ -3,100 +3,74 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+Points: TypeAlias = NDArray[np.float64]
+
 LARGEST_RADIUS: Final = 12.0
-"""Largest hyperbolic radius of a point, a norm of 1 - 1.2e-5: float64 still tells distances apart there."""
+"""Largest hyperbolic radius of a point, a norm of 1 - 1.2e-5: float64 still resolves distances there."""
 
 _SMALLEST_EXCESS: Final = 1e-18
 
 
-def squared_norms(points: NDArray[np.float64]) -> NDArray[np.float64]:
+def squared_norms(points: Points) -> NDArray[np.float64]:
     """Sum the squares of each row: (t, n) -> (t,)."""
     squares: NDArray[np.float64] = np.square(points).sum(axis=1)
     return squares
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Objective:
-    """Value and Riemannian gradients of the objective over a batch of b pairs with k shared negatives.
+def loss_and_gradients(
+    u: Points, v: Points, z: Points, excluded: NDArray[np.bool_], *, sharpness: float
+) -> tuple[NDArray[np.float64], Points, Points, Points]:
+    """Evaluate the objective over a batch of b pairs (u, v) that share k negatives z.
 
-    For a pair (u, v) with negatives N(u) the loss is
-    ``d(u,v) + ln(exp(-s d(u,v)) + sum_N exp(-s d(u,v'))) / s``: how much farther v is than the nearest word,
-    by a soft minimum of sharpness s. It is 1/s of the negative logarithm of the softmax of -s d; with s = 1
-    it is the paper's.
+    For a pair with negatives N(u) the loss is ``d(u,v) + ln(exp(-s d(u,v)) + sum_N exp(-s d(u,v'))) / s``:
+    how much farther v is than the nearest word, by a soft minimum of sharpness s. It is 1/s of the negative
+    logarithm of the softmax of -s d; with s = 1 it is the paper's.
 
-    Attributes:
-        losses: float64 (b,), hyperbolic lengths.
-        hyponyms, hypernyms: float64 (b, n), gradients of the losses' sum in the coordinates of the ball.
-        negatives: float64 (k, n), the same.
+    Args:
+        u, v: float64 (b, n), hyponyms and hypernyms within ``LARGEST_RADIUS``.
+        z: float64 (k, n), the same.
+        excluded: bool (b, k), true where a negative is none for this hyponym.
+        sharpness: s, above 0.
+
+    Returns:
+        Losses, float64 (b,), hyperbolic lengths; and the Riemannian gradients of their sum at u, v and z, in
+        the coordinates of the ball.
 
     Source: Nickel and Kiela 2017, sections 3 (distance, gradient) and 4.1 (loss).
     """
-
-    losses: NDArray[np.float64]
-    hyponyms: NDArray[np.float64]
-    hypernyms: NDArray[np.float64]
-    negatives: NDArray[np.float64]
-
-    @classmethod
-    def of(
-        cls,
-        hyponyms: NDArray[np.float64],
-        hypernyms: NDArray[np.float64],
-        negatives: NDArray[np.float64],
-        excluded: NDArray[np.bool_],
-        *,
-        sharpness: float,
-    ) -> Objective:
-        """Evaluate the objective.
-
-        Args:
-            hyponyms, hypernyms: float64 (b, n), points within ``LARGEST_RADIUS``.
-            negatives: float64 (k, n), the same; all pairs of the batch share them.
-            excluded: bool (b, k), true where a negative is none for this hyponym.
-            sharpness: Above 0; 1 for the paper's objective.
-        """
-        u, v, z = hyponyms, hypernyms, negatives
-        edge_u, edge_v, edge_z = (1 - squared_norms(points) for points in (u, v, z))
-        gap = squared_norms(u - v)
-        sinh_near, weight_near = _sinh_and_weight(2 * gap / (edge_u * edge_v), sharpness)
-        far = _excess_of_all(u, edge_u, z, edge_z)
-        sinh_far, weight_far = _sinh_and_weight(far, sharpness)
-        weight_far[excluded] = 0
-        away = weight_far.sum(axis=1)
-        total = weight_near + away
-        # d loss / d distance, over sinh(distance), which every distance's derivative has below it.
-        pull = away / total / sinh_near
-        push = weight_far
-        push /= -total[:, None]
-        push /= sinh_far
-        far *= push
-        to_z = push @ np.column_stack([z / edge_z[:, None], 1 / edge_z])
-        to_u = push.T @ np.column_stack([u / edge_u[:, None], 1 / edge_u])
-        near_u, near_v = pull / edge_v, pull / edge_u
-        scale_u = edge_u * (far.sum(axis=1) / 2 + to_z[:, -1]) + near_u * (gap + edge_u)
-        scale_z = edge_z * (far.sum(axis=0) / 2 + to_u[:, -1])
-        return cls(
-            losses=np.log(total / weight_near) / sharpness,
-            hyponyms=scale_u[:, None] * u - edge_u[:, None] * (to_z[:, :-1] + near_u[:, None] * v),
-            hypernyms=(near_v * (gap + edge_v))[:, None] * v - (near_v * edge_v)[:, None] * u,
-            negatives=scale_z[:, None] * z - edge_z[:, None] * to_u[:, :-1],
-        )
-
-
-def _excess_of_all(
-    u: NDArray[np.float64], edge_u: NDArray[np.float64], z: NDArray[np.float64], edge_z: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Compute cosh(d) - 1 of all distances by one product, of Lorentz coordinates: float64 (b, k)."""
+    edge_u, edge_v, edge_z = (1 - squared_norms(points) for points in (u, v, z))
+    gap = squared_norms(u - v)
+    sinh_near, weight_near = _sinh_and_weight(2 * gap / (edge_u * edge_v), sharpness)
+    # cosh(d) - 1 of all distances by one product, of Lorentz coordinates: (b, k).
     left = np.column_stack([u * (-2 / edge_u)[:, None], 2 / edge_u - 1, np.ones(len(u))])
     right = np.column_stack([z * (2 / edge_z)[:, None], 2 / edge_z - 1, np.full(len(z), -1.0)])
-    excess: NDArray[np.float64] = left @ right.T
-    return excess
+    far = left @ right.T
+    sinh_far, weight_far = _sinh_and_weight(far, sharpness)
+    weight_far[excluded] = 0
+    away = weight_far.sum(axis=1)
+    total = weight_near + away
+    # d loss / d distance, over sinh(distance), which every distance's derivative has below it.
+    pull = away / total / sinh_near
+    push = weight_far
+    push /= -total[:, None]
+    push /= sinh_far
+    far *= push
+    to_z = push @ np.column_stack([z / edge_z[:, None], 1 / edge_z])
+    to_u = push.T @ np.column_stack([u / edge_u[:, None], 1 / edge_u])
+    near_u, near_v = pull / edge_v, pull / edge_u
+    scale_u = edge_u * (far.sum(axis=1) / 2 + to_z[:, -1]) + near_u * (gap + edge_u)
+    scale_z = edge_z * (far.sum(axis=0) / 2 + to_u[:, -1])
+    return (
+        np.log(total / weight_near) / sharpness,
+        scale_u[:, None] * u - edge_u[:, None] * (to_z[:, :-1] + near_u[:, None] * v),
+        (near_v * (gap + edge_v))[:, None] * v - (near_v * edge_v)[:, None] * u,
+        scale_z[:, None] * z - edge_z[:, None] * to_u[:, :-1],
+    )
 
 
 def _sinh_and_weight(
@@ -113,9 +87,7 @@ def _sinh_and_weight(
     return sinh, np.power(weight, -sharpness, out=weight)
 
 
-def exponential_map(
-    points: NDArray[np.float64], steps: NDArray[np.float64], *, longest: float, max_radius: float
-) -> NDArray[np.float64]:
+def exponential_map(points: Points, steps: Points, *, longest: float, max_radius: float) -> Points:
     """Follow geodesics from points of the ball: ``x ⊕ tanh(λ|s|/2) s/|s|`` with ``λ = 2/(1-|x|²)``.
 
     Args:
@@ -133,7 +105,7 @@ def exponential_map(
     travelled = np.tanh(np.minimum(2 * lengths / edge, longest) / 2)
     moves = steps * (travelled / np.maximum(lengths, np.finfo(np.float64).tiny))[:, None]
     inner, squares = (points * moves).sum(axis=1), np.square(travelled)
-    reached: NDArray[np.float64] = (1 + 2 * inner + squares)[:, None] * points + edge[:, None] * moves
+    reached: Points = (1 + 2 * inner + squares)[:, None] * points + edge[:, None] * moves
     reached /= (1 + 2 * inner + (1 - edge) * squares)[:, None]
     norms, largest = np.sqrt(squared_norms(reached)), math.tanh(max_radius / 2)
     reached *= np.where(norms > largest, largest / np.maximum(norms, largest), 1.0)[:, None]

@@ -1,11 +1,9 @@
-"""How well points of the ball tell the pairs they were trained on, in figures that a person can read."""
+"""How well points of the ball show the pairs that they were trained on: JSON-ready figures."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import chain
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import scipy
@@ -19,45 +17,9 @@ _NEIGHBOURS: Final = 5
 _MEASURED_DISTANCES: Final = 1_000
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reconstruction:
-    """Ranks of the true hypernyms of words among all words, by distance.
-
-    Attributes:
-        mean_rank: Mean over pairs; 1 is perfect. Other hypernyms of the word do not count, equal distances
-            count against it.
-        mean_average_precision: Mean over words of the average precision; 1 is perfect.
-        words, all_words: Hyponyms that were looked at, and that there are.
-    """
-
-    mean_rank: float
-    mean_average_precision: float
-    words: int
-    all_words: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Quality:
-    """What the report says about an embedding of pairs.
-
-    Attributes:
-        reconstruction: How well the pairs can be read off the distances.
-        norm_depth_correlation: Spearman's rank correlation of norm and depth; None where all are equal.
-        largest_norm: Euclidean norm of the outermost point.
-        nearest_distances: The 5th, 50th and 95th percentile of words' hyperbolic distances to the nearest.
-        neighbours: Nearest words of examples, nearest first.
-    """
-
-    reconstruction: Reconstruction
-    norm_depth_correlation: float | None
-    largest_norm: float
-    nearest_distances: tuple[float, float, float]
-    neighbours: dict[str, list[str]]
-
-
 def measure(
     vectors: NDArray[np.float64], relations: Relations, *, words: int = 10_000, examples: int = 10
-) -> Quality:
+) -> dict[str, Any]:
     """Measure an embedding of pairs.
 
     Args:
@@ -65,44 +27,59 @@ def measure(
         relations: The pairs.
         words: Look at no more than this many hyponyms, evenly spread.
         examples: Show the nearest words of this many words, spread over the numbers of pairs.
+
+    Returns:
+        ``reconstruction``, as :func:`reconstruction` gives it; ``norm_depth_correlation``, Spearman's, None
+        where all norms or depths are equal; ``largest_norm``; ``nearest_distances``, the 5th, 50th and 95th
+        percentile of hyperbolic distances to the nearest word; ``neighbours`` of the examples, nearest first.
     """
     norms, depths = squared_norms(vectors), relations.depths()
     is_flat = np.ptp(norms) == 0 or np.ptp(depths) == 0
-    return Quality(
-        reconstruction=reconstruction(vectors, relations, words=words),
-        norm_depth_correlation=None if is_flat else float(scipy.stats.spearmanr(norms, depths).statistic),
-        largest_norm=float(np.sqrt(norms.max())),
-        nearest_distances=_nearest_distances(vectors),
-        neighbours=_neighbours(vectors, relations, examples),
-    )
+    rows = _spread(len(vectors), _MEASURED_DISTANCES)
+    # Rounding can make what is nearly 0 negative.
+    nearest = np.maximum([closeness.min() for closeness in _closeness(vectors, rows)], 0) / (1 - norms[rows])
+    shown = np.argsort(-relations.links, kind="stable")[_spread(len(vectors), examples)]
+    order = [np.argsort(closeness, kind="stable")[:_NEIGHBOURS] for closeness in _closeness(vectors, shown)]
+    return {
+        "reconstruction": reconstruction(vectors, relations, words=words),
+        "norm_depth_correlation": None if is_flat else float(scipy.stats.spearmanr(norms, depths).statistic),
+        "largest_norm": float(np.sqrt(norms.max())),
+        "nearest_distances": np.quantile(2 * np.arcsinh(np.sqrt(nearest)), (0.05, 0.5, 0.95)).tolist(),
+        "neighbours": {
+            relations.words[row]: [relations.words[near] for near in others if near != row]
+            for row, others in zip(shown, order, strict=True)
+        },
+    }
 
 
-def reconstruction(vectors: NDArray[np.float64], relations: Relations, *, words: int) -> Reconstruction:
-    """Rank the true hypernyms of hyponyms among all words.
+def reconstruction(vectors: NDArray[np.float64], relations: Relations, *, words: int) -> dict[str, Any]:
+    """Rank the true hypernyms of hyponyms among all words, by distance; args as for :func:`measure`.
 
-    Args as for :func:`measure`.
+    Returns:
+        ``mean_rank`` over pairs, 1 is perfect: other hypernyms of the word do not count, equal distances
+        count against it; ``mean_average_precision`` over words, 1 is perfect; ``words``, the hyponyms looked
+        at, of ``all_words``.
 
     Source: Nickel and Kiela 2017, section 4.1.
     """
     starts = relations.starts
     hyponyms = np.flatnonzero(np.diff(starts))
     chosen = hyponyms[_spread(len(hyponyms), words)]
-    closeness = chain.from_iterable(_closeness(vectors, block) for block in _blocks(chosen, len(vectors)))
     ranks, precisions = [], []
-    for word, row in zip(chosen, closeness, strict=True):
+    for word, row in zip(chosen, _closeness(vectors, chosen), strict=True):
         hypernyms = relations.pairs[starts[word] : starts[word + 1], 1]
         own = np.sort(row[hypernyms])
         row[hypernyms] = np.inf  # each is ranked among the words that are none
         rank = np.array([np.count_nonzero(row <= value) + 1 for value in own])
-        found = np.arange(1, len(rank) + 1)
+        hits = np.arange(1, len(rank) + 1)
         ranks.append(rank)
-        precisions.append((found / (rank + found - 1)).mean())
-    return Reconstruction(
-        mean_rank=float(np.concatenate(ranks).mean()),
-        mean_average_precision=float(np.mean(precisions)),
-        words=len(chosen),
-        all_words=len(hyponyms),
-    )
+        precisions.append((hits / (rank + hits - 1)).mean())
+    return {
+        "mean_rank": float(np.concatenate(ranks).mean()),
+        "mean_average_precision": float(np.mean(precisions)),
+        "words": len(chosen),
+        "all_words": len(hyponyms),
+    }
 
 
 def _spread(count: int, wanted: int) -> NDArray[np.int64]:
@@ -110,38 +87,15 @@ def _spread(count: int, wanted: int) -> NDArray[np.int64]:
     return np.unique(np.linspace(0, count - 1, min(count, wanted)).astype(np.int64))
 
 
-def _blocks(rows: NDArray[np.int64], words: int) -> Iterator[NDArray[np.int64]]:
-    """Cut rows such that a block's distances to all words fit in memory."""
-    step = max(1, _BLOCK_FLOATS // words)
-    return (rows[start : start + step] for start in range(0, len(rows), step))
-
-
-def _closeness(vectors: NDArray[np.float64], rows: NDArray[np.int64]) -> NDArray[np.float64]:
-    """For some rows, numbers that order all words by distance: (t, V); the word itself comes last."""
-    squares = squared_norms(vectors)
-    found: NDArray[np.float64] = vectors[rows] @ vectors.T
-    found *= -2
-    found += squares
-    found += squares[rows, None]
-    found /= 1 - squares
-    found[np.arange(len(rows)), rows] = np.inf
-    return found
-
-
-def _nearest_distances(vectors: NDArray[np.float64]) -> tuple[float, float, float]:
-    rows = _spread(len(vectors), _MEASURED_DISTANCES)
-    blocks = _blocks(rows, len(vectors))
-    nearest = np.concatenate([_closeness(vectors, block).min(axis=1) for block in blocks])
-    # Rounding can make what is nearly 0 negative.
-    gaps = np.maximum(nearest, 0) / (1 - squared_norms(vectors[rows]))
-    low, half, high = np.quantile(2 * np.arcsinh(np.sqrt(gaps)), (0.05, 0.5, 0.95)).tolist()
-    return low, half, high
-
-
-def _neighbours(vectors: NDArray[np.float64], relations: Relations, examples: int) -> dict[str, list[str]]:
-    rows = np.argsort(-relations.links, kind="stable")[_spread(len(relations.words), examples)]
-    nearest = np.argsort(_closeness(vectors, rows), axis=1, kind="stable")[:, :_NEIGHBOURS]
-    return {
-        relations.words[row]: [relations.words[near] for near in found if near != row]
-        for row, found in zip(rows, nearest, strict=True)
-    }
+def _closeness(vectors: NDArray[np.float64], rows: NDArray[np.int64]) -> Iterator[NDArray[np.float64]]:
+    """For each of some rows, numbers (V,) that order all words by distance; the word itself comes last."""
+    squares, step = squared_norms(vectors), max(1, _BLOCK_FLOATS // len(vectors))
+    for start in range(0, len(rows), step):
+        block = rows[start : start + step]
+        products = vectors[block] @ vectors.T
+        products *= -2
+        products += squares
+        products += squares[block, None]
+        products /= 1 - squares
+        products[np.arange(len(block)), block] = np.inf
+        yield from products

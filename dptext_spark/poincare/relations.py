@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,20 +21,6 @@ _LARGEST_CLOSURE: Final = 10**9
 """Steps of two pairs that a closure may have to look at; some 10 GB of memory."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cycles:
-    """What lies on a cycle, where each word is, by way of others, a hyponym of itself.
-
-    Attributes:
-        groups, words: Groups of words that are all hyponyms of one another, and their words.
-        pairs: Pairs with both ends in one group.
-    """
-
-    groups: int
-    words: int
-    pairs: int
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Relations:
     """A set of is-a pairs; the order in which they were given leaves no trace.
@@ -47,13 +34,15 @@ class Relations:
     pairs: NDArray[np.int64]
 
     @classmethod
-    def of(cls, hyponyms: Sequence[str], hypernyms: Sequence[str], *, order: Iterable[str] = ()) -> Relations:
-        """Number the words of pairs and drop repeated ones and those of a word with itself.
+    def from_words(
+        cls, hyponyms: Sequence[str], hypernyms: Sequence[str], *, order: Iterable[str] = ()
+    ) -> Relations:
+        """Number the words of pairs, and drop repeated pairs and those of a word with itself.
 
         Args:
             hyponyms, hypernyms: One word a pair.
-            order: Words in the order that they shall have, before all others; the others go by their number
-                of pairs, most first, then by themselves.
+            order: Words that come first, in this order; the others go by their number of pairs, most first,
+                then by themselves.
 
         Raises:
             InputError: No pair is left.
@@ -62,9 +51,8 @@ class Relations:
         distinct = {pair for pair in zip(hyponyms, hypernyms, strict=True) if pair[0] != pair[1]}
         if not distinct:
             raise InputError("There are no is-a pairs", allowed="at least one pair of two different words")
-        names, links = np.unique(np.array([*chain(*distinct)], dtype=object), return_counts=True)
-        count = dict(zip(names.tolist(), links.tolist(), strict=True))
-        words = sorted(count, key=lambda word: (rank.get(word, len(rank)), -count[word], word))
+        links = Counter(chain.from_iterable(distinct))
+        words = sorted(links, key=lambda word: (rank.get(word, len(rank)), -links[word], word))
         row = {word: number for number, word in enumerate(words)}
         pairs = sorted((row[low], row[high]) for low, high in distinct)
         return cls(words=tuple(words), pairs=np.array(pairs, dtype=np.int64))
@@ -84,7 +72,7 @@ class Relations:
         """SHA-256 in hex over words and pairs."""
         return hashlib.sha256("\n".join(self.words).encode() + self.pairs.tobytes()).hexdigest()
 
-    @property
+    @cached_property
     def _matrix(self) -> sparse.csr_array:
         ones, size = np.ones(len(self.pairs), dtype=np.bool_), len(self.words)
         return sparse.csr_array((ones, tuple(self.pairs.T)), shape=(size, size))
@@ -93,6 +81,11 @@ class Relations:
     def _groups(self) -> NDArray[np.int64]:
         """int64 (V,): the strongly connected component of each word."""
         return csgraph.connected_components(self._matrix, connection="strong")[1].astype(np.int64)
+
+    def are_related(self, hyponyms: NDArray[np.int64], words: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Mark, bool (b, k), which of k words are each hyponym itself or its hypernym; rows of ``words``."""
+        pairs = self._matrix[hyponyms][:, words].toarray()
+        return np.asarray(pairs | (hyponyms[:, None] == words), dtype=np.bool_)
 
     def closure(self) -> Relations:
         """Add every pair that follows: a dog is a mammal, a mammal is an animal, so a dog is an animal.
@@ -119,12 +112,12 @@ class Relations:
         pairs = np.stack([low, high], axis=1).astype(np.int64)[low != high]
         return Relations(words=self.words, pairs=pairs[np.lexsort(pairs.T[::-1])])
 
-    def cycles(self) -> Cycles:
-        """Count what lies on a cycle."""
+    def cycles(self) -> dict[str, int]:
+        """Count ``groups`` of words that are all hyponyms of one another, their ``words`` and ``pairs``."""
         sizes = np.bincount(self._groups)
         sizes = sizes[sizes > 1]
         low, high = self._groups[self.pairs].T
-        return Cycles(groups=len(sizes), words=int(sizes.sum()), pairs=int((low == high).sum()))
+        return {"groups": len(sizes), "words": int(sizes.sum()), "pairs": int((low == high).sum())}
 
     def depths(self) -> NDArray[np.int64]:
         """Count, for each word, the steps of the longest way up to a word without hypernyms: int64 (V,).
@@ -134,11 +127,10 @@ class Relations:
         edges = np.unique(self._groups[self.pairs], axis=0)
         edges = edges[edges[:, 0] != edges[:, 1]]
         depth = np.zeros(self._groups.max() + 1, dtype=np.int64)
-        if not len(edges):
-            return depth[self._groups]
         children, starts = np.unique(edges[:, 0], return_index=True)
-        while True:
+        while len(edges):
             deeper = np.maximum.reduceat(depth[edges[:, 1]], starts) + 1
             if np.array_equal(depth[children], deeper):
-                return depth[self._groups]
+                break
             depth[children] = deeper
+        return depth[self._groups]

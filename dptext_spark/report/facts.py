@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import platform
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any, Final
 
 from dptext_spark.accounting.row_budget import RowEpsilons
 from dptext_spark.calibration.recall import Recall
 from dptext_spark.coverage import Coverage
 from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.errors import ConfigError, DptextError
 from dptext_spark.guarantee import DELTAS, Guarantee, factor, rounded_up
 from dptext_spark.release import Release
 
@@ -37,29 +39,45 @@ _SHOWN_LENGTHS: Final = (1, 10, 100, 1000)
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """The account of a run.
+    """The report of a run.
 
     Attributes:
-        facts: For programs.
-        text: Renders them for people.
+        facts: JSON-ready values, for programs.
+        text: The same in plain words, lines.
+        failure: With what the command ends when its report was shown and written; None for success.
     """
 
     facts: Facts
-    text: Callable[[Facts], str]
+    text: str
+    failure: DptextError | None = None
 
     def to_json(self) -> str:
         """Write the facts as JSON text."""
         return written(self.facts)
-
-    def describe(self) -> str:
-        """Say them in plain words."""
-        return self.text(self.facts)
 
     def to_publish(self, options: Collection[str]) -> str:
         """Write as JSON text what may be shared with the table, of the options those that are named."""
         facts = {name: value for name, value in self.facts.items() if name in _PUBLIC}
         shared = {name: value for name, value in facts["options"].items() if name in options}
         return written({**facts, "options": shared})
+
+    def describe(self) -> str:
+        """Give the plain words."""
+        return self.text
+
+    def finish(self, path: Path | None) -> None:
+        """Write the report as JSON, where a path is given, and end with its failure.
+
+        Raises:
+            DptextError: The report cannot be written, or the failure.
+        """
+        if path is not None:
+            try:
+                path.write_text(self.to_json(), encoding="utf-8")
+            except OSError as error:
+                raise ConfigError(f"The report {path} cannot be written", got=str(error.strerror)) from None
+        if self.failure is not None:
+            raise self.failure
 
 
 def written(facts: Mapping[str, Any]) -> str:

@@ -231,7 +231,8 @@ class Job:
         before = {name: value for name, value in facts.items() if name != "rows"}
         rows = {"rows": found.get("rows")}
         columns = {"columns": found.get("columns", {})}
-        return Report(facts={**before, **others, **rows, **columns}, text=describe)
+        whole = {**before, **others, **rows, **columns}
+        return Report(facts=whole, text=describe(whole))
 
     def write_dry(self, report: Report) -> None:
         """Write the private report of a dry run, where there is a folder for it.

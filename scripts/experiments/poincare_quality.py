@@ -31,7 +31,8 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.jobs.poincare import filtered_relations, read_words
 from dptext_spark.mechanisms import mechanism
 from dptext_spark.options import PoincareOptions
-from dptext_spark.poincare import Relations, Settings, Trainer, measure
+from dptext_spark.poincare import Relations, Settings, measure, train
+from dptext_spark.poincare.summary import filter_lines
 from dptext_spark.search.exact import ExactSearch
 
 MECHANISMS: Final = ("hyperbolic", "hyperbolic-icdm", "exponential")
@@ -59,13 +60,13 @@ class Made:
 def trained(relations: Relations, settings: Settings, checkpoint: Path | None) -> Made:
     """Train as ``dptext poincare`` does."""
     began = time.process_time()
-    found = Trainer(relations=relations, settings=settings, checkpoint=checkpoint).run()
+    vectors, training = train(relations, settings, checkpoint=checkpoint)
     seconds = time.process_time() - began
     return Made(
         trainer="dptext",
         settings=settings,
-        vectors=found.vectors,
-        epochs=found.best_epoch,
+        vectors=vectors,
+        epochs=training["best_epoch"],
         seconds=seconds,
     )
 
@@ -101,13 +102,12 @@ def bundle_of(made: Made, relations: Relations, folder: Path) -> Embedding:
 def quality_row(made: Made, relations: Relations, words: int) -> str:
     """One row of the first table."""
     found = measure(made.vectors, relations, words=words)
-    shown = found.reconstruction
-    low, half, high = found.nearest_distances
-    correlation = found.norm_depth_correlation
+    ranks, correlation = found["reconstruction"], found["norm_depth_correlation"]
+    low, half, high = found["nearest_distances"]
     return (
-        f"| {made.label} | {made.epochs} | {made.seconds:.0f} | {shown.mean_rank:.2f} "
-        f"| {shown.mean_average_precision:.3f} | {'-' if correlation is None else f'{correlation:.2f}'} "
-        f"| {found.largest_norm:.5f} | {low:.2f} / {half:.2f} / {high:.2f} |"
+        f"| {made.label} | {made.epochs} | {made.seconds:.0f} | {ranks['mean_rank']:.2f} "
+        f"| {ranks['mean_average_precision']:.3f} | {'-' if correlation is None else f'{correlation:.2f}'} "
+        f"| {found['largest_norm']:.5f} | {low:.2f} / {half:.2f} / {high:.2f} |"
     )
 
 
@@ -190,9 +190,8 @@ def main(
         transitive_closure=transitive_closure,
     )
     known = None if vocabulary is None else read_words(vocabulary, "--vocabulary")
-    found = filtered_relations(options, known, [])
-    relations = found.relations
-    click.echo(f"```\n{found.describe()}\n```\n")
+    relations, facts = filtered_relations(options, known, [])
+    click.echo("\n".join(["```", *filter_lines(facts), "```\n"]))
     settings = [
         Settings(dimension=n, max_radius=radius, epochs=epochs, learning_rate=learning_rate)
         for n in dimensions

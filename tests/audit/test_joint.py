@@ -6,10 +6,9 @@ outputs together are held against the product of their laws by a chi-square test
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -27,11 +26,9 @@ pytestmark = pytest.mark.statistical
 
 RUNS = 1000
 FALSE_ALARMS = 1e-5  # of one scenario
-Patch = pytest.MonkeyPatch
 
 
-@dataclass(frozen=True, kw_only=True)
-class Output:
+class Output(NamedTuple):
     """The output of the word at one place of a row, and what its noise depends on."""
 
     row: tuple[int, ...] = (1,)
@@ -60,7 +57,7 @@ class Output:
         return np.diff(stats.laplace(positions[self.row[self.place]], 1 / self.epsilon).cdf(borders))
 
 
-INDEPENDENT: dict[str, tuple[Output, Output]] = {
+INDEPENDENT = {
     "two words of a row": (Output(row=(1, 3)), Output(row=(1, 3), place=1)),
     "a word twice in a row": (Output(row=(1, 1)), Output(row=(1, 1), place=1)),
     "two words at one place": (Output(), Output(row=(2,))),
@@ -76,88 +73,67 @@ AGAIN = "a row again"
 
 def broken(line: Embedding) -> set[str]:
     """The scenarios whose outputs together do not follow the claimed law."""
-    found = set()
+    found = set() if np.array_equal(Output().drawn(line), Output().drawn(line)) else {AGAIN}
     for name, pair in INDEPENDENT.items():
-        one, other = (output.drawn(line) for output in pair)
         seen = np.zeros((len(line.words),) * 2)
-        np.add.at(seen, (one, other), 1)
+        np.add.at(seen, tuple(output.drawn(line) for output in pair), 1)
         expected = RUNS * np.outer(*(output.law(line) for output in pair))
-        distance = ((seen - expected) ** 2 / expected).sum()
-        if stats.chi2.sf(distance, seen.size - 1) < FALSE_ALARMS:
+        if stats.chi2.sf(((seen - expected) ** 2 / expected).sum(), seen.size - 1) < FALSE_ALARMS:
             found.add(name)
-    if not np.array_equal(Output().drawn(line), Output().drawn(line)):
-        found.add(AGAIN)
     return found
 
 
-def test_the_running_code_breaks_no_bound_together(line: Embedding) -> None:
-    """The losses of independent outputs add up, and equal contexts lose once."""
-    assert broken(line) == set()
+ROW_KEY, FILL, RUN = ColumnNoise.row_key, ColumnNoise.fill, count()
+LAW, RELEASE, SANITIZE = Laplace.law, Laplace.release_noise, Sanitizer.sanitize
 
 
-ROW_KEY, FILL, LAW = ColumnNoise.row_key, ColumnNoise.fill, Laplace.law
+def one_position(self: ColumnNoise, out: np.ndarray, row_key: bytes, first_position: int) -> None:
+    FILL(self, out, row_key, first_position)
+    out[:] = out[:1]
 
 
-def noise_anew(patch: Patch) -> None:
-    runs = count()
-    patch.setattr(ColumnNoise, "row_key", lambda self, i, c: ROW_KEY(self, i, (*c, b"%d" % next(runs))))
+def no_epsilon(self: Laplace, dimension: int) -> dict[str, Any]:
+    return {name: value for name, value in LAW(self, dimension).items() if name != "epsilon"}
 
 
-def no_content(patch: Patch) -> None:
-    patch.setattr(ColumnNoise, "row_key", lambda self, row_id, content: ROW_KEY(self, row_id, ()))
+FAULTS: dict[str, tuple[type | None, str, Any, set[str]]] = {
+    "none": (None, "", None, set()),
+    "noise anew": (
+        *(ColumnNoise, "row_key", lambda noise, i, c: ROW_KEY(noise, i, (*c, b"%d" % next(RUN)))),
+        {AGAIN},
+    ),
+    "no content": (
+        *(ColumnNoise, "row_key", lambda noise, row_id, _: ROW_KEY(noise, row_id, ())),
+        {"two words at one place", "an edited row", "content words"},
+    ),
+    # Only the number of the run distinguishes rows.
+    "no id": (
+        *(ColumnNoise, "row_key", lambda noise, i, c: ROW_KEY(noise, i.partition(b" ")[2], c)),
+        {"two rows"},
+    ),
+    "one position": (ColumnNoise, "fill", one_position, {"two words of a row", "a word twice in a row"}),
+    "no epsilon": (Laplace, "law", no_epsilon, {"two epsilons"}),
+    "no label": (
+        *(Laplace, "release_noise", lambda self, key, **given: RELEASE(self, key, **given | {"salt": ""})),
+        {"two tables"},
+    ),
+    "no column": (
+        *(Sanitizer, "sanitize", lambda self, values, ids, column: SANITIZE(self, values, ids, column="")),
+        {"two columns"},
+    ),
+    "a word that passes": (
+        *(ContentWords, "protected", lambda _, tokens, slots: ~tokens.flag(lambda token: token == "w3")),
+        {"content words"},
+    ),
+}
 
 
-def no_id(patch: Patch) -> None:
-    """Only the number of the run distinguishes rows."""
-    patch.setattr(ColumnNoise, "row_key", lambda self, i, c: ROW_KEY(self, i.partition(b" ")[2], c))
-
-
-def one_position(patch: Patch) -> None:
-    def fill(self: ColumnNoise, out: np.ndarray, row_key: bytes, first_position: int) -> None:
-        FILL(self, out, row_key, first_position)
-        out[:] = out[:1]
-
-    patch.setattr(ColumnNoise, "fill", fill)
-
-
-def no_epsilon(patch: Patch) -> None:
-    def law(self: Laplace, dimension: int) -> Mapping[str, Any]:
-        return {name: value for name, value in LAW(self, dimension).items() if name != "epsilon"}
-
-    patch.setattr(Laplace, "law", law)
-
-
-def no_label(patch: Patch) -> None:
-    release = Laplace.release_noise
-    patch.setattr(
-        Laplace, "release_noise", lambda self, key, **given: release(self, key, **given | {"salt": ""})
-    )
-
-
-def no_column(patch: Patch) -> None:
-    sanitize = Sanitizer.sanitize
-    patch.setattr(Sanitizer, "sanitize", lambda self, v, ids, column: sanitize(self, v, ids, column=""))
-
-
-def a_word_that_passes(patch: Patch) -> None:
-    patch.setattr(ContentWords, "protected", lambda self, tokens, slots: ~tokens.flag(lambda t: t == "w3"))
-
-
-FAULTS: list[tuple[Callable[[Patch], None], set[str]]] = [
-    (noise_anew, {AGAIN}),
-    (no_content, {"two words at one place", "an edited row", "content words"}),
-    (no_id, {"two rows"}),
-    (one_position, {"two words of a row", "a word twice in a row"}),
-    (no_epsilon, {"two epsilons"}),
-    (no_label, {"two tables"}),
-    (no_column, {"two columns"}),
-    (a_word_that_passes, {"content words"}),
-]
-
-
-@pytest.mark.parametrize(("fault", "names"), FAULTS, ids=[fault.__name__ for fault, _ in FAULTS])
-def test_a_fault_is_found(
-    fault: Callable[[Patch], None], names: set[str], line: Embedding, monkeypatch: Patch
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_found_and_the_running_code_breaks_no_bound(
+    fault: str, line: Embedding, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fault(monkeypatch)
-    assert broken(line) == names
+    """The losses of independent outputs add up, and equal contexts lose once."""
+    kind, name, wrong, scenarios = FAULTS[fault]
+    if kind is not None:
+        monkeypatch.setattr(kind, name, wrong)
+    assert broken(line) == scenarios

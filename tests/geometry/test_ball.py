@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from scipy import integrate, special
+from scipy import integrate
 
 from dptext_spark.embedding.spaces import LARGEST_BALL_RADIUS
 from dptext_spark.geometry.ball import (
@@ -51,16 +51,6 @@ def test_volume_radii_invert_their_law(n: int) -> None:
                 assert low > wanted > high, (epsilon, u)
 
 
-def test_small_radii_keep_their_digits() -> None:
-    """Near the word P[R < r] = (2 r)^n / (n B(a, n)) (1 + O(epsilon r))."""
-    n, epsilon = 3, 100.0
-    radius = volume_radii(np.array([2.0**-53]), dimension=n, epsilon=epsilon)[0]
-    a = (epsilon - n + 1) / 2
-    leading = (n * special.beta(a, n) * 2.0**-53) ** (1 / n) / 2
-    assert radius == pytest.approx(leading, rel=epsilon * radius)
-    assert radius < 1e-6
-
-
 # Radii of the paper's density
 
 
@@ -88,20 +78,13 @@ def test_lebesgue_radii_invert_their_law(n: int, epsilon: float) -> None:
 
 
 @pytest.mark.parametrize("n", [1, 2, 50, 1000])
-@pytest.mark.parametrize("epsilon", [1e-12, 1.0, 1e6, 1e15, 1e300])
-def test_lebesgue_radii_are_finite_everywhere(n: int, epsilon: float) -> None:
-    with np.errstate(all="raise"):
-        radii = LebesgueRadii.of(dimension=n, epsilon=epsilon)(EDGES)
-    assert np.isfinite(radii).all()
-    assert (np.diff(radii) > 0).all() and radii[0] > 0
-
-
-def test_beyond_the_sharpest_epsilon_noise_stays() -> None:
-    for n in (2, 50):
-        sharpest, sharper = (
-            volume_radii(EDGES, dimension=n, epsilon=epsilon) for epsilon in (SHARPEST_EPSILON, 1e300)
-        )
-        assert (sharpest == sharper).all() and (sharpest > 0).all()
+def test_radii_are_finite_everywhere_and_no_sharper_than_float64(n: int) -> None:
+    for epsilon in (1e-12, 1.0, 1e6, 1e15, 1e300):
+        with np.errstate(all="raise"):
+            radii = LebesgueRadii.of(dimension=n, epsilon=epsilon)(EDGES)
+        assert np.isfinite(radii).all() and (np.diff(radii) > 0).all() and radii[0] > 0
+    sharp, sharper = (volume_radii(EDGES, dimension=n, epsilon=e) for e in (SHARPEST_EPSILON, 1e300))
+    assert (sharp == sharper).all() and (sharp > 0).all()
 
 
 # Translation
@@ -131,8 +114,8 @@ def placed(n: int, norm: float) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     return norm * way, {name: u / np.linalg.norm(u) for name, u in directions.items()}
 
 
-@pytest.mark.parametrize("norm", [0.0, 1e-9, 0.5, 0.99, 1 - 1e-6, 1 - 1e-9])
-@pytest.mark.parametrize("radius", [0.0, 1e-9, 0.1, 1.0, 5.0, 14.5, 30.0, 300.0, 700.0])
+@pytest.mark.parametrize("norm", [0.0, 1e-9, 0.5, 1 - 1e-6, 1 - 1e-9])
+@pytest.mark.parametrize("radius", [0.0, 1e-9, 0.1, 1.0, 14.5, 300.0, 700.0])
 def test_translation_is_exact_to_the_digits_that_float64_has(norm: float, radius: float) -> None:
     """A direction's rounding of 10^-16 moves a point by 10^-16 / (1 - |p|) at most."""
     for n in (1, 2, 20):
@@ -141,7 +124,7 @@ def test_translation_is_exact_to_the_digits_that_float64_has(norm: float, radius
             with np.errstate(all="raise"):
                 found = translated(point[None], np.array([radius]), direction[None].copy())[0]
             with localcontext() as context:
-                context.prec = 700
+                context.prec = 60 + int(radius)
                 log_q0, w = exactly(point, radius, direction)
             tolerance = 1e-15 / (1 - norm) if "back" in name else 1e-15
             assert abs(found[0] - float(log_q0)) <= tolerance + 1e-15 * float(log_q0), (n, name)
@@ -161,51 +144,26 @@ def strays(point: np.ndarray, radius: float, direction: np.ndarray) -> float:
         return float((2 * max(cosh - 1, Decimal(0))).sqrt())
 
 
-@pytest.mark.parametrize("radius", [0.1, 1.0, 5.0, 14.0])
-def test_noise_has_thirty_bits_at_every_point_that_a_bundle_takes(radius: float) -> None:
-    """Of its length where it is short, of its direction where it is long."""
-
-    def worst(norm: float) -> float:
-        words = [placed(n, norm) for n in (2, 5, 50)]
-        return max(strays(point, radius, u) for point, directions in words for u in directions.values())
-
-    allowed = 2**-30 * max(1, math.sinh(radius))
-    assert worst(math.tanh(LARGEST_BALL_RADIUS / 2)) <= allowed
-    # At points farther out, which bundles refuse, there are fewer.
-    assert worst(1 - 1e-8) > allowed
-
-
 @pytest.mark.parametrize("out", [0.0, 0.7, 2.5, 7.0, LARGEST_BALL_RADIUS])
 def test_translation_strays_as_far_as_it_says(out: float) -> None:
     """Within four bits; rejects one error for all points, as at the origin."""
-    time, worst = math.cosh(out), 0.0
-    for n in (2, 5, 50):
-        point, directions = placed(n, math.tanh(out / 2))
-        for radius in (0.1, 1.0, 5.0, 14.0):
-            worst = max(
-                [
-                    worst,
-                    *(strays(point, radius, u) / max(1.0, math.sinh(radius)) for u in directions.values()),
-                ]
-            )
-    assert worst <= translation_error(time) <= 16.0 * worst
-    assert out < 7.0 or worst > translation_error(1.0)
+    errors = [
+        strays(point, radius, u) / max(1.0, math.sinh(radius))
+        for point, directions in (placed(n, math.tanh(out / 2)) for n in (2, 5, 50))
+        for radius in (0.1, 1.0, 5.0, 14.0)
+        for u in directions.values()
+    ]
+    # Noise has thirty bits at every point that a bundle takes.
+    assert max(errors) <= min(translation_error(math.cosh(out)), 2.0**-30)
+    assert translation_error(math.cosh(out)) <= 16.0 * max(errors)
+    assert out < 7.0 or max(errors) > translation_error(1.0)
 
 
 @pytest.mark.parametrize("radius", [1e3, 1e9, 1e17])
 def test_translation_reaches_the_edge_of_the_ball(radius: float) -> None:
     point, directions = placed(3, 1 - 1e-6)
-    with np.errstate(all="raise"):
-        moved = [translated(point[None], np.array([radius]), u[None].copy())[0] for u in directions.values()]
-    for found in moved:
+    for u in directions.values():
+        with np.errstate(all="raise"):
+            found = translated(point[None], np.array([radius]), u[None].copy())[0]
         assert found[0] == pytest.approx(radius, abs=20 + 1e-15 * radius)
         assert np.linalg.norm(found[1:]) == pytest.approx(1.0, abs=1e-9)
-
-
-def test_a_radius_of_zero_stays_at_the_word() -> None:
-    points = np.random.default_rng(5).uniform(-0.5, 0.5, (50, 3))
-    directions = np.eye(3)[np.arange(50) % 3]
-    moved = translated(points, np.zeros(50), directions)
-    squares = np.square(points).sum(axis=1)
-    np.testing.assert_allclose(moved[:, 0], np.log((1 + squares) / (1 - squares)), atol=1e-14)
-    np.testing.assert_allclose(moved[:, 1:], 2 * points / (1 + squares)[:, None], atol=1e-14)

@@ -27,4 +27,4 @@ def tree(depth: int, branches: int = 2) -> Relations:
         "r" + "".join(way) for d in range(depth + 1) for way in itertools.product("abcd"[:branches], repeat=d)
     ]
     pairs = [(way, way[:end]) for way in ways for end in range(1, len(way))]
-    return Relations.of([low for low, _ in pairs], [high for _, high in pairs])
+    return Relations.from_words([low for low, _ in pairs], [high for _, high in pairs])

@@ -41,8 +41,7 @@ from dptext_spark.demo import GLOVE
 from dptext_spark.embedding.lists import make_lists
 from dptext_spark.mechanisms import Mechanism, mechanism
 from dptext_spark.noise import NoiseKey, ReleaseNoise
-from dptext_spark.poincare import Settings, Trainer
-from dptext_spark.poincare.relations import Relations
+from dptext_spark.poincare import Relations, Settings, train
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.ivf import IvfSearch
 from dptext_spark.search.nearest import Search
@@ -105,9 +104,9 @@ def trained() -> tuple[list[str], np.ndarray]:
     with resources.as_file(resources.files("dptext_spark.demo") / "mammals.tsv.gz") as path:
         lines = gzip.decompress(path.read_bytes()).decode().splitlines()[1:]
     hyponyms, hypernyms = zip(*(line.split("\t") for line in lines), strict=True)
-    relations = Relations.of(hyponyms, hypernyms, order=()).closure()
+    relations = Relations.from_words(hyponyms, hypernyms).closure()
     settings = Settings(dimension=3, epochs=12, max_radius=3.0)
-    return list(relations.words), Trainer(relations=relations, settings=settings).run().vectors
+    return list(relations.words), train(relations, settings)[0]
 
 
 def stored() -> tuple[list[str], np.ndarray]:

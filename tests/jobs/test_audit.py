@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
 from dptext_spark.audit import sampling
 from dptext_spark.audit.trial import noise_key
 from dptext_spark.cli import main
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.guarantee import Guarantee
 from dptext_spark.jobs import audit as job
 from dptext_spark.mechanisms import Exponential, Laplace, Mechanism
 from tests.helpers.tables import spark_settings
@@ -32,22 +32,22 @@ def test_spark_counts_what_the_local_sampler_counts(
     """Rejects counts that depend on batches."""
     given = ring, mechanism, np.array([3, 10, 11]), 1030, noise_key(5), among(64)
     with spark_settings(spark, execution_arrow_maxRecordsPerBatch=2):
-        there = job.sampled(*given)
-    np.testing.assert_array_equal(sampling.sampled(*given).counts, there.counts)
-    assert there.counts.sum(axis=1).tolist() == [1030] * 3
-    assert there.strays.tolist() == [0] * 4
+        counts, strays = job.sampled_by_spark(*given)
+    np.testing.assert_array_equal(sampling.sampled(*given)[0], counts)
+    assert counts.sum(axis=1).tolist() == [1030] * 3
+    assert strays.tolist() == [0] * 4
 
 
-def arguments(ring: Embedding, path: Path, pair: str) -> list[str]:
+def audited(ring: Embedding, folder: Path, pair: str) -> tuple[Result, dict[str, Any]]:
     command = f"audit --embedding {ring.path} --mechanism laplace --epsilon 10 --world bundle --runs 2000"
-    return [*command.split(), "--pair", pair, "--report", str(path)]
+    path = folder / "audit.json"
+    result = CliRunner().invoke(main, [*command.split(), "--pair", pair, "--report", str(path)])
+    return result, json.loads(path.read_text())
 
 
 def test_the_command_passes_a_real_mechanism(ring: Embedding, tmp_path: Path) -> None:
-    result = CliRunner().invoke(main, arguments(ring, tmp_path / "audit.json", "w03:w05"))
-    assert result.exit_code == 0, (result.output, result.exception)
-    report = json.loads((tmp_path / "audit.json").read_text())
-    assert report["verdict"] == "PASS"
+    result, report = audited(ring, tmp_path, "w03:w05")
+    assert (result.exit_code, report["verdict"]) == (0, "PASS"), (result.output, result.exception)
     assert report["worlds"][0]["pairs"] == 2
     assert report["worlds"][0]["caught"] is not None
 
@@ -56,13 +56,10 @@ def test_the_command_refuses_a_mechanism_that_claims_too_much(
     ring: Embedding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The claim is made on the driver, the noise in the workers, which know nothing of it."""
-
-    def bold(self: Laplace, embedding: Embedding) -> Guarantee:
-        return honest(self.model_copy(update={"epsilon": self.epsilon / 4}), embedding)
-
     honest = Laplace.guarantee
-    monkeypatch.setattr(Laplace, "guarantee", bold)
-    result = CliRunner().invoke(main, arguments(ring, tmp_path / "audit.json", "w03:w10"))
-    assert result.exit_code == 1, (result.output, result.exception)
+    monkeypatch.setattr(
+        Laplace, "guarantee", lambda self, e: honest(self.model_copy(update={"epsilon": self.epsilon / 4}), e)
+    )
+    result, report = audited(ring, tmp_path, "w03:w10")
+    assert (result.exit_code, report["verdict"]) == (1, "VIOLATION"), (result.output, result.exception)
     assert "VIOLATION in bundle" in result.output
-    assert json.loads((tmp_path / "audit.json").read_text())["verdict"] == "VIOLATION"

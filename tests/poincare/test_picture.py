@@ -10,16 +10,12 @@ from dptext_spark.poincare import Relations, picture
 from tests.helpers.poincare import points
 
 
-def test_the_pictures_points_keep_their_norms() -> None:
-    flat, ball = points(20, 2), points(20, 6)
+def test_a_picture_is_drawn_of_points_that_keep_their_norms(tmp_path: Path) -> None:
+    ball, flat = points(20, 6), points(20, 2)
+    kept = picture.disk_coordinates(ball)
+    np.testing.assert_allclose(np.linalg.norm(kept, axis=1), np.linalg.norm(ball, axis=1))
     assert picture.disk_coordinates(flat) is flat
-    np.testing.assert_allclose(
-        np.linalg.norm(picture.disk_coordinates(ball), axis=1), np.linalg.norm(ball, axis=1)
-    )
-
-
-def test_a_picture_is_drawn(tmp_path: Path) -> None:
-    relations = Relations.of(["$a", "b_{", "é"], ["b_{", "c", "c"])
+    relations = Relations.from_words(["$a", "b_{", "é"], ["b_{", "c", "c"])
     for dimension in (2, 3):
         path = tmp_path / f"{dimension}.png"
         picture.draw(points(4, dimension), relations, path)

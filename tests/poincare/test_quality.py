@@ -5,36 +5,36 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dptext_spark.poincare import measure, reconstruction
+from dptext_spark.poincare import measure
+from dptext_spark.poincare.quality import reconstruction
 from tests.helpers.poincare import distance, points, tree
 
 
-def test_ranks_and_precision_are_those_of_a_naive_count() -> None:
+def test_figures_are_those_of_a_naive_count() -> None:
+    """Rejects ranks that count other hypernyms, and precision over pairs instead of words."""
     relations, vectors = tree(3), points(15, 2, seed=4)
     ranks, precisions = [], []
+    nearest = {
+        word: sorted((distance(vectors[word], vectors[other]), other) for other in range(15) if other != word)
+        for word in range(15)
+    }
     for word in range(1, 15):
         above = set(relations.pairs[relations.pairs[:, 0] == word, 1].tolist())
-        if not above:
-            continue
-        far = sorted((distance(vectors[word], vectors[other]), other) for other in range(15) if other != word)
-        hits = [place for place, (_, other) in enumerate(far, 1) if other in above]
+        hits = [place for place, (_, other) in enumerate(nearest[word], 1) if other in above]
         ranks += [place - number for number, place in enumerate(hits)]
         precisions.append(np.mean([(number + 1) / place for number, place in enumerate(hits)]))
-    found = reconstruction(vectors, relations, words=100)
-    assert found.mean_rank == pytest.approx(np.mean(ranks))
-    assert found.mean_average_precision == pytest.approx(np.mean(precisions))
-    assert found.words == found.all_words == len(precisions)
-    assert reconstruction(vectors, relations, words=5).words == 5
+    found = measure(vectors, relations)
+    ranked = found["reconstruction"]
+    assert ranked["mean_rank"] == pytest.approx(np.mean(ranks))
+    assert ranked["mean_average_precision"] == pytest.approx(np.mean(precisions))
+    assert ranked["words"] == ranked["all_words"] == len(precisions)
+    assert reconstruction(vectors, relations, words=5)["words"] == 5
+    distances = np.quantile([near[0][0] for near in nearest.values()], (0.05, 0.5, 0.95))
+    np.testing.assert_allclose(found["nearest_distances"], distances, rtol=1e-7)
+    for word, near in found["neighbours"].items():
+        order = nearest[relations.words.index(word)]
+        assert near == [relations.words[other] for _, other in order[: len(near)]]
 
 
 def test_points_that_all_coincide_have_the_worst_rank() -> None:
-    relations = tree(3)
-    found = reconstruction(np.full((15, 2), 0.1), relations, words=100)
-    assert found.mean_rank > 10
-
-
-def test_the_nearest_distances_are_those_of_a_naive_search() -> None:
-    relations, vectors = tree(3), points(15, 3, seed=4)
-    nearest = [min(distance(vectors[i], vectors[j]) for j in range(15) if j != i) for i in range(15)]
-    found = measure(vectors, relations).nearest_distances
-    np.testing.assert_allclose(found, np.quantile(nearest, (0.05, 0.5, 0.95)), rtol=1e-7)
+    assert reconstruction(np.full((15, 2), 0.1), tree(3), words=100)["mean_rank"] > 10

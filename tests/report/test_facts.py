@@ -34,7 +34,8 @@ def report_of(line: Embedding, policy: TextPolicy | None = None, **changes: Any)
     table = {"options": options.to_json(), "kept": options.keep, "sanitized": options.text, **changes}
     found = release_facts(release, MECHANISM.guarantee(line), row_id="Rows are named by column id.", **table)
     columns = {"naïve text": token_counts(COUNTS, str(release.policy.oov))}
-    return Report(facts={**found, "rows": 1234, "columns": columns}, text=describe)
+    whole = {**found, "rows": 1234, "columns": columns}
+    return Report(facts=whole, text=describe(whole))
 
 
 def test_the_json_is_complete(line: Embedding) -> None:

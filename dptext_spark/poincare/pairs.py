@@ -1,0 +1,162 @@
+"""Is-a pairs, read and filtered by Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from dptext_spark.errors import InputError
+from dptext_spark.text.stop_words import stop_words
+
+# Columns of a TSV, in its order, before the count; a table's are found by these names.
+_ENDS: Final = ("hyponym", "hypernym")
+
+
+def read_pairs(spark: SparkSession, path: str) -> DataFrame:
+    """Read is-a pairs: ``hyponym`` string, ``hypernym`` string, ``count`` bigint or null.
+
+    A file named .tsv or .txt, .gz too, is tab-separated text, with a header line or without. Anything else is
+    Parquet with these column names.
+
+    Raises:
+        InputError: The input cannot be read, or has no such columns.
+    """
+    is_text = path.rstrip("/").lower().removesuffix(".gz").endswith((".tsv", ".txt"))
+    try:
+        return _read_text(spark, path) if is_text else _read_table(spark, path)
+    except (PySparkException, Py4JJavaError):
+        raise unreadable_pairs(path) from None
+
+
+def unreadable_pairs(path: str) -> InputError:
+    """Make the error of an input that cannot be read."""
+    allowed = "Parquet, or tab-separated text named .tsv, .tsv.gz, .txt or .txt.gz"
+    return InputError(f"The pairs {path} cannot be read", allowed=allowed)
+
+
+def _read_table(spark: SparkSession, path: str) -> DataFrame:
+    table = spark.read.parquet(path)
+    if missing := [name for name in _ENDS if name not in table.columns]:
+        raise InputError(
+            f"The pairs {path} lack columns",
+            allowed="columns hyponym, hypernym and, if there is one, count",
+            got=f"no {' and no '.join(missing)}",
+        )
+    count = F.col("count") if "count" in table.columns else F.lit(None)
+    return table.select(*_ENDS, count.cast("bigint").alias("count"))
+
+
+def _read_text(spark: SparkSession, path: str) -> DataFrame:
+    lines = spark.read.text(path)
+    first = lines.head()
+    header = first["value"] if first else ""
+    names = header.rstrip("\r").split("\t")
+    position = 2 if len(names) > 2 else None
+    if names[1:2] == ["hypernym"]:
+        lines = lines.filter(F.col("value") != header)
+        position = names.index("count") if "count" in names else None
+    fields = F.split(F.regexp_replace("value", "\r$", ""), "\t")
+    count = F.lit(None).cast("bigint")
+    if position is not None:
+        # A count that is none makes the row unusable: -1 marks it.
+        count = F.coalesce(F.get(fields, F.lit(position)).try_cast("bigint"), F.lit(-1))
+    ends = [F.get(fields, F.lit(place)).alias(end) for place, end in enumerate(_ENDS)]
+    return lines.select(*ends, count.alias("count"))
+
+
+def filter_pairs(
+    rows: DataFrame,
+    *,
+    vocabulary: Sequence[str] | None,
+    excluded: Sequence[str],
+    min_count: int,
+    min_links: int,
+) -> tuple[list[dict[str, Any]], pa.Table]:
+    """Filter is-a pairs, and count what each filter removes.
+
+    Args:
+        rows: ``hyponym``, ``hypernym``, ``count``; rows of the same pair are added up.
+        vocabulary: Both ends must be among these words; None allows all.
+        excluded: Words to remove, besides the stop words.
+        min_count: Fewest occurrences of a pair; pairs without any count pass.
+        min_links: Words in this many distinct pairs or fewer are removed, once.
+
+    Returns:
+        The steps, each with the ``name`` of what was ``removed``, and what is ``left``, in rows up to the
+        merging of repeated pairs and in pairs after it; and the last pairs: ``hyponym``, ``hypernym``.
+
+    Source: Feyisetan et al. 2019, section V-E.
+    """
+    names = (
+        "rows that are not two words",
+        "rows of a word with itself",
+        "rows that repeat a pair",
+        "pairs with a word outside the vocabulary",
+        f"pairs seen fewer than {min_count} times",
+        "pairs with a stop word",
+        "pairs with an excluded word",
+    )
+    merged, kept = 2, len(names)
+    judged = _judged(rows, vocabulary, excluded, min_count).persist()
+    try:
+        totals = judged.groupBy("verdict").agg(F.sum("rows").alias("rows"), F.count("*").alias("pairs"))
+        counts = {row["verdict"]: (row["rows"], row["pairs"]) for row in totals.collect()}
+        pairs = judged.filter(F.col("verdict") == kept).select(*_ENDS)
+        ends = pairs.select(F.explode(F.array(*_ENDS)).alias("word"))
+        few = ends.groupBy("word").count().filter(F.col("count") <= min_links)
+        for end in _ENDS:
+            pairs = pairs.join(few.select(F.col("word").alias(end)), end, "left_anti")
+        linked = pairs.select(*_ENDS).toArrow()
+    finally:
+        judged.unpersist()
+    removed = [counts.get(place, (0, 0))[place > merged] for place in range(len(names))]
+    removed[merged] = sum(seen - distinct for place, (seen, distinct) in counts.items() if place > merged)
+    left = sum(seen for seen, _ in counts.values())
+    steps = []
+    for name, gone in zip(names, removed, strict=True):
+        left -= gone
+        steps.append({"name": name, "removed": gone, "left": left})
+    last, left = f"pairs with a word of {min_links} links or fewer", linked.num_rows
+    return [*steps, {"name": last, "removed": steps[-1]["left"] - left, "left": left}], linked
+
+
+def _judged(
+    rows: DataFrame, vocabulary: Sequence[str] | None, excluded: Sequence[str], min_count: int
+) -> DataFrame:
+    """Merge rows to pairs: ``hyponym``, ``hypernym``, number of ``rows``, and ``verdict``.
+
+    That is the place, among the filters of :func:`filter_pairs`, of the first one that removes the pair, or
+    the number after the last one. All unusable rows become a single pair of nulls.
+    """
+    usable = F.coalesce(F.col("count") >= 0, F.lit(True))
+    for end in _ENDS:
+        # \s does not know all separators of Unicode, and a bundle takes no control characters.
+        usable &= F.coalesce(F.col(end).rlike(r"^[^\s\p{Z}\p{Cc}]+$"), F.lit(False))
+    merged = rows.select(*(F.when(usable, F.col(name)).alias(name) for name in (*_ENDS, "count")))
+    pairs = merged.groupBy(*_ENDS).agg(F.sum("count").alias("count"), F.count("*").alias("rows"))
+    lists = {"known": {*(vocabulary or ())}, "stop": {*stop_words()}, "excluded": {*excluded}}
+    words = sorted(set().union(*lists.values()))
+    flags = {name: [word in listed for word in words] for name, listed in lists.items()}
+    facts = rows.sparkSession.createDataFrame(pa.table({"word": words, **flags}))
+    for end in _ENDS:
+        named = facts.select(F.col("word").alias(end), F.struct(*lists).alias(f"{end}_is"))
+        pairs = pairs.join(F.broadcast(named), end, "left")
+    low, high = (
+        {name: F.coalesce(F.col(f"{end}_is")[name], F.lit(False)) for name in lists} for end in _ENDS
+    )
+    verdict = (
+        F.when(F.col("hyponym").isNull(), 0)
+        .when(F.col("hyponym") == F.col("hypernym"), 1)
+        .when(F.lit(vocabulary is not None) & ~(low["known"] & high["known"]), 3)
+        .when(F.col("count") < min_count, 4)
+        .when(low["stop"] | high["stop"], 5)
+        .when(low["excluded"] | high["excluded"], 6)
+        .otherwise(7)
+    )
+    return pairs.select(*_ENDS, "rows", verdict.alias("verdict"))

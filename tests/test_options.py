@@ -146,6 +146,7 @@ WRONG: Final[dict[str, list[tuple[dict[str, Any], str]]]] = {
         *(({"sample": each}, "--sample has a wrong value") for each in (1, "some")),
         ({"hold-out": True}, "--hold-out needs --id and a --sample.*Got: --sample 5000, no --id"),
         ({"hold-out": True, "id": "id", "sample": "all"}, "--hold-out needs.*Got: --sample all, --id id"),
+        ({"confidence": 0.5}, "--confidence has"),
         ({"candidates": 4}, "--candidates has a wrong value"),
         ({"versions": 0}, "--versions has a wrong value"),
         (
@@ -164,6 +165,8 @@ WRONG: Final[dict[str, list[tuple[dict[str, Any], str]]]] = {
         ({"runs": 1}, "--runs has a wrong value"),
     ],
     "calibrate": [
+        *(({"confidence": each}, "--confidence has") for each in (0.5, 1.0)),
+        *(({"eta": each}, "--eta has") for each in (0.0, 1.0)),
         ({"words": 1}, "--words has.*Allowed: a number, 2 or more, or all. Got: 1"),
         ({"target": "p95(n_w) >= 2"}, "--target has a wrong value"),
         ({"epsilon": [5.0, -1.0]}, "--epsilon has.*Got: -1.0"),

@@ -18,6 +18,7 @@ from dptext_spark.mechanisms import Mahalanobis
 from dptext_spark.noise import NoiseKey
 from dptext_spark.options import TryOptions
 from dptext_spark.sanitizer import Sanitizer
+from dptext_spark.text.policies import TextPolicy
 from tests.helpers.worlds import KEY
 
 SENTENCE = "play some jazz in boston"
@@ -74,15 +75,14 @@ def test_the_draws_are_those_of_privatize(demo_bundle: Embedding, monkeypatch: p
     privatizer = Sanitizer(
         embedding=demo_bundle,
         mechanism=mechanism,
-        policy=found.policy,
+        policy=TextPolicy(oov="random", protect="content"),
         search=search.search_over(demo_bundle),
     )
     expected = privatizer.sanitize(
         pa.array(["the weather in Zzyzx"] * 4), pa.array([1, 2, 3, 4]), column=preview.COLUMN
     )
-    assert [draw.text for draw in found.draws] == expected.values.to_pylist()
-    assert {str(found.policy.oov), str(found.policy.protect)} == {"random", "content"}
-    assert found.draws[0].counts.unprotected == 2 and found.draws[0].counts.out_of_vocabulary == 1
+    assert [draw["text"] for draw in found.facts["draws"]] == expected.values.to_pylist()
+    assert (found.facts["unprotected"], found.facts["out_of_vocabulary"]["tokens"]) == (2, 1)
 
 
 def test_no_two_runs_share_noise(attempt: Callable[..., Result]) -> None:

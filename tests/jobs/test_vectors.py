@@ -258,7 +258,7 @@ def test_a_dry_run_writes_nothing(dptext: Command, ring: Embedding, table: Path,
     assert "Rows:" not in result.output
     report = tmp_path / "r" / "private" / "report.json"
     result = done(dptext(table, *ALL, "--embedding", ring.path, "--dry-run", "--reports", tmp_path / "r"))
-    assert f"nothing was written but the report: {report}" in result.output
+    assert f"nothing was written except the report: {report}" in result.output
     assert json.loads(report.read_text())["rows"] is None
     assert {*hashes(tmp_path)} == {*before, "r/private/report.json"}
     assert refused(dptext(table, *ALL, "--embedding", ring.path, "--dry-run", "--dimension", 3), "at most 2")

@@ -177,7 +177,7 @@ def test_one_unit_for_all_that_is_proven_in_euclidean_distance(
     found = release(mechanism="mahalanobis:lambda=0.1000001", epsilon=2.0, **dry)
     assert found.total == pytest.approx(Decimal(12))  # on a circle, for all lambda
     assert found.terms.law["mixing"] == 0.1000001
-    found = release(mechanism="projection", dimension=2, epsilon=3.0, **dry)
+    found = release(mechanism="projection:dimension=2", epsilon=3.0, **dry)
     assert found.requested == 3 and found.total == pytest.approx(Decimal(13))
     with pytest.raises(ConfigError, match=r"in a new unit.* --ledger-allow new-unit"):
         release(embedding=plane.path, **dry)

@@ -109,6 +109,7 @@ Columns: TypeAlias = tuple[Column, ...]
 Pairs: TypeAlias = tuple[Annotated[str, Field(pattern="^[^=]+="), "NAME=VALUE"], ...]
 Seed: TypeAlias = Annotated[int, Field(ge=0, lt=2**63)]
 Share: TypeAlias = Annotated[float, Field(gt=0.0, lt=1.0)]
+Confidence: TypeAlias = Annotated[float, Field(gt=0.5, lt=1.0)]
 Above0: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count: TypeAlias = Annotated[int, Field(ge=1)]
 SomeOrAll: TypeAlias = Annotated[int, Field(ge=2)] | Literal["all"]
@@ -369,7 +370,9 @@ class TableOptions(InputOptions):
     name: Annotated[str, "NAME"] = NOISE("with --key-file: name of this release, as 'queries 2026-03-01'", "")
     reports: TablePath | None = OUTPUT("folder for both reports; default: next to the output", None)
     epsilon_from_private_rows: bool = OUTPUT("report that epsilon was chosen by looking at these rows", False)
-    mode: Literal["error", "overwrite", "append"] = OUTPUT("if the output exists", "error")
+    mode: Literal["error", "overwrite", "append"] = OUTPUT(
+        "if the output exists: refuse, replace it, or add rows", "error"
+    )
     dry_run: bool = OUTPUT("check everything and print the guarantee; write nothing", False)
 
     @property
@@ -606,7 +609,7 @@ class CalibrateOptions(GridOptions):
         "auto, plain, shared-ray (fast, for noise), exact (exponential)", "auto"
     )
     eta: Share = MEASURE("probability that s_eta may leave out", ETA)
-    confidence: Share = MEASURE("of each interval, and of the target", CONFIDENCE, gt=0.5)
+    confidence: Confidence = MEASURE("of each interval, and of the target", CONFIDENCE)
     target: Annotated[str, read_by(Target.parse), "TARGET"] | None = MEASURE(
         "find the largest epsilon for this, as 'p95(n_w) <= 0.5'", None
     )
@@ -664,7 +667,7 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
     versions: int = MEASURE("releases of each row that attackers have together", 1, ge=1, le=100)
     candidates: int = MEASURE("words that attackers consider at each place", CANDIDATES, ge=max(TOP))
     runs: Count = MEASURE("draws of each word, from which attackers learn", 1000)
-    confidence: Share = MEASURE("of each interval, and of the choice", CONFIDENCE, gt=0.5)
+    confidence: Confidence = MEASURE("of each interval, and of the choice", CONFIDENCE)
     release_words: Annotated[tuple[int, ...], SORTED] = WORDS(f"{RELEASE_WORDS}; several may follow", ())
     target: Annotated[str, read_by(Goal.parse), "TARGET"] | None = MEASURE(
         "find the best setting for this, as 'recovery(top1) <= 0.2'", None

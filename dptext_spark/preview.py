@@ -5,8 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import unicodedata
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -16,87 +15,34 @@ import pyarrow as pa
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, all_of
-from dptext_spark.mechanisms import Mechanism
 from dptext_spark.options import TryOptions
 from dptext_spark.release import Release
-from dptext_spark.report.facts import embedding_json, written
-from dptext_spark.sanitizer import Sanitizer, TokenCounts
-from dptext_spark.text.policies import TextPolicy
+from dptext_spark.report.facts import Report, embedding_json
+from dptext_spark.sanitizer import Sanitizer
 
 COLUMN: Final = "sentence"
-_HEADER: Final = ("mechanism", "epsilon", "replaced", "becomes")
 _GAP: Final = "  "
 # However narrow the terminal, and however long the names of mechanisms.
 _LEAST_WIDTH: Final = 20
 
 
-@dataclass(frozen=True, kw_only=True)
-class Draw:
-    """What the sentence became once, and what was done to its words."""
-
-    mechanism: Mechanism
-    text: str
-    counts: TokenCounts[int]
-
-    @property
-    def replaced(self) -> float:
-        """The share of the sentence's words that became other words of the vocabulary."""
-        return self.counts.replaced / max(self.counts.tokens, 1)
-
-    def to_json(self) -> dict[str, Any]:
-        """Give all of it as JSON-ready values."""
-        return {
-            **self.mechanism.to_json(),
-            "text": self.text,
-            "words": self.counts.tokens,
-            "replaced": self.replaced,
-        }
+def _text(facts: dict[str, Any]) -> str:
+    """Show a table as wide as the terminal."""
+    words, unknown = facts["words"], facts["out_of_vocabulary"]
+    counts = {
+        f"outside the vocabulary ({unknown['policy']})": unknown["tokens"],
+        "not protected": facts["unprotected"],
+    }
+    said = [f"{words} word{'s' * (words != 1)}", *(f"{n} {what}" for what, n in counts.items() if n)]
+    rows, last = [("mechanism", "epsilon", "replaced", "becomes")], None
+    for draw in facts["draws"]:
+        setting = draw["mechanism"], f"{draw['epsilon']:g}"
+        rows.append((*(setting if setting != last else ("", "")), f"{draw['replaced']:.0%}", draw["text"]))
+        last = setting
+    return "\n".join([", ".join(said) + ".", "", *_table(rows, shutil.get_terminal_size().columns)])
 
 
-@dataclass(frozen=True, kw_only=True)
-class Preview:
-    """The account of one run of ``dptext try``: draws of each mechanism, one after another."""
-
-    embedding: Embedding
-    policy: TextPolicy
-    draws: tuple[Draw, ...]
-
-    def to_json(self) -> str:
-        """Write what came out as JSON text; the sentence is not in it, but for words that stayed."""
-        counts = self.draws[0].counts
-        value = {
-            "embedding": embedding_json(self.embedding),
-            "words": counts.tokens,
-            "out_of_vocabulary": {"policy": str(self.policy.oov), "tokens": counts.out_of_vocabulary},
-            "unprotected": counts.unprotected,
-            "draws": [draw.to_json() for draw in self.draws],
-        }
-        return written(value)
-
-    def describe(self) -> str:
-        """Show a table as wide as the terminal."""
-        return "\n".join([self._words(), "", *_table(self._rows(), shutil.get_terminal_size().columns)])
-
-    def _words(self) -> str:
-        counts = self.draws[0].counts
-        found = {
-            f"outside the vocabulary ({self.policy.oov})": counts.out_of_vocabulary,
-            "not protected": counts.unprotected,
-        }
-        told = [f"{count} {what}" for what, count in found.items() if count]
-        return ", ".join([f"{counts.tokens} word{'s' * (counts.tokens != 1)}", *told]) + "."
-
-    def _rows(self) -> Iterator[tuple[str, ...]]:
-        yield _HEADER
-        before = None
-        for draw in self.draws:
-            names = draw.mechanism.spec, f"{draw.mechanism.epsilon:g}"
-            shown = ("", "") if draw.mechanism == before else names
-            yield (*shown, f"{draw.replaced:.0%}", draw.text)
-            before = draw.mechanism
-
-
-def run(options: TryOptions) -> Preview:
+def run(options: TryOptions) -> Report:
     """Run ``dptext try``: sanitize a sentence under a fresh key, as privatize would a column of a table.
 
     Raises:
@@ -104,25 +50,32 @@ def run(options: TryOptions) -> Preview:
     """
     embedding, policy = all_of(lambda: Embedding.open(options.embedding), lambda: options.policy)
     if policy.protect.slots_column:
-        raise ConfigError(
-            "A sentence has no slots", allowed="--protect all or content", got=str(policy.protect)
-        )
+        got = str(policy.protect)
+        raise ConfigError("A sentence has no slots", allowed="--protect all or content", got=got)
     search, *_ = all_of(
         lambda: options.search_over(embedding, options.release_words),
         *(partial(mechanism.prepare, embedding) for mechanism in options.mechanism),
     )
-    sentence = _sentence(options)
-    draws: list[Draw] = []
+    copies = pa.array([_sentence(options)] * options.draws)
+    draws: list[dict[str, Any]] = []
     for mechanism in options.mechanism:
         release = Release(bundle=embedding, mechanism=mechanism, policy=policy, search=search)
-        privatizer = Sanitizer.open(release)
-        made = privatizer.sanitize(
-            pa.array([sentence] * options.draws), pa.array(range(1, options.draws + 1)), column=COLUMN
-        )
-        for number, text in enumerate(made.values.to_pylist()):
-            counts = {name: int(getattr(made.counts, name)[number]) for name in TokenCounts.names()}
-            draws.append(Draw(mechanism=mechanism, text=text, counts=TokenCounts[int](**counts)))
-    return Preview(embedding=embedding, policy=policy, draws=tuple(draws))
+        sanitizer = Sanitizer.open(release)
+        made = sanitizer.sanitize(copies, pa.array(range(1, options.draws + 1)), column=COLUMN)
+        words, replaced = int(made.counts.tokens[0]), made.counts.replaced.tolist()
+        draws += [
+            {**mechanism.to_json(), "text": text, "words": words, "replaced": count / max(words, 1)}
+            for text, count in zip(made.values.to_pylist(), replaced, strict=True)
+        ]
+    unknown, unprotected = int(made.counts.out_of_vocabulary[0]), int(made.counts.unprotected[0])
+    facts = {
+        "embedding": embedding_json(embedding),
+        "words": words,
+        "out_of_vocabulary": {"policy": str(policy.oov), "tokens": unknown},
+        "unprotected": unprotected,
+        "draws": draws,
+    }
+    return Report(facts=facts, text=_text(facts))
 
 
 def _sentence(options: TryOptions) -> str:
@@ -141,9 +94,8 @@ def _sentence(options: TryOptions) -> str:
     return str(sentence)
 
 
-def _table(rows: Iterator[tuple[str, ...]], width: int) -> Iterator[str]:
+def _table(cells: Sequence[tuple[str, ...]], width: int) -> Iterator[str]:
     """Lay out rows, the last column wrapped to a width: after it nothing has to be aligned."""
-    cells = list(rows)
     sizes = np.array([[_columns(cell) for cell in row[:-1]] for row in cells]).max(axis=0)
     indent = int(sizes.sum()) + len(_GAP) * len(sizes)
     for row in cells:

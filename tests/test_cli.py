@@ -32,7 +32,7 @@ from dptext_spark.mechanisms import Exponential, Laplace
 from dptext_spark.options import COMMANDS, PrivatizeOptions
 from dptext_spark.spark.settings import WANTED
 from dptext_spark.tables import run as tables
-from tests.helpers.tables import write_table
+from tests.helpers.tables import write_key, write_table
 from tests.helpers.worlds import KEY
 
 ROOT = Path(__file__).parents[1]
@@ -86,45 +86,29 @@ def test_right_options_reach_spark(dptext: Callable[..., Result]) -> None:
     assert isinstance(dptext().exception, SparkStartedError)
 
 
-def key_open_to_all(tmp_path: Path) -> Path:
-    path = tmp_path / "key"
-    path.write_bytes(KEY.secret)
-    path.chmod(0o644)
-    return path
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--epsilon", "0"], "dptext privatize: Options of privatize are wrong:\n.*--epsilon .*Got: 0.0"),
-        (["--epsilon", "much"], "--epsilon .*Allowed: a valid number. Got: 'much'"),
-        (["--release-words", "5.5"], "--release-words .*Allowed: a valid integer. Got: '5.5'"),
-        (["--release-words", "1"], r"--release-words.*2 to 5 words.*Got: 1\."),
-        (["--release-words", "6"], r"--release-words.*2 to 5 words.*Got: 6\."),
-        (["--embedding", "/nonexistent/bundle"], "no embedding bundle.*Got: /nonexistent/bundle"),
-        (["--write-option", "compression=zip"], "wrong compression .*parquet. Allowed: snappy, .*Got: 'zip'"),
-        (["--format", "parqet"], "The format is unknown.*Got: 'parqet'. Perhaps you meant parquet"),
-        (["--protect", "contents"], "--protect.*all, content, slots:COLUMN.*Perhaps you meant content"),
-        (["--protect", "slots:"], "--protect.*Got: 'slots:'"),
-        (["--key-file", "/nonexistent/key", "--name", "s"], "key file /nonexistent/key cannot be read"),
-        (["--config", "/nonexistent.toml"], "configuration file /nonexistent.toml cannot be read"),
-        (["--reprots", "r"], "No such option.*--reports"),
+        ("--epsilon 0", "dptext privatize: Options of privatize are wrong:\n.*--epsilon .*Got: 0.0"),
+        ("--epsilon much", "--epsilon .*Allowed: a valid number. Got: 'much'"),
+        ("--release-words 5.5", "--release-words .*Allowed: a valid integer. Got: '5.5'"),
+        ("--release-words 1", r"--release-words.*2 to 5 words.*Got: 1\."),
+        ("--release-words 6", r"--release-words.*2 to 5 words.*Got: 6\."),
+        ("--embedding /nonexistent/bundle", "no embedding bundle.*Got: /nonexistent/bundle"),
+        ("--embedding {ball}", "laplace does not work on this.*Got: geometry poincare"),
+        ("--embedding {flat} --mechanism mahalanobis:lambda=1", "some directions .*without noise"),
+        ("--write-option compression=zip", "wrong compression .*parquet. Allowed: snappy, .*Got: 'zip'"),
+        ("--format parqet", "The format is unknown.*Got: 'parqet'. Perhaps you meant parquet"),
+        ("--protect contents", "--protect.*all, content, slots:COLUMN.*Perhaps you meant content"),
+        ("--key-file /nonexistent/key --name s", "key file /nonexistent/key cannot be read"),
+        ("--config /nonexistent.toml", "configuration file /nonexistent.toml cannot be read"),
+        ("--reprots r", "No such option.*--reports"),
     ],
 )
 def test_a_wrong_option_is_refused_before_spark_starts(
-    dptext: Callable[..., Result], arguments: list[str], message: str
+    dptext: Callable[..., Result], ball: Embedding, flat: Embedding, arguments: str, message: str
 ) -> None:
-    assert refused(dptext(*arguments), message)
-
-
-def test_a_bundle_of_another_geometry(dptext: Callable[..., Result], ball: Embedding) -> None:
-    assert refused(dptext("--embedding", ball.path), "laplace does not work on this.*Got: geometry poincare")
-
-
-def test_a_covariance_without_noise_in_some_direction(dptext: Callable[..., Result], flat: Embedding) -> None:
-    arguments = ["--embedding", flat.path, "--mechanism"]
-    assert refused(dptext(*arguments, "mahalanobis:lambda=1"), "some directions .*without noise")
-    assert isinstance(dptext(*arguments, "mahalanobis:lambda=0.5").exception, SparkStartedError)
+    assert refused(dptext(*arguments.format(ball=ball.path, flat=flat.path).split()), message)
 
 
 @pytest.mark.parametrize("name", ["vectors.npy", "words.parquet", "manifest.json", "half_norms.npy"])
@@ -143,19 +127,16 @@ def test_a_bundle_with_a_flipped_bit(
 
 
 def test_a_key_file_that_others_can_read(dptext: Callable[..., Result], tmp_path: Path) -> None:
-    path = key_open_to_all(tmp_path)
-    result = dptext("--key-file", path, "--name", "s")
+    """Rejects a message that quotes the key, and one that lacks what else is wrong."""
+    path = write_key(tmp_path / "key")
+    given = ("--key-file", path, "--name", "s")
+    assert isinstance(dptext(*given).exception, SparkStartedError)
+    path.chmod(0o644)
+    result = dptext(*given)
     assert refused(result, "open to other users.*0600.*Got: mode 0644.*chmod 600")
     assert KEY.secret.hex()[:16] not in result.output
-    path.chmod(0o600)
-    assert isinstance(dptext("--key-file", path, "--name", "s").exception, SparkStartedError)
-
-
-def test_all_faults_of_bundle_key_and_policy_come_in_one_message(
-    dptext: Callable[..., Result], tmp_path: Path
-) -> None:
-    arguments = ["--key-file", key_open_to_all(tmp_path), "--name", "s", "--embedding", tmp_path]
-    assert refused(dptext(*arguments), "2 things are wrong", "open to other users", "no embedding")
+    both = dptext(*given, "--embedding", tmp_path)
+    assert refused(both, "2 things are wrong", "open to other users", "no embedding")
 
 
 def test_a_failed_job_has_exit_code_1(dptext: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,18 +199,6 @@ def test_several_numbers_follow_an_option(chosen: list[Any], tmp_path: Path) -> 
     assert strange.exit_code == 2 and "unexpected extra argument" in strange.output
 
 
-def test_options_of_a_calibration_reach_the_job(chosen: list[Any], tmp_path: Path) -> None:
-    config = tmp_path / "options.toml"
-    config.write_text('mechanism = "mahalanobis:lambda=0.5"\nepsilon = 3\nwords = "all"\n')
-    given = "calibrate --embedding b --output o --words 20 --mechanism mahalanobis:lambda=0.25 --epsilon"
-    CliRunner().invoke(main, [*given.split(), "10", "5"])
-    CliRunner().invoke(main, [*given.split(), "5,10"])
-    assert chosen[0].mechanism == chosen[1].mechanism
-    assert ([m.epsilon for m in chosen[0].mechanism], chosen[0].words) == ([5.0, 10.0], 20)
-    result = CliRunner().invoke(main, ["calibrate", "--config", str(config), "--words", "1"])
-    assert refused(result, "--embedding is missing", "2 or more, or all. Got: 1")
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -260,44 +229,39 @@ def test_a_wrong_file_of_options(
 
 
 def test_the_embedding_command(tmp_path: Path) -> None:
+    """Says which lines of its lists match; rejects a message with words of them."""
+    words, vectors = ["alpha", "beta", "gamma"], ["0 1", "1 0", "1 1"]
     source = tmp_path / "source.txt"
-    source.write_text("a 0 1\nb 1 0\nc 1 1\n")
-    run = CliRunner().invoke
-    arguments = ["embedding", str(source), "--output", str(tmp_path / "bundle")]
-    result = run(main, [*arguments, "--release-words", "2", "--normalize", "unit"])
-    assert result.exit_code == 0, result.output
-    expected = build_embedding(source, tmp_path / "again", release_words=2, normalize="unit")
-    assert expected.fingerprint[:16] in result.output
-    assert Embedding.open(tmp_path / "bundle").fingerprint == expected.fingerprint
-    assert refused(run(main, arguments), "output exists")
-
-
-def test_the_embedding_command_says_which_lines_of_its_lists_match(tmp_path: Path) -> None:
-    (tmp_path / "source.txt").write_text("alpha 0 1\nbeta 1 0\ngamma 1 1\n")
-    chosen, denied = tmp_path / "chosen.txt", tmp_path / "denied.txt"
+    source.write_text("".join(f"{word} {vector}\n" for word, vector in zip(words, vectors, strict=True)))
+    chosen, denied, config = tmp_path / "chosen.txt", tmp_path / "denied.txt", tmp_path / "options.toml"
     chosen.write_text("ALPHA\nbeta\ngamma\n")
     denied.write_text("Gamma\n\ndelta,\n")
-    given = [str(tmp_path / "source.txt"), "--release-words", str(chosen), "--never-output", str(denied)]
-    result = CliRunner().invoke(main, ["embedding", *given, "--output", str(tmp_path / "one")])
+    config.write_text(f'source = "{source}"\nrelease-words = 2\n')
+
+    def embedding(output: str, *arguments: str | Path) -> Result:
+        return CliRunner().invoke(
+            main, ["embedding", *map(str, arguments), "--output", str(tmp_path / output)]
+        )
+
+    result = embedding("bundle", source, "--release-words", "2", "--normalize", "unit")
+    expected = build_embedding(source, tmp_path / "again", release_words=2, normalize="unit")
+    assert result.exit_code == 0 and expected.fingerprint[:16] in result.output, result.output
+    assert Embedding.open(tmp_path / "bundle").fingerprint == expected.fingerprint
+    assert refused(embedding("bundle", source), "output exists")
+    assert refused(embedding("new", source, "--format", "txt"), "word2vec-binary, npy.*Got: txt")
+    assert embedding("filed", "--config", config).exit_code == 0
+    assert Embedding.open(tmp_path / "filed").releasable == 2
+    lists = (source, "--release-words", chosen, "--never-output", denied)
+    result = embedding("one", *lists)
     assert result.output.endswith(
         "--release-words chosen.txt: 3 of 3 entries match words\n"
         "--never-output denied.txt: 1 of 2 entries match words; no match: line 3\n"
     )
     assert "delta" not in result.output
-    result = CliRunner().invoke(main, ["embedding", *given, "--output", str(tmp_path / "two"), "--json"])
-    assert json.loads(result.stdout)["word_lists"] == {
+    assert json.loads(embedding("two", *lists, "--json").stdout)["word_lists"] == {
         "--release-words": {"entries": 3, "matched": 3, "unmatched_lines": []},
         "--never-output": {"entries": 2, "matched": 1, "unmatched_lines": [3]},
     }
-
-
-def test_release_words_of_an_embedding_may_be_a_number_in_the_file(tmp_path: Path) -> None:
-    (tmp_path / "source.txt").write_text("a 0 1\nb 1 0\nc 1 1\n")
-    config = tmp_path / "options.toml"
-    config.write_text(f'source = "{tmp_path}/source.txt"\noutput = "{tmp_path}/bundle"\nrelease-words = 2\n')
-    result = CliRunner().invoke(main, ["embedding", "--config", str(config)])
-    assert result.exit_code == 0, result.output
-    assert Embedding.open(tmp_path / "bundle").releasable == 2
 
 
 def run_python(*arguments: str | Path) -> str:
@@ -437,6 +401,7 @@ def test_a_traceback_shows_nothing_that_spark_said(
 
 
 def test_what_spark_is_told(dptext: Callable[..., Result], finished: dict[str, Any]) -> None:
+    """Rejects a message that quotes a password."""
     assert dptext().exit_code == 0
     assert finished == {"given": {}, "at_start": {}}
     settings = ("--spark-conf", "spark.driver.memory=2g", "--spark-conf", "spark.hadoop.a=b=c")
@@ -446,14 +411,10 @@ def test_what_spark_is_told(dptext: Callable[..., Result], finished: dict[str, A
     assert dptext("--verbose").exit_code == 0
     assert finished == {"given": {}, "at_start": {"spark.log.level": "INFO"}}
     assert WANTED.get().given == {}
-
-
-@pytest.mark.parametrize("value", ["spark.hadoop.password", "hunter2=secret", "spark.a=hunter2"])
-def test_a_wrong_setting_is_refused_unread(dptext: Callable[..., Result], value: str) -> None:
-    """Rejects a message that quotes a password."""
-    result = dptext("--spark-conf", value, "--spark-conf", "spark.a=1")
-    assert refused(result, "--spark-conf has a wrong value.*NAME=VALUE")
-    assert "hunter2" not in result.output and "password" not in result.output
+    for value in ("spark.hadoop.password", "hunter2=secret", "spark.a=hunter2"):
+        result = dptext("--spark-conf", value, "--spark-conf", "spark.a=1")
+        assert refused(result, "--spark-conf has a wrong value.*NAME=VALUE")
+        assert "hunter2" not in result.output and "password" not in result.output
 
 
 @pytest.mark.parametrize(("variables", "colour"), [({}, True), ({"NO_COLOR": "1"}, False)])
@@ -503,40 +464,34 @@ def signalled(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Result]
     logging.disable(logging.NOTSET)
 
 
-RELEASE = ("--input", "in", "--output", "out", "--text", "text")
-LAPLACE = ("--mechanism", "laplace", "--epsilon", "5")
+LAPLACE = "--embedding {line} --mechanism laplace --epsilon 5 --output out"
+RELEASE = f"--input in --text text {LAPLACE}"
+NOTHING = "No output was written."
 
 
 @pytest.mark.parametrize(
     ("command", "arguments", "left"),
     [
-        ("privatize", (*RELEASE, *LAPLACE), "No output was written."),
+        ("privatize", RELEASE, NOTHING),
         (
             "privatize",
-            (*RELEASE, *LAPLACE, "--incremental", "checkpoint", "--key-file", "key", "--name", "s"),
+            f"{RELEASE} --incremental checkpoint --key-file key --name s",
             "The output has the batches before; the same command goes on.",
         ),
-        ("calibrate", ("--output", "out", *LAPLACE), "No output was written."),
-        (
-            "evaluate",
-            ("--input", "in", "--text", "text", "--output", "out", *LAPLACE),
-            "No output was written.",
-        ),
-        ("poincare", ("--pairs", "pairs.tsv", "--output", "out"), "No output was written."),
+        ("calibrate", LAPLACE, NOTHING),
+        ("evaluate", RELEASE, NOTHING),
+        ("poincare", "--pairs pairs.tsv --output out", NOTHING),
         (
             "poincare",
-            ("--pairs", "pairs.tsv", "--output", "out", "--checkpoint", "state"),
-            "No output was written. The same command continues the training.",
+            "--pairs pairs.tsv --output out --checkpoint state",
+            f"{NOTHING} The same command continues the training.",
         ),
     ],
 )
 def test_a_run_that_is_interrupted_says_what_it_leaves(
-    signalled: Callable[..., Result], line: Embedding, command: str, arguments: tuple[str, ...], left: str
+    signalled: Callable[..., Result], line: Embedding, command: str, arguments: str, left: str
 ) -> None:
     """Rejects click's own "Aborted!" with exit code 1, and a promise that cannot be kept."""
-    embedding = () if command == "poincare" else ("--embedding", line.path)
-    result = signalled(command, *arguments, *embedding)
-    assert (result.exit_code, result.output) == (
-        143,
-        f"dptext {command}: Interrupted by SIGTERM. {left}\n",
-    )
+    result = signalled(command, *arguments.format(line=line.path).split())
+    said = f"dptext {command}: Interrupted by SIGTERM. {left}\n"
+    assert (result.exit_code, result.output) == (143, said)

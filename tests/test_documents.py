@@ -263,6 +263,15 @@ def test_what_is_offered_has_a_statement_with_a_proof() -> None:
     assert found == OFFERED
 
 
+def test_every_parameter_of_a_mechanism_is_explained() -> None:
+    """Rejects a parameter that is new, renamed or gone."""
+    table = DOCUMENTS["docs/guide/choosing.md"].partition("| parameter | of |")[2].partition("\n\n")[0]
+    first = "".join(line.split("|")[1] for line in table.splitlines()[2:])
+    kinds = [kind for kind in MECHANISMS.values() if kind.releases == "words"]
+    names = {field.alias or name for kind in kinds for name, field in kind.model_fields.items()}
+    assert {*re.findall(r"[a-z]+", first)} - {"vickrey"} == names - {"epsilon"}
+
+
 @document
 def test_paths_exist(name: str) -> None:
     """Rejects the old place of a script that was moved; COMMAND and NAME stand for any."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import click
@@ -12,10 +13,11 @@ import pytest
 from click.testing import CliRunner
 
 from dptext_spark import options as options_module
-from dptext_spark.cli import REQUIRED, Job, main
+from dptext_spark.cli import REQUIRED, Job, help_of, main
 from dptext_spark.errors import JobError
 from dptext_spark.options import COMMANDS, Options, option
 
+ROOT = Path(__file__).parents[1]
 command = pytest.mark.parametrize("name", COMMANDS)
 
 
@@ -141,6 +143,18 @@ def test_the_example_of_the_help_is_right(name: str, monkeypatch: pytest.MonkeyP
     assert f"Example:\n  dptext {name} {model.usage}\n\n" in shown.partition(REQUIRED)[0]
     result = CliRunner().invoke(main, [name, *shlex.split(model.usage.replace("\\\n", ""))])
     assert (result.exit_code, len(reached)) == (1, 1), result.output
+
+
+@command
+def test_the_file_of_options_has_each_under_its_help(name: str) -> None:
+    """Rejects an option without an example, one that is gone, and a description of old."""
+    first, *blocks = (ROOT / "conf" / f"{name}.toml").read_text(encoding="utf-8").split("\n\n")
+    assert first.startswith(f"# dptext {name} ")
+    described = {}
+    for description, *lines in map(str.splitlines, blocks):
+        keys = {found[1] for line in lines if (found := re.match(r"(?:# )?([a-z][a-z-]*) = ", line))}
+        described |= dict.fromkeys(keys, description)
+    assert described == {option: f"# {help_of(field)}" for option, field in COMMANDS[name].fields().items()}
 
 
 @pytest.mark.parametrize(

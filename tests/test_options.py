@@ -51,7 +51,8 @@ RIGHT: Final[dict[str, dict[str, Any]]] = {
     "embedding": {"source": "a", "output": "b"},
 }
 GROWS: Final = {"incremental": "c", "key-file": "k", "name": "s"}
-LAMBDA: Final = r"Allowed: select \(nearest or vickrey\), t \(0 to 1\), lambda \(0 to 1, must be given\)"
+RANGES: Final = r"select \(nearest or vickrey\), t \(0 to 1\), lambda \(0 to 1, must be given\)"
+LAMBDA: Final = f"Parameters of mahalanobis: {RANGES}"
 
 WRONG: Final[dict[str, list[tuple[dict[str, Any], str]]]] = {
     "privatize": [
@@ -91,10 +92,13 @@ WRONG: Final[dict[str, list[tuple[dict[str, Any], str]]]] = {
         ({"mechanism": "mahalanobis:lambda=1.01"}, rf"lambda .*1 or less\. Got: 1\.01\. {LAMBDA}"),
         ({"mechanism": "mahalanobis:lambda=much"}, rf"lambda .*a valid number\. Got: 'much'\. {LAMBDA}"),
         ({"mechanism": "mahalanobis:lambda=nan"}, "lambda .* Got: nan"),
-        ({"mechanism": "mahalanobis:lambda"}, rf"cannot be read\. {LAMBDA}"),
-        ({"mechanism": "mahalanobis:lambda=1,lambda=0"}, rf"cannot be read\. {LAMBDA}"),
-        ({"mechanism": "mahalanobis:"}, rf"cannot be read\. {LAMBDA}"),
-        ({"mechanism": "laplace:epsilon=5"}, "Epsilon is no parameter.*laplace:epsilon=5.*--epsilon"),
+        ({"mechanism": "mahalanobis:lambda"}, rf"cannot be read\. Allowed: NAME:.*{LAMBDA}"),
+        ({"mechanism": "mahalanobis:lambda=1,lambda=0"}, rf"cannot be read\. Allowed: NAME:.*{LAMBDA}"),
+        ({"mechanism": "mahalanobis:"}, rf"cannot be read\. Allowed: NAME:.*{LAMBDA}"),
+        (
+            {"mechanism": "laplace:epsilon=5"},
+            "Epsilon does not follow a mechanism.s name.*laplace:epsilon=5.*Parameters of laplace: select",
+        ),
         ({"mechanism": "laplace:select=vickrey"}, "select=vickrey and t go together: give both or neither"),
         ({"mechanism": "laplace:select=best"}, "select .*nearest or vickrey. Got: 'best'"),
         ({"mechanism": "vectors"}, "Mechanism vectors releases vectors, no words"),
@@ -146,11 +150,12 @@ WRONG: Final[dict[str, list[tuple[dict[str, Any], str]]]] = {
         *(({"sample": each}, "--sample has a wrong value") for each in (1, "some")),
         ({"hold-out": True}, "--hold-out needs --id and a --sample.*Got: --sample 5000, no --id"),
         ({"hold-out": True, "id": "id", "sample": "all"}, "--hold-out needs.*Got: --sample all, --id id"),
+        ({"confidence": 0.5}, "--confidence has"),
         ({"candidates": 4}, "--candidates has a wrong value"),
         ({"versions": 0}, "--versions has a wrong value"),
         (
             {"mechanism": ["laplace", "exponential:truncate=-1"]},
-            "truncate .*above 0. Got: -1.*Allowed: truncate",
+            "truncate .*above 0. Got: -1.*Parameters of exponential: truncate",
         ),
         ({"release-words": [5.5]}, "--release-words has a wrong value.*Got: 5.5"),
     ],
@@ -164,6 +169,8 @@ WRONG: Final[dict[str, list[tuple[dict[str, Any], str]]]] = {
         ({"runs": 1}, "--runs has a wrong value"),
     ],
     "calibrate": [
+        *(({"confidence": each}, "--confidence has") for each in (0.5, 1.0)),
+        *(({"eta": each}, "--eta has") for each in (0.0, 1.0)),
         ({"words": 1}, "--words has.*Allowed: a number, 2 or more, or all. Got: 1"),
         ({"target": "p95(n_w) >= 2"}, "--target has a wrong value"),
         ({"epsilon": [5.0, -1.0]}, "--epsilon has.*Got: -1.0"),

@@ -320,28 +320,24 @@ def mechanism(spec: str, **parameters: Any) -> Mechanism:
     """
     name = spec.partition(":")[0]
     if name not in MECHANISMS:
-        known = sorted(MECHANISMS)
+        names = sorted(MECHANISMS)
         raise ConfigError(
-            "The mechanism is unknown", allowed=", ".join(known), got=repr(spec), do=nearest([name], known)
+            "The mechanism is unknown", allowed=", ".join(names), got=repr(spec), do=nearest([name], names)
         )
     kind = MECHANISMS[name]
     fields = {field.alias or name: field for name, field in kind.model_fields.items() if name != "epsilon"}
-    wanted = (
-        ", ".join(filter(None, (range_of(field), "must be given" if field.is_required() else "")))
-        for field in fields.values()
-    )
-    allowed = ", ".join(
-        f"{of} ({range_})" if range_ else of for of, range_ in zip(fields, wanted, strict=True)
-    )
+    listed = []
+    for parameter, field in fields.items():
+        notes = filter(None, (range_of(field), "must be given" if field.is_required() else ""))
+        listed.append(f"{parameter} ({', '.join(notes)})".removesuffix(" ()"))
+    known = f"Parameters of {name}: {', '.join(listed)}"
     try:
         chosen = parsed(spec)[1]
         if "epsilon" in chosen:
-            raise ConfigError(
-                "Epsilon is no parameter of a mechanism's name", do="Give --epsilon or epsilon="
-            )
+            raise ConfigError("Epsilon does not follow a mechanism's name: give it by itself", got=repr(spec))
         return kind.validated({**chosen, **parameters})
     except ConfigError as error:
-        raise ConfigError(error.what, allowed=allowed, got=repr(spec), do=error.do) from None
+        raise ConfigError(error.what, allowed=error.allowed, got=error.got, do=known) from None
     except ValidationError as error:
         found = faults(
             error,
@@ -349,7 +345,7 @@ def mechanism(spec: str, **parameters: Any) -> Mechanism:
             unknown="is unknown",
             known=fields,
         )
-        raise ConfigError(" ".join(found).rstrip("."), allowed=allowed, got=repr(spec)) from None
+        raise ConfigError(" ".join(found).rstrip("."), do=known) from None
 
 
 def _wrong_parameters(owner: str, fields: Mapping[str, FieldInfo], error: ValidationError) -> ConfigError:

@@ -182,7 +182,7 @@ def main(
     gensim: bool,
 ) -> None:
     """Print the tables."""
-    options = PoincareOptions(  # type: ignore[call-arg]
+    options = PoincareOptions(
         pairs=pairs,
         output=Path("unused"),
         min_count=min_count,

@@ -237,7 +237,7 @@ def test_a_wrong_release_of_vectors_is_caught(
     (facts,) = audit(mechanism="vectors", dimension=1, runs=2000)
     assert facts["nats"] > facts["claim"]
     words = {"input": "in", "output": "out", "embedding": "b", "epsilon": 2.0, "text": "text"}
-    with pytest.raises(ConfigError, match="vectors releases vectors, no words. Take dptext vectors"):
+    with pytest.raises(ConfigError, match="vectors releases vectors, no words"):
         PrivatizeOptions.of({**words, "mechanism": "vectors"})
 
 

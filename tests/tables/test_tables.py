@@ -234,7 +234,7 @@ def test_a_dry_run_writes_the_report_that_is_named_and_nothing_else(
     assert "epsilon 10" in result.output and "nothing was written" in result.output
     assert unchecked not in result.output
     result = dptext(table, "--dry-run", "--id", "id", "--trust-id", "--reports", tmp_path / "r")
-    assert f"nothing was written but the report: {report}" in result.output and unchecked in result.output
+    assert f"nothing was written except the report: {report}" in result.output and unchecked in result.output
     after = hashes(tmp_path)
     assert after.pop("r/private/report.json") and after == before
     found = json.loads(report.read_text())

@@ -75,7 +75,7 @@ def test_a_copy_keeps_the_key_and_takes_other_parameters(
     [
         ({"key": "k"}, r"no such parameters\. Allowed: .*trust_id\. Got: key"),
         ({"mechanism": "laplace"}, r"such as Laplace\(epsilon=8\)"),
-        ({"mechanism": {"mechanism": "laplace", "epsilon": -1}}, "Parameter epsilon of Laplace"),
+        ({"mechanism": {"mechanism": "laplace", "epsilon": -1}}, "Parameter epsilon of mechanism laplace"),
         ({"text": 3}, "A parameter of TextPrivatizer has a wrong type"),
         ({"key_file": "no/key"}, "The key file no/key cannot be read"),
         ({"name": ""}, "needs the name of this release.*Got: none"),

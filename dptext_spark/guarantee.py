@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from decimal import ROUND_CEILING, Decimal
 from typing import Any, ClassVar, Final
@@ -95,7 +95,7 @@ class Guarantee:
         remarks: What else a person must know about this mechanism's bound, in sentences.
     """
 
-    _compared: ClassVar[str] = "an output word can favour one input word"
+    _compared: ClassVar[str] = "an output word shifts the odds between any two input words"
 
     mechanism: str
     configured_epsilon: float
@@ -137,21 +137,22 @@ class Guarantee:
         """Give the guarantee as JSON-ready values."""
         plain = {name: value for name, value in asdict(self).items() if name != "law"}
         lists = {"assumptions": list(self.assumptions), "remarks": list(self.remarks)}
-        return {**plain, **lists, "losses": list(self.losses()), "words": self.describe()}
+        said = {"summary": self.summary(), "words": self.describe()}
+        return {**plain, **lists, "losses": list(self.losses()), **said}
 
     def losses(self) -> Iterator[dict[str, Any]]:
-        """Give what is lost in nats: at the worst output, and but for each of ``DELTAS``.
+        """Give privacy losses in nats: the worst case, and with each failure probability of ``DELTAS``.
 
         Yields:
-            What is told apart, its distance, the number of words, ``pure``, and a loss for each delta.
+            What a word is compared with, its distance, the number of words, ``pure``, a loss for each delta.
         """
-        for name, distance, words in self._told_apart():
+        for name, distance, words in self._compared_with():
             beyond = {f"{delta:g}": self.loss_beyond(delta, distance, words) for delta in DELTAS}
             pure = words * self.loss(distance)
             yield {"from": name, "distance": distance, "words": words, "pure": pure, **beyond}
 
-    def _told_apart(self) -> Iterator[tuple[str, float, int]]:
-        """What losses are stated for: names, distances, and how many words are that far apart."""
+    def _compared_with(self) -> Iterator[tuple[str, float, int]]:
+        """What losses are stated for: names, distances, and how many words move that far."""
         if (far := self.distances) is None:
             yield "another", 1.0, 1
             return
@@ -161,19 +162,46 @@ class Guarantee:
             ("its 100th nearest word", far.hundredth, 1),
             (FARTHEST, far.largest, 1),
         )
-        yield from ((f"{words} words, each from a nearest one", far.nearest, words) for words in ROWS)
+        yield from ((f"{words} words, each with its nearest", far.nearest, words) for words in ROWS)
+
+    def summary(self) -> str:
+        """Say in three lines what is protected, the bound for nearly all outputs, and the worst case."""
+        losses = list(self.losses())
+        delta = f"{DELTAS[0]:g}"
+        between = "two inputs at distance 1" if self.distances is None else "a word and its nearest neighbour"
+        return "\n".join(
+            [
+                f"{self.mechanism}, epsilon {self.configured_epsilon:g}: {self._compared} by at most "
+                f"exp({rounded_up(self.epsilon, 6)} x distance).",
+                f"Nearly all outputs: odds between {between} shift by at most {factor(losses[0][delta])} "
+                f"(except with probability {delta}).",
+                f"Worst case: {factor(losses[0]['pure'])}. {self._weakness(losses)}".rstrip(),
+            ]
+        )
 
     def describe(self) -> str:
         """Say the guarantee in plain words."""
-        slack = "" if self.delta == 0 else f", up to an additional probability of {rounded_up(self.delta)}"
+        slack = "" if self.delta == 0 else f", except with probability {rounded_up(self.delta)}"
         capped = "" if self.truncation is None else f", counted up to {rounded_up(self.truncation, 6)}"
+        losses = list(self.losses())
+        named = " or ".join(f"{delta:g}" for delta in DELTAS)
+        between = f"a typical word (medians over {self.distances.sample})" if self.distances else "an input"
         lines = [
-            f"{self.mechanism}, epsilon {self.configured_epsilon:g}: whoever sees {self._compared} over "
-            f"another by a factor of at most exp({rounded_up(self.epsilon, 6)} x distance){slack}, where the "
-            f"distance is the {self.metric}{capped}.",
+            f"{self.mechanism}, epsilon {self.configured_epsilon:g}: {self._compared} by a factor of at most "
+            f"exp({rounded_up(self.epsilon, 6)} x distance){slack}, where the distance is the "
+            f"{self.metric}{capped}.",
             *self.remarks,
+            f"Except with probability {named} the factor is smaller. Between {between} and",
+            *(f"  {self._describe_loss(loss)}" for loss in losses),
+            *filter(None, [self._weakness(losses)]),
         ]
-        lines += self._describe_losses()
+        if self.distances is not None:
+            lines.append(
+                "Each word gets its own noise. If an observer knows the row's other words, or they are "
+                "unrelated to this one, the whole output reveals no more than this. Words in a text are "
+                "correlated: for everyone else neighbouring outputs also leak information, and the bounds of "
+                "all words that may differ add up."
+            )
         lines.append(self._describe_arithmetic())
         if self.euclidean_epsilon is not None and self.euclidean_epsilon != self.epsilon:
             lines.append(
@@ -183,43 +211,28 @@ class Guarantee:
         lines.append(f"Proof: {self.source}. It assumes: " + "; ".join(self.assumptions) + ".")
         return "\n".join(lines)
 
-    def _describe_losses(self) -> Iterator[str]:
-        losses = list(self.losses())
-        named = " or ".join(f"{delta:g}" for delta in DELTAS)
-        told = f"a typical word (medians over {self.distances.sample})" if self.distances else "an input"
-        yield (
-            f"Up to an additional probability of {named} the factor is smaller than at the worst of all "
-            f"outputs. To tell {told} it is at most"
-        )
-        yield from (f"  {self._describe_loss(loss)}" for loss in losses)
+    def _weakness(self, losses: Sequence[Mapping[str, Any]]) -> str:
+        """Say where a bound protects too little by itself; nothing where it does not."""
         if self.distances is None:
-            return
+            return ""
         nearest, hundredth = (losses[i][f"{DELTAS[0]:g}"] for i in (0, 2))
         if nearest > WEAK_LOSS:
-            yield (
-                "By itself this bound is too weak to hide even a word among its nearest neighbours; what "
-                "protects then is how often words are replaced, which must be measured, not proven."
-            )
-        elif hundredth > WEAK_LOSS:
-            yield "The bound hides a word among its nearest neighbours, but hardly among its hundred nearest."
-        yield (
-            "Each word is perturbed by itself. Whoever knows the other words of its row, or for whom they "
-            "say nothing of it, gains no more than this from the whole output. But words of a text go "
-            "together: to anyone else the outputs of the others tell of it as well, and the bounds of all "
-            "words that may differ add up."
-        )
+            return "This bound alone is too weak: measure how often words are replaced."
+        if hundredth > WEAK_LOSS:
+            return "The bound hides a word among its nearest neighbours, hardly among its hundred nearest."
+        return ""
 
     def _describe_arithmetic(self) -> str:
         if self.delta_num is None:
             return (
-                f"All this holds in exact arithmetic. With uniforms of {UNIFORM_BITS} bits the law of an "
-                "output is another one; how near it is to the proven one is not bounded for this search."
+                f"This holds in exact arithmetic. With uniforms of {UNIFORM_BITS} bits the probabilities of "
+                "outputs differ; for this search it is not bounded by how much."
             )
         return (
-            f"With uniforms of {UNIFORM_BITS} bits the law of an output is within delta_num = "
-            f"{rounded_up(self.delta_num)} of the one that is proven, that of k outputs within k times that: "
-            "a factor f up to a probability p becomes f up to p + (1 + f) delta_num, and what is said of the "
-            "worst output, or of any, holds in exact arithmetic."
+            f"With uniforms of {UNIFORM_BITS} bits the probabilities of an output are within delta_num = "
+            f"{rounded_up(self.delta_num)} of the proven ones (k outputs: k times that). A factor f except "
+            "with probability p becomes f except with probability p + (1 + f) delta_num; the worst case holds in "
+            "exact arithmetic."
         )
 
     @staticmethod
@@ -227,7 +240,7 @@ class Guarantee:
         beyond = " or ".join(factor(loss[f"{delta:g}"]) for delta in DELTAS)
         far = rounded_up(loss["distance"]) if loss["from"] == FARTHEST else f"{loss['distance']:.3g}"
         away = "" if loss["words"] > 1 else f", {far} away"
-        return f"from {loss['from']}{away}: {beyond}, at worst {factor(loss['pure'])}"
+        return f"{loss['from']}{away}: {beyond}; worst case {factor(loss['pure'])}"
 
 
 def rounded_up(value: float, digits: int = 3) -> str:
@@ -244,7 +257,7 @@ def factor(loss: float) -> str:
     """Write exp(loss), a bound, so that a person can feel it, without overflow and never below itself."""
     if loss < WEAK_LOSS:
         return _grouped(rounded_up(1.0 + math.expm1(loss) * _SLACK, 4))
-    return f"10^{_grouped(rounded_up(loss / math.log(10) * _SLACK))}"
+    return f"e^{_grouped(rounded_up(loss))}"
 
 
 def _grouped(number: str) -> str:

@@ -47,18 +47,17 @@ def test_a_bound_is_printed_in_three_digits(bound: float, printed: str) -> None:
 
 @given(st.floats(min_value=0.0, max_value=1e6))
 def test_a_printed_factor_is_never_below_itself(loss: float) -> None:
-    """Rejects 10^12.5 for 10^12.53."""
+    """Rejects e^12.5 for e^12.53."""
     printed = factor(loss).replace(",", "")
     if loss < WEAK_LOSS:
         assert math.exp(loss) <= float(printed) <= 1.0012 * math.exp(loss)
     else:
-        exponent = float(printed.removeprefix("10^"))
-        assert loss / math.log(10) <= exponent <= 1.012 * loss / math.log(10)
+        assert loss <= float(printed.removeprefix("e^")) <= 1.01 * loss
 
 
 @pytest.mark.parametrize(
     ("loss", "printed"),
-    [(0.0, "1"), (1.0, "2.719"), (9.0, "8,104"), (12.53 * math.log(10), "10^12.6"), (1e4, "10^4,350")],
+    [(0.0, "1"), (1.0, "2.719"), (9.0, "8,104"), (28.81, "e^28.9"), (1e4, "e^10,000")],
 )
 def test_a_factor_is_printed_so_that_a_person_can_feel_it(loss: float, printed: str) -> None:
     assert factor(loss) == printed
@@ -100,7 +99,10 @@ def test_losses_are_stated_for_words_and_rows(world: Embedding) -> None:
     assert loss_beyond.cache_info().misses == computed  # once, for all that states them
     nearest = losses["its nearest word"]
     shown = [factor(nearest[name]) for name in ("1e-06", "1e-09", "pure")]
-    assert f"away: {shown[0]} or {shown[1]}, at worst {shown[2]}" in described
+    assert f"away: {shown[0]} or {shown[1]}; worst case {shown[2]}" in described
+    summary = guarantee.summary().splitlines()
+    assert len(summary) == 3 and f"at most {shown[0]} (except with probability 1e-06)" in summary[1]
+    assert summary[2].startswith(f"Worst case: {shown[2]}.")
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ _PUBLIC: Final = frozenset(
 )
 """Facts that may be shared with the table: no count but that of its rows."""
 
-COUNTS: Final = "The counts are exact facts about the private table: they are for those who run the job."
+COUNTS: Final = "Counts are exact facts about the private table: only for those who run the job."
 _SHOWN_LENGTHS: Final = (1, 10, 100, 1000)
 """Words of the rows whose epsilons are said."""
 
@@ -129,30 +129,29 @@ def table_scope(kept: Collection[str], sanitized: Collection[str], *, keeps_orde
         keeps_order: Whether rows come in the order of their input file.
     """
     raw = [f"Columns released as they are, without protection: {', '.join(kept)}."] if kept else []
-    *others, last = [
+    adding = [
         *([f"the {len(sanitized)} sanitized columns of a row"] if len(sanitized) > 1 else []),
         *(["the elements of its arrays"] if has_arrays(sanitized) else []),
-        "all rows that repeat one another or tell of one person",
+        "duplicate rows",
     ]
-    adding = " and ".join(filter(None, [", ".join(others), last]))
-    return [
-        *raw,
-        f"What is lost adds up over {adding}.",
-        "Rows of one input file keep their order, which may itself reveal something; files may follow one "
+    order = (
+        "Row order within an input file is preserved, and may itself reveal something; files may follow one "
         "another in any order."
         if keeps_order
-        else "The order of the input's rows is lost: they were ordered by chance, for equal tasks.",
-    ]
+        else "Row order is lost: rows were ordered by chance, for tasks of equal size."
+    )
+    total = f"Privacy loss adds up across {', '.join(adding)} and rows about the same person."
+    return [*raw, total, order]
 
 
 def choice_scope(options: Mapping[str, Any]) -> list[str]:
     """Say whether epsilon, which the report states, was chosen from the rows, by a run's options."""
     if options.get("epsilon-from-private-rows"):
         return [
-            "Epsilon was chosen by what was measured on private rows. The bound does not cover what the "
-            "choice reveals of them."
+            "Epsilon was chosen after a look at private rows. The bound does not cover what that choice "
+            "reveals about them."
         ]
-    return ["Assumed: neither epsilon nor any other option was chosen by a look at these rows."]
+    return ["Assumed: epsilon and all other options were chosen without a look at these rows."]
 
 
 def key_scope(*, kept: bool, what: str, arrays: bool, by_position: bool, grows: bool = False) -> list[str]:
@@ -167,19 +166,19 @@ def key_scope(*, kept: bool, what: str, arrays: bool, by_position: bool, grows: 
     """
     if not kept:
         return [
-            "The key is fresh and not kept: another release of these rows has noise of its own, and all of "
-            "them spend epsilon again."
+            "The key is fresh and not kept: another release of these rows gets new noise and costs epsilon "
+            "again."
         ]
     said = [
-        f"Released again under this key and name, a {what} comes out equal where it and its row's id are "
-        "equal byte for byte: whoever has both releases sees which rows changed.",
-        f"A {what} that changed in any byte has fresh noise: all of it, not the changed part alone, spends "
-        "epsilon again.",
+        f"Released again under this key and name, a {what} comes out equal if it and its row's id are "
+        "byte-for-byte equal: anyone with both releases sees which rows changed.",
+        f"A {what} that changed in any byte gets new noise: all of it costs epsilon again, not the changed "
+        "part alone.",
     ]
     if arrays:
-        said.append("Elements of arrays are named by their places: those that shift count as changed.")
+        said.append("Elements of arrays are named by their positions: elements that shift count as changed.")
     if by_position:
-        said.append("Rows that move to another file, or to another place in it, count as changed.")
+        said.append("Rows that move to another file or position count as changed.")
     if grows and by_position:
         said.append("A file that comes again under another name adds its rows again, as changed ones.")
     return said
@@ -250,15 +249,14 @@ def release_facts(
 def row_budget(epsilons: RowEpsilons, guarantee: Guarantee) -> Facts:
     """Give what a row loses at most, and what epsilon that leaves it."""
     budget = epsilons.budget
-    slack = f", up to an additional probability of {rounded_up(budget.delta)}" if budget.delta else ""
+    slack = f", except with probability {rounded_up(budget.delta)}" if budget.delta else ""
     listed = ", ".join(f"{words}: {epsilons.epsilon(words):.3g}" for words in _SHOWN_LENGTHS)
     said = (
-        f"Whoever sees a whole row's output can favour one row over another by a factor of at most "
-        f"{factor(budget.loss)}{slack}, where each word of the one is at most {rounded_up(budget.within, 6)} "
-        f"from the word in its place in the other ({guarantee.metric}): all words of all sanitized columns "
-        "together. A row's epsilon follows from its number of words, as the output tells it. Of so many "
-        f"words it is: {listed}; the guarantee above is that of {guarantee.configured_epsilon:g}, the "
-        "largest that a row gets."
+        f"A row's whole output shifts the odds between two rows by a factor of at most {factor(budget.loss)}"
+        f"{slack}, if each word of one is at most {rounded_up(budget.within, 6)} from the word in its place "
+        f"in the other ({guarantee.metric}), in all sanitized columns together. A row's epsilon follows from "
+        f"its number of words, which the output shows: {listed} (words: epsilon). The guarantee above is for "
+        f"{guarantee.configured_epsilon:g}, the largest epsilon of a row."
     )
     return {**epsilons.to_json(), "said": said}
 
@@ -292,8 +290,8 @@ def row_lengths(
             for name, words in named.items()
         ]
     said = [
-        f"A row of the table's {loss['row']} length ({counted[loss['row']]}), each word told from a nearest "
-        f"one: {_worth(loss)}."
+        f"A row of the table's {loss['row']} length ({counted[loss['row']]}), each word compared with its "
+        f"nearest: {_worth(loss)}."
         for loss in losses
     ]
     return {**lengths, "losses": losses, "said": said}
@@ -320,9 +318,7 @@ def persons(found: Mapping[str, Any], guarantee: Guarantee, epsilons: RowEpsilon
     nobody = f"; {found['nobody']:,} rows name none" if found["nobody"] else ""
     said = [f"Persons, by column {found['column']}: {found['persons']:,}{nobody}"]
     for p, count in words.items():
-        told = (
-            f"; each word told from one {rounded_up(within)} away: {_worth(losses[p])}" if p in losses else ""
-        )
+        told = f"; each word moved by {rounded_up(within)}: {_worth(losses[p])}" if p in losses else ""
         said.append(f"{p}: {rows[p]:,} rows, {count:,} words{told}")
     return {**found, "losses": losses, "said": said}
 
@@ -335,9 +331,9 @@ def _losses(guarantee: Guarantee, distance: float, words: int) -> dict[str, floa
 
 def _worth(loss: Mapping[str, float]) -> str:
     if "loss" in loss:
-        return f"{factor(loss['loss'])}, up to an additional probability of {rounded_up(loss['delta'])}"
+        return f"{factor(loss['loss'])}, except with probability {rounded_up(loss['delta'])}"
     beyond = " or ".join(factor(loss[f"{delta:g}"]) for delta in DELTAS if f"{delta:g}" in loss)
-    return ", at worst ".join(filter(None, [beyond, factor(loss["pure"])]))
+    return "; worst case ".join(filter(None, [beyond, factor(loss["pure"])]))
 
 
 def coverage(found: Mapping[str, Coverage]) -> Facts:
@@ -394,18 +390,24 @@ def describe(facts: Facts) -> str:
 
 def _lines(facts: Facts) -> Iterator[str]:
     if "guarantee" in facts:
-        yield from ("Guarantee", facts["guarantee"]["words"], "")
+        yield from ("Guarantee", facts["guarantee"]["summary"], "")
     for guarantee in facts.get("guarantees", ()):
-        yield from (f"Guarantee of {', '.join(guarantee['columns'])}", guarantee["words"], "")
+        yield from (f"Guarantee of {', '.join(guarantee['columns'])}", guarantee["summary"], "")
     if "row_budget" in facts:
         yield from ("Budget of each row", facts["row_budget"]["said"], "")
     yield from ("Scope", *facts["scope"], *facts["private_scope"], facts["row_id"])
     if facts["rows"] is not None:
         yield from ("", describe_counts(facts["rows"], facts["columns"], facts.get("added_rows")))
     elif "coverage" in facts:
-        yield from ("", "Coverage, a fact about the private table for those who run the job")
+        yield from ("", "Coverage, only for those who run the job")
         yield from (f"{name}: {found['said']}" for name, found in facts["coverage"].items())
-    yield from facts.get("row_lengths", {}).get("said", ())
+    if lengths := facts.get("row_lengths"):
+        median = f"median {lengths['median']:,}, " if lengths["median"] is not None else ""
+        seen = "" if lengths["sample"] is None else f", in a sample of {lengths['sample']:,} rows"
+        counted = (
+            [f"Words of a row: {median}longest {lengths['longest']:,}{seen}"] if lengths["longest"] else []
+        )
+        yield from lengths["said"] if "epsilons" in lengths else counted
     if "persons" in facts:
         yield from ("", *facts["persons"]["said"])
     if ledger := facts.get("ledger"):

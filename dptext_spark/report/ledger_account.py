@@ -63,12 +63,12 @@ class LedgerAccount:
         yield f"  Largest sum of epsilon of a row: {total}, in {len(worst)} release{several} ({numbers})"
         deltas = {release.id: release.terms.delta for release in self.ledger.releases}
         if delta := max(sum(deltas[name] for name in each) for each in self.ledger.combined(unit)):
-            yield f"  up to an additional probability of {rounded_up(delta)}"
+            yield f"  except with probability {rounded_up(delta)}"
         for told in self.losses(unit):
             beyond = " or ".join(factor(told[f"{delta:g}"]) for delta in DELTAS)
             yield (
-                f"  from {told['from']}, {told['distance']:.3g} away: {beyond}, "
-                f"at worst {factor(told['pure'])}"
+                f"  a word and {told['from']}, {told['distance']:.3g} away: {beyond}; "
+                f"worst case {factor(told['pure'])}"
             )
 
     def losses(self, unit: Unit) -> Iterator[dict[str, Any]]:

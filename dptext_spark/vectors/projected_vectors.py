@@ -98,7 +98,7 @@ class VectorParameters(ProjectionParameters):
 class VectorGuarantee(Guarantee):
     """A guarantee for whole vectors in place of words; see :class:`Guarantee`."""
 
-    _compared: ClassVar[str] = "a released vector can favour one input"
+    _compared: ClassVar[str] = "a released vector shifts the odds between any two inputs"
 
 
 @dataclass(frozen=True, kw_only=True)

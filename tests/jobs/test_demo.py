@@ -31,7 +31,7 @@ def test_the_demo_shows_more_noise_at_less_epsilon_and_runs_twice(
     monkeypatch.setattr(demo, "EPSILONS", demo.EPSILONS[::2])
     shown = dptext("demo", "--output", str(tmp_path))
     assert shown.count("    -> ") == demo.SHOWN_ROWS * len(demo.EPSILONS)
-    assert shown.count("whoever sees an output word") == 1
+    assert shown.count("shifts the odds between any two input words") == 1
     replaced = []
     for epsilon in demo.EPSILONS:
         output = tmp_path / f"sanitized-epsilon-{epsilon:g}"

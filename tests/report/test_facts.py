@@ -70,8 +70,8 @@ def test_what_may_be_shared_has_no_count_but_that_of_rows(line: Embedding) -> No
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({}, "Assumed: neither epsilon nor any other option was chosen by a look at these rows."),
-        ({"epsilon-from-private-rows": True}, "Epsilon was chosen by what was measured on private rows."),
+        ({}, "Assumed: epsilon and all other options were chosen without a look at these rows."),
+        ({"epsilon-from-private-rows": True}, "Epsilon was chosen after a look at private rows."),
     ],
 )
 def test_public_reports_say_where_epsilon_comes_from(
@@ -86,16 +86,16 @@ def test_public_reports_say_where_epsilon_comes_from(
 @pytest.mark.parametrize(
     ("sanitized", "over"),
     [
-        (["a"], "all rows that repeat one another or tell of one person"),
-        (["a", "b"], "the 2 sanitized columns of a row and all rows that"),
-        (["a[].x"], "the elements of its arrays and all rows that"),
-        (["a[].x", "b", "c"], "the 3 sanitized columns of a row, the elements of its arrays and all rows"),
+        (["a"], "duplicate rows and rows about the same person"),
+        (["a", "b"], "the 2 sanitized columns of a row, duplicate rows"),
+        (["a[].x"], "the elements of its arrays, duplicate rows"),
+        (["a[].x", "b", "c"], "the 3 sanitized columns of a row, the elements of its arrays, duplicate rows"),
     ],
 )
 def test_the_scope_says_what_adds_up(sanitized: list[str], over: str) -> None:
     said = facts.table_scope([], sanitized)
-    assert any(sentence.startswith(f"What is lost adds up over {over}") for sentence in said)
-    assert any("keep their order" in sentence for sentence in said)
+    assert any(sentence.startswith(f"Privacy loss adds up across {over}") for sentence in said)
+    assert any("order within an input file is preserved" in sentence for sentence in said)
     assert any("ordered by chance" in line for line in facts.table_scope([], sanitized, keeps_order=False))
 
 
@@ -103,13 +103,13 @@ def test_the_scope_says_what_another_release_tells() -> None:
     """Rejects "nothing is released twice": it holds for rows that are equal to the byte alone."""
     options = {"what": "text", "arrays": True, "by_position": True, "grows": True}
     (fresh,) = facts.key_scope(kept=False, **options)
-    assert "another release of these rows has noise of its own" in fresh
+    assert "another release of these rows gets new noise" in fresh
     equal, changed, arrays, moved, again = facts.key_scope(kept=True, **options)
-    assert "comes out equal where it and its row's id are equal byte for byte" in equal
+    assert "comes out equal if it and its row's id are byte-for-byte equal" in equal
     assert "sees which rows changed" in equal
-    assert "all of it, not the changed part alone, spends epsilon again" in changed
-    assert "those that shift count as changed" in arrays
-    assert "another file, or to another place in it, count as changed" in moved
+    assert "all of it costs epsilon again, not the changed part alone" in changed
+    assert "elements that shift count as changed" in arrays
+    assert "another file or position count as changed" in moved
     assert "comes again under another name adds its rows again" in again
     plain = facts.key_scope(kept=True, what="text", arrays=False, by_position=False, grows=True)
     assert plain == [equal, changed]
@@ -138,7 +138,7 @@ def test_the_words_say_counts_and_shares(line: Embedding) -> None:
     report = report_of(line)
     text = report.describe()
     for part in (
-        MECHANISM.guarantee(line).describe(),
+        MECHANISM.guarantee(line).summary(),
         "Rows: 1,234",
         "naïve text: 1,100 words",
         "600 replaced (54.5%)",
@@ -151,7 +151,7 @@ def test_the_words_say_counts_and_shares(line: Embedding) -> None:
     ):
         assert part in text
     before = describe({**report.facts, "rows": None, "columns": {}})
-    assert "Rows:" not in before and MECHANISM.guarantee(line).describe() in before
+    assert "Rows:" not in before and MECHANISM.guarantee(line).summary() in before
     empty = TokenCounts(**dict.fromkeys(TokenCounts.names(), 0))
     assert describe_counts(0, {"text": token_counts(empty, "mask")}) == "Rows: 0\ntext: 0 words: none"
     counts = replace(COUNTS, kept_characters=1234, kept_capitals=56)
@@ -207,7 +207,7 @@ def test_rows_without_a_budget(line: Embedding) -> None:
     ]
     median, longest = found["said"]
     assert median.startswith(
-        "A row of the table's median length (2 words), each word told from a nearest one: "
+        "A row of the table's median length (2 words), each word compared with its nearest: "
     )
     assert longest.startswith("A row of the table's longest length (31 words), each")
 
@@ -237,10 +237,10 @@ def test_persons(line: Embedding) -> None:
     assert losses["largest"]["1e-06"] == guarantee.loss_beyond(1e-6, 0.5, 30)
     title, half, largest = found["said"]
     assert (title, half) == ("Persons, by column author: 7", "50%: 1 rows, 0 words")
-    assert largest.startswith("largest: 4 rows, 30 words; each word told from one 0.5 away: ")
+    assert largest.startswith("largest: 4 rows, 30 words; each word moved by 0.5: ")
     budgeted = facts.persons(PERSONS, guarantee, epsilons)["losses"]
     assert budgeted == {"50%": {"pure": 3.0}, "largest": {"pure": 12.0}}
     epsilons = replace(epsilons, budget=replace(BUDGET, delta=0.01))
     with_delta = facts.persons(PERSONS, guarantee, epsilons)
     assert with_delta["losses"]["largest"] == {"loss": 12.0, "delta": 0.04}
-    assert "additional probability of 0.04" in with_delta["said"][-1]
+    assert "except with probability 0.04" in with_delta["said"][-1]

@@ -231,8 +231,8 @@ class Guarantee:
         return (
             f"With uniforms of {UNIFORM_BITS} bits the probabilities of an output are within delta_num = "
             f"{rounded_up(self.delta_num)} of the proven ones (k outputs: k times that). A factor f except "
-            "with probability p becomes f except with probability p + (1 + f) delta_num; the worst case holds in "
-            "exact arithmetic."
+            "with probability p becomes f except with probability p + (1 + f) delta_num. The worst case is "
+            "that of exact arithmetic."
         )
 
     @staticmethod

@@ -62,6 +62,12 @@ def wait_for(condition: Callable[[], T], what: str, patience: float = PATIENCE) 
     return found
 
 
+def write_key(file: Path, secret: bytes | None = None) -> None:
+    """Write a key file: a secret, by default a fresh one, that nobody else may read."""
+    file.touch(mode=0o600)
+    file.write_bytes(secret or os.urandom(32))
+
+
 def spark_home() -> Path:
     """The installed pyspark, which is a whole Spark."""
     import pyspark

@@ -2,7 +2,7 @@
 
     OMP_NUM_THREADS=1 python -m scripts.experiments.poincare_embeddings PAIRS --dimension 5 --dimension 10
 
-Prints a row of quality for every embedding and, with ``--above``, N_w of the mechanisms that work in the
+Prints a row of quality for every embedding and, with ``--proven``, N_w of the mechanisms that work in the
 ball, all at the same *proven* epsilon: ``hyperbolic`` and ``exponential`` at this epsilon,
 ``hyperbolic-icdm``, which proves epsilon + n, at n less. ``--output`` keeps the bundles. With ``--gensim``
 (``pip install gensim``; the package does without it) the last rows are gensim's, of the same pairs and
@@ -30,7 +30,8 @@ from dptext_spark.options import PoincareOptions
 from dptext_spark.poincare import Relations, Settings, Trainer, measure
 from scripts.experiments.shared import FILE, evenly, made_embedding, markdown, staying
 
-MECHANISMS: Final = ("hyperbolic", "hyperbolic-icdm", "exponential")
+MECHANISMS: Final = {"hyperbolic": 0, "hyperbolic-icdm": 1, "exponential": 0}
+"""And by how many dimensions what they prove is above their epsilon."""
 BURN_IN: Final = 10
 
 
@@ -43,7 +44,7 @@ BURN_IN: Final = 10
 @click.option("--epochs", default=200, show_default=True)
 @click.option("--reconstructed", default=10_000, show_default=True, help="words measured for ranks")
 @click.option("--gensim", is_flag=True, help="train with gensim as well")
-@click.option("--above", type=float, multiple=True, help="proven epsilons, above n, to measure N_w at")
+@click.option("--proven", type=float, multiple=True, help="epsilons to measure N_w at")
 @click.option("--words", default=300, show_default=True, help="measured for N_w, evenly spread")
 @click.option("--runs", default=1000, show_default=True)
 @click.option("--output", type=click.Path(path_type=Path), help="folder that keeps the bundles")
@@ -56,7 +57,7 @@ def main(
     epochs: int,
     reconstructed: int,
     gensim: bool,
-    above: Sequence[float],
+    proven: Sequence[float],
     words: int,
     runs: int,
     output: Path | None,
@@ -71,7 +72,8 @@ def main(
         for n in dimensions
         for radius in radii or (None,)
     ]
-    quality, noise = [], []
+    quality: list[tuple[object, ...]] = []
+    noise: list[tuple[object, ...]] = []
     with tempfile.TemporaryDirectory() as name, threadpool_limits(1):
         folder = output or Path(name)
         folder.mkdir(parents=True, exist_ok=True)
@@ -83,15 +85,15 @@ def main(
             bundle = made_embedding(
                 found.relations.words, vectors, folder / "-".join(map(str, label)), "poincare"
             )
-            noise += [(*label, *row) for row in of_noise(bundle, above, words, runs)]
+            noise += [(*label, *row) for row in of_noise(bundle, proven, words, runs)]
         for n in dimensions if gensim else ():
             vectors, seconds = trained_by_gensim(found.relations, n, epochs)
             quality.append(("gensim", n, "-", *of_vectors(vectors, found.relations, reconstructed, seconds)))
     columns = ("trainer", "n", "radius", "CPU s", "mean rank", "MAP", "norm and depth")
     click.echo(markdown((*columns, "distance to the nearest word"), quality))
-    if above:
-        columns = ("n", "radius", "proven ε", "nats to the nearest word", *MECHANISMS)
-        click.echo(f"N_w as a probability: mean / 95th percentile / largest\n\n{markdown(columns, noise)}")
+    if proven:
+        names = ("n", "radius", "proven ε", "nats to the nearest word", *MECHANISMS)
+        click.echo(f"N_w as a probability: mean / 95th percentile / largest\n\n{markdown(names, noise)}")
 
 
 def of_vectors(
@@ -123,22 +125,23 @@ def trained_by_gensim(relations: Relations, dimension: int, epochs: int) -> tupl
 
 
 def of_noise(
-    embedding: Embedding, above: Sequence[float], words: int, runs: int
+    embedding: Embedding, proven: Sequence[float], words: int, runs: int
 ) -> Iterator[tuple[str, ...]]:
-    """Write N_w at proven epsilons, n + each of ``above``."""
-    if not above:
-        return
+    """Write N_w at proven epsilons, of the mechanisms that have them."""
     n, rows = embedding.dimension, evenly(words, len(embedding.words))
-    tables = []
-    for name in MECHANISMS:
-        less = n if name == "hyperbolic-icdm" else 0
-        grid = [mechanism(name, epsilon=n + more - less) for more in above]
-        tables.append(staying(grid, embedding, rows, runs=runs)["n_w"])
+    cells: dict[tuple[str, float], str] = {}
+    for name, less in MECHANISMS.items():
+        least = {"hyperbolic": n - 1, "hyperbolic-icdm": n, "exponential": 0}[name]
+        possible = [epsilon for epsilon in proven if epsilon > least]
+        grid = [mechanism(name, epsilon=epsilon - n * less) for epsilon in possible]
+        found = list(staying(grid, embedding, rows, runs=runs)["n_w"]) if grid else []
+        for epsilon, n_w in zip(possible, found, strict=True):
+            spread = f"{n_w.mean():.3f} / {np.quantile(n_w, 0.95):.3f} / {n_w.max():.3f}"
+            cells[name, epsilon] = spread
     nearest = np.median(np.sort(embedding.space.metric().to_all(rows), axis=1)[:, 1])
-    for number, more in enumerate(above):
-        parts = [table[number] for table in tables]
-        cells = [f"{part.mean():.3f} / {np.quantile(part, 0.95):.3f} / {part.max():.3f}" for part in parts]
-        yield f"{n + more:g}", f"{(n + more) * nearest:.3g}", *cells
+    for epsilon in proven:
+        own = (cells.get((name, epsilon), "") for name in MECHANISMS)
+        yield f"{epsilon:g}", f"{epsilon * nearest:.3g}", *own
 
 
 if __name__ == "__main__":

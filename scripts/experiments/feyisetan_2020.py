@@ -272,11 +272,7 @@ class PairModel:
         frequency = np.bincount(words, minlength=size) + 0.1
         followed = np.bincount(words[:-1][inner], minlength=size).astype(np.float64)
         return cls(
-            size=size,
-            pairs=keys,
-            pair_counts=counts,
-            counts=followed,
-            frequency=frequency / frequency.sum(),
+            size=size, pairs=keys, pair_counts=counts, counts=followed, frequency=frequency / frequency.sum()
         )
 
     def logs(self, texts: WordRows) -> NDArray[np.float64]:

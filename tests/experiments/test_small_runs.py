@@ -21,14 +21,7 @@ from threadpoolctl import threadpool_limits
 from dptext_spark import demo
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import mechanism
-from scripts.experiments import (
-    feyisetan_2019,
-    feyisetan_2020,
-    feyisetan_2021,
-    mechanisms,
-    shared,
-    xu_2020,
-)
+from scripts.experiments import feyisetan_2019, feyisetan_2020, feyisetan_2021, mechanisms, shared, xu_2020
 
 FOLDER: Final = Path(__file__).parents[2] / "scripts" / "experiments"
 MODULES: Final = sorted(file.stem for file in FOLDER.glob("*.py") if file.stem != "shared")
@@ -237,13 +230,7 @@ def test_mechanisms_are_compared_at_equal_success(large: Embedding, ball: Embedd
     """
     texts, intents = shared.demo_queries(120)
     world = mechanisms.World(
-        texts=texts,
-        labels=intents,
-        embedding=large,
-        judge=large,
-        release_words=2000,
-        runs=30,
-        candidates=16,
+        texts=texts, labels=intents, embedding=large, judge=large, release_words=2000, runs=30, candidates=16
     )
     curved = mechanisms.replace(world, embedding=ball)
     near = {

@@ -84,10 +84,7 @@ def environment() -> dict[str, str]:
     ensure_java()
     foreign = ("SPARK", "PYSPARK", "PYTHONPATH", "JAVA_TOOL_OPTIONS")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
-    return kept | {
-        "SPARK_HOME": str(spark_home()),
-        "PYSPARK_PYTHON": sys.executable,
-    }
+    return kept | {"SPARK_HOME": str(spark_home()), "PYSPARK_PYTHON": sys.executable}
 
 
 class Cluster:

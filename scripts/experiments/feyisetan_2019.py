@@ -297,13 +297,8 @@ TESTED: Final = 0.25
 PENALTY: Final = 0.01  # of standardized features
 FREQUENT: Final = 10
 """Pairs of words that are seen this often are in no slot."""
-# Label, file, columns of texts, of the label, and of the group that a correlation is taken in.
-FILES: Final = (
-    ("CR", "cr", ("text",), "label", None),
-    ("MPQA", "mpqa", ("text",), "label", None),
-    ("TREC", "trec", ("text",), "coarse", None),
-    ("STS14 r", "sts14", ("sentence_a", "sentence_b"), "score", "subset"),
-)
+FILES: Final = {"CR": "label", "MPQA": "label", "TREC": "coarse"}
+"""Tasks of SentEval, and their columns of labels."""
 EXAMPLES: Final = (("ohio", "state"), ("techno", "music"))
 """Words of slots, and what the paper would have them become."""
 
@@ -354,66 +349,46 @@ class World:
 
 @dataclass(frozen=True, kw_only=True)
 class Texts:
-    """Examples of one or two texts each.
+    """Labelled texts.
 
     Attributes:
-        words: Words of the large vocabulary; all first texts, then all second ones.
+        words: Words of the large vocabulary.
         slots: bool (tokens,), which words are in a slot.
-        labels: (e,), of the examples.
-        tested: bool (e,), which examples are for tests; None where the data do not say.
-        groups: (e,), for correlations; None where there are classes.
+        labels: (texts,).
+        tested: bool (texts,), which are for tests; None where the data do not say: a sample of them does.
     """
 
     words: WordRows
     slots: NDArray[np.bool_]
     labels: NDArray[Any]
     tested: NDArray[np.bool_] | None
-    groups: NDArray[Any] | None = None
-
-    @property
-    def sides(self) -> int:
-        """Texts of an example, 1 or 2."""
-        return self.words.count // len(self.labels)
 
     @property
     def apart(self) -> NDArray[np.bool_]:
-        """Which examples of a sample are for tests."""
+        """Which texts of a sample are for tests."""
         if self.tested is None:
-            raise ValueError("These examples are not yet divided; a sample of them is.")
+            raise ValueError("These texts are not yet divided; a sample of them is.")
         return self.tested
 
-    def take(self, chosen: NDArray[np.int64]) -> Texts:
-        """Give some examples, in this order."""
-        rows = (chosen + np.arange(self.sides)[:, None] * len(self.labels)).ravel()
-        return replace(
-            self,
-            words=self.words.take(rows),
-            slots=self.words.having(self.slots.astype(np.int64)).take(rows).words > 0,
-            labels=self.labels[chosen],
-            tested=None if self.tested is None else self.tested[chosen],
-            groups=None if self.groups is None else self.groups[chosen],
-        )
+    def take(self, chosen: NDArray[np.int64], tested: NDArray[np.bool_]) -> Texts:
+        """Give some texts, in this order."""
+        slots = self.words.having(self.slots.astype(np.int64)).take(chosen).words > 0
+        return Texts(words=self.words.take(chosen), slots=slots, labels=self.labels[chosen], tested=tested)
 
     def sample(self, count: int, rng: np.random.Generator) -> Texts:
-        """Draw examples, a quarter of them for tests."""
-        examples = rng.permutation(len(self.labels))
-        tests = int(TESTED * min(count, len(examples)))
-        apart = np.arange(len(examples)) < tests if self.tested is None else self.tested[examples]
-        first, rest = examples[apart][:tests], examples[~apart][: count - tests]
-        found = self.take(np.concatenate([first, rest]))
-        return replace(found, tested=np.arange(len(found.labels)) < len(first))
+        """Draw texts, a quarter of them for tests."""
+        every = rng.permutation(len(self.labels))
+        tests = int(TESTED * min(count, len(every)))
+        apart = np.arange(len(every)) < tests if self.tested is None else self.tested[every]
+        chosen = np.concatenate([every[apart][:tests], every[~apart][: count - tests]])
+        return self.take(chosen, np.arange(len(chosen)) < len(every[apart][:tests]))
 
     def score(self, words: WordRows, embedding: Embedding) -> float:
-        """Learn from and judge texts with these words: percent correct, or the correlation of cosines."""
-        means = mean_vectors(words, embedding).reshape(self.sides, len(self.labels), -1)
-        if self.groups is None:
-            model = make_pipeline(StandardScaler(), LogisticRegression(C=PENALTY, max_iter=300))
-            learned = model.fit(means[0][~self.apart], self.labels[~self.apart])
-            return 100.0 * float(learned.score(means[0][self.apart], self.labels[self.apart]))
-        lengths = np.linalg.norm(means, axis=2)
-        cosines = (means[0] * means[1]).sum(axis=1) / np.maximum(lengths[0] * lengths[1], 1e-9)
-        groups = [self.groups == group for group in np.unique(self.groups)]
-        return float(sum(g.mean() * stats.pearsonr(cosines[g], self.labels[g]).statistic for g in groups))
+        """Learn from and judge texts with these words: percent correct."""
+        means = mean_vectors(words, embedding)
+        model = make_pipeline(StandardScaler(), LogisticRegression(C=PENALTY, max_iter=300))
+        model.fit(means[~self.apart], self.labels[~self.apart])
+        return 100.0 * float(model.score(means[self.apart], self.labels[self.apart]))
 
 
 def settings(hyperbolic: Sequence[float], laplace: Sequence[float]) -> dict[str, Mechanism | None]:
@@ -449,31 +424,25 @@ def tasks(
 ) -> None:
     """Print scores of tasks whose words in slots are perturbed, for learning and for tests."""
     world = World.of(ball, flats[0], folder)
-    every = {name: read(data, world, *columns) for name, *columns in FILES}
+    every = {name: read(data, world, name, label) for name, label in FILES.items()}
     found = tried(every, world, settings(hyperbolic, laplace), rows=rows, seeds=range(repetitions))
     lines = []
     for label, (stays, scores) in found.items():
         cells = []
         for name, values in scores.items():
-            digits, original = 2 if name.startswith("STS") else 1, found[ORIGINAL][1][name]
-            above = Mean(np.subtract(values, original))
-            ends = "" if label == ORIGINAL else f" ({above.mean:+.{digits}f} ± {above.half:.{digits}f})"
-            cells.append(f"{Mean(values).mean:.{digits}f}{ends}")
+            above = Mean(np.subtract(values, found[ORIGINAL][1][name]))
+            cells.append(f"{Mean(values).mean:.1f}" + (f" ({above:+.1f})" if label != ORIGINAL else ""))
         lines.append([label, f"{stays:.1%}", *cells])
     click.echo(markdown(("", "words that stay", *every), lines))
 
 
-def read(data: Path, world: World, file: str, texts: Sequence[str], label: str, group: str | None) -> Texts:
+def read(data: Path, world: World, name: str, label: str) -> Texts:
     """Read a task; a common word is in a slot if no pair that it stands in is a frequent one."""
-    table = pq.read_table(data / f"{file}.parquet")
-    words = WordRows.of([text for column in texts for text in table[column].to_pylist()], world.large)
-    return Texts(
-        words=words,
-        slots=in_slots(words, world, FREQUENT),
-        labels=np.array(table[label].to_pylist()),
-        tested=np.array(table["split"].to_pylist()) == "test" if "split" in table.column_names else None,
-        groups=np.array(table[group].to_pylist()) if group else None,
-    )
+    table = pq.read_table(data / f"{name.lower()}.parquet")
+    words = WordRows.of(table["text"].to_pylist(), world.large)
+    tested = np.array(table["split"].to_pylist()) == "test" if "split" in table.column_names else None
+    slots = in_slots(words, world, FREQUENT)
+    return Texts(words=words, slots=slots, labels=np.array(table[label].to_pylist()), tested=tested)
 
 
 def in_slots(texts: WordRows, world: World, frequent: int) -> NDArray[np.bool_]:
@@ -644,7 +613,8 @@ def recovered(texts: Texts, words: WordRows, world: World, emissions: Emissions)
     learn, test = np.flatnonzero(~texts.apart), np.flatnonzero(texts.apart)
     known = texts.words.take(learn)
     corpus = PairCounts.of_rows(known.words, known.offsets, vocabulary=len(world.large.words))
-    own, hidden = texts.take(test), np.isin(texts.take(test).words.words, world.ids)
+    own = texts.take(test, texts.apart[test])
+    hidden = np.isin(own.words.words, world.ids)
     rows = ReleasedRows(
         offsets=own.words.offsets,
         # What is dropped is unknown to the attacker too.

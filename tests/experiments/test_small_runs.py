@@ -195,7 +195,6 @@ def test_vectors_are_released(large: Embedding) -> None:
     for name in laws:
         errors = [feyisetan_2021.errors(setup, pairs, beta, name, e) for e in (200.0, 20.0, 2.0)]
         assert rises(*(error["distance"].mean for error in errors))
-        assert errors[2]["corrected"].mean < errors[2]["distance"].mean
     texts = feyisetan_2021.Texts.of(*shared.demo_queries(500), large)
     ceilings = [feyisetan_2021.of_texts(setup, texts, "text", n, math.inf).mean for n in ("paper", "plain")]
     assert rises(*ceilings)

@@ -1,15 +1,11 @@
-"""Mechanisms at equal success of the attack, and what finite arithmetic takes from ``exponential``.
+"""Mechanisms at equal success of the attack.
 
-    python -m scripts.experiments.mechanisms success glove-50d --data snips.parquet [--ball ball]
-    python -m scripts.experiments.mechanisms rounding glove-50d --epsilon 10
+    python -m scripts.experiments.mechanisms glove-50d --data snips.parquet [--ball ball]
 
-Epsilons of different metrics cannot be compared, so ``success`` searches, for each mechanism, the one at
-which an attacker in context recovers a given share of the words. What is kept there can be compared. With
-``--ball``, mechanisms in a Poincaré ball are compared with those in a Euclidean embedding, both restricted
-to the words in common; similarity is then measured by the Euclidean vectors for both.
-
-``rounding`` counts outputs of ``exponential`` that are rarer than one uniform of 52 bits, and those that no
-uniforms give, and compares the computed probabilities with delta_num.
+Epsilons of different metrics cannot be compared. So for each mechanism the one is searched at which an
+attacker in context recovers a given share of the words; what is kept there can be compared. With ``--ball``,
+mechanisms in a Poincaré ball are compared with those in a Euclidean embedding, both restricted to the words
+in common; similarity is then measured by the Euclidean vectors for both.
 """
 
 from __future__ import annotations
@@ -30,9 +26,7 @@ from sklearn.linear_model import LogisticRegression
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.evaluation.comparison import evaluate
-from dptext_spark.mechanisms import Exponential, Mechanism, mechanism
-from dptext_spark.mechanisms.exponential import ExponentialChoice
-from dptext_spark.noise import UNIFORM_BITS
+from dptext_spark.mechanisms import Mechanism, mechanism
 from dptext_spark.search.exact import ExactSearch
 from scripts.experiments.shared import (
     FILE,
@@ -60,11 +54,6 @@ IN_THE_BALL: Final = ("hyperbolic", "hyperbolic-icdm", "exponential")
 
 Interval = tuple[float, float, float]
 """A value and its 95 % interval, over rows."""
-
-
-@click.group()
-def main() -> None:
-    """Print the tables of docs/experiments/mechanisms.md, and of the proof about roundings."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,17 +165,15 @@ def matched(
             log_epsilon = below + (above - below) * float(np.clip(part, 0.1, 0.9))
 
 
-@main.command()
+@click.command()
 @click.argument("bundle", type=FOLDER)
 @click.option("--data", type=FILE, required=True, help="Parquet table of Snips, 2017")
-@click.option("--ball", type=FOLDER, help="Bundle to compare with, see above.")
+@click.option("--ball", type=FOLDER, help="Bundle of a ball to compare with.")
 @click.option("--rows", default=1000, show_default=True, help="Evenly spread over the table.")
 @click.option("--success", default=0.2, show_default=True, help="Share of words that is recovered.")
 @click.option("--release-words", default=5000, show_default=True)
-def success(
-    bundle: Path, data: Path, ball: Path | None, rows: int, success: float, release_words: int
-) -> None:
-    """Compare mechanisms where attackers have equal success."""
+def main(bundle: Path, data: Path, ball: Path | None, rows: int, success: float, release_words: int) -> None:
+    """Print the tables of docs/experiments/mechanisms.md."""
     whole, flat = pq.read_table(data, columns=["text", "intent"]), Embedding.open(bundle)
     chosen = whole.take(evenly(rows, len(whole)))
     with tempfile.TemporaryDirectory() as name:
@@ -226,55 +213,6 @@ def table(worlds: Mapping[str, World], success: float) -> Iterator[str]:
         rows.append((label, "", *(f"{value:.3f}" for value, *_ in world.kept(texts).values())))
     yield f"Recovered in context: {success:.0%}, to within half a point; without any output {floor:.1%}.\n"
     yield markdown(("mechanism", "ε", "intents right", "similarity of texts", "words that stay"), rows)
-
-
-# Roundings
-
-
-@main.command()
-@click.argument("bundle", type=FOLDER)
-@click.option("--epsilon", default=10.0, show_default=True)
-@click.option("--words", default=200, show_default=True, help="the first words of the bundle")
-def rounding(bundle: Path, epsilon: float, words: int) -> None:
-    """Print the share of outputs of the first words that cannot come out."""
-    embedding, rows = Embedding.open(bundle, verify=False), []
-    for each in (epsilon / 2.0, epsilon, epsilon * 2.0):
-        configured = Exponential(epsilon=each)
-        bound = configured.bind(embedding, ExactSearch.over(embedding))
-        exact, computed = bound.probabilities(np.arange(words)), law_of_rounds(bound, np.arange(words))
-        rare = (exact < 2.0 ** -(UNIFORM_BITS + 1)).mean()
-        lost = ((computed == 0.0) & (exact > 0.0)).mean()
-        away = np.abs(computed - exact).sum(axis=1).max() / 2.0
-        stated = configured.claim(embedding).delta_num
-        rows.append((f"{each:g}", f"{rare:.1%}", f"{lost:.2%}", f"{away:.2g}", f"{stated:.2g}"))
-    columns = (
-        "outputs below 2^-53",
-        "outputs that cannot come out",
-        "computed probabilities off by",
-        "delta_num",
-    )
-    click.echo(markdown(("ε", *columns), rows))
-
-
-def law_of_rounds(bound: ExponentialChoice, words: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The computed probabilities (k, V), except for how evenly far words share their uniforms."""
-    rows = np.arange(bound.near.release_words)
-    lists, law = bound.lists(words, bound.reach(words)[0]), np.empty((len(words), len(rows)))
-    most = 2.0**UNIFORM_BITS
-
-    def on_grid(shares: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The share of all uniforms (k + 1/2) / 2^52 below a share: exact in double precision."""
-        return np.clip(np.ceil(shares * most - 0.5), 0.0, most) / most
-
-    for number, word in enumerate(words):
-        start, length = lists.starts[number], lists.lengths[number]
-        part = slice(start, start + length)
-        places = on_grid(lists.shares[part])
-        excess = bound.near.between(np.full(len(rows), word), rows) - lists.radii[number]
-        accepted = on_grid(np.exp(-bound.epsilon / 2.0 * excess.clip(0.0)))
-        law[number] = (1.0 - places[-1]) / max(len(rows) - length, 1) * accepted
-        law[number, np.arange(length) + lists.skips[part]] = np.diff(places, prepend=0.0)
-    return law / law.sum(axis=1, keepdims=True)
 
 
 if __name__ == "__main__":

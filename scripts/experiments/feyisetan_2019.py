@@ -106,45 +106,29 @@ def with_embeddings(command: Callable[..., None]) -> Callable[..., None]:
 # Table IV
 
 
-class Curve(NamedTuple):
-    """N_w of the same words at some ascending epsilons of one mechanism, each float64 (epsilons,)."""
-
-    epsilons: NDArray[np.float64]
-    worst: NDArray[np.float64]
-    mean: NDArray[np.float64]
-
-    @classmethod
-    def of(cls, name: str, epsilons: Sequence[float], embedding: Embedding, words: Words, seed: int) -> Curve:
-        """Measure N_w, as counts of RUNS."""
-        mechanisms = [mechanism(name, epsilon=epsilon) for epsilon in sorted(epsilons)]
-        stays = RUNS * staying(mechanisms, embedding, words, runs=RUNS, seed=seed)["n_w"]
-        return cls(np.array(sorted(epsilons)), stays.max(axis=1), stays.mean(axis=1))
-
-    def epsilon_at(self, worst: float) -> float:
-        """The epsilon of a worst case: infinity where a word stays in all runs, NaN where none is so low."""
-        rising = np.maximum.accumulate(self.worst)
-        if worst > RUNS - 0.5:
-            return math.inf
-        if not rising[0] <= worst <= rising[-1]:
-            return math.nan
-        return float(np.exp(np.interp(worst, rising, np.log(self.epsilons))))
+def n_w(
+    name: str, epsilons: Sequence[float], embedding: Embedding, words: Words, seed: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Measure the largest and the average N_w of words, of RUNS, each float64 (epsilons,)."""
+    mechanisms = [mechanism(name, epsilon=epsilon) for epsilon in epsilons]
+    stays = RUNS * staying(mechanisms, embedding, words, runs=RUNS, seed=seed)["n_w"]
+    return stays.max(axis=1), stays.mean(axis=1)
 
 
 def of_same_worst_case(
     worst: Sequence[float], embedding: Embedding, words: Words, seed: int
 ) -> list[list[str]]:
-    """Write epsilon, worst case and average of Laplace noise that has these worst cases."""
-    curve = Curve.of("laplace", LAPLACE, embedding, words, seed)
-    epsilons = [curve.epsilon_at(each) for each in worst]
-    finite = sorted({each for each in epsilons if math.isfinite(each)})
-    found = Curve.of("laplace", finite, embedding, words, seed) if finite else None
-    rows = []
-    for epsilon in epsilons:
-        if found is None or not math.isfinite(epsilon):
-            rows.append(["none" if math.isnan(epsilon) else "any large", "-", "-"])
+    """Write epsilon and average N_w of Laplace noise that has these largest ones, between those measured."""
+    largest, mean = n_w("laplace", LAPLACE, embedding, words, seed)
+    rising, logs, rows = np.maximum.accumulate(largest), np.log(LAPLACE), []
+    for each in worst:
+        if each > RUNS - 0.5:
+            rows.append(["any large", "-"])  # a word stays in all runs
+        elif not rising[0] <= each <= rising[-1]:
+            rows.append(["none", "-"])
         else:
-            place = finite.index(epsilon)
-            rows.append([f"{epsilon:.3g}", f"{found.worst[place]:.4g}", f"{found.mean[place]:.4g}"])
+            log = float(np.interp(each, rising, logs))
+            rows.append([f"{math.exp(log):.3g}", f"{np.interp(log, logs, mean):.4g}"])
     return rows
 
 
@@ -163,12 +147,13 @@ def table4(folder: Path, ball: Embedding, flats: list[Embedding], count: int, se
     lines = []
     for name in IN_THE_BALL:
         least = curved.dimension - 1.0 if name == "hyperbolic" else 0.0
-        own = Curve.of(name, [least + epsilon for epsilon in EPSILONS], curved, rows, seed)
-        others = of_same_worst_case(own.worst.tolist(), flat, rows, seed)
-        for epsilon, worst, mean, other in zip(*own, others, strict=True):
+        epsilons = [least + epsilon for epsilon in EPSILONS]
+        own = n_w(name, epsilons, curved, rows, seed)
+        others = of_same_worst_case(own[0].tolist(), flat, rows, seed)
+        for epsilon, worst, mean, other in zip(epsilons, *own, others, strict=True):
             proven = mechanism(name, epsilon=epsilon).guarantee(curved).epsilon
             lines.append([name, f"{epsilon:g}", f"{proven:g}", f"{worst:.4g}", f"{mean:.4g}", *other])
-    columns = ("mechanism", "ε", "proven ε", "worst case", "average", "Laplace ε", "worst case", "average")
+    columns = ("mechanism", "ε", "proven ε", "worst case", "average", "Laplace ε", "average")
     click.echo(markdown(columns, lines))
 
 
@@ -280,7 +265,7 @@ def clipped(folder: Path, ball: Embedding, flats: list[Embedding], count: int, s
     columns = ["ε", "worst case", "average"]
     lines: list[list[object]] = [[*row] for row in zip(EPSILONS, worst, mean, strict=True)]
     for flat in plain:
-        columns += [f"Laplace ε, {flat.dimension}-d", "worst case", "average"]
+        columns += [f"Laplace ε, {flat.dimension}-d", "average"]
         for line, laplace in zip(lines, of_same_worst_case(worst.tolist(), flat, rows, seed), strict=True):
             line.extend(laplace)
     columns += ["paper: worst case", "ball", "GloVe 100-d"]

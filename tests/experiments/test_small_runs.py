@@ -83,10 +83,10 @@ def test_clipped_noise_makes_central_words_of_all(tmp_path: Path) -> None:
 
     outputs = feyisetan_2019.Clipped(ball=curved, epsilon=8.0).outputs(words, 1000, seed=0)
     stays = np.count_nonzero(outputs == words[:, None], axis=1)
-    ((_, _, average),) = feyisetan_2019.of_same_worst_case([float(stays.max())], flat, words, 0)
-    isometry = feyisetan_2019.Curve.of("hyperbolic-icdm", [8.0], curved, words, 0)
+    ((_, average),) = feyisetan_2019.of_same_worst_case([float(stays.max())], flat, words, 0)
+    _, isometry = feyisetan_2019.n_w("hyperbolic-icdm", [8.0], curved, words, 0)
     assert rises(stays.mean(), float(average)) and rises(stays.mean(), stays[:4].mean())
-    assert rises(900.0, isometry.mean[0])
+    assert rises(900.0, isometry[0])
     frequent = np.argsort(-np.bincount(outputs.ravel(), minlength=120), kind="stable")[:4]
     assert {*frequent.tolist()} == {*range(4)}
 

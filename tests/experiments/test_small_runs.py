@@ -64,6 +64,9 @@ def test_tokens_become_what_the_mechanism_makes_of_them(large: Embedding, ball: 
         # A standard deviation of 0.02 each, for ten words.
         assert np.abs((rows.words == texts.words).reshape(-1, 10).mean(axis=0) - own).max() < 0.1
     assert (weak.words != again.words).any() and weak.kept(texts) < strong.kept(texts)
+    three = shared.WordRows(words=np.repeat(np.arange(200) * 5, 3), rows=np.arange(600), count=600)
+    outputs = np.sort(shared.releases(three, grid[:1], embedding)[0][0].words.reshape(200, 3), axis=1)
+    assert (np.diff(outputs, axis=1) == 0).any(axis=1).mean() < 0.5
 
 
 @pytest.mark.long

@@ -13,7 +13,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -21,70 +21,61 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 ROOT = Path(__file__).resolve().parent.parent
 DEMO = ROOT / "dptext_spark" / "demo"
 SNIPS = "snips/snips_intents_2017.parquet"
 GLOVE = ("glove_6b_50d/vocab.txt", "glove_6b_50d/vectors.npy")
-
-WORDNET = (
-    "wordnet/noun_synset_closure.tsv.gz",
-    "wordnet/noun_synset_direct.tsv.gz",
-    "wordnet/noun_synset_lemmas.tsv.gz",
-)
+WORDNET = [f"wordnet/noun_synset_{name}.tsv.gz" for name in ("closure", "direct", "lemmas")]
 
 QUERIES_PER_INTENT = 286  # seven intents: 2,002 queries
 VOCABULARY = 8_000
 CLITICS = frozenset({"n't", "'s", "'m", "'re", "'ve", "'ll", "'d"})
 
 SPAN = pa.struct([pa.field(name, pa.int32(), nullable=False) for name in ("start", "end")])
-QUERY_SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.int64(), nullable=False),
-        pa.field("intent", pa.string(), nullable=False),
-        pa.field("text", pa.string(), nullable=False),
-        pa.field("slots", pa.list_(pa.field("element", SPAN, nullable=False)), nullable=False),
-    ]
-)
+QUERY = {
+    "id": pa.int64(),
+    "intent": pa.string(),
+    "text": pa.string(),
+    "slots": pa.list_(pa.field("element", SPAN, nullable=False)),
+}
 
 
 def main() -> None:
     """Write the files and print their sizes."""
-    data = data_folder()
+    data = Path(os.environ.get("DPTEXT_DATA") or ROOT.parent / "shared" / "data")
+    if missing := [name for name in (SNIPS, *GLOVE, *WORDNET) if not (data / name).is_file()]:
+        sys.exit(
+            f"The sources of the demo data are not here: no {', '.join(missing)} in {data}. Set DPTEXT_DATA "
+            "to their folder. (Only needed to make the files again: dptext_spark/demo has them.)"
+        )
     queries = choose_queries(pq.read_table(data / SNIPS).to_pylist())
     vocabulary = (data / GLOVE[0]).read_text(encoding="utf-8").removesuffix("\n").split("\n")
     rows = choose_words(vocabulary, {word for query in queries for word in words_of(query["text"])})
     vectors = np.load(data / GLOVE[1], mmap_mode="r")[rows]
+    mammals = choose_mammals(*([*read_table(data / name)] for name in WORDNET))
 
-    DEMO.mkdir(exist_ok=True)
     files = DEMO / "queries.parquet", DEMO / "glove.6B.50d.subset.txt.gz", DEMO / "mammals.tsv.gz"
-    pq.write_table(pa.Table.from_pylist(queries, schema=QUERY_SCHEMA), files[0], compression="zstd")
-    write_glove(files[1], [vocabulary[row] for row in rows], vectors)
-    mammals = choose_mammals(*(read_table(data / name) for name in WORDNET))
-    with files[2].open("wb") as raw, gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as out:
-        out.write("".join(f"{low}\t{high}\n" for low, high in [("hyponym", "hypernym"), *mammals]).encode())
+    schema = pa.schema([pa.field(name, kind, nullable=False) for name, kind in QUERY.items()])
+    pq.write_table(pa.Table.from_pylist(queries, schema=schema), files[0], compression="zstd")
+    # Each number has the fewest digits that read back to the same float16.
+    numbers = (" ".join(np.format_float_positional(x, trim="-") for x in vector) for vector in vectors)
+    write_gzip(files[1], (f"{vocabulary[row]} {line}" for row, line in zip(rows, numbers, strict=True)))
+    write_gzip(files[2], (f"{low}\t{high}" for low, high in [("hyponym", "hypernym"), *mammals]))
     for file, count in zip(files, (len(queries), len(rows), len(mammals)), strict=True):
         print(f"{file.relative_to(ROOT)}: {count:,} rows, {file.stat().st_size:,} bytes")
 
 
-def data_folder() -> Path:
-    """Return the folder of the sources, or stop with a message that says where they were looked for."""
-    folder = Path(os.environ.get("DPTEXT_DATA") or ROOT.parent / "shared" / "data")
-    missing = [name for name in (SNIPS, *GLOVE, *WORDNET) if not (folder / name).is_file()]
-    if missing:
-        sys.exit(
-            f"The sources of the demo data are not here: no {', '.join(missing)} in {folder}. "
-            "Set DPTEXT_DATA to the folder that holds them. (Only needed to make the files anew: "
-            "dptext_spark/demo holds them already.)"
-        )
-    return folder
-
-
-def read_table(path: Path) -> list[list[str]]:
+def read_table(path: Path) -> Iterator[list[str]]:
     """Read a compressed table of tab-separated fields, without its header."""
     with gzip.open(path, "rt", encoding="utf-8") as lines:
-        return [line.rstrip("\n").split("\t") for line in lines][1:]
+        yield from (line.rstrip("\n").split("\t") for line in islice(lines, 1, None))
+
+
+def write_gzip(path: Path, lines: Iterable[str]) -> None:
+    """Write lines; the file has no time or name in it."""
+    with path.open("wb") as raw, gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as out:
+        out.writelines(f"{line}\n".encode() for line in lines)
 
 
 def choose_mammals(
@@ -106,22 +97,17 @@ def choose_queries(source: list[dict[str, Any]]) -> list[dict[str, Any]]:
         slots = [slot["text"].strip() for slot in json.loads(record["slots_json"])]
         query = {"id": row, "intent": record["intent"], "text": text, "slots": slots}
         by_intent.setdefault(record["intent"], {}).setdefault(text, query)  # each text once
-    chosen = [
-        query
-        for queries in by_intent.values()
-        for query in sorted(queries.values(), key=lambda query: text_hash(query["text"]))[:QUERIES_PER_INTENT]
-    ]
+    chosen = []
+    for queries in by_intent.values():
+        # A hash orders texts in a way that has nothing to do with their content.
+        order = sorted(queries.values(), key=lambda query: hashlib.sha256(query["text"].encode()).digest())
+        chosen += order[:QUERIES_PER_INTENT]
     for query in chosen:
-        query["slots"] = positions(query["text"], query["slots"])
+        found = list(placements(query["text"], query["slots"], 0))
+        if len(found) != 1:
+            sys.exit(f"The slots of a query can stand in {len(found)} ways: {query['text']!r}")
+        query["slots"] = [{"start": start, "end": end} for start, end in found[0]]
     return sorted(chosen, key=lambda query: query["id"])
-
-
-def positions(text: str, slots: list[str]) -> list[dict[str, int]]:
-    """Return where slots stand that are given in their order, as whole words; stop if that is not clear."""
-    found = list(placements(text, slots, 0))
-    if len(found) != 1:
-        sys.exit(f"The slots of a query can stand in {len(found)} ways: {text!r}")
-    return [{"start": start, "end": end} for start, end in found[0]]
 
 
 def placements(text: str, slots: list[str], start: int) -> Iterator[list[tuple[int, int]]]:
@@ -132,11 +118,6 @@ def placements(text: str, slots: list[str], start: int) -> Iterator[list[tuple[i
     for match in re.finditer(rf"(?<!\w){re.escape(slots[0])}(?!\w)", text[start:]):
         place = start + match.start(), start + match.end()
         yield from ([place, *others] for others in placements(text, slots[1:], place[1]))
-
-
-def text_hash(text: str) -> bytes:
-    """Return a hash that orders texts in a way that has nothing to do with their content."""
-    return hashlib.sha256(text.encode()).digest()
 
 
 def words_of(text: str) -> set[str]:
@@ -152,14 +133,6 @@ def choose_words(vocabulary: list[str], wanted: set[str]) -> list[int]:
     needed = {row for row in words if vocabulary[row] in wanted | CLITICS}
     frequent = islice((row for row in words if row not in needed), max(0, VOCABULARY - len(needed)))
     return sorted(needed.union(frequent))
-
-
-def write_glove(path: Path, words: list[str], vectors: NDArray[np.float16]) -> None:
-    """Write GloVe's text format; each number has the fewest digits that read back to the same float16."""
-    with path.open("wb") as raw, gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as out:
-        for word, vector in zip(words, vectors, strict=True):
-            numbers = (np.format_float_positional(value, trim="-") for value in vector)
-            out.write(f"{word} {' '.join(numbers)}\n".encode())
 
 
 if __name__ == "__main__":

@@ -8,9 +8,7 @@ this project's, in local mode. Bytes are compared under names without the random
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -30,12 +28,20 @@ import pyarrow.parquet as pq
 
 from dptext_spark.demo import GLOVE, QUERIES
 from dptext_spark.embedding.build import build_embedding
-from tests.helpers.cluster import PATIENCE, Wrong, environment, expect, wait_for
+from tests.helpers.cluster import PATIENCE, Wrong, environment, expect, wait_for, write_key
 from tests.helpers.comparison import content, settled
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 DAG: Final = "dptext_privatize"
 SETTINGS: Final = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "4"}
+# The DAG's parameters that are places.
+PLACES: Final = {
+    **{name: name for name in ("reports", "bundle", "calibrations", "ledger")},
+    "input": "messages",
+    "output": "sanitized",
+    "properties": "spark.conf",
+    "key_file": "release.key",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,9 +68,7 @@ class Airflow:
         settings = [f"{name} {value}" for name, value in SETTINGS.items()]
         defaults = (ROOT / "conf" / "spark-defaults.conf").read_text()
         (self.folder / "spark.conf").write_text("\n".join([defaults, *settings, ""]))
-        key = self.folder / "release.key"
-        key.touch(mode=0o600)
-        key.write_bytes(os.urandom(32))
+        write_key(self.folder / "release.key")
         build_embedding(GLOVE, self.folder / "bundle")
         self._run("db", "migrate")
 
@@ -77,21 +81,11 @@ class Airflow:
     def run(
         self, day: str, meanwhile: Callable[[int], None] = lambda _: None, **params: Any
     ) -> tuple[int, str]:
-        """Run the DAG for a day.
+        """Run the DAG for a day, with more of its parameters; give the exit code and the log.
 
-        Args:
-            day: The logical date.
-            meanwhile: Called with the process's id while it runs.
-            params: The DAG's, beside those that say where its files are.
-
-        Returns:
-            Exit code and log.
+        ``meanwhile`` is called with the process's id while it runs.
         """
-        places = {"input": "messages", "output": "sanitized", "properties": "spark.conf"}
-        names = ("reports", "bundle", "calibrations", "ledger")
-        places |= {name: name for name in names}
-        places |= {"key_file": "release.key"}
-        values: dict[str, Any] = {name: str(self.folder / place) for name, place in places.items()}
+        values: dict[str, Any] = {name: str(self.folder / place) for name, place in PLACES.items()}
         values |= {"jobs": str(ROOT / "jobs"), "calibrated_words": 50, **params}
         log = self.folder / f"{day}.log"
         with log.open("wb") as file:
@@ -101,7 +95,7 @@ class Airflow:
                 meanwhile(process.pid)
                 code = process.wait(timeout=1200)
             finally:
-                for member in _family(process.pid):
+                for member in family(process.pid):
                     member.kill()
         return code, log.read_text(errors="replace")
 
@@ -111,15 +105,13 @@ class Airflow:
         return {task["task_id"]: task["state"] for task in json.loads(answer)}
 
     def _run(self, *arguments: str) -> str:
-        done = subprocess.run(
-            [self.command, *arguments], env=self._environment(), capture_output=True, text=True, check=False
-        )
+        command = [str(self.command), *arguments]
+        done = subprocess.run(command, env=self._environment(), capture_output=True, text=True, check=False)
         expect(done.returncode == 0, f"airflow {' '.join(arguments)}:\n{done.stdout}{done.stderr}")
         return done.stdout
 
     def _environment(self) -> dict[str, str]:
-        spark = Path(sys.executable).parent  # where its spark-submit is
-        found = environment()
+        spark, found = Path(sys.executable).parent, environment()  # where its spark-submit is
         return {
             **{name: value for name, value in found.items() if not name.startswith("AIRFLOW")},
             "PATH": f"{spark}:{found['PATH']}",
@@ -135,21 +127,15 @@ class Airflow:
         """The content of the files of a day's partition."""
         return {name: content(file) for name, file in settled(self.output / f"dt={day}").items()}
 
-    def untouched(self, but: str) -> dict[str, tuple[int, str]]:
+    def others(self, day: str) -> dict[str, tuple[int, bytes]]:
         """Time of change and content of every file of the table that is not of this day."""
         files = sorted(self.output.rglob("*")) if self.output.exists() else []
-        return {
-            str(file): (file.stat().st_mtime_ns, _sha256(file))
-            for file in files
-            if file.is_file() and f"dt={but}" not in file.parts
-        }
+        own = [file for file in files if file.is_file() and f"dt={day}" not in file.parts]
+        return {str(file): (file.stat().st_mtime_ns, file.read_bytes()) for file in own}
 
 
-def _sha256(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
-
-
-def _family(pid: int) -> list[psutil.Process]:
+def family(pid: int) -> list[psutil.Process]:
+    """A process with all below it."""
     with suppress(psutil.NoSuchProcess):
         process = psutil.Process(pid)
         return [*process.children(recursive=True), process]
@@ -165,28 +151,33 @@ def queries(ids_from: int, copies: int = 1) -> pa.Table:
 
 def with_unknown_words(table: pa.Table) -> pa.Table:
     """The same queries with every third word's letters doubled."""
-    doubled = [
-        " ".join(
-            re.sub(r"(\w)", r"\1\1", word) if n % 3 == 0 else word for n, word in enumerate(text.split())
-        )
-        for text in table["text"].to_pylist()
-    ]
-    return table.set_column(table.column_names.index("text"), "text", pa.array(doubled))
+
+    def doubled(text: str) -> str:
+        words = enumerate(text.split())
+        return " ".join(re.sub(r"(\w)", r"\1\1", word) if n % 3 == 0 else word for n, word in words)
+
+    texts = pa.array([doubled(text) for text in table["text"].to_pylist()])
+    return table.set_column(table.column_names.index("text"), "text", texts)
+
+
+def reason(log: str) -> str:
+    """Why a check stopped a run."""
+    found = re.search(r"AirflowFailException: ([^\n]+)", log)
+    return found[1].strip() if found else "no AirflowFailException in the log"
 
 
 def good_day(airflow: Airflow) -> str:
     """The first day: the bundle is new."""
-    day = "2026-01-01"
-    given = queries(0)
+    day, given = "2026-01-01", queries(0)
     airflow.day(day, given)
     code, log = airflow.run(day)
     expect(code == 0, log)
     expect(set(airflow.states(day).values()) == {"success"}, f"states {airflow.states(day)}")
     released = pq.read_table(airflow.output / f"dt={day}")
     expect(sorted(released["id"].to_pylist()) == given["id"].to_pylist(), "rows are not those of the input")
-    report = json.loads((airflow.folder / "reports" / f"dt={day}" / "private" / "report.json").read_text())
-    changed = report["columns"]["text"]["replaced"]
-    public = json.loads((airflow.folder / "reports" / f"dt={day}" / "release.json").read_text())
+    reports = airflow.folder / "reports" / f"dt={day}"
+    changed = json.loads((reports / "private" / "report.json").read_text())["columns"]["text"]["replaced"]
+    public = json.loads((reports / "release.json").read_text())
     expect("columns" not in public and public["scope"], "what goes with the day has counts, or no scope")
     same = pc.sum(pc.equal(released.sort_by("id")["text"], given["text"])).as_py()
     expect(same < len(given) / 2, f"{same} of {len(given)} texts came out as they went in")
@@ -197,31 +188,31 @@ def bad_day(airflow: Airflow) -> str:
     """A day of words that the bundle lacks: the run fails, the other days stay."""
     day = "2026-01-02"
     airflow.day(day, with_unknown_words(queries(10_000)))
-    before = airflow.untouched(day)
+    before = airflow.others(day)
     code, log = airflow.run(day)
     states = airflow.states(day)
     expect(code != 0, "airflow said that all is well")
     expect(states["calibrate"] == "skipped", "calibrated again, although the bundle is the same")
     expect((states["privatize"], states["check_report"]) == ("success", "failed"), f"states {states}")
-    expect(airflow.untouched(day) == before, "another day's partition changed")
-    return f"calibrate skipped; check_report failed: {_reason(log)}"
+    expect(airflow.others(day) == before, "another day's partition changed")
+    return f"calibrate skipped; check_report failed: {reason(log)}"
 
 
 def killed_day(airflow: Airflow) -> str:
     """A day whose driver is killed in its first attempt, and that day once more."""
     day = "2026-01-03"
     airflow.day(day, queries(20_000, copies=12))
-    before = airflow.untouched(day)
+    before = airflow.others(day)
     driver: list[int] = []
 
     def kill(airflow_process: int) -> None:
         """Kill the driver when a task of it writes."""
-        writing = f".dt={day}.*.part"
 
         def at_work() -> list[psutil.Process]:
-            if not any(file for part in airflow.output.glob(writing) for file in part.rglob("*.parquet")):
+            parts = airflow.output.glob(f".dt={day}.*.part")
+            if not any(file for part in parts for file in part.rglob("*.parquet")):
                 return []
-            return [process for process in _family(airflow_process) if process.name() == "java"]
+            return [process for process in family(airflow_process) if process.name() == "java"]
 
         process = wait_for(at_work, "privatize did not come to its writing", 900)[0]
         process.kill()
@@ -240,7 +231,7 @@ def killed_day(airflow: Airflow) -> str:
     code, log = airflow.run(day)
     expect(code == 0, log)
     expect(retried and airflow.partition(day) == retried, "the retry and a run without a fault differ")
-    expect(airflow.untouched(day) == before, "another day's partition changed")
+    expect(airflow.others(day) == before, "another day's partition changed")
     return "kill -9 of the driver, 2nd attempt success; run again undisturbed: the same bytes"
 
 
@@ -254,12 +245,7 @@ def weak_day(airflow: Airflow) -> str:
     expect(states["calibrate"] == "success", "not calibrated, although epsilon is new")
     expect(states["check_protection"] == "failed", f"states {states}")
     expect(not (airflow.output / f"dt={day}").exists(), "the day was released")
-    return f"check_protection failed: {_reason(log)}; nothing written"
-
-
-def _reason(log: str) -> str:
-    found = re.search(r"AirflowFailException: ([^\n]+)", log)
-    return found[1].strip() if found else "no AirflowFailException in the log"
+    return f"check_protection failed: {reason(log)}; nothing written"
 
 
 DAYS: Final = {

@@ -2,10 +2,9 @@
 
     python -m scripts.benchmarks --data DATA --output docs/benchmarks/results.json [--only NAME ...] [--small]
 
-A section is a module of this folder, named in ``SECTIONS`` below. It runs in a process of its own, as
-``python -m scripts.benchmarks.NAME --data DATA --bundles FOLDER [--small]`` (``section.py`` makes that
-command of a function), and prints one JSON object: ``title``, ``rows`` (one object for each line of a table)
-and ``notes`` (sentences: how it was measured). With ``--small`` it ends in seconds. A section that fails or
+A section is a module of this folder that runs in a process of its own, as ``python -m
+scripts.benchmarks.NAME --data DATA --bundles FOLDER [--small]``, and prints one JSON object: ``title``,
+``rows`` (one object for each line of a table) and ``notes`` (how it was measured). A section that fails or
 takes too long stays in the results, with the reason.
 """
 
@@ -30,51 +29,26 @@ import click
 import psutil
 from threadpoolctl import threadpool_info
 
-from scripts.benchmarks.section import reason
+from scripts.benchmarks.shared import ROOT
 
-SECTIONS: Final = (
-    "kernel_and_job",
-    "searches",
-    "search_in_lists",
-    "throughput",
-    "exponential_lane",
-    "growth",
-    "large_vocabulary",
-    "calibration_job",
-    "executor_memory",
-)
-"""Modules of this folder."""
-
-ROOT: Final = Path(__file__).resolve().parents[2]
+SECTIONS: Final = ("job", "searches", "mechanisms", "large_vocabulary", "memory")
 LIBRARIES: Final = ("dptext-spark", "numpy", "faiss-cpu", "pyarrow", "pyspark", "scipy")
 
 
 def machine() -> dict[str, Any]:
-    """Say what tells one machine from another, without its name."""
-    blas = [
-        f"{pool['internal_api']} {pool['version']}"
-        for pool in threadpool_info()
-        if pool["user_api"] == "blas"
-    ]
+    """Say what distinguishes one machine from another, without its name."""
+    facts = Path("/proc/cpuinfo")
+    model = re.search(r"^model name\s*:\s*(.+)$", facts.read_text() if facts.exists() else "", re.MULTILINE)
+    blas = {f"{p['internal_api']} {p['version']}" for p in threadpool_info() if p["user_api"] == "blas"}
     return {
-        "processor": processor(),
+        "processor": " ".join(model[1].split()) if model else platform.machine(),
         "cores": len(os.sched_getaffinity(0)),
         "memory, GB": round(psutil.virtual_memory().total / 1e9),
         "system": platform.system(),
-        "BLAS": ", ".join(sorted(set(blas))) or None,
+        "BLAS": ", ".join(sorted(blas)) or None,
         "Python": platform.python_version(),
         **{name: version(name) for name in LIBRARIES},
     }
-
-
-def processor() -> str:
-    """Name the processor's model."""
-    try:
-        facts = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    except OSError:
-        facts = ""
-    found = re.search(r"^model name\s*:\s*(.+)$", facts, re.MULTILINE)
-    return " ".join(found[1].split()) if found else platform.processor() or platform.machine()
 
 
 def measured(name: str, data: Path, folder: Path, *, small: bool, limit: float) -> dict[str, Any]:
@@ -108,18 +82,13 @@ def measured(name: str, data: Path, folder: Path, *, small: bool, limit: float) 
 
 
 def outcome(code: int, printed: str, said: str) -> dict[str, Any]:
-    """Read what a section printed, or say why there is nothing."""
+    """Read what a section printed, or give the last line of what it said, without paths."""
     if code:
         click.echo(said[-4000:], err=True)
-        return {"failed": reason(said) or f"exit code {code}"}
-    try:
-        found = json.loads(printed)
-        rows = found["rows"]
-        if isinstance(found["title"], str) and rows and all(isinstance(row, dict) for row in rows):
-            return found
-    except (ValueError, KeyError, TypeError):
-        pass
-    return {"failed": "printed no JSON object with title and rows"}
+        last = next((line for line in reversed(said.splitlines()) if line.strip()), f"exit code {code}")
+        return {"failed": re.sub(r"[^\s'\"]*/[^\s'\"]*", "…", last.strip())[:200]}
+    found: dict[str, Any] = json.loads(printed)
+    return found if found["rows"] else {"failed": "measured nothing"}
 
 
 @click.command()

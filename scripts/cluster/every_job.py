@@ -22,7 +22,6 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -30,7 +29,7 @@ import click
 import pyarrow.parquet as pq
 
 from dptext_spark.demo import GLOVE, MAMMALS, QUERIES
-from tests.helpers.cluster import QUICK_JAVA, Cluster, can_hide, environment
+from tests.helpers.cluster import QUICK_JAVA, Cluster, can_hide, environment, write_key
 from tests.helpers.comparison import compared
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -52,15 +51,12 @@ class Places:
     Attributes:
         driver: The submitting host's own folder.
         shared: What all hosts see: ``input`` and ``output``.
+        undrawn: Stand-ins for what draws pages and pictures: the packed environment lacks it too.
     """
 
     driver: Path
     shared: Path
-
-    @property
-    def undrawn(self) -> Path:
-        """Stand-ins for what draws pages and pictures: the packed environment lacks it, so jobs here must."""
-        return self.shared / "undrawn"
+    undrawn: Path
 
     def fill(self) -> None:
         """Put package, key and input where they belong."""
@@ -72,15 +68,11 @@ class Places:
         libraries = self.driver / "environment"
         libraries.mkdir()
         subprocess.run(["tar", "-xzf", f"{libraries}.tar.gz", "-C", libraries], check=True)
-        key = self.driver / "release.key"
-        key.touch(mode=0o600)
-        key.write_bytes(os.urandom(32))
-        queries = self.shared / "input" / "queries"
+        write_key(self.driver / "release.key")
+        queries, table = self.shared / "input" / "queries", pq.read_table(QUERIES)
         queries.mkdir(parents=True)
         shutil.copy(MAMMALS, self.shared / "input")
-        # Several files, so that every worker has some to read.
-        table = pq.read_table(QUERIES)
-        for part in range(FILES):
+        for part in range(FILES):  # so that every worker has some to read
             own = table.take(list(range(part, len(table), FILES)))
             pq.write_table(own, queries / f"part-{part}.parquet")
 
@@ -107,17 +99,16 @@ class Job:
     output: Path
     options: str
 
-    def run(self, places: Places) -> subprocess.CompletedProcess[str]:
-        """Run it on this machine."""
-        command = [str(Path(sys.executable).with_name("dptext")), self.name, *self.arguments(places)]
-        env = environment() | {"JAVA_TOOL_OPTIONS": QUICK_JAVA, "PYTHONPATH": str(places.undrawn)}
-        return subprocess.run(
-            command, cwd=places.shared, env=env, capture_output=True, text=True, check=False
-        )
-
-    def submit(self, places: Places, cluster: Cluster) -> subprocess.CompletedProcess[str]:
-        """Run it with spark-submit."""
+    def run(self, places: Places, cluster: Cluster | None) -> subprocess.CompletedProcess[str]:
+        """Run it on this machine, or with spark-submit."""
         own = places.driver
+        arguments = ["--config", f"{own}/conf/{self.name}.toml", *self.options.split()]
+        if cluster is None:
+            command = [str(Path(sys.executable).with_name("dptext")), self.name, *arguments]
+            env = environment() | {"JAVA_TOOL_OPTIONS": QUICK_JAVA, "PYTHONPATH": str(places.undrawn)}
+            return subprocess.run(
+                command, cwd=places.shared, env=env, capture_output=True, text=True, check=False
+            )
         conf = _SPLITTING | {
             "spark.executor.memory": "512m",
             "spark.pyspark.python": "./environment/bin/python",
@@ -125,12 +116,26 @@ class Job:
         }
         settings = f"--properties-file {own}/conf/spark-defaults.conf"
         sent = f"--py-files {own}/dptext_spark.zip --archives {own}/environment.tar.gz#environment"
-        script = f"{own}/jobs/{self.name}.py"
-        return cluster.submit(*f"{settings} {sent} {script}".split(), *self.arguments(places), conf=conf)
+        return cluster.submit(*f"{settings} {sent} {own}/jobs/{self.name}.py".split(), *arguments, conf=conf)
 
-    def arguments(self, places: Places) -> list[str]:
-        """All its options."""
-        return ["--config", f"{places.driver}/conf/{self.name}.toml", *self.options.split()]
+    def compare(self, places: Places, cluster: Cluster, aside: Path) -> bool:
+        """Run it here, take away what it wrote, and run it on the cluster."""
+        line = f"{self.name:<12}"
+        for where, width in ((None, 7), (cluster, 9)):
+            self.output.mkdir(parents=True)
+            start = time.monotonic()
+            done = self.run(places, where)
+            if done.returncode != 0:
+                click.echo(f"{self.name} FAILED\n{shlex.join(done.args)}\n{done.stdout}{done.stderr}")
+                return False
+            line += f"{time.monotonic() - start:{width - 2}.0f} s"
+            if where is None:
+                self.output.rename(aside)
+        different, said = compared(aside, self.output)
+        click.echo(f"{line}  {said}: {'DIFFERENT' if different else 'equal'}")
+        for name in different:
+            click.echo(f"  {name}")
+        return not different
 
 
 def compare_all(folder: Path, places: Places, names: Sequence[str]) -> bool:
@@ -142,41 +147,15 @@ def compare_all(folder: Path, places: Places, names: Sequence[str]) -> bool:
     with Cluster(folder / "cluster", workers=2, cores=1, memory="1g", hidden=hidden, env=quick) as cluster:
         click.echo(f"{'job':<12}{'local':>7}{'cluster':>9}  compared")
         jobs = [job for job in places.jobs() if not names or job.name in (*names, "embedding")]
-        equal = [compare(job, places, cluster, folder / "local" / job.name) for job in jobs]
+        equal = [job.compare(places, cluster, folder / "local" / job.name) for job in jobs]
         click.echo()
         for host in cluster.hosts:
-            click.echo(held(host))
+            executors = sum(path.is_dir() for path in (host / "work").glob("app-*/*"))
+            copies = sum(path.is_dir() for path in (host / "tmp" / f"dptext-spark-{os.getuid()}").glob("*"))
+            click.echo(f"{host.name}: {executors} executors, {copies} copy of the bundle")
         left = sorted(path.name for path in cluster.driver.iterdir())
         click.echo(f"drivers' working folder: {', '.join(left) or 'empty'}")
     return all(equal) and not left
-
-
-def compare(job: Job, places: Places, cluster: Cluster, aside: Path) -> bool:
-    """Run a job here, take away what it wrote, and run it on the cluster."""
-    line = f"{job.name:<12}"
-    runs = (partial(job.run, places), partial(job.submit, places, cluster))
-    for run, width in zip(runs, (7, 9), strict=True):
-        job.output.mkdir(parents=True)
-        start = time.monotonic()
-        done = run()
-        if done.returncode != 0:
-            click.echo(f"{job.name} FAILED\n{shlex.join(done.args)}\n{done.stdout}{done.stderr}")
-            return False
-        line += f"{time.monotonic() - start:{width - 2}.0f} s"
-        if not aside.exists():
-            job.output.rename(aside)
-    different, said = compared(aside, job.output)
-    click.echo(f"{line}  {said}: {'DIFFERENT' if different else 'equal'}")
-    for name in different:
-        click.echo(f"  {name}")
-    return not different
-
-
-def held(host: Path) -> str:
-    """Say what a host got."""
-    executors = [path for path in (host / "work").glob("app-*/*") if path.is_dir()]
-    copies = [path for path in (host / "tmp" / f"dptext-spark-{os.getuid()}").glob("*") if path.is_dir()]
-    return f"{host.name}: {len(executors)} executors, {len(copies)} copy of the bundle"
 
 
 @click.command()
@@ -193,7 +172,8 @@ def main(jobs: Sequence[str]) -> None:
                 "The driver's files cannot be hidden from the workers: unshare --mount is refused here. "
                 "Run as root, or where user namespaces are allowed."
             )
-        places = Places(driver=folder / "submit", shared=folder / "shared")
+        shared = folder / "shared"
+        places = Places(driver=folder / "submit", shared=shared, undrawn=shared / "undrawn")
         places.fill()
         keep = not compare_all(folder, places, jobs)
     finally:

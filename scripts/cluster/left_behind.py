@@ -18,7 +18,6 @@ import tempfile
 import urllib.request
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -34,7 +33,7 @@ from dptext_spark.mechanisms import Laplace
 from dptext_spark.noise import NoiseKey
 from dptext_spark.search.exact import ExactSearch
 from tests.helpers.canaries import found, key_forms, planted, text_forms
-from tests.helpers.cluster import QUICK_JAVA, Cluster, wait_for
+from tests.helpers.cluster import QUICK_JAVA, Cluster, wait_for, write_key
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 WORD: Final = "qzcanaryword"
@@ -59,54 +58,31 @@ logger.footers.level = info
 """
 """DEBUG, but for the Parquet reader's print of the input's footers, which quote comments and rows."""
 
-
+COMPRESSED: Final = ("eventLog", "shuffle", "shuffle.spill", "rdd", "broadcast")
 SPARKS_SCHEMA: Final = "org.apache.spark.sql.parquet.row.metadata"
 
 
-def commented(schema: pa.Schema) -> str:
-    """Spark's form of a schema of strings, with a canary in the metadata of each."""
-    about = {"type": "string", "nullable": True, "metadata": {"comment": COMMENT}}
-    return json.dumps({"type": "struct", "fields": [{"name": name, **about} for name in schema.names]})
-
-
-@dataclass(frozen=True, kw_only=True)
 class Scene:
-    """A cluster, and where its jobs leave something.
+    """A cluster of two hosts with an executor each, where its jobs leave something, and the release's key."""
 
-    Attributes:
-        folder: Where everything lies.
-        cluster: Two hosts with an executor each.
-        key: The key of the release.
-    """
-
-    folder: Path
-    cluster: Cluster
-    key: NoiseKey
-
-    @property
-    def table(self) -> Path:
-        """The private table."""
-        return self.folder / "private" / "table.parquet"
-
-    @property
-    def bundle(self) -> Path:
-        """The embedding bundle."""
-        return self.folder / "private" / "bundle"
-
-    def fill(self) -> None:
-        """Write key, bundle and a table with canaries in every row."""
-        key_file = self.table.with_name("release.key")
+    def __init__(self, folder: Path, cluster: Cluster) -> None:
+        """Write key, bundle and a table with canaries in every row, and in Spark's schema of each column."""
+        self.folder, self.cluster, self.key = folder, cluster, NoiseKey.generate()
+        self.table, self.bundle = folder / "private" / "table.parquet", folder / "private" / "bundle"
         self.table.parent.mkdir()
-        key_file.touch(mode=0o600)
-        key_file.write_bytes(self.key.secret)
+        write_key(self.table.with_name("release.key"), self.key.secret)
         build_embedding(GLOVE, self.bundle)
         table = pq.read_table(QUERIES, columns=["id", "text"])
-        texts = [f"{text} {WORD} {SENTENCE}" for text in table["text"].to_pylist()]
-        ids = [f"{ID}-{number}" for number in table["id"].to_pylist()]
-        others = [f"{OTHER} {number}" for number in range(len(ids))]
-        rows = pa.table({"id": ids, "text": texts, "other": others})
-        pq.write_table(rows.replace_schema_metadata({SPARKS_SCHEMA: commented(rows.schema)}), self.table)
-        (self.folder / "log4j2.properties").write_text(LOGGING)
+        columns = {
+            "id": [f"{ID}-{number}" for number in table["id"].to_pylist()],
+            "text": [f"{text} {WORD} {SENTENCE}" for text in table["text"].to_pylist()],
+            "other": [f"{OTHER} {number}" for number in range(len(table))],
+        }
+        about = {"type": "string", "nullable": True, "metadata": {"comment": COMMENT}}
+        schema = {"type": "struct", "fields": [{"name": name, **about} for name in columns]}
+        rows = pa.table(columns).replace_schema_metadata({SPARKS_SCHEMA: json.dumps(schema)})
+        pq.write_table(rows, self.table)
+        (folder / "log4j2.properties").write_text(LOGGING)
 
     def places(self, name: str) -> dict[str, list[Path]]:
         """What a job of this name leaves, by kind."""
@@ -144,11 +120,10 @@ class Scene:
             "spark.eventLog.enabled": "true",
             "spark.eventLog.rolling.enabled": "false",
             "spark.eventLog.dir": f"file:{run}/events",
-            **{f"spark.{what}.compress": "false" for what in ("eventLog", "shuffle", "shuffle.spill", "rdd")},
-            "spark.broadcast.compress": "false",
+            **{f"spark.{what}.compress": "false" for what in COMPRESSED},
             **(conf or {}),
         }
-        private, lake = self.table.parent, {}
+        lake = {}
         if format == "iceberg":
             lake = {"URI": f"sqlite:///{run}/catalog.db", "WAREHOUSE": f"file://{run}/out"}
             SqlCatalog("lake", uri=lake["URI"], warehouse=lake["WAREHOUSE"]).create_namespace("db")
@@ -156,7 +131,8 @@ class Scene:
             process = self.cluster.start(
                 *(ROOT / "jobs" / "privatize.py", "--input", self.table, "--embedding", self.bundle),
                 *("--mechanism", "laplace", "--epsilon", "1", "--text", "text", "--id", "id"),
-                *("--key-file", private / "release.key", "--name", LABEL, "--output-format", format),
+                *("--key-file", self.table.with_name("release.key"), "--name", LABEL),
+                *("--output-format", format),
                 *("--output", "lake.db.out" if lake else f"{run}/out"),
                 *("--reports", f"{run}/reports", *options),
                 conf=settings,
@@ -233,15 +209,17 @@ def main() -> None:
         folder = Path(name)
         env = {"JAVA_TOOL_OPTIONS": QUICK_JAVA, "PYTHONPATH": str(ROOT)}
         with Cluster(folder / "cluster", workers=2, cores=1, memory="1g", env=env) as cluster:
-            scene = Scene(folder=folder, cluster=cluster, key=NoiseKey.generate())
-            scene.fill()
+            scene = Scene(folder, cluster)
             codes = {name: scene.run(name, format=name) for name in FORMATS}
             codes["failing"] = scene.run("failing", "--oov", "fail")
             secrets = scene.secrets()
             left = [scene.hits(run, secrets) for run in codes]
             codes["leaky"] = scene.leak()
             leaked = scene.hits("leaky", {**secrets, "planted": text_forms(PLANTED)})
-            files = {place: _count(found) for place, found in scene.places("leaky").items()}
+            files = {
+                place: sum(file.is_file() for path in paths for file in (path, *path.rglob("*")))
+                for place, paths in scene.places("leaky").items()
+            }
         faults = [
             f"exit code {code} of {run}" for run, code in codes.items() if code != 2 * (run == "failing")
         ]
@@ -257,10 +235,6 @@ def main() -> None:
             click.echo(f"{part:53}{seen}")
         click.echo("\n".join(["", f"{len(faults)} faults", *faults]))
     sys.exit(bool(faults))
-
-
-def _count(places: list[Path]) -> int:
-    return sum(1 if place.is_file() else sum(file.is_file() for file in place.rglob("*")) for place in places)
 
 
 if __name__ == "__main__":

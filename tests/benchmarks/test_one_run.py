@@ -28,19 +28,19 @@ def test_one_run(tmp_path: Path) -> None:
         (data / name).mkdir(parents=True)
         np.save(data / name / "vectors.npy", rng.standard_normal(size).astype(np.float16))
         (data / name / "vocab.txt").write_text("".join(f"word{row}\n" for row in range(size[0])))
-    assert run(data, results, "--only", "exponential_lane", "--only", "kernel_and_job").returncode == 1
+    assert run(data, results, "--only", "mechanisms", "--only", "job").returncode == 1
     text = results.read_text()
     before = json.loads(text)
-    done, failed = (before["sections"][name] for name in ("exponential_lane", "kernel_and_job"))
+    done, failed = (before["sections"][name] for name in ("mechanisms", "job"))
     assert before["small"] and done["rows"] and "failed" not in done
     assert "FileNotFoundError" in failed["failed"] and "rows" not in failed
     assert not any(name in text for name in (str(tmp_path), platform.node()))
 
-    assert run(data, results, "--only", "throughput", "--seconds", "0.01").returncode == 1
+    assert run(data, results, "--only", "searches", "--seconds", "0.01").returncode == 1
     after = json.loads(results.read_text())
-    assert after["sections"].pop("throughput")["failed"] == "not done after 0.01 s"
+    assert after["sections"].pop("searches")["failed"] == "not done after 0.01 s"
     assert after == before
 
     results.write_text(json.dumps({**before, "machine": {"processor": "another"}}))
-    refused = run(data, results, "--only", "throughput")
+    refused = run(data, results, "--only", "searches")
     assert refused.returncode == 2 and "another machine" in refused.stderr

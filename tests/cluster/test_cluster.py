@@ -57,20 +57,9 @@ def test_a_cluster_gives_the_same_bytes_as_one_machine(
     table = write_table(tmp_path / "in" / "a.parquet", rows).parent
     write_table(table / "b.parquet", {"id": list(range(400, 800)), "text": texts(400)})
     options = [
-        "--input",
-        table,
-        "--embedding",
-        ring.path,
-        "--key-file",
-        key_file,
-        "--name",
-        LABEL,
-        "--id",
-        "id",
-        "--keep",
-        "id",
+        *("--input", table, "--embedding", ring.path, "--key-file", key_file, "--name", LABEL),
+        *("--id", "id", "--keep", "id", "--mechanism", "laplace", "--epsilon", "1", "--text", "text"),
     ]
-    options += ["--mechanism", "laplace", "--epsilon", "1", "--text", "text"]
     conf = {"spark.executor.cores": "1", "spark.executor.memory": "512m", "spark.sql.shuffle.partitions": "2"}
 
     done = cluster.submit(ROOT / "jobs" / "privatize.py", *options, "--output", tmp_path / "out", conf=conf)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,88 +14,72 @@ import pytest
 from tests.helpers.cluster import can_hide, without
 from tests.helpers.comparison import compared
 
-RUNS = ("0a1b2c3d-0000-4000-8000-0123456789ab", "f0e1d2c3-1111-4111-9111-ba9876543210")
+RUNS: Final = ("0a1b2c3d-0000-4000-8000-0123456789ab", "f0e1d2c3-1111-4111-9111-ba9876543210")
+REPORT: Final = "table.report.json"
+SECOND: Final = "table/part-00001-c000.snappy.parquet"
 
 
-@pytest.fixture
-def outputs(tmp_path: Path) -> list[Path]:
-    """What two equal runs leave: a table of two files and a report; Spark names the files at random."""
-    folders = [tmp_path / "here", tmp_path / "there"]
-    for folder, run in zip(folders, RUNS, strict=True):
-        (folder / "table").mkdir(parents=True)
-        (folder / "table.report.json").write_text('{"rows": 4}\n')
-        write(folder / "table" / f"part-00000-{run}-c000.snappy.parquet", [1, 2])
-        write(folder / "table" / f"part-00001-{run}-c000.snappy.parquet", [3, 4])
-    return folders
+def write(folder: Path, part: int, ids: list[int], kind: pa.DataType | None = None, **note: str) -> None:
+    """Write a part of the table of the second run, or of the first; Spark names the files at random."""
+    run = RUNS[folder.name == "there"]
+    table = pa.table({"id": pa.array(ids, kind or pa.int64())}).replace_schema_metadata(note)
+    pq.write_table(table, folder / "table" / f"part-{part:05}-{run}-c000.snappy.parquet")
 
 
-def write(file: Path, ids: list[int], kind: pa.DataType | None = None, **metadata: str) -> None:
-    table = pa.table({"id": pa.array(ids, kind or pa.int64())})
-    pq.write_table(table.replace_schema_metadata(metadata), file)
-
-
-def parts(folder: Path) -> list[Path]:
-    return sorted((folder / "table").iterdir())
-
-
-def test_random_names_are_no_difference(outputs: list[Path]) -> None:
-    assert compared(*outputs) == ([], "bytes of 3 files")
-
-
-def test_a_table_cut_into_other_files_is_compared_by_rows(outputs: list[Path]) -> None:
-    write(parts(outputs[1])[0], [1])
-    write(parts(outputs[1])[1], [4, 3, 2])
-    assert compared(*outputs) == ([], "bytes of 1 files, rows of table")
-
-
-def test_the_order_of_encodings_is_no_difference(outputs: list[Path]) -> None:
-    file = parts(outputs[1])[0]
+def reorder_encodings(folder: Path) -> None:
+    """As another JVM's hash set would."""
+    file = min((folder / "table").iterdir())
     data = file.read_bytes()
     plain_rle_dictionary = b"\x195\x00\x06\x10"  # as Thrift writes the list in the footer
     assert data.count(plain_rle_dictionary) == 1
     file.write_bytes(data.replace(plain_rle_dictionary, b"\x195\x06\x00\x10"))
-    assert compared(*outputs) == ([], "bytes of 3 files")
 
 
-def test_a_changed_byte_is_found(outputs: list[Path]) -> None:
-    (outputs[1] / "table.report.json").write_text('{"rows": 5}\n')
-    assert compared(*outputs)[0] == ["table.report.json"]
-
-
-def test_a_file_of_one_run_alone_is_found(outputs: list[Path]) -> None:
-    (outputs[0] / "more").touch()
-    (outputs[1] / "table.report.json").unlink()
-    assert compared(*outputs)[0] == ["more", "table.report.json"]
-
-
-def test_other_values_types_and_footers_are_found(outputs: list[Path]) -> None:
-    second = parts(outputs[1])[1]
-    for ids, kind, metadata in (
-        ([3, 5], pa.int64(), {}),
-        ([4, 3], pa.int64(), {}),
-        ([3, 4], pa.int32(), {}),
-        ([3, 4], pa.int64(), {"written": "by another"}),
-    ):
-        write(second, ids, kind, **metadata)
-        assert compared(*outputs)[0] == ["table/part-00001-c000.snappy.parquet"]
-
-
-@pytest.mark.parametrize("ids", [[3], [3, 4, 4], [3, 4, 5]], ids=["lost row", "row twice", "row too many"])
-def test_other_rows_are_found(outputs: list[Path], ids: list[int]) -> None:
-    write(parts(outputs[1])[1], ids)
-    assert compared(*outputs)[0] == ["table"]
-
-
-def test_other_types_in_other_files_are_found(outputs: list[Path]) -> None:
-    write(parts(outputs[1])[0], [1], pa.int32())
-    write(parts(outputs[1])[1], [2, 3, 4], pa.int32())
-    assert compared(*outputs)[0] == ["table"]
-
-
-def test_a_lost_table_is_found(outputs: list[Path]) -> None:
-    for file in parts(outputs[1]):
+def lose(folder: Path) -> None:
+    for file in (folder / "table").iterdir():
         file.unlink()
-    assert compared(*outputs)[0] == ["table"]
+
+
+CHANGES: Final[dict[str, tuple[Callable[[Path], object], list[str], str]]] = {
+    "random names": (lambda there: None, [], "bytes of 3 files"),
+    "order of encodings": (reorder_encodings, [], "bytes of 3 files"),
+    "cut into other files": (
+        lambda there: (write(there, 0, [1]), write(there, 1, [4, 3, 2])),
+        [],
+        "bytes of 1 files, rows of table",
+    ),
+    "a changed byte": (lambda there: (there / REPORT).write_text('{"rows": 5}\n'), [REPORT], ""),
+    "a file more": (lambda there: (there / "more").touch(), ["more"], ""),
+    "a file less": (lambda there: (there / REPORT).unlink(), [REPORT], ""),
+    "other values": (lambda there: write(there, 1, [3, 5]), [SECOND], ""),
+    "another order": (lambda there: write(there, 1, [4, 3]), [SECOND], ""),
+    "another type": (lambda there: write(there, 1, [3, 4], pa.int32()), [SECOND], ""),
+    "another footer": (lambda there: write(there, 1, [3, 4], written="by another"), [SECOND], ""),
+    "lost row": (lambda there: write(there, 1, [3]), ["table"], ""),
+    "row twice": (lambda there: write(there, 1, [3, 4, 4]), ["table"], ""),
+    "row too many": (lambda there: write(there, 1, [3, 4, 5]), ["table"], ""),
+    "other types in other files": (
+        lambda there: (write(there, 0, [1], pa.int32()), write(there, 1, [2, 3, 4], pa.int32())),
+        ["table"],
+        "",
+    ),
+    "a lost table": (lose, ["table"], ""),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_differences_are_found(tmp_path: Path, change: str) -> None:
+    """Two equal runs leave a table of two files and a report, of which the second run's are changed."""
+    folders = [tmp_path / "here", tmp_path / "there"]
+    for folder in folders:
+        (folder / "table").mkdir(parents=True)
+        (folder / REPORT).write_text('{"rows": 4}\n')
+        write(folder, 0, [1, 2])
+        write(folder, 1, [3, 4])
+    alter, different, said = CHANGES[change]
+    alter(folders[1])
+    found = compared(*folders)
+    assert found[0] == different and said in found[1]
 
 
 def test_a_hidden_folder_is_empty_for_the_command_alone(tmp_path: Path) -> None:
@@ -102,9 +88,7 @@ def test_a_hidden_folder_is_empty_for_the_command_alone(tmp_path: Path) -> None:
     for name in ("hidden one", "shown"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "file").touch()
-    find = ["find", str(tmp_path), "-type", "f"]
-    done = subprocess.run(
-        without([tmp_path / "hidden one"], find), capture_output=True, text=True, check=True
-    )
+    find = without([tmp_path / "hidden one"], ["find", str(tmp_path), "-type", "f"])
+    done = subprocess.run(find, capture_output=True, text=True, check=True)
     assert done.stdout.split("\n") == [str(tmp_path / "shown" / "file"), ""]
     assert (tmp_path / "hidden one" / "file").exists()

@@ -62,6 +62,12 @@ def wait_for(condition: Callable[[], T], what: str, patience: float = PATIENCE) 
     return found
 
 
+def write_key(file: Path, secret: bytes | None = None) -> None:
+    """Write a key file: a secret, by default a fresh one, that nobody else may read."""
+    file.touch(mode=0o600)
+    file.write_bytes(secret or os.urandom(32))
+
+
 def spark_home() -> Path:
     """The installed pyspark, which is a whole Spark."""
     import pyspark
@@ -78,10 +84,7 @@ def environment() -> dict[str, str]:
     ensure_java()
     foreign = ("SPARK", "PYSPARK", "PYTHONPATH", "JAVA_TOOL_OPTIONS")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
-    return kept | {
-        "SPARK_HOME": str(spark_home()),
-        "PYSPARK_PYTHON": sys.executable,
-    }
+    return kept | {"SPARK_HOME": str(spark_home()), "PYSPARK_PYTHON": sys.executable}
 
 
 class Cluster:
@@ -106,15 +109,11 @@ class Cluster:
         hidden: Sequence[Path] = (),
         env: Mapping[str, str] | None = None,
     ) -> None:
-        """Say what will be started.
+        """Say what will be started in an empty or new folder.
 
-        Args:
-            folder: An empty or new folder.
-            workers: How many; the n-th has the address 127.0.0.n.
-            cores: Of each worker.
-            memory: Of each worker, for its executors: ``spark.executor.memory`` must fit.
-            hidden: Folders that workers see empty, and each other's with them; needs :func:`can_hide`.
-            env: Environment variables for all processes, drivers included.
+        The n-th worker has the address 127.0.0.n, so many cores, and memory for its executors. Workers see
+        ``hidden`` folders empty, and each other's with them; that needs :func:`can_hide`. ``env`` is for all
+        processes, drivers included.
         """
         self.folder = Path(folder).resolve()
         self.url = ""
@@ -234,14 +233,10 @@ class Cluster:
         cwd: Path | None = None,
         **options: Any,
     ) -> subprocess.Popen[Any]:
-        """Start spark-submit.
+        """Start spark-submit with its own options, the script and the script's options.
 
-        Args:
-            arguments: Its own options, the script, the script's options.
-            conf: Spark's settings.
-            env: More environment variables.
-            cwd: The driver's working folder; by default :attr:`driver`.
-            options: For ``Popen``.
+        ``conf`` are Spark's settings, ``cwd`` is the driver's working folder (:attr:`driver`) and ``options``
+        are for ``Popen``.
         """
         settings = {"spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false"} | dict(conf or {})
         command = [f"{self._environment['SPARK_HOME']}/bin/spark-submit", "--master", self.url]

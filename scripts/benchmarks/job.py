@@ -1,0 +1,221 @@
+"""Whole jobs against their kernels: ``privatize`` against its search, ``calibrate`` against plain runs.
+
+    python -m scripts.benchmarks.job --data DATA [--words 1200000]
+
+``privatize`` sanitizes novels, at 33,860 x 300 and with the first 20,000 words of 50 dimensions.
+``calibrate`` measures six epsilons at which words stay with probability 0.95 to 0.05. Rates are sums over
+one single-threaded process per core, as Spark runs them. Kernels, sgemm and a bare Spark session are
+measured before and after each job. Report the ratios, the seconds belong to the machine; ratios of processor
+time hardly depend on what else it does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from threadpoolctl import threadpool_limits
+
+from dptext_spark.calibration import estimator
+from dptext_spark.embedding.build import build_embedding
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.mechanisms import Laplace
+from dptext_spark.search.exact import ExactSearch
+from dptext_spark.spark.java import ensure_java
+from scripts.benchmarks.shared import SOURCES, Given, epsilons, run_job, section, shape
+
+CORES: Final = len(os.sched_getaffinity(0))
+DPTEXT: Final = (sys.executable, "-m", "dptext_spark")
+FEW_WORDS: Final = 20_000
+STAYS: Final = (0.95, 0.8, 0.6, 0.4, 0.2, 0.05)
+PLAIN_RUNS: Final = 256
+BARE: Final = """
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master("local[*]").config("spark.ui.enabled", "false").getOrCreate()
+spark.range(1, numPartitions=1).mapInArrow(lambda batches: batches, "id long").collect()
+"""
+"""A bare session: Spark, and one task in one Python worker that gives back what it gets."""
+
+
+@section
+@click.option("--words", default=1_200_000, show_default=True, help="about that many")
+@click.option("--epsilon", default=15.0, show_default=True)
+@click.option("--calibrated", default=10_000, show_default=True, help="words to calibrate")
+@click.option("--runs", default=1000, show_default=True, help="of each of them")
+def main(given: Given, words: int, epsilon: float, calibrated: int, runs: int) -> dict[str, Any]:
+    """Measure both jobs."""
+    ensure_java()
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    seconds = 0.2 if given.small else 20.0
+    words, calibrated, runs = (2_000, 20, 50) if given.small else (words, calibrated, runs)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        paragraphs(given.data / "novels_98" / "novels_98.parquet", folder / "novels", words)
+        vectors = given.data / SOURCES["glove-50d"] / "vectors.npy"
+        few = build_embedding(vectors, folder / "few", limit=FEW_WORDS)
+        rows = [
+            {
+                "embedding": shape(each),
+                **privatized(each, folder / "novels", folder / str(n), epsilon, seconds),
+            }
+            for n, each in enumerate((given.bundle("glove-300d"), few))
+        ]
+        rows.append(calibration(given.bundle("glove-50d"), folder / "tables", calibrated, runs, seconds))
+    notes = [
+        f"Novels, a row for each paragraph, about {words:,} words, `laplace` at epsilon {epsilon:g}, on "
+        f"{CORES} cores; kernel and sgemm in one process per core. Rates are of perturbed words.",
+        f"Calibration: {calibrated:,} words x {runs:,} runs at {len(STAYS)} epsilons of `laplace`; processor "
+        "time is that of all processes, Spark and all tables included.",
+    ]
+    return {"title": "Whole jobs", "rows": rows, "notes": notes}
+
+
+def paragraphs(novels: Path, target: Path, words: int) -> None:
+    """Write the first words of the novels as one row a paragraph."""
+    texts = pq.read_table(novels, columns=["text"])["text"].combine_chunks()
+    texts = pc.list_flatten(pc.split_pattern_regex(texts, r"\r?\n(?:\r?\n)+"))
+    texts = texts.filter(pc.greater(pc.utf8_length(texts), 0)).cast(pa.string())
+    counts = pc.list_value_length(pc.utf8_split_whitespace(texts)).to_numpy()
+    rows = min(len(texts), int(np.searchsorted(np.cumsum(counts), words)) + 1)
+    target.mkdir()
+    # Several files, so that every core has partitions to read.
+    for part, own in enumerate(np.array_split(np.arange(rows), 8 * CORES)):
+        pq.write_table(pa.table({"id": own, "text": texts.take(own)}), target / f"part-{part:03}.parquet")
+
+
+def privatized(
+    embedding: Embedding, table: Path, output: Path, epsilon: float, seconds: float
+) -> dict[str, float]:
+    """Measure ``privatize`` with an embedding, and what it is compared with."""
+
+    def beside() -> tuple[float, ...]:
+        """Rates of sgemm and kernel, the kernel's also in processor time; seconds of a bare session, also."""
+        taken, use = run_job([sys.executable, "-c", BARE])
+        kernel = [
+            on_all_cores(kernel_words, embedding.path, epsilon, seconds, clock) for clock in (False, True)
+        ]
+        return on_all_cores(sgemm_flops, seconds), kernel[0], kernel[1] / CORES, taken, use.processor
+
+    before = beside()
+    options = f"--input {table} --output {output} --embedding {embedding.path} --text text --id id"
+    command = [*DPTEXT, "privatize", *options.split(), "--mechanism", "laplace", "--epsilon", str(epsilon)]
+    taken, use = run_job(command)
+    after = beside()
+    report = json.loads(Path(f"{output}.private/report.json").read_text())["columns"]["text"]
+    words = report["replaced"] + report["unchanged"]
+    sgemm, kernel, of_processor, bare, bare_processor = np.mean([before, after], axis=0).tolist()
+    flops = 2 * embedding.releasable * embedding.dimension
+    return {
+        "search kernel / sgemm": kernel * flops / sgemm,
+        "whole job / search kernel": words / taken / kernel,
+        "job without a bare session / search kernel": words / (taken - bare) / kernel,
+        "whole job / search kernel, processor time": words / use.processor / of_processor,
+        "job without a bare session / search kernel, processor time": words
+        / (use.processor - bare_processor)
+        / of_processor,
+        "the matrix in all processes / its size": use.peaks["matrix"] / (embedding.vectors.nbytes / 1e6),
+        "job, words/s": words / taken,
+        "search kernel, after / before": after[1] / before[1],
+        "sgemm, after / before": after[0] / before[0],
+        **{f"{name}, peak, MB": value for name, value in sorted(use.peaks.items())},
+    }
+
+
+def calibration(embedding: Embedding, output: Path, words: int, runs: int, seconds: float) -> dict[str, Any]:
+    """Measure ``calibrate``, and plain runs before and after it."""
+    grid = [float(f"{e:.4g}") for e in epsilons(embedding, STAYS)]
+    plain = [on_all_cores(plain_draws, embedding.path, grid, seconds)]
+    options = (
+        f"--embedding {embedding.path} --output {output} --words {words} --runs {runs} --mechanism laplace"
+    )
+    _, use = run_job([*DPTEXT, "calibrate", *options.split(), "--epsilon", *map(str, grid)])
+    plain.append(on_all_cores(plain_draws, embedding.path, grid, seconds))
+    draws = words * runs * len(grid) / use.processor
+    return {
+        "embedding": shape(embedding),
+        "calibration / plain runs, draws in a second of processor time": draws / (np.mean(plain) / CORES),
+        "plain runs, after / before": plain[1] / plain[0],
+    }
+
+
+# Rates of one single-threaded process
+
+
+def on_all_cores(function: Callable[..., float], *arguments: Any) -> float:
+    """Run a rate in one process per core at once; give the sum of the rates."""
+    with ProcessPoolExecutor(CORES, mp_context=get_context("spawn")) as pool:
+        return sum(future.result() for future in [pool.submit(function, *arguments) for _ in range(CORES)])
+
+
+def _repeat(step: Callable[[], int], seconds: float, *, processor: bool = False) -> float:
+    """Run a step for some seconds; give its work per second on the clock, or of the processor."""
+    clock = time.process_time if processor else time.perf_counter
+    with threadpool_limits(1):
+        step()
+        done, start = 0, clock()
+        while clock() - start < seconds:
+            done += step()
+        return done / (clock() - start)
+
+
+def sgemm_flops(seconds: float) -> float:
+    """Operations a second: products of large square matrices in single precision."""
+    a, b = np.ones((2, 2048, 2048), dtype=np.float32)
+    out = np.empty_like(a)
+
+    def step() -> int:
+        np.matmul(a, b, out=out)
+        return 2 * 2048**3
+
+    return _repeat(step, seconds)
+
+
+def kernel_words(bundle: Path, epsilon: float, seconds: float, processor: bool) -> float:
+    """Words a second of the search kernel alone, on points noisy as in the job."""
+    embedding, laplace = Embedding.open(bundle, verify=False), Laplace(epsilon=epsilon)
+    bound = laplace.bind(embedding, ExactSearch.over(embedding))
+    words = np.arange(12_288) * 13 % embedding.releasable
+    width = laplace.uniforms_per_token(embedding.dimension)
+    points = bound.points(words, np.random.default_rng(0).random((len(words), width))[:, :-1])
+
+    def step() -> int:
+        bound.search(points)
+        return len(points)
+
+    return _repeat(step, seconds, processor=processor)
+
+
+def plain_draws(bundle: Path, grid: list[float], seconds: float) -> float:
+    """Draws in a second of processor time of plain runs, as many of each epsilon."""
+    embedding = Embedding.open(bundle, verify=False)
+    draw = estimator(
+        [Laplace(epsilon=e) for e in grid],
+        embedding,
+        search=ExactSearch.over(embedding),
+        runs=PLAIN_RUNS,
+        name="plain",
+    )
+    words = np.arange(2) * (len(embedding.words) // 3)
+
+    def step() -> int:
+        draw(words, block=0)
+        return len(words) * PLAIN_RUNS * len(grid)
+
+    return _repeat(step, seconds, processor=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""What executors need of a host's memory while they sanitize a table.
+
+    python -m scripts.benchmarks.memory --data DATA [--vocabulary 33860 --vocabulary 400000] [--words 20000]
+
+A standalone cluster of one host runs two executors of one core, each with one Python worker. Embedding and
+table are random, since only their sizes matter here.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from scripts.benchmarks.shared import ROOT, Given, section, watch
+from scripts.experiments.shared import made_embedding
+from tests.helpers.cluster import Cluster
+
+ROW_WORDS: Final = 20
+PEAKS: Final = {
+    "executor": "an executor's JVM, resident",
+    "worker": "a Python worker, resident",
+    "worker, private": "a Python worker, private memory without the matrix",
+    "matrix": "of the matrix, in all workers together",
+}
+
+
+@section
+@click.option("--vocabulary", type=int, multiple=True, default=(33_860, 400_000), help="repeatable")
+@click.option("--words", type=int, multiple=True, default=(20_000,), help="of the table; repeatable")
+@click.option("--dimension", default=300, show_default=True)
+def main(given: Given, vocabulary: tuple[int, ...], words: tuple[int, ...], dimension: int) -> dict[str, Any]:
+    """Measure executors' peaks for each size of the vocabulary and of the table."""
+    if given.small:
+        vocabulary, words, dimension = (500,), (400, 8_000), 10
+    rows = []
+    for size in vocabulary:
+        for length in words:
+            with tempfile.TemporaryDirectory(prefix="dptext-memory-") as folder:
+                peaks = measured(Path(folder), size, dimension, length)
+            found = {name: peaks.get(key) for key, name in PEAKS.items()}
+            matrix = size * dimension * 4 / 1e6
+            rows.append({"vocabulary": size, "words of the table": length, "the matrix": matrix, **found})
+    notes = [
+        "Peaks in MB; a standalone cluster of one host, two executors of one core, each with one Python "
+        "worker. The matrix in all workers: the sum of their proportional shares (PSS) at one moment."
+    ]
+    return {"title": "Memory of executors", "rows": rows, "notes": notes}
+
+
+def measured(folder: Path, vocabulary: int, dimension: int, words: int) -> dict[str, float]:
+    """Sanitize a table of random words and watch the executors."""
+    rng = np.random.default_rng(0)
+    vectors = rng.standard_normal((vocabulary, dimension), dtype=np.float32)
+    bundle = made_embedding((f"w{row}" for row in range(vocabulary)), vectors, folder / "embedding").path
+    drawn = rng.integers(vocabulary, size=(words // ROW_WORDS, ROW_WORDS))
+    texts = [" ".join(f"w{word}" for word in row) for row in drawn.tolist()]
+    (folder / "table").mkdir()
+    for part in range(8):  # as many files as tasks
+        own = pa.table({"id": list(range(part, len(texts), 8)), "text": texts[part::8]})
+        pq.write_table(own, folder / "table" / f"part-{part}.parquet")
+    options = (
+        f"--input {folder}/table --output {folder}/out --embedding {bundle} --text text --id id --trust-id"
+    )
+    with Cluster(folder / "cluster", workers=1, cores=2, memory="2g") as cluster:
+        job = cluster.start(
+            *("--properties-file", ROOT / "conf" / "spark-defaults.conf", ROOT / "jobs" / "privatize.py"),
+            *(*options.split(), "--mechanism", "laplace", "--epsilon", "15"),
+            conf={"spark.executor.cores": "1", "spark.executor.memory": "1g"},
+            stdout=subprocess.DEVNULL,
+        )
+        return watch(job, os.getpid())[1].peaks
+
+
+if __name__ == "__main__":
+    main()

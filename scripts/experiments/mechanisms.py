@@ -1,0 +1,219 @@
+"""Mechanisms at equal success of the attack.
+
+    python -m scripts.experiments.mechanisms glove-50d --data snips.parquet [--ball ball]
+
+Epsilons of different metrics cannot be compared. So for each mechanism the one is searched at which an
+attacker in context recovers a given share of the words; what is kept there can be compared. With ``--ball``,
+mechanisms in a Poincaré ball are compared with those in a Euclidean embedding, both restricted to the words
+in common; similarity is then measured by the Euclidean vectors for both.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import numpy as np
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from scipy import stats
+from scipy.special import logit
+from sklearn.linear_model import LogisticRegression
+
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.evaluation.comparison import evaluate
+from dptext_spark.mechanisms import Mechanism, mechanism
+from dptext_spark.search.exact import ExactSearch
+from scripts.experiments.shared import (
+    FILE,
+    FOLDER,
+    WordRows,
+    bag_of_words,
+    common_words,
+    evenly,
+    markdown,
+    mean_vectors,
+    releases,
+    restricted,
+)
+
+EUCLIDEAN: Final = (
+    "laplace",
+    "laplace:select=vickrey,t=0.5",
+    "mahalanobis:lambda=0.5",
+    "mahalanobis:lambda=1",
+    "exponential",
+    "exponential:truncate=6",
+    "exponential:truncate=4",
+)
+IN_THE_BALL: Final = ("hyperbolic", "hyperbolic-icdm", "exponential")
+
+Interval = tuple[float, float, float]
+"""A value and its 95 % interval, over rows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """Rows and how they are released.
+
+    Attributes:
+        texts, labels: Of each row.
+        embedding: Of the release.
+        judge: The same words in the same order; by its vectors similarity is measured.
+        release_words: How many words may come out.
+        runs, candidates: As for an evaluation.
+    """
+
+    texts: Sequence[str]
+    labels: Sequence[str]
+    embedding: Embedding
+    judge: Embedding
+    release_words: int
+    runs: int = 100
+    candidates: int = 64
+
+    def recovered(self, configured: Mechanism) -> tuple[float, float]:
+        """Attack a simulated release in context: shares recovered, and without any output."""
+        comparison = evaluate(
+            self.texts,
+            list(range(len(self.texts))),
+            embedding=self.embedding,
+            mechanisms=[configured],
+            search=ExactSearch.over(self.embedding, self.release_words),
+            runs=self.runs,
+            candidates=self.candidates,
+        )
+        both = comparison.outcomes[0].recovered[1], comparison.guessed
+        share, floor = (float(each.recovered["in-context", 1].ratio[0]) for each in both)
+        return share, floor
+
+    def original(self) -> WordRows:
+        """The rows without noise."""
+        return WordRows.of(self.texts, self.embedding)
+
+    def random(self) -> WordRows:
+        """Random words in place of all known ones."""
+        rows = self.original()
+        drawn = np.random.default_rng(0).integers(self.release_words, size=len(rows.words))
+        return rows.having(np.where(rows.known, drawn, -1))
+
+    def released(self, configured: Mechanism) -> WordRows:
+        """The rows after a mechanism."""
+        texts, words = self.original(), self.release_words
+        return releases(texts, [configured], self.embedding, release_words=words)[0][0]
+
+    def kept(self, rows: WordRows) -> dict[str, Interval]:
+        """Measure what is left: intents, similarity of texts, and words that stay."""
+        before = self.original()
+        both = [mean_vectors(each, self.judge) for each in (before, rows)]
+        lengths = np.prod([np.linalg.norm(each, axis=1) for each in both], axis=0)
+        cosines = (both[0] * both[1]).sum(axis=1) / np.maximum(lengths, 1e-12)
+        some = np.bincount(before.rows[before.known], minlength=before.count)
+        same = np.bincount(before.rows[before.known & (before.words == rows.words)], minlength=before.count)
+        return {
+            "accuracy": self.accuracy(rows),
+            "similarity": over_rows(cosines[some > 0], np.ones((some > 0).sum())),
+            "kept": over_rows(same, some),
+        }
+
+    def accuracy(self, rows: WordRows) -> Interval:
+        """Labels right, learned from one half of the rows, on those of the other. With an exact interval."""
+        counts, labels, right = bag_of_words(rows, self.embedding), np.array(self.labels), 0
+        for half in range(2):
+            tested = np.arange(len(labels)) % 2 == half
+            model = LogisticRegression(max_iter=300).fit(counts[~tested], labels[~tested])
+            right += int((model.predict(counts[tested]) == labels[tested]).sum())
+        found = stats.binomtest(right, len(labels)).proportion_ci()
+        return right / len(labels), float(found.low), float(found.high)
+
+
+def over_rows(values: NDArray[Any], sizes: NDArray[Any]) -> Interval:
+    """Give the ratio of two sums over independent rows, with its 95 % interval."""
+    ratio = float(values.sum() / sizes.sum())
+    half = 1.96 * float(np.sqrt(np.square(values - ratio * sizes).sum())) / float(sizes.sum())
+    return ratio, ratio - half, ratio + half
+
+
+def matched(
+    world: World, spec: str, success: float, *, near: float, start: float = 4.0
+) -> tuple[float, float]:
+    """Search the epsilon of a success, by log-odds that are linear in its logarithm between two ends.
+
+    Returns:
+        Epsilon, and the share that is recovered without any output. Of ``hyperbolic`` epsilon is searched
+        above the least, n - 1.
+    """
+    least = world.embedding.dimension - 1.0 if spec == "hyperbolic" else 0.0
+    known: dict[float, float] = {}
+    log_epsilon = float(np.log(start))
+    while True:
+        epsilon = least + float(np.exp(log_epsilon))
+        share, floor = world.recovered(mechanism(spec, epsilon=epsilon))
+        if abs(share - success) <= near:
+            return epsilon, floor
+        known[log_epsilon] = float(logit(np.clip(share, 1e-3, 1 - 1e-3)) - logit(success))
+        below = max((e for e, odds in known.items() if odds < 0), default=None)
+        above = min((e for e, odds in known.items() if odds > 0), default=None)
+        if below is None or above is None:
+            log_epsilon += -0.5 if below is None else 0.5
+        else:
+            part = -known[below] / (known[above] - known[below])
+            log_epsilon = below + (above - below) * float(np.clip(part, 0.1, 0.9))
+
+
+@click.command()
+@click.argument("bundle", type=FOLDER)
+@click.option("--data", type=FILE, required=True, help="Parquet table of Snips, 2017")
+@click.option("--ball", type=FOLDER, help="Bundle of a ball to compare with.")
+@click.option("--rows", default=1000, show_default=True, help="Evenly spread over the table.")
+@click.option("--success", default=0.2, show_default=True, help="Share of words that is recovered.")
+@click.option("--release-words", default=5000, show_default=True)
+def main(bundle: Path, data: Path, ball: Path | None, rows: int, success: float, release_words: int) -> None:
+    """Print the tables of docs/experiments/mechanisms.md."""
+    whole, flat = pq.read_table(data, columns=["text", "intent"]), Embedding.open(bundle)
+    chosen = whole.take(evenly(rows, len(whole)))
+    with tempfile.TemporaryDirectory() as name:
+        curved = None if ball is None else Embedding.open(ball)
+        if curved is not None:
+            words = common_words(flat, curved)
+            flat, curved = (
+                restricted(e, words, Path(name, n)) for e, n in ((flat, "flat"), (curved, "ball"))
+            )
+        world = World(
+            texts=chosen["text"].to_pylist(),
+            labels=chosen["intent"].to_pylist(),
+            embedding=flat,
+            judge=flat,
+            release_words=release_words,
+        )
+        worlds = dict.fromkeys(EUCLIDEAN if curved is None else ("laplace", "exponential"), world)
+        if curved is not None:
+            worlds |= {f"{spec}, in the ball": replace(world, embedding=curved) for spec in IN_THE_BALL}
+        known = world.original().known
+        click.echo(f"{len(known):,} words, {known.mean():.0%} of them among the {len(flat.words):,}.\n")
+        click.echo("\n".join(table(worlds, success)))
+
+
+def table(worlds: Mapping[str, World], success: float) -> Iterator[str]:
+    """Compare mechanisms, the best accuracy first, floors and ceilings last."""
+    rows, floor = [], 0.0
+    for label, world in worlds.items():
+        spec = label.removesuffix(", in the ball")
+        epsilon, floor = matched(world, spec, success, near=0.005)
+        kept = world.kept(world.released(mechanism(spec, epsilon=epsilon)))
+        rows.append(
+            (label, f"{epsilon:.3g}", *(f"{v:.3f} ({a:.3f} to {b:.3f})" for v, a, b in kept.values()))
+        )
+    rows.sort(key=lambda row: row[2], reverse=True)
+    for label, texts in (("random words", world.random()), ("original", world.original())):
+        rows.append((label, "", *(f"{value:.3f}" for value, *_ in world.kept(texts).values())))
+    yield f"Recovered in context: {success:.0%}, to within half a point; without any output {floor:.1%}.\n"
+    yield markdown(("mechanism", "ε", "intents right", "similarity of texts", "words that stay"), rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+"""Poincaré embeddings of the same pairs in several dimensions and radii: their quality, and room for noise.
+
+    OMP_NUM_THREADS=1 python -m scripts.experiments.poincare_embeddings PAIRS --dimension 5 --dimension 10
+
+Prints a row of quality for every embedding and, with ``--proven``, N_w of the mechanisms that work in the
+ball, all at the same *proven* epsilon: ``hyperbolic`` and ``exponential`` at this epsilon,
+``hyperbolic-icdm``, which proves epsilon + n, at n less. ``--output`` keeps the bundles. With ``--gensim``
+(``pip install gensim``; the package does without it) the last rows are gensim's, of the same pairs and
+epochs, with 10 negatives for every pair.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.jobs.poincare import filtered_relations, read_words
+from dptext_spark.mechanisms import mechanism
+from dptext_spark.options import PoincareOptions
+from dptext_spark.poincare import Relations, Settings, measure, train
+from scripts.experiments.shared import FILE, evenly, made_embedding, markdown, staying
+
+MECHANISMS: Final = {"hyperbolic": 0, "hyperbolic-icdm": 1, "exponential": 0}
+"""And by how many dimensions what they prove is above their epsilon."""
+BURN_IN: Final = 10
+
+
+@click.command()
+@click.argument("pairs")
+@click.option("--vocabulary", type=FILE)
+@click.option("--min-links", default=0, show_default=True)
+@click.option("--dimension", "dimensions", type=int, multiple=True, default=(10,), show_default=True)
+@click.option("--max-radius", "radii", type=float, multiple=True, help="default: each dimension's own")
+@click.option("--epochs", default=200, show_default=True)
+@click.option("--reconstructed", default=10_000, show_default=True, help="words measured for ranks")
+@click.option("--gensim", is_flag=True, help="train with gensim as well")
+@click.option("--proven", type=float, multiple=True, help="epsilons to measure N_w at")
+@click.option("--words", default=300, show_default=True, help="measured for N_w, evenly spread")
+@click.option("--runs", default=1000, show_default=True)
+@click.option("--output", type=click.Path(path_type=Path), help="folder that keeps the bundles")
+def main(
+    pairs: str,
+    vocabulary: Path | None,
+    min_links: int,
+    dimensions: Sequence[int],
+    radii: Sequence[float],
+    epochs: int,
+    reconstructed: int,
+    gensim: bool,
+    proven: Sequence[float],
+    words: int,
+    runs: int,
+    output: Path | None,
+) -> None:
+    """Print the tables of docs/experiments/poincare-embeddings.md."""
+    options: dict[str, Any] = {"pairs": pairs, "output": Path("unused"), "min_links": min_links}
+    known = None if vocabulary is None else read_words(vocabulary, "--vocabulary")
+    relations, filtered = filtered_relations(PoincareOptions(**options), known, [])
+    click.echo(f"```\n{json.dumps(filtered, indent=2)}\n```\n")
+    every = [
+        Settings(dimension=n, max_radius=radius, epochs=epochs)
+        for n in dimensions
+        for radius in radii or (None,)
+    ]
+    quality: list[tuple[object, ...]] = []
+    noise: list[tuple[object, ...]] = []
+    with tempfile.TemporaryDirectory() as name, threadpool_limits(1):
+        folder = output or Path(name)
+        folder.mkdir(parents=True, exist_ok=True)
+        for settings in every:
+            label, began = (settings.dimension, f"{settings.radius:.3g}"), time.process_time()
+            vectors, _ = train(relations, settings)
+            seconds = time.process_time() - began
+            quality.append(("dptext", *label, *of_vectors(vectors, relations, reconstructed, seconds)))
+            bundle = made_embedding(relations.words, vectors, folder / "-".join(map(str, label)), "poincare")
+            noise += [(*label, *row) for row in of_noise(bundle, proven, words, runs)]
+        for n in dimensions if gensim else ():
+            vectors, seconds = trained_by_gensim(relations, n, epochs)
+            quality.append(("gensim", n, "-", *of_vectors(vectors, relations, reconstructed, seconds)))
+    columns = ("trainer", "n", "radius", "CPU s", "mean rank", "MAP", "norm and depth")
+    click.echo(markdown((*columns, "distance to the nearest word"), quality))
+    if proven:
+        names = ("n", "radius", "proven ε", "nats to the nearest word", *MECHANISMS)
+        click.echo(f"N_w as a probability: mean / 95th percentile / largest\n\n{markdown(names, noise)}")
+
+
+def of_vectors(
+    vectors: NDArray[np.float64], relations: Relations, words: int, seconds: float
+) -> tuple[str, ...]:
+    """Write the quality of an embedding."""
+    found = measure(vectors, relations, words=words)
+    ranks, depth = found["reconstruction"], found["norm_depth_correlation"]
+    return (
+        f"{seconds:.0f}",
+        f"{ranks['mean_rank']:.2f}",
+        f"{ranks['mean_average_precision']:.3f}",
+        "-" if depth is None else f"{depth:.2f}",
+        f"{found['nearest_distances'][1]:.2f}",
+    )
+
+
+def trained_by_gensim(relations: Relations, dimension: int, epochs: int) -> tuple[NDArray[np.float64], float]:
+    """Train with gensim, at its own defaults except for the epochs, with a burn-in like Nickel's."""
+    from gensim.models.poincare import PoincareModel
+
+    logging.disable(logging.WARNING)
+    pairs = [(relations.words[low], relations.words[high]) for low, high in relations.pairs]
+    began = time.process_time()
+    model = PoincareModel(pairs, size=dimension, burn_in=BURN_IN, seed=1)
+    model.train(epochs=epochs - BURN_IN, batch_size=50, print_every=10**9)
+    vectors = np.stack([model.kv[word] for word in relations.words]).astype(np.float64)
+    return vectors, time.process_time() - began
+
+
+def of_noise(
+    embedding: Embedding, proven: Sequence[float], words: int, runs: int
+) -> Iterator[tuple[str, ...]]:
+    """Write N_w at proven epsilons, of the mechanisms that have them."""
+    n, rows = embedding.dimension, evenly(words, len(embedding.words))
+    cells: dict[tuple[str, float], str] = {}
+    for name, less in MECHANISMS.items():
+        least = {"hyperbolic": n - 1, "hyperbolic-icdm": n, "exponential": 0}[name]
+        possible = [epsilon for epsilon in proven if epsilon > least]
+        grid = [mechanism(name, epsilon=epsilon - n * less) for epsilon in possible]
+        found = list(staying(grid, embedding, rows, runs=runs)["n_w"]) if grid else []
+        for epsilon, n_w in zip(possible, found, strict=True):
+            spread = f"{n_w.mean():.3f} / {np.quantile(n_w, 0.95):.3f} / {n_w.max():.3f}"
+            cells[name, epsilon] = spread
+    nearest = np.median(np.sort(embedding.space.metric().to_all(rows), axis=1)[:, 1])
+    for epsilon in proven:
+        own = (cells.get((name, epsilon), "") for name in MECHANISMS)
+        yield f"{epsilon:g}", f"{epsilon * nearest:.3g}", *own
+
+
+if __name__ == "__main__":
+    main()

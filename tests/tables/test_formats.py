@@ -311,7 +311,7 @@ def test_files_whose_columns_cannot_be_merged(opened: Opened, tmp_path: Path) ->
     for file, kind in {"a": pa.int64(), "b": pa.int32()}.items():
         write_table(tmp_path / "in" / f"{file}.parquet", {"id": pa.array([ord(file)], kind), "text": ["w01"]})
     source = opened(tmp_path / "in", "parquet")
-    message = "same columns cannot be told.*Got: {}"
+    message = "columns of the files of the input .* cannot be merged.*Got: {}"
     refused_columns(source, "parquet", [({"keep": ("*",)}, "CANNOT_MERGE_SCHEMAS")], message)
     assert source.df.count() == 2
 
@@ -417,7 +417,7 @@ KEY: Final = {"key-file": "k", "salt": "s"}
         ({"format": "orc", "id": None}, "Rows of format orc cannot be named by file.*for .*parquet.*--id"),
         ({"format": "parqet"}, "The format is unknown. Allowed: avro, csv, .*Got: 'parqet'"),
         ({"output-format": "Orc"}, "The format is unknown"),
-        ({"mode": "append"}, "--mode append does not go with an output of format parquet. Allowed: .*table"),
+        ({"mode": "append"}, "--mode append cannot write format parquet. Allowed: .*table"),
         ({"mode": "append", "incremental": "c", **KEY}, "--incremental and --mode append do not go together"),
         (
             {"format": "table", "incremental": "c", "trust-id": True, **KEY},
@@ -538,7 +538,7 @@ def test_tables_by_name(
         assert len(clean()) == 6
         spark.sql("create view shop.seen as select *, rand() r from shop.queries")
         for place, message in [
-            ("shop.seen", "gives other rows each time"),
+            ("shop.seen", "can give other rows each time"),
             (f"parquet.`{tmp_path / 'plain'}`", "cannot be read"),
         ]:
             with pytest.raises(InputError, match=message):

@@ -237,5 +237,5 @@ def test_checkpoint_and_output_belong_together(
     for place in (tmp_path / "in" / "checkpoint", tmp_path / "out" / "checkpoint"):
         with pytest.raises(ConfigError, match=r"Checkpoint and .* lie inside one another"):
             grow(incremental=place)
-    with pytest.raises(ConfigError, match="New files cannot be told apart under this --input"):
+    with pytest.raises(ConfigError, match="Option --incremental cannot find new files under this --input"):
         grow(input=tmp_path / "in" / "0.parquet", output=tmp_path / "x", incremental=tmp_path / "y")

@@ -309,8 +309,8 @@ GROWS = [*ID, "--trust-id", "--incremental", "checkpoint"]
     ("option", "arguments", "message"),
     [
         ("--format", [], r"Rows of \w+ tables cannot be named by file and position.*--id"),
-        ("--format", GROWS, r"--incremental does not go with \w+ tables.*--where"),
-        ("--output-format", GROWS, "--incremental does not go with"),
+        ("--format", GROWS, r"--incremental cannot read \w+ tables.*--where"),
+        ("--output-format", GROWS, "--incremental cannot write"),
         ("--format", ID, r"Python package no_such_library. Install .*\[tables\]'.*{cured}"),
         ("--output-format", ID, "Python package no_such_library"),
     ],
@@ -444,7 +444,7 @@ def remove_files(table: Path) -> None:
         ({}, mark_as_deleted, "deletion vectors of 1 files.*REORG TABLE"),
         ({"configuration": {"delta.columnMapping.mode": "name"}}, None, "column mapping.*CREATE TABLE"),
         ({}, ask_for_a_feature, "somethingNew"),
-        ({}, remove_files, "The files of the table .* cannot be read. Got: PATH_NOT_FOUND"),
+        ({}, remove_files, "The files of the table .* cannot be read. Got: no such file"),
         ({}, lambda table: (table / "_delta_log").rename(table / "log"), "is no Delta table"),
     ],
 )

@@ -103,10 +103,10 @@ def test_partition_columns_cannot_be_sanitized(options: dict[str, Any], tmp_path
 
 
 OUTSIDE: dict[str, tuple[list[str], str, str]] = {
-    "beside": (["dt=1/a", "b"], "in", "1 file, for example b[.]"),
+    "beside": (["dt=1/a", "b"], "in", "1 files, for example b[.]"),
     "beside inner folders": (["dt=1/h=1/a", "dt=1/h=2/a", "c d", "e"], "in", "2 files, for example c d[.]"),
-    "the same name around it": (["dt=5/dt=1/a", "dt=5/b"], "in/dt=5", "1 file, for example b[.]"),
-    "folders of a pattern": (["x/dt=1/a", "x/b"], "in/*", "1 file, for example b[.]"),
+    "the same name around it": (["dt=5/dt=1/a", "dt=5/b"], "in/dt=5", "1 files, for example b[.]"),
+    "folders of a pattern": (["x/dt=1/a", "x/b"], "in/*", "1 files, for example b[.]"),
 }
 
 
@@ -122,7 +122,7 @@ def test_files_beside_partitions_are_refused(
     for number, name in enumerate(files):
         write_rows(tmp_path / "in" / f"{name}.{format_name}", [{"id": number, "text": "w01", "note": "x"}])
     message = message.replace("[.]", rf"\.{format_name}\.")
-    with pytest.raises(InputError, match=rf"files beside its partitions.*Got: {message}"):
+    with pytest.raises(InputError, match=rf"files outside its partitions.*Got: {message}"):
         opened(tmp_path / place, format_name)
 
 
@@ -130,7 +130,7 @@ def test_files_beside_partitions_are_added_to_no_output(options: dict[str, Any],
     for name in ("dt=1/a", "b"):
         write_table(tmp_path / "in" / f"{name}.parquet", {"text": ["w01"]})
     for grow in ({}, {"incremental": tmp_path / "checkpoint"}):
-        with pytest.raises(InputError, match="files beside its partitions"):
+        with pytest.raises(InputError, match="files outside its partitions"):
             run_table(**options | grow)
     assert names(tmp_path) == {"in"}
 

@@ -7,7 +7,6 @@ still, and a reader of plain Parquet would release it.
 from __future__ import annotations
 
 import json
-import re
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -58,7 +57,6 @@ _TYPES: Final = (
     *(TimestampNTZType, TimestampType),
 )
 _FILE: Final = "__dptext_file"
-_OUTSIDE: Final = re.compile(r"/|[A-Za-z][\w+.-]*:/")
 
 
 class Delta(LakehouseFormat):
@@ -119,15 +117,8 @@ class Delta(LakehouseFormat):
         def commit(run: str, files: list[WrittenFile]) -> None:
             add = self.module(".transaction")
             actions = [
-                add.AddAction(
-                    path=f"{run}/{file.path}",
-                    size=file.size,
-                    partition_values=file.partition,
-                    modification_time=file.modified,
-                    data_change=True,
-                    stats=json.dumps({"numRecords": file.rows}),
-                )
-                for file in files
+                add.AddAction(f"{run}/{path}", size, values, modified, True, json.dumps({"numRecords": rows}))
+                for path, size, modified, rows, values in files
             ]
             properties = add.CommitProperties(
                 custom_metadata={"dptext-spark": __version__}, app_transactions=[add.Transaction(run, 0)]
@@ -158,8 +149,6 @@ class Delta(LakehouseFormat):
         """Open a table by the library; None where there is none."""
         module, options, url = self.module(), self._library_options, url_of(storage, place)
         version = self.options.get("version")
-        if version is not None and not version.isdecimal():
-            raise ConfigError("The version of a Delta table is a number", got=repr(version))
         with plain(f"The Delta table {place} cannot be opened", InputError):
             if not module.DeltaTable.is_deltatable(url, options):
                 return None
@@ -175,15 +164,8 @@ def _live_rows(
     actions: pa.Table,
 ) -> DataFrame:
     """Read the live files; values of partition columns come from the log: the files lack them."""
-    paths = [unquote(path) for path in actions["path"].to_pylist()]
-    if outside := [path for path in paths if _OUTSIDE.match(path)]:
-        raise InputError(
-            f"The Delta table {place} has files outside its folder",
-            got=f"{len(outside)} files",
-            do="It is a shallow clone: copy it whole",
-        )
     root = storage.qualified(place)
-    inside = [f"{root}/{path}" for path in paths]
+    inside = [f"{root}/{unquote(path)}" for path in actions["path"].to_pylist()]
     if not (partitions and inside):
         return read_files(spark, schema, inside, place)
     df = read_files(spark, StructType([f for f in schema if f.name not in partitions]), inside, place)

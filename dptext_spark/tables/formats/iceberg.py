@@ -108,7 +108,7 @@ class Iceberg(LakehouseFormat):
         location = transaction.table_metadata.location.rstrip("/")
 
         def commit(run: str, files: list[WrittenFile]) -> None:
-            paths = [f"{location}/data/{run}/{file.path}" for file in files]
+            paths = [f"{location}/data/{run}/{path}" for path, *_ in files]
             about = {"dptext-spark.version": __version__, _RUN: run}
             with plain(f"The files could not be made part of the Iceberg table {output.place}", JobError):
                 if table is not None and output.overwrite:

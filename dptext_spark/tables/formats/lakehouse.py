@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
-from typing import ClassVar, Final
+from typing import ClassVar, Final, TypeAlias
 from urllib.parse import quote, unquote
 from uuid import uuid4
 
@@ -37,23 +37,9 @@ _HOMES: Final = ("_internal", "deltalake", "pyiceberg", "sqlalchemy")
 _HARMLESS: Final = ("CommitFailedError", "CommitFailedException")
 
 
-@dataclass(frozen=True, kw_only=True)
-class WrittenFile:
-    """A Parquet file that Spark wrote.
-
-    Attributes:
-        path: Below the folder that was written.
-        size: In bytes.
-        rows: Their number.
-        modified: When, in milliseconds.
-        partition: Values of the partition columns as folders name them, by column.
-    """
-
-    path: str
-    size: int
-    rows: int
-    modified: int
-    partition: dict[str, str | None]
+WrittenFile: TypeAlias = tuple[str, int, int, int, dict[str, str | None]]
+"""A Parquet file that Spark wrote: path below the folder that was written, size in bytes, modification time in
+milliseconds, number of rows, and values of the partition columns as folders name them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,12 +47,10 @@ class Target:
     """A table that is about to get more files, or to be made of them.
 
     Attributes:
-        folder: The table's own.
-        files: The folder for its files.
+        folder, files: The table's own folder, and the one for its files.
         partitions: Columns that name folders of files.
         added: Columns among these that the rows lack.
-        commit: Makes files part of the table, in one step that bears the name of the run; the folder in
-            ``files`` that holds them has that name too.
+        commit: Makes the files in the folder ``RUN`` of ``files`` part of the table, in a step of this name.
         has: Says whether the table has the commit of this run.
     """
 
@@ -200,8 +184,7 @@ def _written(
     root = f"{storage.qualified(folder)}/"
     for url, size, modified, *values, rows in df.groupBy(*facts, *map(quoted, partitions)).count().collect():
         path = unquote(file_url(url)).removeprefix(root)
-        partition = dict(zip(partitions, values, strict=True))
-        yield WrittenFile(path=path, size=size, rows=rows, modified=modified, partition=partition)
+        yield path, size, modified, rows, dict(zip(partitions, values, strict=True))
 
 
 @contextmanager

@@ -25,9 +25,10 @@ from dptext_spark.tables.columns import TableColumns
 from dptext_spark.tables.run import Job, check_places
 from dptext_spark.tables.source import where
 from dptext_spark.tables.storage import Storage
+from tests.helpers.lakes import write_rows
 from tests.helpers.spark_fixtures import Opened
 from tests.helpers.tables import names, rows_of, run_table, texts, write_table
-from tests.tables.test_formats import sanitized, write_rows
+from tests.tables.test_formats import sanitized
 
 # The shared session is the one that the jobs find.
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]

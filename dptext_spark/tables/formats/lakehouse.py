@@ -38,8 +38,8 @@ _HARMLESS: Final = ("CommitFailedError", "CommitFailedException")
 
 
 WrittenFile: TypeAlias = tuple[str, int, int, int, dict[str, str | None]]
-"""A Parquet file that Spark wrote: path below the folder that was written, size in bytes, modification time in
-milliseconds, number of rows, and values of the partition columns as folders name them."""
+"""A Parquet file that Spark wrote: its path in the folder, size in bytes, modification time in milliseconds,
+number of rows, and values of the partition columns as folders name them."""
 
 
 @dataclass(frozen=True, kw_only=True)

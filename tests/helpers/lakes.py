@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 from urllib.parse import quote
 
-import pandas as pd
+import pandas as pd  # type: ignore[import-untyped]
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -97,7 +97,7 @@ class Catalog:
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         self.spark.catalog.refreshTable(f"lake.{name}")
-        return [row.asDict() for row in self.spark.table(f"lake.{name}").orderBy("id", "text").collect()]
+        return [row.asDict() for row in self.spark.table(f"lake.{name}").orderBy("id").collect()]
 
 
 class DeltaLake:

@@ -87,9 +87,7 @@ def corrected(
         meant = F.create_map(*[F.lit(text) for pair in values[name].items() for text in pair])
         return F.coalesce(meant[quoted(name)], quoted(name))
 
-    return lambda df: prepare(df).select(
-        *[column(name).alias(columns.get(name, name)) for name in df.columns]
-    )
+    return lambda df: prepare(df).select(*[column(n).alias(columns.get(n, n)) for n in df.columns])
 
 
 def _misread(names: Names) -> Names:
@@ -115,6 +113,7 @@ def _as_spark(name: str) -> str:
 
 
 def _as_utf8(name: str) -> str:
-    return re.sub(
-        "(%[0-9A-Fa-f]{2})+", lambda escapes: bytes.fromhex(escapes[0].replace("%", "")).decode(), name
-    )
+    def decoded(escapes: re.Match[str]) -> str:
+        return bytes.fromhex(escapes[0].replace("%", "")).decode()
+
+    return re.sub("(%[0-9A-Fa-f]{2})+", decoded, name)

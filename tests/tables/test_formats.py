@@ -396,6 +396,7 @@ def test_tables_that_keep_an_account_of_their_files_are_no_plain_files(
     plain = write_rows(tmp_path / "plain" / "x.parquet", ROWS).parent
     assert MARKS[mark] in dptext(lake, "--id", "id").output
     assert MARKS[mark] in dptext(plain, "--id", "id", output=lake / "out").output
+    parquet.check_files(Storage(spark), "/")
     # A folder of that name alone is none.
     (plain / "metadata").mkdir()
     parquet.check_files(Storage(spark), str(plain))

@@ -411,12 +411,12 @@ def _refuse_accounted(storage: Places, what: str, path: str) -> None:
     Raises:
         ConfigError: There is such a table.
     """
-    scheme, _, rest = storage.qualified(path).rstrip("/").partition(":")
+    scheme, _, rest = storage.qualified(path).partition(":")
     place = PurePosixPath(rest)
-    around = [
-        each for each in (place, *place.parents) if str(each) != "//"
-    ]  # but not all that has this scheme
-    for folder in (f"{scheme}:{each}".rstrip("/") for each in around):
+    for around in (place, *place.parents):
+        folder = f"{scheme}:{around}".rstrip("/")
+        if str(around) == "//":  # nothing lies above a host
+            break
         for title, name, mark in _ACCOUNTS:
             try:
                 marked = storage.matches(f"{literal(folder)}/{mark}")

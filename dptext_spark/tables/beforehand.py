@@ -1,6 +1,6 @@
-"""What is wrong with paths, and with names of columns, is said before Spark starts, which takes seconds.
+"""Faults of paths and names of columns that are found before Spark starts, which takes seconds.
 
-Spark says the rest, and all of it where it runs already or is configured from outside.
+Spark finds the rest, and all of them where it runs already or is configured from outside.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -21,16 +22,17 @@ from dptext_spark.tables.formats.files import FileFormat, Parquet
 from dptext_spark.tables.formats.format import Format
 from dptext_spark.tables.local_files import LocalFiles, local_path
 from dptext_spark.tables.run import Job, check_places, chosen_formats, mentioned, paths
-from dptext_spark.tables.source import unreadable
+from dptext_spark.tables.storage import NO_FILE
+
+# Any of them may say that a path without a scheme lies in HDFS.
+_ELSEWHERE: Final = (
+    "HADOOP_CONF_DIR PYSPARK_GATEWAY_PORT PYSPARK_SUBMIT_ARGS SPARK_CONF_DIR SPARK_HOME YARN_CONF_DIR"
+)
 
 
 def is_plain() -> bool:
     """Say whether Spark is not running, and will be started as this package alone sets it up."""
-    # Any of them may say that a path without a scheme lies in HDFS.
-    elsewhere = (
-        "HADOOP_CONF_DIR PYSPARK_GATEWAY_PORT PYSPARK_SUBMIT_ARGS SPARK_CONF_DIR SPARK_HOME YARN_CONF_DIR"
-    )
-    configured = any(name in os.environ for name in elsewhere.split())
+    configured = any(name in os.environ for name in _ELSEWHERE.split())
     configured |= Path(pyspark.__file__).with_name("conf").exists()
     # These may say where paths lead and how names are read; others, such as the driver's memory, do not.
     configured |= any(name.startswith(("spark.hadoop.", "spark.sql.")) for name in WANTED.get().given)
@@ -70,7 +72,7 @@ def check_input(read: Format, path: str) -> None:
     if is_plain() and isinstance(read, FileFormat):
         read.check_files(LocalFiles(), path)
         if is_absent(path):
-            raise unreadable(path, "PATH_NOT_FOUND", title=read.title)
+            raise read.unreadable(path, NO_FILE)
 
 
 def check_names(options: TableOptions | EvaluateOptions, columns: TableColumns) -> None:
@@ -92,7 +94,7 @@ def check_names(options: TableOptions | EvaluateOptions, columns: TableColumns) 
             if not missing:
                 return
     except (OSError, pa.ArrowException):
-        return  # Spark says what is wrong
+        return  # Spark finds what is wrong
     if allowed:
         raise absent_columns(missing, allowed)
 

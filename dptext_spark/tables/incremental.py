@@ -32,63 +32,23 @@ from dptext_spark.tables.storage import Places, Storage, literal
 # Options that change neither which words come out nor where; the bundle counts by its fingerprint, and what
 # passes through by its columns.
 _FREE: Final = {
-    "budget",
-    "dry-run",
-    "embedding",
-    "epsilon-from-private-rows",
-    "except",
-    "format",
-    "incremental",
-    "ledger",
-    "ledger-allow",
-    "output-format",
-    "mode",
-    "read-option",
-    "reports",
-    "write-option",
+    *("budget", "dry-run", "embedding", "epsilon-from-private-rows", "except", "format", "incremental"),
+    *("ledger", "ledger-allow", "mode", "output-format", "read-option", "reports", "write-option"),
 }
-
-
 _FREE_PAIRS: Final = ("compression=", "maxfilespertrigger=")
+_RECORD: Final = "dptext.json"
+_COUNTS: Final = "batches/*.json"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progress:
-    """What a checkpoint says of the output."""
-
-    path: str
-    storage: Places
-
-    @property
-    def _record(self) -> str:
-        return f"{self.path}/dptext.json"
-
-    @property
-    def begun(self) -> bool:
-        """Whether a release has it already."""
-        return self.storage.exists(self._record)
-
-    def has(self, batch: int) -> bool:
-        """Say whether a batch is in the output."""
-        return self.storage.exists(self._account(batch))
-
-    def counts(self) -> dict[str, dict[str, int]]:
-        """Give the counts of the batches in the output."""
-        found = self.storage.matches(f"{literal(self.path)}/batches/*.json")
-        return {path: json.loads(self.storage.read(path)) for path in found}
-
-    def _account(self, batch: int) -> str:
-        return f"{self.path}/batches/{batch:06d}.json"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Checkpoint(Progress):
+class Checkpoint:
     """The folder that knows what is in the output.
 
     It holds ``dptext.json``, what the release is made of; ``batches/N.json``, the counts of batch N, which
     say that the batch is in the output; and ``stream/``, Spark's own account of files and batches.
     """
 
+    path: str
     storage: Storage
 
     def claim(self, release: dict[str, Any], *, write: bool) -> None:
@@ -97,9 +57,9 @@ class Checkpoint(Progress):
         Raises:
             ConfigError: It is of another release.
         """
-        release = json.loads(json.dumps(release))
-        if self.begun:
-            known = json.loads(self.storage.read(self._record))
+        record, release = f"{self.path}/{_RECORD}", json.loads(json.dumps(release))
+        if self.storage.exists(record):
+            known = json.loads(self.storage.read(record))
             if other := sorted(n for n in {*known, *release} if known.get(n) != release.get(n)):
                 raise ConfigError(
                     f"The checkpoint {self.path} is of a release with other options, key, bundle or columns",
@@ -107,11 +67,20 @@ class Checkpoint(Progress):
                     do="Go on with those it began with, or choose another --incremental and --output",
                 )
         elif write:
-            self._put(self._record, release)
+            self._put(record, release)
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """Give the counts of the batches in the output, by the files that have them."""
+        paths = self.storage.matches(f"{literal(self.path)}/{_COUNTS}")
+        return {path: json.loads(self.storage.read(path)) for path in paths}
+
+    def has(self, batch: int) -> bool:
+        """Say whether a batch is in the output."""
+        return self.storage.exists(f"{self.path}/batches/{batch:06d}.json")
 
     def add(self, batch: int, counts: dict[str, int]) -> None:
         """Write down that a batch is in the output."""
-        self._put(self._account(batch), counts)
+        self._put(f"{self.path}/batches/{batch:06d}.json", counts)
 
     def _put(self, path: str, value: dict[str, Any]) -> None:
         """Write a file that is there whole or not at all."""
@@ -135,13 +104,13 @@ class GrowingJob(Job):
         Raises:
             ConfigError: There is an output without a checkpoint, or a checkpoint without its output.
         """
-        checkpoint = Progress(path=_folder(options), storage=storage)
-        if not checkpoint.begun:
+        path = _folder(options)
+        if not storage.exists(f"{path}/{_RECORD}"):
             super().check_output(storage, options, written, spark)
-        elif checkpoint.counts() and not storage.exists(options.output):
+        elif storage.matches(f"{literal(path)}/{_COUNTS}") and not storage.exists(options.output):
             raise ConfigError(
                 f"The output {options.output}, to which new files are to be added, is gone",
-                do=f"Bring it back, or remove the checkpoint {checkpoint.path} as well to begin anew",
+                do=f"Bring it back, or remove the checkpoint {path} as well to begin anew",
             )
 
     def claim(self, release: Release, key: NoiseKey) -> None:
@@ -150,39 +119,37 @@ class GrowingJob(Job):
         Raises:
             ConfigError: It is of another release, or the input is no folder.
         """
-        identity = {
-            **{name: value for name, value in self.options.to_json().items() if name not in _FREE},
-            "input": self.storage.real(self.options.input),
-            "output": self.storage.real(self.options.output),
-            # Keyed hashes: they tell nothing without the key.
-            "key": key.seal(""),
-            "where": key.seal(self.options.where or ""),
-            "bundle": release.embedding.fingerprint,
-            "layout": release.policy.layout.identity,
-            "tokenizer": release.policy.tokenizer.identity or self.options.tokenizer,
-            "release-words": release.search.release_words,
-            **({} if release.row_epsilons is None else {"row-epsilons": release.row_epsilons.identity}),
-            **release.search.options,
-            "columns": self.columns.schema(self.source.df.schema).jsonValue(),
-            **self._formats(key),
-        }
-        self.source.stream()
-        self._checkpoint.claim(identity, write=not self.options.dry_run)
-
-    def _formats(self, key: NoiseKey) -> dict[str, str]:
-        """Say how files are read and written; Parquet goes without saying."""
-        options = self.options
+        options, seal = self.options, key.seal
 
         def settled(pairs: tuple[str, ...]) -> str:
             return "\n".join(pair for pair in pairs if not pair.lower().startswith(_FREE_PAIRS))
 
-        said = {
+        formats = {
             "format": options.format,
             "output-format": options.output_format or options.format,
             "read-option": settled(options.read_option),
             "write-option": settled(options.write_option),
         }
-        return {name: key.seal(value) for name, value in said.items() if value not in ("", Parquet.name)}
+        # Parquet goes without saying.
+        formats = {name: seal(value) for name, value in formats.items() if value not in ("", Parquet.name)}
+        identity = {
+            **{name: value for name, value in options.to_json().items() if name not in _FREE},
+            "input": self.storage.real(options.input),
+            "output": self.storage.real(options.output),
+            # Keyed hashes: they reveal nothing without the key.
+            "key": seal(""),
+            "where": seal(options.where or ""),
+            "bundle": release.embedding.fingerprint,
+            "layout": release.policy.layout.identity,
+            "tokenizer": release.policy.tokenizer.identity or options.tokenizer,
+            "release-words": release.search.release_words,
+            **({} if release.row_epsilons is None else {"row-epsilons": release.row_epsilons.identity}),
+            **release.search.options,
+            "columns": self.columns.schema(self.source.df.schema).jsonValue(),
+            **formats,
+        }
+        self.source.stream()
+        self._checkpoint.claim(identity, write=not options.dry_run)
 
     def sanitize(
         self,
@@ -211,8 +178,8 @@ class GrowingJob(Job):
             spread = self.spread(rows, partitioning)
             with entered(batch):
                 self._append(columns.sanitize(spread, table, worker, observation), f"batch-{number:06d}")
-                found = {name: count or 0 for name, count in observation.get.items() if name != MEDIAN}
-                checkpoint.add(number, found)
+                counts = {name: count or 0 for name, count in observation.get.items() if name != MEDIAN}
+                checkpoint.add(number, counts)
 
         with self.storage.locked(f"{checkpoint.path}/lock", "Another run works with this checkpoint"):
             before = checkpoint.counts()

@@ -8,7 +8,7 @@ import re
 import shutil
 
 from dptext_spark.errors import ConfigError
-from dptext_spark.tables.storage import NO_FILE
+from dptext_spark.tables.storage import NO_FILE, Places
 
 
 def local_path(path: str) -> str | None:
@@ -20,21 +20,18 @@ def local_path(path: str) -> str | None:
     return None if path.startswith("//") else os.path.abspath(path)
 
 
-class LocalFiles:
+class LocalFiles(Places):
     """Finds what a :class:`~dptext_spark.tables.storage.Storage` finds, but nothing off this machine."""
 
     def exists(self, path: str) -> bool:
-        """Say whether anything is at ``path``."""
         place = local_path(path)
         return place is not None and os.path.exists(place)
 
     def qualified(self, path: str) -> str:
-        """Give the full path with scheme."""
         place = local_path(path)
         return path if place is None else f"file:{place}"
 
     def real(self, path: str) -> str:
-        """Give the full path, symbolic links followed."""
         place = local_path(path)
         return path if place is None else f"file:{os.path.realpath(place)}"
 
@@ -47,11 +44,6 @@ class LocalFiles:
         return [f"file:{path}" for path in glob.glob(literal)]
 
     def read(self, path: str) -> str:
-        """Read a text file.
-
-        Raises:
-            ConfigError: There is none, or it is no text.
-        """
         try:
             with open(local_path(path) or path, encoding="utf-8") as file:
                 return file.read()

@@ -1,10 +1,10 @@
 """A table takes its name when it is whole, and from the one run that may give it.
 
-Beside an output ``NAME`` lies, while a run writes it, the folder ``.NAME.APPLICATION-RANDOM.part``: in it
+Next to an output ``NAME`` lies, while a run writes it, the folder ``.NAME.APPLICATION-RANDOM.part``: in it
 ``claim``, without which the run publishes nothing; ``table``, what it writes; and for a moment ``old``, the
-table that it replaces. A run that is killed leaves the folder, and nobody can tell that from one at work. So
-another run with the same output goes on only if it was told to replace what is there; then it moves the
-folder away, and with it the claim of a run that lives after all.
+table that it replaces. A killed run leaves the folder, which looks like that of a run at work. So another run
+with the same output goes on only if it was told to replace what is there; then it moves the folder away, and
+with it the claim of a run that lives after all.
 """
 
 from __future__ import annotations
@@ -68,10 +68,15 @@ def write_whole(
         # The claim before the look at others: of two runs that begin at once one at least sees the other.
         storage.write(claim, "")
         storage.delete_at_exit(mine)
-        if overwrite:
-            _take_over(storage, output, mine)
-        else:
+        if not overwrite:
             check_unfinished(storage, output, but=mine)
+        for other in _unfinished(storage, output, mine) if overwrite else ():
+            # It was killed after it had moved the old table away.
+            if storage.exists(f"{other}/old") and not storage.exists(output):
+                storage.rename(f"{other}/old", output)
+            away = f"{mine}/{other.rpartition('/')[2]}"
+            storage.rename(other, away)
+            storage.delete(away)
         try:
             write(table)
         except FAILURES:
@@ -81,10 +86,13 @@ def write_whole(
         _check_claim(storage, claim, output)
         # From here on the run cannot be undone: a signal waits until its report is there too.
         interrupts.hold_to_the_end()
-        if publish is None:
-            _put_in_place(storage, mine, output, overwrite=overwrite)
-        else:
+        if publish is not None:
             publish(table)
+            return
+        if overwrite and storage.exists(output):
+            storage.keep_at_exit(mine)
+            storage.rename(output, f"{mine}/old")
+        storage.rename(table, output)
     finally:
         _clear(storage, mine, place)
 
@@ -92,20 +100,10 @@ def write_whole(
 def _unfinished(storage: Places, output: str, but: str) -> list[str]:
     """The folders of other runs with this output."""
     parent, _, name = storage.qualified(output).rpartition("/")
-    found = storage.matches(f"{literal(parent)}/.{literal(name)}.*{_ENDING}")
+    paths = storage.matches(f"{literal(parent)}/.{literal(name)}.*{_ENDING}")
     # No dots in the run's name: NAME.v2 is another output.
     own = re.compile(rf"\.{re.escape(name)}\.[^./]+{re.escape(_ENDING)}")
-    return [path for path in found if path != but and own.fullmatch(path.rpartition("/")[2])]
-
-
-def _take_over(storage: Storage, output: str, mine: str) -> None:
-    for other in _unfinished(storage, output, mine):
-        # It was killed after it had moved the old table away.
-        if storage.exists(f"{other}/old") and not storage.exists(output):
-            storage.rename(f"{other}/old", output)
-        away = f"{mine}/{other.rpartition('/')[2]}"
-        storage.rename(other, away)
-        storage.delete(away)
+    return [path for path in paths if path != but and own.fullmatch(path.rpartition("/")[2])]
 
 
 def _check_claim(storage: Storage, claim: str, output: str) -> None:
@@ -119,26 +117,19 @@ def _check_claim(storage: Storage, claim: str, output: str) -> None:
     )
 
 
-def _put_in_place(storage: Storage, mine: str, output: str, *, overwrite: bool) -> None:
-    if overwrite and storage.exists(output):
-        storage.keep_at_exit(mine)
-        storage.rename(output, f"{mine}/old")
-    storage.rename(f"{mine}/table", output)
-
-
 def _clear(storage: Storage, mine: str, output: str) -> None:
     """Remove a run's folder, and put the table back that it was to replace; without a JVM if need be."""
+
+    def remove(files: Storage | LocalFiles) -> None:
+        if files.exists(f"{mine}/old") and not files.exists(output):
+            files.rename(f"{mine}/old", output)
+        files.delete(mine)
+
     try:
         if storage.exists(f"{mine}/table"):  # its tasks may be at work still, and would make the folder anew
             storage.await_tasks()
-        _remove(storage, mine, output)
+        remove(storage)
     except FAILURES:
         await_end_of_jvm()
         if local_path(mine):
-            _remove(LocalFiles(), mine, output)
-
-
-def _remove(files: Storage | LocalFiles, mine: str, output: str) -> None:
-    if files.exists(f"{mine}/old") and not files.exists(output):
-        files.rename(f"{mine}/old", output)
-    files.delete(mine)
+            remove(LocalFiles())

@@ -1,11 +1,12 @@
-"""Folders ``COLUMN=VALUE``: which files Spark reads below them, and what their names say."""
+"""Folders ``COLUMN=VALUE``: which files Spark reads below them, and what their names mean.
+
+Other programs write percent-encoded UTF-8 into such names; Spark takes each byte for a letter.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Self
 from urllib.parse import unquote
 
 from pyspark.sql import Column, DataFrame
@@ -14,98 +15,83 @@ from pyspark.sql import functions as F
 from dptext_spark.errors import InputError
 from dptext_spark.tables.fields import quoted
 
+Names = dict[str, str]
+"""What names mean, by what Spark reads; those that it reads right are left out."""
 
-def check_partitions(
+
+def partition_names(
     files: Iterable[str], bases: Sequence[str], partitions: Sequence[str], place: str
-) -> None:
-    """Refuse files that Spark lists with a partitioned table, and does not read.
+) -> tuple[Names, dict[str, Names]]:
+    """Read the names of the folders in which a table's files lie.
 
     Args:
-        files: URLs of all files that are listed.
+        files: URLs of all files that Spark lists.
         bases: URLs of the folders that are read, none of which is a partition itself.
         partitions: The columns that Spark found in folders' names.
         place: The input, as the user names it.
 
+    Returns:
+        The names of columns, and for each column as Spark names it those of its values.
+
     Raises:
-        InputError: A file lies in other folders than those of the partitions.
+        InputError: Spark does not read a file, an escape is no UTF-8, or Spark reads two names as one.
     """
-    columns = [name.lower() for name in partitions]
-    fitting = {
-        folder: [_as_spark(column).lower() for column, _ in _parts(folder, bases)] == columns
-        for folder in {_folder(file) for file in files}
-    }
-    if outside := sorted(file for file in files if not fitting[_folder(file)]):
-        count = "1 file" if len(outside) == 1 else f"{len(outside)} files"
+    columns, values = Names(), dict[str, Names]()
+    wanted, outside = [name.lower() for name in partitions], list[str]()
+    by_folder = {file.rpartition("/")[0]: file for file in sorted(files, reverse=True)}
+    for folder in by_folder:
+        parts = _parts(folder, bases)
+        if [_as_spark(column).lower() for column, _ in parts] != wanted:
+            outside.append(folder)
+            continue
+        for column, value in parts:
+            for known, name in ((columns, column), (values.setdefault(_as_spark(column), {}), value)):
+                try:
+                    meant = _as_utf8(name)
+                except UnicodeDecodeError:
+                    raise InputError(
+                        f"The input {place} has folders whose percent-encoded names are not UTF-8",
+                        got=f"{column}={value}",
+                        do="Rename them",
+                    ) from None
+                if (other := known.setdefault(_as_spark(name), meant)) != meant:
+                    raise InputError(
+                        f"The input {place} has folders of different names that Spark reads as one",
+                        got=" and ".join(sorted(f"{_as_utf8(column)}={each}" for each in (other, meant))),
+                        do="Rename one of them, without percent signs",
+                    )
+    if outside:
+        missed = sorted(file for file in files if file.rpartition("/")[0] in outside)
+        around = [base for base in bases if missed[0].startswith(f"{base}/")]
+        example = unquote(missed[0][len(max(around, key=len)) + 1 :] if around else missed[0])
         raise InputError(
-            f"The input {place} has files beside its partitions, which Spark leaves out",
+            f"The input {place} has files outside its partitions, which Spark does not read",
             allowed=f"files in folders {'/'.join(f'{name}=VALUE' for name in partitions)}",
-            got=f"{count}, for example {_relative(outside[0], bases)}",
+            got=f"{len(missed)} files, for example {example}",
             do="Move them into such folders, or give them to a run of their own",
         )
+    wrong = ((column, _misread(names)) for column, names in values.items())
+    return _misread(columns), {column: names for column, names in wrong if names}
 
 
-@dataclass(frozen=True, kw_only=True)
-class PartitionNames:
-    """Names that other programs write as percent-encoded UTF-8; Spark takes each byte for a letter.
+def corrected(
+    prepare: Callable[[DataFrame], DataFrame], columns: Names, values: Mapping[str, Names]
+) -> Callable[[DataFrame], DataFrame]:
+    """Give ``prepare`` with the right names and values, and as it is where none are misread."""
+    if not columns and not values:
+        return prepare
 
-    Attributes:
-        columns: Names of columns that Spark misreads, and what they say.
-        values: The same for values, by the column as Spark names it.
-    """
-
-    columns: Mapping[str, str]
-    values: Mapping[str, Mapping[str, str]]
-
-    @classmethod
-    def of(cls, files: Iterable[str], bases: Sequence[str], place: str) -> Self:
-        """Read the names of the folders in which a table's files lie.
-
-        Raises:
-            InputError: An escape is no UTF-8, or Spark reads two names as one.
-        """
-        columns: dict[str, str] = {}
-        values: dict[str, dict[str, str]] = {}
-        for folder in {_folder(file) for file in files}:
-            for column, value in _parts(folder, bases):
-                said = _decoded(column, value, place)
-                for known, name, decoded in (
-                    (columns, column, said[0]),
-                    (values.setdefault(_as_spark(column), {}), value, said[1]),
-                ):
-                    if (other := known.setdefault(_as_spark(name), decoded)) != decoded:
-                        raise InputError(
-                            f"The input {place} has folders of different names that Spark reads as one",
-                            got=" and ".join(sorted(f"{said[0]}={each}" for each in (other, decoded))),
-                            do="Rename one of them: letters as they are, without percent signs",
-                        )
-        return cls(columns=_misread(columns), values={c: m for c, v in values.items() if (m := _misread(v))})
-
-    def named(self, partitions: Iterable[str]) -> tuple[str, ...]:
-        """Give the names of partition columns as they are meant."""
-        return tuple(self.columns.get(name, name) for name in partitions)
-
-    def mend(self, prepare: Callable[[DataFrame], DataFrame]) -> Callable[[DataFrame], DataFrame]:
-        """Give ``prepare`` with the right names and values, and as it is where none are misread."""
-        if not self.columns and not self.values:
-            return prepare
-        return lambda df: prepare(df).transform(self._mended)
-
-    def _mended(self, df: DataFrame) -> DataFrame:
-        return df.select(*[self._column(name).alias(self.columns.get(name, name)) for name in df.columns])
-
-    def _column(self, name: str) -> Column:
-        if (misread := self.values.get(name)) is None:
+    def column(name: str) -> Column:
+        if name not in values:
             return quoted(name)
-        said = F.create_map(*[F.lit(text) for pair in misread.items() for text in pair])
-        return F.coalesce(said[quoted(name)], quoted(name))
+        meant = F.create_map(*[F.lit(text) for pair in values[name].items() for text in pair])
+        return F.coalesce(meant[quoted(name)], quoted(name))
+
+    return lambda df: prepare(df).select(*[column(n).alias(columns.get(n, n)) for n in df.columns])
 
 
-def _misread(names: Mapping[str, str]) -> dict[str, str]:
-    return {read: said for read, said in names.items() if read != said}
-
-
-def _folder(url: str) -> str:
-    return url.rpartition("/")[0]
+def _misread(names: Names) -> Names:
+    return {read: meant for read, meant in names.items() if read != meant}
 
 
 def _parts(folder: str, bases: Sequence[str]) -> list[tuple[str, str]]:
@@ -121,26 +107,13 @@ def _parts(folder: str, bases: Sequence[str]) -> list[tuple[str, str]]:
     return parts
 
 
-def _relative(file: str, bases: Sequence[str]) -> str:
-    around = [base for base in bases if file.startswith(f"{base}/")]
-    return unquote(file[len(max(around, key=len)) + 1 :] if around else file)
-
-
 def _as_spark(name: str) -> str:
     """Undo percent-encoding as Spark does, a letter for each byte."""
-    return re.sub("%([0-9A-Fa-f]{2})", lambda found: chr(int(found[1], 16)), name)
-
-
-def _decoded(column: str, value: str, place: str) -> tuple[str, str]:
-    try:
-        return _as_utf8(column), _as_utf8(value)
-    except UnicodeDecodeError:
-        raise InputError(
-            f"The input {place} has folders whose percent-encoded names are not UTF-8",
-            got=f"{column}={value}",
-            do="Rename them",
-        ) from None
+    return re.sub("%([0-9A-Fa-f]{2})", lambda escape: chr(int(escape[1], 16)), name)
 
 
 def _as_utf8(name: str) -> str:
-    return re.sub("(%[0-9A-Fa-f]{2})+", lambda found: bytes.fromhex(found[0].replace("%", "")).decode(), name)
+    def decoded(escapes: re.Match[str]) -> str:
+        return bytes.fromhex(escapes[0].replace("%", "")).decode()
+
+    return re.sub("(%[0-9A-Fa-f]{2})+", decoded, name)

@@ -1,4 +1,7 @@
-"""Files of any scheme that Hadoop knows, through its own file systems."""
+"""What Spark's Python API lacks: Hadoop's file systems, and facts about the plan of a query.
+
+The JVM's own objects are used in this module alone.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,11 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final, Protocol, cast
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from dptext_spark.errors import ConfigError, JobError
 from dptext_spark.spark.failures import condition, has_ended
@@ -33,11 +38,46 @@ _LIBRARIES: Final = {
 }
 _SCHEMES: Final = {"s3": "s3a", "s3n": "s3a", "abfs": "abfss", "wasb": "abfss", "wasbs": "abfss"}
 NO_FILE: Final = "no such file"
+_FOOTER: Final = 65_536
+"""Bytes at the end of a Parquet file in which its footer usually lies."""
 
 
 def literal(path: str) -> str:
     """Write a path as a pattern that stands for it alone."""
     return re.sub(r"([\\{}\[\]*?])", r"\\\1", path)
+
+
+def cause(error: Exception) -> str:
+    """Name an error that Spark met on files, in words where users see it often."""
+    named = condition(error)
+    if illegal := re.search(r"Illegal Parquet type: ([A-Z0-9_]+( \([A-Z]+(\([A-Z]+,\w+\))?\))?)", str(error)):
+        return f"{named}: {illegal[1]}"
+    return {"PATH_NOT_FOUND": NO_FILE, "UNABLE_TO_INFER_SCHEMA": "no files"}.get(named, named)
+
+
+def partition_columns(df: DataFrame) -> tuple[str, ...]:
+    """Name the columns that Spark takes from names of folders, for a frame of files."""
+    return tuple(_plan(df).relation().partitionSchema().fieldNames())
+
+
+def has_subquery(df: DataFrame) -> bool:
+    """Say whether a frame's query has another query inside it."""
+    return bool(_plan(df).containsPattern(_patterns(df).PLAN_EXPRESSION()))
+
+
+def is_settled(df: DataFrame) -> bool:
+    """Say whether a frame has the same rows at every evaluation, if the tables that it reads have."""
+    plan = _plan(df)
+    return bool(plan.deterministic() and not plan.containsPattern(_patterns(df).CURRENT_LIKE()))
+
+
+def _plan(df: DataFrame) -> Any:
+    return df._jdf.queryExecution().analyzed()
+
+
+def _patterns(df: DataFrame) -> Any:
+    jvm: Any = df.sparkSession._jvm
+    return jvm.org.apache.spark.sql.catalyst.trees.TreePattern
 
 
 class Places(Protocol):
@@ -59,7 +99,7 @@ class Places(Protocol):
         """Read a text file; raises ConfigError where there is none."""
 
 
-class Storage:
+class Storage(Places):
     """Paths of any scheme that Hadoop knows, through its own file system."""
 
     def __init__(self, spark: SparkSession) -> None:
@@ -96,16 +136,13 @@ class Storage:
         )
 
     def exists(self, path: str) -> bool:
-        """Say whether anything is at ``path``."""
         system, place = self._at(path)
         return bool(system.exists(place))
 
     def qualified(self, path: str) -> str:
-        """Give the full path with scheme."""
         return str(self._at(path)[1].toString())
 
     def real(self, path: str) -> str:
-        """Give the full path, mount points and symbolic links of local files followed: one place has one."""
         system, place = self._at(path)
         missing: list[str] = []
         while not system.exists(place) and place.getParent() is not None:
@@ -118,7 +155,6 @@ class Storage:
         return "/".join([folder.rstrip("/"), *missing])
 
     def matches(self, pattern: str) -> list[str]:
-        """Give the paths that a path or pattern stands for."""
         system, place = self._at(pattern)
         return [str(status.getPath().toString()) for status in system.globStatus(place) or ()]
 
@@ -130,6 +166,21 @@ class Storage:
         """Say whether ``path`` is a file."""
         system, place = self._at(path)
         return bool(system.exists(place) and system.getFileStatus(place).isFile())
+
+    def footer(self, url: str) -> pq.ParquetFile:
+        """Read the footer of a Parquet file: its schema, in which no INT96 is in nanoseconds, and no rows."""
+        place = self._path(self._jvm.java.net.URI(url))
+        system = place.getFileSystem(self._conf)
+        size, length = system.getFileStatus(place).getLen(), _FOOTER
+        with closing(system.open(place)) as stream:
+            while True:
+                stream.seek(max(0, size - length))
+                end = bytes(stream.readNBytes(length))
+                needed = int.from_bytes(end[-8:-4], "little") + 8
+                if needed <= length or length >= size:
+                    break
+                length = needed
+        return pq.ParquetFile(pa.BufferReader(b"PAR1" + end), coerce_int96_timestamp_unit="us")
 
     def delete(self, path: str) -> None:
         """Remove a file or a folder with all that is in it."""
@@ -148,7 +199,7 @@ class Storage:
 
     def await_tasks(self) -> None:
         """Wait until Spark runs no task, for some seconds at most: one that was cancelled may write still."""
-        # The scheduler itself: what Spark's status tells is some hundred milliseconds old.
+        # The scheduler itself: Spark's status is some hundred milliseconds old.
         scheduler, deadline = self._context._jsc.sc().taskScheduler(), time.monotonic() + _TASKS_END
         counts = self._jvm.scala.jdk.javaapi.CollectionConverters
         if scheduler is None:  # Spark has stopped, and its tasks with it
@@ -185,11 +236,6 @@ class Storage:
             )
 
     def read(self, path: str) -> str:
-        """Read a text file.
-
-        Raises:
-            ConfigError: There is none, or it is no text.
-        """
         system, place = self._at(path)
         try:
             if not system.exists(place):

@@ -29,6 +29,7 @@ _NAMES: Final = """
 _ENCODINGS: Final = {"utf-8-sig": "UTF-8", "cp932": "windows-31j"} | {
     codecs.lookup(name).name: name for name in _NAMES.split()
 }
+_DECODER: Final = json.JSONDecoder()
 
 
 def java_encoding(name: str) -> str:
@@ -48,11 +49,6 @@ def java_encoding(name: str) -> str:
         ) from None
 
 
-def is_wide(encoding: str) -> bool:
-    """Say whether a line's end has several bytes, so that lines cannot be cut before they are decoded."""
-    return encoding.startswith(("UTF-16", "UTF-32"))
-
-
 def check_encoding(texts: DataFrame, encoding: str, place: str) -> None:
     """Refuse bytes that are no letters of an encoding, in one pass: Spark would replace them by U+FFFD.
 
@@ -70,56 +66,43 @@ def check_encoding(texts: DataFrame, encoding: str, place: str) -> None:
         wrong = replaced.cast("binary") != value.cast("binary")
     else:
         wrong = F.decode(value.cast("binary"), encoding).contains("\ufffd")
-    if found := texts.where(wrong).select(F.col("_metadata.file_path")).limit(1).collect():
+    if files := texts.where(wrong).select(F.col("_metadata.file_path")).limit(1).collect():
         raise InputError(
             f"The input {place} has bytes that are not {encoding}",
-            got=f"some in {unquote(found[0][0]).rpartition('/')[2]}",
+            got=f"some in {unquote(files[0][0]).rpartition('/')[2]}",
             do="Name the encoding of the files, such as --read-option encoding=windows-1252, or convert them "
             "to UTF-8",
         )
 
 
-def check_values(texts: DataFrame, place: str) -> None:
-    """Refuse JSON of which Spark reads a part, or replaces one, without a word.
+def look_at_json(texts: DataFrame, place: str) -> list[str]:
+    """Name the fields of JSON that are empty objects, by their paths, in one pass.
 
     Raises:
-        InputError: A text has several values, or an escape of half a letter.
+        InputError: Spark would read a part of a text, or replace a part, without a word.
     """
-    found = {kind for kind, _ in _findings(texts)}
-    if "several" in found:
+    faults = texts.mapInArrow(_look, "kind string, name string").distinct().collect()
+    kinds = {kind for kind, _ in faults}
+    if "several" in kinds:
         raise InputError(
             f"The input {place} has several JSON values in one record, of which Spark reads the first",
             allowed="one value on each line, or with --read-option multiLine=true one in each file",
             do="Write each value on a line of its own",
         )
-    if "half" in found:
+    if "half" in kinds:
         raise InputError(
             f"The input {place} has escapes of half a letter, such as \\ud83d alone, which Spark replaces",
-            do="Mend the program that wrote them",
+            do="Correct the program that wrote them",
         )
-
-
-def empty_objects(texts: DataFrame) -> list[str]:
-    """Name the fields of JSON that are empty objects, by their paths, in one pass."""
-    return sorted(name for kind, name in _findings(texts) if kind == "empty")
-
-
-def _findings(texts: DataFrame) -> Iterable[Any]:
-    found: list[Any] = texts.mapInArrow(_look, "kind string, name string").distinct().collect()
-    return found
+    return sorted(name for kind, name in faults if kind == "empty")
 
 
 def _look(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Look at JSON values; runs in Python workers."""
     for batch in batches:
-        found = {each for text in batch.column(0).to_pylist() for each in _faults(text)}
-        kinds, names = ([each[i] for each in sorted(found)] for i in range(2))
-        yield pa.RecordBatch.from_arrays(
-            [pa.array(kinds, pa.string()), pa.array(names, pa.string())], names=["kind", "name"]
-        )
-
-
-_DECODER: Final = json.JSONDecoder()
+        faults = sorted({each for text in batch.column(0).to_pylist() for each in _faults(text)})
+        columns = {name: [fault[i] for fault in faults] for i, name in enumerate(("kind", "name"))}
+        yield pa.RecordBatch.from_pydict(columns, pa.schema([("kind", pa.string()), ("name", pa.string())]))
 
 
 def _faults(text: str) -> Iterator[tuple[str, str]]:
@@ -127,7 +110,7 @@ def _faults(text: str) -> Iterator[tuple[str, str]]:
     try:
         value, end = _DECODER.raw_decode(text)
     except (ValueError, RecursionError):
-        return  # an empty line, or a malformed record, of which Spark says so
+        return  # an empty line, or a malformed record, which Spark names
     if text[end:].strip(" \t\r\n\0"):
         yield "several", ""
     if "\\ud" in text.lower() and re.search("[\ud800-\udfff]", json.dumps(value, ensure_ascii=False)):

@@ -70,14 +70,14 @@ def test_new_files_are_added_once_with_the_words_of_one_run(
     where = {"where": "id % 6 < 5", "keep": options["keep"]}
     add_file(0, folder="dt=007")
     first = grow(**where)
-    assert (first.rows, first.added_rows) == (5, 5)
+    assert (first.facts["rows"], first.facts["added_rows"]) == (5, 5)
     assert [row["id"] for row in read(tmp_path / "out")] == [0, 1, 2, 3, 4]
     before = hashes(tmp_path / "out")
 
     for number, folder in enumerate(["dt=007", "dt=008", "dt=008"], 1):
         add_file(number, "Unheard", folder)
     second = grow(**where, read_option="maxFilesPerTrigger=1")  # two batches at least add to one partition
-    assert (second.rows, second.added_rows) == (20, 15)
+    assert (second.facts["rows"], second.facts["added_rows"]) == (20, 15)
     assert hashes(tmp_path / "out").items() >= before.items()  # files that were there stay as they are
     assert {path.name for path in (tmp_path / "checkpoint" / "batches").iterdir()} == {
         f"{batch:06d}.json" for batch in range(4)
@@ -86,7 +86,7 @@ def test_new_files_are_added_once_with_the_words_of_one_run(
     before = hashes(tmp_path / "out")
     _forget_the_last_commit(tmp_path / "checkpoint")
     third = grow(**where, reports=tmp_path / "third")
-    assert (third.rows, third.added_rows) == (20, 0)
+    assert (third.facts["rows"], third.facts["added_rows"]) == (20, 0)
     assert hashes(tmp_path / "out") == before
     assert "Rows: 20, 0 of them added by this run" in third.describe()
 
@@ -237,5 +237,5 @@ def test_checkpoint_and_output_belong_together(
     for place in (tmp_path / "in" / "checkpoint", tmp_path / "out" / "checkpoint"):
         with pytest.raises(ConfigError, match=r"Checkpoint and .* lie inside one another"):
             grow(incremental=place)
-    with pytest.raises(ConfigError, match="New files cannot be told apart under this --input"):
+    with pytest.raises(ConfigError, match="Option --incremental cannot find new files under this --input"):
         grow(input=tmp_path / "in" / "0.parquet", output=tmp_path / "x", incremental=tmp_path / "y")

@@ -112,7 +112,7 @@ def test_a_pandas_table_with_times_that_nobody_named(options: dict[str, Any], tm
     assert str(frame["at"].dtype) == "datetime64[ns]"
     (tmp_path / "in").mkdir()
     frame.to_parquet(tmp_path / "in" / "x.parquet")
-    assert run_table(**options, where="day > timestamp_ntz'2026-01-01'", keep=["id"]).rows == 1
+    assert run_table(**options, where="day > timestamp_ntz'2026-01-01'", keep=["id"]).facts["rows"] == 1
     assert [row["id"] for row in rows_of(tmp_path / "out")] == [2]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from py4j.protocol import Py4JJavaError, Py4JNetworkError
+from py4j.protocol import Py4JNetworkError
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
@@ -67,22 +67,21 @@ def fail(error: Exception) -> None:
     raise error
 
 
+@pytest.mark.parametrize("failing", [False, True])
 def test_the_last_run_to_start_with_overwrite_publishes_and_the_other_says_so(
-    write: Write, tmp_path: Path
+    write: Write, tmp_path: Path, failing: bool
 ) -> None:
-    with pytest.raises(JobError, match="Another run took over the output"):
-        write("first", meanwhile=lambda: write("second"))
-    # The first went on to write b into the folder that the second had moved away.
-    assert found(tmp_path) == whole("second")
+    """Also where the first run fails since its folder was moved away; else it says why it fails itself."""
 
-
-def test_a_run_that_fails_since_its_folder_was_moved_away_says_so(write: Write, tmp_path: Path) -> None:
     def second_takes_over() -> None:
         write("second")
-        raise AnalysisException("the folder is gone")
+        if failing:
+            raise AnalysisException("the folder is gone")
 
     with pytest.raises(JobError, match="Another run took over the output"):
         write("first", meanwhile=second_takes_over)
+    # Where it did not fail it wrote b into the folder that the second had moved away.
+    assert found(tmp_path) == whole("second")
     with pytest.raises(AnalysisException, match="another reason"):
         write("third", meanwhile=lambda: fail(AnalysisException("another reason")))
     assert found(tmp_path) == whole("second")
@@ -112,36 +111,27 @@ def test_a_spark_that_has_stopped_runs_no_tasks(storage: Storage, monkeypatch: p
     storage.await_tasks()
 
 
-def test_a_path_is_not_to_blame_where_spark_has_ended(
-    storage: Storage, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("overwrite", [True, False])
+def test_of_two_runs_at_once_one_publishes_or_the_table_that_was_there_stays(
+    write: Write, tmp_path: Path, overwrite: bool
 ) -> None:
-    with pytest.raises(ConfigError, match="The path s3a://b/x cannot be used"):
-        storage.exists("s3a://b/x")
-    monkeypatch.setattr("dptext_spark.tables.storage.has_ended", lambda: True)
-    with pytest.raises(Py4JJavaError):
-        storage.exists("s3a://b/x")
+    """With overwrite the second takes over, and fails here; without it the run that came first goes on."""
 
-
-def test_a_table_that_was_there_survives_two_runs_of_which_neither_ends_well(
-    write: Write, tmp_path: Path
-) -> None:
     def second() -> None:
-        with pytest.raises(RuntimeError, match="the second fails"):
-            write("second", meanwhile=lambda: fail(RuntimeError("the second fails")))
+        error, message = (
+            (RuntimeError, "the second") if overwrite else (ConfigError, "Another run is writing")
+        )
+        with pytest.raises(error, match=message):
+            write("second", overwrite=overwrite, meanwhile=lambda: fail(RuntimeError("the second fails")))
 
-    write("old")
-    with pytest.raises(JobError, match="took over"):
-        write("first", meanwhile=second)
-    assert found(tmp_path) == whole("old")
-
-
-def test_without_overwrite_the_run_that_came_first_goes_on(write: Write, tmp_path: Path) -> None:
-    def second() -> None:
-        with pytest.raises(ConfigError, match="Another run is writing the output"):
-            write("second", overwrite=False)
-
-    write("first", overwrite=False, meanwhile=second)
-    assert found(tmp_path) == whole("first")
+    if overwrite:
+        write("old")
+        with pytest.raises(JobError, match="took over"):
+            write("first", meanwhile=second)
+        assert found(tmp_path) == whole("old")
+    else:
+        write("first", overwrite=False, meanwhile=second)
+        assert found(tmp_path) == whole("first")
 
 
 def test_what_a_killed_run_left_is_refused_and_with_overwrite_removed(
@@ -160,20 +150,17 @@ def test_what_a_killed_run_left_is_refused_and_with_overwrite_removed(
     assert found(tmp_path) == whole("new")
 
 
-def test_another_outputs_run_is_left_alone(write: Write, tmp_path: Path) -> None:
-    for other in ("out.v2", "out*", "in"):
+def test_another_outputs_run_is_left_alone(write: Write, storage: Storage, tmp_path: Path) -> None:
+    """Rejects names that are read as patterns, or as the beginning of others."""
+    for other in ("out.v2", "out*", "in", "dt=[1]"):
         left_behind(tmp_path, other)
     before = found(tmp_path)
     write("new", overwrite=False)
     write("newer")
     assert found(tmp_path) == before | whole("newer")
-
-
-def test_a_name_that_looks_like_a_pattern_is_that_name(storage: Storage, tmp_path: Path) -> None:
-    left_behind(tmp_path, "dt=[1]")
+    check_unfinished(storage, str(tmp_path / "dt=1"))
     with pytest.raises(ConfigError, match="Another run"):
         check_unfinished(storage, str(tmp_path / "dt=[1]"))
-    check_unfinished(storage, str(tmp_path / "dt=1"))
 
 
 def test_a_run_killed_between_two_renames_loses_nothing(write: Write, tmp_path: Path) -> None:
@@ -199,24 +186,15 @@ def interrupted() -> Iterator[Callable[[Callable[[], object]], interrupts.Interr
     logging.disable(logging.NOTSET)
 
 
-def test_a_signal_during_the_write_leaves_what_was_there(
-    write: Write, interrupted: Callable[..., interrupts.Interrupted], tmp_path: Path
-) -> None:
-    write("old")
-    found_out = interrupted(lambda: write("new", meanwhile=lambda: signal.raise_signal(signal.SIGTERM)))
-    assert not found_out.finished
-    assert found(tmp_path) == whole("old")
-
-
-@pytest.mark.parametrize("at", [1, 2], ids=["the old table moves away", "the new one takes its place"])
-def test_a_signal_during_the_renames_waits_for_them(
+@pytest.mark.parametrize("at", [0, 1, 2], ids=["it writes", "the old table moves", "the new one moves"])
+def test_a_signal_leaves_one_whole_table(
     at: int,
     write: Write,
     interrupted: Callable[..., interrupts.Interrupted],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    """Rejects a run that is cut off where no table has the name."""
+    """Rejects a run that is cut off where no table has the name: the renames are finished first."""
     write("old")
     rename, calls = Storage.rename, list[str]()
 
@@ -227,9 +205,10 @@ def test_a_signal_during_the_renames_waits_for_them(
         rename(storage, source, target)
 
     monkeypatch.setattr(Storage, "rename", signalled)
-    assert interrupted(lambda: write("new")).finished
-    assert len(calls) == 2
-    assert found(tmp_path) == whole("new")
+    meanwhile = (lambda: signal.raise_signal(signal.SIGTERM)) if at == 0 else lambda: None
+    assert interrupted(lambda: write("new", meanwhile=meanwhile)).finished == (at > 0)
+    assert len(calls) == (2 if at else 0)
+    assert found(tmp_path) == whole("new" if at else "old")
 
 
 @pytest.mark.parametrize("moved", [0, 1], ids=["while it writes", "between two renames"])

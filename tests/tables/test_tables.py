@@ -82,46 +82,30 @@ def test_the_demo_table_end_to_end(demo_bundle: Embedding, key_file: Path, tmp_p
     assert counts["replaced"] + counts["unchanged"] + words.count("[MASK]") == len(words)
     # Typical distances are 5 and the noise is about 50 / 10 long: both kinds must occur, in thousands.
     assert min(counts["replaced"], counts["unchanged"]) > 1000
-    for said in (
-        f"Rows: {len(given):,}",
-        f"{len(words):,} words",
-        "laplace",
-        "epsilon 10",
-        str(tmp_path / "out"),
-    ):
-        assert said in result.output
+    said = (f"Rows: {len(given):,}", f"{len(words):,} words", "laplace", "epsilon 10", str(tmp_path / "out"))
+    assert [each for each in said if each not in result.output] == []
 
 
 def test_the_report_says_what_was_done(ring: Embedding, key_file: Path, table: Path, tmp_path: Path) -> None:
-    run_table(
-        input=table, output=tmp_path / "out", embedding=ring.path, key_file=key_file, name="s", keep=["id"]
-    )
+    given = {"input": table, "output": tmp_path / "out", "embedding": ring.path, "key_file": key_file}
+    run_table(**given, name="s", keep=["id"])
     text = (tmp_path / "out.private" / "report.json").read_text()
     report = json.loads(text)
+    guarantee, options = report["guarantee"], report["options"]
     assert report["format_version"] == 1
-    guarantee = report["guarantee"]
-    assert guarantee["mechanism"] == "laplace"
-    assert (guarantee["epsilon"], guarantee["delta"]) == (10.0, 0.0)
-    assert guarantee["metric"] == "Euclidean distance of their vectors"
+    assert (guarantee["mechanism"], guarantee["epsilon"], guarantee["delta"]) == ("laplace", 10.0, 0.0)
+    assert guarantee["metric"] == "Euclidean distance of their vectors" and "epsilon 10" in guarantee["words"]
     assert guarantee["fingerprint"] == report["embedding"]["fingerprint"] == ring.fingerprint
-    assert "epsilon 10" in guarantee["words"]
     assert report["embedding"]["words"] == report["embedding"]["release_words"] == len(RING_WORDS)
-    options = report["options"]
-    assert options["input"] == str(table)
-    assert (options["mechanism"], options["epsilon"], options["oov"]) == ("laplace", 10.0, "mask")
-    assert (options["text"], options["keep"], options["name"], options["key"]) == (
-        ["text"],
-        ["id"],
-        "s",
-        "file",
-    )
-    assert str(key_file) not in text
-    assert any("whoever has both releases sees which rows changed" in line for line in report["scope"])
-    assert "file's path" in report["row_id"]
+    wanted = {"input": str(table), "mechanism": "laplace", "epsilon": 10.0, "oov": "mask", "text": ["text"]}
+    wanted |= {"keep": ["id"], "name": "s", "key": "file"}
+    assert options.items() >= wanted.items()
+    assert any("anyone with both releases sees which rows changed" in line for line in report["scope"])
     assert any("without protection: id" in line for line in report["scope"])
+    assert "file's path" in report["row_id"]
     assert report["versions"]["dptext-spark"] == __version__
     assert set(report["versions"]) >= {"python", "pyspark", "numpy", "pyarrow"}
-    assert "unheardof" not in text.lower()
+    assert str(key_file) not in text and "unheardof" not in text.lower()
 
 
 def test_the_counters_are_those_of_the_rows(ring: Embedding, tmp_path: Path) -> None:
@@ -131,40 +115,16 @@ def test_the_counters_are_those_of_the_rows(ring: Embedding, tmp_path: Path) -> 
     source = write_table(
         tmp_path / "in.parquet", {"text": rows, "words": pa.array(words, pa.list_(pa.string()))}
     )
-    report = run_table(
-        input=source,
-        output=tmp_path / "out",
-        embedding=ring.path,
-        text=["text"],
-        tokens=["words"],
-        oov="drop",
-        protect="content",
-        epsilon=EXACT,
-    )
+    given = {"input": source, "output": tmp_path / "out", "embedding": ring.path, "tokens": ["words"]}
+    report = run_table(**given, text=["text"], oov="drop", protect="content", epsilon=EXACT)
     assert report.facts["rows"] == 4
     text = (tmp_path / "out.private" / "report.json").read_text()
     assert "Stop words are released" in text
-    columns = json.loads(text)["columns"]
-    dropped = {"replaced": 0, "kept_characters": 0, "kept_capitals": 0}
-    assert columns == {
-        "text": {
-            **dropped,
-            "tokens": 6,
-            "unchanged": 4,
-            "unprotected": 1,
-            "out_of_vocabulary": {"policy": "drop", "tokens": 1},
-            "blank": 0,
-            "dropped": 1,
-        },
-        "words": {
-            **dropped,
-            "tokens": 5,
-            "unchanged": 2,
-            "unprotected": 0,
-            "out_of_vocabulary": {"policy": "drop", "tokens": 1},
-            "blank": 2,
-            "dropped": 1,
-        },
+    same: dict[str, object] = {"replaced": 0, "kept_characters": 0, "kept_capitals": 0, "dropped": 1}
+    same["out_of_vocabulary"] = {"policy": "drop", "tokens": 1}
+    assert json.loads(text)["columns"] == {
+        "text": {**same, "tokens": 6, "unchanged": 4, "unprotected": 1, "blank": 0},
+        "words": {**same, "tokens": 5, "unchanged": 2, "unprotected": 0, "blank": 2},
     }
     assert rows_of(tmp_path / "out") == [
         {"text": "w00 w01", "words": ["w00", None, ""]},
@@ -354,7 +314,7 @@ def test_inputs_that_are_no_table(dptext: Callable[..., Result], opened: Opened,
     whole = write_table(tmp_path / "whole.parquet", {"text": texts(500)}).read_bytes()
     (tmp_path / "cut" / "x.parquet").write_bytes(whole[: len(whole) // 2])
     for source, message in [
-        (tmp_path / "nowhere", "cannot be read as a table.*PATH_NOT_FOUND"),
+        (tmp_path / "nowhere", "cannot be read as a table.*no such file"),
         (tmp_path / "empty", "cannot be read as a table"),
         (tmp_path / "text", "is not Parquet, or is damaged"),
         (tmp_path / "text" / "x.parquet", "is not Parquet, or is damaged"),
@@ -369,32 +329,20 @@ def test_inputs_that_are_no_table(dptext: Callable[..., Result], opened: Opened,
     assert hashes(tmp_path) == before
 
 
-def test_one_truncated_file_among_several_fails_the_run(
-    dptext: Callable[..., Result], table: Path, tmp_path: Path
-) -> None:
-    whole = write_table(tmp_path / "whole.parquet", {"id": range(500), "text": texts(500)}).read_bytes()
-    (table / "z.parquet").write_bytes(whole[: len(whole) // 2])
-    result = dptext(table)
-    assert result.exit_code in (1, 2)  # 2 where Spark happens to read the schema from this file
-    assert refused(result, "damaged|The Spark job failed and no output was written", result.exit_code)
-    assert names(tmp_path) == {"in", "whole.parquet"}
-
-
-def test_files_that_spark_would_leave_out_are_refused(
-    dptext: Callable[..., Result], opened: Opened, table: Path
+def test_files_that_are_damaged_or_left_out_fail_the_run(
+    dptext: Callable[..., Result], opened: Opened, table: Path, tmp_path: Path
 ) -> None:
     write_table(table / "deeper" / "x.parquet", {"id": [50], "text": ["w00"]})
     assert refused(dptext(table), "subfolders that are not part of the table.*Got: 1 more files")
     # Unlike those that are Spark's own temporary files.
     (table / "deeper").rename(table / "_hidden")
     assert opened(table, "parquet").df.count() == 12
-
-
-def test_ids_that_do_not_name_the_rows(dptext: Callable[..., Result], tmp_path: Path) -> None:
-    source = write_table(tmp_path / "in.parquet", {"id": [1, 1, None], "text": texts(3)})
-    message = "Column id does not name the rows.*1 nulls and 1 duplicates in 3 rows"
-    assert refused(dptext(source, "--id", "id"), message)
-    assert names(tmp_path) == {"in.parquet"}
+    whole = write_table(tmp_path / "whole.parquet", {"id": range(500), "text": texts(500)}).read_bytes()
+    (table / "z.parquet").write_bytes(whole[: len(whole) // 2])
+    result = dptext(table)
+    assert result.exit_code in (1, 2)  # 2 where Spark happens to read the schema from this file
+    assert refused(result, "damaged|The Spark job failed and no output was written", result.exit_code)
+    assert names(tmp_path) == {"in", "whole.parquet"}
 
 
 def test_ids_are_checked_first(
@@ -412,10 +360,16 @@ def test_ids_are_checked_first(
     assert refused(dptext(table, "--id", "id", "--dry-run"), "wrong ids")
 
 
-def test_columns_that_are_absent_or_of_the_wrong_type(dptext: Callable[..., Result], table: Path) -> None:
+def test_columns_that_are_absent_or_of_the_wrong_type_or_name_no_rows(
+    dptext: Callable[..., Result], table: Path, tmp_path: Path
+) -> None:
     assert refused(dptext(table, "--keep", "nope"), "Allowed: id, text.*Got: nope")
     assert refused(dptext(table, "--text", "id"), r"id \(bigint\), not string")
     assert refused(dptext(table, "--tokens", "id", "--id", "gone"), "Got: id, gone|Got: gone")
+    source = write_table(tmp_path / "in.parquet", {"id": [1, 1, None], "text": texts(3)})
+    message = "Column id does not name the rows.*1 nulls and 1 duplicates in 3 rows"
+    assert refused(dptext(source, "--id", "id"), message)
+    assert names(tmp_path) == {"in", "in.parquet"}
 
 
 def test_a_table_without_rows(dptext: Callable[..., Result], tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.spark.failures import condition
 from dptext_spark.tables.fields import quoted
 from dptext_spark.tables.formats.format import Format, Output
-from dptext_spark.tables.source import Source, is_settled
-from dptext_spark.tables.storage import Places, Storage
+from dptext_spark.tables.source import Source
+from dptext_spark.tables.storage import Places, Storage, is_settled
 
 _CATALOGS: Final = (
     "Give Spark the catalog by spark.sql.catalog.NAME, and its library by spark-submit --packages: "
@@ -41,7 +41,7 @@ class CatalogTable(Format):
             ) from None
         if not is_settled(df):
             raise InputError(
-                f"The view {place} gives other rows each time", do="Write it as a table, and give that"
+                f"The view {place} can give other rows each time", do="Write it as a table, and give that"
             )
         return Source(place=place, read=df, partitions=partitions)
 
@@ -60,7 +60,7 @@ class CatalogTable(Format):
         if exists and not output.append:
             raise ConfigError(
                 f"The output table {output.place} exists",
-                allowed="a new name, or --mode append: no catalog replaces a table in one step for certain",
+                allowed="a new name, or --mode append: not every catalog replaces a table in one step",
                 do="Choose another --output, or drop the table before the run",
             )
 
@@ -73,16 +73,16 @@ class CatalogTable(Format):
         there = spark.read.table(output.place)
         if {*there.inputFiles()} & {*result.inputFiles()}:
             raise ConfigError(f"The output table {output.place} is the input", do="Choose another --output")
-        if _types(there) != _types(result):
+        columns, given = (
+            sorted(f"{field.name} {field.dataType.simpleString()}" for field in df.schema.fields)
+            for df in (there, result)
+        )
+        if columns != given:
             raise ConfigError(
                 f"The output table {output.place} has other columns than this release",
-                allowed=", ".join(_types(there)),
-                got=", ".join(_types(result)),
+                allowed=", ".join(columns),
+                got=", ".join(given),
                 do="Choose another --output",
             )
         ordered = result.select(*[quoted(name) for name in there.columns])
         ordered.write.options(**self.options).insertInto(output.place)
-
-
-def _types(df: DataFrame) -> list[str]:
-    return sorted(f"{field.name} {field.dataType.simpleString()}" for field in df.schema.fields)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
+from pathlib import PurePosixPath
 from typing import Any, ClassVar, Final
 
+import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
@@ -21,19 +22,32 @@ from pyspark.sql.types import (
 )
 
 from dptext_spark.errors import ConfigError, InputError, nearest
-from dptext_spark.spark.failures import condition, failing
+from dptext_spark.spark.failures import failing
 from dptext_spark.tables.fields import Field, field_names
 from dptext_spark.tables.formats.format import FORMATS, PARQUET_CODECS, Format, Output
 from dptext_spark.tables.nanoseconds import in_microseconds
 from dptext_spark.tables.output import check_unfinished, write_whole
-from dptext_spark.tables.source import Source, unreadable
-from dptext_spark.tables.storage import Places, Storage, literal
-from dptext_spark.tables.text_files import (
-    check_encoding,
-    check_values,
-    empty_objects,
-    is_wide,
-    java_encoding,
+from dptext_spark.tables.source import Prepare, Source
+from dptext_spark.tables.storage import Places, Storage, cause, literal
+from dptext_spark.tables.text_files import check_encoding, java_encoding, look_at_json
+
+# What all readers of files take; not what would pass over a stream's files, or remove them.
+_READ: Final = """
+    basePath ignoreCorruptFiles ignoreMissingFiles modifiedAfter modifiedBefore pathGlobFilter
+    recursiveFileLookup
+"""
+_WRITTEN: Final = "codec compression maxRecordsPerFile partitionOverwriteMode"
+# Options that decide which texts are read, and where they end.
+_CHOOSING: Final = (
+    *("ignorecorruptfiles", "ignoremissingfiles", "linesep", "modifiedafter", "modifiedbefore"),
+    "pathglobfilter",
+)
+_MODES: Final = ("DROPMALFORMED", "FAILFAST", "PERMISSIVE")
+_MALFORMED: Final = "__dptext_malformed"
+_ACCOUNTS: Final = (
+    ("a Delta table", "delta", "_delta_log"),
+    ("an Iceberg table", "iceberg", "metadata/*.metadata.json"),
+    ("a Hudi table", "hudi", ".hoodie"),
 )
 
 
@@ -41,11 +55,13 @@ class FileFormat(Format):
     """Files in a folder, which Spark lists, reads and writes.
 
     Attributes:
+        title: The name as people write it.
         read_defaults, write_defaults: Options of Spark's reader and writer, unless others are given.
         known: Names of Spark's options for this format, to read or to write.
     """
 
     can_grow = True
+    title: ClassVar[str]
     read_defaults: ClassVar[Mapping[str, str]] = {}
     write_defaults: ClassVar[Mapping[str, str]] = {}
     known: ClassVar[str] = ""
@@ -57,20 +73,6 @@ class FileFormat(Format):
     def check_output(self, output: Output, *, grows: bool) -> None:
         super().check_output(output, grows=grows)
         self._check_names("--write-option", _WRITTEN)
-
-    def open(self, spark: SparkSession, storage: Storage, place: str) -> Source:
-        self.check_files(storage, place)
-        try:
-            read, prepare = self.look(spark, place)
-            return Source.of_files(storage, place, read, self, prepare, self.option("basePath"))
-        except (PySparkException, Py4JJavaError) as error:
-            damaged = not isinstance(error, AnalysisException)
-            do = _package(spark, error)
-            raise unreadable(place, _cause(error), damaged=damaged, title=self.title, do=do) from None
-
-    def option(self, name: str) -> str | None:
-        """Give an option's value; Spark takes their names in any capitals."""
-        return next((value for key, value in self.options.items() if key.lower() == name.lower()), None)
 
     def _check_names(self, option: str, others: str) -> None:
         """Refuse options that Spark would pass over; those with a point are a library's own."""
@@ -84,6 +86,24 @@ class FileFormat(Format):
                     do=nearest([name], known.values()),
                 )
 
+    def open(self, spark: SparkSession, storage: Storage, place: str) -> Source:
+        self.check_files(storage, place)
+        try:
+            read, prepare = self.look(spark, storage, place)
+            return Source.of_files(storage, place, read, self.load, prepare, self.option("basePath"))
+        except (PySparkException, Py4JJavaError, pa.ArrowException) as error:
+            package = f"org.apache.spark:spark-avro_2.13:{spark.version}"
+            missing = "AVRO_DATA_SOURCE_NOT_ENABLED" in str(error)
+            do = f"Give Spark the library by spark-submit --packages {package}" if missing else ""
+            damaged = not isinstance(error, AnalysisException)
+            raise self.unreadable(place, cause(error), damaged=damaged, do=do) from None
+
+    def unreadable(self, place: str, got: str, *, damaged: bool = False, do: str = "") -> InputError:
+        """Make the error of an input that is no table of this format."""
+        what = f"is not {self.title}, or is damaged" if damaged else "cannot be read as a table"
+        allowed = f"a {self.title} file, or a folder of {self.title} files"
+        return InputError(f"The input {place} {what}", allowed=allowed, got=got, do=do)
+
     def check_files(self, storage: Places, place: str) -> None:
         """Refuse files that belong to a table of another format.
 
@@ -91,9 +111,9 @@ class FileFormat(Format):
             ConfigError: They do.
         """
         for path in storage.matches(place) or [place]:
-            refuse_accounted(storage, "input", path)
+            _refuse_accounted(storage, "input", path)
 
-    def look(self, spark: SparkSession, path: str) -> tuple[DataFrame, Callable[[DataFrame], DataFrame]]:
+    def look(self, spark: SparkSession, storage: Storage, path: str) -> tuple[DataFrame, Prepare]:
         """Give the files below ``path`` as they are read, and what makes of them what they mean."""
         return self.load(spark.read, path), lambda df: df
 
@@ -106,13 +126,8 @@ class FileFormat(Format):
         """Give what Spark's reader is told."""
         return {**self.read_defaults, **self.options}
 
-    @property
-    def title(self) -> str:
-        """The name as people write it."""
-        return self.name.upper()
-
     def check_place(self, spark: SparkSession | None, storage: Places, output: Output) -> None:
-        refuse_accounted(storage, "output", output.place)
+        _refuse_accounted(storage, "output", output.place)
         exists = storage.exists(output.place)
         if exists and not output.overwrite:
             raise ConfigError(
@@ -157,19 +172,21 @@ class MergedFormat(FileFormat):
 
     def left_out(self, source: Source) -> list[str]:
         known = source.read.schema
-        if (self.option("mergeSchema") or "").lower() == "true" or len(source.read.inputFiles()) < 2:
+        if self.option("mergeSchema").lower() == "true" or len(source.read.inputFiles()) < 2:
             return []
-        reader = source.read.sparkSession.read.option("mergeSchema", "true")
         try:
-            merged = self.load(reader, source.place).schema
+            merged = self._merged(source.read.sparkSession, source.place).schema
         except (PySparkException, Py4JJavaError) as error:
             raise InputError(
-                f"Whether all files of the input {source.place} have the same columns cannot be told",
+                f"The columns of the files of the input {source.place} cannot be merged",
                 allowed="one type of each column in all files",
-                got=condition(error),
+                got=cause(error),
                 do="Name one by one with --keep what passes through, or write the files again",
             ) from None
         return [name for name in field_names(merged) if not Field.find(known, name)]
+
+    def _merged(self, spark: SparkSession, place: str) -> DataFrame:
+        return self.load(spark.read.option("mergeSchema", "true"), place)
 
 
 class Parquet(MergedFormat):
@@ -181,14 +198,11 @@ class Parquet(MergedFormat):
     known = "datetimeRebaseMode int96RebaseMode mergeSchema"
     codecs = PARQUET_CODECS
 
-    def look(self, spark: SparkSession, path: str) -> tuple[DataFrame, Callable[[DataFrame], DataFrame]]:
+    def look(self, spark: SparkSession, storage: Storage, path: str) -> tuple[DataFrame, Prepare]:
         read = self.load(spark.read, path)
-        several = self.option("mergeSchema") or str(spark.conf.get("spark.sql.parquet.mergeSchema"))
-        return read, in_microseconds(
-            read,
-            lambda: self.load(spark.read.option("mergeSchema", "true"), path),
-            several=several.lower() == "true",
-        )
+        several = self.option("mergeSchema", str(spark.conf.get("spark.sql.parquet.mergeSchema")))
+        merged = (lambda: self._merged(spark, path)) if several.lower() == "true" else None
+        return read, in_microseconds(storage, read, merged)
 
 
 class Orc(MergedFormat):
@@ -198,6 +212,7 @@ class Orc(MergedFormat):
     """
 
     name = "orc"
+    title = "ORC"
     known = "mergeSchema"
     cannot_hold = (TimestampNTZType,)
     codecs = ("snappy", "zstd", "zlib", "lz4", "none")
@@ -219,8 +234,7 @@ class Avro(FileFormat):
         if len(source.read.inputFiles()) < 2 or self.option("avroSchema") or self.option("avroSchemaUrl"):
             return []
         raise InputError(
-            f"Whether all files of the input {source.place} have the same columns cannot be told: Spark "
-            "looks at one Avro file",
+            f"Spark looks at one Avro file of the input {source.place}: others may have more columns",
             do="Name one by one with --keep what passes through, or all columns by --read-option avroSchema",
         )
 
@@ -228,20 +242,20 @@ class Avro(FileFormat):
 class RecordFormat(FileFormat):
     """Files of text, whose records may be malformed: one such record fails the run, and is not quoted.
 
-    Spark's own way to fail, ``mode=FAILFAST``, quotes it in the log. Whoever gives a ``mode`` gets that.
+    Spark's own way to fail, ``mode=FAILFAST``, quotes it in the log; a ``mode`` that is given is used.
     """
 
     codecs = ("none", "gzip")
 
     def check_input(self, *, has_id: bool, grows: bool) -> None:
         super().check_input(has_id=has_id, grows=grows)
-        if (mode := self.option("mode") or "PERMISSIVE").upper() not in _MODES:
+        if (mode := self.option("mode", "PERMISSIVE")).upper() not in _MODES:
             raise ConfigError(
                 "Option --read-option mode has a wrong value, which Spark takes for PERMISSIVE",
                 allowed=", ".join(_MODES),
                 got=repr(mode),
             )
-        if is_wide(self.encoding) and not self.multi_line:
+        if self._is_wide and not self._multi_line:
             raise ConfigError(
                 f"Files in {self.encoding} cannot be cut into lines",
                 allowed="--read-option multiLine=true",
@@ -266,9 +280,13 @@ class RecordFormat(FileFormat):
         return java_encoding(self.option("encoding") or self.option("charset") or "UTF-8")
 
     @property
-    def multi_line(self) -> bool:
-        """Whether records may have several lines."""
-        return (self.option("multiLine") or self.read_defaults.get("multiLine", "")).lower() == "true"
+    def _is_wide(self) -> bool:
+        """Whether a line's end has several bytes, so that lines cannot be cut before they are decoded."""
+        return self.encoding.startswith(("UTF-16", "UTF-32"))
+
+    @property
+    def _multi_line(self) -> bool:
+        return self.option("multiLine", self.read_defaults.get("multiLine", "")).lower() == "true"
 
     def check_texts(self, spark: SparkSession, path: str) -> None:
         """Refuse files of which Spark would read a part only, or replace one, without a word.
@@ -276,7 +294,7 @@ class RecordFormat(FileFormat):
         Raises:
             InputError: There are such files.
         """
-        check_encoding(self.texts(spark, path, whole=is_wide(self.encoding)), self.encoding, path)
+        check_encoding(self.texts(spark, path, whole=self._is_wide), self.encoding, path)
 
     def texts(self, spark: SparkSession, path: str, *, whole: bool) -> DataFrame:
         """Give the files' lines, or ``whole`` files, as Spark reads text: bytes stay as they are."""
@@ -284,25 +302,25 @@ class RecordFormat(FileFormat):
         # Partitions' columns would be in the way.
         return spark.read.options(**chosen).option("recursiveFileLookup", "true").text(path, wholetext=whole)
 
-    def look(self, spark: SparkSession, path: str) -> tuple[DataFrame, Callable[[DataFrame], DataFrame]]:
+    def look(self, spark: SparkSession, storage: Storage, path: str) -> tuple[DataFrame, Prepare]:
         self.check_texts(spark, path)
-        if self.option("mode") is not None:
-            return super().look(spark, path)
+        if self.option("mode"):
+            return super().look(spark, storage, path)
         malformed = InputError(
             f"The input has records that are not {self.title}, or not of its schema",
-            do="Mend them, or see which --read-option the files need; with --read-option mode=DROPMALFORMED "
-            "such records are left out",
+            do="Correct them, or see which --read-option the files need; with --read-option "
+            "mode=DROPMALFORMED such records are left out",
         )
-        found = self.load(spark.read, path).schema
-        if _MALFORMED in found.names:
+        schema = self.load(spark.read, path).schema
+        if _MALFORMED in schema.names:
             raise malformed
-        read = self.load(spark.read.schema(StructType([*found.fields, _MALFORMED_FIELD])), path)
+        marked = StructType([*schema.fields, StructField(_MALFORMED, StringType())])
 
         def check(df: DataFrame) -> DataFrame:
             sound = F.when(F.col(_MALFORMED).isNull(), True).otherwise(failing(malformed).cast("boolean"))
             return df.where(sound).drop(_MALFORMED)
 
-        return read, check
+        return self.load(spark.read.schema(marked), path), check
 
     def load(self, reader: Any, path: str) -> DataFrame:
         return super().load(reader.option("columnNameOfCorruptRecord", _MALFORMED), path)
@@ -316,6 +334,7 @@ class Json(RecordFormat):
     """One JSON object on a line; Spark reads all of them once to find the columns and their types."""
 
     name = "json"
+    title = "JSON"
     remedy = (
         "They hold nothing but empty objects. Give these a field, or name one by one with --keep what passes "
         "through"
@@ -330,24 +349,23 @@ class Json(RecordFormat):
     write_defaults: ClassVar = {"ignoreNullFields": "false"}  # a column of nulls is a column
 
     def left_out(self, source: Source) -> list[str]:
-        spark, known = source.read.sparkSession, source.read.schema
-        found = empty_objects(self._values(spark, source.place))
-        return [name for name in found if not Field.find(known, name)]
+        empty = look_at_json(self._values(source.read.sparkSession, source.place), source.place)
+        return [name for name in empty if not Field.find(source.read.schema, name)]
 
     def check_texts(self, spark: SparkSession, path: str) -> None:
         super().check_texts(spark, path)
-        check_values(self._values(spark, path), path)
+        look_at_json(self._values(spark, path), path)
 
     def _values(self, spark: SparkSession, path: str) -> DataFrame:
         """Give the texts of which each is to be one value, decoded."""
-        texts = self.texts(spark, path, whole=self.multi_line)
+        texts = self.texts(spark, path, whole=self._multi_line)
         if self.encoding == "UTF-8":
             return texts
         return texts.select(F.decode(F.col("value").cast("binary"), self.encoding).alias("value"))
 
     def _given(self) -> dict[str, str]:
         given = super()._given()
-        named = "encoding" in given and not self.multi_line
+        named = "encoding" in given and not self._multi_line
         # Spark does not guess the ends of lines where an encoding is named.
         return {"lineSep": "\n", **given} if named else given
 
@@ -359,6 +377,7 @@ class Csv(RecordFormat):
     """
 
     name = "csv"
+    title = "CSV"
     known = """
         charset charToEscapeQuoteEscaping comment dateFormat delimiter emptyValue
         enableDateTimeParsingFallback encoding enforceSchema escape escapeQuotes extension header
@@ -384,29 +403,20 @@ class Csv(RecordFormat):
     }
 
 
-# What all readers of files take; not what would pass over a stream's files, or remove them.
-_READ: Final = """
-    basePath ignoreCorruptFiles ignoreMissingFiles modifiedAfter modifiedBefore pathGlobFilter
-    recursiveFileLookup
-"""
-_WRITTEN: Final = "codec compression maxRecordsPerFile partitionOverwriteMode"
-# What of them decides which texts are read, and where they end.
-_CHOOSING: Final = {
-    *("ignorecorruptfiles", "ignoremissingfiles", "linesep", "modifiedafter", "modifiedbefore"),
-    "pathglobfilter",
-}
-_MODES: Final = ("DROPMALFORMED", "FAILFAST", "PERMISSIVE")
+def _refuse_accounted(storage: Places, what: str, path: str) -> None:
+    """Refuse a path at or inside a table whose own account says which of its files count.
 
-
-def refuse_accounted(storage: Places, what: str, path: str) -> None:
-    """Refuse a path in a table of a format that keeps an account of its files.
-
-    Such a folder has files whose rows were deleted or replaced, which only its account tells apart.
+    Such a folder has files whose rows were deleted or replaced.
 
     Raises:
-        ConfigError: There is such a table, at the path or around it.
+        ConfigError: There is such a table.
     """
-    for folder in _up_from(storage.qualified(path)):
+    scheme, _, rest = storage.qualified(path).partition(":")
+    place = PurePosixPath(rest)
+    for around in (place, *place.parents):
+        folder = f"{scheme}:{around}".rstrip("/")
+        if str(around) == "//":  # nothing lies above a host
+            break
         for title, name, mark in _ACCOUNTS:
             try:
                 marked = storage.matches(f"{literal(folder)}/{mark}")
@@ -414,46 +424,10 @@ def refuse_accounted(storage: Places, what: str, path: str) -> None:
                 break  # a folder around it that may not be listed; what lies in the path itself is read next
             if marked:
                 option = "--format" if what == "input" else "--output-format"
+                other = f"Give its name with {option} table to a Spark that has its catalog, or copy its rows"
                 raise ConfigError(
                     f"The {what} {path} is {title}, or lies in one: its files by themselves are no table, "
                     "as rows that were deleted or replaced are still in them",
                     got=f"{mark.partition('/')[0]} in {folder}",
-                    do=f"Give {option} {name}"
-                    if name in FORMATS
-                    else f"Give its name with {option} table to a Spark that has its catalog, or copy its "
-                    "rows to plain files first",
+                    do=f"Give {option} {name}" if name in FORMATS else f"{other} to plain files first",
                 )
-
-
-def _up_from(path: str) -> Iterator[str]:
-    """Give a full path, and those of the folders around it, without a slash at the end."""
-    path = path.rstrip("/")
-    root = re.match(r"([^/]*:)?(//[^/]*)?", path)
-    shortest = root.end() if root else 0
-    while len(path) > shortest:
-        yield path
-        path = path[: max(path.rfind("/"), shortest)]
-    yield path
-
-
-_ACCOUNTS: Final = (
-    ("a Delta table", "delta", "_delta_log"),
-    ("an Iceberg table", "iceberg", "metadata/*.metadata.json"),
-    ("a Hudi table", "hudi", ".hoodie"),
-)
-_MALFORMED: Final = "__dptext_malformed"
-_MALFORMED_FIELD: Final = StructField(_MALFORMED, StringType())
-
-
-def _cause(error: Exception) -> str:
-    """Name an error of Spark's, with the type that it cannot read."""
-    illegal = re.search(r"Illegal Parquet type: ([A-Z0-9_]+( \([A-Z]+(\([A-Z]+,\w+\))?\))?)", str(error))
-    return f"{condition(error)}: {illegal[1]}" if illegal else condition(error)
-
-
-def _package(spark: SparkSession, error: Exception) -> str:
-    if "AVRO_DATA_SOURCE_NOT_ENABLED" not in str(error):
-        return ""
-    return (
-        f"Give Spark the library by spark-submit --packages org.apache.spark:spark-avro_2.13:{spark.version}"
-    )

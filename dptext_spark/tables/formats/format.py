@@ -42,12 +42,8 @@ class Format(ABC):
     """A format of tables, with the options that its reader or writer was given.
 
     A run asks in this order: :meth:`check_input` and :meth:`check_output` before Spark starts,
-    :meth:`check_place` and :meth:`open` before the first task, :meth:`write` once. Whatever is wrong with the
-    options, the input or the output is said as early as that.
-
-    A format that keeps an account of its files, as Delta and Iceberg do, lists the live files in :meth:`open`
-    and gives them to Spark as Parquet; in :meth:`write` it has Spark write Parquet files where its readers
-    do not look yet, and then commits them in one step.
+    :meth:`check_place` and :meth:`open` before the first task, :meth:`write` once. Whatever is wrong is
+    said as early as that.
 
     Attributes:
         options: ``--read-option`` or ``--write-option``, by name.
@@ -55,13 +51,12 @@ class Format(ABC):
         has_positions: Whether Spark numbers the rows of its files, so that a row can be named by file and
             position; without it runs need ``--id``.
         has_path: Whether a table lies at a path, and not under a name that a catalog knows.
-        names_are_data: Whether the names of columns may be a first row in truth, which no message quotes.
+        names_are_data: Whether the names of columns may in fact be a first row, which no message quotes.
         cannot_hold: Types that nothing in a file of it can have.
         can_append: Whether rows can be added to a table in one step, which readers see whole or not at all.
+        can_grow: Whether new files can be recognised, for ``--incremental``, and added batch by batch.
         remedy: What to do about columns that :meth:`left_out` names.
-        codecs: What ``--write-option compression`` may be, the default first; empty where Spark judges it.
-        can_grow: Whether files that are new can be told from those that were read, for ``--incremental``, and
-            added to the output batch by batch.
+        codecs: What ``--write-option compression`` may be, the default first; empty where Spark checks it.
     """
 
     options: Mapping[str, str] = field(default_factory=dict)
@@ -72,9 +67,9 @@ class Format(ABC):
     names_are_data: ClassVar[bool] = False
     cannot_hold: ClassVar[tuple[type[DataType], ...]] = ()
     can_append: ClassVar[bool] = False
+    can_grow: ClassVar[bool] = False
     remedy: ClassVar[str] = ""
     codecs: ClassVar[tuple[str, ...]] = ()
-    can_grow: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -95,11 +90,14 @@ class Format(ABC):
             )
         return FORMATS[name](options)
 
+    def option(self, name: str, default: str = "") -> str:
+        """Give an option's value; Spark takes their names in any capitals."""
+        return next((value for key, value in self.options.items() if key.lower() == name.lower()), default)
+
     @property
     def compression(self) -> str:
         """The codec of the output's files, for a format that has ``codecs``."""
-        given = (value for name, value in self.options.items() if name.lower() == "compression")
-        return next(given, self.codecs[0])
+        return self.option("compression", self.codecs[0])
 
     def check_input(self, *, has_id: bool, grows: bool) -> None:
         """Refuse what this format cannot do for an input, before Spark starts.
@@ -113,10 +111,7 @@ class Format(ABC):
                 allowed=f"that for {_listed('has_positions')}",
                 do="Name the rows with --id",
             )
-        if grows and not self.can_grow:
-            raise ConfigError(
-                f"Option --incremental cannot read format {self.name}", allowed=_listed("can_grow")
-            )
+        self._check_grows("read", grows)
 
     def check_output(self, output: Output, *, grows: bool) -> None:
         """Refuse what this format cannot do for an output, before Spark starts.
@@ -132,13 +127,16 @@ class Format(ABC):
             )
         if output.append and not self.can_append:
             raise ConfigError(
-                f"Option --mode append does not go with an output of format {self.name}",
+                f"Option --mode append cannot write format {self.name}",
                 allowed=_listed("can_append"),
                 do="Write a table of its own, or add new files with --incremental",
             )
+        self._check_grows("write", grows)
+
+    def _check_grows(self, verb: str, grows: bool) -> None:
         if grows and not self.can_grow:
             raise ConfigError(
-                f"Option --incremental cannot write format {self.name}", allowed=_listed("can_grow")
+                f"Option --incremental cannot {verb} format {self.name}", allowed=_listed("can_grow")
             )
 
     @abstractmethod
@@ -155,7 +153,7 @@ class Format(ABC):
         It may take a Spark job.
 
         Raises:
-            InputError: They cannot be told.
+            InputError: They cannot be found.
         """
         return []
 
@@ -178,7 +176,7 @@ class Format(ABC):
         if wrong := [
             f"{f.name} ({f.dataType.simpleString()})"
             for f in schema.fields
-            if any(isinstance(part, self.cannot_hold) for part in _parts(f.dataType))
+            if any(isinstance(part, self.cannot_hold) for part in parts(f.dataType))
         ]:
             raise ConfigError(
                 f"Columns have types that format {self.name} cannot hold",
@@ -197,9 +195,10 @@ class Format(ABC):
         """
 
 
-def _parts(kind: DataType) -> Iterator[DataType]:
+def parts(kind: DataType) -> Iterator[DataType]:
     """Give a type, and those inside it."""
     yield kind
+    inner: list[DataType] = []
     match kind:
         case StructType():
             inner = [field.dataType for field in kind.fields]
@@ -207,10 +206,8 @@ def _parts(kind: DataType) -> Iterator[DataType]:
             inner = [kind.elementType]
         case MapType():
             inner = [kind.keyType, kind.valueType]
-        case _:
-            inner = []
     for part in inner:
-        yield from _parts(part)
+        yield from parts(part)
 
 
 def _listed(ability: str) -> str:

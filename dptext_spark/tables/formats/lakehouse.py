@@ -1,23 +1,25 @@
 """Tables that keep an account of their files: what Delta and Iceberg have in common.
 
 Their own Python libraries read and write the account, so Spark needs no package for them: it reads the live
-files as Parquet, and writes Parquet files beside the table, which become part of it in one commit.
+files as Parquet, and writes Parquet files under a hidden name, which become part of the table in one commit.
 """
 
 from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
-from typing import ClassVar, Final, Protocol
+from typing import ClassVar, Final, TypeAlias
 from urllib.parse import quote, unquote
 from uuid import uuid4
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
@@ -26,10 +28,38 @@ from dptext_spark.spark.failures import condition
 from dptext_spark.tables.fields import quoted
 from dptext_spark.tables.formats.format import PARQUET_CODECS, Format, Output
 from dptext_spark.tables.output import check_unfinished, write_whole
-from dptext_spark.tables.storage import Places, Storage, literal
+from dptext_spark.tables.storage import Places, Storage, cause, literal
 
 LOCAL_URL: Final = ("^file:/+", "file:/")
 """Spark writes the URL of a local file in two ways: a pattern, and what stands for it in one way."""
+_HOMES: Final = ("_internal", "deltalake", "pyiceberg", "sqlalchemy")
+# Errors of commits that quote no values.
+_HARMLESS: Final = ("CommitFailedError", "CommitFailedException")
+
+
+WrittenFile: TypeAlias = tuple[str, int, int, int, dict[str, str | None]]
+"""A Parquet file that Spark wrote: its path in the folder, size in bytes, modification time in milliseconds,
+number of rows, and values of the partition columns as folders name them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """A table that is about to get more files, or to be made of them.
+
+    Attributes:
+        folder, files: The table's own folder, and the one for its files.
+        partitions: Columns that name folders of files.
+        added: Columns among these that the rows lack.
+        commit: Makes the files in the folder ``RUN`` of ``files`` part of the table, in a step of this name.
+        has: Says whether the table has the commit of this run.
+    """
+
+    folder: str
+    files: str
+    partitions: Sequence[str]
+    added: dict[str, Column]
+    commit: Callable[[str, list[WrittenFile]], None]
+    has: Callable[[str], bool]
 
 
 class LakehouseFormat(Format):
@@ -55,33 +85,17 @@ class LakehouseFormat(Format):
                 "rewritten whenever rows change or files are merged",
                 do="Name the rows with --id",
             )
-        self._check_grows(grows)
+        self._check_grows("read", grows)
         self.module()
 
     def check_output(self, output: Output, *, grows: bool) -> None:
-        self._check_grows(grows)
         super().check_output(output, grows=grows)
         self.module()
 
-    def check_known(self, storage: Places, output: Output, place: str, *, exists: bool) -> None:
-        """Refuse to replace a table, unless told to.
-
-        Raises:
-            ConfigError: The table exists, or another run is writing it to this place.
-        """
-        if exists and not (output.overwrite or output.append):
-            raise ConfigError(
-                f"The output {output.place} exists",
-                do="Choose another --output, replace its rows with --mode overwrite, or add to them with "
-                "--mode append",
-            )
-        if not output.overwrite:
-            check_unfinished(storage, place)
-
-    def _check_grows(self, grows: bool) -> None:
+    def _check_grows(self, verb: str, grows: bool) -> None:
         if grows:
             raise ConfigError(
-                f"Option --incremental does not go with {self.title} tables: their files are rewritten, so a "
+                f"Option --incremental cannot {verb} {self.title} tables: their files are rewritten, so a "
                 "new file may hold old rows",
                 do="Select the new rows with --where and add them with --mode append; under the same "
                 "--key-file a row that is released again gets the same words",
@@ -104,57 +118,114 @@ class LakehouseFormat(Format):
                 "--format table",
             ) from None
 
+    def check_known(self, storage: Places, output: Output, folder: str, *, exists: bool) -> None:
+        """Refuse to replace a table, unless told to.
 
-def told(error: Exception, raised: type[DptextError], harmless: type[Exception]) -> str:
-    """Say what a library found, or where that may quote values of rows only what kind of error it is.
+        Raises:
+            ConfigError: The table exists, or another run is writing it to this folder.
+        """
+        if exists and not (output.overwrite or output.append):
+            raise ConfigError(
+                f"The output {output.place} exists",
+                do="Choose another --output, replace its rows with --mode overwrite, or add to them with "
+                "--mode append",
+            )
+        if not output.overwrite:
+            check_unfinished(storage, folder)
 
-    Args:
-        error: The library's.
-        raised: What it becomes; a JobError where files with rows are looked at.
-        harmless: The library's error whose text never quotes any.
+    @abstractmethod
+    def target(self, storage: Storage, output: Output, schema: StructType) -> Target:
+        """Get ready to add files of this schema to a table, or to make one of them.
+
+        Raises:
+            ConfigError: The columns do not fit the table, or the format has no such types.
+        """
+
+    def check_schema(self, storage: Storage, schema: StructType, output: Output) -> None:
+        self.target(storage, output, schema)
+
+    def write(self, storage: Storage, result: DataFrame, output: Output) -> None:
+        target = self.target(storage, output, result.schema)
+        spark, run = result.sparkSession, f"dptext-{uuid4().hex}"
+
+        def write(place: str) -> None:
+            # In partitions' names times are those of UTC, in which the accounts have them.
+            writer = result.withColumns(target.added).write.partitionBy(*target.partitions)
+            writer.options(timeZone="UTC", compression=self.compression).parquet(place)
+
+        def publish(place: str) -> None:
+            new, goal = not storage.exists(target.folder), f"{target.files}/{run}"
+            storage.make_folder(target.files)
+            storage.rename(place, goal)
+            try:
+                target.commit(run, [*_written(spark, storage, goal, target.partitions)])
+            except BaseException as error:
+                # An answer that got lost may have been "done": then the files must stay.
+                if not target.has(run):
+                    storage.delete(target.folder if new else goal)
+                    raise
+                if not isinstance(error, Exception):
+                    raise
+
+        application = str(spark.sparkContext.applicationId)
+        write_whole(
+            storage, target.folder, write, run=application, overwrite=output.overwrite, publish=publish
+        )
+
+
+def _written(
+    spark: SparkSession, storage: Storage, folder: str, partitions: Sequence[str]
+) -> Iterator[WrittenFile]:
+    """List the files that have rows."""
+    schema = StructType([StructField(name, StringType()) for name in partitions])
+    df = spark.read.schema(schema).parquet(literal(folder))
+    file = df.metadataColumn("_metadata")
+    facts = [file["file_path"], file["file_size"], F.unix_millis(file["file_modification_time"])]
+    root = f"{storage.qualified(folder)}/"
+    for url, size, modified, *values, rows in df.groupBy(*facts, *map(quoted, partitions)).count().collect():
+        path = unquote(file_url(url)).removeprefix(root)
+        yield path, size, modified, rows, dict(zip(partitions, values, strict=True))
+
+
+@contextmanager
+def plain(what: str, raised: type[DptextError]) -> Iterator[None]:
+    """Turn errors of the libraries, and of the databases below them, into this package's.
+
+    A JobError comes from looking at files with rows: it quotes only errors that have no values of them.
     """
-    if issubclass(raised, JobError) and not isinstance(error, OSError | harmless):
-        return type(error).__name__
-    return str(error).strip().partition("\n")[0].rstrip(".")
-
-
-@dataclass(frozen=True, kw_only=True)
-class WrittenFile:
-    """A Parquet file that Spark wrote.
-
-    Attributes:
-        path: Below the folder that was written.
-        size: In bytes.
-        rows: Their number.
-        modified: When, in milliseconds.
-        partition: Values of the partition columns as folders name them, by column.
-    """
-
-    path: str
-    size: int
-    rows: int
-    modified: int
-    partition: dict[str, str | None]
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        raise raised(what, got=condition(error)) from None
+    except Exception as error:
+        home = type(error).__module__.partition(".")[0]
+        usual = isinstance(error, OSError | ValueError | TypeError | NotImplementedError)
+        if isinstance(error, DptextError) or not (usual or home in _HOMES):
+            raise
+        harmless = isinstance(error, OSError) or type(error).__name__ in _HARMLESS
+        private = home == "sqlalchemy" or (issubclass(raised, JobError) and not harmless)
+        text = type(error).__name__ if private else str(error).strip().partition("\n")[0].rstrip(".")
+        raise raised(what, got=text) from None
 
 
 def read_files(spark: SparkSession, schema: StructType, paths: Sequence[str], table: str) -> DataFrame:
     """Read Parquet files and nothing else, by the names of their columns; what a file lacks is null.
 
     Raises:
-        InputError: Files are gone, or Spark passes over some.
+        InputError: Files are gone, or Spark does not read some.
     """
     if not paths:
         return spark.createDataFrame([], schema)
     reader = spark.read.option("recursiveFileLookup", "true")  # takes no folder's name for a partition
     try:
         df = reader.schema(schema).parquet(*map(literal, paths))
-        found = len(df.inputFiles())
+        unread = len({*paths}) - len(df.inputFiles())
     except (PySparkException, Py4JJavaError) as error:
-        raise InputError(f"The files of the table {table} cannot be read", got=condition(error)) from None
-    if found != len({*paths}):
+        raise InputError(f"The files of the table {table} cannot be read", got=cause(error)) from None
+    if unread:
         raise InputError(
-            f"Spark passes over files of the table {table}",
-            got=f"{len({*paths}) - found} files",
+            f"Spark does not read all files of the table {table}",
+            got=f"{unread} files that are left out",
             do="Rewrite the table: names of files must not begin with a dot or an underscore",
         )
     return df
@@ -193,75 +264,3 @@ def check_fits(schema: StructType, there: StructType, table: str) -> None:
             got="; ".join(faults),
             do="Choose other columns with --keep, or another --output",
         )
-
-
-class Account(Protocol):
-    """The account of a table's files, which is about to be given more of them."""
-
-    def commit(self, run: str, folder: str, files: Sequence[WrittenFile]) -> None:
-        """Make the files in a folder part of the table, in one step that bears the run's name."""
-
-    def has(self, run: str) -> bool:
-        """Say whether the table has the commit of this run."""
-
-
-def write_and_commit(
-    storage: Storage,
-    result: DataFrame,
-    account: Account,
-    *,
-    output: Output,
-    compression: str,
-    table: str,
-    folder: str,
-    partitions: Sequence[str],
-) -> None:
-    """Have Spark write Parquet files under a hidden name, move them into the table's folder and commit them.
-
-    Args:
-        storage, result, output: As for :meth:`Format.write`.
-        account: What the files are to be part of.
-        compression: Their codec.
-        table: The table's own folder.
-        folder: Where its files go.
-        partitions: Columns that name folders.
-    """
-    spark = result.sparkSession
-    run = f"dptext-{uuid4().hex}"
-
-    def write(place: str) -> None:
-        # In partitions' names times are those of UTC, in which the accounts have them.
-        options = {"timeZone": "UTC", "compression": compression}
-        result.write.partitionBy(*partitions).options(**options).parquet(place)
-
-    def publish(place: str) -> None:
-        goal = f"{folder}/{run}"
-        storage.make_folder(folder)
-        storage.rename(place, goal)
-        try:
-            account.commit(run, goal, [*_written(spark, storage, goal, partitions)])
-        except BaseException as error:
-            # An answer that got lost may have been "done": then the files must stay.
-            if not account.has(run):
-                storage.delete(goal)
-                raise
-            if not isinstance(error, Exception):
-                raise
-
-    application = str(spark.sparkContext.applicationId)
-    write_whole(storage, table, write, run=application, overwrite=output.overwrite, publish=publish)
-
-
-def _written(
-    spark: SparkSession, storage: Storage, folder: str, partitions: Sequence[str]
-) -> Iterator[WrittenFile]:
-    """List the files that have rows."""
-    schema = StructType([StructField(name, StringType()) for name in partitions])
-    df = spark.read.schema(schema).parquet(literal(folder))
-    file = df.metadataColumn("_metadata")
-    facts = [file["file_path"], file["file_size"], F.unix_millis(file["file_modification_time"])]
-    root = f"{storage.qualified(folder)}/"
-    for url, size, modified, *values, rows in df.groupBy(*facts, *map(quoted, partitions)).count().collect():
-        path = unquote(file_url(url)).removeprefix(root)
-        partition = dict(zip(partitions, values, strict=True))
-        yield WrittenFile(path=path, size=size, rows=rows, modified=modified, partition=partition)

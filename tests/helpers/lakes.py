@@ -1,0 +1,232 @@
+"""Tables of every format, as other programs write and read them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+from urllib.parse import quote
+
+import pandas as pd  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError
+from pyarrow import orc
+from pyiceberg.catalog import load_catalog
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.utils.config import Config
+from pyspark.sql import SparkSession
+
+from dptext_spark.tables.formats.delta import Delta
+from dptext_spark.tables.formats.iceberg import Iceberg
+from tests.helpers.tables import RING_WORDS, write_table
+
+Commit: TypeAlias = Callable[..., Any]
+
+
+def write_rows(path: Path, rows: list[dict[str, Any]]) -> Path:
+    """Write a file in the format that its name ends with, as other programs do."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table = pa.Table.from_pylist(rows)
+    match path.suffix:
+        case ".orc":
+            orc.write_table(table, path)
+        case ".json":
+            path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        case ".csv":
+            pd.DataFrame(rows).to_csv(path, index=False)  # which writes what is empty as it writes null
+            path.write_text(path.read_text().replace("\n3,,", '\n3,"",'))
+        case _:
+            write_table(path, dict(zip(table.column_names, table.columns, strict=True)))
+    return path
+
+
+def read_rows(folder: Path) -> list[dict[str, Any]]:
+    """What other programs find in the files of a folder, in their order."""
+    rows: list[dict[str, Any]] = []
+    for file in sorted(folder.rglob("part-*")):
+        match file.suffix:
+            case ".json":
+                rows += [json.loads(line) for line in file.read_text().splitlines()]
+            case ".csv":
+                frame = pd.read_csv(file, keep_default_na=False, na_values=[], dtype=str)
+                rows += frame.to_dict(orient="records")
+            case ".orc":
+                rows += orc.read_table(file).to_pylist()
+            case _:
+                rows += pq.read_table(file).to_pylist()
+    return rows
+
+
+class Files:
+    """Files in a folder."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.name, self.folder = name, folder / "lake"
+
+    def place(self, name: str) -> str:
+        return str(self.folder / name)
+
+    def write_rows(self, name: str, rows: list[dict[str, Any]]) -> None:
+        number = len([*(self.folder / name).glob("*")])
+        write_rows(self.folder / name / f"{number}.{self.name}", rows)
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        return read_rows(self.folder / name)
+
+
+class Catalog:
+    """Tables that Spark knows by name."""
+
+    name = "table"
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.spark, self.folder = spark, folder / "lake"
+        spark.sql(f"create database lake location '{self.folder}'")
+
+    def place(self, name: str) -> str:
+        return f"spark_catalog.lake.{name}"
+
+    def write_rows(self, name: str, rows: list[dict[str, Any]]) -> None:
+        df = self.spark.createDataFrame(pa.Table.from_pylist(rows))
+        df.coalesce(1).write.mode("append").saveAsTable(f"lake.{name}")
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        self.spark.catalog.refreshTable(f"lake.{name}")
+        return [row.asDict() for row in self.spark.table(f"lake.{name}").orderBy("id").collect()]
+
+
+class DeltaLake:
+    """Delta tables in a folder whose name needs escapes."""
+
+    kind = Delta
+    name = Delta.name
+    cured = "delta-spark"
+    partitions: tuple[str, ...] = ("place", "day", "number", "at", "local", "good")
+    other: Final = "x"
+    failed: Exception = CommitFailedError("no room")
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = folder / "a folder é"
+        self.folder.mkdir()
+        self.monkeypatch = monkeypatch
+
+    def place(self, name: str) -> str:
+        return str(self.files(name))
+
+    def files(self, name: str) -> Path:
+        return self.folder / name
+
+    def table(self, name: str) -> DeltaTable:
+        return DeltaTable(f"file://{quote(self.place(name))}")
+
+    def write(self, name: str, table: pa.Table, partitions: tuple[str, ...] = (), **options: Any) -> Any:
+        write_deltalake(f"file://{quote(self.place(name))}", table, partition_by=[*partitions], **options)
+        return self.table(name)
+
+    def write_rows(self, name: str, rows: list[dict[str, Any]]) -> None:
+        self.write(name, pa.Table.from_pylist(rows), mode="append")
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        return self.table(name).to_pyarrow_table().sort_by("id").to_pylist()
+
+    def types(self, name: str) -> Any:
+        table = self.table(name)
+        kinds = {field.name: str(field.type) for field in table.schema().fields if field.name != "turns"}
+        return kinds, tuple(table.metadata().partition_columns)
+
+    def old(self) -> dict[str, str]:
+        """The option of the reader that gives the first version of the table ``in``."""
+        return {"version": "0"}
+
+    def change(self, name: str) -> None:
+        """Delete rows 1 and 4, and replace row 2."""
+        table = self.table(name)
+        table.delete("id in (1, 4)")
+        table.update(updates={"text": f"'{RING_WORDS[9]}'"}, predicate="id = 2")
+
+    def commits(self, name: str) -> int:
+        return len(self.table(name).history())
+
+    @contextmanager
+    def broken_commits(self, commit: Callable[[Commit], Commit]) -> Iterator[None]:
+        with self.monkeypatch.context() as patch:
+            for owner, method in (
+                (DeltaTable, "create_write_transaction"),
+                (transaction, "create_table_with_add_actions"),
+            ):
+                patch.setattr(owner, method, commit(getattr(owner, method)))
+            yield
+
+
+class IcebergLake:
+    """Iceberg tables of a catalog ``lake`` in SQLite, by the variables that users set."""
+
+    kind = Iceberg
+    name = Iceberg.name
+    cured = "iceberg-spark-runtime"
+    partitions: tuple[str, ...] = ("place", "day", "number")
+    other: Final = ""  # an empty text and none at all lie in parts of their own
+    failed: Exception = CommitFailedException("no room")
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = folder / "warehouse" / "db"
+        monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__URI", f"sqlite:///{folder}/catalog.db")
+        monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__WAREHOUSE", f"file://{folder}/warehouse")
+        monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # it was read when the module was
+        self.catalog = load_catalog("lake")
+        self.catalog.create_namespace("db")
+        self.monkeypatch = monkeypatch
+
+    def place(self, name: str) -> str:
+        return f"lake.db.{name}"
+
+    def files(self, name: str) -> Path:
+        return self.folder / name
+
+    def table(self, name: str) -> Any:
+        return self.catalog.load_table(f"db.{name}")
+
+    def write(self, name: str, table: pa.Table, partitions: tuple[str, ...] = (), mode: str = "") -> Any:
+        if mode and self.catalog.table_exists(f"db.{name}"):
+            self.table(name).append(table)
+            return self.table(name)
+        made = self.catalog.create_table(f"db.{name}", schema=table.schema)
+        with made.update_spec() as spec:
+            for column in partitions:
+                spec.add_identity(column)
+        made.append(table)
+        return made
+
+    def write_rows(self, name: str, rows: list[dict[str, Any]]) -> None:
+        self.write(name, pa.Table.from_pylist(rows), mode="append")
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        return self.table(name).scan().to_arrow().sort_by("id").to_pylist()
+
+    def types(self, name: str) -> Any:
+        table = self.table(name)
+        kinds = {f.name: str(f.field_type) for f in table.schema().fields if f.name != "turns"}
+        return kinds, tuple(field.name for field in table.spec().fields)
+
+    def old(self) -> dict[str, str]:
+        return {"snapshot-id": str(self.table("in").snapshots()[0].snapshot_id)}
+
+    def change(self, name: str) -> None:
+        table = self.table(name)
+        table.delete("id in (1, 4)")
+        table.overwrite(pa.table({"id": [2], "text": [RING_WORDS[9]]}), overwrite_filter="id = 2")
+
+    def commits(self, name: str) -> int:
+        return len([*(self.files(name) / "metadata").glob("*.metadata.json")])
+
+    @contextmanager
+    def broken_commits(self, commit: Callable[[Commit], Commit]) -> Iterator[None]:
+        kind = type(self.catalog)
+        with self.monkeypatch.context() as patch:
+            patch.setattr(kind, "commit_table", commit(kind.commit_table))
+            yield

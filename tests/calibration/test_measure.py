@@ -8,14 +8,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from dptext_spark.measuring.aggregates import (
-    batch_means,
-    bounded,
-    guesses,
-    output_statistics,
-    with_posterior,
-)
-from dptext_spark.measuring.blocks import CELL_SCHEMA
 from pyspark.sql import DataFrame, SparkSession
 
 from dptext_spark.calibration import Transitions, word_statistics

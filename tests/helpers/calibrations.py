@@ -7,7 +7,7 @@ from typing import Any
 from dptext_spark.calibration.facts import STATISTICS, facts_of
 from dptext_spark.calibration.summary import SINGLE
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.mechanisms import Laplace, Mahalanobis, Mechanism
+from dptext_spark.mechanisms import Laplace, Mechanism, mechanism
 from dptext_spark.report.facts import embedding_json
 from tests.helpers.calibration_oracle import grid
 
@@ -15,7 +15,7 @@ EPSILONS = (1.0, 4.0, 16.0, 64.0)
 N_W = (0.05, 0.2, 0.6, 1.0)
 HOSTILE = ("<script>alert(1)</script>", "a&b", '"quoted"', "$x^2$", "كلمة", "{{ 7 * 7 }}", "`code`", "N_w")
 LAPLACE = tuple(Laplace(epsilon=e) for e in EPSILONS)
-WEIGHTED = tuple(Mahalanobis(epsilon=e, **{"lambda": 0.5}) for e in EPSILONS)
+WEIGHTED = tuple(mechanism("mahalanobis:lambda=0.5", epsilon=e) for e in EPSILONS)
 TARGET = {"target": "p95(n_w) <= 0.5", "confidence": 0.9, "looks": 1, "mechanism": "laplace", "tried": []}
 MET = TARGET | {"epsilon": 3.25, "missed": 3.26, "measured": 0.48, "bound": 0.499}
 MET |= {"options": "--mechanism laplace --epsilon 3.25"}
@@ -32,7 +32,7 @@ def facts(embedding: Embedding, *several: tuple[Mechanism, ...], **changes: Any)
             key = {"mechanism": one.name, "epsilon": epsilon}
             for name in STATISTICS:
                 value = n_w if name == "n_w" else 0.25
-                row = {"mean": value, "low": 0.125, "high": 0.5, "floor": 0.0625, "sd": 0.1}
+                row: dict[str, Any] = {"mean": value, "low": 0.125, "high": 0.5, "floor": 0.0625, "sd": 0.1}
                 row |= {"min": 0.0, "p5": value / 2, "p50": value, "p95": value, "max": 1.0}
                 if name in SINGLE:
                     row |= dict.fromkeys(("sd", "min", "p5", "p50", "p95", "max"))

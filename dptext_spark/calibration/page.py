@@ -138,29 +138,30 @@ def _least_protected(facts: Mapping[str, Any], names: Sequence[str]) -> Blocks:
     for number, name in enumerate(names):
         own = {row["epsilon"]: row for row in facts["words"] if row["mechanism"] == name}
         columns = [own[epsilon] for epsilon in shown(own)]
-        cells = [
-            [
-                {
-                    "word": top["word"],
-                    "small": [f"{top['n_w']:.3f}"]
-                    + ([] if name in exact else [f"{top['n_w_low']:.3f} to {top['n_w_high']:.3f}"]),
-                }
-                for top in row["top"]
-            ]
-            for row in columns
-        ]
-        # The last bar ends at 1.
-        high = ", ".join(
+        cells = []
+        for row in columns:
+            tops = (
+                _within(t["n_w"], t["n_w_low"], t["n_w_high"], ".3f") | {"of": t["word"]} for t in row["top"]
+            )
+            limits = 1 if name in exact else 2
+            cells.append([{"word": t["of"], "small": [t["word"], *t["small"]][:limits]} for t in tops])
+        high = ", ".join(  # the last bar ends at 1
             f"{row['n_w'][-1]:,} of {sum(row['n_w']):,} words at epsilon {row['epsilon']:g}"
             for row in columns
         )
-        table = {
-            "label": f"Least protected words, {name}",
-            "head": [f"Epsilon {row['epsilon']:g}" for row in columns],
-            "rows": list(zip_longest(*cells, fillvalue="")),
-        }
+        head = [f"Epsilon {row['epsilon']:g}" for row in columns]
+        table = _table(f"Least protected words, {name}", head, list(zip_longest(*cells, fillvalue="")))
         blocks = [table, {"text": f"N_w of 0.95 or more: {high}."}]
         yield {"title": name, "open": number == 0, "blocks": blocks}
+
+
+def _within(value: float, low: float, high: float, form: str = ".3g") -> dict[str, Any]:
+    """A cell of a number and its limits."""
+    return {"word": f"{value:{form}}", "small": [f"{low:{form}} to {high:{form}}"]}
+
+
+def _table(label: str, head: Sequence[str], rows: Sequence[Sequence[Any]], **more: Any) -> dict[str, Any]:
+    return {"label": label, "head": head, "rows": rows, **more}
 
 
 def _risks(facts: Mapping[str, Any]) -> Blocks:
@@ -169,24 +170,21 @@ def _risks(facts: Mapping[str, Any]) -> Blocks:
         "alone. A guesser who knows the words around it may do better."
     }
     rows = [
-        [
-            row["mechanism"],
-            f"{row['epsilon']:g}",
-            *_statistic(row),
-            {"word": f"{row['mean']:.3g}", "small": [f"{row['low']:.3g} to {row['high']:.3g}"]},
-            row["floor"],
-        ]
+        [*_named(row), *STATISTICS[name], _within(row["mean"], row["low"], row["high"]), row["floor"]]
         for row in facts["summary"]
-        if row["statistic"] in ("deniability", "bayes_risk_uniform", "bayes_risk_zipf")
+        if (name := row["statistic"]) in ("deniability", "bayes_risk_uniform", "bayes_risk_zipf")
     ]
-    head = ["Mechanism", "Epsilon", "What", "Better", "Value", "Without the output"]
-    yield {"label": "What an output reveals", "head": head, "rows": rows}
+    head = [*_KEYS, "What", "Better", "Value", "Without the output"]
+    yield _table("What an output reveals", head, rows)
     limits = f"Limits at {facts['confidence']:.0%} confidence, for the measured words. {remark(facts)}"
     yield {"text": limits.rstrip(), "style": "soft"}
 
 
-def _statistic(row: Mapping[str, Any]) -> tuple[str, str]:
-    return STATISTICS[row["statistic"]]
+_KEYS: Final = ("Mechanism", "Epsilon")
+
+
+def _named(row: Mapping[str, Any]) -> tuple[str, str]:
+    return row["mechanism"], f"{row['epsilon']:g}"
 
 
 def _substitutions(facts: Mapping[str, Any]) -> Blocks:
@@ -200,15 +198,10 @@ def _substitutions(facts: Mapping[str, Any]) -> Blocks:
     by_word = sorted(facts["examples"], key=lambda row: str(row["word"]))
     for word, rows in groupby(by_word, lambda row: row["word"]):
         cells = [
-            [
-                mechanism,
-                f"{epsilon:g}",
-                [{"word": r["output"], "small": [f"{r['count'] / facts['runs']:.1%}"]} for r in own],
-            ]
-            for (mechanism, epsilon), own in groupby(rows, lambda row: (row["mechanism"], row["epsilon"]))
+            [*key, [{"word": r["output"], "small": [f"{r['count'] / facts['runs']:.1%}"]} for r in own]]
+            for key, own in groupby(rows, _named)
         ]
-        table = {"label": f"What {word} becomes", "head": ["Mechanism", "Epsilon", "Becomes"], "rows": cells}
-        yield {"title": word, **table, "style": "outputs"}
+        yield _table(f"What {word} becomes", [*_KEYS, "Becomes"], cells, title=word, style="outputs")
 
 
 def _target(facts: Mapping[str, Any]) -> Blocks:
@@ -227,19 +220,11 @@ def _gains(facts: Mapping[str, Any]) -> Blocks:
         "things."
     }
     rows = [
-        [
-            gain["mechanism"],
-            f"{gain['epsilon']:g}",
-            {"n_w": "N_w", "s_w": "S_w"}[gain["statistic"]],
-            {
-                "word": f"{gain['difference']:+.3g}",
-                "small": [f"{gain['low']:+.3g} to {gain['high']:+.3g}"],
-            },
-        ]
+        [*_named(gain), gain["statistic"].upper().replace("W", "w"), _within(*numbers, form="+.3g")]
         for gain in facts["gains"]
+        if (numbers := (gain["difference"], gain["low"], gain["high"]))
     ]
-    head = ["Mechanism", "Epsilon", "Mean of", "Difference"]
-    yield {"label": "Mechanisms compared", "head": head, "rows": rows}
+    yield _table("Mechanisms compared", [*_KEYS, "Mean of", "Difference"], rows)
 
 
 def _matches(facts: Mapping[str, Any]) -> Blocks:
@@ -250,18 +235,12 @@ def _matches(facts: Mapping[str, Any]) -> Blocks:
         "as linear in the logarithm of epsilon."
     }
     rows = [
-        [
-            match["other"]["mechanism"],
-            f"{match['other']['epsilon']:g}",
-            match["n_w"],
-            match["value"],
-            match["mechanism"],
-            "outside the grid" if match["epsilon"] is None else match["epsilon"],
-        ]
+        [*_named(match["other"]), match["n_w"], match["value"], match["mechanism"], "outside the grid" if match["epsilon"] is None else match["epsilon"]]
         for match in facts["matches"]
     ]
-    head = ["Other", "Its epsilon", "N_w", "Value", "Here", "Epsilon"]
-    yield {"label": "Against another calibration", "head": head, "rows": rows}
+    yield _table(
+        "Against another calibration", ["Other", "Its epsilon", "N_w", "Value", "Here", "Epsilon"], rows
+    )
 
 
 def _neighbours(facts: Mapping[str, Any]) -> Blocks:
@@ -291,20 +270,16 @@ def _guarantees(facts: Mapping[str, Any]) -> Blocks:
 
 def _numbers(facts: Mapping[str, Any]) -> Blocks:
     rows = [
-        [row["mechanism"], f"{row['epsilon']:g}", *_statistic(row), *(row[number] for number in NUMBERS)]
+        [*_named(row), *STATISTICS[row["statistic"]], *(row[number] for number in NUMBERS)]
         for row in facts["summary"]
     ]
-    head = ["Mechanism", "Epsilon", "Statistic", "Better", *NUMBERS]
     text = (
         f"Low and high are limits of the mean at {facts['confidence']:.0%} confidence, for the measured "
         f"words. Floor is the value without any output. {remark(facts)}"
     )
-    table = {"label": "Distributions over words and outputs", "head": head, "rows": rows, "style": "plain"}
-    yield {
-        "title": "Distributions over words and outputs",
-        "open": False,
-        "blocks": [{"text": text.rstrip()}, table],
-    }
+    title, head = "Distributions over words and outputs", [*_KEYS, "Statistic", "Better", *NUMBERS]
+    blocks = [{"text": text.rstrip()}, _table(title, head, rows, style="plain")]
+    yield {"title": title, "open": False, "blocks": blocks}
     embedding = facts["embedding"]
     values = [
         (

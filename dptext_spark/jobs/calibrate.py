@@ -91,13 +91,11 @@ def run(options: CalibrateOptions) -> Report:
 
     def write(folder: str) -> None:
         facts = _measured(options, spark, embedding, bundle, grids, target, examples, other, folder)
-        facts_json = Report(facts=facts, text="").to_json()
-        with stage("Drawing the page"):
-            drawn = (PAGE, PLOTS)
-            draw = partial(_draw, facts)
-            finish(storage, folder, facts_json, files=(FILE,), drawn=drawn, page=drawing.PAGE, draw=draw)
         end = "" if drawing.missing_library(drawing.PAGE) else f"\nPage: {place}/{PAGE}"
-        reports.append(Report(facts=facts, text=rendered(said(facts)) + end))
+        reports.append(report := Report(facts=facts, text=rendered(said(facts)) + end))
+        to = {"files": (FILE,), "drawn": (PAGE, PLOTS), "page": drawing.PAGE}
+        with stage("Writing the report"):
+            finish(storage, folder, report.to_json(), draw=partial(_draw, facts), **to)
 
     with plain_errors("The Spark job of the calibration failed"):
         check_free(storage, place, FILE, overwrite=options.overwrite)

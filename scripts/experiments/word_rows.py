@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dptext_spark.calibration.estimators import DrawingEstimator, estimator
+from dptext_spark.calibration.estimators import Estimator, estimator
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.lookup import joining, look_up
 from dptext_spark.mechanisms import Mechanism
@@ -115,7 +115,7 @@ def _drawn(
     draw = estimator(
         mechanisms, embedding, search=ExactSearch.over(embedding), runs=1, seed=seed, name="shared-ray"
     )
-    if not isinstance(draw, DrawingEstimator):
+    if not isinstance(draw, Estimator):
         raise TypeError(f"{type(draw).__name__} draws no words")
     outputs = np.full((len(mechanisms), len(words)), -1, dtype=np.int32)
     for block, (chosen, tokens) in enumerate(_blocks(words, np.random.default_rng(seed))):

@@ -290,7 +290,7 @@ def test_a_calibration_is_replaced_when_its_successor_is_whole(
     assert [stage for stage in stages if not stage.startswith("Trying ")] == [
         *("Opening the embedding ...", "Starting Spark ...", "Measuring 5 words at epsilon 7, 9 ..."),
         *("Adding up ...", "Measuring the words of --example ...", "Writing tables ..."),
-        *("Measuring distances between words ...", "Drawing the page ..."),
+        *("Measuring distances between words ...", "Writing the report ..."),
     ]
     assert table(place, "words").num_rows == 2 * 5
     counts = Counter[tuple[float, str]]()

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final, Literal, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dptext_spark.calibration.rays import NearestOnRays
+from dptext_spark.calibration import rays
 from dptext_spark.calibration.transitions import Transitions, judged_runs
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
@@ -172,12 +172,12 @@ class EuclideanRayEstimator(SharedRayEstimator):
 
     @property
     def _cells(self) -> int:
-        return NearestOnRays.cells(self.release_words, len(self.bound))
+        return rays.cells(self.release_words, len(self.bound))
 
     def _run(
         self, words: NDArray[np.int64], uniforms: NDArray[np.float64], outputs: NDArray[np.int32]
     ) -> None:
-        search = NearestOnRays.of(
+        search = rays.NearestOnRays.of(
             cast(EuclideanNearest, self.bound[0].search),
             self.bound[0].directions(uniforms[:, 1:-1].copy()),
             np.stack([bound.lengths(uniforms[:, 0]) for bound in self.bound]),

@@ -210,12 +210,27 @@ def said(facts: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         "(risk_zipf).",
     ]
     yield {"list": [*notes, *filter(None, [remark(facts)])]}
-    for line, kind in ((_gain_line, "gains"), (_match_line, "matches")):
-        if facts[kind]:
-            yield {"list": list(map(line, facts[kind]))}
-    met = [row["options"] for row in facts["target"] if row["options"]]
-    if met:
-        yield {"list": [f"The release: {_release(facts, options)}" for options in met]}
+    if facts["gains"]:
+        lines = []
+        for gain in facts["gains"]:
+            which = f"{gain['mechanism']} against {gain['baseline']}, epsilon {gain['epsilon']:g}"
+            limits = f"({gain['low']:+.4g} to {gain['high']:+.4g})"
+            lines.append(f"{which}: {gain['statistic']} {gain['difference']:+.4g} {limits}")
+        yield {"list": lines}
+    if facts["matches"]:
+        lines = []
+        for match in facts["matches"]:
+            epsilon = "outside this grid" if match["epsilon"] is None else f"epsilon {match['epsilon']:.4g}"
+            other = f"{match['other']['mechanism']}, epsilon {match['other']['epsilon']:g}"
+            lines.append(
+                f"{match['n_w']} N_w {match['value']:.4g} of {other}: {match['mechanism']}, {epsilon}"
+            )
+        yield {"list": lines}
+    # Table and column have to be filled in.
+    release = ["dptext", "privatize", "--input", "TABLE", "--output", "sanitized", "--text", "COLUMN"]
+    command = shlex.join([*release, "--embedding", str(facts["options"]["embedding"])])
+    if met := [row["options"] for row in facts["target"] if row["options"]]:
+        yield {"list": [f"The release: {command} {options}" for options in met]}
     yield {"list": list(verdict(facts))}
 
 
@@ -233,8 +248,8 @@ def world(facts: Mapping[str, Any]) -> str:
 def remark(facts: Mapping[str, Any]) -> str:
     """Say where one more run would often give a new output; empty where there is no such epsilon."""
     most = facts["options"]["eta"]
-    rows = [row for row in facts["summary"] if row["statistic"] == "unseen" and row["mean"] > most]
-    epsilons = ", ".join(dict.fromkeys(f"{row['epsilon']:g}" for row in rows))
+    rows = (row for row in facts["summary"] if row["statistic"] == "unseen" and row["mean"] > most)
+    epsilons = ", ".join(f"{epsilon:g}" for epsilon in sorted({row["epsilon"] for row in rows}))
     reason = "Not enough runs for a reliable number; increase --runs."
     return f"Epsilon {epsilons}: {reason}" if epsilons else ""
 
@@ -264,27 +279,6 @@ def verdict(facts: Mapping[str, Any]) -> Iterator[str]:
         else:
             values = " and ".join(f"{value:.3g} at epsilon {epsilon:g}" for epsilon, value in ends)
             yield f"{name}: the average n_w is {values}. Smaller epsilons change more words."
-
-
-def _release(facts: Mapping[str, Any], options: str) -> str:
-    """Write the command of a release; table and column have to be filled in."""
-    given = {"input": "TABLE", "output": "sanitized", "text": "COLUMN"}
-    given["embedding"] = str(facts["options"]["embedding"])
-    words = [word for name, own in given.items() for word in (f"--{name}", own)]
-    return f"{shlex.join(['dptext', 'privatize', *words])} {options}"
-
-
-def _gain_line(gain: Mapping[str, Any]) -> str:
-    return (
-        f"{gain['mechanism']} against {gain['baseline']}, epsilon {gain['epsilon']:g}: {gain['statistic']} "
-        f"{gain['difference']:+.4g} ({gain['low']:+.4g} to {gain['high']:+.4g})"
-    )
-
-
-def _match_line(match: Mapping[str, Any]) -> str:
-    epsilon = "outside this grid" if match["epsilon"] is None else f"epsilon {match['epsilon']:.4g}"
-    other = f"{match['other']['mechanism']}, epsilon {match['other']['epsilon']:g}"
-    return f"{match['n_w']} N_w {match['value']:.4g} of {other}: {match['mechanism']}, {epsilon}"
 
 
 def shown(epsilons: Iterable[float]) -> list[float]:

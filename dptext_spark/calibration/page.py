@@ -220,9 +220,12 @@ def _gains(facts: Mapping[str, Any]) -> Blocks:
         "things."
     }
     rows = [
-        [*_named(gain), gain["statistic"].upper().replace("W", "w"), _within(*numbers, form="+.3g")]
+        [
+            *_named(gain),
+            {"n_w": "N_w", "s_w": "S_w"}[gain["statistic"]],
+            _within(gain["difference"], gain["low"], gain["high"], "+.3g"),
+        ]
         for gain in facts["gains"]
-        if (numbers := (gain["difference"], gain["low"], gain["high"]))
     ]
     yield _table("Mechanisms compared", [*_KEYS, "Mean of", "Difference"], rows)
 
@@ -234,13 +237,12 @@ def _matches(facts: Mapping[str, Any]) -> Blocks:
         "text": "The epsilon at which N_w here equals N_w there. Between epsilons of this grid, N_w counts "
         "as linear in the logarithm of epsilon."
     }
-    rows = [
-        [*_named(match["other"]), match["n_w"], match["value"], match["mechanism"], "outside the grid" if match["epsilon"] is None else match["epsilon"]]
-        for match in facts["matches"]
-    ]
-    yield _table(
-        "Against another calibration", ["Other", "Its epsilon", "N_w", "Value", "Here", "Epsilon"], rows
-    )
+    rows = []
+    for match in facts["matches"]:
+        epsilon = "outside the grid" if match["epsilon"] is None else match["epsilon"]
+        rows.append([*_named(match["other"]), match["n_w"], match["value"], match["mechanism"], epsilon])
+    head = ["Other", "Its epsilon", "N_w", "Value", "Here", "Epsilon"]
+    yield _table("Against another calibration", head, rows)
 
 
 def _neighbours(facts: Mapping[str, Any]) -> Blocks:

@@ -93,9 +93,10 @@ def run(options: CalibrateOptions) -> Report:
         facts = _measured(options, spark, embedding, bundle, grids, target, examples, other, folder)
         end = "" if drawing.missing_library(drawing.PAGE) else f"\nPage: {place}/{PAGE}"
         reports.append(report := Report(facts=facts, text=rendered(said(facts)) + end))
-        to = {"files": (FILE,), "drawn": (PAGE, PLOTS), "page": drawing.PAGE}
+        draw, drawn = partial(_draw, facts), (PAGE, PLOTS)
         with stage("Writing the report"):
-            finish(storage, folder, report.to_json(), draw=partial(_draw, facts), **to)
+            json = report.to_json()
+            finish(storage, folder, json, files=(FILE,), drawn=drawn, page=drawing.PAGE, draw=draw)
 
     with plain_errors("The Spark job of the calibration failed"):
         check_free(storage, place, FILE, overwrite=options.overwrite)
@@ -193,14 +194,17 @@ def _found(
             own = (F.col("mechanism") == grid.name) & (F.col("epsilon") == epsilon)
             return measure.bounded(words.where(own), target, grid)
         alone = sharp.at(epsilon, embedding)
-        with stage(f"Trying {grid.name}, epsilon {epsilon:g}", partial(progress, spark)):
-            found = measure.measured(spark, bundle, (alone,), cells=False).persist()
-            try:
-                return measure.bounded(found, target, alone)
-            finally:
-                found.unpersist()
+        found = measure.measured(spark, bundle, (alone,), cells=False).persist()
+        try:
+            return measure.bounded(found, target, alone)
+        finally:
+            found.unpersist()
 
-    return [tuned(target, grid, partial(look, grid), release_words=options.release_words) for grid in grids]
+    rows = []
+    for grid in grids:
+        with stage(f"Searching the epsilon at which {grid.name} meets {target}", partial(progress, spark)):
+            rows.append(tuned(target, grid, partial(look, grid), release_words=options.release_words))
+    return rows
 
 
 def _most_frequent(cells: pa.Table, embedding: Embedding) -> list[dict[str, Any]]:

@@ -63,7 +63,7 @@ def agreement(
     chosen = table.iloc[np.linspace(0, len(table) - 1, sample, dtype=np.int64)]
     rows = pc.index_in(pa.array(chosen.index), pa.array(embedding.words)).to_numpy()
     mechanisms = [mechanism(name, epsilon=e) for e in chosen.columns]
-    drawn = made(embedding, mechanisms, PLAIN_RUNS, "plain").draws(rows, block=0)  # type: ignore[attr-defined]
+    drawn = made(embedding, mechanisms, PLAIN_RUNS, "plain").draws(rows, block=0)
     plain = (drawn == rows[:, None]).sum(axis=-1).T
     job = np.rint(chosen.to_numpy() * runs).astype(np.int64)
     tables = np.stack([job, runs - job, plain, PLAIN_RUNS - plain], axis=-1).reshape(-1, 2, 2)

@@ -16,6 +16,7 @@ from dptext_spark.mechanisms import Laplace, Mahalanobis
 from tests.helpers import calibration_oracle as oracle
 from tests.helpers.calibration_oracle import grid
 
+GUESSES = ("uniform", "uniform_judged", "zipf", "zipf_judged")
 LEVELS = {"min": 1.0, "p5": 1.0, "p50": 2.0, "p95": 4.0, "max": 4.0}
 
 
@@ -54,14 +55,17 @@ def test_rows_come_in_the_order_of_mechanisms_epsilons_and_statistics() -> None:
     moments = [
         sums(*key, name, ["0.5"]) for key in keys for name in ("k_w", "posterior", "s_w", "n_w", "unseen")
     ]
-    rows = summary(grids, moments[::-1], batches_of(*keys), [])
+    won = [{"mechanism": m, "epsilon": e} | dict.fromkeys(GUESSES, Decimal(60)) for m, e in keys]
+    rows = summary(grids, moments[::-1], batches_of(*keys), won)
     statistics = ("n_w", "s_w", "unseen", "posterior", "k_w", "n_w_zipf", "deniability")
+    statistics += ("bayes_risk_uniform", "bayes_risk_zipf")
     assert [(row["mechanism"], row["epsilon"], row["statistic"]) for row in rows] == [
         (*key, name) for key in keys for name in statistics
     ]
     assert list(rows[0]) == ["mechanism", "epsilon", "statistic", *NUMBERS]
-    certain = {row["mechanism"] for row in rows if row["statistic"] == "n_w" and row["low"] == row["mean"]}
-    assert certain == {"mahalanobis:lambda=0.05"}
+    for name in ("n_w", "bayes_risk_uniform"):
+        certain = {row["mechanism"] for row in rows if row["statistic"] == name and row["low"] == row["high"]}
+        assert certain == {"mahalanobis:lambda=0.05"}
 
 
 def found_of(*moments: dict[str, Any], sample: Any = None, guesses: Any = ()) -> dict[str, dict[str, Any]]:
@@ -161,18 +165,6 @@ def test_the_true_risk_lies_between_the_limits(world: str, prior: str, together:
             assert stats.ttest_1samp(own, 1.2 * truth, alternative="greater").pvalue < 1e-6
 
 
-def test_a_risk_does_not_measure_the_runs() -> None:
-    """Where outputs tell nothing a guesser wins by chance, at any number of runs; as counted it is not so."""
-    by_runs = {}
-    for runs in (50, 500):
-        found = [risks(SPREAD, runs, seed)["bayes_risk_uniform"] for seed in range(30)]
-        by_runs[runs] = float(np.mean([row["mean"] for row in found]))
-        assert by_runs[runs] == pytest.approx(1 / 12, rel=0.1)
-        sample, transitions = sampled(SPREAD, runs, 0, together=False)
-        counted = float(oracle.guessed(transitions, sample.weights("uniform"))[0][0])
-        assert counted > (4 if runs == 50 else 1.7) / 12
-
-
 def test_a_guesser_of_outputs_it_has_not_seen_does_not_look_at_the_runs_that_judge() -> None:
     """All outputs are new: only the first word is named. Rejects a guesser who takes whoever is there."""
     draws = np.arange(24).reshape(1, 3, 8)
@@ -195,9 +187,6 @@ def test_zipfs_law_is_over_the_measured_words_whatever_the_vocabulary() -> None:
     row = found["bayes_risk_zipf"]
     assert row["mean"] == pytest.approx(60 / 30 * few.weights("zipf")[0]) and row["floor"] < 0.18
     assert (found["bayes_risk_uniform"]["floor"], found["deniability"]["floor"]) == (1 / 200, 200.0)
-
-
-GUESSES = ("uniform", "uniform_judged", "zipf", "zipf_judged")
 
 
 @pytest.mark.statistical

@@ -10,7 +10,7 @@ import io
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
@@ -161,15 +161,15 @@ class Plot:
 
 def _drawn(spec: Mapping[str, Any]) -> Plot:
     """Draw a figure that is data."""
-    name, caption = spec["name"], spec["caption"]
+    name = spec["name"]
     if spec["kind"] == "percentiles":
-        return percentile_plot(name, spec["curves"], Axis(**spec["x"]), Axis(**spec["y"]), caption)
-    return histogram_plot(name, spec["counts"], np.array(spec["edges"]), Axis(**spec["axis"]), caption)
+        plot = percentile_plot(name, spec["curves"], Axis(**spec["x"]), Axis(**spec["y"]))
+    else:
+        plot = histogram_plot(name, spec["counts"], np.array(spec["edges"]), Axis(**spec["axis"]))
+    return replace(plot, caption=spec["caption"])
 
 
-def percentile_plot(
-    name: str, curves: Mapping[str, Mapping[str, Sequence[float]]], x: Axis, y: Axis, caption: str = ""
-) -> Plot:
+def percentile_plot(name: str, curves: Mapping[str, Mapping[str, Sequence[float]]], x: Axis, y: Axis) -> Plot:
     """Draw the median and the range of the middle 90% of words over ``x``.
 
     One curve has its range shaded; of several, each percentile has a panel of its own.
@@ -178,7 +178,6 @@ def percentile_plot(
         name: Of the file.
         curves: One or more, by label: ``x``, ascending, and ``p5``, ``p50`` and ``p95``.
         x, y: What the curves' x and their percentiles are.
-        caption: What stands below.
     """
     several = len(curves) > 1
     panels = list(_PANELS) if several else ["p50"]
@@ -199,7 +198,7 @@ def percentile_plot(
         _y_axis(all_axes[0], y)
         _x_axis(all_axes[-1], x, np.concatenate([curve["x"] for curve in curves.values()]))
         _legend(figure)
-        return _finished(figure, name, _trends(curves, x, y), caption)
+        return _finished(figure, name, _trends(curves, x, y))
 
 
 def histogram_plot(
@@ -207,7 +206,6 @@ def histogram_plot(
     counts: Mapping[float, Mapping[str, Sequence[int]]],
     edges: NDArray[np.float64],
     axis: Axis,
-    caption: str = "",
 ) -> Plot:
     """Draw how many words have which value, on a logarithmic scale, a panel for each epsilon.
 
@@ -215,7 +213,6 @@ def histogram_plot(
         name: Of the file.
         counts, edges: For each epsilon, (b,) by label; and float64 (b + 1,), where the bars end.
         axis: What is counted.
-        caption: What stands below.
     """
     labels = list(dict.fromkeys(chain.from_iterable(counts.values())))
     bars = np.array([c for by_label in counts.values() for c in by_label.values()])
@@ -235,7 +232,7 @@ def histogram_plot(
         _x_axis(all_axes[-1], axis, ends)
         if len(labels) > 1:
             _legend(figure)
-        return _finished(figure, name, _peaks(counts, edges, axis), caption)
+        return _finished(figure, name, _peaks(counts, edges, axis))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -303,12 +300,11 @@ def _drawing(height: float) -> Iterator[Figure]:
         yield Figure(figsize=(_WIDTH, height), dpi=_DPI)
 
 
-def _finished(figure: Figure, name: str, findings: Iterable[str], caption: str = "") -> Plot:
+def _finished(figure: Figure, name: str, findings: Iterable[str]) -> Plot:
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=_DPI, metadata={"Software": None})
     width, height = (round(side * _DPI) for side in figure.get_size_inches())
-    png, said = file.getvalue(), tuple(findings)
-    return Plot(name=name, png=png, width=width, height=height, findings=said, caption=caption)
+    return Plot(name=name, png=file.getvalue(), width=width, height=height, findings=tuple(findings))
 
 
 def _look(i: int) -> dict[str, Any]:

@@ -210,28 +210,32 @@ def said(facts: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         "(risk_zipf).",
     ]
     yield {"list": [*notes, *filter(None, [remark(facts)])]}
-    if facts["gains"]:
-        lines = []
-        for gain in facts["gains"]:
-            which = f"{gain['mechanism']} against {gain['baseline']}, epsilon {gain['epsilon']:g}"
-            limits = f"({gain['low']:+.4g} to {gain['high']:+.4g})"
-            lines.append(f"{which}: {gain['statistic']} {gain['difference']:+.4g} {limits}")
-        yield {"list": lines}
-    if facts["matches"]:
-        lines = []
-        for match in facts["matches"]:
-            epsilon = "outside this grid" if match["epsilon"] is None else f"epsilon {match['epsilon']:.4g}"
-            other = f"{match['other']['mechanism']}, epsilon {match['other']['epsilon']:g}"
-            lines.append(
-                f"{match['n_w']} N_w {match['value']:.4g} of {other}: {match['mechanism']}, {epsilon}"
-            )
-        yield {"list": lines}
+    yield from ({"list": lines} for lines in (gain_lines(facts), match_lines(facts)) if lines)
     # Table and column have to be filled in.
     release = ["dptext", "privatize", "--input", "TABLE", "--output", "sanitized", "--text", "COLUMN"]
     command = shlex.join([*release, "--embedding", str(facts["options"]["embedding"])])
     if met := [row["options"] for row in facts["target"] if row["options"]]:
         yield {"list": [f"The release: {command} {options}" for options in met]}
     yield {"list": list(verdict(facts))}
+
+
+def gain_lines(facts: Mapping[str, Any]) -> list[str]:
+    """Say how each mechanism differs from the first, with limits."""
+    return [
+        f"{gain['mechanism']} against {gain['baseline']}, epsilon {gain['epsilon']:g}: {gain['statistic']} "
+        f"{gain['difference']:+.4g} ({gain['low']:+.4g} to {gain['high']:+.4g})"
+        for gain in facts["gains"]
+    ]
+
+
+def match_lines(facts: Mapping[str, Any]) -> list[str]:
+    """Say which epsilon here has the N_w of another calibration."""
+    return [
+        f"{match['n_w']} N_w {match['value']:.4g} of {match['other']['mechanism']}, epsilon "
+        f"{match['other']['epsilon']:g}: {match['mechanism']}, "
+        + (f"epsilon {match['epsilon']:.4g}" if match["epsilon"] else "outside this grid")
+        for match in facts["matches"]
+    ]
 
 
 def world(facts: Mapping[str, Any]) -> str:

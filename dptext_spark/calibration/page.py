@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby, zip_longest
 from typing import Any, Final
 
-from dptext_spark.calibration.facts import STATISTICS, remark, shown, verdict, world
+from dptext_spark.calibration.facts import STATISTICS, gain_lines, match_lines, remark, shown, verdict, world
 from dptext_spark.calibration.summary import NUMBERS
 
 _EPSILON: Final = {"name": "epsilon", "label": "Epsilon (nats per unit of distance)"}
@@ -155,7 +155,7 @@ def _least_protected(facts: Mapping[str, Any], names: Sequence[str]) -> Blocks:
         yield {"title": name, "open": number == 0, "blocks": blocks}
 
 
-def _within(value: float, low: float, high: float, form: str = ".3g") -> dict[str, Any]:
+def _within(value: float, low: float, high: float, form: str) -> dict[str, Any]:
     """A cell of a number and its limits."""
     return {"word": f"{value:{form}}", "small": [f"{low:{form}} to {high:{form}}"]}
 
@@ -170,7 +170,7 @@ def _risks(facts: Mapping[str, Any]) -> Blocks:
         "alone. A guesser who knows the words around it may do better."
     }
     rows = [
-        [*_named(row), *STATISTICS[name], _within(row["mean"], row["low"], row["high"]), row["floor"]]
+        [*_named(row), *STATISTICS[name], _within(row["mean"], row["low"], row["high"], ".3g"), row["floor"]]
         for row in facts["summary"]
         if (name := row["statistic"]) in ("deniability", "bayes_risk_uniform", "bayes_risk_zipf")
     ]
@@ -206,43 +206,23 @@ def _substitutions(facts: Mapping[str, Any]) -> Blocks:
 
 def _target(facts: Mapping[str, Any]) -> Blocks:
     if facts["target"]:
-        yield {"list": list(verdict(facts))}
         options = [f"{row['mechanism']}: `{row['options']}`" for row in facts["target"] if row["options"]]
-        yield {"list": options} if options else {"text": "Try smaller epsilons, or another limit."}
+        yield {"list": [*verdict(facts), *options]}
 
 
 def _gains(facts: Mapping[str, Any]) -> Blocks:
-    if not facts["gains"]:
-        return
-    yield {
-        "text": f"Differences of means from {facts['gains'][0]['baseline']}, with {facts['confidence']:.0%} "
-        "intervals. Lower N_w and higher S_w hide better. At equal epsilon, mechanisms may promise different "
-        "things."
-    }
-    rows = [
-        [
-            *_named(gain),
-            {"n_w": "N_w", "s_w": "S_w"}[gain["statistic"]],
-            _within(gain["difference"], gain["low"], gain["high"], "+.3g"),
-        ]
-        for gain in facts["gains"]
-    ]
-    yield _table("Mechanisms compared", [*_KEYS, "Mean of", "Difference"], rows)
+    if lines := gain_lines(facts):
+        text = (
+            f"Differences of means, with {facts['confidence']:.0%} intervals. Lower n_w and higher s_w hide "
+        )
+        yield {"text": text + "better. At equal epsilon, mechanisms may promise different things."}
+        yield {"list": lines}
 
 
 def _matches(facts: Mapping[str, Any]) -> Blocks:
-    if not facts["matches"]:
-        return
-    yield {
-        "text": "The epsilon at which N_w here equals N_w there. Between epsilons of this grid, N_w counts "
-        "as linear in the logarithm of epsilon."
-    }
-    rows = []
-    for match in facts["matches"]:
-        epsilon = "outside the grid" if match["epsilon"] is None else match["epsilon"]
-        rows.append([*_named(match["other"]), match["n_w"], match["value"], match["mechanism"], epsilon])
-    head = ["Other", "Its epsilon", "N_w", "Value", "Here", "Epsilon"]
-    yield _table("Against another calibration", head, rows)
+    if lines := match_lines(facts):
+        yield {"text": "Between epsilons, N_w counts as linear in the logarithm of epsilon."}
+        yield {"list": lines}
 
 
 def _neighbours(facts: Mapping[str, Any]) -> Blocks:

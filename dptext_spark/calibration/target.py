@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeAlias
 
 import scipy
 
@@ -24,30 +24,20 @@ _FORM: Final = re.compile(r"\s*(\w+)\s*(?:\(([^()]*)\))?\s*(<=|>=)\s*(\S+)\s*")
 _STEPS: Final = 12
 
 
-@dataclass(frozen=True, kw_only=True)
-class Measures:
-    """What a target may be of.
-
-    Attributes:
-        sign_of: Gives the sign and the ceiling of the limit of ``name(arguments)``; None where it is unknown.
-        allowed: What a target may say, in words.
-    """
-
-    sign_of: Callable[[str, tuple[str, ...]], tuple[str, float] | None]
-    allowed: str
+Signs: TypeAlias = Callable[[str, tuple[str, ...]], tuple[str, float] | None]
+"""Gives the sign and the ceiling of the limit of a measure with its arguments; None where it is unknown."""
 
 
-def _of_words(statistic: str, columns: tuple[str, ...]) -> tuple[str, float] | None:
+def of_words(statistic: str, columns: tuple[str, ...]) -> tuple[str, float] | None:
+    """Give the sign and the ceiling of a statistic of words."""
     if statistic not in ("mean", *LEVELS) or len(columns) != 1 or columns[0] not in COLUMNS:
         return None
     return COLUMNS[columns[0]], 1.0 if columns[0] == "n_w" else math.inf
 
 
-OF_WORDS: Final = Measures(
-    sign_of=_of_words,
-    allowed="STATISTIC(n_w) <= NUMBER between 0 and 1, or STATISTIC(COLUMN) >= NUMBER above 0, "
-    f"COLUMN {', '.join(name for name, sign in COLUMNS.items() if sign == '>=')}; "
-    f"STATISTIC {', '.join(('mean', *LEVELS))}",
+ALLOWED: Final = (
+    "STATISTIC(n_w) <= NUMBER between 0 and 1, or STATISTIC(COLUMN) >= NUMBER above 0, "
+    f"COLUMN {', '.join([*COLUMNS][1:])}; STATISTIC {', '.join(('mean', *LEVELS))}"
 )
 
 
@@ -71,7 +61,7 @@ class Target:
         return f"{self.measure}{inside} {'<=' if self.upper else '>='} {self.limit:g}"
 
     @classmethod
-    def parse(cls, text: str, measures: Measures = OF_WORDS) -> Self:
+    def parse(cls, text: str, signs: Signs = of_words, allowed: str = ALLOWED) -> Self:
         """Read ``NAME(ARGUMENTS) <= NUMBER``, or ``>=``.
 
         Raises:
@@ -84,9 +74,9 @@ class Target:
             limit = float(number)
         except ValueError:
             limit = math.nan
-        wanted = measures.sign_of(name, arguments)
+        wanted = signs(name, arguments)
         if wanted is None or sign != wanted[0] or not 0.0 < limit < wanted[1]:
-            raise ConfigError("The --target has a wrong value", allowed=measures.allowed, got=repr(text))
+            raise ConfigError("The --target has a wrong value", allowed=allowed, got=repr(text))
         return cls(measure=name, arguments=arguments, upper=sign == "<=", limit=limit)
 
     def met(self, value: float) -> bool:

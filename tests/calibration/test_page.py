@@ -118,11 +118,11 @@ def test_the_page_has_its_sections_and_figures_with_findings(several: tuple[Path
     [
         "measurements of this mechanism, this embedding and these words, not guarantees",
         "Any of 300 words may be output",
-        "-0.0312 -0.05 to -0.01",
+        "n_w -0.0312 (-0.05 to -0.01)",
         "epsilon 3.25 meets p95(n_w) <= 0.5 (90% confidence)",
         "no epsilon tried, down to 0.001, meets",
         "--mechanism laplace --epsilon 3.25",
-        "outside the grid",
+        "laplace, outside this grid",
         "0.25 0.125 to 0.5",
         "0.0625",
         "Limits at 90% confidence",

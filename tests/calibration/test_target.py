@@ -10,7 +10,6 @@ from scipy import special, stats
 
 from dptext_spark.binomial import upper_limit
 from dptext_spark.calibration.target import (
-    Measures,
     Target,
     bounded_column,
     bounded_mean,
@@ -43,12 +42,11 @@ def test_a_target_is_read_and_written() -> None:
 def test_a_target_may_be_of_other_measures() -> None:
     """With arguments or without. Rejects the columns of words where others are meant."""
     signs = {("recovery", ("top1", "in-context")): ("<=", 1.0), ("similarity", ()): (">=", 1.0)}
-    measures = Measures(sign_of=lambda name, arguments: signs.get((name, arguments)), allowed="these two")
     for text in ("recovery(top1, in-context) <= 0.2", "similarity >= 0.9"):
-        assert str(Target.parse(text, measures)) == text
+        assert str(Target.parse(text, lambda *measure: signs.get(measure), "these two")) == text
     for text in ("similarity(a) >= 0.9", "similarity <= 0.9", "recovery(top1) <= 0.2", "max(n_w) <= 0.5"):
         with pytest.raises(ConfigError, match="Allowed: these two"):
-            Target.parse(text, measures)
+            Target.parse(text, lambda *measure: signs.get(measure), "these two")
 
 
 @pytest.mark.parametrize(

@@ -33,12 +33,7 @@ def progress_bar(iterable: Iterable[Any] | None = None, *, anywhere: bool = Fals
 
 @contextmanager
 def stage(doing: str, bar: Callable[[str], AbstractContextManager[None]] | None = None) -> Iterator[None]:
-    """Say on stderr what is being done: on a terminal with a clock that runs, elsewhere in one line.
-
-    Args:
-        doing: What, such as ``Drawing the page``.
-        bar: What shows it on a terminal instead, such as Spark's tasks.
-    """
+    """Say on stderr what is being done: on a terminal by a ``bar`` or a clock, elsewhere in a line."""
     if _HIDDEN.get():
         yield
     elif not sys.stderr.isatty():

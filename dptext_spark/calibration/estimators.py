@@ -68,11 +68,9 @@ class Estimator(ABC):
     def monotone(self) -> bool:
         """Whether a run in which a word stays is one at every larger epsilon too.
 
-        So it is where the nearest word is taken of a point on a ray from the word: as epsilon grows, a run's
-        point moves along its ray towards the word. The points nearest to the word are the intersection of the
-        half-spaces on its side of the bisectors, in Euclidean as in hyperbolic space, so they are convex; the
-        word's own point is among them, or none is. A ray that left them never returns. With Vickrey's choice
-        a run may leave the word and stay again, and an approximate search has cells of any shape.
+        So it is where the nearest word is taken of a point on a ray from the word: the points nearest to a
+        word are a convex set, and a ray that left it never returns. With Vickrey's choice a run may leave the
+        word and stay again, and an approximate search has cells of any shape.
         """
         first = self.bound[0]
         return (

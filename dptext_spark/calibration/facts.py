@@ -174,12 +174,12 @@ _COLUMNS: Final = (
 )
 
 
-def said(facts: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def said(facts: Mapping[str, Any]) -> Iterator[Any]:
     """Say the main numbers: blocks of text, lists and tables, and the verdict last."""
-    yield {
-        "text": f"{facts['sample']:,} of {facts['embedding']['words']:,} words were measured with "
+    yield (
+        f"{facts['sample']:,} of {facts['embedding']['words']:,} words were measured with "
         f"{facts['runs']:,} runs each. {facts['release_words']:,} words may be output."
-    }
+    )
     summary = facts["summary"]
     for own in facts["mechanisms"]:
         name = own["mechanism"]
@@ -209,14 +209,14 @@ def said(facts: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         f"Without the output, the guesser is right with probability {uniform:.3g} (risk) and {zipf:.3g} "
         "(risk_zipf).",
     ]
-    yield {"list": [*notes, *filter(None, [remark(facts)])]}
-    yield from ({"list": lines} for lines in (gain_lines(facts), match_lines(facts)) if lines)
+    yield [*notes, *filter(None, [remark(facts)])]
+    yield from filter(None, (gain_lines(facts), match_lines(facts)))
     # Table and column have to be filled in.
     release = ["dptext", "privatize", "--input", "TABLE", "--output", "sanitized", "--text", "COLUMN"]
     command = shlex.join([*release, "--embedding", str(facts["options"]["embedding"])])
     if met := [row["options"] for row in facts["target"] if row["options"]]:
-        yield {"list": [f"The release: {command} {options}" for options in met]}
-    yield {"list": list(verdict(facts))}
+        yield [f"The release: {command} {options}" for options in met]
+    yield list(verdict(facts))
 
 
 def gain_lines(facts: Mapping[str, Any]) -> list[str]:

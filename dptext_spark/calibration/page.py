@@ -39,32 +39,22 @@ _ESTIMATORS: Final = {
 def page(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Give the title, the lead and the sections of the page of a calibration."""
     names = [own["mechanism"] for own in facts["mechanisms"]]
-    exact = all(own["estimator"] == "exact" for own in facts["mechanisms"])
-    how = (
-        f"with exact probabilities; S_w is the expected number in {facts['runs']:,} runs"
-        if exact
-        else f"each with {facts['runs']:,} runs at every epsilon"
+    how = f"each with {facts['runs']:,} runs at every epsilon"
+    if all(own["estimator"] == "exact" for own in facts["mechanisms"]):
+        how = f"with exact probabilities; S_w is the expected number in {facts['runs']:,} runs"
+    box = (
+        "These are measurements of this mechanism, this embedding and these words, not guarantees. An "
+        "observer who knows the context of a word may learn more. The section Guarantee says what is proven."
     )
     lead = [
-        {
-            "text": "Each word's vector gets calibrated noise; the word is replaced by the vocabulary word "
-            "closest to the noisy vector. This page shows how much that changes at each epsilon."
-        },
-        {
-            "text": "N_w is how often a word stays itself, from 0 (never) to 1 (always): lower is better. "
-            "S_w is how many different words it becomes: higher is better."
-        },
-        {"list": list(verdict(facts))},
-        {
-            "text": f"{facts['sample']:,} of the embedding's {facts['embedding']['words']:,} words were "
-            f"measured, {how}. Any of {facts['release_words']:,} words may be output."
-        },
-        {
-            "text": "These are measurements of this mechanism, this embedding and these words, not "
-            "guarantees. An observer who knows the context of a word may learn more. The section Guarantee "
-            "says what is proven.",
-            "style": "box",
-        },
+        "Each word's vector gets calibrated noise; the word is replaced by the vocabulary word closest to "
+        "the noisy vector. This page shows how much that changes at each epsilon.",
+        "N_w is how often a word stays itself, from 0 (never) to 1 (always): lower is better. S_w is how "
+        "many different words it becomes: higher is better.",
+        list(verdict(facts)),
+        f"{facts['sample']:,} of the embedding's {facts['embedding']['words']:,} words were measured, {how}. "
+        f"Any of {facts['release_words']:,} words may be output.",
+        {"text": box, "style": "box"},
     ]
     sections = [
         ("percentiles", "How words fare as epsilon grows", _percentiles(facts, names)),
@@ -88,7 +78,7 @@ def page(facts: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-Blocks = Iterator[dict[str, Any]]
+Blocks = Iterator[Any]
 
 
 def _curves(rows: Sequence[Mapping[str, Any]], x: str) -> dict[str, list[float]]:
@@ -113,7 +103,7 @@ def _percentiles(facts: Mapping[str, Any], names: Sequence[str]) -> Blocks:
 
 
 def _histograms(facts: Mapping[str, Any]) -> Blocks:
-    yield {"text": "The number of words is on a logarithmic scale: a few badly protected words stay visible."}
+    yield "The number of words is on a logarithmic scale: a few badly protected words stay visible."
     epsilons = shown(row["epsilon"] for row in facts["words"])
     plots = []
     for statistic, axis in (("n_w", _N_W), ("s_w", _S_W)):
@@ -134,7 +124,7 @@ def _least_protected(facts: Mapping[str, Any], names: Sequence[str]) -> Blocks:
             f"The words of highest N_w, each with its {facts['confidence']:.0%} interval. The highest of "
             "many measurements tend to be a little too high."
         )
-    yield {"text": text}
+    yield text
     for number, name in enumerate(names):
         own = {row["epsilon"]: row for row in facts["words"] if row["mechanism"] == name}
         columns = [own[epsilon] for epsilon in shown(own)]
@@ -151,7 +141,7 @@ def _least_protected(facts: Mapping[str, Any], names: Sequence[str]) -> Blocks:
         )
         head = [f"Epsilon {row['epsilon']:g}" for row in columns]
         table = _table(f"Least protected words, {name}", head, list(zip_longest(*cells, fillvalue="")))
-        blocks = [table, {"text": f"N_w of 0.95 or more: {high}."}]
+        blocks = [table, f"N_w of 0.95 or more: {high}."]
         yield {"title": name, "open": number == 0, "blocks": blocks}
 
 
@@ -165,10 +155,10 @@ def _table(label: str, head: Sequence[str], rows: Sequence[Sequence[Any]], **mor
 
 
 def _risks(facts: Mapping[str, Any]) -> Blocks:
-    yield {
-        "text": f"{world(facts)} The upper limit holds for every guesser with this prior who sees one output "
+    yield (
+        f"{world(facts)} The upper limit holds for every guesser with this prior who sees one output "
         "alone. A guesser who knows the words around it may do better."
-    }
+    )
     rows = [
         [*_named(row), *STATISTICS[name], _within(row["mean"], row["low"], row["high"], ".3g"), row["floor"]]
         for row in facts["summary"]
@@ -189,12 +179,9 @@ def _named(row: Mapping[str, Any]) -> tuple[str, str]:
 
 def _substitutions(facts: Mapping[str, Any]) -> Blocks:
     if not facts["examples"]:
-        yield {
-            "text": "To see what words become, name some: `dptext calibrate --example WORD`.",
-            "style": "soft",
-        }
+        yield "To see what words become, name some: `dptext calibrate --example WORD`."
         return
-    yield {"text": "The most frequent outputs of the words of `--example`, with their share of the runs."}
+    yield "The most frequent outputs of the words of `--example`, with their share of the runs."
     by_word = sorted(facts["examples"], key=lambda row: str(row["word"]))
     for word, rows in groupby(by_word, lambda row: row["word"]):
         cells = [
@@ -207,7 +194,7 @@ def _substitutions(facts: Mapping[str, Any]) -> Blocks:
 def _target(facts: Mapping[str, Any]) -> Blocks:
     if facts["target"]:
         options = [f"{row['mechanism']}: `{row['options']}`" for row in facts["target"] if row["options"]]
-        yield {"list": [*verdict(facts), *options]}
+        yield [*verdict(facts), *options]
 
 
 def _gains(facts: Mapping[str, Any]) -> Blocks:
@@ -215,18 +202,18 @@ def _gains(facts: Mapping[str, Any]) -> Blocks:
         text = (
             f"Differences of means, with {facts['confidence']:.0%} intervals. Lower n_w and higher s_w hide "
         )
-        yield {"text": text + "better. At equal epsilon, mechanisms may promise different things."}
-        yield {"list": lines}
+        yield text + "better. At equal epsilon, mechanisms may promise different things."
+        yield lines
 
 
 def _matches(facts: Mapping[str, Any]) -> Blocks:
     if lines := match_lines(facts):
-        yield {"text": "Between epsilons, N_w counts as linear in the logarithm of epsilon."}
-        yield {"list": lines}
+        yield "Between epsilons, N_w counts as linear in the logarithm of epsilon."
+        yield lines
 
 
 def _neighbours(facts: Mapping[str, Any]) -> Blocks:
-    yield {"text": "Epsilon counts per unit of distance: it hides a word among its near neighbours only."}
+    yield "Epsilon counts per unit of distance: it hides a word among its near neighbours only."
     curves = {
         own["mechanism"]: _curves(own["neighbours"], "neighbour")
         for own in facts["mechanisms"]
@@ -235,19 +222,16 @@ def _neighbours(facts: Mapping[str, Any]) -> Blocks:
     if curves:
         plot = _plot("neighbours", "percentiles", curves=curves, x=_RANK, y=_DISTANCE)
         yield {"plots": [plot], "listed": True}
-    yield {
-        "list": [
-            f"{own['mechanism']}: {own['metric']}, measured from {own['words']:,} words"
-            for own in facts["mechanisms"]
-        ]
-    }
+    yield [
+        f"{own['mechanism']}: {own['metric']}, measured from {own['words']:,} words"
+        for own in facts["mechanisms"]
+    ]
 
 
 def _guarantees(facts: Mapping[str, Any]) -> Blocks:
     for number, own in enumerate(facts["guarantee"]):
-        blocks = [{"text": paragraph} for paragraph in own["words"].splitlines()]
         title = f"{own['of']}, epsilon {own['configured_epsilon']:g}"
-        yield {"title": title, "open": number == 0, "blocks": blocks}
+        yield {"title": title, "open": number == 0, "blocks": own["words"].splitlines()}
 
 
 def _numbers(facts: Mapping[str, Any]) -> Blocks:
@@ -260,7 +244,7 @@ def _numbers(facts: Mapping[str, Any]) -> Blocks:
         f"words. Floor is the value without any output. {remark(facts)}"
     )
     title, head = "Distributions over words and outputs", [*_KEYS, "Statistic", "Better", *NUMBERS]
-    blocks = [{"text": text.rstrip()}, _table(title, head, rows, style="plain")]
+    blocks = [text.rstrip(), _table(title, head, rows, style="plain")]
     yield {"title": title, "open": False, "blocks": blocks}
     embedding = facts["embedding"]
     values = [

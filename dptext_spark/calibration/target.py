@@ -102,14 +102,9 @@ def mean_columns(target: Target) -> tuple[str, str]:
 def looks(target: Target, grid: Grid) -> int:
     """Say among how many looks, at one epsilon each, the chance of error is divided.
 
-    The search looks at the same words and noise at every epsilon. Where a run in which a word stays is
-    one at every larger epsilon too, a quantile of n_w and its bound only grow with epsilon. If an
-    epsilon that misses the target seems to meet it, then so do all smaller ones that miss it: that this
-    happens to any of them is no likelier than to the smallest. Elsewhere each look has its share of the
-    chance of error, and so it has for a mean, whose bound need not grow with epsilon.
-
-    Source: the events that the bound fails, at epsilons that come down to the border, contain each
-        other; for the rest Bonferroni's inequality.
+    One where a quantile of n_w and its bound only grow with epsilon, as words and noise are the same at
+    all: if an epsilon that misses the target seems to meet it, then so do all smaller ones that miss it.
+    Elsewhere, as for a mean, whose bound need not grow, each look has its share (Bonferroni).
     """
     once = grid.monotone and target.arguments == ("n_w",) and target.measure != "mean"
     certain = grid.exact and grid.whole

@@ -64,13 +64,16 @@ def write_page(folder: Path, page: Mapping[str, Any], *, name: str, plots: str) 
     Args:
         folder: Where to.
         page: The ``title``, and as lists of blocks the ``lead`` and the blocks of each of ``sections``. A
-            block has a ``text``, a ``list``, ``plots``, the ``head`` and ``rows`` of a table, ``facts`` by
-            name, or a ``title`` and ``blocks`` that can be folded. In a table's cell, a mapping is a word
-            with ``small`` remarks.
+            block is a text, a list of texts, or has a ``text`` with its ``style``, ``plots``, the ``head``
+            and ``rows`` of a table, ``facts`` by name, or a ``title`` and ``blocks`` that can be folded. In a
+            table's cell, a mapping is a word with ``small`` remarks.
         name, plots: Of the page's file, and of the folder of its figures.
     """
     specs = [
-        plot for section in page["sections"] for block in section["blocks"] for plot in block.get("plots", ())
+        plot
+        for section in page["sections"]
+        for block in section["blocks"]
+        for plot in (block.get("plots", ()) if isinstance(block, Mapping) else ())
     ]
     drawn = {spec["name"]: _drawn(spec) for spec in specs}
     (folder / plots).mkdir(exist_ok=True)

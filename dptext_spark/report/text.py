@@ -24,19 +24,12 @@ class Report:
         return self.text
 
 
-def rendered(blocks: Iterable[Mapping[str, Any]]) -> str:
-    """Write blocks with an empty line between them.
-
-    Args:
-        blocks: Each has a ``text``, the lines of a ``list``, or the rows of a ``table``, with a ``title``.
-    """
-    parts: list[str] = []
+def rendered(blocks: Iterable[Any]) -> str:
+    """Write blocks, a text, a list of lines or a ``table`` with a ``title``, an empty line between them."""
+    parts = []
     for block in blocks:
-        lines = [block["title"]] if "title" in block else []
-        lines += [block["text"]] if "text" in block else []
-        lines += block.get("list", [])
-        lines += table(block["table"]) if "table" in block else []
-        parts.append("\n".join(lines))
+        lines = [block["title"], *table(block["table"])] if isinstance(block, Mapping) else block
+        parts.append(lines if isinstance(lines, str) else "\n".join(lines))
     return "\n\n".join(parts)
 
 

@@ -21,7 +21,7 @@ def test_a_table_aligns_its_first_column_left_and_numbers_right() -> None:
 
 
 def test_blocks_are_parted_by_an_empty_line() -> None:
-    blocks = [{"text": "One."}, {"title": "laplace", "table": [["a", "b"]]}, {"list": ["x", "y"]}]
+    blocks = ["One.", {"title": "laplace", "table": [["a", "b"]]}, ["x", "y"]]
     assert rendered(blocks) == "One.\n\nlaplace\na  b\n\nx\ny"
 
 

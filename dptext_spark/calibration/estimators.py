@@ -188,11 +188,7 @@ class EuclideanRayEstimator(SharedRayEstimator):
 
 @dataclass(frozen=True, kw_only=True)
 class HyperbolicRayEstimator(SharedRayEstimator):
-    """Shared rays of the Poincaré ball: noise is drawn once around the origin and moved to every word.
-
-    Products are not shared: the balls in use have so few dimensions that a matrix product of the points
-    costs no more than adding up shared ones, and it leaves the search of a release as it is.
-    """
+    """Shared rays of the Poincaré ball: noise is drawn once around the origin and moved to every word."""
 
     bound: tuple[HyperbolicNoise, ...]
 

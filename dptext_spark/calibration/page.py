@@ -166,8 +166,7 @@ def _risks(facts: Mapping[str, Any]) -> Blocks:
     ]
     head = [*_KEYS, "What", "Better", "Value", "Without the output"]
     yield _table("What an output reveals", head, rows)
-    limits = f"Limits at {facts['confidence']:.0%} confidence, for the measured words. {remark(facts)}"
-    yield {"text": limits.rstrip(), "style": "soft"}
+    yield f"Limits at {facts['confidence']:.0%} confidence, for the measured words. {remark(facts)}".rstrip()
 
 
 _KEYS: Final = ("Mechanism", "Epsilon")

@@ -40,9 +40,6 @@ class _Found(NamedTuple):
     scores: NDArray[np.float32]
 
 
-_NOTHING: Final = _Found(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32))
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class NearestOnRays:
     """Finds the words that ``search`` finds, to the last tie, for points on the same rays from many words.
@@ -211,7 +208,7 @@ class NearestOnRays:
         """
         steps = self.lengths.astype(np.float32)
         left = np.ones(steps.shape, dtype=np.bool_)
-        found = [_NOTHING]
+        found = [_Found(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32))]
         leading = _leaders(starts)
         for width in _steps(len(starts)):
             here, rest = leading[:width], starts.copy()

@@ -88,9 +88,8 @@ def word_statistics(
 def _smallest_sets(transitions: Transitions, starts: NDArray[np.int64], least: float) -> NDArray[np.float64]:
     """Size of the smallest set of outputs that has at least so many of each word's runs, 1 or more.
 
-    At 1 - eta of the runs it is s_eta. The set that it speaks of has, but for a chance ``tail``, at least
-    ``least_count`` of the runs, and no set of its size has more than the most frequent outputs: so at that
-    count it is a lower limit.
+    At 1 - eta of the runs it is s_eta; at ``least_count`` a lower limit, as no set of its size has more runs
+    than the most frequent outputs.
     """
     count = transitions.count.astype(np.float64)
     # Groups stay where they are.

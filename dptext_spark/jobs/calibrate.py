@@ -120,7 +120,6 @@ def _measured(
 ) -> dict[str, Any]:
     """Measure grids, search for the target, and write the tables; give the facts."""
     bar = partial(progress, spark)
-
     epsilons = ", ".join(f"{epsilon:g}" for epsilon in sorted({e for grid in grids for e in grid.epsilons}))
     with stage(f"Measuring {grids[0].words:,} words at epsilon {epsilons}", bar):
         tables = [measure.tables(spark, bundle, grids, place=f"{folder}-grid")]
@@ -133,8 +132,7 @@ def _measured(
     if added:
         # A release takes the epsilon that was found: the tables have it too.
         with stage("Measuring words at the epsilons that were found", bar):
-            several = list(added.values())
-            tables.append(measure.tables(spark, bundle, several, place=f"{folder}-found"))
+            tables.append(measure.tables(spark, bundle, [*added.values()], place=f"{folder}-found"))
     whole = [grid.also_at(added.get(grid.name, grid)) for grid in grids]
 
     with stage("Adding up", bar):

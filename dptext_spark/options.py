@@ -28,7 +28,7 @@ from dptext_spark.accounting.ledger import Permission
 from dptext_spark.accounting.row_budget import LEAST_ROW_DELTA, RowBudget
 from dptext_spark.calibration.estimators import EstimatorName
 from dptext_spark.calibration.recall import RECALL, chosen_search
-from dptext_spark.calibration.record import option_line, setting
+from dptext_spark.calibration.record import option_line
 from dptext_spark.calibration.statistics import CONFIDENCE, ETA
 from dptext_spark.calibration.target import Target
 from dptext_spark.embedding.bundle import Embedding
@@ -620,21 +620,6 @@ class CalibrateOptions(GridOptions):
     )
     noise_seed: Seed = NOISE(PUBLIC_SEED, 0)
     overwrite: bool = OUTPUT("replace a calibration that exists", False)
-
-    def conflicts(self) -> Iterator[ConfigError]:
-        names = {str(spec).partition(":")[0] for spec in getattr(self, "specs", ())}
-        if len(names) > 1:
-            what = "One calibration measures one mechanism, with different parameters"
-            yield ConfigError(what, got=_listed(names), do="Compare two calibrations with --compare")
-
-    def finish(self, report: Any) -> str:
-        return f"Output: {self.output}"
-
-    @property
-    def settings(self) -> dict[str, tuple[Mechanism, ...]]:
-        """The mechanism at each epsilon, by the names of its other parameters."""
-        names = [setting(m) for m in self.mechanism]
-        return {n: tuple(m for m, o in zip(self.mechanism, names, strict=True) if o == n) for n in names}
 
     def to_json(self) -> dict[str, Any]:
         """Give the options as JSON-ready values."""

@@ -174,7 +174,6 @@ WRONG: Final[dict[str, list[tuple[dict[str, Any], str]]]] = {
         ({"words": 1}, "--words has.*Allowed: a number, 2 or more, or all. Got: 1"),
         ({"target": "p95(n_w) >= 2"}, "--target has a wrong value"),
         ({"epsilon": [5.0, -1.0]}, "--epsilon has.*Got: -1.0"),
-        ({"mechanism": ["laplace", "exponential"]}, "One calibration measures one mechanism.*--compare"),
     ],
     "embedding": [
         ({"limit": 1}, "--limit has.*2 or more. Got: 1"),
@@ -265,8 +264,8 @@ def test_a_grid_is_every_mechanism_at_every_epsilon() -> None:
     """Each once; rejects a parameter that the others get, too, and epsilons as they come."""
     specs = ["exponential:truncate=4", "laplace", "mahalanobis:lambda=0.5", "laplace"]
     given = {"embedding": "b", "mechanism": specs, "epsilon": [8.0, 2, 8]}
-    for kind in (TryOptions, AccountOptions):
-        assert kind.of(given).mechanism == tuple(
+    for kind, more in ((TryOptions, {}), (AccountOptions, {}), (CalibrateOptions, {"output": "out"})):
+        assert kind.of(given | more).mechanism == tuple(
             made.at(epsilon)
             for made in (
                 Exponential(epsilon=1, truncate=4.0),
@@ -275,13 +274,6 @@ def test_a_grid_is_every_mechanism_at_every_epsilon() -> None:
             )
             for epsilon in (2.0, 8.0)
         )
-    lambdas = CalibrateOptions.of(
-        RIGHT["calibrate"] | {"mechanism": ["mahalanobis:lambda=0.5", "mahalanobis:lambda=0.25"]}
-    )
-    assert {n: [m.mixing for m in of] for n, of in lambdas.settings.items()} == {
-        "lambda=0.5": [0.5],
-        "lambda=0.25": [0.25],
-    }
     sizes = EvaluateOptions.of({**EVALUATE, "release-words": [500, 200, 500]})
     assert sizes.release_words == (200, 500)
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final, Literal, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dptext_spark.calibration.rays import NearestOnRays
+from dptext_spark.calibration import rays
 from dptext_spark.calibration.transitions import Transitions, judged_runs
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
@@ -68,28 +68,29 @@ class Estimator(ABC):
     def monotone(self) -> bool:
         """Whether a run in which a word stays is one at every larger epsilon too.
 
-        So it is where the nearest word is taken of a point on a ray from the word: as epsilon grows, a run's
-        point moves along its ray towards the word. The points nearest to the word are the intersection of the
-        half-spaces on its side of the bisectors, in Euclidean as in hyperbolic space, so they are convex; the
-        word's own point is among them, or none is. A ray that left them never returns. With Vickrey's choice
-        a run may leave the word and stay again, and an approximate search has cells of any shape.
+        So it is where the nearest word is taken of a point on a ray from the word: the points nearest to a
+        word are a convex set, and a ray that left it never returns. With Vickrey's choice a run may leave the
+        word and stay again, and an approximate search has cells of any shape.
         """
         first = self.bound[0]
-        on_rays = isinstance(first, AdditiveNoise | HyperbolicNoise)
         return (
-            on_rays
+            isinstance(first, AdditiveNoise | HyperbolicNoise)
             and first.vickrey is None
             and isinstance(first.search, EuclideanNearest | HyperbolicNearest)
         )
 
-    @abstractmethod
     def __call__(self, words: NDArray[np.int64], *, block: int) -> Transitions:
-        """Estimate the transitions of distinct words.
+        """Estimate the transitions of distinct words, by counting the outputs that are drawn.
 
         Args:
             words: int64 (k,), rows of the embedding.
             block: The number of this block of words; no two blocks of one estimation may share it.
         """
+        return Transitions.of_draws(words, self.draws(words, block=block), release_words=self.release_words)
+
+    def draws(self, words: NDArray[np.int64], *, block: int) -> NDArray[np.int32]:
+        """Draw the outputs of words (k,), int32 (epsilons, k, runs)."""
+        raise NotImplementedError
 
     def _uniforms(self, row_id: str, runs: slice) -> NDArray[np.float64]:
         """Uniforms (runs, width) of whatever the row id names."""
@@ -99,19 +100,8 @@ class Estimator(ABC):
         return to_uniform(words)
 
 
-class DrawingEstimator(Estimator):
-    """Counts outputs that it draws."""
-
-    def __call__(self, words: NDArray[np.int64], *, block: int) -> Transitions:
-        return Transitions.of_draws(words, self.draws(words, block=block), release_words=self.release_words)
-
-    @abstractmethod
-    def draws(self, words: NDArray[np.int64], *, block: int) -> NDArray[np.int32]:
-        """Draw the outputs of words (k,), int32 (epsilons, k, runs)."""
-
-
 @dataclass(frozen=True, kw_only=True)
-class PlainEstimator(DrawingEstimator):
+class PlainEstimator(Estimator):
     """Runs the mechanism as a release would: every word and run has noise of its own, at all epsilons."""
 
     name: ClassVar[EstimatorName] = "plain"
@@ -138,7 +128,7 @@ class PlainEstimator(DrawingEstimator):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SharedRayEstimator(DrawingEstimator):
+class SharedRayEstimator(Estimator):
     """Lets the words of a block, and all epsilons, share the rays along which noise goes.
 
     Each word's runs are independent of each other and follow the mechanism's law. Errors of words of one
@@ -156,9 +146,9 @@ class SharedRayEstimator(DrawingEstimator):
         return outputs
 
     @property
-    @abstractmethod
     def _cells(self) -> int:
         """Numbers that a ray takes room for."""
+        return self.width
 
     @abstractmethod
     def _run(
@@ -180,12 +170,12 @@ class EuclideanRayEstimator(SharedRayEstimator):
 
     @property
     def _cells(self) -> int:
-        return NearestOnRays.cells(self.release_words, len(self.bound))
+        return rays.cells(self.release_words, len(self.bound))
 
     def _run(
         self, words: NDArray[np.int64], uniforms: NDArray[np.float64], outputs: NDArray[np.int32]
     ) -> None:
-        search = NearestOnRays.of(
+        search = rays.NearestOnRays.of(
             cast(EuclideanNearest, self.bound[0].search),
             self.bound[0].directions(uniforms[:, 1:-1].copy()),
             np.stack([bound.lengths(uniforms[:, 0]) for bound in self.bound]),
@@ -198,21 +188,13 @@ class EuclideanRayEstimator(SharedRayEstimator):
 
 @dataclass(frozen=True, kw_only=True)
 class HyperbolicRayEstimator(SharedRayEstimator):
-    """Shared rays of the Poincaré ball: noise is drawn once around the origin and moved to every word.
-
-    Products are not shared: the balls in use have so few dimensions that a matrix product of the points
-    costs no more than adding up shared ones, and it leaves the search of a release as it is.
-    """
+    """Shared rays of the Poincaré ball: noise is drawn once around the origin and moved to every word."""
 
     bound: tuple[HyperbolicNoise, ...]
 
     @classmethod
     def serves(cls, bound: Perturbation) -> bool:
         return isinstance(bound, HyperbolicNoise)
-
-    @property
-    def _cells(self) -> int:
-        return self.width
 
     def _run(
         self, words: NDArray[np.int64], uniforms: NDArray[np.float64], outputs: NDArray[np.int32]
@@ -240,11 +222,15 @@ class ExactEstimator(Estimator):
 
     def __call__(self, words: NDArray[np.int64], *, block: int) -> Transitions:
         words = np.sort(words)
-        parts = [
-            self._expected(epsilon, words[part])
-            for epsilon in range(len(self.bound))
-            for part in _slices(len(words), max(1, _WORD_CELLS // self.release_words))
-        ]
+        parts = []
+        for epsilon, bound in enumerate(self.bound):
+            for part in _slices(len(words), max(1, _WORD_CELLS // self.release_words)):
+                with np.errstate(under="ignore"):
+                    counts = bound.probabilities(words[part]) * self.runs
+                rows, outputs = np.nonzero(counts >= _LEAST_COUNT)
+                index = np.full(len(rows), epsilon, dtype=np.int16)
+                own = words[part][rows].astype(np.int32)
+                parts.append((index, own, outputs.astype(np.int32), counts[rows, outputs]))
         epsilon_index, word, output, count = (np.concatenate(columns) for columns in zip(*parts, strict=True))
         return Transitions(
             epsilon_index=epsilon_index,
@@ -255,13 +241,6 @@ class ExactEstimator(Estimator):
             runs=self.runs,
             release_words=self.release_words,
         )
-
-    def _expected(self, epsilon: int, words: NDArray[np.int64]) -> tuple[NDArray[Any], ...]:
-        with np.errstate(under="ignore"):
-            counts = self.bound[epsilon].probabilities(words) * self.runs
-        rows, outputs = np.nonzero(counts >= _LEAST_COUNT)
-        index = np.full(len(rows), epsilon, dtype=np.int16)
-        return index, words[rows].astype(np.int32), outputs.astype(np.int32), counts[rows, outputs]
 
 
 # Where several serve, the later ones say more in less time.
@@ -291,7 +270,19 @@ def estimator(
     Raises:
         ConfigError: The estimator does not serve this mechanism, or a number is out of range.
     """
-    _check(mechanisms, runs, seed)
+    rests = [(m.name, m.model_dump(exclude={"epsilon"})) for m in mechanisms]
+    if not rests or any(rest != rests[0] for rest in rests):
+        raise ConfigError(
+            "The mechanisms of one estimation differ",
+            allowed="one mechanism or more that differ in epsilon alone",
+            got=", ".join(m.name for m in mechanisms) or "none",
+        )
+    if runs < 1 or not 0 <= seed < 2**63:
+        raise ConfigError(
+            "The number of runs or the seed is impossible",
+            allowed="1 run or more, a seed from 0 to 2^63 - 1",
+            got=f"{runs} runs, seed {seed}",
+        )
     bound = tuple(configured.bind(embedding, search) for configured in mechanisms)
     fitting: dict[str, type[Estimator]] = {kind.name: kind for kind in _ESTIMATORS if kind.serves(bound[0])}
     if name not in ("auto", *fitting):
@@ -310,22 +301,6 @@ def estimator(
         release_words=search.release_words,
         runs=runs,
     )
-
-
-def _check(mechanisms: Sequence[Mechanism], runs: int, seed: int) -> None:
-    rests = [(m.name, m.model_dump(exclude={"epsilon"})) for m in mechanisms]
-    if not rests or any(rest != rests[0] for rest in rests):
-        raise ConfigError(
-            "The mechanisms of one estimation differ",
-            allowed="one mechanism or more that differ in epsilon alone",
-            got=", ".join(m.name for m in mechanisms) or "none",
-        )
-    if runs < 1 or not 0 <= seed < 2**63:
-        raise ConfigError(
-            "The number of runs or the seed is impossible",
-            allowed="1 run or more, a seed from 0 to 2^63 - 1",
-            got=f"{runs} runs, seed {seed}",
-        )
 
 
 def _slices(count: int, size: int) -> Iterator[slice]:

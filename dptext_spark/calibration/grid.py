@@ -1,10 +1,10 @@
-"""What a calibration measures: words in blocks, a mechanism in several settings, each at several epsilons."""
+"""What a calibration measures: words in blocks, and a mechanism at several epsilons."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal, Self, TypeAlias
+from typing import Any, Final, Literal, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -16,9 +16,6 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.search.nearest import Search
-
-Settings: TypeAlias = tuple[tuple[str, tuple[Mechanism, ...]], ...]
-"""The mechanism at each epsilon, under the name of its other parameters."""
 
 Prior: TypeAlias = Literal["uniform", "zipf"]
 """How likely each measured word is to be the input: all alike, or the k-th of them, by their order in the
@@ -32,10 +29,10 @@ BATCHES: Final = 16
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """What is measured; with the embedding it decides every number.
+    """A mechanism at its epsilons, and the words that it is measured at; with the embedding it is all.
 
     Attributes:
-        settings: The mechanisms.
+        mechanisms: The mechanism at each epsilon, ascending, else alike.
         estimator, block_words: How transitions are estimated, and of how many words best at once.
         monotone: See :attr:`Estimator.monotone`.
         search: How released words are searched, and how many there are.
@@ -46,7 +43,7 @@ class Grid:
         eta: Mass that s_eta may leave out.
     """
 
-    settings: Settings
+    mechanisms: tuple[Mechanism, ...]
     estimator: EstimatorName
     block_words: int
     monotone: bool
@@ -58,19 +55,44 @@ class Grid:
     confidence: float
     eta: float
 
-    @property
-    def mechanism(self) -> str:
-        """The mechanism's name."""
-        return self.settings[0][1][0].name
+    @classmethod
+    def over(
+        cls,
+        embedding: Embedding,
+        search: Search,
+        mechanisms: Sequence[Mechanism],
+        *,
+        estimator_name: EstimatorName,
+        words: int | Literal["all"],
+        **rest: Any,
+    ) -> Self:
+        """Choose the estimator and the words of a bundle; the ``rest`` are attributes.
+
+        Raises:
+            ConfigError: The estimator that is named does not serve the mechanism.
+        """
+        ordered = tuple(sorted(mechanisms, key=lambda mechanism: mechanism.epsilon))
+        kind = estimator(ordered[:1], embedding, search=search, runs=1, name=estimator_name)
+        return cls(
+            mechanisms=ordered,
+            estimator=kind.name,
+            block_words=kind.block_words,
+            monotone=kind.monotone,
+            search=search,
+            vocabulary=embedding.inputs,
+            words=embedding.inputs if words == "all" else min(words, embedding.inputs),
+            **rest,
+        )
 
     @property
-    def names(self) -> list[str]:
-        """The settings' names."""
-        return [name for name, _ in self.settings]
+    def name(self) -> str:
+        """The mechanism with its parameters, epsilon apart."""
+        return self.mechanisms[0].spec
 
-    def epsilons(self, setting: int) -> list[float]:
-        """Epsilons of a setting."""
-        return [m.epsilon for m in self.settings[setting][1]]
+    @property
+    def epsilons(self) -> list[float]:
+        """The epsilons, ascending."""
+        return [mechanism.epsilon for mechanism in self.mechanisms]
 
     @property
     def exact(self) -> bool:
@@ -92,14 +114,17 @@ class Grid:
         """Ids of the sample's words, int64 (words,)."""
         return np.arange(self.words) * self.vocabulary // self.words
 
-    @property
-    def ranks(self) -> NDArray[np.int64]:
-        """Places of the sample's words among each other, from 1, int64 (words,)."""
-        return np.arange(1, self.words + 1)
+    def block(self, number: int) -> NDArray[np.int64]:
+        """Ids of the words of a block."""
+        return self.word_ids[number :: self.blocks]
+
+    def ranks_of(self, number: int) -> NDArray[np.int64]:
+        """Places of the words of a block among all of the sample, from 1."""
+        return np.arange(1, self.words + 1)[number :: self.blocks]
 
     def weights(self, prior: Prior) -> NDArray[np.float64]:
         """Give the prior probabilities of the sample's words, float64 (words,)."""
-        weights = np.ones(self.words) if prior == "uniform" else 1.0 / self.ranks
+        weights = np.ones(self.words) if prior == "uniform" else 1.0 / np.arange(1, self.words + 1)
         return weights / float(weights.sum())
 
     def units(self, prior: Prior) -> NDArray[np.float64]:
@@ -109,14 +134,10 @@ class Grid:
             return weights
         return np.bincount(np.arange(self.words) % self.blocks, weights).astype(np.float64)
 
-    def block(self, number: int) -> NDArray[np.int64]:
-        """Ids of the words of a block."""
-        return self.word_ids[number :: self.blocks]
-
-    def estimator_of(self, setting: int, embedding: Embedding) -> Estimator:
-        """Make what estimates the transitions of a setting."""
+    def made_estimator(self, embedding: Embedding) -> Estimator:
+        """Make what estimates the transitions."""
         return estimator(
-            self.settings[setting][1],
+            self.mechanisms,
             embedding,
             search=self.search,
             runs=self.runs,
@@ -124,51 +145,33 @@ class Grid:
             name=self.estimator,
         )
 
-    def ranks_of(self, number: int) -> NDArray[np.int64]:
-        """Places of the words of a block among all of the sample, from 1."""
-        return self.ranks[number :: self.blocks]
-
     def examples(self, embedding: Embedding, words: NDArray[np.int64]) -> pa.Table:
-        """Measure words in a block of their own: setting, epsilon, word and output (word ids), and count."""
-        tables = []
-        for setting, name in enumerate(self.names):
-            found = self.estimator_of(setting, embedding)(words, block=self.blocks)
-            names, epsilons = pa.repeat(name, len(found.word)), np.array(self.epsilons(setting))
-            keys = {"setting": names, "epsilon": epsilons[found.epsilon_index], "word": found.word}
-            tables.append(pa.table({**keys, "output": found.output, "count": found.count.astype(np.float64)}))
-        return pa.concat_tables(tables)
+        """Measure words in a block of their own: mechanism, epsilon, word and output (ids), and count."""
+        cells = self.made_estimator(embedding)(words, block=self.blocks)
+        return pa.table(
+            {
+                "mechanism": pa.repeat(self.name, len(cells.word)),
+                "epsilon": np.array(self.epsilons)[cells.epsilon_index],
+                "word": cells.word,
+                "output": cells.output,
+                "count": cells.count.astype(np.float64),
+            }
+        )
 
-    def at(self, setting: int, epsilon: float, embedding: Embedding) -> Self:
-        """Measure one setting at an epsilon of its own, all else as here.
+    def at(self, epsilon: float, embedding: Embedding) -> Self:
+        """Measure one epsilon alone, all else as here.
 
         Raises:
             ConfigError: The mechanism has no such epsilon.
         """
-        name, (first, *_) = self.settings[setting]
-        one = first.model_copy(update={"epsilon": epsilon})
+        one = self.mechanisms[0].model_copy(update={"epsilon": epsilon})
         one.check(embedding)
-        return replace(self, settings=((name, (one,)),))
+        return replace(self, mechanisms=(one,))
 
-    def also_at(self, found: Mapping[int, float]) -> Self:
-        """Add to settings, by their numbers, an epsilon each."""
-        settings = list(self.settings)
-        for number, epsilon in found.items():
-            name, own = settings[number]
-            more = (*own, own[0].model_copy(update={"epsilon": epsilon}))
-            settings[number] = name, tuple(sorted(more, key=lambda mechanism: mechanism.epsilon))
-        return replace(self, settings=tuple(settings))
-
-
-def fitting_estimator(
-    settings: Settings, embedding: Embedding, search: Search, name: EstimatorName
-) -> Estimator:
-    """Give the estimator that serves all settings, as it is for the first, with one run.
-
-    Raises:
-        ConfigError: The one that is named does not.
-    """
-    made = [estimator(own[:1], embedding, search=search, runs=1, name=name) for _, own in settings]
-    return made[0]
+    def also_at(self, other: Self) -> Self:
+        """Add the epsilons of another grid of the mechanism."""
+        both = {mechanism.epsilon: mechanism for mechanism in (*self.mechanisms, *other.mechanisms)}
+        return replace(self, mechanisms=tuple(both[epsilon] for epsilon in sorted(both)))
 
 
 def example_ids(embedding: Embedding, words: Sequence[str]) -> NDArray[np.int64]:
@@ -179,7 +182,7 @@ def example_ids(embedding: Embedding, words: Sequence[str]) -> NDArray[np.int64]
     """
     ids = pc.index_in(pa.array(words, pa.string()), value_set=embedding.words)
     if ids.null_count:
-        absent = [word for word, found in zip(words, ids.to_pylist(), strict=True) if found is None]
+        absent = [word for word, place in zip(words, ids.to_pylist(), strict=True) if place is None]
         raise ConfigError(
             "The bundle lacks words of --example", allowed="words of the bundle", got=", ".join(absent)
         )

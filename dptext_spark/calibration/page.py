@@ -1,191 +1,260 @@
-"""The page itself: what the figures and tables of a calibration say, filled into a template.
-
-Needs the extra ``[report]``, so it is imported only where a page is drawn.
-"""
+"""The page of a calibration as data: sections of text, tables and figures, made of its facts alone."""
 
 from __future__ import annotations
 
-import base64
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby, zip_longest
-from operator import itemgetter
-from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup, escape
+from dptext_spark.calibration.facts import STATISTICS, gain_lines, match_lines, remark, shown, verdict, world
+from dptext_spark.calibration.summary import NUMBERS
 
-from dptext_spark.calibration.plots import Axis, Plot, histogram_plot, number, percentile_plot
-from dptext_spark.calibration.record import PAGE, PLOTS, remark, world
-from dptext_spark.calibration.results import HIGH_N_W, N_W_EDGES, S_W_EDGES, Census, Line, Results, line_of
-from dptext_spark.calibration.summary_table import NUMBERS
+_EPSILON: Final = {"name": "epsilon", "label": "Epsilon (nats per unit of distance)"}
+_N_W: Final = {
+    "name": "N_w",
+    "label": "$N_w$ (share of runs; lower is better)",
+    "limits": (0.0, 1.0),
+    "digits": 2,
+}
+_S_W: Final = {"name": "S_w", "label": "$S_w$ (different outputs, log scale; higher is better)", "log": True}
+_RANK: Final = {"name": "neighbour", "label": "Neighbour k (log scale)", "log": True}
+_DISTANCE: Final = {"name": "distance", "label": "distance to neighbour k"}
 
-_TOP_WORDS: Final = 12
-_TOP_OUTPUTS: Final = 5
-_EXAMPLES: Final = 6
-_SHOWN_EPSILONS: Final = 3
-
-_EPSILON: Final = Axis(name="epsilon", label="Epsilon (nats per unit of distance)")
-_N_W: Final = Axis(name="N_w", label="$N_w$ (share of runs)", limits=(0.0, 1.0), digits=2)
-_S_W: Final = Axis(name="S_w", label="$S_w$ (distinct outputs, log scale)", log=True)
-_RANK: Final = Axis(name="neighbour", label="Neighbour k (log scale)", log=True)
-_DISTANCE: Final = Axis(name="distance", label="distance to neighbour k")
-
-_STATISTICS: Final = {
-    "n_w": "N_w, share of runs in which the word stayed",
-    "n_w_zipf": "N_w on average, the k-th measured word with weight 1/k",
-    "s_w": "S_w, distinct outputs in these runs",
-    "unseen": "Chance that one more run gives a new output",
-    "s_eta": "S_eta, outputs that hold most of the runs",
-    "entropy": "Entropy of the output, bits",
-    "h_0": "H_0 = log2 S_w, bits",
-    "h_inf": "H_inf, min-entropy of the output, bits",
-    "k_w": "K_w, measured words that gave an output in these runs",
-    "posterior": "Probability of the input given its output, on average; deniability is 1 over its mean",
-    "deniability": "Deniability: words among which an output leaves the input, as if equally likely",
-    "bayes_risk_uniform": "A guesser names the input, all measured words equally likely",
-    "bayes_risk_zipf": "A guesser names the input, the k-th measured word with weight 1/k",
+_CAPTIONS: Final = {
+    "n_w": "N_w over epsilon: half of the words lie below the median, 5% above the 95th percentile.",
+    "s_w": "S_w over epsilon: half of the words lie below the median, 5% below the 5th percentile.",
+    "n_w_histogram": "Words by N_w. The noise rarely changes words on the right.",
+    "s_w_histogram": "Words by S_w. Words on the left have few different outputs.",
+    "neighbours": "Distance from a word to its k-th nearest other word, in the metric of the guarantee.",
 }
 
-_RISKS: Final = ("deniability", "bayes_risk_uniform", "bayes_risk_zipf")
+_ESTIMATORS: Final = {
+    "exact": "exact: probabilities are computed, nothing is drawn",
+    "shared-ray": "shared-ray: each word's runs are independent; words of a block, and all epsilons, share "
+    "the directions of noise, so that their errors go together",
+    "plain": "plain: every word and run has noise of its own, which all epsilons share",
+}
 
 
-def write_report(folder: Path, *, words_of_choice: Sequence[str] = ()) -> Path:
-    """Write ``report.html``, one file that needs no other, and its figures as ``plots/*.png``.
-
-    Equal input gives equal bytes. Parts that the folder does not have are named as missing on the page.
-
-    Args:
-        folder: A finished calibration.
-        words_of_choice: Words whose substitutions are shown, if transitions were kept; else some words,
-            evenly spaced over the alphabet.
-
-    Returns:
-        The page's path.
-
-    Raises:
-        ConfigError: ``calibration.json`` is not one, or of another format.
-        InputError: The folder has none.
-    """
-    results = Results.open(folder)
-    view = _view(results, words_of_choice)
-    (folder / PLOTS).mkdir(exist_ok=True)
-    for plot in view["plots"].values():
-        (folder / PLOTS / f"{plot.name}.png").write_bytes(plot.png)
-    page = folder / PAGE
-    page.write_text(_environment().get_template("page.html").render(view), encoding="utf-8")
-    return page
-
-
-def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("dptext_spark.calibration", "."),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+def page(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the title, the lead and the sections of the page of a calibration."""
+    names = [own["mechanism"] for own in facts["mechanisms"]]
+    how = f"each with {facts['runs']:,} runs at every epsilon"
+    if all(own["estimator"] == "exact" for own in facts["mechanisms"]):
+        how = f"with exact probabilities; S_w is the expected number in {facts['runs']:,} runs"
+    box = (
+        "These are measurements of this mechanism, this embedding and these words, not guarantees. An "
+        "observer who knows the context of a word may learn more. The section Guarantee says what is proven."
     )
-    environment.filters |= {"number": number, "data_uri": _data_uri, "subscripts": _subscripts}
-    return environment
-
-
-def _data_uri(png: bytes) -> str:
-    return "data:image/png;base64," + base64.b64encode(png).decode("ascii")
-
-
-def _subscripts(text: str) -> Markup:
-    """Write N_w as it is printed."""
-    return Markup(re.sub(r"\b([A-Z])_([a-z])", r"\1<sub>\2</sub>", str(escape(text))))
-
-
-def _view(results: Results, words_of_choice: Sequence[str]) -> dict[str, Any]:
-    """What the template shows."""
-    censuses = {
-        (line, epsilon): census
-        for line, epsilons in results.grid.items()
-        for epsilon in sorted({*_some(epsilons), *(set(_some(results.epsilons)) & set(epsilons))})
-        if (census := results.census(line, epsilon, top=_TOP_WORDS))
-    }
-    plots = {plot.name: plot for plot in (*_percentiles(results), *_histograms(results, censuses))}
-    facts = results.facts
-    labels = {line.setting: results.label(line) for line in results.grid}
+    lead = [
+        "Each word's vector gets calibrated noise; the word is replaced by the vocabulary word closest to "
+        "the noisy vector. This page shows how much that changes at each epsilon.",
+        "N_w is how often a word stays itself, from 0 (never) to 1 (always): lower is better. S_w is how "
+        "many different words it becomes: higher is better.",
+        list(verdict(facts)),
+        f"{facts['sample']:,} of the embedding's {facts['embedding']['words']:,} words were measured, {how}. "
+        f"Any of {facts['release_words']:,} words may be output.",
+        {"text": box, "style": "box"},
+    ]
+    sections = [
+        ("percentiles", "How words fare as epsilon grows", _percentiles(facts, names)),
+        ("histograms", "How words differ", _histograms(facts)),
+        ("least-protected", "The least protected words", _least_protected(facts, names)),
+        ("risks", "What an output reveals", _risks(facts)),
+        ("substitutions", "What words become", _substitutions(facts)),
+        ("target", "Epsilon for the target", _target(facts)),
+        ("gains", "Mechanisms compared", _gains(facts)),
+        ("matches", "Against another calibration", _matches(facts)),
+        ("neighbours", "How far apart the words are", _neighbours(facts)),
+        ("guarantee", "Guarantee", _guarantees(facts)),
+        ("numbers", "All numbers", _numbers(facts)),
+    ]
     return {
-        "facts": facts,
-        "mechanism": ", ".join(dict.fromkeys(line.mechanism for line in results.grid)),
-        "settings": [results.label(line) for line in results.grid],
-        "epsilons": results.epsilons,
-        "plots": plots,
-        "exact": facts["estimator"] == "exact",
-        "confidence": facts["options"].get("confidence", 0.95),
-        "high": HIGH_N_W,
-        "least_protected": _least_protected(results, censuses),
-        "substitutions": _substitutions(results, words_of_choice),
-        "statistics": _STATISTICS,
-        "columns": NUMBERS,
-        "risks": [row for row in facts["summary"] if row["statistic"] in _RISKS],
-        "world": world(facts),
-        "remark": remark(facts),
-        "label": lambda setting: labels.get(setting, setting),
-        "label_of": lambda row: results.label(line_of(row)),
-        "distances": facts.get("distances") or {},
-        **{name: facts.get(name) or () for name in ("guarantee", "gains", "target", "matches")},
+        "title": f"Calibration of {', '.join(names)}",
+        "lead": lead,
+        "sections": [
+            {"id": id_, "title": title, "blocks": own} for id_, title, of in sections if (own := list(of))
+        ],
     }
 
 
-def _some(epsilons: Sequence[float]) -> tuple[float, ...]:
-    """The first, the last and one between."""
-    places = np.linspace(0.0, len(epsilons) - 1, min(len(epsilons), _SHOWN_EPSILONS))
-    return tuple(epsilons[round(place)] for place in places.tolist())
+Blocks = Iterator[Any]
 
 
-def _percentiles(results: Results) -> list[Plot]:
-    drawn = {
-        "n_w": (results.curves("n_w"), _EPSILON, _N_W),
-        "s_w": (results.curves("s_w"), _EPSILON, _S_W),
-        "neighbours": (results.neighbours(), _RANK, _DISTANCE),
+def _curves(rows: Sequence[Mapping[str, Any]], x: str) -> dict[str, list[float]]:
+    """Percentiles over ``x``, ascending."""
+    ordered = sorted(rows, key=lambda row: float(row[x]))
+    return {"x": [row[x] for row in ordered]} | {
+        level: [row[level] for row in ordered] for level in ("p5", "p50", "p95")
     }
-    return [percentile_plot(name, curves, x, y) for name, (curves, x, y) in drawn.items() if curves]
 
 
-def _histograms(results: Results, censuses: Mapping[tuple[Line, float], Census]) -> Iterator[Plot]:
-    found = {
-        epsilon: {results.label(line): census for (line, at), census in censuses.items() if at == epsilon}
-        for epsilon in _some(results.epsilons)
-    }
-    for name, edges, axis in (("n_w", N_W_EDGES, _N_W), ("s_w", S_W_EDGES, _S_W)):
-        counts = {e: {label: getattr(c, name) for label, c in own.items()} for e, own in found.items() if own}
-        if counts:
-            yield histogram_plot(f"{name}_histogram", counts, edges, axis)
+def _plot(name: str, kind: str, **data: Any) -> dict[str, Any]:
+    return {"name": name, "kind": kind, "caption": _CAPTIONS[name], **data}
 
 
-def _least_protected(results: Results, censuses: Mapping[tuple[Line, float], Census]) -> list[dict[str, Any]]:
-    """A table for each line: the words of highest N_w, a column for each epsilon shown."""
-    tables = []
-    for line, epsilons in results.grid.items():
-        if columns := [(e, censuses[line, e]) for e in _some(epsilons) if (line, e) in censuses]:
-            rows = list(zip_longest(*(census.top for _, census in columns)))
-            tables.append({"label": results.label(line), "columns": columns, "rows": rows})
-    return tables
+def _percentiles(facts: Mapping[str, Any], names: Sequence[str]) -> Blocks:
+    plots = []
+    for statistic, axis in (("n_w", _N_W), ("s_w", _S_W)):
+        rows = [row for row in facts["summary"] if row["statistic"] == statistic]
+        curves = {name: _curves([r for r in rows if r["mechanism"] == name], "epsilon") for name in names}
+        plots.append(_plot(statistic, "percentiles", curves=curves, x=_EPSILON, y=axis))
+    yield {"plots": plots, "listed": True}
 
 
-def _substitutions(results: Results, words_of_choice: Sequence[str]) -> dict[str, Any] | None:
-    """What became of some words, and which of the chosen were not measured; None without transitions."""
-    words = tuple(dict.fromkeys(words_of_choice)) or results.some_words(_EXAMPLES)
-    rows = results.substitutions(words, top=_TOP_OUTPUTS)
-    if rows is None:
-        return None
-    lines = list(results.grid)
-    rows = [row for row in rows if line_of(row) in lines]
-    rows.sort(key=lambda row: (words.index(row["word"]), lines.index(line_of(row)), row["epsilon"]))
-    examples = []
-    for word, of_word in groupby(rows, itemgetter("word")):
-        settings = [
-            (results.label(line), [(e, list(own)) for e, own in groupby(of_line, itemgetter("epsilon"))])
-            for line, of_line in groupby(of_word, line_of)
+def _histograms(facts: Mapping[str, Any]) -> Blocks:
+    yield "The number of words is on a logarithmic scale: a few badly protected words stay visible."
+    epsilons = shown(row["epsilon"] for row in facts["words"])
+    plots = []
+    for statistic, axis in (("n_w", _N_W), ("s_w", _S_W)):
+        counts = {
+            epsilon: {r["mechanism"]: r[statistic] for r in facts["words"] if r["epsilon"] == epsilon}
+            for epsilon in epsilons
+        }
+        edges = facts["edges"][statistic]
+        plots.append(_plot(f"{statistic}_histogram", "histogram", counts=counts, edges=edges, axis=axis))
+    yield {"plots": plots, "listed": False}
+
+
+def _least_protected(facts: Mapping[str, Any], names: Sequence[str]) -> Blocks:
+    exact = {own["mechanism"] for own in facts["mechanisms"] if own["estimator"] == "exact"}
+    text = "The words of highest N_w."
+    if exact != {*names}:
+        text = (
+            f"The words of highest N_w, each with its {facts['confidence']:.0%} interval. The highest of "
+            "many measurements tend to be a little too high."
+        )
+    yield text
+    for number, name in enumerate(names):
+        own = {row["epsilon"]: row for row in facts["words"] if row["mechanism"] == name}
+        columns = [own[epsilon] for epsilon in shown(own)]
+        cells = []
+        for row in columns:
+            tops = (
+                _within(t["n_w"], t["n_w_low"], t["n_w_high"], ".3f") | {"of": t["word"]} for t in row["top"]
+            )
+            limits = 1 if name in exact else 2
+            cells.append([{"word": t["of"], "small": [t["word"], *t["small"]][:limits]} for t in tops])
+        high = ", ".join(  # the last bar ends at 1
+            f"{row['n_w'][-1]:,} of {sum(row['n_w']):,} words at epsilon {row['epsilon']:g}"
+            for row in columns
+        )
+        head = [f"Epsilon {row['epsilon']:g}" for row in columns]
+        table = _table(f"Least protected words, {name}", head, list(zip_longest(*cells, fillvalue="")))
+        blocks = [table, f"N_w of 0.95 or more: {high}."]
+        yield {"title": name, "open": number == 0, "blocks": blocks}
+
+
+def _within(value: float, low: float, high: float, form: str) -> dict[str, Any]:
+    """A cell of a number and its limits."""
+    return {"word": f"{value:{form}}", "small": [f"{low:{form}} to {high:{form}}"]}
+
+
+def _table(label: str, head: Sequence[str], rows: Sequence[Sequence[Any]], **more: Any) -> dict[str, Any]:
+    return {"label": label, "head": head, "rows": rows, **more}
+
+
+def _risks(facts: Mapping[str, Any]) -> Blocks:
+    yield (
+        f"{world(facts)} The upper limit holds for every guesser with this prior who sees one output "
+        "alone. A guesser who knows the words around it may do better."
+    )
+    rows = [
+        [*_named(row), *STATISTICS[name], _within(row["mean"], row["low"], row["high"], ".3g"), row["floor"]]
+        for row in facts["summary"]
+        if (name := row["statistic"]) in ("deniability", "bayes_risk_uniform", "bayes_risk_zipf")
+    ]
+    head = [*_KEYS, "What", "Better", "Value", "Without the output"]
+    yield _table("What an output reveals", head, rows)
+    yield f"Limits at {facts['confidence']:.0%} confidence, for the measured words. {remark(facts)}".rstrip()
+
+
+_KEYS: Final = ("Mechanism", "Epsilon")
+
+
+def _named(row: Mapping[str, Any]) -> tuple[str, str]:
+    return row["mechanism"], f"{row['epsilon']:g}"
+
+
+def _substitutions(facts: Mapping[str, Any]) -> Blocks:
+    if not facts["examples"]:
+        yield "To see what words become, name some: `dptext calibrate --example WORD`."
+        return
+    yield "The most frequent outputs of the words of `--example`, with their share of the runs."
+    by_word = sorted(facts["examples"], key=lambda row: str(row["word"]))
+    for word, rows in groupby(by_word, lambda row: row["word"]):
+        cells = [
+            [*key, [{"word": r["output"], "small": [f"{r['count'] / facts['runs']:.1%}"]} for r in own]]
+            for key, own in groupby(rows, _named)
         ]
-        examples.append({"word": word, "settings": settings})
-    found = {example["word"] for example in examples}
-    missing = [word for word in words if word not in found]
-    return {"chosen": bool(words_of_choice), "examples": examples, "missing": missing}
+        yield _table(f"What {word} becomes", [*_KEYS, "Becomes"], cells, title=word, style="outputs")
+
+
+def _target(facts: Mapping[str, Any]) -> Blocks:
+    if facts["target"]:
+        options = [f"{row['mechanism']}: `{row['options']}`" for row in facts["target"] if row["options"]]
+        yield [*verdict(facts), *options]
+
+
+def _gains(facts: Mapping[str, Any]) -> Blocks:
+    if lines := gain_lines(facts):
+        text = (
+            f"Differences of means, with {facts['confidence']:.0%} intervals. Lower n_w and higher s_w hide "
+        )
+        yield text + "better. At equal epsilon, mechanisms may promise different things."
+        yield lines
+
+
+def _matches(facts: Mapping[str, Any]) -> Blocks:
+    if lines := match_lines(facts):
+        yield "Between epsilons, N_w counts as linear in the logarithm of epsilon."
+        yield lines
+
+
+def _neighbours(facts: Mapping[str, Any]) -> Blocks:
+    yield "Epsilon counts per unit of distance: it hides a word among its near neighbours only."
+    curves = {
+        own["mechanism"]: _curves(own["neighbours"], "neighbour")
+        for own in facts["mechanisms"]
+        if own["neighbours"]
+    }
+    if curves:
+        plot = _plot("neighbours", "percentiles", curves=curves, x=_RANK, y=_DISTANCE)
+        yield {"plots": [plot], "listed": True}
+    yield [
+        f"{own['mechanism']}: {own['metric']}, measured from {own['words']:,} words"
+        for own in facts["mechanisms"]
+    ]
+
+
+def _guarantees(facts: Mapping[str, Any]) -> Blocks:
+    for number, own in enumerate(facts["guarantee"]):
+        title = f"{own['of']}, epsilon {own['configured_epsilon']:g}"
+        yield {"title": title, "open": number == 0, "blocks": own["words"].splitlines()}
+
+
+def _numbers(facts: Mapping[str, Any]) -> Blocks:
+    rows = [
+        [*_named(row), *STATISTICS[row["statistic"]], *(row[number] for number in NUMBERS)]
+        for row in facts["summary"]
+    ]
+    text = (
+        f"Low and high are limits of the mean at {facts['confidence']:.0%} confidence, for the measured "
+        f"words. Floor is the value without any output. {remark(facts)}"
+    )
+    title, head = "Distributions over words and outputs", [*_KEYS, "Statistic", "Better", *NUMBERS]
+    blocks = [text.rstrip(), _table(title, head, rows, style="plain")]
+    yield {"title": title, "open": False, "blocks": blocks}
+    embedding = facts["embedding"]
+    values = [
+        (
+            "Embedding",
+            f"{embedding['source']}: {embedding['words']:,} words, {embedding['dimension']} dimensions, "
+            f"{embedding['geometry']}, normalization {embedding['normalization']}",
+        ),
+        ("Fingerprint", embedding["fingerprint"]),
+        *((f"Estimator of {own['mechanism']}", _ESTIMATORS[own["estimator"]]) for own in facts["mechanisms"]),
+        *facts["options"].items(),
+        *facts["versions"].items(),
+    ]
+    yield {"title": "The run", "open": False, "blocks": [{"facts": values}]}

@@ -11,7 +11,6 @@ one part without a chance in the sum: with all of it in one, lists must be three
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -39,9 +38,6 @@ class _Found(NamedTuple):
     points: NDArray[np.int64]
     words: NDArray[np.int64]
     scores: NDArray[np.float32]
-
-
-_NOTHING: Final = _Found(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -92,11 +88,6 @@ class NearestOnRays:
             reaches=reaches,
             norms=np.sqrt(np.square(directions).sum(axis=1)),
         )
-
-    @staticmethod
-    def cells(words: int, epsilons: int) -> int:
-        """Numbers that a ray takes room for."""
-        return words + 2 * epsilons * max(_steps(words), default=0)
 
     def chosen(
         self, centres: NDArray[np.float64], t: float | None, coins: NDArray[np.float64]
@@ -217,14 +208,16 @@ class NearestOnRays:
         """
         steps = self.lengths.astype(np.float32)
         left = np.ones(steps.shape, dtype=np.bool_)
-        found = [_NOTHING]
+        found = [_Found(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32))]
         leading = _leaders(starts)
         for width in _steps(len(starts)):
             here, rest = leading[:width], starts.copy()
             rest[here] = -np.inf  # looked at once, though they may lead along the ray as well
             offsets = starts[here] - np.float32(0.5) * self.search.half_norms[here]
             most, slopes = rest.max(), np.take(self.along, here, axis=0)
-            for rays in _parts(left, width):
+            rays_left = np.flatnonzero(left.any(axis=0))
+            size = max(1, _CELLS // width)  # rays at once
+            for rays in (rays_left[start : start + size] for start in range(0, len(rays_left), size)):
                 own = np.ascontiguousarray(slopes[:, rays].T)
                 for epsilon in range(len(steps)):
                     columns = np.flatnonzero(left[epsilon, rays])
@@ -284,7 +277,11 @@ def _settle(
     Returns:
         The settled points, bool (c,), and their candidates.
     """
-    floor = _largest(near, far, k) - slack
+    near_peak, far_peak = near.max(axis=1), far.max(axis=1)
+    largest = np.maximum(near_peak, far_peak)  # the k-th of both
+    if k == 2:
+        largest = np.maximum(np.minimum(near_peak, far_peak), np.maximum(_second(near), _second(far)))
+    floor = largest - slack
     settled = others < floor
     least = np.where(settled, floor, np.float32(np.inf))[:, None]
     # Flat, for NumPy finds the nonzeros of one dimension several times as fast as of two.
@@ -295,15 +292,6 @@ def _settle(
         np.concatenate([here[first % width], there.ravel()[second]]).astype(np.int64),
         np.concatenate([near.ravel()[first], far.ravel()[second]]),
     )
-
-
-def _largest(near: NDArray[np.float32], far: NDArray[np.float32], k: int) -> NDArray[np.float32]:
-    """The k-th largest score of each row of both, k 1 or 2."""
-    near_peak, far_peak = near.max(axis=1), far.max(axis=1)
-    largest: NDArray[np.float32] = np.maximum(near_peak, far_peak)
-    if k == 2:
-        largest = np.maximum(np.minimum(near_peak, far_peak), np.maximum(_second(near), _second(far)))
-    return largest
 
 
 def _second(scores: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -336,8 +324,6 @@ def _leaders(scores: NDArray[np.float32]) -> NDArray[np.int32]:
     return found[order][:k].astype(np.int32)
 
 
-def _parts(left: NDArray[np.bool_], width: int) -> Iterator[NDArray[np.int64]]:
-    """Rays with points left, as many at once as there may be scores of that many words."""
-    rays = np.flatnonzero(left.any(axis=0))
-    size = max(1, _CELLS // width)
-    return (rays[start : start + size] for start in range(0, len(rays), size))
+def cells(words: int, epsilons: int) -> int:
+    """Numbers that a ray takes room for."""
+    return words + 2 * epsilons * max(_steps(words), default=0)

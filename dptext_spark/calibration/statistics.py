@@ -1,4 +1,8 @@
-"""Privacy statistics of words, estimated from as many runs as there were, or exact where counts are."""
+"""Privacy statistics of words, estimated from runs or exact, and limits of what runs say of many words.
+
+Words may share the noise of a run: a *unit* is a run of the words that share it; units are independent.
+Weights of words add up to 1, and those of the words of one unit to ``heaviest`` at most.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,6 @@ import scipy
 from numpy.typing import NDArray
 
 from dptext_spark.binomial import lower_limit, upper_limit
-from dptext_spark.calibration.limits import least_count
 from dptext_spark.calibration.transitions import Transitions
 from dptext_spark.errors import ConfigError
 
@@ -31,7 +34,7 @@ LEVELS: Final = {"min": 0.0, "p5": 0.05, "p50": 0.5, "p95": 0.95, "max": 1.0}
 def word_statistics(
     transitions: Transitions, *, confidence: float = CONFIDENCE, eta: float = ETA
 ) -> pa.Table:
-    """Say of each word how often it stays, and how many words it may become.
+    """Say of each word how often it stays itself, and how many words it becomes.
 
     Args:
         transitions: Of any words.
@@ -65,11 +68,11 @@ def word_statistics(
     stays = np.where(transitions.output == transitions.word, transitions.count, 0)
     n_w = np.add.reduceat(stays, starts) / runs
     s_w = np.add.reduceat(transitions.seen, starts)
-    columns = {"n_w": n_w, "n_w_low": n_w, "n_w_high": n_w, "s_w": s_w, "unseen": np.zeros(len(s_w))}
     s_eta = _smallest_sets(transitions, starts, (1.0 - eta) * runs)
-    columns |= {"s_eta": s_eta, "s_eta_low": s_eta}
     entropy = np.add.reduceat(scipy.special.entr(transitions.probability), starts) / math.log(2.0) + 0.0
     likeliest = np.minimum(np.maximum.reduceat(transitions.probability, starts), 1.0)
+    columns = {"n_w": n_w, "n_w_low": n_w, "n_w_high": n_w, "s_w": s_w, "unseen": np.zeros(len(s_w))}
+    columns |= {"s_eta": s_eta, "s_eta_low": s_eta}
     columns |= {"entropy": entropy, "h_0": np.log2(s_w), "h_inf": -np.log2(likeliest) + 0.0}
     if not transitions.exact:
         hits = np.rint(n_w * runs)
@@ -83,11 +86,10 @@ def word_statistics(
 
 
 def _smallest_sets(transitions: Transitions, starts: NDArray[np.int64], least: float) -> NDArray[np.float64]:
-    """Size of the smallest set of outputs that has so many of each word's runs, 1 or more.
+    """Size of the smallest set of outputs that has at least so many of each word's runs, 1 or more.
 
-    At 1 - eta of the runs it is s_eta. The set that it speaks of has, but for a chance ``tail``, at least
-    ``least_count`` of the runs, and no set of its size has more than the most frequent outputs: so at that
-    count it is a lower limit.
+    At 1 - eta of the runs it is s_eta; at ``least_count`` a lower limit, as no set of its size has more runs
+    than the most frequent outputs.
     """
     count = transitions.count.astype(np.float64)
     # Groups stay where they are.
@@ -96,3 +98,66 @@ def _smallest_sets(transitions: Transitions, starts: NDArray[np.int64], least: f
     before -= np.repeat(before[starts], np.diff(starts, append=len(count)))
     needed = before < max(least * (1.0 - 1e-9), 0.5)
     return np.add.reduceat(needed.astype(np.float64), starts)
+
+
+def least_count(runs: int, share: float, tail: float) -> int:
+    """The largest count below which so many trials of probability ``share`` stay with chance ``tail``."""
+    below: NDArray[np.float64] = scipy.special.bdtr(np.arange(runs, dtype=np.float64), runs, share)
+    return int(np.searchsorted(below, tail, side="right"))
+
+
+def mean_limits(share: float, runs: int, heaviest: float, tail: float) -> tuple[float, float]:
+    """Bound a weighted mean of probabilities by the same mean of shares of runs; each may fail with ``tail``.
+
+    As if n = runs / heaviest trials had been made: the limits are where n kl(share, p) = ln(1 / tail). For
+    log E exp(u X) of an independent part X in [0, w] is convex in w and 0 at 0, so that it is at most w / W
+    times that of a part in [0, W]; and concave in the parts' means, so that the sum's is at most that of n
+    parts alike.
+
+    Source: Hoeffding 1963, theorem 1, here with unequal weights.
+    """
+    if runs == 0:
+        return 0.0, 1.0
+    most = math.log(1.0 / tail) * heaviest / runs
+    limits = []
+    for far in (0.0, 1.0):
+        near = share
+        for _ in range(60):  # bisections
+            p = 0.5 * (near + far)
+            divergence = scipy.special.rel_entr(share, p) + scipy.special.rel_entr(1.0 - share, 1.0 - p)
+            near, far = (p, far) if divergence <= most else (near, p)
+        limits.append(far)
+    return limits[0], limits[1]
+
+
+def most_below(runs: int, squares: float, tail: float) -> float:
+    """Bound how far a function of units falls below its expectation, or rises above it, but for ``tail``.
+
+    Args:
+        runs: Runs of each word, 1 or more.
+        squares: The sum of the squared weights of the words of a unit, over the units of one run.
+        tail: The chance of error. If one word of weight 1 has another output in the only run, the function
+            changes by 1 at most.
+
+    Source: McDiarmid 1989, "On the method of bounded differences", lemma 1.2.
+    """
+    return math.sqrt(math.log(1.0 / tail) * squares / (2.0 * runs))
+
+
+def mean_interval(
+    batches: NDArray[np.float64], sizes: NDArray[np.float64], tail: float
+) -> tuple[float, float, float]:
+    """Give the mean over all words and its Student limits from batches that are alike and independent.
+
+    Args:
+        batches, sizes: float64 (b,), the means and the words of 2 batches or more.
+        tail: The chance of error on either side.
+
+    Source: batch means; the words of a batch may share their rays, those of two batches do not.
+    """
+    weights = sizes / sizes.sum()
+    mean = float((weights * batches).sum())
+    freedom = len(batches) - 1
+    error = math.sqrt(float(np.square(weights * (batches - mean)).sum()) * len(batches) / freedom)
+    width = float(scipy.stats.t.isf(tail, freedom)) * error
+    return mean, mean - width, mean + width

@@ -1,4 +1,4 @@
-"""A target for a privacy statistic, its bound, and the search for the largest epsilon that meets it."""
+"""A target for a measured number, its bound over words, and the search for the epsilon that meets it."""
 
 from __future__ import annotations
 
@@ -6,167 +6,182 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Self, TypeAlias
 
 import scipy
 
 from dptext_spark.calibration.grid import Grid
-from dptext_spark.calibration.record import option_line
-from dptext_spark.calibration.statistics import LEVELS, OF_WORD
-from dptext_spark.calibration.summary_table import BatchMeans, mean_interval
+from dptext_spark.calibration.statistics import LEVELS, OF_WORD, mean_interval
+from dptext_spark.calibration.summary import BatchMeans
 from dptext_spark.errors import ConfigError
-
-STATISTICS: Final = ("mean", *LEVELS)
 
 # The sign of a meaningful target: n_w grows with epsilon, the others fall.
 COLUMNS: Final = {"n_w": "<=", "s_w": ">=", "s_eta": ">=", "entropy": ">=", "h_0": ">=", "h_inf": ">="}
 
-# Half the epsilons that are tried at most, beside those to begin with.
+_FORM: Final = re.compile(r"\s*(\w+)\s*(?:\(([^()]*)\))?\s*(<=|>=)\s*(\S+)\s*")
+
+# Half the epsilons that are tried at most, besides those to begin with.
 _STEPS: Final = 12
+
+
+Signs: TypeAlias = Callable[[str, tuple[str, ...]], tuple[str, float] | None]
+"""Gives the sign and the ceiling of the limit of a measure with its arguments; None where it is unknown."""
+
+
+def of_words(statistic: str, columns: tuple[str, ...]) -> tuple[str, float] | None:
+    """Give the sign and the ceiling of a statistic of words."""
+    if statistic not in ("mean", *LEVELS) or len(columns) != 1 or columns[0] not in COLUMNS:
+        return None
+    return COLUMNS[columns[0]], 1.0 if columns[0] == "n_w" else math.inf
+
+
+ALLOWED: Final = (
+    "STATISTIC(n_w) <= NUMBER between 0 and 1, or STATISTIC(COLUMN) >= NUMBER above 0, "
+    f"COLUMN {', '.join([*COLUMNS][1:])}; STATISTIC {', '.join(('mean', *LEVELS))}"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A limit for a statistic of the words, such as ``p95(n_w) <= 0.5``.
+    """A limit for a measured number, such as ``p95(n_w) <= 0.5`` or ``similarity >= 0.9``.
 
     Attributes:
-        statistic, column: One of ``STATISTICS``, of the distribution over words of one of ``COLUMNS``.
-        limit: For n_w the most that is allowed, for the others the least.
+        measure, arguments: What is measured, such as ``p95`` and ``("n_w",)``.
+        upper: Whether the limit is the most that is allowed; else it is the least.
+        limit: Above 0.
     """
 
-    statistic: str
-    column: str
+    measure: str
+    arguments: tuple[str, ...] = ()
+    upper: bool
     limit: float
 
     def __str__(self) -> str:
-        return f"{self.statistic}({self.column}) {COLUMNS[self.column]} {self.limit:g}"
+        inside = f"({', '.join(self.arguments)})" if self.arguments else ""
+        return f"{self.measure}{inside} {'<=' if self.upper else '>='} {self.limit:g}"
 
     @classmethod
-    def parse(cls, text: str) -> Target:
-        """Read ``STATISTIC(COLUMN) <= NUMBER``, or ``>=``.
+    def parse(cls, text: str, signs: Signs = of_words, allowed: str = ALLOWED) -> Self:
+        """Read ``NAME(ARGUMENTS) <= NUMBER``, or ``>=``.
 
         Raises:
             ConfigError: The text says something else, or the target has no meaning.
         """
-        found = re.fullmatch(r"\s*(\w+)\s*\(\s*(\w+)\s*\)\s*(<=|>=)\s*(\S+)\s*", text)
-        statistic, column, sign, number = found.groups() if found else ("", "", "", "")
+        form = _FORM.fullmatch(text)
+        name, inside, sign, number = form.groups() if form else ("", None, "", "")
+        arguments = () if inside is None else tuple(part.strip() for part in inside.split(","))
         try:
             limit = float(number)
         except ValueError:
             limit = math.nan
-        possible = statistic in STATISTICS and COLUMNS.get(column) == sign
-        if not possible or not 0.0 < limit < (1.0 if column == "n_w" else math.inf):
-            least = [name for name, sign in COLUMNS.items() if sign == ">="]
-            raise ConfigError(
-                "The --target has a wrong value",
-                allowed=f"STATISTIC(n_w) <= NUMBER between 0 and 1, or STATISTIC(COLUMN) >= NUMBER above 0, "
-                f"COLUMN {', '.join(least)}; STATISTIC {', '.join(STATISTICS)}",
-                got=repr(text),
-            )
-        return cls(statistic=statistic, column=column, limit=limit)
+        wanted = signs(name, arguments)
+        if wanted is None or sign != wanted[0] or not 0.0 < limit < wanted[1]:
+            raise ConfigError("The --target has a wrong value", allowed=allowed, got=repr(text))
+        return cls(measure=name, arguments=arguments, upper=sign == "<=", limit=limit)
 
-    @property
-    def upper(self) -> bool:
-        """Whether the limit is the most that is allowed."""
-        return COLUMNS[self.column] == "<="
+    def met(self, value: float) -> bool:
+        """Say whether a number keeps to the limit; NaN does not."""
+        return value <= self.limit if self.upper else value >= self.limit
 
-    @property
-    def bounded_column(self) -> str:
-        """The column whose order statistic bounds a quantile: each word's limit, where it has one."""
-        end = "high" if self.upper else "low"
-        return f"{self.column}_{end}" if f"{self.column}_{end}" in OF_WORD else self.column
 
-    @property
-    def mean_column(self) -> str:
-        """The column whose mean is bounded: n_w itself, which is unbiased, and of others what bounds them."""
-        return "n_w" if self.column == "n_w" else self.bounded_column
+# The bound of a statistic of words
 
-    def looks(self, grid: Grid) -> int:
-        """Say among how many looks, at one epsilon each, the chance of error is divided.
 
-        The search looks at the same words and noise at every epsilon. Where a run in which a word stays is
-        one at every larger epsilon too, a quantile of n_w and its bound only grow with epsilon. If an
-        epsilon that misses the target seems to meet it, then so do all smaller ones that miss it: that this
-        happens to any of them is no likelier than to the smallest. Elsewhere each look has its share of the
-        chance of error, and so it has for a mean, whose bound need not grow with epsilon.
+def bounded_column(target: Target) -> str:
+    """The column whose order statistic bounds a quantile: each word's limit, where it has one."""
+    limit = f"{target.arguments[0]}_{'high' if target.upper else 'low'}"
+    return limit if limit in OF_WORD else target.arguments[0]
 
-        Source: the events that the bound fails, at epsilons that come down to the border, contain each
-            other; for the rest Bonferroni's inequality.
-        """
-        once = grid.monotone and self.column == "n_w" and self.statistic != "mean"
-        certain = grid.exact and grid.whole
-        return 1 if once or certain else most_looks(max(len(own) for _, own in grid.settings))
 
-    def searched(self, grid: Grid) -> Grid:
-        """Give the grid with the confidence that each look must have, so that the search has the grid's."""
-        looks = self.looks(grid)
-        return grid if looks == 1 else replace(grid, confidence=1.0 - (1.0 - grid.confidence) / looks)
+def mean_columns(target: Target) -> tuple[str, str]:
+    """The column of a mean, and the one that bounds it: n_w itself, which is unbiased, else as a quantile."""
+    column = target.arguments[0]
+    return column, column if column == "n_w" else bounded_column(target)
 
-    def met(self, bound: float) -> bool:
-        """Say whether a confidence bound keeps to the limit."""
-        return bound <= self.limit if self.upper else bound >= self.limit
 
-    def bounded_mean(self, means: BatchMeans, grid: Grid) -> tuple[float, float]:
-        """Give the column's mean over the words, and its bound on the side that matters."""
-        mean, *_ = mean_interval(means[self.column], means["n"], 0.5)
-        if grid.exact and grid.whole:
-            return mean, mean
-        _, low, high = mean_interval(means[self.mean_column], means["n"], 1.0 - grid.confidence)
-        return mean, high if self.upper else low
+def looks(target: Target, grid: Grid) -> int:
+    """Say among how many looks, at one epsilon each, the chance of error is divided.
 
-    def rank(self, grid: Grid) -> int | None:
-        """Say which of the words' values, in ascending order from 1, bounds the quantile; None for the mean.
+    One where a quantile of n_w and its bound only grow with epsilon, as words and noise are the same at
+    all: if an epsilon that misses the target seems to meet it, then so do all smaller ones that miss it.
+    Elsewhere, as for a mean, whose bound need not grow, each look has its share (Bonferroni).
+    """
+    once = grid.monotone and target.arguments == ("n_w",) and target.measure != "mean"
+    certain = grid.exact and grid.whole
+    return 1 if once or certain else most_looks(len(grid.mechanisms))
 
-        A sample's words count as drawn at random, and the runs of different words as independent. Where
-        words have limits, at a tail of (1 - confidence) / 2 each, the values are these, so that some lie on
-        the wrong side; the other columns are counts in these runs, and taken as they are.
 
-        Raises:
-            ConfigError: So many words cannot bound this quantile.
+def searched(target: Target, grid: Grid) -> Grid:
+    """Give the grid with the confidence that each look must have, so that the search has the grid's."""
+    number = looks(target, grid)
+    return grid if number == 1 else replace(grid, confidence=1.0 - (1.0 - grid.confidence) / number)
 
-        Source: order statistics bound a quantile by the binomial law, David and Nagaraja 2003, "Order
-            Statistics", section 7.1.
-        """
-        if self.statistic == "mean":
-            return None
-        words, level, alpha = grid.words, LEVELS[self.statistic], 1.0 - grid.confidence
-        own = max(1, math.ceil(level * words))
-        limited = self.bounded_column != self.column and not grid.exact
-        missed = alpha / 2.0 if limited else 0.0
-        if grid.whole:
-            wrong = words - own + 1 if self.upper else own  # so many may be on the wrong side
-            below = int(scipy.stats.binom.isf(alpha, wrong, missed)) if missed else 0
-            rank = own + below if self.upper else own - below
-        elif self.upper:
-            rank = 1 + int(scipy.stats.binom.isf(alpha, words, level + (1.0 - level) * missed))
-        else:
-            # The largest rank such that, with chance alpha at most, fewer words are at or below the quantile.
-            level *= 1.0 - missed
-            rank = int(scipy.stats.binom.ppf(alpha, words, level))
-            rank += int(scipy.stats.binom.cdf(rank, words, level) <= alpha)
-        if not 1 <= rank <= words:
-            raise ConfigError(
-                f"The --target {self} cannot be told from {words} words with confidence {grid.confidence:g}",
-                do="Give --words all, or more of them",
-            )
-        return rank
+
+def bounded_mean(target: Target, means: BatchMeans, grid: Grid) -> tuple[float, float]:
+    """Give the column's mean over the words, and its bound on the side that matters."""
+    column, bounding = mean_columns(target)
+    mean, *_ = mean_interval(means[column], means["n"], 0.5)
+    if grid.exact and grid.whole:
+        return mean, mean
+    _, low, high = mean_interval(means[bounding], means["n"], 1.0 - grid.confidence)
+    return mean, high if target.upper else low
+
+
+def bounding_rank(target: Target, grid: Grid) -> int | None:
+    """Say which of the words' values, in ascending order from 1, bounds the quantile; None for the mean.
+
+    A sample's words count as drawn at random, and the runs of different words as independent. Where
+    words have limits, at a tail of (1 - confidence) / 2 each, the values are these, so that some lie on
+    the wrong side; the other columns are counts in these runs, and taken as they are.
+
+    Raises:
+        ConfigError: So many words cannot bound this quantile.
+
+    Source: order statistics bound a quantile by the binomial law, David and Nagaraja 2003, "Order
+        Statistics", section 7.1.
+    """
+    if target.measure == "mean":
+        return None
+    words, level, alpha = grid.words, LEVELS[target.measure], 1.0 - grid.confidence
+    own = max(1, math.ceil(level * words))
+    limited = bounded_column(target) != target.arguments[0] and not grid.exact
+    missed = alpha / 2.0 if limited else 0.0
+    if grid.whole:
+        wrong = words - own + 1 if target.upper else own  # so many may be on the wrong side
+        below = int(scipy.stats.binom.isf(alpha, wrong, missed)) if missed else 0
+        rank = own + below if target.upper else own - below
+    elif target.upper:
+        rank = 1 + int(scipy.stats.binom.isf(alpha, words, level + (1.0 - level) * missed))
+    else:
+        # The largest rank such that, with chance alpha at most, fewer words are at or below the quantile.
+        level *= 1.0 - missed
+        rank = int(scipy.stats.binom.ppf(alpha, words, level))
+        rank += int(scipy.stats.binom.cdf(rank, words, level) <= alpha)
+    if not 1 <= rank <= words:
+        raise ConfigError(
+            f"{words} words are too few for --target {target} with confidence {grid.confidence:g}",
+            do="Give --words all, or more of them",
+        )
+    return rank
+
+
+# The search
 
 
 def tuned(
     target: Target,
     grid: Grid,
-    number: int,
     measure: Callable[[float], tuple[float, float]],
     *,
     release_words: int | None,
 ) -> dict[str, Any]:
-    """Find the largest epsilon at which a setting meets a target, and tell all that was seen on the way.
+    """Find the largest epsilon at which a mechanism meets a target, with all that was tried on the way.
 
-    Of a setting: where there are several, each search has the confidence for itself.
+    Where there are several mechanisms, each search has the confidence for itself.
 
     Args:
         target: What is wanted.
-        grid, number: The settings, with the epsilons to begin with, and which of them.
+        grid: The mechanism, at the epsilons to begin with.
         measure: Gives the target's statistic at an epsilon, and its bound on the side that matters; raises
             ConfigError where the mechanism has no such epsilon.
         release_words: As a release is to be given it; None for all.
@@ -180,22 +195,24 @@ def tuned(
         tried[epsilon] = measure(epsilon)
         return target.met(tried[epsilon][1])
 
-    setting, (first, *_) = grid.settings[number]
-    epsilon, missed = largest_epsilon(meets, grid.epsilons(number))
-    found = dict.fromkeys(("measured", "bound", "options"))
+    epsilon, missed = largest_epsilon(meets, grid.epsilons)
+    measured, bound = (None, None) if epsilon is None else tried[epsilon]
+    options = None
     if epsilon is not None:
-        options = option_line(first.model_copy(update={"epsilon": epsilon}))
-        options += "" if release_words is None else f" --release-words {release_words}"
-        options += "".join(f" --{name} {value}" for name, value in grid.search.options.items())
-        found = dict(zip(found, (*tried[epsilon], options), strict=True))
+        chosen = {"mechanism": grid.name, "epsilon": repr(epsilon).removesuffix(".0")}  # all its digits
+        chosen |= {} if release_words is None else {"release-words": str(release_words)}
+        chosen |= {name: str(value) for name, value in grid.search.options.items()}
+        options = " ".join(f"--{name} {value}" for name, value in chosen.items())
     return {
         "target": str(target),
         "confidence": grid.confidence,
-        "looks": target.looks(grid),
-        "setting": setting,
+        "looks": looks(target, grid),
+        "mechanism": grid.name,
         "epsilon": epsilon,
         "missed": missed,
-        **found,
+        "measured": measured,
+        "bound": bound,
+        "options": options,
         "tried": [{"epsilon": e, "measured": m, "bound": b} for e, (m, b) in sorted(tried.items())],
     }
 
@@ -216,17 +233,19 @@ def largest_epsilon(
         not, None where all did.
     """
     low, met, high = 0.0, None, math.inf
-    tried = iter(sorted(epsilons))
+    begin = iter(sorted(epsilons))
     for _ in range(most_looks(len(epsilons))):
-        epsilon = next(tried, None) if math.isinf(high) else None
-        epsilon = epsilon or _between(low, high)
+        epsilon = next(begin, None) if math.isinf(high) else None
+        if epsilon is None:
+            between = 2.0 * low if math.isinf(high) else math.sqrt(low * high) if low else high / 2.0
+            epsilon = float(f"{between:.3g}")
         if not low < epsilon < high:
             break
         try:
-            if not meets(epsilon):
+            if meets(epsilon):
+                low = met = epsilon
+            else:
                 high = epsilon
-                continue
-            low = met = epsilon
         except ConfigError:  # too low for this mechanism
             low = epsilon
     return met, None if math.isinf(high) else high
@@ -235,9 +254,3 @@ def largest_epsilon(
 def most_looks(epsilons: int) -> int:
     """Say how many epsilons a search that begins with so many judges at most."""
     return epsilons + 2 * _STEPS
-
-
-def _between(low: float, high: float) -> float:
-    """The next epsilon to try, of three digits."""
-    epsilon = 2.0 * low if math.isinf(high) else math.sqrt(low * high) if low else high / 2.0
-    return float(f"{epsilon:.3g}")

@@ -13,10 +13,10 @@ from typing import Any, Final
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
-from dptext_spark.calibration.plots import Axis, Plot, Spot, number, trade_off_plot
 from dptext_spark.evaluation.answer import PAGE, RELEASE, advice, read, told
 from dptext_spark.evaluation.goal import MEASURES
 from dptext_spark.evaluation.recovery import STRONGER
+from dptext_spark.report.page import Axis, Plot, Spot, number, trade_off_plot
 
 _RECOVERED: Final = "Share of words recovered"
 _SHARES: Final = {
@@ -62,7 +62,7 @@ def write_answer(folder: Path) -> Path:
 def _environment() -> Environment:
     environment = Environment(
         loader=ChoiceLoader(
-            [PackageLoader(f"dptext_spark.{room}", ".") for room in ("evaluation", "calibration")]
+            [PackageLoader(f"dptext_spark.{room}", ".") for room in ("evaluation", "report")]
         ),
         autoescape=True,
         undefined=StrictUndefined,

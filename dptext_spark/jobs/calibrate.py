@@ -1,31 +1,35 @@
-"""The job of ``dptext calibrate``: settings and epsilons in, tables of what they do to words out."""
+"""The job of ``dptext calibrate``: mechanisms and epsilons in, tables of what they do to words out."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from functools import partial, reduce
+from itertools import groupby, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from dptext_spark.calibration import record
-from dptext_spark.calibration.findings import CalibrationReport
-from dptext_spark.calibration.grid import Grid, example_ids, fitting_estimator
-from dptext_spark.calibration.summary_table import AVERAGED, KEYS, gains, summary
-from dptext_spark.calibration.target import Target, tuned
+from dptext_spark.bars import stage
+from dptext_spark.calibration import measure
+from dptext_spark.calibration.facts import FILE, PAGE, PLOTS, facts_of, matches, read, said
+from dptext_spark.calibration.grid import Grid, example_ids
+from dptext_spark.calibration.page import page
+from dptext_spark.calibration.summary import AVERAGED, KEYS, gains, summary
+from dptext_spark.calibration.target import Target, bounding_rank, searched, tuned
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import all_of
-from dptext_spark.measuring import aggregates
-from dptext_spark.measuring.blocks import measured, with_words
 from dptext_spark.measuring.folder import check_free, finish
+from dptext_spark.mechanisms import Mechanism
 from dptext_spark.options import CalibrateOptions
 from dptext_spark.report import drawing
-from dptext_spark.report.facts import embedding_json, versions
+from dptext_spark.report.facts import Report, embedding_json, versions
+from dptext_spark.report.text import rendered
 from dptext_spark.spark.distribution import BundleFiles
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.progress import progress
@@ -35,193 +39,182 @@ from dptext_spark.tables.local_files import LocalFiles, local_path
 from dptext_spark.tables.output import write_whole
 from dptext_spark.tables.storage import Storage
 
-_TABLES = ("words", "outputs", "transitions", "examples", "summary")
+# Words of highest N_w, and outputs of a word of --example, that the page shows.
+_TOP_WORDS: Final = 12
+_TOP_OUTPUTS: Final = 5
 
 
-def run(options: CalibrateOptions) -> CalibrationReport:
-    """Run ``dptext calibrate``: measure, aggregate, search for the target, write.
+def run(options: CalibrateOptions) -> Report:
+    """Run ``dptext calibrate``: measure, search for the target, write tables, facts and page.
 
     The folder takes its name when it is whole; a run that was killed begins anew.
 
     Raises:
         DptextError: Options do not go together, the output is not free, or the job failed.
     """
-    embedding = Embedding.open(options.embedding)
-    search, examples, *_ = all_of(
-        lambda: options.search_over(embedding, options.release_words),
-        lambda: example_ids(embedding, options.example),
-        *(partial(mechanisms[0].prepare, embedding) for mechanisms in options.settings.values()),
-    )
-    settings = tuple(options.settings.items())
-    fitting = fitting_estimator(settings, embedding, search, options.estimator)
-    vocabulary = embedding.inputs
-    grid = Grid(
-        settings=settings,
-        estimator=fitting.name,
-        block_words=fitting.block_words,
-        monotone=fitting.monotone,
-        search=search,
-        runs=options.runs,
-        seed=options.noise_seed,
-        vocabulary=vocabulary,
-        words=vocabulary if options.words == "all" else min(options.words, vocabulary),
-        confidence=options.confidence,
-        eta=options.eta,
-    )
+    with stage("Opening the embedding"):
+        embedding = Embedding.open(options.embedding)
+        by_name = defaultdict[str, list[Mechanism]](list)
+        for mechanism in options.mechanism:
+            by_name[mechanism.spec].append(mechanism)
+        search, examples, *_ = all_of(
+            lambda: options.search_over(embedding, options.release_words),
+            lambda: example_ids(embedding, options.example),
+            *(partial(own[0].prepare, embedding) for own in by_name.values()),
+        )
+        grids = [
+            Grid.over(
+                embedding,
+                search,
+                own,
+                estimator_name=options.estimator,
+                words=options.words,
+                runs=options.runs,
+                seed=options.noise_seed,
+                confidence=options.confidence,
+                eta=options.eta,
+            )
+            for own in by_name.values()
+        ]
     target = None if options.target is None else Target.parse(options.target)
     if target is not None:
-        target.rank(target.searched(grid))  # refuses what so many words cannot tell
+        for grid in grids:
+            bounding_rank(target, searched(target, grid))  # refuses what so many words cannot bound
     place = options.output.rstrip("/")
     if is_plain() and local_path(place):
-        check_free(LocalFiles(), place, record.FILE, overwrite=options.overwrite)
+        check_free(LocalFiles(), place, FILE, overwrite=options.overwrite)
     drawing.announce("report.html and plots", drawing.PAGE)
-    spark = session("dptext calibrate")
+    with stage("Starting Spark"):
+        spark = session("dptext calibrate")
     storage = Storage(spark)
+    reports: list[Report] = []
+
+    def write(folder: str) -> None:
+        facts = _measured(options, spark, embedding, bundle, grids, target, examples, other, folder)
+        end = f"\nOutput: {place}" if drawing.missing_library(drawing.PAGE) else f"\nPage: {place}/{PAGE}"
+        reports.append(report := Report(facts=facts, text=rendered(said(facts)) + end))
+        draw, drawn = partial(_draw, facts), (PAGE, PLOTS)
+        with stage("Writing the report"):
+            json = report.to_json()
+            finish(storage, folder, json, files=(FILE,), drawn=drawn, page=drawing.PAGE, draw=draw)
+
     with plain_errors("The Spark job of the calibration failed"):
-        check_free(storage, place, record.FILE, overwrite=options.overwrite)
-        calibration = _Calibration(
-            options=options,
-            spark=spark,
-            storage=storage,
-            embedding=embedding,
-            bundle=BundleFiles.send(spark, embedding),
-            grid=grid,
-            target=target,
-            examples=examples,
-            other=record.read(options.compare, storage.read) if options.compare else None,
-        )
-        reports: list[CalibrationReport] = []
-        write_whole(
-            storage,
-            place,
-            lambda folder: reports.append(calibration.write(folder)),
-            run=str(spark.sparkContext.applicationId),
-            overwrite=options.overwrite,
-        )
+        check_free(storage, place, FILE, overwrite=options.overwrite)
+        other = read(options.compare, storage.read) if options.compare else None
+        bundle = BundleFiles.send(spark, embedding)
+        application = str(spark.sparkContext.applicationId)
+        write_whole(storage, place, write, run=application, overwrite=options.overwrite)
     return reports[0]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Calibration:
-    """A calibration that is to be made.
-
-    Attributes:
-        options: What is asked for.
-        spark, storage: Where it is measured, and where it is written.
-        embedding, bundle: The embedding, here and on workers.
-        grid: What is measured.
-        target: What is searched for, if anything.
-        examples: Ids of words whose substitutions are shown.
-        other: A calibration to compare with.
-    """
-
-    options: CalibrateOptions
-    spark: SparkSession
-    storage: Storage
-    embedding: Embedding
-    bundle: BundleFiles
-    grid: Grid
-    target: Target | None
-    examples: np.ndarray
-    other: Mapping[str, Any] | None
-
-    def write(self, folder: str) -> CalibrationReport:
-        """Measure, and write tables, findings and page."""
-        options, grid, spark = self.options, self.grid, self.spark
-        tables = [self._measured(grid, folder, "grid")]
-        found = [] if self.target is None else self._tuned(self.target, tables[0][1])
+def _measured(
+    options: CalibrateOptions,
+    spark: SparkSession,
+    embedding: Embedding,
+    bundle: BundleFiles,
+    grids: Sequence[Grid],
+    target: Target | None,
+    examples: NDArray[np.int64],
+    other: Mapping[str, Any] | None,
+    folder: str,
+) -> dict[str, Any]:
+    """Measure grids, search for the target, and write the tables; give the facts."""
+    bar = partial(progress, spark)
+    epsilons = ", ".join(f"{epsilon:g}" for epsilon in sorted({e for grid in grids for e in grid.epsilons}))
+    with stage(f"Measuring {grids[0].words:,} words at epsilon {epsilons}", bar):
+        tables = [measure.tables(spark, bundle, grids, place=f"{folder}-grid")]
+    found = _found(options, spark, embedding, bundle, grids, target, tables[0][1])
+    added = {
+        grid.name: grid.at(row["epsilon"], embedding)
+        for grid, row in zip(grids, found, strict=False)
+        if row["epsilon"] is not None and row["epsilon"] not in grid.epsilons
+    }
+    if added:
         # A release takes the epsilon that was found: the tables have it too.
-        chosen = {n: e for n, row in enumerate(found) if (e := row["epsilon"]) and e not in grid.epsilons(n)}
-        for number, epsilon in chosen.items():
-            tables.append(self._measured(grid.at(number, epsilon, self.embedding), folder, f"found-{number}"))
+        with stage("Measuring words at the epsilons that were found", bar):
+            tables.append(measure.tables(spark, bundle, [*added.values()], place=f"{folder}-found"))
+    whole = [grid.also_at(added.get(grid.name, grid)) for grid in grids]
+
+    with stage("Adding up", bar):
         cells, words, outputs = (reduce(DataFrame.unionByName, parts) for parts in zip(*tables, strict=True))
-        whole = grid.also_at(chosen)
-        batches = aggregates.batch_means(words, AVERAGED)
-        rows = summary(whole, aggregates.moments(words, outputs), batches, aggregates.guesses(outputs))
-        named = {
-            "words": (words.drop("block", "rank").orderBy(*KEYS, "word"), ("word",)),
-            "outputs": (outputs.select(*KEYS, "word", "k_w").orderBy(*KEYS, "word"), ("word",)),
-            "summary": (
-                spark.createDataFrame(pa.Table.from_pylist(rows).drop_columns("mechanism")).coalesce(1),
-                (),
-            ),
-        }
-        if options.transitions:
-            named["transitions"] = (
-                aggregates.exploded(cells).drop("rank", "judged"),
-                ("word", "output"),
-            )
-        if options.example:
-            named["examples"] = (
-                spark.createDataFrame(whole.examples(self.embedding, self.examples)),
-                ("word", "output"),
-            )
-        with progress(spark, "Writing tables"):
-            for name, (df, columns) in named.items():
-                df = with_words(df, self.bundle, *columns) if columns else df
-                df = df.select(F.lit(grid.mechanism).alias("mechanism"), *df.columns)
-                df.write.parquet(f"{folder}/{name}")
-        report = CalibrationReport.of(
+        batches = measure.batch_means(words, AVERAGED)
+        rows = summary(whole, measure.moments(words, outputs), batches, measure.guesses(outputs))
+        censuses = measure.censuses(words, embedding.words, top=_TOP_WORDS)
+    named = {
+        "words": (words.drop("block", "rank").orderBy(*KEYS, "word"), ("word",)),
+        "outputs": (outputs.select(*KEYS, "word", "k_w").orderBy(*KEYS, "word"), ("word",)),
+        "summary": (spark.createDataFrame(pa.Table.from_pylist(rows)).coalesce(1), ()),
+    }
+    if options.transitions:
+        named["transitions"] = measure.exploded(cells).drop("rank", "judged"), ("word", "output")
+    shown: list[dict[str, Any]] = []
+    if options.example:
+        with stage("Measuring the words of --example"):
+            table = pa.concat_tables(grid.examples(embedding, examples) for grid in whole)
+        named["examples"] = spark.createDataFrame(table), ("word", "output")
+        shown = _most_frequent(table, embedding)
+    with stage("Writing tables", bar):
+        for name, (df, columns) in named.items():
+            (measure.with_words(df, bundle, *columns) if columns else df).write.parquet(f"{folder}/{name}")
+    with stage("Measuring distances between words"):
+        return facts_of(
             whole,
-            self.embedding,
+            embedding,
             options=options.to_json(),
-            facts=embedding_json(self.embedding),
+            embedding_facts=embedding_json(embedding),
             versions=versions(),
             summary=rows,
-            gains=gains(batches, grid),
+            words=censuses,
+            examples=shown,
+            gains=list(gains(batches, grids)),
             target=found,
-            other=self.other,
+            matches=list(matches(other, rows)) if other else [],
         )
-        finish(
-            self.storage,
-            folder,
-            report.to_json(),
-            files=(record.FILE, *_TABLES),
-            drawn=(record.PAGE, record.PLOTS),
-            page=drawing.PAGE,
-            draw=self._draw,
-        )
-        return report
 
-    def _draw(self, folder: Path) -> None:
-        from dptext_spark.calibration.page import write_report  # slow to load, and not everywhere
 
-        write_report(folder, words_of_choice=self.options.example)
+def _found(
+    options: CalibrateOptions,
+    spark: SparkSession,
+    embedding: Embedding,
+    bundle: BundleFiles,
+    grids: Sequence[Grid],
+    target: Target | None,
+    words: DataFrame,
+) -> list[dict[str, Any]]:
+    """Search each mechanism's largest epsilon that meets the target; nothing without one."""
+    if target is None:
+        return []
 
-    def _measured(self, grid: Grid, folder: str, name: str) -> tuple[DataFrame, DataFrame, DataFrame]:
-        """Measure a grid: its cells, and what they say of words and of outputs, each computed once.
+    def look(grid: Grid, epsilon: float) -> tuple[float, float]:
+        """Give the target's statistic at an epsilon, and its bound; of what is measured where it can."""
+        sharp = searched(target, grid)
+        if sharp == grid and epsilon in grid.epsilons:
+            own = (F.col("mechanism") == grid.name) & (F.col("epsilon") == epsilon)
+            return measure.bounded(words.where(own), target, grid)
+        alone = sharp.at(epsilon, embedding)
+        found = measure.measured(spark, bundle, (alone,), cells=False).persist()
+        try:
+            return measure.bounded(found, target, alone)
+        finally:
+            found.unpersist()
 
-        They are kept beside the tables, in the run's hidden folder, and go with it.
-        """
+    rows = []
+    for grid in grids:
+        with stage(f"Searching the epsilon at which {grid.name} meets {target}", partial(progress, spark)):
+            rows.append(tuned(target, grid, partial(look, grid), release_words=options.release_words))
+    return rows
 
-        def kept(df: DataFrame, kind: str) -> DataFrame:
-            place = f"{folder}-{name}-{kind}"
-            df.write.parquet(place)
-            return self.spark.read.schema(df.schema).parquet(place)
 
-        epsilons = ", ".join(f"{epsilon:g}" for epsilon in grid.epsilons(0))
-        with progress(self.spark, f"Measuring words at epsilon {epsilons}"):
-            cells = kept(measured(self.spark, self.bundle, grid, cells=True), "cells")
-            words = kept(aggregates.with_posterior(cells, grid), "words")
-            return cells, words, kept(aggregates.output_statistics(cells, grid), "outputs")
+def _most_frequent(cells: pa.Table, embedding: Embedding) -> list[dict[str, Any]]:
+    """Give the first outputs of each word by their counts, in words; of equals the first of the bundle."""
+    keys = [(name, "ascending") for name in (*KEYS, "word")]
+    ordered = cells.sort_by([*keys, ("count", "descending"), ("output", "ascending")]).to_pylist()
+    groups = groupby(ordered, lambda row: (row["mechanism"], row["epsilon"], row["word"]))
+    first = [row for _, own in groups for row in islice(own, _TOP_OUTPUTS)]
+    return [row | {name: embedding.words[row[name]].as_py() for name in ("word", "output")} for row in first]
 
-    def _tuned(self, target: Target, words: DataFrame) -> list[dict[str, Any]]:
-        """Search each setting's largest epsilon that meets the target, and measure what was not measured."""
-        grid, searched = self.grid, target.searched(self.grid)
 
-        def measure(number: int, epsilon: float) -> tuple[float, float]:
-            if searched == grid and epsilon in grid.epsilons(number):
-                own = (F.col("setting") == grid.names[number]) & (F.col("epsilon") == epsilon)
-                return aggregates.bounded(words.where(own), target, searched)
-            alone = searched.at(number, epsilon, self.embedding)
-            with progress(self.spark, f"Trying epsilon {epsilon:g}"):
-                found = measured(self.spark, self.bundle, alone, cells=False).persist()
-                try:
-                    return aggregates.bounded(found, target, searched)
-                finally:
-                    found.unpersist()
+def _draw(facts: Mapping[str, Any], folder: Path) -> None:
+    from dptext_spark.report.page import write_page  # slow to load, and not everywhere
 
-        return [
-            tuned(target, grid, number, partial(measure, number), release_words=self.options.release_words)
-            for number in range(len(grid.settings))
-        ]
+    write_page(folder, page(facts), name=PAGE, plots=PLOTS)

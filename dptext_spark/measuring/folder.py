@@ -12,13 +12,7 @@ from dptext_spark.tables.storage import Places, Storage
 
 
 def check_free(places: Places, place: str, file: str, *, overwrite: bool) -> None:
-    """Refuse an output that exists, unless it is such a folder and is to be replaced.
-
-    Args:
-        places: What is asked for paths.
-        place: The output.
-        file: Name of the findings in it, such as ``calibration.json``.
-        overwrite: Whether a folder that has these is to be replaced.
+    """Refuse an output that exists, unless it has this ``file`` of findings and is to be replaced.
 
     Raises:
         ConfigError: The output is not free.
@@ -51,11 +45,9 @@ def finish(
 
     Args:
         storage, folder: Where to, next to the tables.
-        findings: JSON, for the first of ``files``.
-        files: What the page is drawn from, and may be missing.
-        drawn: What drawing makes.
-        page: The module that draws.
-        draw: Draws into a folder of this machine that has the files.
+        findings: JSON, for the first of ``files``, of which the page is drawn.
+        files, drawn: What drawing reads and may be missing, and what it makes.
+        page, draw: The module that draws, and what draws into a folder of this machine.
     """
     storage.write(f"{folder}/{files[0]}", findings)
     if drawing.missing_library(page):

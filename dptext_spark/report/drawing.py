@@ -8,7 +8,7 @@ from typing import Final
 import click
 
 # The modules that draw a calibration's page, an evaluation's, and a Poincaré disk.
-PAGE: Final = "dptext_spark.calibration.page"
+PAGE: Final = "dptext_spark.report.page"
 ANSWER: Final = "dptext_spark.evaluation.answer_page"
 PICTURE: Final = "dptext_spark.poincare.picture"
 

@@ -9,20 +9,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dptext_spark.calibration.grid import BATCHES, Grid, example_ids, fitting_estimator
+from dptext_spark.calibration.grid import BATCHES, Grid, example_ids
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Exponential, Hyperbolic, Laplace, Mechanism
 from dptext_spark.search.exact import ExactSearch
-from tests.helpers.calibration_oracle import grid
 from tests.helpers.tables import ROOT
 
 
 def of(embedding: Embedding, *mechanisms: Mechanism, words: int | None = None) -> Grid:
-    settings, vocabulary = (("", mechanisms),), len(embedding.words)
-    kind = fitting_estimator(settings, embedding, ExactSearch.over(embedding), "auto")
-    chosen = {"estimator": kind.name, "block_words": kind.block_words, "monotone": kind.monotone, "runs": 10}
-    return grid(words or vocabulary, vocabulary, settings=settings, **chosen)
+    rest = {"runs": 10, "seed": 0, "confidence": 0.95, "eta": 0.05}
+    search = ExactSearch.over(embedding)
+    return Grid.over(embedding, search, mechanisms, estimator_name="auto", words=words or "all", **rest)
 
 
 @pytest.mark.parametrize(("words", "blocks"), [(None, 16), (5, 5), (200, 16)])
@@ -45,11 +43,14 @@ def test_many_words_make_whole_batches_of_blocks(small: Embedding) -> None:
 
 
 def test_an_epsilon_of_its_own_leaves_all_else(small: Embedding, ball: Embedding) -> None:
-    whole = of(small, Laplace(epsilon=2.0), Laplace(epsilon=4.0))
-    one = whole.at(0, 3.0, small)
-    assert one == replace(whole, settings=(("", (Laplace(epsilon=3.0),)),))
+    """In whatever order epsilons are given; one that comes again counts once."""
+    whole = of(small, Laplace(epsilon=4.0), Laplace(epsilon=2.0))
+    one = whole.at(3.0, small)
+    assert one == replace(whole, mechanisms=(Laplace(epsilon=3.0),))
+    assert (whole.epsilons, whole.also_at(one).epsilons) == ([2.0, 4.0], [2.0, 3.0, 4.0])
+    assert whole.also_at(whole) == whole
     with pytest.raises(ConfigError):
-        of(ball, Hyperbolic(epsilon=4.0)).at(0, 0.5, ball)
+        of(ball, Hyperbolic(epsilon=4.0)).at(0.5, ball)
 
 
 def test_words_that_share_noise_weigh_together(small: Embedding) -> None:
@@ -79,7 +80,7 @@ def test_examples_are_words_of_the_bundle(line: Embedding) -> None:
         example_ids(line, ["w1", "gone", "lost"])
 
 
-@pytest.mark.parametrize("module", ["dptext_spark.calibration", "dptext_spark.measuring.blocks"])
+@pytest.mark.parametrize("module", ["dptext_spark.calibration", "dptext_spark.calibration.measure"])
 def test_who_only_measures_loads_nothing_that_draws(module: str) -> None:
     """Workers import these at every start."""
     code = f"import sys, {module}; print({{'matplotlib', 'jinja2', 'scipy.stats'}} & {{*sys.modules}})"

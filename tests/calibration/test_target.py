@@ -9,10 +9,19 @@ import pytest
 from scipy import special, stats
 
 from dptext_spark.binomial import upper_limit
-from dptext_spark.calibration.record import all_digits
-from dptext_spark.calibration.target import Target, largest_epsilon, tuned
+from dptext_spark.calibration.target import (
+    Target,
+    bounded_column,
+    bounded_mean,
+    bounding_rank,
+    largest_epsilon,
+    looks,
+    mean_columns,
+    searched,
+    tuned,
+)
 from dptext_spark.errors import ConfigError
-from dptext_spark.mechanisms import Laplace
+from dptext_spark.mechanisms import Mahalanobis
 from tests.helpers.calibration_oracle import grid
 
 MEDIAN_OF_NINE = 5
@@ -21,12 +30,23 @@ LOOKS = 2 + 24  # the grid's epsilons, and twelve doublings and twelve halvings
 
 def test_a_target_is_read_and_written() -> None:
     found = Target.parse(" p95( n_w )<=0.50")
-    assert (found.statistic, found.column, found.limit) == ("p95", "n_w", 0.5)
+    assert (found.measure, found.arguments, found.limit) == ("p95", ("n_w",), 0.5)
     assert str(found) == "p95(n_w) <= 0.5"
     assert found.met(0.5)
     assert not found.met(0.51)
     assert Target.parse("min(s_w) >= 20").met(20.0)
     assert not Target.parse("min(s_w) >= 20").met(19.0)
+    assert not found.met(math.nan) and not Target.parse("min(s_w) >= 20").met(math.nan)
+
+
+def test_a_target_may_be_of_other_measures() -> None:
+    """With arguments or without. Rejects the columns of words where others are meant."""
+    signs = {("recovery", ("top1", "in-context")): ("<=", 1.0), ("similarity", ()): (">=", 1.0)}
+    for text in ("recovery(top1, in-context) <= 0.2", "similarity >= 0.9"):
+        assert str(Target.parse(text, lambda *measure: signs.get(measure), "these two")) == text
+    for text in ("similarity(a) >= 0.9", "similarity <= 0.9", "recovery(top1) <= 0.2", "max(n_w) <= 0.5"):
+        with pytest.raises(ConfigError, match="Allowed: these two"):
+            Target.parse(text, lambda *measure: signs.get(measure), "these two")
 
 
 @pytest.mark.parametrize(
@@ -54,7 +74,7 @@ def test_a_target_without_meaning_is_refused(text: str) -> None:
 def rank(text: str, words: int, *, whole: bool = False, exact: bool = True, monotone: bool = True) -> int:
     kind = {"estimator": "exact" if exact else "plain", "monotone": monotone}
     target = Target.parse(text)
-    found = target.rank(target.searched(grid(words, words if whole else 2 * words, **kind)))
+    found = bounding_rank(target, searched(target, grid(words, words if whole else 2 * words, **kind)))
     assert found is not None
     return found
 
@@ -75,7 +95,7 @@ def test_a_sample_bounds_a_quantile_by_the_binomial_law(words: int) -> None:
 
 def test_a_small_sample_bounds_no_far_quantile() -> None:
     for text, words in (("p95(n_w) <= 0.5", 58), ("max(n_w) <= 0.5", 10**6), ("min(s_w) >= 5", 10**6)):
-        with pytest.raises(ConfigError, match="cannot be told"):
+        with pytest.raises(ConfigError, match="words are too few"):
             rank(text, words)
 
 
@@ -120,12 +140,12 @@ def test_a_mean_is_bounded_on_the_side_that_matters() -> None:
     limits = {name: stats.ttest_1samp(means[name], 0.0).confidence_interval(level) for name in ("n_w", "s_w")}
     for text, bound in (("mean(n_w) <= 0.5", limits["n_w"].high), ("mean(s_w) >= 2", limits["s_w"].low)):
         target = Target.parse(text)
-        assert target.rank(grid()) is None
-        found = target.bounded_mean(means, target.searched(grid()))
-        assert found == pytest.approx((means[target.column].mean(), bound))
+        assert bounding_rank(target, grid()) is None
+        found = bounded_mean(target, means, searched(target, grid()))
+        assert found == pytest.approx((means[target.arguments[0]].mean(), bound))
         for one in ({"vocabulary": 99, "estimator": "exact"}, {"estimator": "plain"}):
-            assert target.bounded_mean(means, target.searched(grid(**one)))[1] == pytest.approx(bound)
-        mean, certain = target.bounded_mean(means, grid(estimator="exact"))
+            assert bounded_mean(target, means, searched(target, grid(**one)))[1] == pytest.approx(bound)
+        mean, certain = bounded_mean(target, means, grid(estimator="exact"))
         assert certain == mean
 
 
@@ -141,7 +161,7 @@ def test_a_mean_is_bounded_on_the_side_that_matters() -> None:
 def test_what_bounds_a_column(text: str, bounded: str, mean: str) -> None:
     """Rejects a limit on the wrong side, and n_w as counted in place of its limit."""
     target = Target.parse(text)
-    assert (target.bounded_column, target.mean_column) == (bounded, mean)
+    assert (bounded_column(target), mean_columns(target)) == (bounded, (target.arguments[0], mean))
 
 
 # The confidence of the whole search
@@ -149,7 +169,7 @@ def test_what_bounds_a_column(text: str, bounded: str, mean: str) -> None:
 
 def test_what_grows_with_epsilon_is_searched_at_full_confidence_and_all_else_shares_it() -> None:
     whole = {"vocabulary": 64, "estimator": "exact", "monotone": False}
-    for text, changes, looks in (
+    for text, changes, expected in (
         ("p95(n_w) <= 0.5", {}, 1),
         ("p95(n_w) <= 0.5", {"monotone": False}, LOOKS),
         ("mean(n_w) <= 0.5", {}, LOOKS),
@@ -157,8 +177,8 @@ def test_what_grows_with_epsilon_is_searched_at_full_confidence_and_all_else_sha
         ("mean(n_w) <= 0.5", whole, 1),
     ):
         target, asked = Target.parse(text), grid(64, **{"vocabulary": 128} | changes)
-        assert target.looks(asked) == looks
-        assert 1.0 - target.searched(asked).confidence == pytest.approx(0.05 / looks)
+        assert looks(target, asked) == expected
+        assert 1.0 - searched(target, asked).confidence == pytest.approx(0.05 / expected)
 
 
 BEYOND = np.linspace(math.log(2.0) + 1e-6, 0.75, 26)
@@ -186,7 +206,7 @@ def test_a_search_over_shared_noise_errs_no_more_often_than_one_test() -> None:
     """
     sample = grid(1, estimator="plain")
     target = Target.parse("max(n_w) <= 0.5")
-    assert (target.looks(sample), target.rank(sample)) == (1, 1)  # the word's own limit decides
+    assert (looks(target, sample), bounding_rank(target, sample)) == (1, 1)  # the word's own limit decides
 
     def p_value(shared: bool) -> float:
         wrong = sum(seem_to_meet(seed, shared=shared) for seed in range(4000))
@@ -242,11 +262,11 @@ def test_a_found_epsilon_comes_with_its_numbers_and_the_options_of_its_release()
         return epsilon / 20.0, epsilon / 10.0  # judged by its bound, not as measured
 
     target = Target.parse("mean(n_w) <= 0.5")
-    found = tuned(target, grid(), 0, measure, release_words=30)
+    found = tuned(target, grid(), measure, release_words=30)
     assert (found["epsilon"], found["missed"]) == (5.0, 5.01)
     assert (found["measured"], found["bound"]) == (0.25, 0.5)
     assert found["options"] == "--mechanism laplace --epsilon 5 --release-words 30"
-    assert (found["target"], found["setting"], found["confidence"]) == ("mean(n_w) <= 0.5", "", 0.95)
+    assert (found["target"], found["mechanism"], found["confidence"]) == ("mean(n_w) <= 0.5", "laplace", 0.95)
     assert found["looks"] == LOOKS
     epsilons = [tried["epsilon"] for tried in found["tried"]]
     assert epsilons == sorted(epsilons) and {2.0, 40.0, 5.0, 5.01} <= set(epsilons)
@@ -254,19 +274,17 @@ def test_a_found_epsilon_comes_with_its_numbers_and_the_options_of_its_release()
     def never(epsilon: float) -> tuple[float, float]:
         return 1.0, 1.0
 
-    none = tuned(target, grid(), 0, never, release_words=None)
+    none = tuned(target, grid(), never, release_words=None)
     assert none["epsilon"] is none["measured"] is none["bound"] is none["options"] is None
     assert min(tried["epsilon"] for tried in none["tried"]) == none["missed"]
 
 
 def test_the_options_have_all_digits_of_the_epsilon_that_was_measured() -> None:
     """Rejects 11.3457 for 11.3456789: the release would be at an epsilon that nobody measured."""
-    settings = (("", (Laplace(epsilon=11.3456789),)),)
     target = Target.parse("mean(n_w) <= 0.5")
-    asked = grid(settings=settings)
-    found = tuned(target, asked, 0, lambda epsilon: (0.1, epsilon / 22.7), release_words=None)
-    assert found["epsilon"] == 11.3456789
-    assert found["options"] == "--mechanism laplace --epsilon 11.3456789"
-    for epsilon in (0.1 + 0.2, 1e22, 5e-324, 10.0):
-        assert float(all_digits(epsilon)) == epsilon
-    assert all_digits(10.0) == "10"
+    for epsilon, weight in ((11.3456789, 0.25), (0.1 + 0.2, 0.5), (1e22, 0.75), (10.0, 0.125)):
+        asked = grid(mechanisms=(Mahalanobis(epsilon=epsilon, **{"lambda": weight}),))
+        found = tuned(target, asked, lambda e, most=epsilon: (0.1, float(e > most)), release_words=None)  # type: ignore[misc]
+        name, _, digits = found["options"].partition(" --epsilon ")
+        assert name == f"--mechanism mahalanobis:lambda={weight}"
+        assert found["epsilon"] == float(digits) == epsilon and not digits.endswith(".0")

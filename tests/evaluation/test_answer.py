@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from dptext_spark.calibration.plots import Axis, Spot, trade_off_plot
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.evaluation.answer import FILE, Answer
@@ -20,6 +19,7 @@ from dptext_spark.evaluation.goal import Goal
 from dptext_spark.evaluation.recovery import STRONGER
 from dptext_spark.mechanisms import Laplace
 from dptext_spark.options import EvaluateOptions
+from dptext_spark.report.page import Axis, Spot, trade_off_plot
 from tests.helpers.made_texts import sentences
 
 FACTS: dict[str, Any] = {

@@ -99,7 +99,7 @@ def guessed(transitions: Transitions, prior: np.ndarray) -> tuple[np.ndarray, np
 
 def sums_of_guesses(transitions: Transitions, grid: Grid, epsilon: float = 2.0) -> dict[str, object]:
     """What guessers win under both priors, of the first epsilon, as Spark gives it."""
-    sums: dict[str, object] = {"setting": "", "epsilon": epsilon}
+    sums: dict[str, object] = {"mechanism": grid.name, "epsilon": epsilon}
     for prior in PRIORS:
         weights = grid.weights(prior)
         own, won = (float(value[0]) / weights[0] for value in guessed(transitions, weights))
@@ -121,9 +121,9 @@ def summary(table: pa.Table) -> pa.Table:
 
 
 def grid(words: int = 64, vocabulary: int | None = None, **changes: object) -> Grid:
-    """A grid of one setting at epsilons 2 and 40."""
+    """A grid of ``laplace`` at epsilons 2 and 40."""
     values = {
-        "settings": (("", tuple(Laplace(epsilon=e) for e in (2.0, 40.0))),),
+        "mechanisms": tuple(Laplace(epsilon=e) for e in (2.0, 40.0)),
         "estimator": "shared-ray",
         "block_words": 512,
         "monotone": True,

@@ -7,6 +7,7 @@ import math
 import os
 import shlex
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
 from dptext_spark.calibration import Transitions, estimator, word_statistics
-from dptext_spark.calibration.page import write_report
 from dptext_spark.cli import main
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
@@ -66,7 +66,8 @@ def run(embedding: Embedding, output: Path, **given: Any) -> dict[str, Any]:
 def table(folder: Path, name: str) -> pa.Table:
     """One of a calibration's tables, sorted."""
     found = pq.ParquetDataset(folder / name).read()
-    keys = [key for key in ("setting", "epsilon", "statistic", "word", "output") if key in found.column_names]
+    order = ("mechanism", "epsilon", "statistic", "word", "output")
+    keys = [key for key in order if key in found.column_names]
     return found.sort_by([(key, "ascending") for key in keys])
 
 
@@ -89,7 +90,7 @@ def by_word(found: pa.Table, embedding: Embedding, epsilons: tuple[float, ...]) 
 
 
 def without(found: pa.Table, *names: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = found.drop_columns(["mechanism", "setting", *names]).to_pylist()
+    rows: list[dict[str, Any]] = found.drop_columns(["mechanism", *names]).to_pylist()
     return rows
 
 
@@ -105,12 +106,12 @@ def test_the_tables_are_the_packages(ring: Embedding, laplace: Path) -> None:
     expected = transitions([mechanism("laplace", epsilon=e) for e in EPSILONS], ring, 64)
     statistics = word_statistics(expected)
     words = table(laplace, "words")
-    assert words.column_names[:4] == ["mechanism", "setting", "epsilon", "word"]
+    assert words.column_names[:3] == ["mechanism", "epsilon", "word"]
     assert without(words, "posterior") == by_word(statistics, ring, EPSILONS)
     outputs = oracle.output_statistics(expected)
     assert without(table(laplace, "outputs")) == by_word(outputs, ring, EPSILONS)
     cells = table(laplace, "transitions")
-    assert cells.column_names == ["mechanism", "setting", "epsilon", "word", "output", "count"]
+    assert cells.column_names == ["mechanism", "epsilon", "word", "output", "count"]
     listed = [
         (EPSILONS[e], f"w{w:02d}", f"w{o:02d}", c)
         for e, w, o, c in zip(
@@ -129,7 +130,7 @@ def test_the_summary_describes_the_tables(ring: Embedding, laplace: Path) -> Non
     summary = table(laplace, "summary")
     numbers = ["mean", "sd", "min", "p5", "p50", "p95", "max"]
     shown = ["mean", "low", "high", "floor", "sd", "min", "p5", "p50", "p95", "max"]
-    assert summary.column_names == ["mechanism", "setting", "epsilon", "statistic", *shown]
+    assert summary.column_names == ["mechanism", "epsilon", "statistic", *shown]
     rows = {(row["epsilon"], row["statistic"]): row for row in summary.to_pylist()}
     described = [
         row
@@ -165,28 +166,24 @@ def test_the_summary_describes_the_tables(ring: Embedding, laplace: Path) -> Non
 def test_what_a_calibration_says_of_itself(ring: Embedding, laplace: Path) -> None:
     facts = json.loads((laplace / "calibration.json").read_text())
     assert facts["embedding"]["fingerprint"] == ring.fingerprint
-    assert (facts["estimator"], facts["runs"], facts["release_words"]) == ("shared-ray", RUNS, 64)
-    assert facts["sample"] == {"words": 64, "blocks": 16}
+    assert (facts["runs"], facts["release_words"], facts["sample"]) == (RUNS, 64, 64)
+    (own,) = facts["mechanisms"]
+    assert (own["mechanism"], own["estimator"], own["blocks"]) == ("laplace", "shared-ray", 16)
     assert [g["configured_epsilon"] for g in facts["guarantee"]] == [*EPSILONS]
-    (nearest, *_) = facts["distances"][""]["neighbours"]
+    nearest = own["neighbours"][0]
     assert nearest["neighbour"] == 1
     assert nearest["p50"] == pytest.approx(2 * math.sin(math.pi / 64), rel=1e-4)
-    assert facts["gains"] == facts["target"] == facts["matches"] == []
+    assert facts["gains"] == facts["target"] == facts["matches"] == facts["examples"] == []
+    assert [(row["epsilon"], sum(row["n_w"]), len(row["top"])) for row in facts["words"]] == [
+        (epsilon, 64, 12) for epsilon in EPSILONS
+    ]
 
 
-# Several settings
+# Several mechanisms
 
 
-LAMBDAS = (0.0, 0.9)
+WEIGHTS = (0.0, 0.9)
 TABLES = {"calibration.json", "outputs", "summary", "words"}
-
-
-@pytest.fixture(scope="module")
-def grid(spark: SparkSession, plane64: Embedding, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A calibration of ``mahalanobis`` at two lambdas, where nothing can be drawn."""
-    output = tmp_path_factory.mktemp("grid") / "out"
-    run(plane64, output, mechanism=[f"mahalanobis:lambda={weight}" for weight in LAMBDAS], words=40)
-    return output
 
 
 @pytest.fixture(scope="module")
@@ -195,38 +192,39 @@ def plane64(tmp_path_factory: pytest.TempPathFactory) -> Embedding:
     return worlds.build(tmp_path_factory.mktemp("plane64"), worlds.uneven(64, 2))
 
 
-def test_each_lambda_is_a_setting_and_gains_are_differences_of_batches(
-    plane64: Embedding, grid: Path
+def test_mechanisms_are_measured_apart_and_gains_are_differences_of_batches(
+    spark: SparkSession, plane64: Embedding, tmp_path: Path
 ) -> None:
-    facts = json.loads((grid / "calibration.json").read_text())
-    assert [g["setting"] for g in facts["gains"]] == ["lambda=0.9"] * 4
-    words = table(grid, "words").to_pylist()
-    assert {(row["mechanism"], row["setting"]) for row in words} == {
-        ("mahalanobis", "lambda=0"),
-        ("mahalanobis", "lambda=0.9"),
-    }
-    assert len(words) == 2 * 2 * 40
+    """Each by the estimator that serves it. Where nothing can be drawn all but the page is written."""
+    several = [mechanism("mahalanobis", epsilon=e, **{"lambda": w}) for w in WEIGHTS for e in EPSILONS]
+    several += [mechanism("exponential", epsilon=e) for e in EPSILONS]
+    given = CalibrateOptions.of(options(plane64, tmp_path / "out", words=40))
+    chosen = given.model_copy(update={"mechanism": tuple(several)})
+    with without_drawing():
+        report = calibrate.run(chosen)
+    assert "Page:" not in report.describe()
+    assert {name for name in names(tmp_path / "out") if not name.startswith(".")} == TABLES
+    facts = json.loads((tmp_path / "out" / "calibration.json").read_text())
+    specs = list(dict.fromkeys(m.spec for m in several))
+    kinds = {own["mechanism"]: own["estimator"] for own in facts["mechanisms"]}
+    assert kinds == dict(zip(specs, ("shared-ray", "shared-ray", "exact"), strict=True))
+    words = table(tmp_path / "out", "words")
     rows = {plane64.words[i * 64 // 40].as_py(): i for i in range(40)}
-    values = np.zeros((2, 2, 40))
-    for row in words:
-        setting = ["lambda=0", "lambda=0.9"].index(row["setting"])
-        values[setting, EPSILONS.index(row["epsilon"]), rows[row["word"]]] = row["n_w"]
+    values = np.zeros((3, 2, 40))
+    for row in words.to_pylist():
+        values[specs.index(row["mechanism"]), EPSILONS.index(row["epsilon"]), rows[row["word"]]] = row["n_w"]
+    assert [(g["mechanism"], g["epsilon"]) for g in facts["gains"] if g["statistic"] == "n_w"] == [
+        (name, epsilon) for name in specs[1:] for epsilon in EPSILONS
+    ]
     for gain in facts["gains"]:
         if gain["statistic"] == "n_w":
-            apart = np.diff(values[:, EPSILONS.index(gain["epsilon"])], axis=0)[0]
+            epsilon = EPSILONS.index(gain["epsilon"])
+            apart = values[specs.index(gain["mechanism"]), epsilon] - values[0, epsilon]
             assert gain["difference"] == pytest.approx(apart.mean(), rel=1e-9)
             assert gain["low"] < gain["difference"] < gain["high"]
-    package = transitions(
-        [mechanism("mahalanobis", epsilon=e, **{"lambda": 0.9}) for e in EPSILONS], plane64, 40
-    )
-    own = table(grid, "words")
-    own = own.filter(pa.compute.equal(own["setting"], "lambda=0.9"))
-    expected = by_word(word_statistics(package), plane64, EPSILONS)
-    assert without(own, "posterior") == expected
-
-
-def test_without_drawing_all_but_the_page_is_written(grid: Path) -> None:
-    assert {name for name in names(grid) if not name.startswith(".")} == TABLES
+    for name, own in zip(specs[1:], (several[2:4], several[4:]), strict=True):
+        found = without(words.filter(pa.compute.equal(words["mechanism"], name)), "posterior")
+        assert found == by_word(word_statistics(transitions(own, plane64, 40)), plane64, EPSILONS)
 
 
 # The folder
@@ -259,7 +257,7 @@ def test_a_calibration_is_replaced_when_its_successor_is_whole(
 
     Also rejects a page that is missed only when hours of measuring are over. The configuration file runs as
     it stands, with examples, of which the page shows the substitutions. The page is the same where the
-    storage is not on this machine, by Hadoop's own copies.
+    storage is not on this machine, by Hadoop's own copies. Without a terminal each stage is a line.
     """
     monkeypatch.chdir(ROOT)
     place = tmp_path / "out"
@@ -268,10 +266,10 @@ def test_a_calibration_is_replaced_when_its_successor_is_whole(
         patch.setattr(calibrate, "summary", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             run(ring, place, overwrite=True, words=2, runs=5, epsilon=(2.0,))
-    assert capsys.readouterr().err.startswith(
+    assert (
         "Warning: report.html and plots will not be drawn, as jinja2 is not installed. "
-        "Run: pip install 'dptext-spark[report]'\n"
-    )
+        "Run: pip install 'dptext-spark[report]'\nStarting Spark ...\n"
+    ) in capsys.readouterr().err
     assert (place / "calibration.json").read_bytes() == (laplace / "calibration.json").read_bytes()
     assert (place / "transitions").exists() and os.listdir(tmp_path) == ["out"]
 
@@ -285,27 +283,34 @@ def test_a_calibration_is_replaced_when_its_successor_is_whole(
     assert os.listdir(tmp_path) == ["out"]
     visible = {name for name in names(place) if not name.startswith(".")}
     assert visible == TABLES | {"examples", "plots", "report.html"}
-    assert "5 of 64 words, 4 runs each" in result.output
-    assert "Epsilon 7, 9: Not enough runs for a reliable number; increase --runs." in result.output
+    assert "5 of 64 words were measured with 4 runs each" in result.stdout
+    assert "Epsilon 7, 9: Not enough runs for a reliable number; increase --runs." in result.stdout
+    assert f"\nPage: {place}/report.html\n" in result.stdout
+    stages = result.stderr.splitlines()
+    assert stages == [
+        *("Opening the embedding ...", "Starting Spark ...", "Measuring 5 words at epsilon 7, 9 ..."),
+        *("Adding up ...", "Measuring the words of --example ...", "Writing tables ..."),
+        *("Measuring distances between words ...", "Writing the report ..."),
+    ]
     assert table(place, "words").num_rows == 2 * 5
-    counts: dict[tuple[float, str], float] = {}
+    counts = Counter[tuple[float, str]]()
     for row in table(place, "examples").to_pylist():
-        counts[row["epsilon"], row["word"]] = counts.get((row["epsilon"], row["word"]), 0) + row["count"]
+        counts[row["epsilon"], row["word"]] += row["count"]
     assert counts == {(epsilon, word): 4 for epsilon in (7.0, 9.0) for word in ("w01", "w60")}
     page = (place / "report.html").read_text(encoding="utf-8")
-    assert "w60" in page and "What words become" in page and "http://" not in page
+    assert "w60" in page and "The most frequent outputs" in page and "http://" not in page
     assert "Not enough runs" in page and len(list((place / "plots").glob("*.png"))) == 5
 
-    # The page can be drawn later, of what is there.
-    later = tmp_path / "later"
-    shutil.copytree(place, later, ignore=shutil.ignore_patterns("plots", "report.html", ".*"))
-    assert write_report(later) == later / "report.html"
-    assert pictures(later) == pictures(place)
 
-
-def pictures(place: Path) -> dict[str, bytes]:
-    """The plots' bytes."""
-    return {f.name: f.read_bytes() for f in (place / "plots").iterdir() if not f.name.startswith(".")}
+def test_examples_are_the_most_frequent_outputs(ring: Embedding) -> None:
+    """Of equals the first of the bundle; five of each word at each epsilon."""
+    counts = [3, 9, 9, 1, 7, 7, 2]
+    cells = {"mechanism": ["laplace"] * 14, "epsilon": [2.0] * 14, "word": [5] * 7 + [1] * 7}
+    cells |= {"output": [*range(7)] * 2, "count": [float(count) for count in counts * 2]}
+    found = calibrate._most_frequent(pa.table(cells), ring)
+    assert [(row["word"], row["output"]) for row in found] == [
+        (word, output) for word in ("w01", "w05") for output in ("w01", "w02", "w04", "w05", "w00")
+    ]
 
 
 # Target and comparison
@@ -331,8 +336,9 @@ def test_a_target_is_met_by_the_closed_form(tmp_path: Path) -> None:
     assert {2.8, 2.95} <= {tried["epsilon"] for tried in found["tried"]}
 
     # The command that is printed makes a release once the table and its column are filled in.
-    release, path = (line for line in result.output.splitlines()[-3:] if line)
+    release, verdict, path = (line for line in result.stdout.splitlines()[-5:] if line)
     assert path == f"Output: {output}"
+    assert verdict.startswith(f"laplace: epsilon {found['epsilon']:g} meets max(n_w) <= 0.9 (95% confidence)")
     program, *words = shlex.split(release.removeprefix("The release: "))
     source = write_table(tmp_path / "in.parquet", {"text": ["w0 w1"]})
     filled = [{"TABLE": str(source), "COLUMN": "text"}.get(word, word) for word in words]
@@ -356,7 +362,7 @@ def test_an_exact_law_is_compared_with_a_measured_one(ring: Embedding, laplace: 
         report = calibrate.run(CalibrateOptions.of(options(ring, output, **given)))
     assert "Not enough runs" not in report.describe()
     facts = json.loads(report.to_json())
-    assert facts["estimator"] == "exact"
+    assert facts["mechanisms"][0]["estimator"] == "exact"
     (found,) = facts["target"]
     epsilons = tuple(sorted({*epsilons, found["epsilon"]}))
     package = transitions([mechanism("exponential", epsilon=e) for e in epsilons], ring, 64)
@@ -389,55 +395,21 @@ def test_an_exact_law_is_compared_with_a_measured_one(ring: Embedding, laplace: 
     assert any(match["epsilon"] for match in facts["matches"])
 
 
-# The command line
-
-
-def test_several_numbers_follow_an_option(
-    monkeypatch: pytest.MonkeyPatch, ring: Embedding, tmp_path: Path
-) -> None:
-    seen = []
-
-    def stop(given: Any) -> None:
-        seen.append(given)
-        raise ConfigError("Enough")
-
-    monkeypatch.setattr(calibrate, "run", stop)
-    toml = tmp_path / "c.toml"
-    toml.write_text('mechanism = "mahalanobis:lambda=0.5"\nepsilon = [5, 10.0]\nwords = "all"\n')
-    for arguments in (
-        "--mechanism mahalanobis:lambda=0.5 --epsilon 10 5 --words all",
-        "--epsilon=5,10 --mechanism=mahalanobis:lambda=0.50 --words=all",
-        "--epsilon 5 --epsilon 10 5.0 --mechanism=mahalanobis:lambda=0.5 --words=all",
-        f"--config {toml}",
-    ):
-        common = ["calibrate", "--embedding", str(ring.path), "--output", str(tmp_path / "out")]
-        result = CliRunner().invoke(main, [*common, *arguments.split()])
-        assert "Enough" in result.output, result.output
-    assert len({given.model_dump_json() for given in seen}) == 1
-    assert [(m.epsilon, m.mixing) for m in seen[0].mechanism] == [(5.0, 0.5), (10.0, 0.5)]
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--epsilon", "0"], "--epsilon has a wrong value"),
-        (["--epsilon"], "--epsilon"),
-        (["--epsilon", "5", "many"], "many"),
-        (["--epsilon", "5", "--mechanism", "exponential"], "measures one mechanism"),
-        (["--epsilon", "5", "--words", "1"], "--words has a wrong value"),
-        (["--epsilon", "5", "--estimator", "quick"], "--estimator has a wrong value"),
-        (["--epsilon", "5", "--estimator", "exact"], "does not serve"),
-        (["--epsilon", "5", "--target", "n_w small"], "--target has a wrong value"),
-        (["--epsilon", "5", "--compare", "nowhere"], "cannot be read"),
-        (["--epsilon", "5", "--release-words", "65"], "--release-words"),
-        (["--epsilon", "5", "--example", "w01", "--example", "absent"], "lacks words of --example"),
-        (["--epsilon", "5", "--target", "max(n_w) <= 0.5", "--words", "30"], "cannot be told"),
+        (["--estimator", "exact"], "does not serve"),
+        (["--compare", "nowhere"], "cannot be read"),
+        (["--release-words", "65"], "--release-words"),
+        (["--example", "w01", "--example", "absent"], "lacks words of --example"),
+        (["--target", "max(n_w) <= 0.5", "--words", "30"], "words are too few"),
     ],
 )
-def test_wrong_options_are_refused(
+def test_options_that_do_not_suit_the_bundle_are_refused(
     ring: Embedding, tmp_path: Path, arguments: list[str], message: str
 ) -> None:
-    given = ["--embedding", ring.path, "--mechanism", "laplace", "--output", tmp_path / "out", *arguments]
+    given = ["--embedding", ring.path, "--mechanism", "laplace", "--epsilon", 5, *arguments]
+    given += ["--output", tmp_path / "out"]
     result = CliRunner().invoke(main, ["calibrate", *map(str, given)])
     assert result.exit_code == 2
     assert message in result.output

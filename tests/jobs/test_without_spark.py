@@ -63,7 +63,7 @@ AUDIT = "audit --embedding {ring} --mechanism laplace --epsilon 5 "
         (CALIBRATE + "--output old", "The output old exists and is not a calibration"),
         (CALIBRATE + "--output done", "The calibration done exists"),
         (CALIBRATE + "--embedding nowhere", "This is no embedding bundle"),
-        (CALIBRATE + "--target max(n_w)<=0.5 --words 30", "cannot be told"),
+        (CALIBRATE + "--target max(n_w)<=0.5 --words 30", "words are too few"),
         (EVALUATE + "--input nowhere", "The input nowhere cannot be read as a table"),
         (EVALUATE + "--text nope", "Got: nope"),
         (EVALUATE + "--output old", "The output old exists and is not an evaluation"),

@@ -17,7 +17,7 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import Laplace
 from tests.helpers.canaries import found, key_forms, text_forms
 from tests.helpers.tables import command, hashes, rows_of, run_table, write_key, write_table
-from tests.helpers.worlds import KEY, LABEL, release
+from tests.helpers.worlds import KEY, LABEL, release, sanitizer
 
 # The shared session is the one that the jobs find.
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]

@@ -6,20 +6,23 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from dptext_spark.calibration import Transitions, word_statistics
-from dptext_spark.calibration.statistics import OF_WORD
-from dptext_spark.calibration.target import Target
-from dptext_spark.measuring.aggregates import (
+from dptext_spark.calibration.measure import (
+    CELL_SCHEMA,
     batch_means,
     bounded,
+    censuses,
     guesses,
     output_statistics,
     with_posterior,
 )
-from dptext_spark.measuring.blocks import CELL_SCHEMA
+from dptext_spark.calibration.statistics import OF_WORD
+from dptext_spark.calibration.summary import N_W_EDGES, S_W_EDGES
+from dptext_spark.calibration.target import Target, bounded_column, bounding_rank
 from tests.helpers import calibration_oracle as oracle
 
 pytestmark = pytest.mark.spark
@@ -39,7 +42,7 @@ def parts_of(spark: SparkSession, transitions: Transitions) -> DataFrame:
     for word, own in zip(word_statistics(transitions).to_pylist(), lists, strict=True):
         row, epsilon = word["word"], EPSILONS[word["epsilon_index"]]
         rank = int(np.searchsorted(np.unique(transitions.word), row)) + 1
-        rows.append(("", row % 16, epsilon, rank, row, *(word[n] for n in OF_WORD), *own))
+        rows.append(("laplace", row % 16, epsilon, rank, row, *(word[n] for n in OF_WORD), *own))
     return spark.createDataFrame(rows, CELL_SCHEMA).repartition(3)
 
 
@@ -117,16 +120,16 @@ def test_risks_are_those_of_brute_force(parts: DataFrame, transitions: Transitio
 def test_batches_are_every_sixteenth_block(parts: DataFrame, transitions: Transitions) -> None:
     table = word_statistics(transitions)
     found = batch_means(parts, ["n_w", "s_w", "n_w_zipf"])
-    assert list(found) == [("", epsilon) for epsilon in EPSILONS]
+    assert list(found) == [("laplace", epsilon) for epsilon in EPSILONS]
     for index, epsilon in enumerate(EPSILONS):
         for name in ("n_w", "s_w"):
             values = table[name].to_numpy().reshape(2, -1)[index]
             means = [values[batch::16].mean() for batch in range(16)]
-            assert found["", epsilon][name] == pytest.approx(np.array(means), rel=1e-12)
+            assert found["laplace", epsilon][name] == pytest.approx(np.array(means), rel=1e-12)
         zipf = table["n_w"].to_numpy().reshape(2, -1)[index] / np.arange(1, SIZE + 1)
-        weighted = found["", epsilon]["n_w_zipf"] * found["", epsilon]["n"]
+        weighted = found["laplace", epsilon]["n_w_zipf"] * found["laplace", epsilon]["n"]
         assert weighted.sum() == pytest.approx(zipf.sum())
-        assert found["", epsilon]["n"].tolist() == [3.0] * 8 + [2.0] * 8
+        assert found["laplace", epsilon]["n"].tolist() == [3.0] * 8 + [2.0] * 8
 
 
 @pytest.mark.parametrize("text", ["p50(n_w) <= 0.5", "p5(s_w) >= 2", "max(n_w) <= 0.5", "min(entropy) >= 1"])
@@ -137,8 +140,27 @@ def test_a_quantile_is_bounded_by_the_value_of_its_rank(
     target = Target.parse(text)
     table = word_statistics(transitions).slice(0, SIZE)
     measured, bound = bounded(parts.where("epsilon = 2"), target, GRID)
-    level = {"min": 0.0, "p5": 0.05, "p50": 0.5, "max": 1.0}[target.statistic]
-    assert measured == np.quantile(table[target.column].to_numpy(), level, method="inverted_cdf")
-    rank = target.rank(GRID)
+    level = {"min": 0.0, "p5": 0.05, "p50": 0.5, "max": 1.0}[target.measure]
+    assert measured == np.quantile(table[target.arguments[0]].to_numpy(), level, method="inverted_cdf")
+    rank = bounding_rank(target, GRID)
     assert rank is not None
-    assert bound == np.sort(table[target.bounded_column].to_numpy())[rank - 1]
+    assert bound == np.sort(table[bounded_column(target)].to_numpy())[rank - 1]
+
+
+def test_a_census_counts_all_words_and_names_the_least_protected(
+    parts: DataFrame, transitions: Transitions
+) -> None:
+    """Rejects bars that end on the wrong side of a number, and of equals another than the bundle's first."""
+    names = pa.array([f"w{i}" for i in range(SIZE)])
+    table = word_statistics(transitions)
+    found = censuses(parts, names, top=5)
+    assert [(row["mechanism"], row["epsilon"]) for row in found] == [("laplace", e) for e in EPSILONS]
+    for index, row in enumerate(found):
+        own = table.slice(index * SIZE, SIZE)
+        for name, edges in (("n_w", N_W_EDGES), ("s_w", S_W_EDGES)):
+            assert row[name] == np.histogram(own[name].to_numpy(), edges)[0].tolist()
+        assert row["n_w"][-1] == (own["n_w"].to_numpy() >= 0.95).sum()
+        first = sorted(own.to_pylist(), key=lambda word: (-word["n_w"], word["word"]))[:5]
+        shown = ("n_w", "n_w_low", "n_w_high")
+        expected = [{"word": f"w{word['word']}"} | {n: word[n] for n in shown} for word in first]
+        assert row["top"] == expected

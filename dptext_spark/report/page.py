@@ -1,25 +1,28 @@
-"""Figures of calibrations and evaluations as PNG images, each with its finding in words for the blind.
+"""Pages as one HTML file each, of sections that are data, and their figures with findings in words.
 
-Needs the extra ``[report]``.
+Needs the extra ``[report]``, so it is imported only where a page is drawn.
 """
 
 from __future__ import annotations
 
+import base64
 import io
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 from matplotlib import style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter, NullLocator
 from numpy.typing import NDArray
-
-from dptext_spark.calibration.results import Curve
 
 # Narrow, so that letters stay readable where a phone shows a figure 330 pixels wide.
 _WIDTH: Final = 4.8
@@ -52,8 +55,61 @@ _STYLE: Final[dict[str, Any]] = {
 
 _LINES: Final = ("Without any output", "Random words")
 _CHOSEN: Final = "Recommended"
-
 _PANELS: Final = {"p95": "95th percentile", "p50": "Median", "p5": "5th percentile"}
+
+
+def write_page(folder: Path, page: Mapping[str, Any], *, name: str, plots: str) -> None:
+    """Write a page, one file that needs no other, and its figures as PNG; equal input gives equal bytes.
+
+    Args:
+        folder: Where to.
+        page: The ``title``, and as lists of blocks the ``lead`` and the blocks of each of ``sections``. A
+            block is a text, a list of texts, or has a ``text`` with its ``style``, ``plots``, the ``head``
+            and ``rows`` of a table, ``facts`` by name, or a ``title`` and ``blocks`` that can be folded. In a
+            table's cell, a mapping is a word with ``small`` remarks.
+        name, plots: Of the page's file, and of the folder of its figures.
+    """
+    specs = [
+        plot
+        for section in page["sections"]
+        for block in section["blocks"]
+        for plot in (block.get("plots", ()) if isinstance(block, Mapping) else ())
+    ]
+    drawn = {spec["name"]: _drawn(spec) for spec in specs}
+    (folder / plots).mkdir(exist_ok=True)
+    for plot in drawn.values():
+        (folder / plots / f"{plot.name}.png").write_bytes(plot.png)
+    environment = Environment(
+        loader=PackageLoader("dptext_spark.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"number": number, "data_uri": data_uri, "marked": _marked}
+    html = environment.get_template("page.html").render(page, plots=drawn)
+    (folder / name).write_text(html, encoding="utf-8")
+
+
+def data_uri(png: bytes) -> str:
+    """Write an image as an address that holds it."""
+    return "data:image/png;base64," + base64.b64encode(png).decode("ascii")
+
+
+def number(value: float | None) -> str:
+    """Write a number of three significant digits, from 1,000 on a whole one; a dash for None."""
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if abs(value) >= 1000.0 else f"{value:.3g}"
+
+
+def _marked(text: str) -> Markup:
+    """Write N_w with its index, and what stands between backticks as code."""
+    with_index = re.sub(r"\b([A-Z])_(w|eta|inf|0)\b", r"\1<sub>\2</sub>", str(escape(text)))
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", with_index))
+
+
+# Figures
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +146,7 @@ class Plot:
         png: The image.
         width, height: In pixels.
         findings: What it shows, in words and numbers.
+        caption: What stands below it.
     """
 
     name: str
@@ -97,6 +154,7 @@ class Plot:
     width: int
     height: int
     findings: tuple[str, ...]
+    caption: str = ""
 
     @property
     def alt(self) -> str:
@@ -104,52 +162,59 @@ class Plot:
         return " ".join(self.findings)
 
 
-def number(value: float | None) -> str:
-    """Write a number of three significant digits, from 1,000 on a whole one; a dash for None."""
-    if value is None:
-        return "–"
-    return f"{value:,.0f}" if abs(value) >= 1000.0 else f"{value:.3g}"
+def _drawn(spec: Mapping[str, Any]) -> Plot:
+    """Draw a figure that is data."""
+    name = spec["name"]
+    if spec["kind"] == "percentiles":
+        plot = percentile_plot(name, spec["curves"], Axis(**spec["x"]), Axis(**spec["y"]))
+    else:
+        plot = histogram_plot(name, spec["counts"], np.array(spec["edges"]), Axis(**spec["axis"]))
+    return replace(plot, caption=spec["caption"])
 
 
-def percentile_plot(name: str, curves: Mapping[str, Curve], x: Axis, y: Axis) -> Plot:
+def percentile_plot(name: str, curves: Mapping[str, Mapping[str, Sequence[float]]], x: Axis, y: Axis) -> Plot:
     """Draw the median and the range of the middle 90% of words over ``x``.
 
     One curve has its range shaded; of several, each percentile has a panel of its own.
 
     Args:
         name: Of the file.
-        curves: One or more, by label.
+        curves: One or more, by label: ``x``, ascending, and ``p5``, ``p50`` and ``p95``.
         x, y: What the curves' x and their percentiles are.
     """
-    panels = list(_PANELS) if len(curves) > 1 else ["p50"]
-    with _drawing(1.1 + (1.9 if len(curves) > 1 else 2.4) * len(panels)) as figure:
+    several = len(curves) > 1
+    panels = list(_PANELS) if several else ["p50"]
+    with _drawing(1.1 + (1.9 if several else 2.4) * len(panels)) as figure:
         all_axes = figure.subplots(len(panels), sharex=True, sharey=True, squeeze=False)[:, 0]
         for axes, panel in zip(all_axes, panels, strict=True):
             for i, (label, curve) in enumerate(curves.items()):
                 look = {"marker": _MARKERS[i % len(_MARKERS)], **_look(i)}
-                named = _text(label) if len(curves) > 1 else "Median"
-                axes.plot(curve.x, getattr(curve, panel), label=named, **look)
-            title = f"{_PANELS[panel]} of {y.label}" if len(curves) > 1 else y.label
+                axes.plot(curve["x"], curve[panel], label=_text(label) if several else "Median", **look)
+            title = f"{_PANELS[panel]} of {y.label}" if several else y.label
             axes.set_title(title[0].upper() + title[1:])
-        if len(curves) == 1:
+        if not several:
             (only,) = curves.values()
-            all_axes[0].fill_between(only.x, only.p5, only.p95, label="Middle 90% of words", **_SHADE)
-            if len(only.x) == 1:  # a band without width
-                all_axes[0].vlines(only.x, only.p5, only.p95, color=_COLOURS[0], alpha=0.2, lw=12.0)
+            band = only["x"], only["p5"], only["p95"]
+            all_axes[0].fill_between(*band, label="Middle 90% of words", **_SHADE)
+            if len(only["x"]) == 1:  # a band without width
+                all_axes[0].vlines(*band, color=_COLOURS[0], alpha=0.2, lw=12.0)
         _y_axis(all_axes[0], y)
-        _x_axis(all_axes[-1], x, np.concatenate([curve.x for curve in curves.values()]))
+        _x_axis(all_axes[-1], x, np.concatenate([curve["x"] for curve in curves.values()]))
         _legend(figure)
         return _finished(figure, name, _trends(curves, x, y))
 
 
 def histogram_plot(
-    name: str, counts: Mapping[float, Mapping[str, NDArray[np.int64]]], edges: NDArray[np.float64], axis: Axis
+    name: str,
+    counts: Mapping[float, Mapping[str, Sequence[int]]],
+    edges: NDArray[np.float64],
+    axis: Axis,
 ) -> Plot:
     """Draw how many words have which value, on a logarithmic scale, a panel for each epsilon.
 
     Args:
         name: Of the file.
-        counts, edges: For each epsilon, int64 (b,) by label; and float64 (b + 1,), where the bars end.
+        counts, edges: For each epsilon, (b,) by label; and float64 (b + 1,), where the bars end.
         axis: What is counted.
     """
     labels = list(dict.fromkeys(chain.from_iterable(counts.values())))
@@ -175,7 +240,7 @@ def histogram_plot(
 
 @dataclass(frozen=True, kw_only=True)
 class Spot:
-    """A setting in a plane: the number beside it, where it lies, and the interval across."""
+    """A setting in a plane: the number next to it, where it lies, and the interval across."""
 
     mark: str
     x: float
@@ -221,15 +286,14 @@ def trade_off_plot(
         _y_axis(axes, y)
         _x_axis(axes, x, np.array([spot.x for spots in lines.values() for spot in spots]))
         _legend(figure)
-        return _finished(figure, name, _paid(lines, x, y))
-
-
-def _paid(lines: Mapping[str, Sequence[Spot]], x: Axis, y: Axis) -> Iterator[str]:
-    """Say where each line begins and ends."""
-    for label, spots in lines.items():
-        ends = [spots[0], spots[-1]] if len(spots) > 1 else [spots[0]]
-        places = (f"{s.mark}: {y.name} {y.write(s.y)} at {x.name} {x.write(s.x)}" for s in ends)
-        yield f"{label}: {', '.join(places)}."
+        ends_of = {label: [spots[0], spots[-1]][: len(spots)] for label, spots in lines.items()}
+        findings = [
+            f"{label}: "
+            + ", ".join(f"{s.mark}: {y.name} {y.write(s.y)} at {x.name} {x.write(s.x)}" for s in spots)
+            + "."
+            for label, spots in ends_of.items()
+        ]
+        return _finished(figure, name, findings)
 
 
 @contextmanager
@@ -290,34 +354,35 @@ def _legend_columns(labels: Sequence[str]) -> int:
     return max(1, min(len(labels), _CHARACTERS // (max(map(len, labels)) + 8)))
 
 
-def _trends(curves: Mapping[str, Curve], x: Axis, y: Axis) -> Iterator[str]:
+def _trends(curves: Mapping[str, Mapping[str, Sequence[float]]], x: Axis, y: Axis) -> Iterator[str]:
     """Say where each curve begins and ends."""
     for label, curve in curves.items():
         lead = f"{label}: median" if len(curves) > 1 else "Median"
-        first, last = y.write(curve.p50[0]), y.write(curve.p50[-1])
-        start, end = (f"{x.name} {place:g}" for place in curve.x[[0, -1]])
-        moves = "rises" if curve.p50[-1] > curve.p50[0] else "falls"
-        if len(curve.x) == 1:
+        median = curve["p50"]
+        first, last = y.write(median[0]), y.write(median[-1])
+        start, end = (f"{x.name} {curve['x'][place]:g}" for place in (0, -1))
+        if len(curve["x"]) == 1:
             way = f"is {first} at {start}"
         elif first == last:
             way = f"stays {first} from {start} to {end}"
         else:
+            moves = "rises" if median[-1] > median[0] else "falls"
             way = f"{moves} from {first} at {start} to {last} at {end}"
-        middle = f"from {y.write(curve.p5[-1])} to {y.write(curve.p95[-1])}"
+        middle = f"from {y.write(curve['p5'][-1])} to {y.write(curve['p95'][-1])}"
         yield f"{lead} {y.name} {way}, where the middle 90% of words lie {middle}."
 
 
 def _peaks(
-    counts: Mapping[float, Mapping[str, NDArray[np.int64]]], edges: NDArray[np.float64], axis: Axis
+    counts: Mapping[float, Mapping[str, Sequence[int]]], edges: NDArray[np.float64], axis: Axis
 ) -> Iterator[str]:
     """Say where most words are."""
     for epsilon, by_label in counts.items():
         for label, values in by_label.items():
-            named = f", {label}" if len(by_label) > 1 else ""
-            i = int(values.argmax())
+            of = f", {label}" if len(by_label) > 1 else ""
+            i = int(np.argmax(values))
             low, high = edges[i], edges[i + 1]
             if axis.digits is None:  # whole numbers, with edges between them
                 low, high = low + 0.5, high - 0.5
             bar = axis.write(low) if low == high else f"{axis.write(low)} to {axis.write(high)}"
-            words = f"{values[i]:,} of {values.sum():,} words"
-            yield f"At epsilon {epsilon:g}{named}, the highest bar is {axis.name} {bar}: {words}."
+            words = f"{values[i]:,} of {sum(values):,} words"
+            yield f"At epsilon {epsilon:g}{of}, the highest bar is {axis.name} {bar}: {words}."

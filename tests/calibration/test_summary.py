@@ -1,7 +1,8 @@
-"""The rows of a summary, from sums as Spark gives them; means from batches, and gains of settings."""
+"""The rows of a summary, from sums as Spark gives them, and gains of mechanisms."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -9,18 +10,20 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dptext_spark.calibration.limits import mean_limits
-from dptext_spark.calibration.summary_table import NUMBERS, gains, mean_interval, summary
+from dptext_spark.calibration.statistics import mean_limits
+from dptext_spark.calibration.summary import NUMBERS, gains, summary
+from dptext_spark.mechanisms import Laplace, Mahalanobis
 from tests.helpers import calibration_oracle as oracle
 from tests.helpers.calibration_oracle import grid
 
+GUESSES = ("uniform", "uniform_judged", "zipf", "zipf_judged")
 LEVELS = {"min": 1.0, "p5": 1.0, "p50": 2.0, "p95": 4.0, "max": 4.0}
 
 
-def sums(setting: str, epsilon: float, statistic: str, values: list[str]) -> dict[str, Any]:
+def sums(mechanism: str, epsilon: float, statistic: str, values: list[str]) -> dict[str, Any]:
     numbers = list(map(Decimal, values))
     return {
-        "setting": setting,
+        "mechanism": mechanism,
         "epsilon": epsilon,
         "statistic": statistic,
         "n": len(numbers),
@@ -32,37 +35,51 @@ def sums(setting: str, epsilon: float, statistic: str, values: list[str]) -> dic
 
 
 def batches_of(*keys: tuple[str, float]) -> dict[tuple[str, float], Any]:
-    """What a summary needs besides moments, the same for each setting and epsilon."""
+    """What a summary needs besides moments, the same for each mechanism and epsilon."""
     zipf = np.array([0.03, 0.02, 0.035, 0.04])
     own = {"posterior": np.array([0.1, 0.15, 0.05, 0.1]), "n_w_zipf": zipf, "n": np.full(4, 16.0)}
     return dict.fromkeys(keys, own)
 
 
-def test_rows_come_in_the_order_of_settings_epsilons_and_statistics() -> None:
-    settings = tuple((name, grid().settings[0][1]) for name in ("lambda=0", "lambda=0.9", "lambda=0.10"))
-    keys = [(name, epsilon) for name, _ in settings for epsilon in (2.0, 40.0)]
+def several() -> list[Any]:
+    """Grids of three mechanisms at epsilons 2 and 40."""
+    weights = (0.5, 0.05, 0.9)
+    others = [tuple(Mahalanobis(epsilon=e, **{"lambda": w}) for e in (2.0, 40.0)) for w in weights[1:]]
+    return [grid(), *(grid(mechanisms=own) for own in others)]
+
+
+def test_rows_come_in_the_order_of_mechanisms_epsilons_and_statistics() -> None:
+    """Not by name: rejects an order of the alphabet, and numbers of one grid for another's rows."""
+    grids = [several()[2], several()[0], replace(several()[1], estimator="exact")]
+    keys = [(own.name, epsilon) for own in grids for epsilon in (2.0, 40.0)]
     moments = [
         sums(*key, name, ["0.5"]) for key in keys for name in ("k_w", "posterior", "s_w", "n_w", "unseen")
     ]
-    rows = summary(grid(settings=settings), moments[::-1], batches_of(*keys), [])
+    won = [{"mechanism": m, "epsilon": e} | dict.fromkeys(GUESSES, Decimal(60)) for m, e in keys]
+    rows = summary(grids, moments[::-1], batches_of(*keys), won)
     statistics = ("n_w", "s_w", "unseen", "posterior", "k_w", "n_w_zipf", "deniability")
-    assert [(row["setting"], row["epsilon"], row["statistic"]) for row in rows] == [
+    statistics += ("bayes_risk_uniform", "bayes_risk_zipf")
+    assert [(row["mechanism"], row["epsilon"], row["statistic"]) for row in rows] == [
         (*key, name) for key in keys for name in statistics
     ]
-    assert list(rows[0]) == ["mechanism", "setting", "epsilon", "statistic", *NUMBERS]
-    assert {row["mechanism"] for row in rows} == {"laplace"}
+    assert list(rows[0]) == ["mechanism", "epsilon", "statistic", *NUMBERS]
+    for name in ("n_w", "bayes_risk_uniform"):
+        certain = {row["mechanism"] for row in rows if row["statistic"] == name and row["low"] == row["high"]}
+        assert certain == {"mahalanobis:lambda=0.05"}
 
 
 def found_of(*moments: dict[str, Any], sample: Any = None, guesses: Any = ()) -> dict[str, dict[str, Any]]:
     """Rows of a summary of one epsilon, by statistic."""
-    given = [*moments, sums("", 2.0, "unseen", ["0.01"])]
-    rows = summary(sample or grid(), given, batches_of(("", 2.0)), guesses)
+    given = [*moments, sums("laplace", 2.0, "unseen", ["0.01"])]
+    rows = summary([sample or grid()], given, batches_of(("laplace", 2.0)), guesses)
     return {row["statistic"]: row for row in rows}
 
 
 def test_mean_and_deviation_are_exact() -> None:
     """Rejects a variance over n - 1, and rounding that leaves one where all values are equal."""
-    found = found_of(sums("", 2.0, "s_w", ["1", "3", "2", "4"]), sums("", 2.0, "h_0", ["0.1"] * 3))
+    found = found_of(
+        sums("laplace", 2.0, "s_w", ["1", "3", "2", "4"]), sums("laplace", 2.0, "h_0", ["0.1"] * 3)
+    )
     first, equal = found["s_w"], found["h_0"]
     assert (first["mean"], first["sd"]) == (2.5, 1.25**0.5)
     assert (equal["mean"], equal["sd"]) == (0.1, 0.0)
@@ -74,10 +91,16 @@ def test_a_mean_has_the_limits_of_the_runs() -> None:
     """N_w by units of noise, a posterior by batches; single numbers by theirs. Counts have no limits."""
     sample = grid()
     found = found_of(
-        *(sums("", 2.0, n, v) for n, v in (("n_w", ["0.25"] * 4), ("entropy", ["4"]), ("posterior", ["0.1"])))
+        *(
+            sums("laplace", 2.0, n, v)
+            for n, v in (("n_w", ["0.25"] * 4), ("entropy", ["4"]), ("posterior", ["0.1"]))
+        )
     )
     # 16 words of each batch, of 0.125 in all.
-    for name, mean, prior in (("n_w", 0.25, "uniform"), ("n_w_zipf", 2 / (1 / sample.ranks).sum(), "zipf")):
+    for name, mean, prior in (
+        ("n_w", 0.25, "uniform"),
+        ("n_w_zipf", 2 / (1 / np.arange(1, 65)).sum(), "zipf"),
+    ):
         row, heaviest = found[name], float(sample.units(prior).max())  # type: ignore[arg-type]
         assert row["mean"] == pytest.approx(mean)
         assert (row["low"], row["high"]) == pytest.approx(mean_limits(mean, 60, heaviest, 0.025))
@@ -88,7 +111,7 @@ def test_a_mean_has_the_limits_of_the_runs() -> None:
     row = found["deniability"]
     limits = (row["mean"], row["low"], row["high"], row["floor"])
     assert limits == pytest.approx((10.0, 1 / expected.high, 1 / expected.low, 64.0))
-    certain = found_of(sums("", 2.0, "n_w", ["0.25"]), sample=grid(estimator="exact"))
+    certain = found_of(sums("laplace", 2.0, "n_w", ["0.25"]), sample=grid(estimator="exact"))
     assert [certain["n_w"][name] for name in ("mean", "low", "high")] == [0.25] * 3
 
 
@@ -142,18 +165,6 @@ def test_the_true_risk_lies_between_the_limits(world: str, prior: str, together:
             assert stats.ttest_1samp(own, 1.2 * truth, alternative="greater").pvalue < 1e-6
 
 
-def test_a_risk_does_not_measure_the_runs() -> None:
-    """Where outputs tell nothing a guesser wins by chance, at any number of runs; as counted it is not so."""
-    by_runs = {}
-    for runs in (50, 500):
-        found = [risks(SPREAD, runs, seed)["bayes_risk_uniform"] for seed in range(30)]
-        by_runs[runs] = float(np.mean([row["mean"] for row in found]))
-        assert by_runs[runs] == pytest.approx(1 / 12, rel=0.1)
-        sample, transitions = sampled(SPREAD, runs, 0, together=False)
-        counted = float(oracle.guessed(transitions, sample.weights("uniform"))[0][0])
-        assert counted > (4 if runs == 50 else 1.7) / 12
-
-
 def test_a_guesser_of_outputs_it_has_not_seen_does_not_look_at_the_runs_that_judge() -> None:
     """All outputs are new: only the first word is named. Rejects a guesser who takes whoever is there."""
     draws = np.arange(24).reshape(1, 3, 8)
@@ -171,14 +182,11 @@ def test_zipfs_law_is_over_the_measured_words_whatever_the_vocabulary() -> None:
     assert few.weights("zipf").sum() == pytest.approx(1.0)
     assert few.weights("zipf")[0] == pytest.approx(1 / (1 / np.arange(1, 201)).sum())
     found = found_of(
-        sample=few, guesses=[dict.fromkeys(GUESSES, Decimal(60)) | {"setting": "", "epsilon": 2.0}]
+        sample=few, guesses=[dict.fromkeys(GUESSES, Decimal(60)) | {"mechanism": "laplace", "epsilon": 2.0}]
     )
     row = found["bayes_risk_zipf"]
     assert row["mean"] == pytest.approx(60 / 30 * few.weights("zipf")[0]) and row["floor"] < 0.18
     assert (found["bayes_risk_uniform"]["floor"], found["deniability"]["floor"]) == (1 / 200, 200.0)
-
-
-GUESSES = ("uniform", "uniform_judged", "zipf", "zipf_judged")
 
 
 @pytest.mark.statistical
@@ -202,35 +210,22 @@ def counted_with_its_own_run(transitions: Any) -> float:
     return float((counts * counts / counts.sum(axis=0).clip(1e-300)).sum() / counts.sum())
 
 
-# Means from batches, and gains
-
-
-def test_a_mean_has_students_interval() -> None:
-    batches = np.array([0.2, 0.3, 0.25, 0.4])
-    mean, low, high = mean_interval(batches, np.full(4, 7.0), 0.05)
-    expected = stats.ttest_1samp(batches, 0.0).confidence_interval(0.90)
-    assert mean == pytest.approx(0.2875)
-    assert (low, high) == pytest.approx((expected.low, expected.high))
-    uneven, *_ = mean_interval(batches, np.array([1.0, 2.0, 1.0, 1.0]), 0.05)
-    assert uneven == pytest.approx((0.2 + 2 * 0.3 + 0.25 + 0.4) / 5)
-
-
 def test_gains_are_differences_within_batches() -> None:
-    """Rejects an interval of each setting for itself, a one-sided tail, and the first against itself."""
+    """Rejects an interval of each mechanism for itself, a one-sided tail, and epsilons of one alone."""
     rng = np.random.default_rng(2)
-    shared = rng.normal(size=16)  # what the rays of a batch do to both settings
+    shared = rng.normal(size=16)  # what the rays of a batch do to both mechanisms
+    first, second = grid(), grid(mechanisms=(Laplace(epsilon=2.0, select="vickrey", t=0.5),))
     means = {
-        (name, epsilon): {"n_w": shared + shift + 0.01 * rng.normal(size=16), "s_w": shared, "n": np.ones(16)}
-        for name, shift in (("a", 0.0), ("b", 0.3))
-        for epsilon in (2.0, 40.0)
+        (own.name, epsilon): {"n_w": shared + i + 0.01 * rng.normal(size=16), "s_w": shared, "n": np.ones(16)}
+        for i, own in enumerate((first, second))
+        for epsilon in own.epsilons
     }
-    settings = tuple((name, grid().settings[0][1]) for name in "ab")
-    found = list(gains(means, grid(settings=settings)))
-    assert [(g["setting"], g["baseline"], g["epsilon"], g["statistic"]) for g in found] == [
-        ("b", "a", epsilon, name) for epsilon in (2.0, 40.0) for name in ("n_w", "s_w")
+    found = list(gains(means, (first, second)))
+    assert [(g["mechanism"], g["baseline"], g["epsilon"], g["statistic"]) for g in found] == [
+        (second.name, "laplace", 2.0, name) for name in ("n_w", "s_w")
     ]
-    apart = means["b", 2.0]["n_w"] - means["a", 2.0]["n_w"]
+    apart = means[second.name, 2.0]["n_w"] - means["laplace", 2.0]["n_w"]
     expected = stats.ttest_1samp(apart, 0.0).confidence_interval(0.95)
     assert (found[0]["low"], found[0]["high"]) == pytest.approx((expected.low, expected.high))
     assert found[1]["difference"] == found[1]["high"] == 0.0
-    assert not list(gains({}, grid()))
+    assert not list(gains({}, [grid()]))

@@ -1,0 +1,292 @@
+"""What a calibration found: a dict of facts, which is calibration.json, and what it says on a terminal."""
+
+from __future__ import annotations
+
+import shlex
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from dptext_spark.calibration.grid import PRIORS, Grid
+from dptext_spark.calibration.record import read_findings
+from dptext_spark.calibration.statistics import LEVELS
+from dptext_spark.calibration.summary import N_W_EDGES, S_W_EDGES
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.guarantee import Distances
+
+# Names in the folder of a calibration.
+FILE: Final = "calibration.json"
+PAGE: Final = "report.html"
+PLOTS: Final = "plots"
+
+FORMAT_VERSION: Final = 3
+
+_NEIGHBOURS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+
+Curve = list[tuple[float, float]]
+
+
+def facts_of(grids: Sequence[Grid], embedding: Embedding, **facts: Any) -> dict[str, Any]:
+    """Put together what was measured with what is proven and what is known of the embedding.
+
+    Args:
+        grids: What was measured.
+        embedding: The embedding bundle.
+        facts: JSON-ready: ``options``, ``embedding_facts`` and ``versions`` of the run, and the rows of
+            ``summary``, ``words``, ``examples``, ``gains``, ``target`` and ``matches``.
+    """
+    first = grids[0]
+    measured, guarantees = [], []
+    for grid in grids:
+        metric = grid.mechanisms[0].metric(embedding)
+        words, ranks = metric.sample(), [k for k in _NEIGHBOURS if k < metric.words]
+        _, far, _ = metric.nearest(words, ranks)
+        quantiles = np.quantile(far, list(LEVELS.values()), axis=0, method="inverted_cdf").T.tolist()
+        neighbours = [
+            {"neighbour": k, **dict(zip(LEVELS, row, strict=True))}
+            for k, row in zip(ranks, quantiles, strict=True)
+        ]
+        measured.append(
+            {
+                "mechanism": grid.name,
+                "estimator": grid.estimator,
+                "blocks": grid.blocks,
+                "metric": metric.description,
+                "words": len(words),
+                "neighbours": neighbours,
+            }
+        )
+        distances = Distances.measure(metric)
+        for mechanism in grid.mechanisms:
+            guarantee = mechanism.guarantee(embedding, distances, grid.search).to_json()
+            guarantees.append({"of": grid.name, **guarantee})
+    return {
+        "format_version": FORMAT_VERSION,
+        "options": facts["options"],
+        "embedding": facts["embedding_facts"],
+        "release_words": first.search.release_words,
+        "search": first.search.label,
+        "runs": first.runs,
+        "sample": first.words,
+        "confidence": first.confidence,
+        "mechanisms": measured,
+        "edges": {"n_w": N_W_EDGES, "s_w": S_W_EDGES},
+        "guarantee": guarantees,
+        **{name: facts[name] for name in ("summary", "words", "examples", "gains", "target", "matches")},
+        "versions": facts["versions"],
+    }
+
+
+def read(path: str, text_of: Callable[[str], str]) -> Mapping[str, Any]:
+    """Read the facts of a calibration.
+
+    Args:
+        path: Its folder or its calibration.json.
+        text_of: Reads a file.
+
+    Raises:
+        ConfigError: It is not one, or of another format.
+    """
+    return read_findings(
+        path,
+        text_of,
+        file=FILE,
+        of={"summary"},
+        version=FORMAT_VERSION,
+        what="a calibration",
+        command="dptext calibrate",
+    )
+
+
+def matches(other: Mapping[str, Any], summary: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Find the epsilons at which this calibration's N_w, average or worst case, equals another's.
+
+    Between this grid's epsilons N_w counts as linear in their logarithm.
+
+    Yields:
+        For each of the other's mechanisms and epsilons, and each mechanism of this one, both, the value of
+        N_w, and the epsilon; None outside this grid's range.
+    """
+    for kind, number in (("average", "mean"), ("worst case", "max")):
+        mine = n_w_curves(summary, number)
+        for there, curve in n_w_curves(other["summary"], number).items():
+            for epsilon, value in curve:
+                for here, points in mine.items():
+                    yield {
+                        "n_w": kind,
+                        "other": {"mechanism": there, "epsilon": epsilon},
+                        "value": value,
+                        "mechanism": here,
+                        "epsilon": epsilon_at(points, value),
+                    }
+
+
+def n_w_curves(summary: Sequence[Mapping[str, Any]], number: str) -> dict[str, Curve]:
+    """N_w at each epsilon, ascending, of each mechanism."""
+    curves: dict[str, Curve] = defaultdict(list)
+    for row in sorted(summary, key=lambda row: float(row["epsilon"])):
+        if row["statistic"] == "n_w":
+            curves[row["mechanism"]].append((row["epsilon"], row[number]))
+    return curves
+
+
+def epsilon_at(points: Curve, value: float) -> float | None:
+    """The smallest epsilon at which N_w reaches a value; None outside the points."""
+    epsilons, values = np.array(points).T
+    values, first = np.unique(np.maximum.accumulate(values), return_index=True)
+    if not values[0] <= value <= values[-1]:
+        return None
+    return float(np.exp(np.interp(value, values, np.log(epsilons[first]))))
+
+
+# In words
+
+STATISTICS: Final = {
+    "n_w": ("N_w: share of runs in which a word stays itself", "lower"),
+    "n_w_zipf": ("N_w on average, where the k-th measured word has weight 1/k", "lower"),
+    "s_w": ("S_w: different outputs of a word in these runs", "higher"),
+    "unseen": ("Chance that one more run gives a new output (large: too few runs)", ""),
+    "s_eta": ("S_eta: outputs that hold most of a word's runs", "higher"),
+    "entropy": ("Entropy of the output, bits", "higher"),
+    "h_0": ("H_0 = log2 S_w, bits", "higher"),
+    "h_inf": ("H_inf: min-entropy of the output, bits", "higher"),
+    "k_w": ("K_w: measured words that gave an output in these runs", "higher"),
+    "posterior": ("Probability of the input given its output, on average", "lower"),
+    "deniability": ("Deniability: how many words could equally well have produced this output", "higher"),
+    "bayes_risk_uniform": (
+        "Chance that a guesser names the input, all measured words equally likely",
+        "lower",
+    ),
+    "bayes_risk_zipf": ("Chance that a guesser names the input, the k-th word with weight 1/k", "lower"),
+}
+"""What each statistic is, and which direction hides a word better."""
+
+_COLUMNS: Final = (
+    ("n_w", "mean", "mean(n_w)"),
+    ("n_w", "p95", "p95(n_w)"),
+    ("n_w", "max", "max(n_w)"),
+    ("s_w", "mean", "mean(s_w)"),
+    ("deniability", "mean", "deniability"),
+    ("bayes_risk_uniform", "high", "risk"),
+    ("bayes_risk_zipf", "high", "risk_zipf"),
+)
+
+
+def said(facts: Mapping[str, Any]) -> Iterator[Any]:
+    """Say the main numbers: blocks of text, lists and tables, and the verdict last."""
+    yield (
+        f"{facts['sample']:,} of {facts['embedding']['words']:,} words were measured with "
+        f"{facts['runs']:,} runs each. {facts['release_words']:,} words may be output."
+    )
+    summary = facts["summary"]
+    for own in facts["mechanisms"]:
+        name = own["mechanism"]
+        rows: dict[float, dict[str, Any]] = defaultdict(dict)
+        for row in summary:
+            if row["mechanism"] == name:
+                rows[row["epsilon"]][row["statistic"]] = row
+        yield {
+            "table": [
+                ["epsilon", *(head for *_, head in _COLUMNS)],
+                ["better:", *(STATISTICS[statistic][1] for statistic, *_ in _COLUMNS)],
+                *(
+                    [f"{epsilon:g}", *(f"{of[statistic][number]:.4g}" for statistic, number, _ in _COLUMNS)]
+                    for epsilon, of in rows.items()
+                ),
+            ],
+            "title": f"{name} ({own['estimator']} estimator)",
+        }
+    floors = {row["statistic"]: row["floor"] for row in summary}
+    uniform, zipf = (floors[f"bayes_risk_{prior}"] for prior in PRIORS)
+    notes = [
+        "n_w: share of runs in which a word stays itself. s_w: different outputs of a word in these runs.",
+        "deniability: how many words could equally well have produced an output.",
+        "risk: a guesser who sees one output names the word at most this often "
+        f"({facts['confidence']:.0%} confidence).",
+        world(facts),
+        f"Without the output, the guesser is right with probability {uniform:.3g} (risk) and {zipf:.3g} "
+        "(risk_zipf).",
+    ]
+    yield [*notes, *filter(None, [remark(facts)])]
+    yield from filter(None, (gain_lines(facts), match_lines(facts)))
+    # Table and column have to be filled in.
+    release = ["dptext", "privatize", "--input", "TABLE", "--output", "sanitized", "--text", "COLUMN"]
+    command = shlex.join([*release, "--embedding", str(facts["options"]["embedding"])])
+    if met := [row["options"] for row in facts["target"] if row["options"]]:
+        yield [f"The release: {command} {options}" for options in met]
+    yield list(verdict(facts))
+
+
+def gain_lines(facts: Mapping[str, Any]) -> list[str]:
+    """Say how each mechanism differs from the first, with limits."""
+    return [
+        f"{gain['mechanism']} against {gain['baseline']}, epsilon {gain['epsilon']:g}: {gain['statistic']} "
+        f"{gain['difference']:+.4g} ({gain['low']:+.4g} to {gain['high']:+.4g})"
+        for gain in facts["gains"]
+    ]
+
+
+def match_lines(facts: Mapping[str, Any]) -> list[str]:
+    """Say which epsilon here has the N_w of another calibration."""
+    return [
+        f"{match['n_w']} N_w {match['value']:.4g} of {match['other']['mechanism']}, epsilon "
+        f"{match['other']['epsilon']:g}: {match['mechanism']}, "
+        + (f"epsilon {match['epsilon']:.4g}" if match["epsilon"] else "outside this grid")
+        for match in facts["matches"]
+    ]
+
+
+def world(facts: Mapping[str, Any]) -> str:
+    """Say of which words risks are, and under which priors."""
+    words = facts["sample"]
+    measured = f"the {words:,} measured words"
+    which = f"all {words:,} words" if words == facts["embedding"]["words"] else measured
+    return (
+        f"The guesser knows that the word is one of {which}. Uniform: all are equally likely. "
+        "Zipf: the k-th word has weight 1/k."
+    )
+
+
+def remark(facts: Mapping[str, Any]) -> str:
+    """Say where one more run would often give a new output; empty where there is no such epsilon."""
+    most = facts["options"]["eta"]
+    rows = (row for row in facts["summary"] if row["statistic"] == "unseen" and row["mean"] > most)
+    epsilons = ", ".join(f"{epsilon:g}" for epsilon in sorted({row["epsilon"] for row in rows}))
+    reason = "Not enough runs for a reliable number; increase --runs."
+    return f"Epsilon {epsilons}: {reason}" if epsilons else ""
+
+
+def verdict(facts: Mapping[str, Any]) -> Iterator[str]:
+    """Say in one line for each mechanism which epsilon to take, or which epsilon would give what."""
+    for row in facts["target"]:
+        of = f"{row['mechanism']}: "
+        sure = f"{row['confidence']:.0%} confidence"
+        if row["epsilon"] is None:
+            least = f", down to {row['missed']:g}" if row["missed"] else ""
+            yield f"{of}no epsilon tried{least}, meets {row['target']} ({sure})."
+            continue
+        missed = f"; epsilon {row['missed']:g} misses it" if row["missed"] else "; no larger one was tried"
+        yield (
+            f"{of}epsilon {row['epsilon']:g} meets {row['target']} ({sure}): measured {row['measured']:.4g}, "
+            f"limit {row['bound']:.4g}{missed}."
+        )
+    if facts["target"]:
+        return
+    for name, curve in n_w_curves(facts["summary"], "mean").items():
+        levels = {level: epsilon_at(curve, level) for level in (0.1, 0.5, 0.9)}
+        inside = [f"{level:.0%} at epsilon {epsilon:.3g}" for level, epsilon in levels.items() if epsilon]
+        ends = dict([curve[0], curve[-1]]).items()
+        if inside:
+            yield f"{name}: words stay unchanged in {', in '.join(inside)} (average of n_w, interpolated)."
+        else:
+            values = " and ".join(f"{value:.3g} at epsilon {epsilon:g}" for epsilon, value in ends)
+            yield f"{name}: the average n_w is {values}. Smaller epsilons change more words."
+
+
+def shown(epsilons: Iterable[float]) -> list[float]:
+    """The first epsilon, the last and one between."""
+    ordered = sorted(set(epsilons))
+    places = np.linspace(0.0, len(ordered) - 1, min(len(ordered), 3)).round().astype(int)
+    return [ordered[place] for place in places]

@@ -1,0 +1,26 @@
+"""A run's report on a terminal: blocks of text, lists and tables as lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+
+def rendered(blocks: Iterable[Any]) -> str:
+    """Write blocks, a text, a list of lines or a ``table`` with a ``title``, an empty line between them."""
+    parts = []
+    for block in blocks:
+        lines = [block["title"], *table(block["table"])] if isinstance(block, Mapping) else block
+        parts.append(lines if isinstance(lines, str) else "\n".join(lines))
+    return "\n\n".join(parts)
+
+
+def table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Align rows of cells, the first column to the left and the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            [f"{first:{widths[0]}}", *(f"{c:>{w}}" for c, w in zip(rest, widths[1:], strict=True))]
+        ).rstrip()
+        for first, *rest in rows
+    ]

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from dptext_spark.coverage import Coverage
 from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.mechanisms.vectors import VectorGuarantee, VectorNoise
 from dptext_spark.report.facts import (
     COUNTS,
     choice_scope,
@@ -17,8 +18,7 @@ from dptext_spark.report.facts import (
     table_scope,
     written,
 )
-from dptext_spark.vectors.projected_vectors import VectorGuarantee, VectorNoise
-from dptext_spark.vectors.vector_privatizer import VectorCounts
+from dptext_spark.vector_sanitizer import VectorCounts
 
 KeyT = TypeVar("KeyT")
 

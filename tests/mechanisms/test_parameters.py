@@ -12,9 +12,9 @@ import pytest
 from dptext_spark import Embedding, Exponential, Laplace, Mahalanobis, Projection, TextPolicy
 from dptext_spark.errors import BundleError, ConfigError
 from dptext_spark.mechanisms import MECHANISMS, mechanism
+from dptext_spark.mechanisms.vectors import ProjectedVectors
 from dptext_spark.release import Release
 from dptext_spark.search.exact import ExactSearch
-from dptext_spark.vectors.projected_vectors import ProjectedVectors
 
 
 @pytest.mark.parametrize("kind", [*MECHANISMS.values(), TextPolicy], ids=lambda kind: kind.__name__)

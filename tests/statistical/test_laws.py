@@ -24,10 +24,10 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.geometry.projection import gaussian_projection
 from dptext_spark.mechanisms import Laplace, Mechanism, mechanism
 from dptext_spark.mechanisms.noisy import vickrey_probability
+from dptext_spark.mechanisms.vectors import ProjectedVectors
 from dptext_spark.noise import SEED_UNIFORMS, ReleaseNoise, to_uniform
 from dptext_spark.search.exact import ExactSearch
-from dptext_spark.vectors.projected_vectors import ProjectedVectors
-from dptext_spark.vectors.vector_privatizer import VectorPrivatizer
+from dptext_spark.vector_sanitizer import VectorSanitizer
 from tests.helpers import worlds
 from tests.helpers.worlds import among
 from tests.statistical import oracles
@@ -258,7 +258,7 @@ BALL_WAYS = ways("mechanisms.hyperbolic:uniform_directions")
 ONE_WAY = {
     **some(ways(IMAGES[1]), "Laplace in each coordinate"),
     "one key for all rows": Wrong(
-        "vectors.vector_privatizer:_uniforms",
+        "vector_sanitizer:_uniforms",
         lambda real: lambda noise, ids, contents: real(noise, [b"" for _ in ids], [()] * len(ids)),
     ),
 }
@@ -301,7 +301,7 @@ def released_noise(configured: ProjectedVectors) -> np.ndarray:
     """Released vectors less their images; inputs are long against the noise."""
     used = configured.of_length(300)
     rows = np.random.default_rng(1).normal(0, 10 / np.sqrt(300), (ROWS * TOKENS, 300)).astype(np.float32)
-    private = VectorPrivatizer(
+    private = VectorSanitizer(
         mechanism=used, noise=ReleaseNoise.of(worlds.KEY, salt="", law=used.law(), fingerprint="")
     )
     starts = pa.array(np.arange(0, rows.size + 1, 300, dtype=np.int32))

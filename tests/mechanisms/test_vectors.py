@@ -12,9 +12,9 @@ from scipy import stats
 
 from dptext_spark.errors import ConfigError
 from dptext_spark.guarantee import rounded_up
+from dptext_spark.mechanisms import vectors as projected_vectors
+from dptext_spark.mechanisms.vectors import ProjectedVectors, VectorNoise
 from dptext_spark.options import VectorsOptions
-from dptext_spark.vectors import projected_vectors
-from dptext_spark.vectors.projected_vectors import ProjectedVectors, VectorNoise
 
 
 def mechanism(length: int = 300, **parameters: Any) -> VectorNoise:

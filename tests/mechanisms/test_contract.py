@@ -46,7 +46,11 @@ PARAMETERS: dict[str, list[dict[str, Any]]] = {
 LEAST = {"hyperbolic": 1 + 1e-9}
 # Other values, to see that the law names a parameter.
 CHANGED: dict[str, Any] = {
-    **{"lambda": 0.77, "truncate": 0.77, "beta": 0.77, "seed": 77, "dimension": 21},
+    "lambda": 0.77,
+    "truncate": 0.77,
+    "beta": 0.77,
+    "seed": 77,
+    "dimension": 21,
     "sensitivity": "spectral",
 }
 POST_PROCESSING = {"select", "t"}
@@ -110,7 +114,9 @@ def test_a_mechanism_is_a_small_value_whose_law_names_what_shapes_the_noise(
     assert json.loads(json.dumps(law, allow_nan=False)) == law == configured.law(N)
     assert law["epsilon"] == 2.5 and all(type(value) in (str, int, float) for value in law.values())
     changes = [{"epsilon": 2.6}, *({key: CHANGED[key]} for key in parameters.keys() - POST_PROCESSING)]
-    assert all(mechanism(name, **{"epsilon": 2.5, **parameters, **change}).law(N) != law for change in changes)
+    assert all(
+        mechanism(name, **{"epsilon": 2.5, **parameters, **change}).law(N) != law for change in changes
+    )
     if "t" in parameters:
         assert mechanism(name, epsilon=2.5, **(parameters | {"t": 0.9})).law(N) == law
     everyone = [mechanism(kind, epsilon=2.5, **case) for kind in MECHANISMS for case in PARAMETERS[kind]]

@@ -285,7 +285,7 @@ class NearByScreening(NearByDifferences):
             if targets.any():
                 product = ExactProduct.of(targets.T)
                 squares -= product.times(points / scales[:, None]) * (2.0 * scales[:, None])
-                # Factors are good to 2^(-1 - 2 bits) of their scale, sums of squares to n 2^-53 of themselves.
+                # Factors are good to 2^(-1 - 2 bits) of their scale, squares to n 2^-53 of themselves.
                 error = points.shape[1] * 2.0 ** (2 - 2 * product.bits) * np.square(scales + product.scale)
                 unsure = squares < 2.0**30 * error[:, None]
             places, close = np.nonzero(unsure)

@@ -154,9 +154,9 @@ def test_a_floor_of_the_best_score_would_lose_the_second(monkeypatch: pytest.Mon
     vectors = near_ties(600, 50)
     points = np.concatenate([hard_points(vectors, 140), np.zeros((1, 50))])
     search = search_of(vectors)
-    assert len(search.scan(points).candidates(2)[0]) >= 2 * len(points)
+    assert len(search.candidates(points, 2)[0]) >= 2 * len(points)
     monkeypatch.setattr(search_module, "largest", floor_of_the_best)
-    rows = search.scan(points).candidates(2)[0]
+    rows = search.candidates(points, 2)[0]
     assert (np.bincount(rows, minlength=len(points)) < 2).sum() >= 5
 
 

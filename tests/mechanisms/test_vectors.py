@@ -12,7 +12,6 @@ from scipy import stats
 
 from dptext_spark.errors import ConfigError
 from dptext_spark.guarantee import rounded_up
-from dptext_spark.mechanisms import vectors as projected_vectors
 from dptext_spark.mechanisms.vectors import ProjectedVectors, VectorNoise
 from dptext_spark.options import VectorsOptions
 
@@ -44,7 +43,8 @@ def test_the_dimension_is_the_papers_and_never_above_the_inputs() -> None:
 def test_the_papers_constant_holds_for_a_fixed_pair_but_for_delta(beta: float, delta: float) -> None:
     """The tail of m |Phi z|^2, chi-square of m degrees, by scipy.stats; Proposition 5 alone is vague."""
     length = 3000
-    least = projected_vectors._least_dimension(ProjectedVectors(epsilon=1.0, beta=beta, delta=delta), length)
+    least = ProjectedVectors(epsilon=1.0, beta=beta, delta=delta).rows(length)
+    assert least < length
     assert stats.chi2(least).sf(least * (1 + beta) ** 2) <= delta
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import Mechanism
+from dptext_spark.mechanisms.projected import nearest_images
 from dptext_spark.mechanisms.vectors import ProjectedVectors
 from dptext_spark.noise import NoiseKey
 from dptext_spark.release import Release
@@ -99,7 +100,9 @@ def sampled(
         vectors = pa.array(list(embedding.vectors[words[places]].astype(np.float64)), pa.list_(pa.float64()))
         release = VectorSanitizer(mechanism=mechanism.of_length(embedding.dimension), noise=noise)
         points = release.sanitize(vectors, ids, column=COLUMN).values.flatten().to_numpy()
-        nearest = mechanism.bind(embedding, search).search(points.reshape(len(ids), -1))
+        nearest = nearest_images(embedding, release.mechanism.projection, search)(
+            points.reshape(len(ids), -1)
+        )
         tokens = embedding.words.take(pa.array(nearest))
     else:
         rows = rows_of(embedding, words, runs)

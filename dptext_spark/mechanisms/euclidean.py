@@ -108,7 +108,7 @@ class EllipticalLaplace(NoiseMechanism):
         )
 
     def claim(self, embedding: Embedding) -> Claim:
-        """Epsilon in the norm of :meth:`metric`, which makes noise spherical; weaker in Euclidean distance."""
+        """Epsilon in the norm of :meth:`metric`, which makes it spherical; weaker in Euclidean distance."""
         return Claim(
             epsilon=self.epsilon,
             law=SphericalLaplace(dimension=embedding.dimension, epsilon=self.epsilon),

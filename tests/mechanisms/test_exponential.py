@@ -179,15 +179,15 @@ def test_screening_loses_no_near_word(metric: EuclideanMetric) -> None:
 
 def test_tiny_and_huge_vectors_are_screened_right() -> None:
     """Rejects a bound that forgets underflow, and scores that become NaN."""
-    rows, words = np.random.default_rng(6).standard_normal((60, 4)).astype(np.float32), np.arange(60)
-    for scale in (1e-30, 1e-22, 1e25):
-        metric, radii = EuclideanMetric(vectors=rows * np.float32(scale)), np.full(60, 1.5 * scale)
+    rows, words = np.random.default_rng(6).standard_normal((60, 50)).astype(np.float32), np.arange(60)
+    for scale in (1e-30, 1e-22, 1e-21, 1e25):
+        metric = EuclideanMetric(vectors=rows * np.float32(scale))
         truth = NearByDifferences(metric=metric, release_words=50)
         with np.errstate(all="ignore"):
-            lists = screening(metric, 50)(words, radii)
-        lengths = [len(rows) for rows, _ in lists]
-        assert lengths == [len(rows) for rows, _ in truth(words, radii)]
-        assert 60 < sum(lengths) < 50 * 60
+            # The word at rank 20 is nearer than the radius by the last bit.
+            radii = np.nextafter(np.sort(truth.to_rows(words, np.arange(50)), axis=1)[:, 20], np.inf)
+            lists, expected = screening(metric, 50)(words, radii), truth(words, radii)
+        assert [len(near) for near, _ in lists] == [len(near) for near, _ in expected]
     nothing = EuclideanMetric(vectors=np.zeros((3, 2), dtype=np.float32))
     np.testing.assert_array_equal(screening(nothing, 2).to_rows(np.arange(3), np.arange(2)), 0.0)
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from dptext_spark.accounting.resolution import rounded_vector_distance
 from dptext_spark.errors import ConfigError
 from dptext_spark.guarantee import rounded_up
 from dptext_spark.mechanisms.vectors import ProjectedVectors, VectorNoise
@@ -74,6 +75,9 @@ def test_the_words_of_the_guarantee() -> None:
         mechanism().guarantee("f" * 64),
     )
     assert (pure.epsilon, pure.delta, pure.fingerprint, pure.distances) == (10.0, 0.0, "", None)
+    assert pure.delta_num is not None and pure.delta_num > rounded_vector_distance(
+        54, 0.0
+    )  # the grid's steps
     assert paper.epsilon > 10.0 and paper.delta == 0.0
     assert (
         "exp(10 x distance), where the distance is the Euclidean distance of input vectors" in pure.describe()

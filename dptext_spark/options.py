@@ -42,12 +42,12 @@ from dptext_spark.evaluation.recovery import CANDIDATES, TOP
 from dptext_spark.faults import faults
 from dptext_spark.guarantee import DELTAS, ROWS
 from dptext_spark.mechanisms import LEAST_EPSILON, MECHANISMS, Mechanism, mechanism
+from dptext_spark.mechanisms.vectors import ProjectedVectors, VectorParameters
 from dptext_spark.noise import NoiseKey, check_label
 from dptext_spark.search.nearest import SEARCHES, Search
 from dptext_spark.text.layout import Layout
 from dptext_spark.text.policies import OovPolicy, Protection, TextPolicy
 from dptext_spark.text.segmentation import Segmentation
-from dptext_spark.vectors.projected_vectors import ProjectedVectors, VectorParameters
 
 COMMANDS: Final[dict[str, type[Options]]] = {}
 

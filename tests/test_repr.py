@@ -8,7 +8,7 @@ import pytest
 
 from dptext_spark import Embedding, Exponential, Laplace, Mahalanobis, Projection
 from dptext_spark.mechanisms import Mechanism
-from dptext_spark.vectors.projected_vectors import ProjectedVectors
+from dptext_spark.mechanisms.vectors import ProjectedVectors
 from tests.helpers import worlds
 
 

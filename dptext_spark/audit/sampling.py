@@ -12,14 +12,15 @@ from numpy.typing import NDArray
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import Mechanism
+from dptext_spark.mechanisms.projected import nearest_images
+from dptext_spark.mechanisms.vectors import ProjectedVectors
 from dptext_spark.noise import NoiseKey
 from dptext_spark.release import Release
 from dptext_spark.sanitizer import Sanitizer
 from dptext_spark.search.nearest import Search
 from dptext_spark.text.token_columns import PLACEHOLDER
 from dptext_spark.text.tokens import match_form
-from dptext_spark.vectors.projected_vectors import ProjectedVectors
-from dptext_spark.vectors.vector_privatizer import VectorPrivatizer
+from dptext_spark.vector_sanitizer import VectorSanitizer
 
 # The table that is perturbed has a column of this name, and its release this salt.
 COLUMN: Final = "tokens"
@@ -88,9 +89,11 @@ def sampled(
         places = np.repeat(np.arange(len(words)), runs)
         ids = pa.array([f"{word}-{run}" for word in words for run in range(runs)])
         vectors = pa.array(list(embedding.vectors[words[places]].astype(np.float64)), pa.list_(pa.float64()))
-        release = VectorPrivatizer(mechanism=mechanism.of_length(embedding.dimension), noise=noise)
+        release = VectorSanitizer(mechanism=mechanism.of_length(embedding.dimension), noise=noise)
         points = release.sanitize(vectors, ids, column=COLUMN).values.flatten().to_numpy()
-        nearest = mechanism.bind(embedding, search).search(points.reshape(len(ids), -1))
+        nearest = nearest_images(embedding, release.mechanism.projection, search)(
+            points.reshape(len(ids), -1)
+        )
         outputs = embedding.words.take(pa.array(nearest))
     else:
         rows = rows_of(embedding, words, runs)

@@ -14,6 +14,7 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import EuclideanSpace
 from dptext_spark.errors import ConfigError, InputError, all_of
 from dptext_spark.lookup import WordReader
+from dptext_spark.mechanisms.vectors import VectorNoise
 from dptext_spark.noise import NoiseKey, ReleaseNoise
 from dptext_spark.options import VectorsOptions
 from dptext_spark.report.facts import Facts, Report, coverage, embedding_json, table_facts, written
@@ -28,11 +29,10 @@ from dptext_spark.tables.run import Job
 from dptext_spark.tables.sample import Sample
 from dptext_spark.text.policies import TextPolicy
 from dptext_spark.text.segmentation import Segmentation
-from dptext_spark.vectors.projected_vectors import VectorNoise
-from dptext_spark.vectors.vector_privatizer import (
+from dptext_spark.vector_sanitizer import (
     ReleasedVectors,
     VectorCounts,
-    VectorPrivatizer,
+    VectorSanitizer,
     nothing_released,
 )
 
@@ -55,10 +55,10 @@ class VectorWorker:
     tokenizer: Segmentation
 
     @cached_property
-    def _privatizers(self) -> dict[str, VectorPrivatizer]:
+    def _sanitizers(self) -> dict[str, VectorSanitizer]:
         """Derive the projections and open the bundle."""
         return {
-            name: VectorPrivatizer(
+            name: VectorSanitizer(
                 mechanism=mechanism,
                 noise=noise,
                 embedding=bundle.shared() if bundle else None,
@@ -69,9 +69,9 @@ class VectorWorker:
 
     def sanitize(self, values: pa.Array, ids: pa.Array, *, column: str, **_: Any) -> ReleasedVectors:
         """Release rows of one column."""
-        if column not in self._privatizers:
+        if column not in self._sanitizers:
             return nothing_released(values, column)
-        return self._privatizers[column].sanitize(values, ids, column=column)
+        return self._sanitizers[column].sanitize(values, ids, column=column)
 
 
 def run(options: VectorsOptions) -> Report:

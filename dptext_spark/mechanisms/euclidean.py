@@ -54,6 +54,7 @@ class EllipticalLaplace(NoiseMechanism):
     """
 
     spaces: ClassVar[tuple[type[Space], ...]] = (EuclideanSpace,)
+    source: ClassVar[str]  # of the proof
 
     @property
     def mixing(self) -> float:
@@ -106,9 +107,16 @@ class EllipticalLaplace(NoiseMechanism):
             description=f"regularized Mahalanobis norm (lambda {self.mixing!r}) of their vectors' difference",
         )
 
-    def loss_law(self, embedding: Embedding) -> SphericalLaplace:
-        """The loss of spherical noise, in the norm of :meth:`metric`: A^(-1/2) makes the noise spherical."""
-        return SphericalLaplace(dimension=embedding.dimension, epsilon=self.epsilon)
+    def claim(self, embedding: Embedding) -> Claim:
+        """Epsilon in the norm of :meth:`metric`, which makes it spherical; weaker in Euclidean distance."""
+        return Claim(
+            epsilon=self.epsilon,
+            law=SphericalLaplace(dimension=embedding.dimension, epsilon=self.epsilon),
+            delta_num=self.delta_num(embedding, embedding.dimension),
+            noise_bits=self.noise_bits(embedding),
+            euclidean_epsilon=self.epsilon / math.sqrt(self.least_eigenvalue(embedding)),
+            source=self.source,
+        )
 
     def noise_bits(self, embedding: Embedding) -> int:
         """Bits of noise of its mean length n / epsilon, in the norm of :meth:`metric`, in any direction."""
@@ -147,16 +155,9 @@ class Laplace(EllipticalLaplace):
 
     name: ClassVar[str] = "laplace"
 
-    def claim(self, embedding: Embedding) -> Claim:
-        """Epsilon in Euclidean distance."""
-        return Claim(
-            epsilon=self.epsilon,
-            law=self.loss_law(embedding),
-            delta_num=self.delta_num(embedding, embedding.dimension),
-            noise_bits=self.noise_bits(embedding),
-            euclidean_epsilon=self.epsilon,
-            source="Feyisetan et al. 2020, section 2.4, by the triangle inequality and post-processing",
-        )
+    source: ClassVar[str] = (
+        "Feyisetan et al. 2020, section 2.4, by the triangle inequality and post-processing"
+    )
 
 
 class Mahalanobis(EllipticalLaplace):
@@ -166,6 +167,7 @@ class Mahalanobis(EllipticalLaplace):
     """
 
     name: ClassVar[str] = "mahalanobis"
+    source: ClassVar[str] = "Xu et al. 2020, Theorem 1; Euclidean equivalent by Lemma 2"
 
     lambda_: float = Field(
         alias="lambda",
@@ -180,14 +182,3 @@ class Mahalanobis(EllipticalLaplace):
     def mixing(self) -> float:
         """The paper's lambda."""
         return self.lambda_ + 0.0  # -0.0 is 0.0, also where the law is written down
-
-    def claim(self, embedding: Embedding) -> Claim:
-        """Epsilon in the regularized Mahalanobis norm, weaker in Euclidean distance."""
-        return Claim(
-            epsilon=self.epsilon,
-            law=self.loss_law(embedding),
-            delta_num=self.delta_num(embedding, embedding.dimension),
-            noise_bits=self.noise_bits(embedding),
-            euclidean_epsilon=self.epsilon / float(np.sqrt(self.least_eigenvalue(embedding))),
-            source="Xu et al. 2020, Theorem 1; Euclidean equivalent by Lemma 2",
-        )

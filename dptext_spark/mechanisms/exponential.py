@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from threading import Lock
@@ -112,23 +111,20 @@ class Exponential(Mechanism):
 
     def bind(self, embedding: Embedding, search: Search) -> ExponentialChoice:
         """Get ready to draw; of the search only the number of released words matters."""
-        near = self._near_words(embedding, search.release_words)
+        space, release_words = embedding.space, search.release_words
+        near = NearByDifferences(metric=self.metric(embedding), release_words=release_words)
+        if isinstance(space, EuclideanSpace):
+            half_norms = np.asarray(space.half_norms)[:release_words]
+            near = NearByScreening(metric=space.metric(), release_words=release_words, half_norms=half_norms)
         truncate = math.inf if self.truncate is None else self.truncate
 
         def choice(epsilon: float, size: int) -> ExponentialChoice:
-            cache = ListCache.empty(words=len(embedding.words), release_words=near.release_words, size=size)
+            cache = ListCache.empty(words=len(embedding.words), release_words=release_words, size=size)
             return ExponentialChoice(near=near, epsilon=epsilon, truncate=truncate, cache=cache)
 
         # Rows that have an epsilon each share the memory for lists.
         at = lru_cache(maxsize=EPSILONS)(partial(choice, size=CACHE_BYTES // EPSILONS))
         return replace(choice(self.epsilon, CACHE_BYTES), at=at)
-
-    def _near_words(self, embedding: Embedding, release_words: int) -> NearWords:
-        metric, space = self.metric(embedding), embedding.space
-        if not isinstance(space, EuclideanSpace):
-            return NearByDifferences(metric=metric, release_words=release_words)
-        half_norms = np.asarray(space.half_norms)[:release_words]
-        return NearByScreening(metric=space.metric(), release_words=release_words, half_norms=half_norms)
 
     def claim(self, embedding: Embedding) -> Claim:
         """Epsilon in the truncated distance, itself a metric.
@@ -152,44 +148,30 @@ class Exponential(Mechanism):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Near:
-    """Released words near to some words, list after list, each in ascending order.
-
-    Attributes:
-        lengths: int64 (k,), words on each list.
-        distances: float64 (c,), c the sum of the lengths.
-        skips: int32 (c,), how many released words before this one are not on its list: word number j of a
-            list is in row j + skips.
-    """
-
-    lengths: NDArray[np.int64]
-    distances: NDArray[np.float64]
-    skips: NDArray[np.int32]
-
-    @classmethod
-    def of(cls, lists: Sequence[tuple[NDArray[np.int64], NDArray[np.float64]]]) -> Near:
-        """Join lists, each as rows (ascending) and distances."""
-        return cls(
-            lengths=np.array([len(rows) for rows, _ in lists]),
-            distances=np.concatenate([distances for _, distances in lists]),
-            skips=np.concatenate([(rows - np.arange(len(rows))).astype(np.int32) for rows, _ in lists]),
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class NearWords(ABC):
-    """Finds near released words: of each word the same, to the last bit, whatever else is asked."""
+class NearByDifferences:
+    """Finds near released words in any metric; what it gives of a word never depends on the other words."""
 
     metric: Metric
     release_words: int  # how many words, the first rows, may be output
 
-    @abstractmethod
-    def __call__(self, words: NDArray[np.int64], radii: NDArray[np.float64]) -> Near:
-        """List the released words that are nearer to distinct words (k,) than their radii (k,)."""
+    def __call__(
+        self, words: NDArray[np.int64], radii: NDArray[np.float64]
+    ) -> list[tuple[NDArray[np.int64], NDArray[np.float64]]]:
+        """List the released words nearer to distinct words (k,) than their radii (k,).
 
-    @abstractmethod
+        Returns:
+            For each word the rows, int64 (c,), ascending, and their distances, float64 (c,).
+        """
+        lists, everything = [], np.arange(self.release_words)
+        for word, radius in zip(words, radii, strict=True):
+            distances = self.to_rows(word[None], everything)[0]
+            near = np.flatnonzero(distances < radius)
+            lists.append((near, distances[near]))
+        return lists
+
     def to_rows(self, words: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.float64]:
         """Distances of words (k,) to rows (r,), float64 (k, r)."""
+        return self.between(np.repeat(words, len(rows)), np.tile(rows, len(words))).reshape(len(words), -1)
 
     def between(self, words: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.float64]:
         """Distances of pairs (t,), by differences: those by which words are near."""
@@ -204,56 +186,53 @@ class NearWords(ABC):
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Bound the distances that :meth:`between` computes for pairs (t,), from below and from above.
 
-        What is not finite says nothing.
+        A bound that is not finite says nothing.
         """
         distances = self.between(words, rows)
         return distances, distances
 
 
 @dataclass(frozen=True, kw_only=True)
-class NearByDifferences(NearWords):
-    """Near words in any metric."""
-
-    def __call__(self, words: NDArray[np.int64], radii: NDArray[np.float64]) -> Near:
-        lists, rows = [], np.arange(self.release_words)
-        for word, radius in zip(words, radii, strict=True):
-            distances = self.to_rows(word[None], rows)[0]
-            near = np.flatnonzero(distances < radius)
-            lists.append((near, distances[near]))
-        return Near.of(lists)
-
-    def to_rows(self, words: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.float64]:
-        return self.between(np.repeat(words, len(rows)), np.tile(rows, len(words))).reshape(len(words), -1)
-
-
-@dataclass(frozen=True, kw_only=True)
-class NearByScreening(NearWords):
+class NearByScreening(NearByDifferences):
     """Near words in Euclidean distance: a single-precision product rules out the far ones."""
 
     metric: EuclideanMetric  # without a map
     half_norms: NDArray[np.float32]  # (release_words,), half the squared length of each released row
 
-    def __call__(self, words: NDArray[np.int64], radii: NDArray[np.float64]) -> Near:
+    def __call__(
+        self, words: NDArray[np.int64], radii: NDArray[np.float64]
+    ) -> list[tuple[NDArray[np.int64], NDArray[np.float64]]]:
         everything = np.arange(self.release_words)
         part = np.flatnonzero(radii < np.inf)
         lists, rows = self._candidates(words[part], radii[part])
         distances = self.between(words[part][lists], rows)
         near = np.flatnonzero(distances < radii[part][lists])
         starts = np.searchsorted(lists[near], np.arange(1, len(part)))
-        found = iter(zip(np.split(rows[near], starts), np.split(distances[near], starts), strict=True))
-        return Near.of(
-            [
-                next(found) if radius < np.inf else (everything, self.to_rows(word[None], everything)[0])
-                for word, radius in zip(words, radii, strict=True)
-            ]
-        )
+        short = iter(zip(np.split(rows[near], starts), np.split(distances[near], starts), strict=True))
+        return [
+            next(short) if radius < np.inf else (everything, self.to_rows(word[None], everything)[0])
+            for word, radius in zip(words, radii, strict=True)
+        ]
 
     def _candidates(
         self, words: NDArray[np.int64], radii: NDArray[np.float64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Pairs that may be near, in order: places among the words, and rows of released words."""
+        """Pairs that may be near, in order: places among the words, and rows of released words.
+
+        The floor is the least score q·y - |y|²/2, as computed, of a word y whose computed distance is below
+        the radius. In real numbers that score is (|q|² - d²)/2. It is computed within gamma_(n + 4) (|q| +
+        longest)² of that, and more than half of this is to spare (a product in any order is good to gamma_n
+        |q||y|, Higham 2002, eq. 3.5; half norm and subtraction cost two roundings more): that pays for the
+        roundings of the distance, in double precision, and of this bound. Products that underflow cost the
+        last term.
+        """
         queries = self.metric.vectors[words]
-        floor = self._floor(queries, radii)
+        terms = queries.shape[1] + 4
+        squares = np.square(queries, dtype=np.float64).sum(axis=1)
+        slack = gamma(terms) * np.square(np.sqrt(squares) + longest_of(self.half_norms))
+        slack += terms * float(np.finfo(np.float32).tiny)
+        floor = ((squares - np.square(radii)) / 2 - slack).astype(np.float32)
+        floor = np.nextafter(floor, np.float32(-np.inf))
         places, rows = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
         for start in range(0, self.release_words, WORD_BLOCK):
             half_norms = self.half_norms[start : start + WORD_BLOCK]
@@ -270,26 +249,10 @@ class NearByScreening(NearWords):
         order = np.argsort(joined, kind="stable")
         return joined[order], np.concatenate(rows)[order]
 
-    def _floor(self, queries: NDArray[np.float32], radii: NDArray[np.float64]) -> NDArray[np.float32]:
-        """The least score q·y - |y|²/2, as computed, of a word y whose computed distance is below the radius.
-
-        In real numbers that score is (|q|² - d²)/2. It is computed within gamma_(n + 4) (|q| + longest)² of
-        that, and more than half of this is to spare (a product in any order is good to gamma_n |q||y|,
-        Higham 2002, eq. 3.5; half norm and subtraction cost two roundings more): that pays for the roundings
-        of the distance, in double precision, and of this bound. Products that underflow cost the last term.
-        """
-        terms = queries.shape[1] + 4
-        squares = np.square(queries, dtype=np.float64).sum(axis=1)
-        slack = gamma(terms) * np.square(np.sqrt(squares) + longest_of(self.half_norms))
-        slack += terms * float(np.finfo(np.float32).tiny)
-        floor = ((squares - np.square(radii)) / 2 - slack).astype(np.float32)
-        below: NDArray[np.float32] = np.nextafter(floor, np.float32(-np.inf))
-        return below
-
     def bounds(
         self, words: NDArray[np.int64], rows: NDArray[np.int64]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """See :meth:`NearWords.bounds`; by differences in single precision, at a third of the time.
+        """Bound distances by differences in single precision, at a third of the time.
 
         A difference and its square are good to three roundings and their sum to n - 1 (Higham 2002, eq. 3.5);
         the rest of gamma_(n + 8) pays for the distance in double precision, and for this one. Squares that
@@ -306,31 +269,30 @@ class NearByScreening(NearWords):
         return np.sqrt(np.maximum(squares - slack, 0.0)), np.sqrt(squares + slack)
 
     def to_rows(self, words: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Distances (k, r), by products that no order of summation changes."""
-        distances = np.empty((len(words), len(rows)))
-        for start in range(0, len(rows), _ROWS):
-            part, block = distances[:, start : start + _ROWS], rows[start : start + _ROWS]
-            part[:], unsure = self._by_products(words, block)
-            places, close = np.nonzero(unsure)
-            part[places, close] = self.between(words[places], block[close])
-        return distances
+        """Distances (k, r), by products that no order of summation changes.
 
-    def _by_products(
-        self, words: NDArray[np.int64], rows: NDArray[np.int64]
-    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Distances (k, r) to rows, and which of them lost more than 2^-31 of themselves to cancellation."""
+        Where more than 2^-31 of a distance was lost to cancellation, it is computed by differences.
+        """
         points = self.metric.vectors[words].astype(np.float64)
-        targets = self.metric.vectors[rows].astype(np.float64)
         # Powers of two for each point by itself: the digits it keeps are not the batch's business.
         scales = np.ldexp(1.0, np.frexp(np.abs(points).max(axis=1))[1])
-        squares = np.square(points).sum(axis=1)[:, None] + np.square(targets).sum(axis=1)
-        if not targets.any():
-            return np.sqrt(squares), squares == 0.0
-        product = ExactProduct.of(targets.T)
-        squares -= product.times(points / scales[:, None]) * (2.0 * scales[:, None])
-        # Each factor is good to 2^(-1 - 2 bits) of its scale, sums of squares to n 2^-53 of themselves.
-        error = points.shape[1] * 2.0 ** (2 - 2 * product.bits) * np.square(scales + product.scale)
-        return np.sqrt(np.maximum(squares, 0.0)), squares < 2.0**30 * error[:, None]
+        distances = np.empty((len(words), len(rows)))
+        for start in range(0, len(rows), _ROWS):
+            block = rows[start : start + _ROWS]
+            targets = self.metric.vectors[block].astype(np.float64)
+            squares = np.square(points).sum(axis=1)[:, None] + np.square(targets).sum(axis=1)
+            unsure = squares == 0.0
+            if targets.any():
+                product = ExactProduct.of(targets.T)
+                squares -= product.times(points / scales[:, None]) * (2.0 * scales[:, None])
+                # Factors are good to 2^(-1 - 2 bits) of their scale, squares to n 2^-53 of themselves.
+                error = points.shape[1] * 2.0 ** (2 - 2 * product.bits) * np.square(scales + product.scale)
+                unsure = squares < 2.0**30 * error[:, None]
+            places, close = np.nonzero(unsure)
+            part = distances[:, start : start + _ROWS]
+            part[:] = np.sqrt(np.maximum(squares, 0.0))
+            part[places, close] = self.between(words[places], block[close])
+        return distances
 
 
 # Drawing
@@ -338,12 +300,13 @@ class NearByScreening(NearWords):
 
 @dataclass(frozen=True, kw_only=True)
 class Lists:
-    """Near words with their shares of a round, list after list.
+    """Near words with their shares of a round, list after list, each in ascending order.
 
     Attributes:
         shares: float64 (c,), cumulative shares of a list's words; what its last one lacks to 1 is that of all
             released words that are not on the list, which are proposed equally often.
-        skips: See :class:`Near`.
+        skips: int32 (c,), how many released words before this one are not on its list: word number j of a
+            list is in row j + skips.
         starts: int64 (k,), where each list starts.
         lengths: int64 (k,), words on each list.
         radii: float64 (k,), below which words are on the list.
@@ -400,7 +363,7 @@ class ListCache:
         lists: The lists by word; a start of -1 says that a word has none.
         uses: int64 (V,), how often each word was asked for, halved whenever lists are dropped.
         end: How much of the memory is taken.
-        lock: Held by whoever reads or changes the cache.
+        lock: Held while the cache is read or changed.
     """
 
     lists: Lists
@@ -410,10 +373,7 @@ class ListCache:
 
     @classmethod
     def empty(cls, *, words: int, release_words: int, size: int = CACHE_BYTES) -> ListCache:
-        """Make a cache of ``size`` bytes, beside 32 bytes a word, that takes memory as it fills.
-
-        V ``words`` may have a list, of ``release_words`` at most.
-        """
+        """Make a cache of ``size`` bytes, besides 32 bytes a word, that takes memory as it fills."""
         capacity = min(size // 12, words * release_words)
         lists = Lists(
             shares=np.zeros(capacity),
@@ -426,36 +386,35 @@ class ListCache:
 
     def add(self, words: NDArray[np.int64], lists: Lists) -> None:
         """Keep the lists of words (k,), one after the other, if they fit at all."""
-        size, capacity = len(lists.shares), len(self.lists.shares)
+        size, capacity, held = len(lists.shares), len(self.lists.shares), self.lists
         if size > capacity:
             return
         if self.end + size > capacity:
             self._drop(min(capacity // 2, capacity - size))
-        self._write(self.end, lists.shares, lists.skips)
-        self.lists.starts[words] = self.end + lists.starts
-        self.lists.lengths[words] = lists.lengths
-        self.lists.radii[words] = lists.radii
+        held.shares[self.end : self.end + size] = lists.shares
+        held.skips[self.end : self.end + size] = lists.skips
+        held.starts[words] = self.end + lists.starts
+        held.lengths[words] = lists.lengths
+        held.radii[words] = lists.radii
         self.end += size
 
     def _drop(self, room: int) -> None:
         """Drop the least used lists, until the others fit into ``room``, and close the gaps."""
-        held = np.flatnonzero(self.lists.starts >= 0)
+        starts, lengths = self.lists.starts, self.lists.lengths
+        held = np.flatnonzero(starts >= 0)
         held = held[np.argsort(-self.uses[held], kind="stable")]
-        kept = held[np.cumsum(self.lists.lengths[held]) <= room]
-        kept = kept[np.argsort(self.lists.starts[kept], kind="stable")]
-        old, lengths = self.lists.starts[kept], self.lists.lengths[kept]
-        self.lists.starts[held] = -1
-        self.lists.starts[kept] = np.cumsum(lengths) - lengths
-        moves = zip(self.lists.starts[kept].tolist(), old.tolist(), lengths.tolist(), strict=True)
-        for to, start, length in moves:
-            part = slice(start, start + length)
-            self._write(to, self.lists.shares[part], self.lists.skips[part])
-        self.end = int(lengths.sum())
+        kept = held[np.cumsum(lengths[held]) <= room]
+        kept = kept[np.argsort(starts[kept], kind="stable")].tolist()
+        places = {word: int(starts[word]) for word in kept}
+        starts[held] = -1
+        self.end = 0
+        for word, place in places.items():
+            length = int(lengths[word])
+            for values in (self.lists.shares, self.lists.skips):
+                values[self.end : self.end + length] = values[place : place + length]
+            starts[word] = self.end
+            self.end += length
         self.uses >>= 1
-
-    def _write(self, to: int, shares: NDArray[np.float64], skips: NDArray[np.int32]) -> None:
-        self.lists.shares[to : to + len(shares)] = shares
-        self.lists.skips[to : to + len(skips)] = skips
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -473,7 +432,7 @@ class ExponentialChoice:
         at: Gives the same at another epsilon.
     """
 
-    near: NearWords
+    near: NearByDifferences
     epsilon: float
     cache: ListCache
     truncate: float = math.inf
@@ -497,23 +456,19 @@ class ExponentialChoice:
             np.add.at(self.cache.uses, words, 1)
             known = self.cache.lists.starts[words] >= 0
             drawn[known] = self._draw(self.cache.lists, words[known], words[known], uniforms[known])
-            drawn[~known] = self._draw_new(words[~known], uniforms[~known])
-        return drawn
-
-    def _draw_new(self, words: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Draw for words whose lists are still to be made, in groups of bounded memory."""
-        drawn = np.empty(len(words), dtype=np.int64)
-        distinct, places = np.unique(words, return_inverse=True)
-        for group, radii in self._groups(distinct):
-            lists = self.lists(distinct[group], radii)
-            self.cache.add(distinct[group], lists)
-            chosen = np.flatnonzero((places >= group.start) & (places < group.stop))
-            drawn[chosen] = self._draw(lists, places[chosen] - group.start, words[chosen], uniforms[chosen])
-            del lists  # before the next are made
+            new = np.flatnonzero(~known)
+            distinct, places = np.unique(words[new], return_inverse=True)
+            for group, radii in self._groups(distinct):
+                lists = self.lists(distinct[group], radii)
+                self.cache.add(distinct[group], lists)
+                chosen = np.flatnonzero((places >= group.start) & (places < group.stop))
+                own = new[chosen]
+                drawn[own] = self._draw(lists, places[chosen] - group.start, words[own], uniforms[own])
+                del lists  # before the next are made
         return drawn
 
     def _groups(self, words: NDArray[np.int64]) -> Iterator[tuple[slice, NDArray[np.float64]]]:
-        """Cut words into groups whose lists are made at once, with the radii of their lists."""
+        """Cut words into groups whose lists fit bounded memory, with the radii of their lists."""
         for start in range(0, len(words), _WORDS):
             radii, sizes = self.reach(words[start : start + _WORDS])
             full = np.cumsum(sizes) // _CELLS
@@ -539,8 +494,7 @@ class ExponentialChoice:
                 if not len(left):
                     return drawn
                 own = numbers[rows, first : first + ROUND_UNIFORMS]
-                found = self.round(lists, places[left], words[left], own)
-                drawn[left] = found
+                drawn[left] = found = self.round(lists, places[left], words[left], own)
                 rejected = np.flatnonzero(found < 0)
                 rows, left = rows[rejected], left[rejected]
             numbers = further_uniforms(seeds[left], more * count, count)
@@ -557,32 +511,23 @@ class ExponentialChoice:
         words: NDArray[np.int64],
         uniforms: NDArray[np.float64],
     ) -> NDArray[np.int64]:
-        """Propose a word for each word (t,), by uniforms (t, 3); -1 where it is not accepted."""
+        """Propose a word for each word (t,), by uniforms (t, 3); -1 where it is not accepted.
+
+        A far word is accepted where the last uniform is below its weight over the bound at the list's radius.
+        Bounds of the distances decide nearly all; where they do not, the distances do.
+        """
         drawn, far = lists.propose(places, uniforms, self.near.release_words)
         far = far[lists.radii[places[far]] < self.truncate]
-        accepted = self._accepted(words[far], drawn[far], lists.radii[places[far]], uniforms[far, 2])
+        pairs, radii, last = (words[far], drawn[far]), lists.radii[places[far]], uniforms[far, 2]
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            least, most = self.near.bounds(*pairs)
+            accepted = last < self._weights(most, radii) * (1.0 - _ROUNDINGS)
+            rejected = last >= self._weights(least, radii) * (1.0 + _ROUNDINGS)
+            unsure = np.flatnonzero(~(accepted | rejected))
+            distances = self.near.between(pairs[0][unsure], pairs[1][unsure])
+            accepted[unsure] = last[unsure] < self._weights(distances, radii[unsure])
         drawn[far[~accepted]] = -1
         return drawn
-
-    def _accepted(
-        self,
-        words: NDArray[np.int64],
-        rows: NDArray[np.int64],
-        radii: NDArray[np.float64],
-        uniforms: NDArray[np.float64],
-    ) -> NDArray[np.bool_]:
-        """Say which uniforms (t,) are below the pairs' weights over their bounds, those at the radii (t,).
-
-        Bounds of the distances tell nearly all; where they do not, the distances do.
-        """
-        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            least, most = self.near.bounds(words, rows)
-            accepted = uniforms < self._weights(most, radii) * (1.0 - _ROUNDINGS)
-            rejected = uniforms >= self._weights(least, radii) * (1.0 + _ROUNDINGS)
-            unsure = np.flatnonzero(~(accepted | rejected))
-            distances = self.near.between(words[unsure], rows[unsure])
-            accepted[unsure] = uniforms[unsure] < self._weights(distances, radii[unsure])
-        return accepted
 
     def _weights(self, distances: NDArray[np.float64], radii: NDArray[np.float64]) -> NDArray[np.float64]:
         weights: NDArray[np.float64] = np.exp(
@@ -630,24 +575,27 @@ class ExponentialChoice:
         # what overflows while screening stays a candidate.
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             near = self.near(words, radii)
-            empty = (near.lengths == 0) & (radii < self.truncate)
+            lengths = np.array([len(rows) for rows, _ in near])
+            empty = (lengths == 0) & (radii < self.truncate)
             if empty.any():  # how often far words are accepted rests on listed ones
                 return self.lists(words, np.where(empty, self.truncate, radii))
-            starts = np.cumsum(near.lengths) - near.lengths
-            shares = near.distances  # overwritten list by list
-            lists = zip(starts.tolist(), near.lengths.tolist(), radii.tolist(), strict=True)
-            for start, length, radius in lists:
-                part = shares[start : start + length]
+            for (_, part), radius in zip(near, radii.tolist(), strict=True):  # distances become shares
                 # Weights relative to the greatest one, which is 1 whatever epsilon.
                 least = part.min(initial=radius)
-                far_words = self.near.release_words - length
+                far_words = self.near.release_words - len(part)
                 far = far_words * np.exp(self.epsilon * (least - radius) / 2.0) if far_words else 0.0
                 part -= least
                 part *= -self.epsilon / 2.0
                 np.exp(part, out=part)
                 np.cumsum(part, out=part)
                 part /= part[-1:] + far
-        return Lists(shares=shares, skips=near.skips, starts=starts, lengths=near.lengths, radii=radii)
+        return Lists(
+            shares=np.concatenate([shares for _, shares in near]),
+            skips=np.concatenate([(rows - np.arange(len(rows))).astype(np.int32) for rows, _ in near]),
+            starts=np.cumsum(lengths) - lengths,
+            lengths=lengths,
+            radii=radii,
+        )
 
     def probabilities(self, words: NDArray[np.int64]) -> NDArray[np.float64]:
         """Exact output probabilities of words (k,), float64 (k, release_words).

@@ -193,42 +193,38 @@ class Projection(ProjectionParameters, NoiseMechanism):
 
     def claim(self, embedding: Embedding) -> Claim:
         """Epsilon in Euclidean distance; with the paper's Delta epsilon or more."""
-        paper, space = self.sensitivity == "paper", self.space(embedding, EuclideanSpace)
-        pure = self.epsilon
-        if paper:
-            # What the noise achieves with the matrix at hand, by the exact stretch of the vocabulary.
-            stretch = stretch_constant(embedding, self.projection(embedding.dimension), "vocabulary")
-            pure = self.epsilon * stretch / (1.0 + self.beta)
-        epsilon = max(self.epsilon, pure)
-        claim = {
-            "paper": "Proposition 5",
-            "vocabulary": "Claim 3, with the largest stretch of all pairs of words",
-            "spectral": "Claim 3, with the largest singular value of the matrix",
+        space, columns = self.space(embedding, EuclideanSpace), embedding.dimension
+        rows, epsilon = self.rows(columns), self.epsilon
+        claim, reason = {
+            "paper": ("Proposition 5", "which is 1 + beta"),
+            "vocabulary": (
+                "Claim 3, with the largest stretch of all pairs of words",
+                "the most by which it stretches the difference of two words, found among all pairs",
+            ),
+            "spectral": (
+                "Claim 3, with the largest singular value of the matrix",
+                "the most by which it stretches any difference of vectors",
+            ),
         }[self.sensitivity]
+        remarks = [
+            f"Vectors of {columns} dimensions are projected to {rows} by the public matrix of seed "
+            f"{self.seed}; the noise is scaled by {self.constant(embedding):.4g}, {reason}."
+        ]
+        if self.sensitivity == "paper":
+            # What the noise achieves with the matrix at hand, by the exact stretch of the vocabulary.
+            stretch = stretch_constant(embedding, self.projection(columns), "vocabulary")
+            pure = self.epsilon * stretch / (1.0 + self.beta)
+            epsilon = max(epsilon, pure)
+            remarks.append(self._remark_on_the_claim(pure, columns))
         return Claim(
             epsilon=epsilon,
             # The image of a difference is that long at most, in units of the noise.
-            law=SphericalLaplace(dimension=self.rows(embedding.dimension), epsilon=epsilon),
-            delta_num=self.delta_num(embedding, self.rows(embedding.dimension)),
+            law=SphericalLaplace(dimension=rows, epsilon=epsilon),
+            delta_num=self.delta_num(embedding, rows),
             noise_bits=self._noise(embedding).bits(longest_of(space.half_norms)),
             euclidean_epsilon=epsilon,
             source=f"Feyisetan and Kasiviswanathan 2021, {claim}",
-            remarks=(
-                self._remark(embedding),
-                *([self._remark_on_the_claim(pure, embedding.dimension)] if paper else []),
-            ),
-        )
-
-    def _remark(self, embedding: Embedding) -> str:
-        reason = {
-            "paper": "which is 1 + beta",
-            "vocabulary": "the most by which it stretches the difference of two words, found among all pairs",
-            "spectral": "the most by which it stretches any difference of vectors",
-        }[self.sensitivity]
-        rows, columns = self.rows(embedding.dimension), embedding.dimension
-        return (
-            f"Vectors of {columns} dimensions are projected to {rows} by the public matrix of seed "
-            f"{self.seed}; the noise is scaled by {self.constant(embedding):.4g}, {reason}."
+            remarks=tuple(remarks),
         )
 
     def _remark_on_the_claim(self, pure: float, columns: int) -> str:

@@ -7,7 +7,7 @@ reduction of its own. The answer therefore depends on the point alone, not on ho
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -29,17 +29,9 @@ _SETTLE_BLOCK: Final = 4096
 _STRAY: Final = 2.0**-30
 
 
-class Candidates(ABC):
-    """Points that are scored in single precision, with a proven bound on how far scores can stray."""
-
-    @abstractmethod
-    def candidates(self, k: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Find all words that may be among the k nearest: rows of points and of words, int64 (c,) each."""
-
-
 @dataclass(frozen=True, kw_only=True)
-class _Scan(Candidates):
-    """Scores queries @ matrix.T - offsets, in single precision, and how far they can stray.
+class Scan:
+    """Scores queries @ matrix.T - offsets of points, in single precision, and how far they can stray.
 
     If word i is exactly as near as word j or nearer, then score i >= (score j - width j) - slack.
 
@@ -59,6 +51,7 @@ class _Scan(Candidates):
 
     @np.errstate(under="ignore")
     def candidates(self, k: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Find all words that may be among the k nearest: rows of points and of words, int64 (c,) each."""
         matrix, offsets = np.asarray(self.matrix), np.asarray(self.offsets)  # slices of memmaps take long
         best = np.full((len(self.queries), k), -np.inf, dtype=np.float32)
         floor = np.full(len(self.queries), -np.inf, dtype=np.float32)
@@ -112,7 +105,7 @@ class _ExactNearest(NearestWords):
         for start in range(0, len(points), self.point_block):
             block = slice(start, start + self.point_block)
             located = self._located(points[block])
-            rows, words = self.scan(located).candidates(1)
+            rows, words = self.candidates(located, 1)
             nearest[block][rows] = words
             contested = np.bincount(rows)[rows] > 1
             owners, winners, _ = self.settled(located, rows[contested], words[contested], 1)
@@ -125,7 +118,7 @@ class _ExactNearest(NearestWords):
         for start in range(0, len(points), self.point_block):
             block = slice(start, start + self.point_block)
             located = self._located(points[block])
-            _, nearest[block], scores = self.settled(located, *self.scan(located).candidates(2), 2)
+            _, nearest[block], scores = self.settled(located, *self.candidates(located, 2), 2)
             distances[block] = self.distances(located, nearest[block], scores)
         return nearest, distances
 
@@ -151,8 +144,8 @@ class _ExactNearest(NearestWords):
         return points
 
     @abstractmethod
-    def scan(self, points: NDArray[np.float64]) -> Candidates:
-        """Prepare the scores of a block of points in single precision."""
+    def candidates(self, points: NDArray[np.float64], k: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Find all words that may be among the k nearest: rows of points and of words, int64 (c,) each."""
 
     @abstractmethod
     def _scores(self, points: NDArray[np.float64], words: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -204,10 +197,11 @@ class EuclideanWords(_ExactNearest):
 class EuclideanNearest(EuclideanWords):
     """Exact Euclidean nearest-word search over a (memory-mapped) embedding matrix."""
 
-    def scan(self, points: NDArray[np.float64]) -> Candidates:
+    def candidates(self, points: NDArray[np.float64], k: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         queries = points.astype(np.float32)
         slack = self.slack(queries)
-        return _Scan(queries=queries, matrix=self.vectors, offsets=self.half_norms, slack=slack)
+        scan = Scan(queries=queries, matrix=self.vectors, offsets=self.half_norms, slack=slack)
+        return scan.candidates(k)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,7 +233,10 @@ class HyperbolicNearest(_ExactNearest):
             points[strays, 1:] *= (told[strays] / np.maximum(lengths[strays], _STRAY))[:, None]
         return points
 
-    def scan(self, points: NDArray[np.float64]) -> Candidates:
+    def candidates(self, points: NDArray[np.float64], k: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        return self.scan(points).candidates(k)
+
+    def scan(self, points: NDArray[np.float64]) -> Scan:
         """Score words by their Lorentz product over q0, u0 (v·w - 1), each as high as it can be.
 
         A product of n terms strays by gamma_(n + 2) u0 at most, for |v|, |w| <= 1 and both are rounded; in
@@ -251,7 +248,7 @@ class HyperbolicNearest(_ExactNearest):
         with np.errstate(under="ignore"):
             queries = points[:, 1:].astype(np.float32)
         bound = gamma(queries.shape[1] + 10)
-        return _Scan(
+        return Scan(
             queries=queries,
             matrix=self.space,
             offsets=self.time * np.float32(1.0 - bound),

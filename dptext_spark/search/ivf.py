@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self
 
@@ -25,7 +24,7 @@ from dptext_spark.embedding.lists import InvertedLists
 from dptext_spark.embedding.spaces import EuclideanSpace
 from dptext_spark.errors import ConfigError
 from dptext_spark.geometry.rounding import longest_of, score_slack
-from dptext_spark.search.exact import Candidates, EuclideanNearest, EuclideanWords, largest
+from dptext_spark.search.exact import EuclideanNearest, EuclideanWords, largest
 from dptext_spark.search.nearest import NearestWords, Search
 
 POINT_BLOCK: Final = 16384
@@ -35,124 +34,6 @@ POINT_BLOCK: Final = 16384
 # and the scan.
 _CHOICE_BLOCK: Final = 512
 _CELLS: Final = 1 << 19
-
-
-@dataclass(frozen=True, kw_only=True)
-class ListScan(Candidates):
-    """Scores queries against the words of the lists nearest to them, as :class:`Candidates` wants them.
-
-    Attributes:
-        queries: float32 (t, n).
-        points: float64 (t, n), the same.
-        slack: float32 (t,), how far two scores of a point can stray from their difference.
-        probes: How many lists each point looks at.
-    """
-
-    queries: NDArray[np.float32]
-    points: NDArray[np.float64]
-    slack: NDArray[np.float32]
-    lists: InvertedLists
-    stops: NDArray[np.int64]
-    probes: int
-    whole: EuclideanNearest
-
-    def candidates(self, k: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        chosen = self.chosen()
-        sizes = self.stops - self.lists.starts[:-1]
-        found = [*self._scanned(chosen, k)]
-        # Lists without enough words among them are no answer; all words are.
-        if sizes.min() < k and (held := chosen @ sizes).min() < k:
-            short = np.flatnonzero(held < k)
-            rows, words = self.whole.scan(self.points[short]).candidates(k)
-            found = [(row[held[row] >= k], word[held[row] >= k]) for row, word in found]
-            found.append((short[rows], words))
-        rows, words = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        return rows, words
-
-    def chosen(self) -> NDArray[np.bool_]:
-        """Which lists each point looks at, bool (t, L)."""
-        count = len(self.lists.centroids)
-        # Each list's points lie side by side in memory, for so they are visited.
-        chosen = np.ones((count, len(self.queries)), dtype=np.bool_).T
-        if self.probes < count:
-            for start in range(0, len(self.queries), _CHOICE_BLOCK):
-                block = slice(start, start + _CHOICE_BLOCK)
-                chosen[block] = self._nearest_lists(self.queries[block], self.points[block])
-        return chosen
-
-    def _nearest_lists(self, queries: NDArray[np.float32], points: NDArray[np.float64]) -> NDArray[np.bool_]:
-        centroids, half_norms = self.lists.centroids, self.lists.centroid_half_norms
-        scores = queries @ centroids.T
-        scores -= half_norms
-        lengths = np.sqrt(np.square(queries, dtype=np.float64).sum(axis=1))
-        slack = score_slack(queries.shape[1] + 4, lengths, longest_of(half_norms))
-        place = len(centroids) - self.probes
-        last = np.partition(scores, place, axis=1)[:, place]
-        # What scores more than the last one by the slack is certainly among the nearest, what scores less by
-        # as much is certainly not.
-        chosen = scores > (last + slack)[:, None]
-        missing = self.probes - chosen.sum(axis=1)
-        rows, lists = np.nonzero((scores >= (last - slack)[:, None]) & ~chosen)
-        wanted = missing[rows]
-        contested = np.bincount(rows, minlength=len(scores))[rows] > wanted
-        chosen[rows[~contested], lists[~contested]] = True
-        rows, lists, wanted = rows[contested], lists[contested], wanted[contested]
-        vectors = centroids[lists].astype(np.float64)
-        exact = ((points[rows] - 0.5 * vectors) * vectors).sum(axis=1)
-        order = np.lexsort((lists, -exact, rows))
-        rows, lists, wanted = rows[order], lists[order], wanted[order]
-        rank = np.arange(len(rows)) - np.searchsorted(rows, rows)
-        taken = rank < wanted
-        chosen[rows[taken], lists[taken]] = True
-        return chosen
-
-    def _scanned(
-        self, chosen: NDArray[np.bool_], k: int
-    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        """Find the words of the chosen lists that may be among the k nearest: rows and words."""
-        best = np.full((len(self.queries), k), -np.inf, dtype=np.float32)
-        found: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]] = []
-        visits = np.flatnonzero(chosen.T.reshape(-1))
-        firsts = np.arange(len(self.stops) + 1) * len(self.queries)
-        borders = np.searchsorted(visits, firsts).tolist()
-        for number, (start, stop) in enumerate(pairwise(borders)):
-            if start < stop:
-                self._visit(number, visits[start:stop] - firsts[number], best, found)
-        floor = best.min(axis=1) - self.slack
-        for row, word, reached in found:
-            keep = reached >= floor[row]
-            yield row[keep], word[keep]
-
-    def _visit(
-        self,
-        number: int,
-        points: NDArray[np.int64],
-        best: NDArray[np.float32],
-        found: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]],
-    ) -> None:
-        """Score some points against the words of a list; keep what may be among the nearest."""
-        start, stop = int(self.lists.starts[number]), int(self.stops[number])
-        if start == stop:
-            return
-        vectors, offsets = self.lists.vectors[start:stop], self.lists.half_norms[start:stop]
-        size = max(1, _CELLS // (stop - start))
-        for at in range(0, len(points), size):
-            part = points[at : at + size]
-            scores = self.queries[part] @ vectors.T
-            scores -= offsets
-            peaks = scores.max(axis=1)
-            hot = np.flatnonzero(peaks >= best[part].min(axis=1) - self.slack[part])
-            if not len(hot):
-                continue
-            scores, rows = scores[hot], part[hot]
-            if best.shape[1] == 1:
-                best[rows, 0] = np.maximum(best[rows, 0], peaks[hot])
-            else:
-                best[rows] = largest(best[rows], scores)
-            floor = best[rows].min(axis=1) - self.slack[rows]
-            flat = np.flatnonzero(scores >= floor[:, None])
-            row, word = np.divmod(flat, stop - start)
-            found.append((rows[row], self.lists.rows[start + word], scores.ravel()[flat]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,19 +54,91 @@ class IvfNearest(EuclideanWords):
 
     def looked_at(self, points: NDArray[np.float64]) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
         """Say which lists points (t, n) look at, bool (t, L), and how many words each has, int64 (L,)."""
-        return self.scan(points).chosen(), self.stops - self.lists.starts[:-1]
+        count = len(self.lists.centroids)
+        # Each list's points lie side by side in memory, for so they are visited.
+        chosen = np.ones((count, len(points)), dtype=np.bool_).T
+        if self.probes < count:
+            for start in range(0, len(points), _CHOICE_BLOCK):
+                block = slice(start, start + _CHOICE_BLOCK)
+                chosen[block] = self._nearest_lists(points[block])
+        return chosen, self.stops - self.lists.starts[:-1]
 
-    def scan(self, points: NDArray[np.float64]) -> ListScan:
+    def _nearest_lists(self, points: NDArray[np.float64]) -> NDArray[np.bool_]:
         queries = points.astype(np.float32)
-        return ListScan(
-            queries=queries,
-            points=points,
-            slack=self.slack(queries),
-            lists=self.lists,
-            stops=self.stops,
-            probes=self.probes,
-            whole=EuclideanNearest(vectors=self.vectors, half_norms=self.half_norms),
-        )
+        centroids, half_norms = self.lists.centroids, self.lists.centroid_half_norms
+        scores = queries @ centroids.T
+        scores -= half_norms
+        lengths = np.sqrt(np.square(queries, dtype=np.float64).sum(axis=1))
+        slack = score_slack(queries.shape[1] + 4, lengths, longest_of(half_norms))
+        place = len(centroids) - self.probes
+        last = np.partition(scores, place, axis=1)[:, place]
+        # A list that scores more than the last one by the slack is certainly among the nearest, one that
+        # scores less by as much is certainly not.
+        chosen = scores > (last + slack)[:, None]
+        missing = self.probes - chosen.sum(axis=1)
+        rows, lists = np.nonzero((scores >= (last - slack)[:, None]) & ~chosen)
+        contested = np.bincount(rows, minlength=len(scores))[rows] > missing[rows]
+        chosen[rows[~contested], lists[~contested]] = True
+        rows, lists = rows[contested], lists[contested]
+        vectors = centroids[lists].astype(np.float64)
+        exact = ((points[rows] - 0.5 * vectors) * vectors).sum(axis=1)
+        order = np.lexsort((lists, -exact, rows))
+        rows, lists = rows[order], lists[order]
+        taken = np.arange(len(rows)) - np.searchsorted(rows, rows) < missing[rows]
+        chosen[rows[taken], lists[taken]] = True
+        return chosen
+
+    def candidates(self, points: NDArray[np.float64], k: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        queries = points.astype(np.float32)
+        slack = self.slack(queries)
+        chosen, sizes = self.looked_at(points)
+        best = np.full((len(queries), k), -np.inf, dtype=np.float32)
+        visited = [
+            each
+            for number in np.flatnonzero(sizes).tolist()
+            for each in self._visit(number, np.flatnonzero(chosen[:, number]), queries, slack, best)
+        ]
+        floor = best.min(axis=1) - slack
+        hits = [(row[keep], word[keep]) for row, word, scores in visited for keep in [scores >= floor[row]]]
+        # Lists without enough words among them are no answer; all words are.
+        if sizes.min() < k and (held := chosen @ sizes).min() < k:
+            short = np.flatnonzero(held < k)
+            whole = EuclideanNearest(vectors=self.vectors, half_norms=self.half_norms)
+            rows, words = whole.candidates(points[short], k)
+            hits = [(row[held[row] >= k], word[held[row] >= k]) for row, word in hits]
+            hits.append((short[rows], words))
+        rows, words = (np.concatenate(parts) for parts in zip(*hits, strict=True))
+        return rows, words
+
+    def _visit(
+        self,
+        number: int,
+        points: NDArray[np.int64],
+        queries: NDArray[np.float32],
+        slack: NDArray[np.float32],
+        best: NDArray[np.float32],
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]]:
+        """Score some points against the words of a list, raise ``best``, and give what may be the nearest."""
+        start, stop = int(self.lists.starts[number]), int(self.stops[number])
+        vectors, offsets = self.lists.vectors[start:stop], self.lists.half_norms[start:stop]
+        size = max(1, _CELLS // (stop - start))
+        for at in range(0, len(points), size):
+            part = points[at : at + size]
+            scores = queries[part] @ vectors.T
+            scores -= offsets
+            peaks = scores.max(axis=1)
+            hot = np.flatnonzero(peaks >= best[part].min(axis=1) - slack[part])
+            if not len(hot):
+                continue
+            scores, rows = scores[hot], part[hot]
+            if best.shape[1] == 1:
+                best[rows, 0] = np.maximum(best[rows, 0], peaks[hot])
+            else:
+                best[rows] = largest(best[rows], scores)
+            floor = best[rows].min(axis=1) - slack[rows]
+            flat = np.flatnonzero(scores >= floor[:, None])
+            row, word = np.divmod(flat, stop - start)
+            yield rows[row], self.lists.rows[start + word], scores.ravel()[flat]
 
 
 @dataclass(frozen=True, kw_only=True)

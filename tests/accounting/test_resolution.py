@@ -19,8 +19,8 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.geometry.sphere import gamma_quantile, uniform_directions
 from dptext_spark.mechanisms import Exponential, Hyperbolic, Laplace, Mechanism
 from dptext_spark.mechanisms.noisy import vickrey_probability
+from dptext_spark.mechanisms.vectors import on_grid
 from dptext_spark.search.exact import ExactSearch
-from dptext_spark.vectors.projected_vectors import on_grid
 from tests.helpers import bundles, worlds
 
 CENTRE = 100.0  # far from 0, which no word may be

@@ -29,6 +29,7 @@ from dptext_spark.jobs import audit as job
 from dptext_spark.mechanisms import MECHANISMS, Exponential, Laplace, Mahalanobis, Mechanism
 from dptext_spark.mechanisms.euclidean import EuclideanNoise
 from dptext_spark.mechanisms.exponential import ExponentialChoice
+from dptext_spark.mechanisms.vectors import VectorNoise
 from dptext_spark.noise import ColumnNoise, NoiseKey
 from dptext_spark.options import WORLDS, AuditOptions, PrivatizeOptions
 from dptext_spark.release import Release
@@ -36,7 +37,6 @@ from dptext_spark.report.facts import Report
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.nearest import Search
 from dptext_spark.text.policies import TextPolicy
-from dptext_spark.vectors.projected_vectors import VectorNoise
 from tests.helpers import worlds
 
 pytestmark = pytest.mark.statistical

@@ -12,7 +12,7 @@ from dptext_spark.calibration.facts import matches, read, said, verdict
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Mahalanobis
-from dptext_spark.report.facts import Report
+from dptext_spark.report.facts import Report, versions
 from dptext_spark.report.text import rendered
 from tests.helpers.calibrations import EPSILONS, LAPLACE, MET, N_W, UNMET, WEIGHTED, facts
 
@@ -20,7 +20,8 @@ from tests.helpers.calibrations import EPSILONS, LAPLACE, MET, N_W, UNMET, WEIGH
 def test_distances_and_guarantees_are_those_of_each_mechanism(small: Embedding) -> None:
     """Rejects one metric for all mechanisms, and a word that counts as its own neighbour."""
     found = facts(small, LAPLACE, WEIGHTED)
-    assert json.loads(Report(facts=found, text="").to_json()) == json.loads(json.dumps(found))
+    written = json.loads(Report(facts=found, text="").to_json())
+    assert written == {**json.loads(json.dumps(found)), "versions": versions()}
     plain, weighted = found["mechanisms"]
     assert (plain["mechanism"], weighted["mechanism"]) == ("laplace", "mahalanobis:lambda=0.5")
     assert plain["metric"] != weighted["metric"] and plain["words"] == weighted["words"] == 150

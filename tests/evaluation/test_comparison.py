@@ -10,7 +10,7 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, DptextError, InputError
 from dptext_spark.evaluation.comparison import Comparison, Concern, evaluate
 from dptext_spark.mechanisms import Exponential, Laplace
-from dptext_spark.vectors.projected_vectors import ProjectedVectors
+from dptext_spark.mechanisms.vectors import ProjectedVectors
 from tests.helpers.made_texts import sentences
 
 ROWS = 150

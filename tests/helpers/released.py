@@ -40,13 +40,13 @@ from dptext_spark.cli import main
 from dptext_spark.demo import GLOVE
 from dptext_spark.embedding.lists import make_lists
 from dptext_spark.mechanisms import Mechanism, mechanism
+from dptext_spark.mechanisms.vectors import VectorNoise, VectorParameters
 from dptext_spark.noise import NoiseKey, ReleaseNoise
 from dptext_spark.poincare import Relations, Settings, train
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.ivf import IvfSearch
 from dptext_spark.search.nearest import Search
-from dptext_spark.vectors.projected_vectors import VectorNoise, VectorParameters
-from dptext_spark.vectors.vector_privatizer import VectorPrivatizer
+from dptext_spark.vector_sanitizer import VectorSanitizer
 from tests.helpers import worlds
 
 RELEASED: Final = Path(__file__).parents[1] / "released.json"
@@ -208,7 +208,7 @@ def _vectors(glove: Embedding, rows: pa.Table) -> dict[str, str]:
             KEY, salt=LABEL, law={"name": "vectors", "epsilon": parameters.epsilon}, fingerprint=""
         )
         mechanism = VectorNoise.of(parameters, length)
-        privatizer = VectorPrivatizer(mechanism=mechanism, noise=noise, embedding=embedding)
+        privatizer = VectorSanitizer(mechanism=mechanism, noise=noise, embedding=embedding)
         return hashed(privatizer.sanitize(values, ids, column="vector").values)
 
     paper = VectorParameters(epsilon=30.0, sensitivity="paper", beta=0.9, seed=2)

@@ -22,12 +22,12 @@ from dptext_spark.demo import QUERIES
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import InputError
 from dptext_spark.jobs import vectors
+from dptext_spark.mechanisms.vectors import ProjectedVectors
 from dptext_spark.noise import ReleaseNoise
 from dptext_spark.options import VectorsOptions
 from dptext_spark.tables.columns import TableColumns
 from dptext_spark.text.joined_words import JoinedWords, vocabulary_forms
-from dptext_spark.vectors.projected_vectors import ProjectedVectors
-from dptext_spark.vectors.vector_privatizer import VectorPrivatizer
+from dptext_spark.vector_sanitizer import VectorSanitizer
 from tests.helpers.tables import hashes, rows_of, spark_settings, write_table
 from tests.helpers.worlds import KEY, LABEL
 
@@ -197,7 +197,7 @@ def test_each_column_is_what_the_privatizer_gives_without_spark(ring: Embedding,
         used = ProjectedVectors(epsilon=10.0, seed=7).of_length(length)
         fingerprint = embedding.fingerprint if embedding else ""
         noise = ReleaseNoise.of(KEY, salt=LABEL, law=used.law(), fingerprint=fingerprint)
-        private = VectorPrivatizer(mechanism=used, noise=noise, embedding=embedding)
+        private = VectorSanitizer(mechanism=used, noise=noise, embedding=embedding)
         values = source[column].combine_chunks()
         expected = private.sanitize(values, source["id"].combine_chunks(), column=column).values.to_pylist()
         assert [row[column] for row in got] == expected, column

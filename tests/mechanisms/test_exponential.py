@@ -15,6 +15,8 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.geometry.metric import EuclideanMetric
 from dptext_spark.mechanisms import Exponential
 from dptext_spark.mechanisms.exponential import (
+    CACHE_BYTES,
+    EPSILONS,
     FIRST_ROUNDS,
     ROUND_UNIFORMS,
     ExponentialChoice,
@@ -137,136 +139,99 @@ def screening(metric: EuclideanMetric, release_words: int) -> NearByScreening:
     return NearByScreening(metric=metric, release_words=release_words, half_norms=half_norms[:release_words])
 
 
-def demo_metric(demo_bundle: Embedding) -> EuclideanMetric:
-    return EuclideanMetric(vectors=demo_bundle.vectors)
+def same(lists: list[Any], others: list[Any]) -> bool:
+    """Say whether rows and distances are equal to the last bit."""
+    pairs = zip(lists, others, strict=True)
+    return all(a.tobytes() == b.tobytes() for one, other in pairs for a, b in zip(one, other, strict=True))
 
 
-@pytest.mark.parametrize("crowded", [False, True])
-def test_screening_loses_no_near_word(demo_bundle: Embedding, crowded: bool) -> None:
-    """Radii that are distances to the last bit: a word at the radius is far, one below is near."""
-    metric = offset_metric() if crowded else demo_metric(demo_bundle)
+@pytest.fixture(params=["demo", "crowded"])
+def metric(request: pytest.FixtureRequest, demo_bundle: Embedding) -> EuclideanMetric:
+    return offset_metric() if request.param == "crowded" else EuclideanMetric(vectors=demo_bundle.vectors)
+
+
+def test_screening_loses_no_near_word(metric: EuclideanMetric) -> None:
+    """Radii that are distances to the last bit: a word at the radius is far, one below is near.
+
+    Rejects lists that change places where some hold all words, and BLAS sums that follow the batch.
+    """
     release = metric.words * 3 // 4
-    words = np.arange(5, metric.words, metric.words // 20)  # released words and others
-    truth = NearByDifferences(metric=metric, release_words=release)
-    ranked = np.sort(truth.to_rows(words[7:8], np.arange(release))[0])
+    rows, words = np.arange(release), np.arange(5, metric.words, metric.words // 20)  # released and others
+    near, truth = screening(metric, release), NearByDifferences(metric=metric, release_words=release)
+    ranked = np.sort(truth.to_rows(words[7:8], rows)[0])
     radii = np.array([ranked[2], np.nextafter(ranked[2], 9.0), ranked[30], ranked[200], 1e-30, 1e200])
     for shift in range(len(radii)):
         own = radii[(np.arange(len(words)) + shift) % len(radii)]
         with np.errstate(over="ignore"):
-            lists, expected = screening(metric, release)(words, own), truth(words, own)
-        np.testing.assert_array_equal(lists.lengths, expected.lengths)
-        np.testing.assert_array_equal(lists.skips, expected.skips)
-        assert lists.distances.tobytes() == expected.distances.tobytes()
-
-
-def test_screening_without_slack_would_lose_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The crowded words do test the slack."""
-    metric = offset_metric()
-    words, near = np.arange(metric.words), screening(metric, 400)
-    radii = np.full(metric.words, np.median(near.between(np.zeros(400, dtype=np.int64), np.arange(400))))
-    complete = near(words, radii).lengths.sum()
-    monkeypatch.setattr("dptext_spark.mechanisms.exponential.gamma", lambda terms: 0.0)
-    assert near(words, radii).lengths.sum() < complete
+            lists, expected = near(words, own), truth(words, own)
+        assert same(lists, expected)
+    mixed, some = np.array([3.0, np.inf, 4.0, 0.0, np.inf, 5.0]), words[:6]
+    lists = near(some, mixed)
+    assert [len(lists[i][0]) for i in (1, 3, 4)] == [release, 0, release]
+    assert same(lists, [near(some[i : i + 1], mixed[i : i + 1])[0] for i in range(6)])
+    whole = near.to_rows(words, rows)
+    exact = np.stack([near.between(np.full(release, word), rows) for word in words])
+    np.testing.assert_allclose(whole, exact, rtol=1e-9)
+    np.testing.assert_array_equal(whole == 0.0, exact == 0.0)  # itself and its twins
+    alone = [near.to_rows(words[i : i + 1], rows).tobytes() for i in range(len(words))]
+    assert b"".join(alone) == whole.tobytes()
 
 
 def test_tiny_and_huge_vectors_are_screened_right() -> None:
     """Rejects a bound that forgets underflow, and scores that become NaN."""
-    rows = np.random.default_rng(6).standard_normal((60, 4)).astype(np.float32)
-    words = np.arange(60)
-    for scale in (1e-30, 1e-22, 1e25):
+    rows, words = np.random.default_rng(6).standard_normal((60, 50)).astype(np.float32), np.arange(60)
+    for scale in (1e-30, 1e-22, 1e-21, 1e25):
         metric = EuclideanMetric(vectors=rows * np.float32(scale))
         truth = NearByDifferences(metric=metric, release_words=50)
         with np.errstate(all="ignore"):
-            lists = screening(metric, 50)(words, np.full(60, 1.5 * scale))
-        np.testing.assert_array_equal(lists.lengths, truth(words, np.full(60, 1.5 * scale)).lengths)
-        assert 60 < lists.lengths.sum() < 50 * 60
+            # The word at rank 20 is nearer than the radius by the last bit.
+            radii = np.nextafter(np.sort(truth.to_rows(words, np.arange(50)), axis=1)[:, 20], np.inf)
+            lists, expected = screening(metric, 50)(words, radii), truth(words, radii)
+        assert [len(near) for near, _ in lists] == [len(near) for near, _ in expected]
+    nothing = EuclideanMetric(vectors=np.zeros((3, 2), dtype=np.float32))
+    np.testing.assert_array_equal(screening(nothing, 2).to_rows(np.arange(3), np.arange(2)), 0.0)
 
 
-def test_a_list_of_all_words_beside_short_ones(demo_bundle: Embedding) -> None:
-    """Rejects lists that change places where some hold all words."""
-    near = screening(demo_metric(demo_bundle), 500)
-    radii = np.array([3.0, np.inf, 4.0, 0.0, np.inf, 5.0])
-    words = np.array([7, 600, 9, 11, 3, 13])
-    lists = near(words, radii)
-    assert lists.lengths[[1, 3, 4]].tolist() == [500, 0, 500]
-    single = [near(words[i : i + 1], radii[i : i + 1]) for i in range(6)]
-    assert b"".join(one.distances.tobytes() for one in single) == lists.distances.tobytes()
-    assert b"".join(one.skips.tobytes() for one in single) == lists.skips.tobytes()
-
-
-@pytest.mark.parametrize("crowded", [False, True])
-def test_products_give_the_distances(demo_bundle: Embedding, crowded: bool) -> None:
-    metric = offset_metric() if crowded else demo_metric(demo_bundle)
-    release = metric.words * 3 // 4
-    words, rows = np.arange(5, metric.words, metric.words // 20), np.arange(release)
-    near = screening(metric, release)
-    whole = near.to_rows(words, rows)
-    for word, distances in zip(words, whole, strict=True):
-        truth = near.between(np.full(release, word), rows)
-        np.testing.assert_allclose(distances, truth, rtol=1e-9)
-        np.testing.assert_array_equal(distances == 0.0, truth == 0.0)  # itself and its twins
-    # Rejects BLAS sums that follow the shape of the batch.
-    single = np.concatenate([near.to_rows(words[i : i + 1], rows) for i in range(len(words))])
-    assert single.tobytes() == whole.tobytes()
-
-
-def test_products_of_nothing() -> None:
-    metric = EuclideanMetric(vectors=np.zeros((3, 2), dtype=np.float32))
-    np.testing.assert_array_equal(screening(metric, 2).to_rows(np.arange(3), np.arange(2)), 0.0)
-
-
-# What is accepted
-
-
-def accepts_exactly(metric: EuclideanMetric, *, epsilon: float = 3.0) -> bool:
+def accepts_exactly(metric: EuclideanMetric) -> bool:
     """Say whether uniforms next to the weights of pairs are told right, by exact distances."""
     near = screening(metric, metric.words)
     pairs = np.random.default_rng(8).integers(0, metric.words, (2000, 2))
     words, rows = pairs[pairs[:, 0] != pairs[:, 1]].T
     with np.errstate(all="ignore"):
         distances = near.between(words, rows)
-    scale = np.median(distances)
-    nothing = np.zeros(len(words), dtype=np.int64)
+    scale, nothing = np.median(distances), np.zeros(len(words), dtype=np.int64)
+    radii = distances - scale * np.random.default_rng(9).random(len(words))
     empty = Lists(
-        shares=np.empty(0),
-        skips=np.empty(0, dtype=np.int32),
-        starts=nothing,
-        lengths=nothing,
-        radii=distances - scale * np.random.default_rng(9).random(len(words)),
+        shares=np.empty(0), skips=np.empty(0, dtype=np.int32), starts=nothing, lengths=nothing, radii=radii
     )
-    choice = ExponentialChoice(
-        near=near,
-        epsilon=epsilon / scale,
-        truncate=1.5 * scale,
-        cache=ListCache.empty(words=1, release_words=1),
-    )
-    weights = np.exp((np.minimum(distances, 1.5 * scale) - empty.radii) * (-choice.epsilon / 2.0))
-    proposed = np.where(empty.radii < choice.truncate, -1, rows)  # what is all alike is accepted
+    cache = ListCache.empty(words=1, release_words=1)
+    choice = ExponentialChoice(near=near, epsilon=3.0 / scale, truncate=1.5 * scale, cache=cache)
+    weights = np.exp((np.minimum(distances, 1.5 * scale) - radii) * (-choice.epsilon / 2.0))
+    proposed = np.where(radii < choice.truncate, -1, rows)  # what is all alike is accepted
     uniforms = np.full((len(words), 3), MOST)
     uniforms[:, 1] = (rows + 0.5) / metric.words
-    found = []
+    drawn = []
     for last in (weights, np.nextafter(weights, 0.0)):
         uniforms[:, 2] = last
-        found.append(choice.round(empty, np.arange(len(words)), words, uniforms))
-    return bool((found[0] == proposed).all() and (found[1] == rows).all())
+        drawn.append(choice.round(empty, np.arange(len(words)), words, uniforms))
+    return bool((drawn[0] == proposed).all() and (drawn[1] == rows).all())
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-22, 1e25])
-@pytest.mark.parametrize("crowded", [False, True])
-def test_bounds_of_distances_accept_what_distances_accept(
-    demo_bundle: Embedding, crowded: bool, scale: float
-) -> None:
+def test_bounds_of_distances_accept_what_distances_accept(metric: EuclideanMetric, scale: float) -> None:
     """Uniforms at weights to the last bit, with squares that are ordinary, underflow and overflow."""
-    metric = offset_metric() if crowded else demo_metric(demo_bundle)
     assert accepts_exactly(EuclideanMetric(vectors=metric.vectors * np.float32(scale)))
 
 
-def test_bounds_without_slack_would_accept_others(
-    demo_bundle: Embedding, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Such uniforms do test the slack."""
+def test_both_bounds_need_their_slack(demo_bundle: Embedding, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Crowded words and uniforms next to weights do test it."""
+    crowded = offset_metric()
+    words, near = np.arange(crowded.words), screening(crowded, 400)
+    radii = np.full(crowded.words, np.median(near.between(np.zeros(400, dtype=np.int64), np.arange(400))))
+    complete = sum(len(rows) for rows, _ in near(words, radii))
     monkeypatch.setattr("dptext_spark.mechanisms.exponential.gamma", lambda terms: 0.0)
-    assert not accepts_exactly(demo_metric(demo_bundle))
+    assert sum(len(rows) for rows, _ in near(words, radii)) < complete
+    assert not accepts_exactly(EuclideanMetric(vectors=demo_bundle.vectors))
 
 
 # How far lists reach
@@ -294,17 +259,23 @@ def test_lists_reach_as_far_as_it_pays(demo_bundle: Embedding) -> None:
     assert lengths[30.0] < 50 < lengths[4.0] < 0.2 * demo_bundle.releasable
 
 
-def test_where_nothing_else_pays_all_words_are_listed(plane: Embedding) -> None:
+def test_lists_of_small_worlds(plane: Embedding) -> None:
+    """Where nothing else pays all words are listed; without a listed word nothing bounds rejections."""
     words = np.arange(len(plane.words))
     assert (bound(plane, epsilon=1.0).reach(words)[0] == np.inf).all()
     assert (bound(plane, epsilon=1.0, listed=SHORT).reach(words)[0] < np.inf).all()
-
-
-def test_a_list_without_a_word_is_made_of_all(plane: Embedding) -> None:
-    """Without a listed word nothing bounds how often far words are rejected."""
-    choice = bound(plane, epsilon=2.0, release=3)
-    lists = choice.lists(np.array([5, 0]), np.array([1e-9, 1e-9]))
+    lists = bound(plane, epsilon=2.0, release=3).lists(np.array([5, 0]), np.array([1e-9, 1e-9]))
     assert lists.lengths.tolist() == [3, 1] and lists.radii.tolist() == [np.inf, 1e-9]
+
+
+def test_lists_of_few_epsilons_are_kept(small: Embedding) -> None:
+    """Rejects lists of every epsilon that any row ever had, and lists that are made again for each batch."""
+    at = bound(small, epsilon=9.0).at
+    first = at(2.0)
+    assert at(2.0) is first and len(first.cache.lists.shares) <= CACHE_BYTES // EPSILONS // 12
+    for step in range(EPSILONS):
+        at(3.0 + step)
+    assert at(2.0) is not first
 
 
 # Drawing
@@ -359,8 +330,10 @@ def case(
     return world, {"epsilon": 3.0, **({"listed": 0.0} if "whole" in request.param else {"truncate": 1.2})}
 
 
-def test_only_the_input_reaches_an_output(case: tuple[Embedding, dict[str, Any]]) -> None:
-    """Rejects a cache, a batch or a thread count that changes a result."""
+def test_only_the_input_reaches_an_output(
+    case: tuple[Embedding, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rejects a cache, a batch, a thread count or a group of bounded memory that changes a result."""
     world, parameters = case
     rng = np.random.default_rng(7)
     words, uniforms = rng.integers(len(world.words), size=200), rng.random((200, UNIFORMS))
@@ -381,6 +354,10 @@ def test_only_the_input_reaches_an_output(case: tuple[Embedding, dict[str, Any]]
                 cuts = [slice(i, i + batch) for i in range(0, 200, batch)]
                 drawn = [choice(words[cut], uniforms[cut].copy()) for cut in cuts]
                 np.testing.assert_array_equal(np.concatenate(drawn), expected)
+    blocks = {"_CELLS": 3 * world.releasable, "_PAIRS": 11, "WORD_BLOCK": 13, "_WORDS": 17, "_ROWS": 19}
+    for name, value in blocks.items():
+        monkeypatch.setattr(f"dptext_spark.mechanisms.exponential.{name}", value)
+    np.testing.assert_array_equal(bound(world, **parameters)(words, uniforms.copy()), expected)
 
 
 def test_later_rounds_are_a_token_s_own(small: Embedding) -> None:
@@ -395,24 +372,6 @@ def test_later_rounds_are_a_token_s_own(small: Embedding) -> None:
     assert drawn.tolist() == single
     uniforms[:, -1] = 0.5  # one of the seeds
     assert (choice(words, uniforms.copy()) != drawn).mean() > 0.3
-
-
-def test_groups_of_bounded_memory_change_nothing(
-    case: tuple[Embedding, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world, parameters = case
-    rng = np.random.default_rng(8)
-    words, uniforms = rng.integers(len(world.words), size=300), rng.random((300, UNIFORMS))
-    expected = bound(world, **parameters)(words, uniforms.copy())
-    for module, name, value in [
-        ("mechanisms.exponential", "_CELLS", 3 * world.releasable),
-        ("mechanisms.exponential", "_PAIRS", 11),
-        ("mechanisms.exponential", "WORD_BLOCK", 13),
-        ("mechanisms.exponential", "_WORDS", 17),
-        ("mechanisms.exponential", "_ROWS", 19),
-    ]:
-        monkeypatch.setattr(f"dptext_spark.{module}.{name}", value)
-    np.testing.assert_array_equal(bound(world, **parameters)(words, uniforms.copy()), expected)
 
 
 def test_the_cache_keeps_used_words_and_its_bound(small: Embedding) -> None:

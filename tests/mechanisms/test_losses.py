@@ -16,7 +16,7 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import EuclideanSpace
 from dptext_spark.mechanisms import MECHANISMS, Mechanism, mechanism
 from dptext_spark.mechanisms.mechanism import KnownLaw
-from dptext_spark.vectors.projected_vectors import ProjectedVectors
+from dptext_spark.mechanisms.vectors import ProjectedVectors
 from tests.helpers import bundles, worlds
 from tests.helpers.worlds import among
 

@@ -1,28 +1,51 @@
-"""Nearest words: exact against rational arithmetic, and the same however the work is cut."""
+"""Nearest words in both geometries against rational and decimal numbers, and shortcuts that are wrong."""
 
 from __future__ import annotations
 
+import dataclasses
 import tracemalloc
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.geometry.ball import lorentz
 from dptext_spark.search import exact as search_module
-from dptext_spark.search.exact import POINT_BLOCK, WORD_BLOCK, EuclideanNearest
+from dptext_spark.search.exact import POINT_BLOCK, WORD_BLOCK, EuclideanNearest, HyperbolicNearest, rims
 from tests.helpers.nearest import (
+    RADII,
     Search,
+    at,
+    ball_faults,
+    ball_search,
+    ball_words,
+    exact_distance,
+    exact_rim,
     exact_score,
     faults,
     half_norms,
+    hard_ball_points,
     hard_points,
+    inside,
     near_ties,
     one_after_another,
     search_of,
     two,
 )
+
+
+def random_words(count: int, n: int) -> np.ndarray:
+    return np.random.default_rng(5).standard_normal((count, n)).astype(np.float32)
+
+
+def random_ball(count: int, n: int) -> np.ndarray:
+    rng = np.random.default_rng(5)
+    return inside(rng.standard_normal((count, n)), rng.random(count))
+
 
 SHAPES = [
     (2, 1),
@@ -35,18 +58,25 @@ SHAPES = [
 
 
 @pytest.mark.parametrize(("count", "n"), SHAPES)
-@pytest.mark.parametrize("kind", ["random", "near ties"])
-def test_the_nearest_word_is_exact(count: int, n: int, kind: str) -> None:
-    """Rejects every shortcut of test_shortcuts_are_told_from_the_exact_search, and lost block borders."""
-    vectors = (
-        near_ties(count, n)
-        if kind == "near ties"
-        else np.random.default_rng(5).standard_normal((count, n)).astype(np.float32)
-    )
-    points = hard_points(vectors, 70)
-    search = search_of(vectors)
-    assert faults(search, vectors, points) == 0
-    assert faults(two(search), vectors, points) == 0
+@pytest.mark.parametrize("words_of", [random_words, near_ties])
+def test_the_nearest_word_is_exact(count: int, n: int, words_of: Callable[[int, int], np.ndarray]) -> None:
+    """Rejects every shortcut of the last test, and lost block borders."""
+    vectors = words_of(count, n)
+    points, search = hard_points(vectors, 70), search_of(vectors)
+    assert faults(search, vectors, points) == faults(two(search), vectors, points) == 0
+
+
+@pytest.mark.parametrize(("count", "n"), [(2, 2), (20, 100), (WORD_BLOCK + 1, 3)])
+@pytest.mark.parametrize("words_of", [random_ball, ball_words])
+def test_the_nearest_word_in_the_ball_is_exact(
+    count: int, n: int, words_of: Callable[[int, int], np.ndarray]
+) -> None:
+    words = words_of(count, n)
+    points, search = hard_ball_points(words, 70), ball_search(words)
+    assert ball_faults(search, words, points) == ball_faults(two(search), words, points) == 0
+
+
+# Shortcuts
 
 
 class NoSlack(EuclideanNearest):
@@ -54,6 +84,13 @@ class NoSlack(EuclideanNearest):
 
     def slack(self, queries: np.ndarray) -> np.ndarray:
         return np.zeros(len(queries), dtype=np.float32)
+
+
+class NoWidths(HyperbolicNearest):
+    """Does the same in the ball."""
+
+    def scan(self, points: np.ndarray) -> Any:
+        return dataclasses.replace(super().scan(points), widths=None)
 
 
 def plain_argmax(vectors: np.ndarray) -> Search:
@@ -71,21 +108,57 @@ def plain_two(vectors: np.ndarray) -> Search:
     return lambda points: np.argsort(halves - points.astype(np.float32) @ vectors.T, kind="stable")[:, :2]
 
 
-@pytest.mark.parametrize(
-    "shortcut",
-    [
-        plain_argmax,
-        plain_two,
-        last_of_equals,
-        lambda vectors: search_of(vectors, NoSlack),
-        lambda vectors: two(search_of(vectors, NoSlack)),
-    ],
-)
-def test_shortcuts_are_told_from_the_exact_search(shortcut: Callable[[np.ndarray], Search]) -> None:
-    """The power of the adversarial set: what naive code would do is wrong on it."""
-    vectors = near_ties(600, 50)
-    points = hard_points(vectors, 140)
-    assert faults(shortcut(vectors), vectors, points) >= 5
+def float32_product(words: np.ndarray) -> Search:
+    search = ball_search(words)
+    return lambda points: (points[:, 1:].astype(np.float32) @ search.space.T - search.time).argmax(axis=1)
+
+
+def float64_product(words: np.ndarray) -> Search:
+    """The Lorentz product in double precision: near the edge its digits cancel."""
+    space, time = lorentz(words)
+    return lambda points: (points[:, 1:] @ space.T - time).argmax(axis=1)
+
+
+def euclidean_in_the_ball(words: np.ndarray) -> Search:
+    def nearest(points: np.ndarray) -> np.ndarray:
+        inner = points[:, 1:] / (1 + np.exp(-points[:, :1]))
+        return np.square(inner[:, None, :] - words).sum(axis=2).argmin(axis=1)
+
+    return nearest
+
+
+FLAT: list[Callable[[np.ndarray], Search]] = [
+    plain_argmax,
+    plain_two,
+    last_of_equals,
+    lambda vectors: search_of(vectors, NoSlack),
+    lambda vectors: two(search_of(vectors, NoSlack)),
+]
+CURVED: list[Callable[[np.ndarray], Search]] = [
+    float32_product,
+    float64_product,
+    euclidean_in_the_ball,
+    lambda words: ball_search(words, NoWidths),
+    lambda words: two(ball_search(words, NoWidths)),
+]
+
+
+def floor_of_the_best(best: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """Wrong: both places hold the best score, so that the second nearest is held to it."""
+    return np.repeat(np.maximum(best.max(axis=1), scores.max(axis=1))[:, None], best.shape[1], axis=1)
+
+
+def test_shortcuts_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The power of the adversarial sets: what naive code would do is wrong on them."""
+    vectors, words = near_ties(600, 50), ball_words(600, 5)
+    points, curved = hard_points(vectors, 140), hard_ball_points(words, 140)
+    assert min(faults(shortcut(vectors), vectors, points) for shortcut in FLAT) >= 5
+    assert min(ball_faults(shortcut(words), words, curved) for shortcut in CURVED) >= 5
+    points, search = np.concatenate([points, np.zeros((1, 50))]), search_of(vectors)
+    assert len(search.candidates(points, 2)[0]) >= 2 * len(points)
+    monkeypatch.setattr(search_module, "largest", floor_of_the_best)
+    rows = search.candidates(points, 2)[0]
+    assert (np.bincount(rows, minlength=len(points)) < 2).sum() >= 5
 
 
 def test_among_equally_near_words_the_lowest_row_wins() -> None:
@@ -142,24 +215,6 @@ def test_the_matrix_is_not_copied(tmp_path: Path, mapped: bool) -> None:
     assert peak < matrix.nbytes / 2
 
 
-# The second nearest
-
-
-def floor_of_the_best(best: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """Wrong: both places hold the best score, so that the second nearest is held to it."""
-    return np.repeat(np.maximum(best.max(axis=1), scores.max(axis=1))[:, None], best.shape[1], axis=1)
-
-
-def test_a_floor_of_the_best_score_would_lose_the_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    vectors = near_ties(600, 50)
-    points = np.concatenate([hard_points(vectors, 140), np.zeros((1, 50))])
-    search = search_of(vectors)
-    assert len(search.scan(points).candidates(2)[0]) >= 2 * len(points)
-    monkeypatch.setattr(search_module, "largest", floor_of_the_best)
-    rows = search.scan(points).candidates(2)[0]
-    assert (np.bincount(rows, minlength=len(points)) < 2).sum() >= 5
-
-
 def test_distances_are_those_of_the_two_words() -> None:
     vectors = near_ties(700, 20)
     points = hard_points(vectors, 210)
@@ -168,3 +223,103 @@ def test_distances_are_those_of_the_two_words() -> None:
     gaps = points[:, None, :].astype(np.longdouble) - vectors[nearest]
     expected = np.sort(np.sqrt(np.square(gaps).sum(axis=2)), axis=1)
     np.testing.assert_allclose(distances, expected.astype(np.float64), rtol=1e-14)
+
+
+# The ball
+
+
+def test_distances_in_the_ball_are_exact() -> None:
+    """To 10^-14, or as much of the distance where it is above 1; also at radius 10^-9 and 700."""
+    words = ball_words(200, 4)
+    points = hard_ball_points(words, 210)
+    nearest, distances = ball_search(words).nearest_two(points)
+    assert (distances[:, 0] <= distances[:, 1]).all()
+    for point, pair, found in zip(points, nearest, distances, strict=True):
+        exact = np.array([float(exact_distance(point, words[row])) for row in pair])
+        np.testing.assert_allclose(found, exact, rtol=1e-14, atol=1e-14)
+    origin = ball_search(np.array([[0.0, 0.0], [0.6, 0.0]]))
+    near = origin.nearest_two(at(np.array([[0.0, 1.0]] * 3), np.array([1e-9, 1e-4, 700.0])))[1][:, 0]
+    np.testing.assert_allclose(near, [1e-9, 1e-4, 700.0], rtol=1e-14)
+
+
+def test_among_equally_near_words_of_the_ball_the_lowest_row_wins() -> None:
+    words = np.array([[0.9, 0.9 / 4], [0.5, 0], [-0.5, 0], [0, 0.5], [0, -0.5], [0.5, 0], [0, 0.5]])
+    points = at(np.array([[1.0, 1], [-1, -1], [0, 1], [1, 0]]), np.array([0.0, 0.2, 3.0, 0.3]))
+    search = ball_search(words)
+    nearest, distances = search.nearest_two(points)
+    assert nearest.tolist() == [[1, 2], [2, 4], [3, 6], [1, 5]]
+    assert search(points).tolist() == [1, 2, 3, 1]
+    assert (distances[:, 0] == distances[:, 1]).all()
+
+
+def test_q0_corrects_a_w_of_the_wrong_length() -> None:
+    words = ball_words(600, 3)
+    points = hard_ball_points(words, 140)
+    stretched = points * np.where(np.arange(140) % 2, 1.0, 0.7)[:, None] ** [0, 1, 1, 1]
+    found, expected = (ball_search(words).nearest_two(some)[1] for some in (stretched, points))
+    # At 10^-12 from the edge a rounding of w is worth a ten thousandth.
+    np.testing.assert_allclose(found, expected, atol=1e-3)
+
+
+@pytest.mark.parametrize("n", [2, 300])
+def test_the_widths_bound_the_error_of_single_precision(n: int) -> None:
+    rng = np.random.default_rng(n)
+    gaps = np.array([1e-12, 1e-6, 1e-3, 0.3, 0.9, 1.0])
+    words = np.concatenate([inside(rng.standard_normal((6, n)), gaps), inside(np.ones((6, n)), gaps)])
+    heads = np.concatenate([rng.standard_normal((3, n)), np.ones((2, n)), -np.ones((1, n)), words[:2]])
+    points = at(heads, RADII[[0, 2, 3, 6, 7, 4, 4, 5]])
+    scan = ball_search(words).scan(points)
+    errors = []
+    for products in (scan.queries @ scan.matrix.T, one_after_another(scan.queries, scan.matrix)):
+        for point, row in zip(points, products - scan.offsets, strict=True):
+            for word, score, width in zip(words, row, scan.widths, strict=True):
+                rim = exact_rim(tuple(word.tolist()))
+                pairs = zip(point[1:].tolist(), word.tolist(), strict=True)
+                exact = (2 * sum(Fraction(w) * Fraction(p) for w, p in pairs) - (2 - rim)) / rim
+                errors.append(float((Fraction(float(score)) - exact) / Fraction(float(width))))
+    assert (np.min(errors) >= 0, np.max(errors) <= 1) == (True, True)
+    # A bound that forgets the length of the sums would be broken, so these samples can tell.
+    if n == 300:
+        assert np.ptp(errors) > 10 / (n + 10)
+
+
+def test_rims_keep_their_digits_at_the_edge() -> None:
+    rng = np.random.default_rng(0)
+    for n in (1, 2, 50, 300):
+        points = inside(rng.standard_normal((60, n)), np.geomspace(1e-15, 1, 60))
+        exact = [exact_rim(tuple(point)) for point in points.tolist()]
+        expected = np.array([float(max(rim, Fraction(1, 2**53))) for rim in exact])
+        np.testing.assert_allclose(rims(points), expected, rtol=1e-15 * n, atol=1e-21)
+
+
+def test_points_that_are_inside_by_rounding_alone_have_coordinates() -> None:
+    rng = np.random.default_rng(1)
+    points = rng.standard_normal((1000, 50))
+    points /= np.sqrt(np.square(points).sum(axis=1))[:, None]
+    points = points[np.einsum("ij,ij->i", points, points) < 1]
+    outside = [exact_rim(tuple(point)) <= 0 for point in points.tolist()]
+    assert sum(outside) > 5
+    space, time = (part.astype(np.float32) for part in lorentz(points))
+    assert np.isfinite(space).all()
+    assert (time >= 1e14).all()
+    assert (time <= 2.0**54).all()
+
+
+def test_a_bundle_of_the_ball_is_searched_in_place(ball: Embedding) -> None:
+    search = HyperbolicNearest(
+        vectors=ball.vectors[:15], space=ball.space.lorentz_space[:15], time=ball.space.lorentz_time[:15]
+    )
+    points = hard_ball_points(np.asarray(ball.vectors), 70)
+    assert np.shares_memory(search.scan(points).matrix, ball.space.lorentz_space)
+    assert ball_faults(two(search), np.asarray(ball.vectors[:15]), points) == 0
+
+
+def test_points_beyond_every_float_still_have_nearest_words() -> None:
+    words = ball_words(600, 3)
+    search = ball_search(words)
+    points = at(np.random.default_rng(0).standard_normal((50, 3)), np.full(50, 700.0))
+    farther = points + np.array([1e5, 0, 0, 0])
+    with np.errstate(all="raise"):
+        nearest, distances = search.nearest_two(farther)
+    np.testing.assert_array_equal(nearest, search.nearest_two(points)[0])
+    np.testing.assert_allclose(distances, search.nearest_two(points)[1] + 1e5, rtol=1e-14)

@@ -91,8 +91,7 @@ def test_centroids_as_near_as_each_other_are_settled_in_double_precision(tmp_pat
     first, second = first[first != second], second[first != second]
     middle = (lists.centroids[first].astype(np.float64) + lists.centroids[second]) / 2
     points = middle + 1e-9 * rng.standard_normal(middle.shape)
-    scan = search.scan(points)
-    chosen = scan.chosen()
+    chosen, _ = search.looked_at(points)
     expected = np.zeros_like(chosen)
     for row, point in enumerate(points):
         expected[row, nearest_lists(lists, point, 1)] = True

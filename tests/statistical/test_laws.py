@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
@@ -24,10 +25,10 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.geometry.projection import gaussian_projection
 from dptext_spark.mechanisms import Laplace, Mechanism, mechanism
 from dptext_spark.mechanisms.noisy import vickrey_probability
+from dptext_spark.mechanisms.vectors import ProjectedVectors
 from dptext_spark.noise import SEED_UNIFORMS, ReleaseNoise, to_uniform
 from dptext_spark.search.exact import ExactSearch
-from dptext_spark.vectors.projected_vectors import ProjectedVectors
-from dptext_spark.vectors.vector_privatizer import VectorPrivatizer
+from dptext_spark.vector_sanitizer import VectorSanitizer
 from tests.helpers import worlds
 from tests.helpers.worlds import among
 from tests.statistical import oracles
@@ -71,6 +72,7 @@ class Case:
     world: str
     planted: tuple[Wrong, ...] = ()
     mutants: Mapping[str, Wrong] = field(default_factory=dict)
+    look: str = "noise"
 
     @property
     def draws(self) -> int:
@@ -87,11 +89,6 @@ def some(table: Mapping[str, Wrong], *names: str) -> dict[str, Wrong]:
     return {name: table[name] for name in names}
 
 
-def with_mutants(cases: Mapping[str, Case]) -> Any:
-    pairs = [(name, mutant) for name, each in cases.items() for mutant in each.mutants]
-    return pytest.mark.parametrize(("name", "mutant"), pairs)
-
-
 # The worlds
 
 
@@ -105,7 +102,7 @@ EIGHT = np.array(
 )
 POINTS: dict[str, Any] = {
     # A word at the origin and three farther and farther out.
-    **{f"ball-{n}": directions(n) * np.array(NORMS)[:, None] for n in (2, 5, 10, 50)},
+    **{f"ball-{n}": directions(n) * np.array(NORMS)[:, None] for n in (2, 5, 50)},
     "disc": [[0.05, 0.1], [0.45, -0.2], [-0.3, 0.35], [-0.35, 0.55], [0.1, -0.75], [0.9, 0.32]],
     "space": [
         *([1.2, 0.9, 0.3], [-1.1, -0.7, 0.8], [0.4, -0.3, -1.0], [-0.2, 0.6, 0.1]),
@@ -204,7 +201,7 @@ MIXTURES = {
 def _noise_first(real: Any) -> Any:
     """Moves the vector itself by noise of the length that is right for its image, and projects it then."""
 
-    def points(self: Any, words: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
+    def points(self: Any, words: np.ndarray, uniforms: np.ndarray, *_: Any) -> np.ndarray:
         normals = np.random.default_rng(0).standard_normal((len(words), self.vectors.shape[1]))
         noise = normalised(normals) * self.lengths(uniforms[:, 0])[:, None]
         return self.image.projection.times(self.vectors[words] + noise)
@@ -258,7 +255,7 @@ BALL_WAYS = ways("mechanisms.hyperbolic:uniform_directions")
 ONE_WAY = {
     **some(ways(IMAGES[1]), "Laplace in each coordinate"),
     "one key for all rows": Wrong(
-        "vectors.vector_privatizer:_uniforms",
+        "vector_sanitizer:_uniforms",
         lambda real: lambda noise, ids, contents: real(noise, [b"" for _ in ids], [()] * len(ids)),
     ),
 }
@@ -278,11 +275,9 @@ NOISE: dict[str, Case] = {
     "hyperbolic-2": case("hyperbolic", "ball-2", BALL, some(BALL_WAYS, "within a cube"), epsilon=4.0),
     "hyperbolic-2-least": case("hyperbolic", "ball-2", epsilon=1.001),
     "hyperbolic-5": case("hyperbolic", "ball-5", some(UNIFORMS, SHARED), epsilon=4.05),
-    "hyperbolic-10-least": case("hyperbolic", "ball-10", epsilon=9.001),
     "hyperbolic-50": case("hyperbolic", "ball-50", some(BALL, DIMENSION, CLOSE), epsilon=100.0),
     "icdm-2": case("hyperbolic-icdm", "ball-2", some(ICDM, "the other law", ORIGIN), epsilon=4.0),
     "icdm-2-little": case("hyperbolic-icdm", "ball-2", epsilon=0.2),
-    "icdm-5": case("hyperbolic-icdm", "ball-5", epsilon=4.001),
     "icdm-50": case("hyperbolic-icdm", "ball-50", some(ICDM, DIMENSION, CLOSE), epsilon=100.0),
     "icdm-50-little": case("hyperbolic-icdm", "ball-50", epsilon=0.2),
 }
@@ -301,7 +296,7 @@ def released_noise(configured: ProjectedVectors) -> np.ndarray:
     """Released vectors less their images; inputs are long against the noise."""
     used = configured.of_length(300)
     rows = np.random.default_rng(1).normal(0, 10 / np.sqrt(300), (ROWS * TOKENS, 300)).astype(np.float32)
-    private = VectorPrivatizer(
+    private = VectorSanitizer(
         mechanism=used, noise=ReleaseNoise.of(worlds.KEY, salt="", law=used.law(), fingerprint="")
     )
     starts = pa.array(np.arange(0, rows.size + 1, 300, dtype=np.int32))
@@ -345,43 +340,6 @@ def told(name: str, values: dict[str, float]) -> float:
     return len(values) * min(values.values())
 
 
-@pytest.mark.parametrize("name", NOISE)
-def test_noise_follows_its_law(name: str, worlds_by_name: Callable[[str], Embedding]) -> None:
-    case = NOISE[name]
-    values = oracles.noise_p_values(noise_of(case.mechanism, worlds_by_name(case.world), Wrong()))
-    assert told(name, values) > REAL
-
-
-@with_mutants(NOISE)
-def test_wrong_noise_is_rejected(
-    name: str,
-    mutant: str,
-    worlds_by_name: Callable[[str], Embedding],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    case, world = NOISE[name], worlds_by_name(NOISE[name].world)
-    case.mutants[mutant].plant(monkeypatch)
-    with np.errstate(all="ignore"):
-        values = oracles.noise_p_values(noise_of(case.mechanism, world, case.mutants[mutant]))
-    assert told(f"{name}, {mutant}", values) < MUTANT
-
-
-@pytest.mark.parametrize("name", [name for name in NOISE if "vectors" not in name])
-def test_the_batch_does_not_change_a_bit_of_the_noise(
-    name: str, worlds_by_name: Callable[[str], Embedding]
-) -> None:
-    """Rejects `noise @ root` by BLAS, whose sums follow the shape of the batch and the threads."""
-    configured, world = NOISE[name].mechanism, worlds_by_name(NOISE[name].world)
-    bound: Any = configured.bind(world, ExactSearch.over(world))
-    uniforms = np.random.default_rng(0).random((256, configured.uniforms_per_token(world.dimension) - 1))
-    words = np.arange(256) % 4
-    whole = bound.points(words, uniforms.copy())
-    for size in (1, 7):
-        cuts = [slice(start, start + size) for start in range(0, 256, size)]
-        parts = [bound.points(words[cut], uniforms[cut].copy()) for cut in cuts]
-        assert np.concatenate(parts).tobytes() == whole.tobytes()
-
-
 # Outputs
 
 CALL = "mechanisms.noisy:NoisyNearest.__call__"
@@ -391,7 +349,7 @@ COIN = "mechanisms.noisy:vickrey_probability"
 def _redrawn(real: Any) -> Any:
     """Draws again, once, where the word did not change: what comes out then hangs on the input itself."""
 
-    def call(self: Any, words: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
+    def call(self: Any, words: np.ndarray, uniforms: np.ndarray, *_: Any) -> np.ndarray:
         again = uniforms[::-1].copy()
         first = real(self, words, uniforms)
         return np.where(first == words, real(self, words, again), first)
@@ -402,7 +360,7 @@ def _redrawn(real: Any) -> Any:
 def _never_itself(real: Any) -> Any:
     """FieldValues the true word out of the choice between two."""
 
-    def call(self: Any, words: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
+    def call(self: Any, words: np.ndarray, uniforms: np.ndarray, *_: Any) -> np.ndarray:
         two = self.search.nearest_two(self.points(words, uniforms[:, :-1]))[0]
         return np.where(two[:, 0] == words, two[:, 1], two[:, 0])
 
@@ -413,7 +371,7 @@ def sharing(part: str, *, to: int, of: int, neighbour: bool = False) -> Wrong:
     """One uniform in place of another, of the token itself or of the one before."""
 
     def change(real: Any) -> Any:
-        def call(self: Any, words: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
+        def call(self: Any, words: np.ndarray, uniforms: np.ndarray, *_: Any) -> np.ndarray:
             uniforms[1::2, to] = (
                 uniforms[: len(uniforms) // 2 * 2 : 2, of] if neighbour else uniforms[1::2, of]
             )
@@ -448,7 +406,7 @@ def by_table(law: oracles.Law) -> Wrong:
     """Draws by the first uniform from a table of probabilities."""
 
     def change(real: Any) -> Any:
-        def call(self: Any, words: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
+        def call(self: Any, words: np.ndarray, uniforms: np.ndarray, *_: Any) -> np.ndarray:
             gaps = self.near.to_rows(np.arange(8), np.arange(self.near.release_words))
             cumulative = np.cumsum(law(gaps, self.epsilon, self.truncate), axis=1)[words]
             return np.minimum((cumulative <= uniforms[:, :1]).sum(axis=1), gaps.shape[1] - 1)
@@ -460,7 +418,7 @@ def by_table(law: oracles.Law) -> Wrong:
 
 def of_uniforms(change: Callable[[np.ndarray, np.ndarray], None]) -> Wrong:
     def drawing(real: Any) -> Any:
-        def call(self: Any, words: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
+        def call(self: Any, words: np.ndarray, uniforms: np.ndarray, *_: Any) -> np.ndarray:
             change(words, uniforms)
             return real(self, words, uniforms)
 
@@ -516,17 +474,14 @@ OUTPUTS: dict[str, Case] = {
     "laplace": case("laplace", "plane", FEW_LENGTHS, CHOICES, epsilon=2.0),
     "laplace-line": case("laplace", "line", FEW_LENGTHS, epsilon=1.0),
     "laplace-vickrey": case("laplace", "plane", VICKREY, epsilon=2.0, **choice(0.3)),
-    "laplace-vickrey-0.9": case("laplace", "plane", epsilon=2.0, **choice(0.9)),
     "mahalanobis": case(
         "mahalanobis",
         "plane",
         some(MIXTURES, "lambda ignored", "renormalised after the root"),
         **{"epsilon": 2.0, "lambda": 0.7},
     ),
-    "mahalanobis-line": case("mahalanobis", "line", **{"epsilon": 1.0, "lambda": 0.6}),
     "mahalanobis-vickrey": case("mahalanobis", "plane", **{"epsilon": 2.0, "lambda": 0.7}, **choice(0.3)),
     "projection-1": case("projection", "space", FEW_DELTAS, epsilon=2.5, dimension=1),
-    "projection-1-vickrey": case("projection", "space", epsilon=2.5, dimension=1, **choice(0.3)),
     "projection-2": case(
         "projection", "space", some(DELTAS, "Delta 5 % too large"), epsilon=2.5, dimension=2
     ),
@@ -540,7 +495,6 @@ OUTPUTS: dict[str, Case] = {
         **choice(0.3),
     ),
     "icdm": case("hyperbolic-icdm", "disc", some(ICDM, CLOSE, "the other law"), epsilon=1.2),
-    "icdm-vickrey": case("hyperbolic-icdm", "disc", epsilon=1.2, **choice(0.3)),
     **{
         f"exponential {world}{name}": case(
             "exponential", world, mutants if world == "eight" else {}, planted=planted, **parameters
@@ -560,20 +514,21 @@ OUTPUTS: dict[str, Case] = {
 }
 
 
+TABLES = (("noise", NOISE), ("outputs", OUTPUTS))
+
+
 @cache
-def probabilities(name: str, vectors: bytes, shape: tuple[int, int]) -> np.ndarray:
-    configured = OUTPUTS[name].mechanism
+def probabilities(configured: Mechanism, world: str, vectors: bytes, shape: tuple[int, int]) -> np.ndarray:
     t, epsilon = getattr(configured, "t", None), configured.epsilon
-    kind = np.float64 if "ball" in name or OUTPUTS[name].world == "disc" else np.float32
+    kind = np.float64 if "ball" in world or world == "disc" else np.float32
     points = np.frombuffer(vectors, kind).reshape(shape).astype(np.float64)
     if configured.name.startswith("hyperbolic"):
         return oracles.ball_outputs(points, configured.name, epsilon, t)
     if configured.name == "exponential":
-        squares = np.square(points[:, None] - points[None, :6]).sum(axis=2)
-        rims = 1 - np.square(points).sum(axis=1)
-        gaps = (
-            np.sqrt(squares) if kind == np.float32 else np.arccosh(1 + 2 * squares / np.outer(rims, rims[:6]))
-        )
+        gaps = np.sqrt(np.square(points[:, None] - points[None, :6]).sum(axis=2))
+        if kind == np.float64:
+            rims = 1 - np.square(points).sum(axis=1)
+            gaps = np.arccosh(1 + 2 * gaps**2 / np.outer(rims, rims[:6]))
         return oracles.exponential_law(gaps, epsilon, getattr(configured, "truncate", None) or np.inf)
     if configured.name == "projection":
         matrix = gaussian_projection(0, configured.rows(3), 3)
@@ -593,30 +548,56 @@ def outputs_of(case: Case, world: Embedding) -> np.ndarray:
     return np.array([[rows[word] for word in text.split()] for text in released])
 
 
-def output_p_value(name: str, case: Case, world: Embedding) -> float:
-    law = probabilities(name, world.vectors.tobytes(), world.vectors.shape)
+def p_values(case: Case, world: Embedding, wrong: Wrong) -> dict[str, float]:
+    """P-values of the case's noise or outputs, by its oracle."""
+    if case.look == "noise":
+        return oracles.noise_p_values(noise_of(case.mechanism, world, wrong))
+    law = probabilities(case.mechanism, case.world, world.vectors.tobytes(), world.vectors.shape)
     np.testing.assert_allclose(law.sum(axis=1), 1.0, atol=1e-9)
-    return told(name, oracles.output_p_values(outputs_of(case, world), law))
+    return oracles.output_p_values(outputs_of(case, world), law)
 
 
-@pytest.mark.parametrize("name", OUTPUTS)
-def test_outputs_follow_their_law(
-    name: str, worlds_by_name: Callable[[str], Embedding], monkeypatch: pytest.MonkeyPatch
+# The laws: they hold, each mutant fails, and the batch does not matter
+
+LAWS = {
+    f"{look} of {name}": replace(each, look=look) for look, table in TABLES for name, each in table.items()
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "mutant"), [(name, mutant) for name, each in LAWS.items() for mutant in (None, *each.mutants)]
+)
+def test_a_law_holds_and_its_mutants_fail(
+    name: str,
+    mutant: str | None,
+    worlds_by_name: Callable[[str], Embedding],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    case, world = OUTPUTS[name], worlds_by_name(OUTPUTS[name].world)
-    for part in case.planted:
+    case, world = LAWS[name], worlds_by_name(LAWS[name].world)
+    wrong = case.mutants[mutant] if mutant else Wrong()
+    for part in (*case.planted, wrong):
         part.plant(monkeypatch)
-    assert output_p_value(name, case, world) > REAL
+    with np.errstate(all="ignore") if mutant else nullcontext():
+        values = p_values(case, world, wrong)
+    print(f"p-values of {name}:", {check: f"{value:.3g}" for check, value in values.items()})
+    together = len(values) * min(values.values())  # Bonferroni
+    assert together < MUTANT if mutant else together > REAL
 
 
-@with_mutants(OUTPUTS)
-def test_wrong_outputs_are_rejected(
-    name: str, mutant: str, worlds_by_name: Callable[[str], Embedding], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", [name for name in NOISE if "vectors" not in name])
+def test_the_batch_does_not_change_a_bit_of_the_noise(
+    name: str, worlds_by_name: Callable[[str], Embedding]
 ) -> None:
-    case, world = OUTPUTS[name], worlds_by_name(OUTPUTS[name].world)
-    for part in (*case.planted, case.mutants[mutant]):
-        part.plant(monkeypatch)
-    assert output_p_value(name, case, world) < MUTANT
+    """Rejects `noise @ root` by BLAS, whose sums follow the shape of the batch and the threads."""
+    configured, world = NOISE[name].mechanism, worlds_by_name(NOISE[name].world)
+    bound: Any = configured.bind(world, ExactSearch.over(world))
+    uniforms = np.random.default_rng(0).random((256, configured.uniforms_per_token(world.dimension) - 1))
+    words = np.arange(256) % 4
+    whole = bound.points(words, uniforms.copy())
+    for size in (1, 7):
+        cuts = [slice(start, start + size) for start in range(0, 256, size)]
+        parts = [bound.points(words[cut], uniforms[cut].copy()) for cut in cuts]
+        assert np.concatenate(parts).tobytes() == whole.tobytes()
 
 
 def test_short_lists_leave_words_to_propose(worlds_by_name: Callable[[str], Embedding]) -> None:

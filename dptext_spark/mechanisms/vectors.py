@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
@@ -27,9 +27,16 @@ from dptext_spark.geometry.projection import (
     spectral_constant,
 )
 from dptext_spark.guarantee import Claim, Distances, Guarantee, rounded_up
-from dptext_spark.mechanisms.mechanism import LEAST_EPSILON, PUBLIC_WORDS, Law, Mechanism, assumptions
+from dptext_spark.mechanisms.mechanism import (
+    LEAST_EPSILON,
+    PUBLIC_WORDS,
+    Law,
+    Mechanism,
+    Perturbation,
+    assumptions,
+)
 from dptext_spark.mechanisms.projected import ProjectionParameters, nearest_images
-from dptext_spark.search.nearest import NearestWords, Search
+from dptext_spark.search.nearest import Search
 
 MOST_EPSILON: Final = 1e24
 """Beyond it the grid of released numbers would be finer than what single precision can hold."""
@@ -79,7 +86,11 @@ class VectorParameters(ProjectionParameters):
         Raises:
             ConfigError: The wanted one does not suit them.
         """
-        least = _least_dimension(self, dimension)
+        least, stretch = least_dimension(dimension, self.beta, self.delta), (1.0 + self.beta) ** 2
+        # Where vectors are short the paper's dimension can be too small: |Phi z| > (1 + beta) |z| must have
+        # a chance of delta at most for any z, and m |Phi z|² / |z|² is chi-square of m degrees of freedom.
+        while least <= dimension and scipy.special.gammaincc(least / 2, least * stretch / 2) > self.delta:
+            least += 1
         wanted = self.dimension or min(least, dimension)
         low = least if self.sensitivity == "paper" else 1
         # More numbers than the input has would add noise and nothing else.
@@ -126,11 +137,7 @@ class VectorNoise:
 
     @classmethod
     def of(cls, parameters: VectorParameters, input_dimension: int) -> VectorNoise:
-        """Derive the mechanism for vectors of length ``input_dimension``.
-
-        Raises:
-            ConfigError: The wanted dimension does not suit them.
-        """
+        """Derive the mechanism for vectors of a length; refuses a dimension that does not suit them."""
         projection = parameters.projection(input_dimension)
         stretch = spectral_constant(projection.matrix)
         return cls(
@@ -285,23 +292,27 @@ class ProjectedVectors(VectorParameters, Mechanism):
         super().check(embedding)
         self.rows(embedding.dimension)
 
-    def bind(self, embedding: Embedding, search: Search) -> NearestReleased:
+    def bind(self, embedding: Embedding, search: Search) -> Perturbation:
+        """Release the vectors of words, and name the word of the nearest image; all have one epsilon."""
         self.check(embedding)
-        release = self.of_length(embedding.dimension)
-        images = nearest_images(embedding, release.projection, search)
-        return NearestReleased(vectors=embedding.vectors, release=release, search=images)
+        release, vectors = self.of_length(embedding.dimension), embedding.vectors
+        nearest = nearest_images(embedding, release.projection, search)
+
+        def perturb(
+            words: NDArray[np.int64],
+            uniforms: NDArray[np.float64],
+            epsilons: NDArray[np.float64] | None = None,
+        ) -> NDArray[np.int64]:
+            if epsilons is not None:
+                raise ConfigError("Mechanism vectors has one epsilon for all words")
+            return nearest(release(vectors[words].astype(np.float64), uniforms))
+
+        return perturb
 
     def claim(self, embedding: Embedding) -> Claim:
-        """Epsilon in Euclidean distance; with the paper's Delta up to its delta."""
+        """Epsilon in Euclidean distance; with the paper's Delta more than was asked for."""
         stated = self.guarantee(embedding)
-        return Claim(
-            epsilon=stated.epsilon,
-            law=stated.law,
-            delta_num=stated.delta_num,
-            noise_bits=stated.noise_bits,
-            source=stated.source,
-            remarks=stated.remarks,
-        )
+        return Claim(**{part.name: getattr(stated, part.name) for part in fields(Claim)})
 
     def guarantee(
         self,
@@ -313,37 +324,6 @@ class ProjectedVectors(VectorParameters, Mechanism):
         embedding = Embedding.of(embedding)
         self.check(embedding)
         return self.of_length(embedding.dimension).guarantee(embedding.fingerprint)
-
-
-@dataclass(frozen=True, kw_only=True)
-class NearestReleased:
-    """Words by way of released vectors; see :class:`Perturbation`."""
-
-    vectors: NDArray[np.float32]  # (V, n), the input words'
-    release: VectorNoise
-    search: NearestWords
-
-    def __call__(
-        self,
-        words: NDArray[np.int64],
-        uniforms: NDArray[np.float64],
-        epsilons: NDArray[np.float64] | None = None,
-    ) -> NDArray[np.int64]:
-        """Release the vectors of words, and name the word of the nearest image; all have one epsilon."""
-        return self.search(self.release(self.vectors[words].astype(np.float64), uniforms))
-
-
-def _least_dimension(parameters: VectorParameters, input_dimension: int) -> int:
-    """The paper's m, or the next one at which |Phi z| > (1 + beta) |z| has chance delta at most for any z.
-
-    Where n is tiny the paper's m can be too small for it.
-    """
-    beta, delta = parameters.beta, parameters.delta
-    least, stretch = least_dimension(input_dimension, beta, delta), (1.0 + beta) ** 2
-    # m |Phi z|^2 / |z|^2 is chi-square of m degrees of freedom.
-    while least <= input_dimension and scipy.special.gammaincc(least / 2.0, least * stretch / 2.0) > delta:
-        least += 1
-    return least
 
 
 def on_grid(values: NDArray[np.float64], grid: float) -> NDArray[np.float64]:

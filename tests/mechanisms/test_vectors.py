@@ -10,36 +10,33 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from dptext_spark.accounting.resolution import rounded_vector_distance
 from dptext_spark.errors import ConfigError
 from dptext_spark.guarantee import rounded_up
+from dptext_spark.mechanisms.vectors import ProjectedVectors, VectorNoise
 from dptext_spark.options import VectorsOptions
-from dptext_spark.vectors import projected_vectors
-from dptext_spark.vectors.projected_vectors import ProjectedVectors, VectorNoise
 
 
 def mechanism(length: int = 300, **parameters: Any) -> VectorNoise:
     return ProjectedVectors(**{"epsilon": 10.0} | parameters).of_length(length)
 
 
-def test_the_default_dimension_is_the_papers_and_never_above_the_inputs() -> None:
-    assert mechanism(300).dimension == 54
-    assert mechanism(10).dimension == 10
-    assert mechanism(300, dimension=7).dimension == 7
-    assert mechanism(300, sensitivity="paper").dimension == 54
-
-
-@pytest.mark.parametrize(
-    ("length", "parameters"),
-    [
-        (300, {"dimension": 301}),
-        (300, {"dimension": 53, "sensitivity": "paper"}),
-        (10, {"sensitivity": "paper"}),
-        (300, {"sensitivity": "paper", "beta": 0.01}),
-    ],
-)
-def test_a_dimension_that_does_not_suit_the_vectors(length: int, parameters: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=f"does not suit vectors of length {length}.* at most {length}"):
-        mechanism(length, **parameters)
+def test_the_dimension_is_the_papers_and_never_above_the_inputs() -> None:
+    for length, parameters, expected in (
+        (300, {}, 54),
+        (10, {}, 10),
+        (300, {"dimension": 7}, 7),
+        (300, {"sensitivity": "paper"}, 54),
+        (300, {"dimension": 301}, None),
+        (300, {"dimension": 53, "sensitivity": "paper"}, None),
+        (10, {"sensitivity": "paper"}, None),
+        (300, {"sensitivity": "paper", "beta": 0.01}, None),
+    ):
+        if expected:
+            assert mechanism(length, **parameters).dimension == expected  # type: ignore[arg-type]
+            continue
+        with pytest.raises(ConfigError, match=f"does not suit vectors of length {length}.* at most {length}"):
+            mechanism(length, **parameters)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("delta", [1e-3, 1e-30])
@@ -47,7 +44,8 @@ def test_a_dimension_that_does_not_suit_the_vectors(length: int, parameters: dic
 def test_the_papers_constant_holds_for_a_fixed_pair_but_for_delta(beta: float, delta: float) -> None:
     """The tail of m |Phi z|^2, chi-square of m degrees, by scipy.stats; Proposition 5 alone is vague."""
     length = 3000
-    least = projected_vectors._least_dimension(ProjectedVectors(epsilon=1.0, beta=beta, delta=delta), length)
+    least = ProjectedVectors(epsilon=1.0, beta=beta, delta=delta).rows(length)
+    assert least < length
     assert stats.chi2(least).sf(least * (1 + beta) ** 2) <= delta
 
 
@@ -77,6 +75,9 @@ def test_the_words_of_the_guarantee() -> None:
         mechanism().guarantee("f" * 64),
     )
     assert (pure.epsilon, pure.delta, pure.fingerprint, pure.distances) == (10.0, 0.0, "", None)
+    assert pure.delta_num is not None and pure.delta_num > rounded_vector_distance(
+        54, 0.0
+    )  # the grid's steps
     assert paper.epsilon > 10.0 and paper.delta == 0.0
     assert (
         "exp(10 x distance), where the distance is the Euclidean distance of input vectors" in pure.describe()

@@ -12,15 +12,15 @@ import pyarrow as pa
 import pytest
 from threadpoolctl import threadpool_limits
 
+from dptext_spark import vector_sanitizer as vectors
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import BundleError, InputError
+from dptext_spark.mechanisms import vectors as projected_vectors
+from dptext_spark.mechanisms.vectors import ProjectedVectors, VectorNoise
 from dptext_spark.noise import ReleaseNoise
 from dptext_spark.text.segmentation import Segmentation
 from dptext_spark.text.tokens import PLAIN, Tokenizer, tokenize
-from dptext_spark.vectors import projected_vectors
-from dptext_spark.vectors import vector_privatizer as vectors
-from dptext_spark.vectors.projected_vectors import ProjectedVectors, VectorNoise
-from dptext_spark.vectors.vector_privatizer import VectorPrivatizer
+from dptext_spark.vector_sanitizer import VectorSanitizer
 from tests.helpers import worlds
 from tests.helpers.worlds import KEY
 
@@ -31,11 +31,11 @@ def mechanism(length: int = 300, **parameters: Any) -> VectorNoise:
 
 def privatizer(
     used: VectorNoise, embedding: Embedding | None = None, *, tokenizer: Tokenizer = PLAIN, **law: Any
-) -> VectorPrivatizer:
+) -> VectorSanitizer:
     """A release under the fixed key."""
     fingerprint = embedding.fingerprint if embedding else ""
     noise = ReleaseNoise.of(KEY, salt="", law={**used.law(), **law}, fingerprint=fingerprint)
-    return VectorPrivatizer(mechanism=used, noise=noise, embedding=embedding, tokenizer=tokenizer)
+    return VectorSanitizer(mechanism=used, noise=noise, embedding=embedding, tokenizer=tokenizer)
 
 
 def random_vectors(rows: int, length: int, seed: int = 1) -> np.ndarray:
@@ -48,7 +48,7 @@ def lists(rows: Any, kind: Any = None) -> pa.Array:
     return pa.array([None if row is None else list(row) for row in rows], pa.list_(kind or pa.float32()))
 
 
-def run(private: VectorPrivatizer, values: pa.Array, ids: Any = None, column: str = "v") -> list[Any]:
+def run(private: VectorSanitizer, values: pa.Array, ids: Any = None, column: str = "v") -> list[Any]:
     ids = range(len(values)) if ids is None else ids
     return private.sanitize(values, pa.array(ids), column=column).values.to_pylist()
 
@@ -57,12 +57,12 @@ def run(private: VectorPrivatizer, values: pa.Array, ids: Any = None, column: st
 
 
 @pytest.fixture(scope="module")
-def release() -> VectorPrivatizer:
+def release() -> VectorSanitizer:
     return privatizer(mechanism())
 
 
 def test_a_row_is_a_pure_function_of_key_id_and_content(
-    release: VectorPrivatizer, monkeypatch: pytest.MonkeyPatch
+    release: VectorSanitizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     values, ids = lists(random_vectors(50, 300)), list(range(50))
     whole = run(release, values)
@@ -81,7 +81,7 @@ def test_a_row_is_a_pure_function_of_key_id_and_content(
     assert len({tuple(row) for row in run(release, twins)}) == 2
 
 
-def test_either_width_of_floats_gives_the_same_numbers(release: VectorPrivatizer) -> None:
+def test_either_width_of_floats_gives_the_same_numbers(release: VectorSanitizer) -> None:
     narrow = lists(random_vectors(20, 300))
     wide, large = narrow.cast(pa.list_(pa.float64())), narrow.cast(pa.large_list(pa.float32()))
     assert run(release, narrow) == run(release, wide) == run(release, large)
@@ -90,7 +90,7 @@ def test_either_width_of_floats_gives_the_same_numbers(release: VectorPrivatizer
         assert release.sanitize(values, pa.array(range(20)), column="v").values.type == values.type
 
 
-def test_nulls_stay_and_are_counted(release: VectorPrivatizer) -> None:
+def test_nulls_stay_and_are_counted(release: VectorSanitizer) -> None:
     rows = [None, *random_vectors(3, 300), None]
     result = release.sanitize(lists(rows), pa.array(range(5)), column="v")
     assert [row is None for row in result.values.to_pylist()] == [True, False, False, False, True]
@@ -103,7 +103,7 @@ def test_nulls_stay_and_are_counted(release: VectorPrivatizer) -> None:
 
 
 @pytest.mark.parametrize("width", [pa.float32(), pa.float64()])
-def test_numbers_that_cannot_be_released(release: VectorPrivatizer, width: pa.DataType) -> None:
+def test_numbers_that_cannot_be_released(release: VectorSanitizer, width: pa.DataType) -> None:
     good = [0.125] * 300
     rows: list[Any] = [
         good,
@@ -135,7 +135,7 @@ def test_vectors_too_long_for_the_grid_are_refused_with_the_length_that_fits(lon
     assert np.abs(got).max() > below / 2
 
 
-def test_wrong_types_and_ids(release: VectorPrivatizer, line: Embedding) -> None:
+def test_wrong_types_and_ids(release: VectorSanitizer, line: Embedding) -> None:
     texts = privatizer(mechanism(1), line)
     for private, values, message in [
         (release, pa.array(["text"]), "Allowed: list of float32 or float64. Got: string"),
@@ -255,7 +255,7 @@ def representable(values: np.ndarray, grid: float) -> bool:
 
 
 def test_released_numbers_are_multiples_of_the_grid(
-    release: VectorPrivatizer, monkeypatch: pytest.MonkeyPatch
+    release: VectorSanitizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rejects numbers left as they come out of the sum, and a grid finer than float32's spacing."""
     values = lists(random_vectors(200, 300))

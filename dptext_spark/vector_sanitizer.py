@@ -15,11 +15,11 @@ from dptext_spark.counts import Counts, CountT
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import InputError
 from dptext_spark.lookup import joining, look_up
+from dptext_spark.mechanisms.vectors import VectorNoise
 from dptext_spark.noise import ColumnNoise, ReleaseNoise, to_uniform
 from dptext_spark.sanitizer import CHUNK
 from dptext_spark.text.token_columns import Tokens, check_unicode, id_bytes, slices
 from dptext_spark.text.tokens import PLAIN, Tokenizer
-from dptext_spark.vectors.projected_vectors import VectorNoise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class ReleasedVectors:
     counts: VectorCounts[NDArray[np.int64]]
 
 
-class VectorPrivatizer:
+class VectorSanitizer:
     """Releases columns of vectors, or of texts as averages of their words' vectors.
 
     What a row becomes is a pure function of the key, the row's id and its content, whatever its batch.

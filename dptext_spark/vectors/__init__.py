@@ -1,1 +1,0 @@
-"""Vectors, and texts as averages of word vectors, released as projected noisy vectors."""

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from dptext_spark.calibration import Estimator, Transitions, word_statistics
 from dptext_spark.calibration.grid import Grid
 from dptext_spark.calibration.statistics import OF_WORD
-from dptext_spark.spark.distribution import BundleFiles
+from dptext_spark.spark.bundle_files import BundleFiles
 
 CELLS: Final = ("outputs", "counts", "judged")
 

@@ -19,7 +19,7 @@ from dptext_spark.errors import ConfigError
 from dptext_spark.jobs.privatize import open_release
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.options import PrivatizeOptions
-from dptext_spark.spark.distribution import BundleFiles
+from dptext_spark.spark.bundle_files import BundleFiles
 from dptext_spark.tables.columns import TableColumns
 from dptext_spark.tables.sample import CoveragePlan
 from dptext_spark.tables.sums_of_persons import count_persons

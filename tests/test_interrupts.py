@@ -38,84 +38,76 @@ def interrupted(work: Callable[[], object]) -> Interrupted:
     return caught.value
 
 
+Steps = list[object]
+
+
+def is_cleaned_up(steps: Steps) -> None:
+    ends_first(lambda number: (signal.raise_signal(signal.SIGHUP), steps.append(number)))
+    try:
+        signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.raise_signal(signal.SIGINT)
+        steps.append("cleaned")
+
+
+def fails_as_it_is_stopped(steps: Steps) -> None:
+    try:
+        signal.raise_signal(signal.SIGTERM)
+    finally:
+        steps.append("lost")
+        raise RuntimeError("the connection was lost")
+
+
+def cannot_be_undone(steps: Steps) -> None:
+    ends_first(steps.append)
+    with handled():
+        hold_to_the_end()
+        signal.raise_signal(signal.SIGTERM)
+        steps.append("renamed")
+    steps.append("the next was begun")
+
+
+def starts_spark(steps: Steps) -> None:
+    with held():
+        signal.raise_signal(signal.SIGTERM)
+        ends_first(steps.append)
+        steps.append("started")
+    steps.append("went on")
+
+
+@pytest.mark.parametrize(
+    ("work", "expected", "finished"),
+    [
+        (is_cleaned_up, [15, "cleaned"], False),
+        (fails_as_it_is_stopped, ["lost"], False),
+        (cannot_be_undone, ["renamed"], True),
+        (starts_spark, ["started", 15], False),
+    ],
+)
+def test_a_signal_to_work_that(work: Callable[[Steps], None], expected: Steps, finished: bool) -> None:
+    """What comes out is the first signal, once.
+
+    Rejects a JVM that is ended twice, after the exception, by an earlier run's function, or before it is
+    known; a second signal that disturbs the clean-up or the message; a message on a broken connection; a cut
+    between two renames.
+    """
+    steps: Steps = []
+    ends_first(lambda number: steps.append(f"an earlier run: {number}"))
+    found = interrupted(lambda: work(steps))
+    signal.raise_signal(signal.SIGINT)  # while the message is printed
+    assert (str(found), found.exit_code, found.finished) == ("Interrupted by SIGTERM", 143, finished)
+    assert steps == expected
+
+
 @pytest.mark.parametrize("number", interrupts.SIGNALS)
 def test_a_signal_ends_the_work(number: signal.Signals) -> None:
-    found = interrupted(lambda: (signal.raise_signal(number), pytest.fail("the work went on")))
-    assert (found.exit_code, found.finished) == (128 + number, False)
-    assert str(found) == f"Interrupted by {number.name}"
-
-
-def test_a_second_signal_disturbs_neither_the_clean_up_nor_the_message() -> None:
-    """Rejects also a JVM that is ended twice, or after the exception."""
-    steps: list[object] = []
-
-    def work() -> None:
-        ends_first(lambda number: (signal.raise_signal(signal.SIGHUP), steps.append(number)))
-        try:
-            signal.raise_signal(signal.SIGTERM)
-        finally:
-            signal.raise_signal(signal.SIGINT)
-            steps.append("cleaned")
-
-    assert "SIGTERM" in str(interrupted(work))
-    signal.raise_signal(signal.SIGINT)  # while the message is printed
-    assert steps == [15, "cleaned"]
-
-
-def test_a_later_run_ends_nothing_that_an_earlier_one_began() -> None:
-    steps: list[int] = []
-    ends_first(steps.append)
-    interrupted(lambda: signal.raise_signal(signal.SIGTERM))
-    assert steps == []
-
-
-def test_without_a_signal_all_is_as_before() -> None:
-    before = signal.getsignal(signal.SIGTERM), sys.unraisablehook
+    """And without one all is as before."""
+    before = signal.getsignal(number), sys.unraisablehook
     with pytest.raises(ValueError, match="of the work"), handled():
         raise ValueError("of the work")
-    assert (signal.getsignal(signal.SIGTERM), sys.unraisablehook) == before
-
-
-def test_what_the_work_fails_with_as_it_is_stopped_is_no_news() -> None:
-    """Rejects a message on a broken connection in place of the one on the signal."""
-
-    def work() -> None:
-        try:
-            signal.raise_signal(signal.SIGTERM)
-        finally:
-            raise RuntimeError("the connection was lost")
-
-    assert interrupted(work).number == signal.SIGTERM
-
-
-def test_work_that_cannot_be_undone_comes_to_its_end() -> None:
-    steps = []
-
-    def work() -> None:
-        ends_first(lambda _: pytest.fail("the JVM is needed"))
-        with handled():
-            hold_to_the_end()
-            signal.raise_signal(signal.SIGTERM)
-            steps.append("renamed")
-        steps.append("the next was begun")
-
-    assert interrupted(work).finished
-    assert steps == ["renamed"]
-
-
-def test_a_signal_waits_until_spark_has_started() -> None:
-    """Rejects a JVM that nobody can end yet, and one that ended well before."""
-    steps: list[object] = []
-
-    def work() -> None:
-        with held():
-            signal.raise_signal(signal.SIGTERM)
-            ends_first(steps.append)
-            steps.append("started")
-        steps.append("went on")
-
-    assert not interrupted(work).finished
-    assert steps == ["started", 15]
+    assert (signal.getsignal(number), sys.unraisablehook) == before
+    found = interrupted(lambda: (signal.raise_signal(number), pytest.fail("the work went on")))
+    assert (str(found), found.exit_code) == (f"Interrupted by {number.name}", 128 + number)
 
 
 def test_what_is_ignored_stays_ignored() -> None:

@@ -27,7 +27,7 @@ from dptext_spark.calibration.summary import (
     Key,
 )
 from dptext_spark.calibration.target import Target, bounded_column, bounded_mean, bounding_rank, mean_columns
-from dptext_spark.spark.distribution import BundleFiles
+from dptext_spark.spark.bundle_files import BundleFiles
 
 CELLS: Final = ("outputs", "counts", "judged")
 

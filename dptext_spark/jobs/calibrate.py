@@ -30,7 +30,7 @@ from dptext_spark.options import CalibrateOptions
 from dptext_spark.report import drawing
 from dptext_spark.report.facts import Report, embedding_json, versions
 from dptext_spark.report.text import rendered
-from dptext_spark.spark.distribution import BundleFiles
+from dptext_spark.spark.bundle_files import BundleFiles
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session

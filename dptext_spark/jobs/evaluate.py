@@ -47,7 +47,7 @@ from dptext_spark.options import EvaluateOptions
 from dptext_spark.report import drawing
 from dptext_spark.report.facts import embedding_json, versions
 from dptext_spark.search.nearest import Search
-from dptext_spark.spark.distribution import BundleFiles
+from dptext_spark.spark.bundle_files import BundleFiles
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session

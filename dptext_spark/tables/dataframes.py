@@ -27,7 +27,7 @@ from dptext_spark.report.facts import describe, has_arrays, key_scope, release_f
 from dptext_spark.sanitizer import Sanitizer
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.nearest import Search
-from dptext_spark.spark.distribution import BundleFiles
+from dptext_spark.spark.bundle_files import BundleFiles
 from dptext_spark.tables.columns import TableColumns, check_ids, shared
 from dptext_spark.tables.release_counts import ReleaseCounts
 from dptext_spark.text.layout import Layout

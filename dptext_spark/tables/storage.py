@@ -20,7 +20,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from dptext_spark.errors import ConfigError, JobError
-from dptext_spark.spark.failures import condition, has_ended
+from dptext_spark.spark.failures import condition
+from dptext_spark.spark.java import has_ended
 
 # Seconds: a Python worker that computes is told after two to end, and has two more.
 _TASKS_END: Final = 60.0

@@ -26,11 +26,10 @@ Opened = Callable[..., Source]
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """The session that ``dptext`` starts on one machine, on two cores and without a progress bar."""
+    """The session that ``dptext`` starts on one machine, on two cores."""
     with pytest.MonkeyPatch.context() as patch:
         settings = session_module._LOCAL_SETTINGS
         patch.setitem(settings, "spark.master", "local[2,4]")
-        patch.setitem(settings, "spark.ui.showConsoleProgress", "false")
         patch.setitem(settings, "spark.sql.shuffle.partitions", "2")
         patch.setenv("JAVA_TOOL_OPTIONS", QUICK_JAVA)
         session = session_module.session("tests")

@@ -15,7 +15,7 @@ from dptext_spark.measuring.classified_rows import Classes, classified
 from dptext_spark.measuring.rehearsed_rows import CHECKED_ON, third_of
 from dptext_spark.mechanisms import Laplace
 from dptext_spark.search.exact import ExactSearch
-from dptext_spark.spark.distribution import BundleFiles
+from dptext_spark.spark.bundle_files import BundleFiles
 from dptext_spark.tables.batch import ID, ROW
 from dptext_spark.tables.columns import TableColumns
 from dptext_spark.text.policies import TextPolicy

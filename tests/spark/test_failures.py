@@ -2,67 +2,70 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
+from threading import Thread
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
-from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.errors import ConfigError, DptextError, InputError, JobError
+from dptext_spark.errors import ConfigError, InputError, JobError
 from dptext_spark.spark import failures
-from dptext_spark.spark.failures import FAILED, plain_errors, quiet
+from dptext_spark.spark.failures import FAILED, plain, plain_errors, quiet
 from tests.helpers.tables import run_table
 
 # The shared session is the one that the jobs find.
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
+WORKERS = """An exception was thrown from the Python worker:
+Traceback (most recent call last):
+  File "privatizer.py", line 1, in sanitize
+dptext_spark.errors.InputError: Column text has unknown words. Got: 3.
 
-def error_of(message: str) -> DptextError:
-    """What becomes of an exception of Spark's with this message."""
-    with pytest.raises(DptextError) as raised, plain_errors():
-        raise PySparkException(message=message)
-    return raised.value
-
-
-def test_an_error_of_a_worker_comes_through_in_one_line() -> None:
-    found = error_of(
-        "An exception was thrown from the Python worker:\nTraceback (most recent call last):\n"
-        '  File "privatizer.py", line 1, in sanitize\n'
-        "dptext_spark.errors.InputError: Column text has unknown words. Got: 3.\n\n\tat org.apache.spark"
-    )
-    assert type(found) is InputError
-    assert str(found) == "Column text has unknown words. Got: 3."
+\tat org.apache.spark"""
+QUOTED = "The value 'dptext_spark.errors.InputError: Zebulon' cannot be cast."
+GOT = f"{FAILED}. Got: "
 
 
-def test_a_row_that_looks_like_an_error_is_not_taken_for_one() -> None:
-    found = error_of("The value 'dptext_spark.errors.InputError: Zebulon' cannot be cast.")
-    assert type(found) is JobError
-    assert str(found).startswith(FAILED)
-    assert "Zebulon" not in str(found)
-
-
-def test_errors_are_of_the_packages_own_kinds(ring: Embedding, table: Path, tmp_path: Path) -> None:
-    """A notebook that calls the job gets exceptions that it can tell apart."""
-    good: dict[str, Any] = {"input": table, "output": tmp_path / "out", "embedding": ring.path}
-    with pytest.raises(InputError):
-        run_table(**good | {"input": tmp_path / "nowhere"})
-    with pytest.raises(ConfigError):
-        run_table(**good | {"output": table})
+@pytest.mark.parametrize(
+    ("error", "kind", "said"),
+    [
+        (PySparkException(message=WORKERS), InputError, "Column text has unknown words. Got: 3."),
+        (PySparkException(message=QUOTED), JobError, f"{GOT}PySparkException."),
+        (PySparkException(message="write: No space left on device"), JobError, f"{GOT}No space left"),
+        (RuntimeError("An error\n: java.lang.Error: no [SECRET] "), JobError, f"{GOT}RuntimeError."),
+        (RuntimeError("An error\n: java.Error: [A_NAME.OF_SPARK] the"), JobError, f"{GOT}A_NAME.OF_SPARK."),
+        (Py4JNetworkError("x"), JobError, f"{GOT}the end of Spark's Java process."),
+    ],
+)
+def test_an_error_is_one_line_that_quotes_no_row(error: Exception, kind: type, said: str) -> None:
+    """Rejects an error of a worker that is lost, and a row that looks like one or stands in brackets."""
+    found = plain(error)
+    assert type(found) is kind and str(found).startswith(said), found
+    assert "Zebulon" not in str(found) and "SECRET" not in str(found) and "\n" not in str(found)
 
 
 def test_the_name_of_an_error_never_comes_from_a_row(spark: SparkSession) -> None:
     """Rejects taking whatever stands in brackets: Spark quotes values of rows in its messages."""
     quoting = F.raise_error(F.lit("the value [SECRET.WORD] is wrong"))
-    with pytest.raises(JobError) as caught, failures.plain_errors():
+    with pytest.raises(JobError) as caught, plain_errors():
         spark.range(1).select(quoting).collect()
     assert "SECRET" not in str(caught.value)
-    assert "SECRET" not in failures.condition(RuntimeError("An error\n: java.lang.Error: no [SECRET] "))
+
+
+def test_errors_are_of_the_packages_own_kinds(ring: Embedding, table: Path, tmp_path: Path) -> None:
+    """A notebook that calls the job gets exceptions that it can distinguish."""
+    good: dict[str, Any] = {"input": table, "output": tmp_path / "out", "embedding": ring.path}
+    with pytest.raises(InputError):
+        run_table(**good | {"input": tmp_path / "nowhere"})
+    with pytest.raises(ConfigError):
+        run_table(**good | {"output": table})
 
 
 @pytest.mark.parametrize(
@@ -81,14 +84,19 @@ def test_an_error_whose_text_ended_with_the_jvm_is_that_end(lost: Exception) -> 
     assert "the end of Spark's Java process" in str(failures.plain(Lost()))
 
 
-def test_a_logger_is_heard_again_when_the_last_of_several_threads_is_done() -> None:
-    """Rejects that each puts back what it found: the second found the first one's silence."""
-    logger = PySparkLogger.getLogger("SQLQueryContextLogger")
-    before = logger.disabled
-    one, two = quiet(), quiet()
-    one.__enter__()
-    two.__enter__()
-    one.__exit__(None, None, None)
-    assert logger.disabled
-    two.__exit__(None, None, None)
-    assert logger.disabled == before
+def test_queries_are_printed_by_no_thread_that_is_quiet(caplog: pytest.LogCaptureFixture) -> None:
+    """Rejects a query that quotes rows on standard error, and silence that stays or is another thread's."""
+    logger = logging.getLogger("SQLQueryContextLogger")
+    logger.addHandler(caplog.handler)
+    try:
+        with quiet():
+            with quiet():
+                logger.error("quiet")
+            logger.error("quiet")
+            other = Thread(target=logger.error, args=("another thread's",))
+            other.start()
+            other.join()
+        logger.error("heard")
+    finally:
+        logger.removeHandler(caplog.handler)
+    assert {record.msg for record in caplog.records} == {"another thread's", "heard"}

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -29,53 +30,45 @@ class Run:
     """``dptext privatize`` of a table to ``out``, at work in a folder of its own."""
 
     def __init__(self, program: list[str], folder: Path, embedding: Embedding, **env: str) -> None:
-        self.folder = folder
+        self.folder, self.temporary = folder, folder / "tmp"
         options = ["--input", "in", "--output", "out", "--embedding", str(embedding.path), "--text", "text"]
         self.process = subprocess.Popen(
             [*program, *options, "--mechanism", "laplace", "--epsilon", "10"],
             cwd=folder,
             # This tree's package, and its own temporary folder for logs.
-            env=spark_environment() | {"PYTHONPATH": str(ROOT), "TMPDIR": str(folder / "tmp")} | env,
+            env=spark_environment() | {"PYTHONPATH": str(ROOT), "TMPDIR": str(self.temporary)} | env,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
         )
 
-    def wait(self, until: Callable[[], object]) -> None:
+    def wait(self, until: Callable[[], Any]) -> Any:
         end = time.monotonic() + PATIENCE
-        while not until():
+        while not (found := until()):
             if self.process.poll() is not None or time.monotonic() > end:
                 pytest.fail(f"it did not get there: {self.process.communicate()}")
             time.sleep(0.01)
+        return found
 
     def wait_for_write(self) -> None:
         self.wait(lambda: list(self.folder.glob(".out.*.part/table")))
 
     def java(self) -> list[psutil.Process]:
-        with suppress(psutil.NoSuchProcess):
-            below = psutil.Process(self.process.pid).children(recursive=True)
-            return [process for process in below if "SparkSubmit" in " ".join(command_of(process))]
-        return []
+        found = []
+        for process in psutil.Process(self.process.pid).children(recursive=True):
+            with suppress(psutil.Error):  # ended meanwhile
+                found += [process] * ("SparkSubmit" in " ".join(process.cmdline()))
+        return found
 
     def end(self) -> tuple[int, str]:
-        """The exit code, and what was printed; nothing is on standard output."""
+        """The exit code, and what was printed; nothing is on standard output, nor left beside the input."""
         output, errors = self.process.communicate(timeout=PATIENCE)
-        assert not output
+        assert (output, names(self.folder)) == ("", {"in", "tmp"})
         return self.process.returncode, errors
 
-    def left(self) -> set[str]:
-        return names(self.folder) - {"in", "tmp"}
-
     def logs(self) -> list[Path]:
-        return list((self.folder / "tmp").glob("dptext-spark-*.log"))
-
-
-def command_of(process: psutil.Process) -> list[str]:
-    try:
-        return process.cmdline()
-    except psutil.Error:  # ended meanwhile
-        return []
+        return list(self.temporary.glob("dptext-spark-*.log"))
 
 
 @pytest.fixture
@@ -104,18 +97,17 @@ def test_ctrl_c_twice_during_the_write(start: Start) -> None:
         os.killpg(run.process.pid, signal.SIGINT)  # as a terminal sends it: to all of the group
         time.sleep(0.1)
     assert run.end() == (130, "dptext privatize: Interrupted by SIGINT. No output was written.\n")
-    assert (run.left(), run.logs()) == (set(), [])
+    assert run.logs() == []
 
 
 @pytest.mark.long
 def test_sigterm_while_the_jvm_starts(start: Start) -> None:
     """Rejects a JVM that stays behind and waits for its driver."""
     run = start()
-    run.wait(run.java)
-    java = run.java()
+    java = run.wait(run.java)
     run.process.terminate()
     assert run.end() == (143, "dptext privatize: Interrupted by SIGTERM. No output was written.\n")
-    assert (run.left(), run.logs()) == (set(), [])
+    assert run.logs() == []
     psutil.wait_procs(java, timeout=PATIENCE)
     assert not [process for process in java if process.is_running()]
 
@@ -127,16 +119,12 @@ def test_a_jvm_that_ends_during_the_write(start: Start) -> None:
     for java in run.java():
         with suppress(psutil.NoSuchProcess):  # a child of it that has its name until it runs its program
             java.terminate()
-    code, errors = run.end()
+    ended = run.end()
     (log,) = run.logs()
-    assert (code, errors) == (
-        1,
-        "dptext privatize: The Spark job failed and no output was written. "
-        f"Got: the end of Spark's Java process. See Spark's log {log}.\n",
-    )
+    said = f"no output was written. Got: the end of Spark's Java process. See Spark's log {log}.\n"
+    assert ended == (1, f"dptext privatize: The Spark job failed and {said}")
     assert stat.S_IMODE(log.stat().st_mode) == 0o600
     assert "WARN" in log.read_text()
-    assert run.left() == set()
 
 
 @pytest.mark.long
@@ -145,9 +133,8 @@ def test_a_jvm_that_does_not_start_is_one_message(start: Start) -> None:
     code, errors = run.end()
     (log,) = run.logs()
     assert code == 1
-    assert errors.count("\n") == 1
-    assert re.match(r"dptext privatize: Spark could not be started. Got: .*lots", errors), errors
-    assert errors.endswith(f"See Spark's log {log}.\n")
+    message = rf"dptext privatize: Spark could not be started. Got: .*lots.*\. See Spark's log {log}\.\n"
+    assert re.fullmatch(message, errors), errors
 
 
 @pytest.mark.long
@@ -159,4 +146,4 @@ def test_sigterm_to_spark_submit(start: Start) -> None:
     run.process.terminate()
     run.process.communicate(timeout=PATIENCE)
     assert run.process.returncode == 143
-    assert run.left() == set()
+    assert names(run.folder) == {"in", "tmp"}

@@ -20,7 +20,7 @@ from dptext_spark.jobs import vectors
 from dptext_spark.lookup import WordReader
 from dptext_spark.options import VectorsOptions
 from dptext_spark.report.facts import coverage
-from dptext_spark.spark.distribution import BundleFiles
+from dptext_spark.spark.bundle_files import BundleFiles
 from dptext_spark.tables.columns import TableColumns
 from dptext_spark.tables.formats.files import Parquet
 from dptext_spark.tables.sample import SAMPLE_ROWS, SAMPLE_TASKS, Sample

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +16,9 @@ from pyspark.sql import SparkSession
 
 from dptext_spark.embedding.bundle import MANIFEST, Embedding, Part, Stamp
 from dptext_spark.errors import BundleError
+
+_AT_SERVERS: Final[set[tuple[str, str]]] = set()
+"""Files that servers have, by session and name: a second upload would be ignored, but take its time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,25 +50,41 @@ class BundleFiles:
         """
         embedding.check_unchanged()
         path, fingerprint, parts = embedding.path.resolve(), embedding.fingerprint, embedding.parts
+        connect = not hasattr(spark, "sparkContext")  # the driver is at the server
+        if not connect and (spark.sparkContext.master or "").split("[")[0] == "local":
+            stamps = embedding.stamps if embedding.verified else ()
+            return cls(path=str(path), fingerprint=fingerprint, parts=parts, stamps=stamps)
         files = [MANIFEST, *embedding.manifest.files, *(file for part in parts for file in part.files)]
         bundle = cls(path=str(path), fingerprint=fingerprint, files=tuple(sorted(files)), parts=parts)
-        if not hasattr(spark, "sparkContext"):  # Spark Connect: the driver is at the server
-            _send_to_server(spark, bundle)
+        if connect:
+            bundle._send_to_server(spark)
             return bundle
-        context = spark.sparkContext
-        if (context.master or "").split("[")[0] == "local":
-            return replace(bundle, files=(), stamps=embedding.stamps if embedding.verified else ())
-        sent = {file.rpartition("/")[2] for file in context.listFiles}
+        sent = {file.rpartition("/")[2] for file in spark.sparkContext.listFiles}
         # Spark names a sent file by its last path part alone: links give each bundle names of its own; and
         # new executors get what the links stand for even where the bundle was removed or replaced meanwhile.
         links = Path(pyspark.SparkFiles.getRootDirectory(), "dptext-spark", fingerprint)
         links.mkdir(parents=True, exist_ok=True)
         for name in bundle.files:
-            link = links / _sent_name(fingerprint, name)
+            link = links / bundle.sent_name(name)
             if link.name not in sent:
                 _link_or_copy(path / name, link)
-                context.addFile(link.as_uri())
+                spark.sparkContext.addFile(link.as_uri())
         return bundle
+
+    def _send_to_server(self, spark: Any) -> None:
+        names = {self.sent_name(name): name for name in self.files}
+        missing = [sent for sent in names if (spark.session_id, sent) not in _AT_SERVERS]
+        if missing:
+            with tempfile.TemporaryDirectory(prefix="dptext-spark-") as folder:
+                links = [Path(folder, sent) for sent in missing]
+                for link in links:
+                    link.symlink_to(Path(self.path, names[link.name]))
+                spark.addArtifacts(*(link.as_uri() for link in links), file=True)
+            _AT_SERVERS.update((spark.session_id, sent) for sent in missing)
+
+    def sent_name(self, name: str) -> str:
+        """Give the name under which a file of the bundle is among Spark's files."""
+        return f"dptext-{self.fingerprint[:16]}-{name.replace('/', '-')}"
 
     def shared(self) -> Embedding:
         """Open the bundle on this machine, once in a process for all that it is needed for.
@@ -77,16 +97,41 @@ class BundleFiles:
         return embedding
 
     def open(self) -> Embedding:
-        """Open the bundle on this machine.
+        """Open the bundle on this machine; of files that were sent all executors of a host map one copy.
+
+        Spark gives every executor its own copies; the first to come links its files into a folder named by
+        user and content, under a lock, and renames it into place.
 
         Raises:
             BundleError: Its files are missing or altered.
         """
         if not self.files:
-            return self._open_at(Path(self.path))
-        place = self._place()
+            return self._verified(Path(self.path))
+        root = Path(tempfile.gettempdir(), f"dptext-spark-{os.getuid()}")
+        root.mkdir(mode=0o700, exist_ok=True)
+        if root.stat().st_uid != os.getuid() or root.is_symlink():
+            raise BundleError(
+                f"The folder {root} belongs to another user", do="Remove it, or set TMPDIR for the executors"
+            )
+        place = root / self.fingerprint
+        with FileLock(f"{place}.lock"):
+            if not place.exists():
+                with tempfile.TemporaryDirectory(dir=root) as scratch:
+                    making = Path(scratch, self.fingerprint)
+                    self._receive(self.files, making)
+                    try:  # what was altered on its way must not become the copy that later runs find
+                        self._verified(making)
+                    except BundleError as error:
+                        raise BundleError(
+                            "The embedding bundle that Spark sent is not the one that the job was given",
+                            got=error.what,
+                            do="Run the job again and leave the bundle alone meanwhile",
+                        ) from None
+                    making.rename(place)
+            # A later run may bring parts to the bundle that an earlier one placed.
+            self._receive([name for part in self.parts for name in part.files], place)
         try:
-            return self._open_at(place)
+            return self._verified(place)
         except BundleError as error:
             raise BundleError(
                 f"This host's copy of the embedding bundle, {place}, is damaged",
@@ -94,18 +139,14 @@ class BundleFiles:
                 do="Remove that folder: the next run makes it anew",
             ) from None
 
-    def _check_sent(self, making: Path) -> None:
-        """Keep what was altered on its way from becoming this host's copy, which later runs would find."""
-        try:
-            self._open_at(making)
-        except BundleError as error:
-            raise BundleError(
-                "The embedding bundle that Spark sent is not the one that the job was given",
-                got=error.what,
-                do="Run the job again and leave the bundle alone meanwhile",
-            ) from None
+    def _receive(self, names: Iterable[str], folder: Path) -> None:
+        """Put files that Spark brought into a folder, under their paths there, unless it has them."""
+        for name in names:
+            if not (folder / name).exists():
+                (folder / name).parent.mkdir(exist_ok=True)
+                _link_or_copy(Path(pyspark.SparkFiles.get(self.sent_name(name))), folder / name)
 
-    def _open_at(self, folder: Path) -> Embedding:
+    def _verified(self, folder: Path) -> Embedding:
         embedding = Embedding.open(folder, verify=not self.stamps)
         if self.stamps and embedding.stamps != self.stamps:
             embedding = Embedding.open(folder)
@@ -120,65 +161,10 @@ class BundleFiles:
             raise BundleError(f"Parts of the bundle are damaged: {', '.join(damaged)}")
         return embedding.adopt(self.parts)
 
-    def _place(self) -> Path:
-        """Put the sent files into one folder per host, so that all executors there map one copy.
-
-        Spark gives every executor its own copies; the first to come links its files into a folder
-        named by user and content, under a lock, and renames it into place.
-        """
-        root = Path(tempfile.gettempdir(), f"dptext-spark-{os.getuid()}")
-        root.mkdir(mode=0o700, exist_ok=True)
-        if root.stat().st_uid != os.getuid() or root.is_symlink():
-            raise BundleError(
-                f"The folder {root} belongs to another user", do="Remove it, or set TMPDIR for the executors"
-            )
-        place = root / self.fingerprint
-        with FileLock(f"{place}.lock"):
-            if not place.exists():
-                with tempfile.TemporaryDirectory(dir=root) as scratch:
-                    making = Path(scratch, self.fingerprint)
-                    making.mkdir()
-                    for name in self.files:
-                        self._receive(name, making)
-                    self._check_sent(making)
-                    making.rename(place)
-            # A later run may bring parts to the bundle that an earlier one placed.
-            for name in (name for part in self.parts for name in part.files):
-                if not (place / name).exists():
-                    self._receive(name, place)
-        return place
-
-    def _receive(self, name: str, folder: Path) -> None:
-        """Put a file that Spark brought into a folder, under its path there."""
-        sent = Path(pyspark.SparkFiles.get(_sent_name(self.fingerprint, name)))
-        (folder / name).parent.mkdir(exist_ok=True)
-        _link_or_copy(sent, folder / name)
-
 
 @lru_cache(maxsize=1)  # a task that looks at a sample comes before one that perturbs, in the same process
 def _opened(bundle: BundleFiles) -> Embedding:
     return bundle.open()
-
-
-# Files that servers have, by session and name: a second upload would be ignored, but take its time.
-_AT_SERVERS: Final[set[tuple[str, str]]] = set()
-
-
-def _send_to_server(spark: Any, bundle: BundleFiles) -> None:
-    names = {_sent_name(bundle.fingerprint, name): name for name in bundle.files}
-    missing = [sent for sent in names if (spark.session_id, sent) not in _AT_SERVERS]
-    if not missing:
-        return
-    with tempfile.TemporaryDirectory(prefix="dptext-spark-") as folder:
-        links = [Path(folder, sent) for sent in missing]
-        for link in links:
-            link.symlink_to(Path(bundle.path, names[link.name]))
-        spark.addArtifacts(*(link.as_uri() for link in links), file=True)
-    _AT_SERVERS.update((spark.session_id, sent) for sent in missing)
-
-
-def _sent_name(fingerprint: str, name: str) -> str:
-    return f"dptext-{fingerprint[:16]}-{name.replace('/', '-')}"
 
 
 def _link_or_copy(source: Path, target: Path) -> None:

@@ -167,9 +167,9 @@ def test_a_job(release: Callable[..., Any], notes: Path) -> None:
 def test_lengths_of_rows_are_told(release: Callable[..., Any], notes: Path) -> None:
     """Before the run, of a sample, and after it, of all; what is left out is not counted."""
     printed, _ = release(notes, "--dry-run")
-    assert "longest length (9 words, in a sample of 10 rows)" in printed
+    assert "longest 9, in a sample of 10 rows" in printed
     printed, report = release(notes, "--oov", "drop")
-    assert "median length (4 words)" in printed and "longest length (8 words)" in printed
+    assert "Words of a row: median 4, longest 8\n" in printed
     losses = {loss["words"]: loss for loss in report["row_lengths"]["losses"]}
     nearest = next(x for x in report["guarantee"]["losses"] if x["from"] == "its nearest word")
     assert losses[8]["pure"] == pytest.approx(8 * nearest["pure"])

@@ -74,7 +74,7 @@ def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None
         (EXTRAS["report"], DRAWING),
         (
             EXTRAS["local"] - EXTRAS["report"],
-            ("jobs/", "measuring/", "poincare/pairs.py", "spark/", "tables/"),
+            ("evaluation/simulate.py", "jobs/", "measuring/", "poincare/pairs.py", "spark/", "tables/"),
         ),
         (EXTRAS["segmentation"], {"text/segmentation.py"}),
         (EXTRAS["index"], {"embedding/lists.py"}),

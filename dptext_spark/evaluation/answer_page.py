@@ -15,8 +15,8 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from dptext_spark.calibration.plots import Axis, Plot, Spot, number, trade_off_plot
 from dptext_spark.evaluation.answer import PAGE, RELEASE, advice, read, told
+from dptext_spark.evaluation.attackers import STRONGER
 from dptext_spark.evaluation.goal import MEASURES
-from dptext_spark.evaluation.recovery import STRONGER
 
 _RECOVERED: Final = "Share of words recovered"
 _SHARES: Final = {

@@ -27,11 +27,10 @@ from sklearn.linear_model import LogisticRegression
 
 from dptext_spark.binomial import lower_limit
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.evaluation.bigrams import PairCounts
-from dptext_spark.evaluation.comparison import Comparison, evaluate
-from dptext_spark.evaluation.rehearsal import Rehearsal
-from dptext_spark.evaluation.released_rows import ReleasedRows
-from dptext_spark.evaluation.tally import RANDOM_WORDS, Use
+from dptext_spark.evaluation.comparison import Comparison, Risk, evaluate
+from dptext_spark.evaluation.language import PairCounts
+from dptext_spark.evaluation.measures import RANDOM_WORDS, Totals, kept
+from dptext_spark.evaluation.rows import SimulatedRows, Simulation
 from dptext_spark.mechanisms import Exponential, Hyperbolic, HyperbolicIcdm, Laplace, Mechanism
 from dptext_spark.mechanisms.mechanism import mechanism
 from dptext_spark.search.exact import ExactSearch
@@ -107,21 +106,23 @@ class World:
             seed=self.seed,
         )
 
-    def released(self, setting: Mechanism | None) -> ReleasedRows:
+    def released(self, setting: Mechanism | None) -> SimulatedRows:
         """Give the very rows that are attacked in the comparison, or those without noise."""
-        rehearsal = Rehearsal(
-            embedding=self.embedding, policy=TextPolicy(), search=self.search, seed=self.seed
+        simulation = Simulation(
+            bundle=self.embedding, policy=TextPolicy(), search=self.search, seed=self.seed
         )
-        rows = rehearsal.unreleased(pa.array(self.texts))
+        rows = simulation.read(pa.array(self.texts))
         ids = pa.array(range(len(self.texts)))
-        return rows.without_noise() if setting is None else rehearsal.released(rows, ids, setting)
+        return rows.without_noise() if setting is None else simulation.release(rows, ids, setting)
 
-    def kept(self, rows: ReleasedRows, before: PairCounts) -> dict[str, tuple[float, float, float]]:
+    def kept(self, rows: SimulatedRows, before: PairCounts) -> dict[str, tuple[float, float, float]]:
         """Give each measure of what is left of use, with its interval."""
-        measures = Use.of(rows, self.judge).measures(before, CONFIDENCE)
-        return measures | {"accuracy": self.accuracy(rows)}
+        words = len(self.judge.words)
+        pairs = PairCounts.of_rows(rows.released, rows.offsets, vocabulary=words)
+        totals = Totals(sums=kept(rows, self.judge), pairs=pairs)
+        return totals.measures(before, CONFIDENCE) | {"accuracy": self.accuracy(rows)}
 
-    def accuracy(self, rows: ReleasedRows) -> tuple[float, float, float]:
+    def accuracy(self, rows: SimulatedRows) -> tuple[float, float, float]:
         """Labels right, learnt from one half of the rows, on those of the other. With an exact interval."""
         counts, labels = _counts(rows, len(self.embedding.words)), np.array(self.labels)
         right = 0
@@ -134,7 +135,7 @@ class World:
         return right / trials, low, 1.0 - float(lower_limit(trials - right, trials, tail))
 
 
-def _counts(rows: ReleasedRows, words: int) -> csr_array:
+def _counts(rows: SimulatedRows, words: int) -> csr_array:
     """How often each word is in each row (rows, words)."""
     known = rows.released >= 0
     ones: NDArray[np.float64] = np.ones(int(known.sum()))
@@ -162,7 +163,7 @@ def matched(world: World, kind: Kind, success: float, *, near: float, start: flo
     wanted, log_epsilon = float(logit(success)), float(np.log(start))
     while True:
         comparison = world.compared(kind(float(np.exp(log_epsilon))))
-        share = float(comparison.outcomes[0].recovered[1].recovered["in-context", 1].ratio[0])
+        share = float(Risk().of(comparison.outcomes[0]).ratio[0])
         if abs(share - success) <= near:
             return _match(world, comparison)
         known[log_epsilon] = float(logit(np.clip(share, 1e-3, 1 - 1e-3))) - wanted, comparison
@@ -177,12 +178,10 @@ def matched(world: World, kind: Kind, success: float, *, near: float, start: flo
 
 def _match(world: World, comparison: Comparison) -> Match:
     (outcome,) = comparison.outcomes
-    sums, floor = (of.recovered["in-context", 1] for of in (outcome.recovered[1], comparison.guessed))
-    low, high = sums.share_interval(CONFIDENCE)
     measures = world.kept(world.released(outcome.mechanism), comparison.before)
-    measures["recovered"] = float(sums.ratio[0]), float(low[0]), float(high[0])
+    measures["recovered"] = Risk().of(outcome).share(CONFIDENCE)
     random = world.kept(world.released(RANDOM_WORDS), comparison.before)
-    floors = {name: value for name, (value, *_) in random.items()} | {"recovered": float(floor.ratio[0])}
+    floors = {name: value for name, (value, *_) in random.items()} | {"recovered": Risk().floor(outcome)}
     return Match(epsilon=outcome.mechanism.epsilon, measures=measures, floors=floors)
 
 

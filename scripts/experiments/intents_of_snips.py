@@ -31,10 +31,10 @@ from threadpoolctl import threadpool_limits
 from dptext_spark import demo
 from dptext_spark.calibration import estimator
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.evaluation.bigrams import PairCounts
+from dptext_spark.evaluation.attackers import Attacker, attack
 from dptext_spark.evaluation.emissions import Emissions
-from dptext_spark.evaluation.recovery import Attacker, attack
-from dptext_spark.evaluation.released_rows import ReleasedRows
+from dptext_spark.evaluation.language import PairCounts
+from dptext_spark.evaluation.rows import SimulatedRows
 from dptext_spark.lookup import joining, look_up
 from dptext_spark.mechanisms import mechanism
 from dptext_spark.search.exact import ExactSearch
@@ -107,7 +107,7 @@ def task_of(
     spans = read_spans(pa.array(slots), values, "slots")
     tokens = Tokens.of(values, joining(world.large, TextPolicy().tokenizer), spans)
     words = look_up(tokens, world.large)
-    rows = ReleasedRows(
+    rows = SimulatedRows(
         offsets=tokens.offsets,
         inputs=words,
         outputs=np.zeros((0, len(words)), dtype=np.int64),
@@ -151,7 +151,7 @@ def part(task: Task, tested: bool) -> Task:
     words = (task.apart == tested)[task.rows.rows]
     return replace(
         task,
-        rows=ReleasedRows(
+        rows=SimulatedRows(
             offsets=np.concatenate([[0], np.cumsum(lengths)]),
             inputs=task.rows.inputs[words],
             outputs=task.rows.outputs[:, words],
@@ -219,8 +219,8 @@ def recovered(
     # What is left out is unknown to the attacker too.
     inputs = np.where(task.slots & ~common, -1, task.rows.inputs)
     both = replace(task, rows=replace(task.rows, inputs=inputs, outputs=words[None], perturbed=hidden))
-    found = attack(part(both, True).rows, Attacker.of(emissions, corpus)).recovered
-    return float(found["context-free", 1].ratio[0]), float(found["in-context", 1].ratio[0])
+    found = attack(part(both, True).rows, Attacker.learn(corpus, emissions))
+    return float(found["context-free/1"].ratio[0]), float(found["in-context/1"].ratio[0])
 
 
 def figures_of(
@@ -320,7 +320,7 @@ def examples(world: World, settings: Sequence[Setting]) -> str:
             inputs = np.full(RUNS, words.index(word))
             task = Task(
                 name=word,
-                rows=ReleasedRows(
+                rows=SimulatedRows(
                     offsets=np.arange(RUNS + 1),
                     inputs=inputs,
                     outputs=np.zeros((0, RUNS), dtype=np.int64),

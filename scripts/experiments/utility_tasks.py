@@ -33,9 +33,7 @@ from threadpoolctl import threadpool_limits
 
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.evaluation.bigrams import PairCounts
-from dptext_spark.evaluation.rehearsal import Rehearsal
-from dptext_spark.evaluation.released_rows import ReleasedRows
+from dptext_spark.evaluation.rows import SimulatedRows, Simulation
 from dptext_spark.guarantee import Distances
 from dptext_spark.mechanisms import Mechanism, mechanism
 from dptext_spark.search.exact import ExactSearch
@@ -92,7 +90,7 @@ class Task:
     """
 
     name: str
-    rows: ReleasedRows
+    rows: SimulatedRows
     slots: NDArray[np.bool_]
     labels: NDArray[np.generic]
     tested: NDArray[np.bool_] | None
@@ -126,7 +124,7 @@ class Task:
         words = np.arange(offsets[-1]) + np.repeat(self.rows.offsets[texts] - offsets[:-1], lengths)
         return replace(
             self,
-            rows=ReleasedRows(
+            rows=SimulatedRows(
                 offsets=offsets,
                 inputs=self.rows.inputs[words],
                 outputs=self.rows.outputs[:, words],
@@ -225,14 +223,14 @@ class World:
             large_ids=ids,
         )
 
-    def read(self, texts: Sequence[str]) -> ReleasedRows:
+    def read(self, texts: Sequence[str]) -> SimulatedRows:
         """Cut texts into words of the large vocabulary."""
-        return rehearsal(self.large).unreleased(pa.array(texts, pa.string()))
+        return simulation(self.large).read(pa.array(texts, pa.string()))
 
-    def slots(self, rows: ReleasedRows, frequent: int) -> NDArray[np.bool_]:
+    def slots(self, rows: SimulatedRows, frequent: int) -> NDArray[np.bool_]:
         """Say which words (t,) are in slots: common words, no pair of theirs as frequent as this."""
         size = len(self.large.words)
-        pairs = PairCounts.of_rows(rows.inputs, rows.offsets, vocabulary=size)
+        pairs = simulation(self.large).pairs(rows)
         words = np.where(rows.inputs < 0, size, rows.inputs)
         before = np.concatenate([[size + 1], words[:-1]])[: len(words)]
         before[rows.offsets[:-1][np.diff(rows.offsets) > 0]] = size + 1
@@ -243,9 +241,9 @@ class World:
         return is_common & (with_previous < frequent) & (with_next < frequent)
 
 
-def rehearsal(embedding: Embedding, seed: int = 0) -> Rehearsal:
+def simulation(embedding: Embedding, seed: int = 0) -> Simulation:
     """Make what sanitizes texts by a public seed: nobody is to be protected here."""
-    return Rehearsal(embedding=embedding, policy=TextPolicy(), search=ExactSearch.over(embedding), seed=seed)
+    return Simulation(bundle=embedding, policy=TextPolicy(), search=ExactSearch.over(embedding), seed=seed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -286,7 +284,7 @@ class Setting:
         own = of_large[inputs]
         rows = replace(task.rows, inputs=own, perturbed=hidden & (own >= 0))
         texts = pa.array(np.arange(len(rows.offsets) - 1))
-        found = rehearsal(embedding, seed).released(rows, texts, self.mechanism).outputs[0]
+        found = simulation(embedding, seed).release(rows, texts, self.mechanism).outputs[0]
         return np.where(rows.perturbed, ids[found], np.where(hidden, -1, inputs))
 
 

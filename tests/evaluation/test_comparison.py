@@ -8,7 +8,7 @@ import pytest
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, DptextError, InputError
-from dptext_spark.evaluation.comparison import Comparison, Concern, evaluate
+from dptext_spark.evaluation.comparison import Comparison, Risk, evaluate
 from dptext_spark.mechanisms import Exponential, Laplace
 from dptext_spark.vectors.projected_vectors import ProjectedVectors
 from tests.helpers.made_texts import sentences
@@ -94,7 +94,7 @@ def test_a_setting_is_recommended_that_is_surely_within_the_limit(compared: Comp
     assert compared.recommended(1.0) is outcomes[2]
     assert compared.recommended((shares[0] + shares[1]) / 2) is outcomes[0]
     assert compared.recommended(shares[0]) is None  # half the time it would be more
-    assert compared.recommended(0.999, Concern(attacker="context-free", keeping="kept")) in outcomes
+    assert compared.recommended(0.999, Risk(attacker="context-free", keeping="kept")) in outcomes
     front = compared.front()
     assert front[-1] is outcomes[2] and front[0] is outcomes[int(np.argmin(shares))]
     assert repr(outcomes[0]) == "Outcome(Laplace(epsilon=5.0), release_words=200)"
@@ -102,7 +102,7 @@ def test_a_setting_is_recommended_that_is_surely_within_the_limit(compared: Comp
 
 def test_the_limit_holds_although_it_was_searched_for(compared: Comparison) -> None:
     """Rejects the interval of one setting, where four were looked at: at this limit none is surely within."""
-    sums = compared.outcomes[0].recovered[1].recovered["in-context", 1]
+    sums = Risk().of(compared.outcomes[0])
     alone, among_four = (sums.share_interval(c)[1][0] for c in (0.95, 1 - 0.05 / 4))
     assert alone < among_four
     assert compared.recommended((alone + among_four) / 2) is None
@@ -111,9 +111,9 @@ def test_the_limit_holds_although_it_was_searched_for(compared: Comparison) -> N
 
 def test_a_risk_that_was_not_measured_is_refused(compared: Comparison) -> None:
     with pytest.raises(ConfigError, match=r"Allowed: .*1 or 3 versions"):
-        compared.recommended(0.5, Concern(versions=2))
+        compared.recommended(0.5, Risk(versions=2))
     with pytest.raises(ConfigError, match="Got: in-context, 10 guesses"):
-        compared.front(Concern(guesses=10))
+        compared.front(Risk(guesses=10))
 
 
 def test_whoever_learns_elsewhere_recovers_less(small: Embedding, compared: Comparison) -> None:
@@ -172,7 +172,7 @@ def test_token_lists_and_unprotected_words(small: Embedding) -> None:
 
 def test_what_is_shown_has_no_words(compared: Comparison) -> None:
     """Rejects a dataclass's own repr, which a notebook or a traceback would print with the pairs of words."""
-    for value in (compared, compared.outcomes[0], compared.before, compared.outcomes[0].random):
+    for value in (compared, compared.outcomes[0], compared.before, compared.outcomes[0].totals):
         assert "array" not in repr(value)
 
 
@@ -188,6 +188,6 @@ def test_plain_words_say_the_numbers_and_the_choice(compared: Comparison) -> Non
     assert f"; {row['floor']:.1%} without any output)" in settings[0]
     assert "No other beats it." in settings[2]
     assert last.startswith("Take --mechanism") and "100.0% of words recovered with 95%" in last
-    alone = compared.describe(Concern(attacker="context-free"), most_recovered=0.0).splitlines()
+    alone = compared.describe(Risk(attacker="context-free"), most_recovered=0.0).splitlines()
     assert f"{risk(compared, 0, 'context-free')['recovered']:.1%} of" in alone[1]
     assert alone[-1].startswith("No setting here stays within 0.0% of words recovered")

@@ -20,7 +20,6 @@ from dptext_spark.evaluation.emissions import Emissions
 from dptext_spark.evaluation.intervals import ClusterSums
 from dptext_spark.evaluation.language import PairCounts
 from dptext_spark.evaluation.measures import ATTRIBUTION, CEILINGS, Interval, Totals, accuracies
-from dptext_spark.evaluation.pareto import Point, front, recommended
 from dptext_spark.evaluation.rows import Simulation
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.search.exact import ExactSearch
@@ -196,7 +195,13 @@ class Comparison:
         Raises:
             ConfigError: That risk was not measured.
         """
-        return [self.outcomes[int(point.setting)] for point in front(self._points(CONFIDENCE, risk))]
+        points = [(lost, -use) for lost, _, use, _ in self._points(CONFIDENCE, risk)]
+        best = [
+            i
+            for i, (lost, less) in enumerate(points)
+            if not any(x <= lost and y <= less and (x, y) != (lost, less) for x, y in points)
+        ]
+        return [self.outcomes[i] for i in sorted(best, key=points.__getitem__)]
 
     def recommended(
         self, most_recovered: float, risk: Risk | None = None, *, confidence: float = CONFIDENCE
@@ -206,7 +211,8 @@ class Comparison:
         Args:
             most_recovered: The share of words that these attackers may recover.
             risk: Whose risk it is, and what is to be kept.
-            confidence: That the limit holds for the chosen setting, although the choice looked at all.
+            confidence: That the limit holds for the chosen setting, although the choice looked at all: each
+                has an equal share of the chance of error (Bonferroni).
 
         Returns:
             None where no setting stays within the limit with that confidence.
@@ -215,8 +221,9 @@ class Comparison:
             ConfigError: That risk was not measured.
         """
         each = 1.0 - (1.0 - confidence) / len(self.outcomes)
-        best = recommended(self._points(each, risk), most_risk=most_recovered)
-        return None if best is None else self.outcomes[int(best.setting)]
+        points = zip(self._points(each, risk), self.outcomes, strict=True)
+        safe = [(low, -high, own) for (_, high, _, low), own in points if high <= most_recovered]
+        return max(safe, key=lambda point: point[:2], default=(0.0, 0.0, None))[2]
 
     def describe(self, risk: Risk | None = None, *, most_recovered: float | None = None) -> str:
         """Say in plain words what each setting gives away and keeps, and which to take for a limit.
@@ -250,15 +257,14 @@ class Comparison:
             )
         return "\n".join(lines)
 
-    def _points(self, confidence: float, risk: Risk | None) -> list[Point]:
+    def _points(self, confidence: float, risk: Risk | None) -> list[tuple[float, float, float, float]]:
+        """Give the risk of each setting and its upper end, and the use that is kept and its lower end."""
         risk = risk or Risk()
         points = []
-        for number, outcome in enumerate(self.outcomes):
+        for outcome in self.outcomes:
             recovered, _, high = risk.of(outcome).share(confidence)
             value, low, _ = outcome.totals.measures(self.before, confidence)[risk.keeping]
-            points.append(
-                Point(setting=str(number), risk=recovered, risk_high=high, utility=value, utility_low=low)
-            )
+            points.append((recovered, high, value, low))
         return points
 
 

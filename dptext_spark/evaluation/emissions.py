@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -161,12 +161,5 @@ def likeliest(block: Transitions, most: int = MOST_OUTPUTS) -> Transitions:
         return block
     order = np.lexsort((block.output, -block.count, block.word))
     chosen = np.sort(order[np.arange(len(order)) - np.repeat(starts, sizes) < most])
-    return Transitions(
-        epsilon_index=block.epsilon_index[chosen],
-        word=block.word[chosen],
-        output=block.output[chosen],
-        count=block.count[chosen],
-        judged=block.judged[chosen],
-        runs=block.runs,
-        release_words=block.release_words,
-    )
+    names = ("epsilon_index", "word", "output", "count", "judged")
+    return replace(block, **{name: getattr(block, name)[chosen] for name in names})

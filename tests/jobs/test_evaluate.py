@@ -23,7 +23,7 @@ from dptext_spark.calibration.estimators import estimator
 from dptext_spark.calibration.record import option_line
 from dptext_spark.cli import main
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.errors import ConfigError, InputError
+from dptext_spark.errors import ConfigError, DptextError, InputError
 from dptext_spark.evaluation.attackers import STRONGER, Attacker
 from dptext_spark.evaluation.comparison import Comparison, Outcome
 from dptext_spark.evaluation.comparison import evaluate as evaluate_here
@@ -222,30 +222,16 @@ def test_a_setting_is_chosen_on_one_third_and_checked_on_another(
     assert "--text text --id id" in target["command"]
 
 
-@pytest.fixture(scope="module")
-def varied(small: Embedding, table: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of an evaluation that varies all that may be varied; ``small`` may release 200 words."""
-    output = tmp_path_factory.mktemp("varied") / "out"
-    given = {"mechanism": ["mahalanobis:lambda=0.5", "exponential:truncate=0.9"]}
-    run(
-        table,
-        small,
-        output,
-        **given,
-        epsilon=(6.0,),
-        versions=1,
-        runs=20,
-        release_words=(100, 200),
-        drawn=True,
-    )
-    return output
-
-
 def test_words_and_parameters_are_varied_on_one_page(
-    varied: Path, small: Embedding, found: dict[str, Any], spark: SparkSession
+    small: Embedding, table: Path, found: dict[str, Any], spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Rejects a size that one mechanism alone gets, other numbers than a run of one size has, one floor."""
-    answer = json.loads((varied / "evaluation.json").read_text())
+    """Rejects a size that one mechanism alone gets, other numbers than a run of one size has, one floor.
+
+    ``small`` may release 200 words.
+    """
+    given = {"mechanism": ["mahalanobis:lambda=0.5", "exponential:truncate=0.9"], "epsilon": (6.0,)}
+    given |= {"versions": 1, "runs": 20, "release_words": (100, 200)}
+    answer = run(table, small, tmp_path / "out", **given, drawn=True)
     rows = {row["options"]: row for row in answer["settings"]}
     assert list(rows) == [
         f"--mechanism {of} --epsilon 6 --release-words {size}"
@@ -271,7 +257,7 @@ def test_words_and_parameters_are_varied_on_one_page(
         row = rows[f"{option_line(mechanism)} --release-words 100"]
         assert row["kept"] == outcome.totals.sums["kept"].ratio[0]
         assert row["kept_floor"] == outcome.floor.sums["kept"].ratio[0]
-    page = re.sub(r"</?span>", "", (varied / "report.html").read_text())
+    page = re.sub(r"</?span>", "", (tmp_path / "out" / "report.html").read_text())
     front = [row for row in rows.values() if row["on_front"]]
     assert front and all(f"<code>{row['options']}</code>" in page for row in front)
     assert (
@@ -395,25 +381,24 @@ def test_the_page_stands_by_itself(undisturbed: Path) -> None:
 def test_what_cannot_be_evaluated_is_refused(
     small: Embedding, table: Path, undisturbed: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(ConfigError, match=r"The evaluation .* exists.*--overwrite"):
-        run(table, small, undisturbed)
+    twice = write_table(tmp_path / "twice.parquet", {"id": [1, 1], "text": TEXTS[:2]})
+    unknown = write_table(tmp_path / "unknown.parquet", {"id": [1], "text": ["strange"]})
+    output = tmp_path / "out"
+    cases: list[tuple[Path, Path, dict[str, Any], str]] = [
+        (table, undisturbed, {}, r"The evaluation .* exists.*--overwrite"),
+        (table, output, {"sample": ROWS, "hold_out": True}, "--hold-out leaves no row"),
+        (table, output, {"text": "nope"}, "lacks columns"),
+        (table, table / "out", {}, "inside one another"),
+        (twice, output, {}, "does not name the rows"),
+        (unknown, output, {}, "no word of the attacked rows is perturbed"),
+    ]
+    for own, place, given, message in cases:
+        with pytest.raises(DptextError, match=message):
+            run(own, small, place, **given)
     (tmp_path / ".out.other-1.part").mkdir()
     with pytest.raises(ConfigError, match="Another run is writing the output"):
-        run(table, small, tmp_path / "out")
-    (tmp_path / ".out.other-1.part").rmdir()
-    with pytest.raises(InputError, match="--hold-out leaves no row"):
-        run(table, small, tmp_path / "out", sample=ROWS, hold_out=True)
-    with pytest.raises(InputError, match="lacks columns"):
-        run(table, small, tmp_path / "out", text="nope")
-    with pytest.raises(ConfigError, match="inside one another"):
-        run(table, small, table / "out")
-    twice = write_table(tmp_path / "twice.parquet", {"id": [1, 1], "text": TEXTS[:2]})
-    with pytest.raises(InputError, match="does not name the rows"):
-        run(twice, small, tmp_path / "out")
-    unknown = write_table(tmp_path / "unknown.parquet", {"id": [1], "text": ["strange"]})
-    with pytest.raises(InputError, match="no word of the attacked rows is perturbed"):
-        run(unknown, small, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
+        run(table, small, output)
+    assert not output.exists()
 
 
 def test_the_command_prints_the_answer(small: Embedding, table: Path, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dptext_spark.embedding.build import build_embedding
     from dptext_spark.embedding.bundle import Embedding
     from dptext_spark.errors import DptextError
-    from dptext_spark.evaluation.comparison import Comparison, Concern, evaluate
+    from dptext_spark.evaluation.comparison import Comparison, Risk, evaluate
     from dptext_spark.guarantee import Guarantee
     from dptext_spark.mechanisms import (
         Exponential,
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Comparison",
-    "Concern",
     "DptextError",
     "Embedding",
     "Exponential",
@@ -49,6 +48,7 @@ __all__ = [
     "Projection",
     "Release",
     "ReleaseCounts",
+    "Risk",
     "RowBudget",
     "Sanitizer",
     "TextPolicy",
@@ -64,12 +64,12 @@ __all__ = [
 
 _HOMES: Final = {
     "Comparison": "evaluation.comparison",
-    "Concern": "evaluation.comparison",
     "DptextError": "errors",
     "Embedding": "embedding.bundle",
     "Guarantee": "guarantee",
     "NoiseKey": "noise",
     "Release": "release",
+    "Risk": "evaluation.comparison",
     "RowBudget": "accounting.row_budget",
     "Sanitizer": "sanitizer",
     "TextPolicy": "text.policies",

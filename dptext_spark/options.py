@@ -36,9 +36,9 @@ from dptext_spark.embedding.lists import check_faiss, index_lists
 from dptext_spark.embedding.readers import formats
 from dptext_spark.embedding.spaces import GeometryName, Normalization
 from dptext_spark.errors import ConfigError, JobError
-from dptext_spark.evaluation.comparison import ATTRIBUTION
-from dptext_spark.evaluation.goal import LABELLED, Goal
-from dptext_spark.evaluation.recovery import CANDIDATES, TOP
+from dptext_spark.evaluation.attackers import CANDIDATES, TOP
+from dptext_spark.evaluation.goal import Goal
+from dptext_spark.evaluation.measures import ATTRIBUTION, LABELLED
 from dptext_spark.faults import faults
 from dptext_spark.guarantee import DELTAS, ROWS
 from dptext_spark.mechanisms import LEAST_EPSILON, MECHANISMS, Mechanism, mechanism

@@ -73,7 +73,15 @@ def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None
         (EXTRAS["report"], DRAWING),
         (
             EXTRAS["local"] - EXTRAS["report"],
-            ("calibration/measure.py", "jobs/", "measuring/", "poincare/pairs.py", "spark/", "tables/"),
+            (
+                "calibration/measure.py",
+                "evaluation/simulate.py",
+                "jobs/",
+                "measuring/",
+                "poincare/pairs.py",
+                "spark/",
+                "tables/",
+            ),
         ),
         (EXTRAS["segmentation"], {"text/segmentation.py"}),
         (EXTRAS["index"], {"embedding/lists.py"}),

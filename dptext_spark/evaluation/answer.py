@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from dptext_spark.calibration.record import option_line, read_findings
-from dptext_spark.evaluation.comparison import ATTRIBUTION, Comparison, Concern, Outcome, shares
+from dptext_spark.evaluation.attackers import STRONGER
+from dptext_spark.evaluation.comparison import Comparison, Outcome, Risk
 from dptext_spark.evaluation.goal import Goal
-from dptext_spark.evaluation.recovery import STRONGER
+from dptext_spark.evaluation.measures import ATTRIBUTION
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.search.nearest import Search
 
@@ -59,7 +60,7 @@ class Answer:
         Raises:
             ConfigError: The goal's risk was not measured.
         """
-        concern = goal.concern if goal else Concern()
+        concern = goal.concern if goal else Risk()
         best = whole.front(concern)
         chosen = None if goal is None else _chosen(goal, whole, thirds, confidence, command)
         number = None if chosen is None else chosen["number"]
@@ -217,44 +218,33 @@ def _chosen(
 def _beside(goal: Goal, checked: Comparison, outcome: Outcome, confidence: float) -> dict[str, Any]:
     """What comes with a limit that is kept to: of a risk what is left of use, of a use what is at risk."""
     if not goal.is_risk:
-        sums = goal.concern.of(outcome)
-        ends = [float(end[0]) for end in sums.share_interval(confidence)]
-        guessed = checked.guessed.recovered[goal.concern.attacker, goal.concern.guesses].ratio[0]
-        found = {"measure": "recovered", "value": float(sums.ratio[0]), "floor": float(guessed)}
-        return found | dict(zip(("low", "high"), ends, strict=True))
+        value, low, high = goal.concern.of(outcome).share(confidence)
+        floor = goal.concern.floor(checked.outcomes[0])
+        return {"measure": "recovered", "value": value, "floor": floor, "low": low, "high": high}
     name = goal.concern.keeping
-    value, *ends = outcome.measures(checked.before, confidence)[name]
-    floor = outcome.floors(checked.before, confidence)[name][0]
-    found = {"measure": name, "value": value, "low": ends[0], "high": ends[1], "floor": floor}
+    (value, low, high), (floor, *_) = checked.measures(outcome, confidence)[name]
+    found = {"measure": name, "value": value, "low": low, "high": high, "floor": floor}
     return _plain([found])[0]
 
 
 def _rows(comparison: Comparison) -> int:
     """Rows that have words which are perturbed."""
-    return int(comparison.guessed.considered.rows[0])
+    return int(comparison.outcomes[0].floor.sums["recovered/1/considered"].rows[0])
 
 
-def _summary(comparison: Comparison, outcome: Outcome, concern: Concern, confidence: float) -> dict[str, Any]:
+def _summary(comparison: Comparison, outcome: Outcome, concern: Risk, confidence: float) -> dict[str, Any]:
     """A row of the table of settings."""
-    sums = concern.of(outcome)
-    low, high = sums.share_interval(confidence)
-    floor = comparison.guessed.recovered[concern.attacker, concern.guesses].ratio
-    measures = outcome.measures(comparison.before, confidence)
-    chance = outcome.floors(comparison.before, confidence)
-    found = {
-        "recovered": float(sums.ratio[0]),
-        "recovered_low": float(low[0]),
-        "recovered_high": float(high[0]),
-        "recovered_floor": float(floor[0]),
-    }
+    value, low, high = concern.of(outcome).share(confidence)
+    found = {"recovered": value, "recovered_low": low, "recovered_high": high}
+    found["recovered_floor"] = concern.floor(comparison.outcomes[0])
+    measures = comparison.measures(outcome, confidence)
     for name in (n for n in ("similarity", "kept", "accuracy") if n in measures):
-        value, least, most = measures[name]
-        found |= {name: value, f"{name}_low": least, f"{name}_high": most, f"{name}_floor": chance[name][0]}
-    if ATTRIBUTION in outcome.classified:
-        value, least, most = shares(outcome.classified[ATTRIBUTION], confidence)
-        by_chance = shares(outcome.chance[ATTRIBUTION], confidence)[0]
-        found |= {"attributed": value, "attributed_low": least, "attributed_high": most}
-        found["attributed_floor"] = by_chance
+        (value, low, high), floor = measures[name]
+        found |= {name: value, f"{name}_low": low, f"{name}_high": high, f"{name}_floor": floor[0]}
+    if ATTRIBUTION in outcome.totals.sums:
+        value, low, high = outcome.totals.sums[ATTRIBUTION].share(confidence)
+        found |= {"attributed": value, "attributed_low": low, "attributed_high": high}
+        found["attributed_floor"] = outcome.floor.sums[ATTRIBUTION].share(confidence)[0]
     row = {
         **comparison.named(outcome),
         "options": comparison.option_line(outcome),

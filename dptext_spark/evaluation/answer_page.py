@@ -14,8 +14,8 @@ from typing import Any, Final
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from dptext_spark.evaluation.answer import PAGE, RELEASE, advice, read, told
+from dptext_spark.evaluation.attackers import STRONGER
 from dptext_spark.evaluation.goal import MEASURES
-from dptext_spark.evaluation.recovery import STRONGER
 from dptext_spark.report.page import Axis, Plot, Spot, number, trade_off_plot
 
 _RECOVERED: Final = "Share of words recovered"

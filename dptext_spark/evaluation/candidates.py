@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dptext_spark.evaluation.emissions import Emissions
-from dptext_spark.evaluation.released_rows import ReleasedRows
+from dptext_spark.evaluation.rows import SimulatedRows
 
 NO_WORD: Final = -1
 
@@ -33,7 +33,7 @@ class Candidates:
 
     @classmethod
     def of(
-        cls, rows: ReleasedRows, emissions: Emissions, prior: NDArray[np.float64], *, most: int
+        cls, rows: SimulatedRows, emissions: Emissions, prior: NDArray[np.float64], *, most: int
     ) -> Candidates:
         """List the candidates of all tokens of some rows.
 

@@ -1,9 +1,9 @@
-"""Settings beside each other, on a user's own rows: what attackers get back, and what is left of use."""
+"""Settings compared on a user's own rows: what attackers recover, and what is left of use."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
@@ -15,22 +15,12 @@ from dptext_spark.calibration.estimators import estimator
 from dptext_spark.calibration.record import option_line, setting
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, InputError
-from dptext_spark.evaluation.bigrams import PairCounts
+from dptext_spark.evaluation.attackers import CANDIDATES, RANKS, STRONGER, TOP, Attacker, AttackerName
 from dptext_spark.evaluation.emissions import Emissions
-from dptext_spark.evaluation.pareto import Point, front, recommended
-from dptext_spark.evaluation.recovery import (
-    CANDIDATES,
-    RANKS,
-    STRONGER,
-    TOP,
-    Attacker,
-    AttackerName,
-    Successes,
-)
-from dptext_spark.evaluation.rehearsal import Rehearsal
-from dptext_spark.evaluation.released_rows import ReleasedRows
-from dptext_spark.evaluation.row_sums import RowSums
-from dptext_spark.evaluation.tally import Tally, Use
+from dptext_spark.evaluation.intervals import ClusterSums
+from dptext_spark.evaluation.language import PairCounts
+from dptext_spark.evaluation.measures import ATTRIBUTION, CEILINGS, Interval, Totals, accuracies
+from dptext_spark.evaluation.rows import Simulation
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.nearest import Search
@@ -39,13 +29,8 @@ from dptext_spark.text.python_columns import PythonColumn, as_arrow
 
 CONFIDENCE: Final = 0.95
 
-ATTRIBUTION: Final = "attribution"
-"""The attacker who names the author of a row."""
-
 RELEASE_WORDS: Final = "release-words"
-"""The option for how many words may be output, which settings may differ in beside their mechanisms."""
-
-_IDEAL: Final = {"kept": 1.0, "distance": 0.0, "similarity": 1.0}
+"""The option for how many words may be output, which settings may differ in besides their mechanisms."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # it holds private words
@@ -54,62 +39,29 @@ class Outcome:
 
     Attributes:
         mechanism, search: The setting; of the search above all how many words may be output.
-        recovered: By the number of versions that attackers have.
-        use: What is kept.
-        random: What random words of the same number keep, of those that may be output: the floor of use.
-        classified: Rows whose class a model gets right, where labels or authors were given.
-        chance: The same of models that learn from random words.
-        error: About how far the laws that attackers reckon with are at most from the mechanism's, in total
-            variation, on average over the corpus's words.
+        totals: What is recovered and kept.
+        floor: The same without any output, and of random words of those that may be output.
+        error: About how far the attackers' emissions are at most from the mechanism's, in total variation,
+            on average over the corpus's words.
     """
 
     mechanism: Mechanism
     search: Search
-    recovered: Mapping[int, Successes]
-    use: Use
-    random: Use
+    totals: Totals
+    floor: Totals
     error: float
-    classified: Mapping[str, RowSums] = field(default_factory=dict)
-    chance: Mapping[str, RowSums] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, mechanism: Mechanism, search: Search, tally: Tally, floor: Tally, error: float) -> Outcome:
-        """Say what a setting came to, and what nothing but random words does."""
-        return cls(
-            mechanism=mechanism,
-            search=search,
-            recovered=tally.recovered,
-            use=tally.use,
-            random=floor.use,
-            classified=tally.classified,
-            chance=floor.classified,
-            error=error,
-        )
 
     def __repr__(self) -> str:
         return f"Outcome({self.mechanism!r}, release_words={self.search.release_words})"
 
-    def measures(self, before: PairCounts, confidence: float) -> dict[str, tuple[float, float, float]]:
-        """Give what is left of use, each measure with its interval, NaN where there is none.
-
-        Args:
-            before: The pairs of words before.
-            confidence: Of each interval.
-        """
-        return self.use.measures(before, confidence) | _accuracies(self.classified, confidence)
-
-    def floors(self, before: PairCounts, confidence: float) -> dict[str, tuple[float, float, float]]:
-        """Give the same of random words."""
-        return self.random.measures(before, confidence) | _accuracies(self.chance, confidence)
-
 
 @dataclass(frozen=True, kw_only=True)
-class Concern:
+class Risk:
     """Which risk counts, and what is to be kept.
 
     Attributes:
         attacker, versions, guesses: Who recovers words, from how many versions, in how many guesses.
-        keeping: ``similarity`` or ``kept``, see :func:`~dptext_spark.evaluation.similarity.similarity`; or
+        keeping: ``similarity`` or ``kept``, see :func:`~dptext_spark.evaluation.measures.kept`; or
             ``accuracy``, where labels were given.
     """
 
@@ -118,21 +70,26 @@ class Concern:
     guesses: int = 1
     keeping: Literal["similarity", "kept", "accuracy"] = "similarity"
 
-    def of(self, outcome: Outcome) -> RowSums:
-        """Give what was recovered.
+    def of(self, outcome: Outcome) -> ClusterSums:
+        """Give the words recovered.
 
         Raises:
-            ConfigError: It was not measured.
+            ConfigError: That was not measured.
         """
-        found = outcome.recovered.get(self.versions)
-        if found is None or (self.attacker, self.guesses) not in found.recovered:
+        sums = outcome.totals.recovered(self.attacker, self.guesses, self.versions)
+        if sums is None:
+            versions = " or ".join(map(str, outcome.totals.versions))
             raise ConfigError(
                 "This risk was not measured",
-                allowed=f"{' or '.join(get_args(AttackerName))}, {_or(TOP)} guesses, "
-                f"{_or(outcome.recovered)} versions",
+                allowed=f"{' or '.join(get_args(AttackerName))}, {' or '.join(map(str, TOP))} guesses, "
+                f"{versions} versions",
                 got=f"{self.attacker}, {self.guesses} guesses, {self.versions} versions",
             )
-        return found.recovered[self.attacker, self.guesses]
+        return sums
+
+    def floor(self, outcome: Outcome) -> float:
+        """Give the share of words that such an attacker guesses without any output."""
+        return float(outcome.floor.sums[f"recovered/1/{self.attacker}/{self.guesses}"].ratio[0])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # it holds private words
@@ -141,72 +98,73 @@ class Comparison:
 
     Attributes:
         outcomes: One for each setting.
-        guessed: What attackers know without any output: the floor of every risk. Its ceiling is 1.
         before: The pairs of words before.
         ideal: What models get right that learn from texts as they were.
     """
 
     outcomes: tuple[Outcome, ...]
-    guessed: Successes
     before: PairCounts
-    ideal: Mapping[str, RowSums] = field(default_factory=dict)
+    ideal: Mapping[str, ClusterSums] = field(default_factory=dict)
+
+    @property
+    def _varies_size(self) -> bool:
+        return len({outcome.search.release_words for outcome in self.outcomes}) > 1
 
     def option_line(self, outcome: Outcome) -> str:
-        """Write the options of a setting for the command line, those that settings differ in among them."""
-        more = f" --{RELEASE_WORDS} {outcome.search.release_words}" if self._several_sizes else ""
+        """Write the options of a setting for the command line, those in which settings differ."""
+        more = f" --{RELEASE_WORDS} {outcome.search.release_words}" if self._varies_size else ""
         return option_line(outcome.mechanism) + more
 
     def named(self, outcome: Outcome) -> dict[str, Any]:
         """Name a setting by its mechanism, its other parameters, and epsilon."""
         mechanism, size = outcome.mechanism, f"{RELEASE_WORDS}={outcome.search.release_words}"
-        parts = filter(None, [setting(mechanism), size if self._several_sizes else ""])
+        parts = filter(None, [setting(mechanism), size if self._varies_size else ""])
         return {"mechanism": mechanism.name, "setting": ", ".join(parts), "epsilon": mechanism.epsilon}
 
-    @property
-    def _several_sizes(self) -> bool:
-        return len({outcome.search.release_words for outcome in self.outcomes}) > 1
+    def measures(self, outcome: Outcome, confidence: float) -> dict[str, tuple[Interval, Interval]]:
+        """Give what a setting keeps, each measure with its interval, and what random words keep."""
+        own, floor = (totals.measures(self.before, confidence) for totals in (outcome.totals, outcome.floor))
+        return {name: (value, floor[name]) for name, value in own.items()}
 
     def risk(self, *, confidence: float = CONFIDENCE) -> pa.Table:
         """Give the share of perturbed words that attackers recover.
 
         Returns:
             A row for each setting (mechanism, setting, epsilon), attacker, number of versions, number of
-            guesses, and band of words, ``all`` or ranks by frequency in the corpus: how many rows and words
-            there are; recovered, a share with its interval low, high, each for itself; considered, the share
-            of words that was among the attacker's candidates at all; floor, what is recovered without any
-            output; error, see :class:`Outcome`. Of the attacker ``attribution`` it is rows, not words.
+            guesses, and band of words, ``all`` or ranks by frequency in the corpus: the number of rows and of
+            words; recovered, a share with its interval low, high, each for itself; considered, the share of
+            words that was among the attacker's candidates at all; floor, what is recovered without any
+            output; error, see :class:`Outcome`. For the attacker ``attribution`` it is rows, not words.
         """
-        bands = ["all", *_band_names()]
+        starts = (1, *(rank + 1 for rank in RANKS))
+        ranks = zip(starts, RANKS, strict=False)
+        bands = ["all", *(f"{first:,}-{last:,}" for first, last in ranks), f"{starts[-1]:,}-"]
         rows: list[dict[str, Any]] = []
         for outcome in self.outcomes:
-            for versions, successes in outcome.recovered.items():
-                for (attacker, top), sums in successes.recovered.items():
-                    low, high = sums.share_interval(confidence)
-                    columns = {
-                        "rows": sums.rows.astype(np.int64),
-                        "tokens": sums.size.astype(np.int64),
-                        "recovered": sums.ratio,
-                        "low": low,
-                        "high": high,
-                        "considered": successes.considered.ratio,
-                        "floor": self.guessed.recovered[attacker, top].ratio,
-                    }
-                    key = self.named(outcome) | {"attacker": attacker, "versions": versions}
-                    rows += [
-                        {**key, "guesses": top, "words": band}
-                        | {name: column[i].item() for name, column in columns.items()}
-                        | {"error": outcome.error}
-                        for i, band in enumerate(bands)
-                        if sums.size[i]
-                    ]
-            if (authors := outcome.classified.get(ATTRIBUTION)) is not None:
-                right, least, most = shares(authors, confidence)
-                key = {"attacker": ATTRIBUTION, "versions": 1, "guesses": 1, "words": "all"}
-                number = int(authors.rows[0])
-                numbers = {"rows": number, "tokens": number, "recovered": right, "low": least, "high": most}
-                floor = shares(outcome.chance[ATTRIBUTION], confidence)[0]
-                more = {"considered": 1.0, "floor": floor, "error": outcome.error}
-                rows.append(self.named(outcome) | key | numbers | more)
+            totals, floor, name = outcome.totals, outcome.floor, self.named(outcome)
+            measured = [
+                (attacker, versions, top, f"recovered/{versions}/{attacker}/{top}")
+                for versions in totals.versions
+                for attacker in get_args(AttackerName)
+                for top in TOP
+            ]
+            if ATTRIBUTION in totals.sums:
+                measured.append((ATTRIBUTION, 1, 1, ATTRIBUTION))
+            for attacker, versions, top, key in measured:
+                sums, least = totals.sums[key], floor.sums[key.replace(f"/{versions}/", "/1/", 1)]
+                considered = totals.sums[f"recovered/{versions}/considered"].ratio
+                if key == ATTRIBUTION:
+                    considered = np.ones(1)
+                low, high = sums.share_interval(confidence)
+                rows += [
+                    {**name, "attacker": attacker, "versions": versions, "guesses": top, "words": band}
+                    | {"rows": int(sums.rows[i]), "tokens": int(sums.size[i])}
+                    | {"recovered": sums.ratio[i].item(), "low": low[i].item(), "high": high[i].item()}
+                    | {"considered": considered[i].item(), "floor": least.ratio[i].item()}
+                    | {"error": outcome.error}
+                    for i, band in enumerate(bands[: len(sums.size)])
+                    if sums.size[i]
+                ]
         return pa.Table.from_pylist(rows)
 
     def utility(self, *, confidence: float = CONFIDENCE) -> pa.Table:
@@ -215,39 +173,46 @@ class Comparison:
         Returns:
             A row for each setting and measure: value, its interval low, high where there is one, floor, what
             random words keep, and ceiling, what the original keeps. Measures are those of
-            :func:`~dptext_spark.evaluation.similarity.similarity`, and the overlap, agreement and leaders of
-            :mod:`~dptext_spark.evaluation.frequencies`, of words and of pairs.
+            :func:`~dptext_spark.evaluation.measures.kept`, the overlap, agreement and leaders of words and of
+            pairs, and the share of labels right where there are labels.
         """
-        ideal = _accuracies(self.ideal, confidence)
-        ceilings = _IDEAL | {name: value for name, (value, *_) in ideal.items()}
-        rows: list[dict[str, Any]] = []
-        for outcome in self.outcomes:
-            floor = outcome.floors(self.before, confidence)
-            rows += [
+        ideal = {name: value for name, (value, *_) in accuracies(self.ideal, confidence).items()}
+        ceilings = CEILINGS | ideal
+        return pa.Table.from_pylist(
+            [
                 self.named(outcome)
-                | {"measure": name, "value": value, "low": _number(low), "high": _number(high)}
-                | {"floor": floor[name][0], "ceiling": ceilings.get(name, 1.0)}
-                for name, (value, low, high) in outcome.measures(self.before, confidence).items()
+                | {"measure": name, "value": value}
+                | {"low": None if math.isnan(low) else low, "high": None if math.isnan(high) else high}
+                | {"floor": floor[0], "ceiling": ceilings.get(name, 1.0)}
+                for outcome in self.outcomes
+                for name, ((value, low, high), floor) in self.measures(outcome, confidence).items()
             ]
-        return pa.Table.from_pylist(rows)
+        )
 
-    def front(self, concern: Concern | None = None) -> list[Outcome]:
+    def front(self, risk: Risk | None = None) -> list[Outcome]:
         """Give the settings that no other one beats, by what was measured, the least risk first.
 
         Raises:
             ConfigError: That risk was not measured.
         """
-        return [self.outcomes[int(point.setting)] for point in front(self._points(CONFIDENCE, concern))]
+        points = [(lost, -use) for lost, _, use, _ in self._points(CONFIDENCE, risk)]
+        best = [
+            i
+            for i, (lost, less) in enumerate(points)
+            if not any(x <= lost and y <= less and (x, y) != (lost, less) for x, y in points)
+        ]
+        return [self.outcomes[i] for i in sorted(best, key=points.__getitem__)]
 
     def recommended(
-        self, most_recovered: float, concern: Concern | None = None, *, confidence: float = CONFIDENCE
+        self, most_recovered: float, risk: Risk | None = None, *, confidence: float = CONFIDENCE
     ) -> Outcome | None:
         """Give the setting that keeps most of those within a limit of risk, against these attackers.
 
         Args:
             most_recovered: The share of words that these attackers may recover.
-            concern: Whose risk it is, and what is to be kept.
-            confidence: That the limit holds for the setting that is given, although it was looked for.
+            risk: Whose risk it is, and what is to be kept.
+            confidence: That the limit holds for the chosen setting, although the choice looked at all: each
+                has an equal share of the chance of error (Bonferroni).
 
         Returns:
             None where no setting stays within the limit with that confidence.
@@ -256,22 +221,33 @@ class Comparison:
             ConfigError: That risk was not measured.
         """
         each = 1.0 - (1.0 - confidence) / len(self.outcomes)
-        best = recommended(self._points(each, concern), most_risk=most_recovered)
-        return None if best is None else self.outcomes[int(best.setting)]
+        points = zip(self._points(each, risk), self.outcomes, strict=True)
+        safe = [(low, -high, own) for (_, high, _, low), own in points if high <= most_recovered]
+        return max(safe, key=lambda point: point[:2], default=(0.0, 0.0, None))[2]
 
-    def describe(self, concern: Concern | None = None, *, most_recovered: float | None = None) -> str:
+    def describe(self, risk: Risk | None = None, *, most_recovered: float | None = None) -> str:
         """Say in plain words what each setting gives away and keeps, and which to take for a limit.
 
         Raises:
             ConfigError: That risk was not measured.
         """
-        best = self.front(concern)
+        risk = risk or Risk()
+        best = self.front(risk)
         lines = [f"Facts about private rows, for those who may read them. {STRONGER}"]
         for outcome in self.outcomes:
+            sums = risk.of(outcome)
+            value, low, high = sums.share(CONFIDENCE)
+            measures = self.measures(outcome, CONFIDENCE)
+            (unchanged, _), (similarity, random) = measures["kept"], measures["similarity"]
             beaten = "Another setting beats it." if outcome not in best else "No other beats it."
-            lines.append(f"{self.option_line(outcome)}: {self._told(outcome, concern)} {beaten}")
+            lines.append(
+                f"{self.option_line(outcome)}: {value:.1%} of {sums.size[0]:,.0f} words are recovered "
+                f"({low:.1%} to {high:.1%}; {risk.floor(outcome):.1%} without any output). "
+                f"{unchanged[0]:.1%} are unchanged; similarity of texts {similarity[0]:.3f}, of random words "
+                f"{random[0]:.3f}. {beaten}"
+            )
         if most_recovered is not None:
-            chosen = self.recommended(most_recovered, concern)
+            chosen = self.recommended(most_recovered, risk)
             share = f"{most_recovered:.1%} of words recovered"
             lines.append(
                 f"No setting here stays within {share} with {CONFIDENCE:.0%} confidence."
@@ -281,34 +257,14 @@ class Comparison:
             )
         return "\n".join(lines)
 
-    def _told(self, outcome: Outcome, concern: Concern | None) -> str:
-        concern = concern or Concern()
-        sums = concern.of(outcome)
-        low, high = sums.share_interval(CONFIDENCE)
-        floor = self.guessed.recovered[concern.attacker, concern.guesses].ratio
-        measures = outcome.use.measures(self.before, CONFIDENCE)
-        chance = outcome.random.measures(self.before, CONFIDENCE)
-        return (
-            f"{sums.ratio[0]:.1%} of {sums.size[0]:,.0f} words are recovered ({low[0]:.1%} to {high[0]:.1%}; "
-            f"{floor[0]:.1%} without any output). {measures['kept'][0]:.1%} are unchanged; similarity of "
-            f"texts {measures['similarity'][0]:.3f}, of random words {chance['similarity'][0]:.3f}."
-        )
-
-    def _points(self, confidence: float, concern: Concern | None) -> list[Point]:
-        concern = concern or Concern()
+    def _points(self, confidence: float, risk: Risk | None) -> list[tuple[float, float, float, float]]:
+        """Give the risk of each setting and its upper end, and the use that is kept and its lower end."""
+        risk = risk or Risk()
         points = []
-        for number, outcome in enumerate(self.outcomes):
-            sums = concern.of(outcome)
-            value, low, _ = outcome.measures(self.before, confidence)[concern.keeping]
-            points.append(
-                Point(
-                    setting=str(number),
-                    risk=float(sums.ratio[0]),
-                    risk_high=float(sums.share_interval(confidence)[1][0]),
-                    utility=value,
-                    utility_low=low,
-                )
-            )
+        for outcome in self.outcomes:
+            recovered, _, high = risk.of(outcome).share(confidence)
+            value, low, _ = outcome.totals.measures(self.before, confidence)[risk.keeping]
+            points.append((recovered, high, value, low))
         return points
 
 
@@ -327,7 +283,7 @@ def evaluate(
     candidates: int = CANDIDATES,
     seed: int = 0,
 ) -> Comparison:
-    """Rehearse releases of a column under several settings, attack them, and measure what is kept.
+    """Simulate releases of a column under several settings, attack them, and measure what is kept.
 
     Nothing is released. The result has facts about private rows: it is for those who may read them.
 
@@ -342,7 +298,7 @@ def evaluate(
         policy: Which words are perturbed, and how texts are cut; all words by default.
         slots: Slots of each row, for the policy ``slots:COLUMN``.
         search: How released words are searched, and how many there are; by default exactly, and all.
-        versions: In how many versions attackers have each row, beside one.
+        versions: In how many versions attackers have each row, besides one.
         runs: Draws of each word, from which attackers learn what a mechanism does where they cannot compute
             it.
         candidates: Words that attackers take into account at each place.
@@ -353,60 +309,6 @@ def evaluate(
         InputError: Values, ids or slots cannot be used, or hold no word that is perturbed.
     """
     embedding = Embedding.of(embedding)
-    _check(mechanisms, versions, candidates, seed)
-    for mechanism in mechanisms:
-        Mechanism.of(mechanism).prepare(embedding)
-    rehearsal = Rehearsal(
-        bundle=embedding,
-        policy=policy or TextPolicy(),
-        search=search or ExactSearch.over(embedding),
-        seed=seed,
-    )
-    read, names = as_arrow(values, "The column"), as_arrow(ids, "The column of row ids")
-    rows = rehearsal.unreleased(read, None if slots is None else as_arrow(slots, "The column of slots"))
-    if not rows.perturbed.any():
-        raise InputError(
-            "There is nothing to evaluate: no word of these rows is perturbed",
-            got=f"{len(rows.inputs)} words in {len(read)} rows",
-            do="Take rows with words of the embedding that the policy protects",
-        )
-    before = PairCounts.of_rows(rows.inputs, rows.offsets, vocabulary=len(embedding.words))
-    known = before if corpus is None else rehearsal.pairs(as_arrow(corpus, "The corpus"))
-    nothing = Emissions.uniform(len(embedding.words), rehearsal.search.release_words)
-    without = Attacker.of(nothing, known, candidates=candidates)
-    floor = Tally.of(rehearsal, rows, names, None, without, versions=1)
-    return Comparison(
-        outcomes=tuple(
-            _outcome(rehearsal, rows, names, mechanism, known, floor, versions, runs, candidates)
-            for mechanism in mechanisms
-        ),
-        guessed=floor.recovered[1],
-        before=before,
-    )
-
-
-def _outcome(
-    rehearsal: Rehearsal,
-    rows: ReleasedRows,
-    ids: pa.Array,
-    mechanism: Mechanism,
-    corpus: PairCounts,
-    floor: Tally,
-    versions: int,
-    runs: int,
-    candidates: int,
-) -> Outcome:
-    estimated = estimator(
-        [mechanism], rehearsal.embedding, search=rehearsal.search, runs=runs, seed=rehearsal.seed
-    )
-    words = np.flatnonzero(corpus.words[:-1])
-    emissions = Emissions.measured(estimated, words, vocabulary=corpus.vocabulary)
-    attacker = Attacker.of(emissions, corpus, candidates=candidates)
-    tally = Tally.of(rehearsal, rows, ids, mechanism, attacker, versions=versions)
-    return Outcome.of(mechanism, rehearsal.search, tally, floor, emissions.mean_error(corpus))
-
-
-def _check(mechanisms: Sequence[Mechanism], versions: int, candidates: int, seed: int) -> None:
     if not mechanisms:
         raise ConfigError("There is no setting to evaluate", allowed="one mechanism or more", got="none")
     wrong = [m.name for m in map(Mechanism.of, mechanisms) if m.releases != "words"]
@@ -418,28 +320,43 @@ def _check(mechanisms: Sequence[Mechanism], versions: int, candidates: int, seed
             allowed=f"1 version or more, {max(TOP)} candidates or more, a seed from 0 to 2^63 - 1",
             got=f"{versions} versions, {candidates} candidates, seed {seed}",
         )
+    for mechanism in mechanisms:
+        Mechanism.of(mechanism).prepare(embedding)
+    simulation = Simulation(
+        bundle=embedding,
+        policy=policy or TextPolicy(),
+        search=search or ExactSearch.over(embedding),
+        seed=seed,
+    )
+    column, names = as_arrow(values, "The column"), as_arrow(ids, "The column of row ids")
+    rows = simulation.read(column, None if slots is None else as_arrow(slots, "The column of slots"))
+    if not rows.perturbed.any():
+        raise InputError(
+            "There is nothing to evaluate: no word of these rows is perturbed",
+            got=f"{len(rows.inputs)} words in {len(column)} rows",
+            do="Take rows with words of the embedding that the policy protects",
+        )
+    before = simulation.pairs(rows)
+    known = before if corpus is None else simulation.corpus(as_arrow(corpus, "The corpus"))
 
+    def totals(mechanism: Mechanism | None, emissions: Emissions) -> Totals:
+        attacker = Attacker.learn(known, emissions, candidates=candidates)
+        number = 1 if mechanism is None else versions
+        return Totals.simulate(simulation, rows, names, mechanism, attacker, versions=number)
 
-def shares(sums: RowSums, confidence: float) -> tuple[float, float, float]:
-    """A share of rows, with its interval."""
-    low, high = sums.share_interval(confidence)
-    return float(sums.ratio[0]), float(low[0]), float(high[0])
-
-
-def _accuracies(
-    classified: Mapping[str, RowSums], confidence: float
-) -> dict[str, tuple[float, float, float]]:
-    return {name: shares(sums, confidence) for name, sums in classified.items() if name != ATTRIBUTION}
-
-
-def _band_names() -> list[str]:
-    starts = (1, *(rank + 1 for rank in RANKS))
-    return [*(f"{a:,}-{b:,}" for a, b in zip(starts, RANKS, strict=False)), f"{starts[-1]:,}-"]
-
-
-def _or(values: Iterable[int]) -> str:
-    return " or ".join(map(str, values))
-
-
-def _number(value: float) -> float | None:
-    return None if math.isnan(value) else value
+    vocabulary, words = len(embedding.words), np.flatnonzero(known.words[:-1])
+    floor = totals(None, Emissions.uniform(vocabulary, simulation.search.release_words))
+    outcomes = []
+    for mechanism in mechanisms:
+        estimated = estimator([mechanism], embedding, search=simulation.search, runs=runs, seed=seed)
+        emissions = Emissions.measured(estimated, words, vocabulary=vocabulary)
+        outcomes.append(
+            Outcome(
+                mechanism=mechanism,
+                search=simulation.search,
+                totals=totals(mechanism, emissions),
+                floor=floor,
+                error=emissions.mean_error(known),
+            )
+        )
+    return Comparison(outcomes=tuple(outcomes), before=before)

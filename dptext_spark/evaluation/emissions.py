@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dptext_spark.calibration.estimators import Estimator
 from dptext_spark.calibration.transitions import Transitions
-from dptext_spark.evaluation.bigrams import PairCounts, discount_of
+from dptext_spark.evaluation.language import PairCounts, discount_of
 
 MOST_OUTPUTS: Final = 1024
 """Outputs of a word whose probabilities are kept one by one; the rest of the law is shared equally."""
@@ -80,7 +80,7 @@ class Emissions:
     ) -> Emissions:
         """Turn counts of one epsilon into probabilities; those that were computed stay as they are.
 
-        What was drawn is discounted as in :func:`~dptext_spark.evaluation.bigrams.smoothed`, for each word
+        What was drawn is discounted as in :func:`~dptext_spark.evaluation.language.smoothed`, for each word
         by itself with one discount for all, so that an output that did not come up keeps a chance.
 
         Args:
@@ -161,12 +161,5 @@ def likeliest(block: Transitions, most: int = MOST_OUTPUTS) -> Transitions:
         return block
     order = np.lexsort((block.output, -block.count, block.word))
     chosen = np.sort(order[np.arange(len(order)) - np.repeat(starts, sizes) < most])
-    return Transitions(
-        epsilon_index=block.epsilon_index[chosen],
-        word=block.word[chosen],
-        output=block.output[chosen],
-        count=block.count[chosen],
-        judged=block.judged[chosen],
-        runs=block.runs,
-        release_words=block.release_words,
-    )
+    names = ("epsilon_index", "word", "output", "count", "judged")
+    return replace(block, **{name: getattr(block, name)[chosen] for name in names})

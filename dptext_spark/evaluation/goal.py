@@ -8,14 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, get_args
 
 from dptext_spark.errors import ConfigError
-from dptext_spark.evaluation.comparison import ATTRIBUTION, CONFIDENCE, Comparison, Concern, Outcome
-from dptext_spark.evaluation.recovery import TOP, AttackerName
-from dptext_spark.evaluation.row_sums import RowSums
+from dptext_spark.evaluation.attackers import TOP, AttackerName
+from dptext_spark.evaluation.comparison import CONFIDENCE, Comparison, Outcome, Risk
+from dptext_spark.evaluation.intervals import ClusterSums
+from dptext_spark.evaluation.measures import ATTRIBUTION, LABELLED
 
 RECOVERY: Final = "recovery"
-
-LABELLED: Final = ("accuracy", "accuracy_on_original")
-"""Measures that need labels."""
 
 MEASURES: Final = (
     *("kept", "distance", "similarity"),
@@ -44,7 +42,7 @@ class Goal:
     """A limit, such as ``recovery(top1) <= 0.2`` or ``similarity >= 0.9``.
 
     Of settings that keep to the limit of a risk the one is taken that keeps most similarity, or most of
-    :attr:`Concern.keeping`; of those that keep to the limit of a use the one that risks least.
+    :attr:`Risk.keeping`; of those that keep to the limit of a use the one that risks least.
 
     Attributes:
         measure: ``recovery``, ``attribution``, or one of ``MEASURES``.
@@ -53,7 +51,7 @@ class Goal:
     """
 
     measure: str
-    concern: Concern
+    concern: Risk
     limit: float
 
     def __str__(self) -> str:
@@ -81,12 +79,12 @@ class Goal:
         """
         found = _FORM.fullmatch(text)
         measure, inside, sign, number = found.groups() if found else ("", None, "", "")
-        concern = _concern(inside) if measure == RECOVERY else None if inside else Concern()
+        concern = _concern(inside) if measure == RECOVERY else None if inside else Risk()
         try:
             limit = float(number)
         except ValueError:
             limit = math.nan
-        goal = cls(measure=measure, concern=concern or Concern(), limit=limit)
+        goal = cls(measure=measure, concern=concern or Risk(), limit=limit)
         known = measure in (RECOVERY, ATTRIBUTION, *MEASURES) and concern is not None
         most = math.inf if measure == "distance" else 1.0
         if not known or sign != ("<=" if goal.upper else ">=") or not 0.0 < limit < most:
@@ -115,7 +113,7 @@ class Goal:
             sums = self._risk(outcome)
             value, high = sums.ratio[0], sums.share_interval(confidence)[1][0]
             return Bounded(measured=float(value), bound=float(high))
-        measures = outcome.measures(comparison.before, confidence)
+        measures = outcome.totals.measures(comparison.before, confidence)
         if self.measure not in measures:
             raise ConfigError(
                 "This use was not measured", allowed=", ".join(measures), got=self.measure, do="Give --label"
@@ -124,12 +122,12 @@ class Goal:
         bound = high if self.upper else low
         return Bounded(measured=value, bound=value if math.isnan(bound) else bound)
 
-    def _risk(self, outcome: Outcome) -> RowSums:
+    def _risk(self, outcome: Outcome) -> ClusterSums:
         if self.measure != ATTRIBUTION:
             return self.concern.of(outcome)
-        if ATTRIBUTION not in outcome.classified:
+        if ATTRIBUTION not in outcome.totals.sums:
             raise ConfigError("This risk was not measured", got=ATTRIBUTION, do="Give --author")
-        return outcome.classified[ATTRIBUTION]
+        return outcome.totals.sums[ATTRIBUTION]
 
     def met(self, value: float) -> bool:
         """Say whether a number keeps to the limit; NaN does not."""
@@ -150,15 +148,15 @@ class Goal:
 
     def _worth(self, comparison: Comparison, outcome: Outcome, confidence: float) -> tuple[float, float]:
         risk = -float(self._risk(outcome).share_interval(confidence)[1][0])
-        kept = outcome.measures(comparison.before, confidence)[self.concern.keeping][1]
+        kept = outcome.totals.measures(comparison.before, confidence)[self.concern.keeping][1]
         kept = -math.inf if math.isnan(kept) else kept
         return (kept, risk) if self.is_risk else (risk, kept)
 
 
-def _concern(inside: str | None) -> Concern | None:
+def _concern(inside: str | None) -> Risk | None:
     """Read what stands in the brackets of a recovery; None where it is something else."""
     found = _INSIDE.fullmatch(inside or "")
     if not found or int(found["top"]) not in TOP:
         return None
     attacker: AttackerName = "context-free" if found["attacker"] == "context-free" else "in-context"
-    return Concern(attacker=attacker, versions=int(found["versions"] or 1), guesses=int(found["top"]))
+    return Risk(attacker=attacker, versions=int(found["versions"] or 1), guesses=int(found["top"]))

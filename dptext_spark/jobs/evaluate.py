@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial, reduce
-from operator import add, or_
+from operator import add
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -20,28 +19,27 @@ from dptext_spark.calibration.record import option_line
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import InputError, all_of
 from dptext_spark.evaluation.answer import FILE, PAGE, TABLES, Answer
-from dptext_spark.evaluation.bigrams import PairCounts
-from dptext_spark.evaluation.comparison import ATTRIBUTION, Comparison, Outcome
+from dptext_spark.evaluation.attackers import Attacker
+from dptext_spark.evaluation.comparison import Comparison, Outcome
 from dptext_spark.evaluation.emissions import Emissions
-from dptext_spark.evaluation.goal import LABELLED
-from dptext_spark.evaluation.recovery import Attacker
-from dptext_spark.evaluation.rehearsal import Rehearsal
-from dptext_spark.evaluation.row_sums import RowSums
-from dptext_spark.evaluation.tally import Tally
-from dptext_spark.guarantee import Distances
-from dptext_spark.lookup import WordReader
-from dptext_spark.measuring.classified_rows import Classes, classified
-from dptext_spark.measuring.folder import check_free, finish
-from dptext_spark.measuring.rehearsed_rows import (
+from dptext_spark.evaluation.intervals import ClusterSums
+from dptext_spark.evaluation.language import PairCounts
+from dptext_spark.evaluation.measures import ATTRIBUTION, LABELLED, Totals
+from dptext_spark.evaluation.rows import Simulation
+from dptext_spark.evaluation.simulate import (
     ATTACKED,
     KNOWN,
+    Classes,
     Counted,
     SampledRows,
+    classify,
     count_pairs,
-    emissions,
-    rehearsed,
-    tallies,
+    emissions_of,
+    simulate,
 )
+from dptext_spark.guarantee import Distances
+from dptext_spark.lookup import WordReader
+from dptext_spark.measuring.folder import check_free, finish
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.options import EvaluateOptions
 from dptext_spark.report import drawing
@@ -67,9 +65,15 @@ from dptext_spark.text.policies import AllWords, TextPolicy
 
 OWN_ROWS: Final = "the known rows and those that they attack themselves"
 
+# Work of a candidate for an output of a word, in operations of a matrix product.
+_ATTACKING: Final = 2e5
+
+Measured: TypeAlias = tuple[Mechanism | None, Search, dict[int, Totals], float]
+"""A setting, None for the floors, with its totals by attacked third and the error of its emissions."""
+
 
 def run(options: EvaluateOptions) -> Answer:
-    """Run ``dptext evaluate``: sample rows, rehearse and attack each setting, compare, choose, write.
+    """Run ``dptext evaluate``: sample rows, simulate and attack each setting, compare, choose, write.
 
     The folder takes its name when it is whole; a run that was killed begins anew.
 
@@ -77,11 +81,23 @@ def run(options: EvaluateOptions) -> Answer:
         DptextError: Options do not go together, the output is not free, or the job failed.
     """
     place = options.output.rstrip("/")
+
+    def format_of() -> Format:
+        read = Format.named(options.format, options.read_options)
+        read.check_input(has_id=options.id is not None, grows=False)
+        return read
+
+    def check_paths() -> None:
+        """Refuse what files of this machine show without a JVM."""
+        read = format_of()
+        check_input(read, options.input)
+        if is_plain():
+            check_places(LocalFiles(), [each for each in _places(options, read) if local_path(each[2])])
+            if local_path(place):
+                check_free(LocalFiles(), place, FILE, overwrite=options.overwrite)
+
     policy, read, *_ = all_of(
-        lambda: options.policy,
-        lambda: _format(options),
-        lambda: _check_paths(options, place),
-        lambda: check_names(options, _columns(options)),
+        lambda: options.policy, format_of, check_paths, lambda: check_names(options, _columns(options))
     )
     embedding = Embedding.open(options.embedding)
     sizes = options.release_words or (None,)
@@ -94,20 +110,18 @@ def run(options: EvaluateOptions) -> Answer:
     storage = Storage(spark)
     answers: list[Answer] = []
 
+    def draw(folder: Path) -> None:
+        from dptext_spark.evaluation.answer_page import write_answer  # slow to load, and not everywhere
+
+        write_answer(folder)
+
     def write(folder: str) -> None:
         answer = _evaluated(options, policy, read, embedding, searches, spark, storage)
         for name in TABLES:
             table = spark.createDataFrame(pa.Table.from_pylist(answer.value[name]))
             table.coalesce(1).write.parquet(f"{folder}/{name}")
-        finish(
-            storage,
-            folder,
-            answer.to_json(),
-            files=(FILE, *TABLES),
-            drawn=(PAGE,),
-            page=drawing.ANSWER,
-            draw=_draw,
-        )
+        json, files = answer.to_json(), (FILE, *TABLES)
+        finish(storage, folder, json, files=files, drawn=(PAGE,), page=drawing.ANSWER, draw=draw)
         answers.append(answer)
 
     with plain_errors("The Spark job of the evaluation failed"):
@@ -116,12 +130,6 @@ def run(options: EvaluateOptions) -> Answer:
         application = str(spark.sparkContext.applicationId)
         write_whole(storage, place, write, run=application, overwrite=options.overwrite)
     return answers[0]
-
-
-def _draw(folder: Path) -> None:
-    from dptext_spark.evaluation.answer_page import write_answer  # slow to load, and not everywhere
-
-    write_answer(folder)
 
 
 def _evaluated(
@@ -133,19 +141,18 @@ def _evaluated(
     spark: SparkSession,
     storage: Storage,
 ) -> Answer:
-    """Sample rows, rehearse and attack each setting, compare and choose."""
+    """Sample rows, simulate and attack each setting, compare and choose."""
     columns = _columns(options)
     source = read.open(spark, storage, options.input)
     check_left_out(read, source, columns)
     columns.check(source.df, source.partitions)
     _check_classes(options, source.df)
     df = where(source.df, options.where) if options.where else source.df
-    row_id = source.position if options.id is None else None
-    selected = columns.select(df, row_id)
+    selected = columns.select(df, source.position if options.id is None else None)
     bundle = BundleFiles.send(spark, embedding)
-    rehearsal = Rehearsal(bundle=bundle, policy=policy, search=searches[0], seed=options.noise_seed)
+    simulation = Simulation(bundle=bundle, policy=policy, search=searches[0], seed=options.noise_seed)
     ways = columns.ways(df.schema)
-    corpus = _corpus(options, read, spark, storage, rehearsal)
+    corpus = _corpus(options, read, spark, storage, simulation)
     with progress(spark, "Sampling rows"):
         (total,) = check_ids(df, None if options.trust_id else options.id, F.count(F.lit(1)))
         looks = Sample(
@@ -155,38 +162,58 @@ def _evaluated(
             fate="They are not evaluated. Take an embedding that has more of them.",
         )
         looks(selected)
+        release = max(m.operations(embedding, search) for m in options.mechanism for search in searches)
+        attacked = sum({1, options.versions})  # outputs of a word that attackers look at, in all
         partitioning = Partitioning(
-            word=_operations(options, embedding, searches),
+            word=options.versions * release + attacked * options.candidates * _ATTACKING,
             words=lambda: looks.words,
             counted=lambda: looks.rows,
         )
         sample = None if options.sample == "all" else options.sample
         sampled = SampledRows.of(selected, F.col(ID), rows=total, sample=sample, partitioning=partitioning)
-        command = _command(options, df, sampled)
-        sampled = sampled.kept()
+        command = options.release_command
+        if options.hold_out:
+            (field,) = Field.find(df.schema, str(options.id))
+            command = partial(command, others=sampled.others([str(step) for step in field.path]))
+        frame = sampled.kept().frame
     try:
         with progress(spark, "Counting words"):
-            thirds = _counted(sampled, rehearsal, ways)
-            attacked = [thirds[third] for third in ATTACKED]
-            known = _known(thirds, corpus)
-        rehearsals = Rehearsals(
-            options=options,
-            embedding=embedding,
-            searches=searches,
-            rehearsal=rehearsal,
-            ways=ways,
-            rows=sampled,
-            known=known,
-            attacked=tuple(third for third in ATTACKED if thirds[third].rows),
-            spark=spark,
+            thirds = count_pairs(frame, simulation, ways)
+            if not sum(thirds[third].perturbed for third in ATTACKED):
+                raise InputError(
+                    "There is nothing to evaluate: no word of the attacked rows is perturbed",
+                    got=f"{sum(third.rows for third in thirds)} rows, a third of them known to attackers",
+                    do="Take rows with words of the embedding that the policy protects",
+                )
+            known, language = _known(thirds, corpus)
+        filled = [third for third in ATTACKED if thirds[third].rows]
+        measured, ceilings = _measured(
+            options, spark, frame, simulation, ways, searches, known, language, filled
         )
-        found, ceilings = rehearsals.all(), rehearsals.ceilings()
     finally:
-        sampled.frame.unpersist()
-    whole, *parts = _compared(found, ceilings, attacked)
+        frame.unpersist()
+
+    def compared(parts: Sequence[int]) -> Comparison:
+        """Compare settings on the rows of some thirds."""
+
+        def added(totals: Mapping[int, Totals]) -> Totals:
+            return reduce(add, (totals[third] for third in parts))
+
+        floors = {search: added(totals) for mechanism, search, totals, _ in measured if mechanism is None}
+        names = ceilings.get(parts[0], {})
+        return Comparison(
+            outcomes=tuple(
+                Outcome(mechanism=m, search=search, totals=added(totals), floor=floors[search], error=error)
+                for m, search, totals, error in measured
+                if m is not None
+            ),
+            before=reduce(add, (thirds[third].pairs for third in parts)),
+            ideal={name: reduce(add, (ceilings[third][name] for third in parts)) for name in names},
+        )
+
     return Answer.of(
-        whole,
-        parts,
+        compared(filled),
+        [compared([third]) for third in filled],
         goal=options.goal,
         confidence=options.confidence,
         command=command,
@@ -197,13 +224,13 @@ def _evaluated(
                 "rows": sum(third.rows for third in thirds),
                 "of": total,
                 "known": thirds[KNOWN].rows,
-                "attacked": sum(third.rows for third in attacked),
-                "perturbed": sum(third.perturbed for third in attacked),
+                "attacked": sum(thirds[third].rows for third in ATTACKED),
+                "perturbed": sum(thirds[third].perturbed for third in ATTACKED),
             },
             "corpus": {
                 "from": OWN_ROWS if corpus is None else options.public_corpus,
-                "words": int(np.count_nonzero(known.all.words[:-1])),
-                "pairs": len(known.all.count),
+                "words": int(np.count_nonzero(language.words[:-1])),
+                "pairs": len(language.count),
             },
             "guarantee": _guarantees(options.mechanism, embedding, searches[0]),
             "versions": versions(),
@@ -211,24 +238,64 @@ def _evaluated(
     )
 
 
-def _command(options: EvaluateOptions, df: DataFrame, sampled: SampledRows) -> Callable[..., str]:
-    """Say how the command of a release is written; with ``--hold-out`` it leaves the sampled rows out."""
-    if not options.hold_out:
-        return options.release_command
-    (field,) = Field.find(df.schema, str(options.id))
-    return partial(options.release_command, others=sampled.others([str(step) for step in field.path]))
+def _measured(
+    options: EvaluateOptions,
+    spark: SparkSession,
+    frame: DataFrame,
+    simulation: Simulation,
+    ways: Fields,
+    searches: Sequence[Search],
+    known: Mapping[int, PairCounts],
+    language: PairCounts,
+    filled: Sequence[int],
+) -> tuple[list[Measured], dict[int, dict[str, ClusterSums]]]:
+    """Simulate and attack each setting, with each number of words that may be output first the floors.
 
+    Returns:
+        What was measured, and by third what models get right that learn from the originals.
+    """
+    wanted = {options.label: LABELLED, options.author: (ATTRIBUTION, None)}
+    classes = [Classes(column=name, learnt=learnt) for name, learnt in wanted.items() if name]
 
-def _counted(sampled: SampledRows, rehearsal: Rehearsal, ways: Fields) -> list[Counted]:
-    """Count what each third has, and refuse rows of which nothing is attacked."""
-    thirds = count_pairs(sampled.frame, rehearsal, ways)
-    if not sum(thirds[third].perturbed for third in ATTACKED):
-        raise InputError(
-            "There is nothing to evaluate: no word of the attacked rows is perturbed",
-            got=f"{sum(third.rows for third in thirds)} rows, a third of them known to attackers",
-            do="Take rows with words of the embedding that the policy protects",
-        )
-    return thirds
+    def classified(
+        own: Simulation, mechanism: Mechanism | None, *, original: bool = False
+    ) -> dict[int, dict[str, ClusterSums]]:
+        """Give what models get right of all classes, in each attacked third that has rows."""
+        each = [classify(frame, own, ways, c, mechanism, original=original) for c in classes]
+        return {third: {n: s for part in each for n, s in part[third].items()} for third in filled}
+
+    settings = [(mechanism, search) for search in searches for mechanism in (None, *options.mechanism)]
+    measured: list[Measured] = []
+    for number, (mechanism, search) in enumerate(settings, 1):
+        name = "the floors" if mechanism is None else option_line(mechanism)
+        size = f", {search.release_words:,} words" if len(searches) > 1 else ""
+        with progress(spark, f"{number} of {len(settings)}: {name}{size}"):
+            own = replace(simulation, search=search)
+            emissions = (
+                Emissions.uniform(len(simulation.embedding.words), search.release_words)
+                if mechanism is None
+                else emissions_of(
+                    spark,
+                    own,
+                    mechanism,
+                    runs=options.runs,
+                    words=np.flatnonzero(language.words[:-1]),
+                )
+            )
+            attackers = {
+                third: Attacker.learn(pairs, emissions, candidates=options.candidates)
+                for third, pairs in known.items()
+            }
+            count = 1 if mechanism is None else options.versions
+            totals = simulate(frame, own, ways, mechanism, attackers, count)
+            for third, right in classified(own, mechanism).items():
+                totals[third] = replace(totals[third], sums={**totals[third].sums, **right})
+        measured.append((mechanism, search, totals, emissions.mean_error(language)))
+    ceilings = dict[int, dict[str, ClusterSums]]()
+    if classes:
+        with progress(spark, "Learning from the originals"):
+            ceilings = classified(simulation, None, original=True)
+    return measured, ceilings
 
 
 def _columns(options: EvaluateOptions, *, corpus: bool = False) -> TableColumns:
@@ -243,8 +310,7 @@ def _columns(options: EvaluateOptions, *, corpus: bool = False) -> TableColumns:
 
 def _check_classes(options: EvaluateOptions, df: DataFrame) -> None:
     """Refuse classes that are no plain values."""
-    named = {"--label": options.label, "--author": options.author}
-    for option, name in named.items():
+    for option, name in {"--label": options.label, "--author": options.author}.items():
         if name is not None and not isinstance(kind := df.schema[name].dataType, AtomicType):
             raise InputError(
                 f"Column {name} of {option} has no classes",
@@ -253,48 +319,16 @@ def _check_classes(options: EvaluateOptions, df: DataFrame) -> None:
             )
 
 
-def _format(options: EvaluateOptions) -> Format:
-    """Choose the input's format, and refuse what it cannot do; needs no Spark."""
-    read = Format.named(options.format, options.read_options)
-    read.check_input(has_id=options.id is not None, grows=False)
-    return read
-
-
 def _places(options: EvaluateOptions, read: Format) -> list[tuple[str, str, str]]:
     """Give what must lie apart, of what are paths."""
     read_from = [("Input", "--input", options.input)] if read.has_path else []
     return [*read_from, ("Output", "--output", options.output)]
 
 
-def _check_paths(options: EvaluateOptions, place: str) -> None:
-    """Refuse what files of this machine show without a JVM."""
-    read = _format(options)
-    check_input(read, options.input)
-    if is_plain():
-        check_places(LocalFiles(), [each for each in _places(options, read) if local_path(each[2])])
-        if local_path(place):
-            check_free(LocalFiles(), place, FILE, overwrite=options.overwrite)
-
-
-def _operations(options: EvaluateOptions, embedding: Embedding, searches: Sequence[Search]) -> float:
-    """Say what a word takes at the costliest setting."""
-    release = max(m.operations(embedding, search) for m in options.mechanism for search in searches)
-    attacked = sum({1, options.versions})  # outputs of a word that attackers look at, in all
-    return options.versions * release + attacked * options.candidates * _ATTACKING
-
-
-# A candidate for an output of a word, in operations of a matrix product.
-_ATTACKING: Final = 2e5
-
-
-Corpus: TypeAlias = tuple[DataFrame, Rehearsal, Fields]
-"""Texts that attackers learn from, and how they are read."""
-
-
 def _corpus(
-    options: EvaluateOptions, read: Format, spark: SparkSession, storage: Storage, rehearsal: Rehearsal
-) -> Corpus | None:
-    """Open the table that attackers learn from, if it is another one than that which they attack."""
+    options: EvaluateOptions, read: Format, spark: SparkSession, storage: Storage, simulation: Simulation
+) -> tuple[DataFrame, Simulation, Fields] | None:
+    """Open the public texts that attackers learn from, if there are any, and say how they are read."""
     if options.public_corpus is None:
         return None
     columns = _columns(options, corpus=True)
@@ -302,175 +336,29 @@ def _corpus(
     columns.check(source.df, source.partitions)
     selected = columns.select(source.df, F.lit("")).withColumn("third", F.lit(KNOWN))
     # Public texts are cut as the private ones; which words are perturbed does not matter.
-    own = rehearsal.policy
+    own = simulation.policy
     policy = TextPolicy(oov=own.oov, protect="all", layout=own.layout, tokenizer=own.tokenizer)
-    return selected, replace(rehearsal, policy=policy), columns.ways(source.df.schema)
+    return selected, replace(simulation, policy=policy), columns.ways(source.df.schema)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # it holds private words
-class Known:
-    """What attackers learn the language from.
+def _known(
+    thirds: Sequence[Counted], corpus: tuple[DataFrame, Simulation, Fields] | None
+) -> tuple[dict[int, PairCounts], PairCounts]:
+    """Give what attackers learn the language from: by third, and all of it together.
 
-    Attributes:
-        of: By third, what its attackers learn from: a public corpus, or the known rows and those that they
-            attack, so that no setting is chosen by what only the rows of the check tell.
-        all: All of it together.
+    It is a public corpus, or the known rows and those that are attacked: the rows of the check alone must
+    not have a share in the choice of a setting.
     """
-
-    of: Mapping[int, PairCounts]
-    all: PairCounts
-
-
-def _known(thirds: Sequence[Counted], corpus: Corpus | None) -> Known:
     if corpus is None:
         own = {third: thirds[KNOWN].pairs + thirds[third].pairs for third in ATTACKED}
-        return Known(of=own, all=reduce(add, (third.pairs for third in thirds)))
+        return own, reduce(add, (third.pairs for third in thirds))
     known = reduce(add, (counted.pairs for counted in count_pairs(*corpus)))
     if not known.words[:-1].any():
         raise InputError(
             "The --public-corpus has no word of the embedding",
             do="Give texts of the language of the input, in a column of the same name",
         )
-    return Known(of=dict.fromkeys(ATTACKED, known), all=known)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # it holds private words
-class Rehearsed:
-    """A setting that was rehearsed; without a mechanism the floors of its number of words.
-
-    Attributes:
-        mechanism, search: The setting.
-        tallies: Of the attacked thirds that have rows.
-        error: Of the attackers.
-    """
-
-    mechanism: Mechanism | None
-    search: Search
-    tallies: list[Tally]
-    error: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Rehearsals:
-    """The settings of a run, rehearsed one after the other.
-
-    Attributes:
-        options: What is asked for.
-        embedding, rehearsal, ways: How rows are read and released.
-        searches: Among how many words, one after the other.
-        rows: The sampled rows.
-        known: What attackers learn from.
-        attacked: The thirds that are attacked and have rows.
-    """
-
-    options: EvaluateOptions
-    embedding: Embedding
-    searches: Sequence[Search]
-    rehearsal: Rehearsal
-    ways: Fields
-    rows: SampledRows
-    known: Known
-    attacked: tuple[int, ...]
-    spark: SparkSession
-
-    @property
-    def classes(self) -> list[Classes]:
-        """What models are to learn."""
-        kept = _columns(self.options).keep
-        wanted = {self.options.label: LABELLED, self.options.author: (ATTRIBUTION, None)}
-        return [
-            Classes(column=n, learnt=learnt) for n, learnt in wanted.items() if n is not None and n in kept
-        ]
-
-    def all(self) -> list[Rehearsed]:
-        """Rehearse each setting; with each number of words that may be output first the floors."""
-        mechanisms = (None, *self.options.mechanism)
-        wanted = [(mechanism, search) for search in self.searches for mechanism in mechanisms]
-        found = []
-        for number, (mechanism, search) in enumerate(wanted, 1):
-            name = "the floors" if mechanism is None else option_line(mechanism)
-            size = f", {search.release_words:,} words" if len(self.searches) > 1 else ""
-            with progress(self.spark, f"{number} of {len(wanted)}: {name}{size}"):
-                found.append(self._rehearsed(mechanism, search))
-        return found
-
-    def ceilings(self) -> list[dict[str, RowSums]]:
-        """Give what models get right in each attacked third that learn from texts as they were."""
-        if not self.classes:
-            return []
-        with progress(self.spark, "Learning from the originals"):
-            return self._classified(self.rehearsal, None, original=True)
-
-    def _classified(
-        self, rehearsal: Rehearsal, mechanism: Mechanism | None, *, original: bool = False
-    ) -> list[dict[str, RowSums]]:
-        """Learn all classes, and give what models get right in each attacked third that has rows."""
-        frame = self.rows.frame
-        each = [
-            classified(frame, rehearsal, self.ways, own, mechanism, original=original) for own in self.classes
-        ]
-        thirds = [reduce(or_, parts) for parts in zip(*each, strict=True)]
-        return [own for third, own in zip(ATTACKED, thirds, strict=True) if third in self.attacked]
-
-    def _rehearsed(self, mechanism: Mechanism | None, search: Search) -> Rehearsed:
-        known, rehearsal = self.known, replace(self.rehearsal, search=search)
-        found = self._emissions(mechanism, search)
-        attackers = {
-            third: Attacker.of(found, own, candidates=self.options.candidates)
-            for third, own in known.of.items()
-        }
-        sent = self.spark.sparkContext.broadcast(pickle.dumps(attackers))
-        try:
-            versions = 1 if mechanism is None else self.options.versions
-            table = rehearsed(self.rows.frame, rehearsal, self.ways, mechanism, sent, versions).toArrow()
-        finally:
-            sent.destroy()
-        parts = tallies(table, len(self.embedding.words))
-        if self.classes:
-            right = self._classified(rehearsal, mechanism)
-            parts = [replace(part, classified=own) for part, own in zip(parts, right, strict=True)]
-        return Rehearsed(mechanism=mechanism, search=search, tallies=parts, error=found.mean_error(known.all))
-
-    def _emissions(self, mechanism: Mechanism | None, search: Search) -> Emissions:
-        if mechanism is None:
-            return Emissions.uniform(len(self.embedding.words), search.release_words)
-        return emissions(
-            self.spark,
-            self.rehearsal.bundle,
-            self.embedding,
-            mechanism,
-            search,
-            runs=self.options.runs,
-            seed=self.options.noise_seed,
-            words=np.flatnonzero(self.known.all.words[:-1]),
-        )
-
-
-def _compared(
-    found: Sequence[Rehearsed],
-    ceilings: Sequence[dict[str, RowSums]],
-    attacked: Sequence[Counted],
-) -> list[Comparison]:
-    """Compare settings on all attacked rows, and on each of the attacked thirds that have rows."""
-    filled = [third.pairs for third in attacked if third.rows]
-
-    def comparison(tally_of: Any, before: PairCounts, ideal: dict[str, RowSums]) -> Comparison:
-        floors = {own.search: tally_of(own.tallies) for own in found if own.mechanism is None}
-        return Comparison(
-            outcomes=tuple(
-                Outcome.of(m, own.search, tally_of(own.tallies), floors[own.search], own.error)
-                for own in found
-                if (m := own.mechanism) is not None
-            ),
-            guessed=floors[found[0].search].recovered[1],
-            before=before,
-            ideal=ideal,
-        )
-
-    whole = {name: reduce(add, (own[name] for own in ceilings)) for own in ceilings[:1] for name in own}
-    each = [*ceilings] or [{} for _ in filled]
-    parts = [comparison(lambda own, i=i: own[i], before, each[i]) for i, before in enumerate(filled)]
-    return [comparison(partial(reduce, add), reduce(add, filled), whole), *parts]
+    return dict.fromkeys(ATTACKED, known), known
 
 
 def _guarantees(

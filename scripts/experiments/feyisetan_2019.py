@@ -45,10 +45,10 @@ from threadpoolctl import threadpool_limits
 
 from dptext_spark.calibration import estimator
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.evaluation.bigrams import PairCounts
+from dptext_spark.evaluation.attackers import Attacker, attack
 from dptext_spark.evaluation.emissions import Emissions
-from dptext_spark.evaluation.recovery import Attacker, attack
-from dptext_spark.evaluation.released_rows import ReleasedRows
+from dptext_spark.evaluation.language import PairCounts
+from dptext_spark.evaluation.rows import SimulatedRows
 from dptext_spark.geometry.ball import LebesgueRadii
 from dptext_spark.geometry.sphere import uniform_directions
 from dptext_spark.mechanisms import Mechanism, mechanism
@@ -600,14 +600,14 @@ def recovered(texts: Texts, words: WordRows, world: World, emissions: Emissions)
     corpus = PairCounts.of_rows(known.words, known.offsets, vocabulary=len(world.large.words))
     own = texts.take(test, texts.apart[test])
     hidden = np.isin(own.words.words, world.ids)
-    rows = ReleasedRows(
+    rows = SimulatedRows(
         offsets=own.words.offsets,
         # What is dropped is unknown to the attacker too.
         inputs=np.where(own.slots & ~hidden, -1, own.words.words),
         outputs=np.maximum(words.take(test).words, 0)[None],
         perturbed=own.slots & hidden,
     )
-    return float(attack(rows, Attacker.of(emissions, corpus)).recovered["in-context", 1].ratio[0])
+    return float(attack(rows, Attacker.learn(corpus, emissions))["in-context/1"].ratio[0])
 
 
 def examples(world: World, chosen: Mapping[str, Mechanism | None]) -> str:

@@ -14,9 +14,9 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.evaluation.answer import FILE, Answer
 from dptext_spark.evaluation.answer_page import write_answer
-from dptext_spark.evaluation.comparison import Comparison, evaluate
+from dptext_spark.evaluation.attackers import STRONGER
+from dptext_spark.evaluation.comparison import Comparison, Risk, evaluate
 from dptext_spark.evaluation.goal import Goal
-from dptext_spark.evaluation.recovery import STRONGER
 from dptext_spark.mechanisms import Laplace
 from dptext_spark.options import EvaluateOptions
 from dptext_spark.report.page import Axis, Spot, trade_off_plot
@@ -73,7 +73,7 @@ def test_the_choice_is_checked_on_rows_that_it_did_not_see(thirds: dict[str, Com
     target = found.value["target"]
     chosen, other = (thirds[name].outcomes[0] for name in ("first", "second"))
     for third, outcome in (("chosen_on", chosen), ("checked_on", other)):
-        assert target[third]["measured"] == outcome.recovered[1].recovered["in-context", 1].ratio[0]
+        assert target[third]["measured"] == Risk().of(outcome).ratio[0]
         assert target[third]["rows"] == 60
     assert [row["recommended"] for row in found.value["settings"]] == [True, False]
     assert "take --mechanism laplace --epsilon 5" in found.describe()
@@ -97,7 +97,7 @@ def test_without_a_safe_setting_or_a_third_nothing_is_chosen(
     assert target["options"] is None
     assert "no setting here meets it with 95% confidence" in found.describe()
     if len(names) > 1:
-        sums = thirds["first"].outcomes[0].recovered[1].recovered["in-context", 1]
+        sums = thirds["first"].outcomes[0].totals.sums["recovered/1/in-context/1"]
         bound = sums.share_interval(1 - 0.05 / 2)[1][0]
         assert target["closest"] == {"options": "--mechanism laplace --epsilon 5", "bound": bound}
         assert f"The closest is --mechanism laplace --epsilon 5: upper limit {bound:.3g}." in found.describe()
@@ -107,19 +107,21 @@ def test_what_comes_with_the_choice_is_said(thirds: dict[str, Comparison]) -> No
     """Of the third that the choice did not see; rejects a recommendation of what keeps nothing, unsaid."""
     found = answer(thirds, "first", "second", target="recovery(top1) <= 0.95")
     beside, second = found.value["target"]["beside"], thirds["second"]
-    value, low, high = second.outcomes[0].measures(second.before, 0.95)["similarity"]
+    value, low, high = second.outcomes[0].totals.measures(second.before, 0.95)["similarity"]
     assert (beside["measure"], beside["value"], beside["low"], beside["high"]) == (
         "similarity",
         value,
         low,
         high,
     )
-    assert beside["floor"] == second.outcomes[0].floors(second.before, 0.95)["similarity"][0] < low
+    assert beside["floor"] == second.outcomes[0].floor.measures(second.before, 0.95)["similarity"][0] < low
     said = found.describe()
     assert f"It keeps similarity {value:.3f} ({low:.3f} to {high:.3f}) there" in said
     assert "NO MORE THAN RANDOM WORDS" not in said
     first = thirds["first"].outcomes[0]
-    nothing = replace(thirds["second"], outcomes=(replace(first, use=first.random), second.outcomes[1]))
+    kept = {name: first.floor.sums[name] for name in ("kept", "distance", "similarity")}
+    random = replace(first, totals=replace(first.totals, sums={**first.totals.sums, **kept}))
+    nothing = replace(thirds["second"], outcomes=(random, second.outcomes[1]))
     told = answer(thirds | {"nothing": nothing}, "first", "nothing", target="recovery(top1) <= 0.95")
     assert "THAT IS NO MORE THAN RANDOM WORDS KEEP" in told.describe()
     use = answer(thirds, "first", "second", target="similarity >= 0.5")

@@ -29,26 +29,23 @@ def truth(world: Embedding, configured: Mechanism) -> np.ndarray:
     return np.asarray(bound.probabilities(np.arange(len(world.words))))  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("epsilon", [0.1, 3.0, 40.0])
-def test_computed_emissions_are_the_mechanism(small: Embedding, epsilon: float) -> None:
+@pytest.mark.parametrize(
+    ("epsilon", "most"), [(0.1, 300), (40.0, 300), (3.0, 300), (3.0, 1), (3.0, 7), (3.0, 150)]
+)
+def test_computed_emissions_are_the_mechanism(small: Embedding, epsilon: float, most: int) -> None:
+    """What is left out is shared: the likeliest outputs stay, all add up to one, and the error is enough."""
     exponential = mechanism("exponential", epsilon=epsilon)
-    found = measured(small, exponential)
-    np.testing.assert_allclose(table(found), truth(small, exponential), atol=1e-9)
-    assert found.error.max() < 1e-9
-
-
-@pytest.mark.parametrize("most", [1, 7, 150])
-def test_what_is_left_out_is_shared(small: Embedding, most: int) -> None:
-    """The likeliest outputs stay, all add up to one, and the error is no less than the true one."""
-    exponential = mechanism("exponential", epsilon=3.0)
     found, exact = measured(small, exponential, most=most), truth(small, exponential)
-    assert len(found.keys) == most * len(small.words)
     np.testing.assert_allclose(table(found).sum(axis=1), 1.0, rtol=1e-9)
     best = np.argsort(-exact, axis=1, kind="stable")[:, :most]
     given = np.take_along_axis(table(found), best, axis=1)
-    np.testing.assert_allclose(given, np.take_along_axis(exact, best, axis=1), rtol=1e-9)
+    np.testing.assert_allclose(given, np.take_along_axis(exact, best, axis=1), rtol=1e-9, atol=1e-9)
     distance = np.abs(table(found) - exact).sum(axis=1) / 2
-    assert (distance <= found.error + 1e-12).all()
+    assert (distance <= found.error + 1e-9).all()
+    if most < 200:
+        assert len(found.keys) == most * len(small.words)
+    else:
+        assert found.error.max() < 1e-9
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 5.0, 1e9])

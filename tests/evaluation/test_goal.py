@@ -7,7 +7,7 @@ import pytest
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
-from dptext_spark.evaluation.comparison import Comparison, Concern, evaluate
+from dptext_spark.evaluation.comparison import Comparison, Risk, evaluate
 from dptext_spark.evaluation.goal import Goal
 from dptext_spark.mechanisms import Laplace
 from tests.helpers.made_texts import sentences
@@ -25,19 +25,19 @@ def compared(small: Embedding) -> Comparison:
 @pytest.mark.parametrize(
     ("text", "concern", "written"),
     [
-        ("recovery(top1) <= 0.2", Concern(), "recovery(top1, in-context, 1) <= 0.2"),
+        ("recovery(top1) <= 0.2", Risk(), "recovery(top1, in-context, 1) <= 0.2"),
         (
             " recovery( top5 , context-free,3 )<=.5 ",
-            Concern(attacker="context-free", versions=3, guesses=5),
+            Risk(attacker="context-free", versions=3, guesses=5),
             "recovery(top5, context-free, 3) <= 0.5",
         ),
-        ("recovery(top1, 2) <= 0.2", Concern(versions=2), "recovery(top1, in-context, 2) <= 0.2"),
-        ("similarity >= 0.9", Concern(), "similarity >= 0.9"),
-        ("distance <= 3", Concern(), "distance <= 3"),
-        ("pair_leaders >= 0.25", Concern(), "pair_leaders >= 0.25"),
+        ("recovery(top1, 2) <= 0.2", Risk(versions=2), "recovery(top1, in-context, 2) <= 0.2"),
+        ("similarity >= 0.9", Risk(), "similarity >= 0.9"),
+        ("distance <= 3", Risk(), "distance <= 3"),
+        ("pair_leaders >= 0.25", Risk(), "pair_leaders >= 0.25"),
     ],
 )
-def test_goals_are_read_and_written(text: str, concern: Concern, written: str) -> None:
+def test_goals_are_read_and_written(text: str, concern: Risk, written: str) -> None:
     goal = Goal.parse(text)
     assert (goal.concern, str(goal)) == (concern, written)
     assert Goal.parse(written) == goal
@@ -60,7 +60,7 @@ def test_what_is_no_goal_is_refused(text: str) -> None:
 
 def test_of_safe_settings_the_one_that_keeps_most_is_taken(compared: Comparison) -> None:
     """At a limit between the second and the third setting, the second; rejects the safest of all."""
-    shares = [o.recovered[1].recovered["in-context", 1].ratio[0] for o in compared.outcomes]
+    shares = [Risk().of(o).ratio[0] for o in compared.outcomes]
     assert shares[0] < shares[1] < shares[2] == 1.0
     limit = (shares[1] + 1.0) / 2
     assert Goal.parse(f"recovery(top1) <= {limit}").choose(compared) is compared.outcomes[1]
@@ -68,11 +68,11 @@ def test_of_safe_settings_the_one_that_keeps_most_is_taken(compared: Comparison)
 
 
 def test_of_useful_settings_the_one_that_risks_least_is_taken(compared: Comparison) -> None:
-    values = [o.use.measures(compared.before, 0.95)["similarity"][0] for o in compared.outcomes]
+    values = [o.totals.measures(compared.before, 0.95)["similarity"][0] for o in compared.outcomes]
     limit = (values[0] + 2 * values[1]) / 3
     assert Goal.parse(f"similarity >= {limit}").choose(compared) is compared.outcomes[1]
     assert Goal.parse("similarity >= 0.999999").choose(compared) is compared.outcomes[2]
-    distances = [o.use.measures(compared.before, 0.95)["distance"][0] for o in compared.outcomes]
+    distances = [o.totals.measures(compared.before, 0.95)["distance"][0] for o in compared.outcomes]
     least = Goal.parse(f"distance <= {(distances[1] + distances[0]) / 2}").choose(compared)
     assert least is compared.outcomes[1]
 
@@ -86,7 +86,7 @@ def test_a_measure_without_an_interval_is_its_own_bound(compared: Comparison) ->
 
 def test_the_limit_holds_although_it_was_searched_for(compared: Comparison) -> None:
     """Rejects the interval of one setting, where three were looked at."""
-    sums = compared.outcomes[0].recovered[1].recovered["in-context", 1]
+    sums = Risk().of(compared.outcomes[0])
     alone, among_three = (sums.share_interval(c)[1][0] for c in (0.95, 1 - 0.05 / 3))
     assert alone < among_three
     assert Goal.parse(f"recovery(top1) <= {(alone + among_three) / 2}").choose(compared) is None

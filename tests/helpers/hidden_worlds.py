@@ -6,9 +6,9 @@ from itertools import product
 
 import numpy as np
 
-from dptext_spark.evaluation.bigrams import BigramModel
 from dptext_spark.evaluation.emissions import Emissions
-from dptext_spark.evaluation.released_rows import ReleasedRows
+from dptext_spark.evaluation.language import BigramModel, PairCounts
+from dptext_spark.evaluation.rows import SimulatedRows
 
 
 def chain(start: np.ndarray, follows: np.ndarray) -> BigramModel:
@@ -42,11 +42,11 @@ def emitting(law: np.ndarray) -> Emissions:
     )
 
 
-def released(inputs: list[list[int]], outputs: np.ndarray) -> ReleasedRows:
+def released(inputs: list[list[int]], outputs: np.ndarray) -> SimulatedRows:
     """Rows of words, all perturbed but those of -1, and their outputs (k, t)."""
     words = np.array([word for row in inputs for word in row], dtype=np.int64)
     offsets = np.cumsum([0, *map(len, inputs)])
-    return ReleasedRows(offsets=offsets, inputs=words, outputs=np.asarray(outputs), perturbed=words >= 0)
+    return SimulatedRows(offsets=offsets, inputs=words, outputs=np.asarray(outputs), perturbed=words >= 0)
 
 
 def enumerated(model: BigramModel, law: np.ndarray, outputs: np.ndarray, known: np.ndarray) -> np.ndarray:
@@ -67,3 +67,9 @@ def enumerated(model: BigramModel, law: np.ndarray, outputs: np.ndarray, known: 
         posterior[np.arange(len(text)), text] += weight
     total: np.ndarray = posterior / posterior.sum(axis=1, keepdims=True)
     return total
+
+
+def pairs_of(texts: list[list[int]], vocabulary: int) -> PairCounts:
+    """The pairs of words of some texts."""
+    words = np.array([word for text in texts for word in text], dtype=np.int64)
+    return PairCounts.of_rows(words, np.cumsum([0, *map(len, texts)]), vocabulary=vocabulary)

@@ -23,21 +23,21 @@ from dptext_spark.calibration.estimators import estimator
 from dptext_spark.calibration.record import option_line
 from dptext_spark.cli import main
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.errors import ConfigError, InputError
+from dptext_spark.errors import ConfigError, DptextError, InputError
+from dptext_spark.evaluation.attackers import STRONGER, Attacker
 from dptext_spark.evaluation.comparison import Comparison, Outcome
 from dptext_spark.evaluation.comparison import evaluate as evaluate_here
 from dptext_spark.evaluation.emissions import Emissions
-from dptext_spark.evaluation.recovery import STRONGER, Attacker
-from dptext_spark.evaluation.rehearsal import Rehearsal
-from dptext_spark.evaluation.row_sums import RowSums
-from dptext_spark.evaluation.tally import RANDOM_WORDS, Tally, hits
+from dptext_spark.evaluation.intervals import ClusterSums
+from dptext_spark.evaluation.measures import Totals
+from dptext_spark.evaluation.rows import Simulation
+from dptext_spark.evaluation.simulate import ATTACKED, Classes, SampledRows, third_of
 from dptext_spark.jobs import evaluate
-from dptext_spark.measuring.classified_rows import Classes
-from dptext_spark.measuring.rehearsed_rows import ATTACKED, SampledRows, third_of
 from dptext_spark.mechanisms import Exponential, Laplace, Mahalanobis, Mechanism
 from dptext_spark.options import EvaluateOptions
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.tables import partitioning
+from dptext_spark.tables.batch import Fields
 from dptext_spark.text.policies import TextPolicy
 from tests.helpers.drawing import without_drawing
 from tests.helpers.made_texts import sentences
@@ -115,45 +115,43 @@ def thirds_of(spark: SparkSession) -> list[int]:
 @pytest.fixture(scope="module")
 def here(spark: SparkSession, small: Embedding) -> Comparison:
     """The same rows and settings by the core, third by third and without Spark."""
-    rehearsal = Rehearsal(bundle=small, policy=TextPolicy(), search=ExactSearch.over(small), seed=0)
+    simulation = Simulation(bundle=small, policy=TextPolicy(), search=ExactSearch.over(small), seed=0)
     thirds = np.array(thirds_of(spark))
     ids = [np.flatnonzero(thirds == third) for third in range(3)]
     texts = [pa.array([TEXTS[i] for i in own]) for own in ids]
-    first, *others = (rehearsal.pairs(own) for own in texts)
-    words = np.flatnonzero(sum((own.words for own in others), first.words)[:-1])
+    first, *others = (simulation.corpus(own) for own in texts)
+    language = first + others[0] + others[1]
+    words, vocabulary = np.flatnonzero(language.words[:-1]), len(small.words)
 
-    def tally(mechanism: Mechanism | None) -> Tally:
-        made = [mechanism or RANDOM_WORDS]
-        estimated = estimator(made, small, search=rehearsal.search, runs=60, seed=0)
-        emissions = Emissions.measured(estimated, words, vocabulary=len(small.words))
-        if mechanism is None:
-            emissions = Emissions.uniform(len(small.words), rehearsal.search.release_words)
-        versions = 1 if mechanism is None else 2
-        found = (
-            Tally.of(
-                rehearsal,
-                rehearsal.unreleased(texts[third]),
+    def totals(mechanism: Mechanism | None, emissions: Emissions) -> Totals:
+        parts = (
+            Totals.simulate(
+                simulation,
+                simulation.read(texts[third]),
                 pa.array(ids[third]),
                 mechanism,
-                Attacker.of(emissions, first + others[third - 1]),
-                versions=versions,
+                Attacker.learn(first + others[third - 1], emissions),
+                versions=1 if mechanism is None else 2,
             )
             for third in (1, 2)
         )
-        errors[mechanism] = emissions.mean_error(first + others[0] + others[1])
-        return reduce(add, found)
+        return reduce(add, parts)
 
-    errors: dict[Mechanism | None, float] = {}
-    settings = [kind(epsilon=5.0) for kind in (Laplace, Exponential)]
-    floor, tallies = tally(None), {mechanism: tally(mechanism) for mechanism in settings}
-    return Comparison(
-        outcomes=tuple(
-            Outcome.of(mechanism, rehearsal.search, own, floor, errors[mechanism])
-            for mechanism, own in tallies.items()
-        ),
-        guessed=floor.recovered[1],
-        before=others[0] + others[1],
-    )
+    floor = totals(None, Emissions.uniform(vocabulary, simulation.search.release_words))
+    outcomes = []
+    for mechanism in (Laplace(epsilon=5.0), Exponential(epsilon=5.0)):
+        estimated = estimator([mechanism], small, search=simulation.search, runs=60, seed=0)
+        emissions = Emissions.measured(estimated, words, vocabulary=vocabulary)
+        outcomes.append(
+            Outcome(
+                mechanism=mechanism,
+                search=simulation.search,
+                totals=totals(mechanism, emissions),
+                floor=floor,
+                error=emissions.mean_error(language),
+            )
+        )
+    return Comparison(outcomes=tuple(outcomes), before=others[0] + others[1])
 
 
 def test_the_numbers_are_the_cores(found: dict[str, Any], here: Comparison, undisturbed: Path) -> None:
@@ -224,30 +222,16 @@ def test_a_setting_is_chosen_on_one_third_and_checked_on_another(
     assert "--text text --id id" in target["command"]
 
 
-@pytest.fixture(scope="module")
-def varied(small: Embedding, table: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of an evaluation that varies all that may be varied; ``small`` may release 200 words."""
-    output = tmp_path_factory.mktemp("varied") / "out"
-    given = {"mechanism": ["mahalanobis:lambda=0.5", "exponential:truncate=0.9"]}
-    run(
-        table,
-        small,
-        output,
-        **given,
-        epsilon=(6.0,),
-        versions=1,
-        runs=20,
-        release_words=(100, 200),
-        drawn=True,
-    )
-    return output
-
-
 def test_words_and_parameters_are_varied_on_one_page(
-    varied: Path, small: Embedding, found: dict[str, Any], spark: SparkSession
+    small: Embedding, table: Path, found: dict[str, Any], spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Rejects a size that one mechanism alone gets, other numbers than a run of one size has, one floor."""
-    answer = json.loads((varied / "evaluation.json").read_text())
+    """Rejects a size that one mechanism alone gets, other numbers than a run of one size has, one floor.
+
+    ``small`` may release 200 words.
+    """
+    given = {"mechanism": ["mahalanobis:lambda=0.5", "exponential:truncate=0.9"], "epsilon": (6.0,)}
+    given |= {"versions": 1, "runs": 20, "release_words": (100, 200)}
+    answer = run(table, small, tmp_path / "out", **given, drawn=True)
     rows = {row["options"]: row for row in answer["settings"]}
     assert list(rows) == [
         f"--mechanism {of} --epsilon 6 --release-words {size}"
@@ -271,9 +255,9 @@ def test_words_and_parameters_are_varied_on_one_page(
     )
     for mechanism, outcome in zip(settings, alone.outcomes, strict=True):
         row = rows[f"{option_line(mechanism)} --release-words 100"]
-        assert row["kept"] == outcome.use.similarity["kept"].ratio[0]
-        assert row["kept_floor"] == outcome.random.similarity["kept"].ratio[0]
-    page = re.sub(r"</?span>", "", (varied / "report.html").read_text())
+        assert row["kept"] == outcome.totals.sums["kept"].ratio[0]
+        assert row["kept_floor"] == outcome.floor.sums["kept"].ratio[0]
+    page = re.sub(r"</?span>", "", (tmp_path / "out" / "report.html").read_text())
     front = [row for row in rows.values() if row["on_front"]]
     assert front and all(f"<code>{row['options']}</code>" in page for row in front)
     assert (
@@ -333,22 +317,31 @@ def test_labels_and_authors_come_with_floors_and_ceilings(
 ) -> None:
     """Rejects another column's classes, and another setting's models; one label is null.
 
-    The models are those of tests/measuring/test_classified_rows.py. Without noise all words are
+    The models are those of tests/evaluation/test_simulate.py. Without noise all words are
     recovered and kept.
     """
     columns = {"id": list(range(ROWS)), "text": TEXTS, "author": [i % 3 for i in range(ROWS)]}
     table = write_table(tmp_path / "in.parquet", columns | {"label": ["a", "b", None] * (ROWS // 3)})
 
     def learnt(
-        frame: DataFrame, _: Any, classes: Classes, mechanism: Mechanism | None, *, original: bool
-    ) -> list[dict[str, RowSums]]:
-        given = F.count(frame.columns[classes.column]).alias("given")
-        rows = {row["third"]: row["given"] for row in frame.groupBy("third").agg(given).collect()}
+        frame: DataFrame,
+        _: Simulation,
+        ways: Fields,
+        classes: Classes,
+        mechanism: Mechanism | None,
+        *,
+        original: bool = False,
+    ) -> dict[int, dict[str, ClusterSums]]:
+        of_class = F.count(F.col(f"row.{classes.column}")).alias("given")
+        rows = {row["third"]: row["given"] for row in frame.groupBy("third").agg(of_class).collect()}
         right = 9 if original else {None: 1, 4.0: 3, 1e6: 8}[mechanism and mechanism.epsilon]
         names = [name for name in classes.learnt if name]
-        return [{name: hits(right + n, rows[third]) for n, name in enumerate(names)} for third in ATTACKED]
+        return {
+            third: {name: ClusterSums.of_rows(right + n, rows[third]) for n, name in enumerate(names)}
+            for third in ATTACKED
+        }
 
-    monkeypatch.setattr(evaluate, "classified", learnt)
+    monkeypatch.setattr(evaluate, "classify", learnt)
     given = {"mechanism": ["laplace"], "epsilon": (4.0, 1e6), "versions": 1, "runs": 20}
     given |= {"label": "label", "author": "author", "target": "attribution <= 0.2"}
     found = run(table, small, tmp_path / "a", **given, drawn=True)
@@ -388,25 +381,24 @@ def test_the_page_stands_by_itself(undisturbed: Path) -> None:
 def test_what_cannot_be_evaluated_is_refused(
     small: Embedding, table: Path, undisturbed: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(ConfigError, match=r"The evaluation .* exists.*--overwrite"):
-        run(table, small, undisturbed)
+    twice = write_table(tmp_path / "twice.parquet", {"id": [1, 1], "text": TEXTS[:2]})
+    unknown = write_table(tmp_path / "unknown.parquet", {"id": [1], "text": ["strange"]})
+    output = tmp_path / "out"
+    cases: list[tuple[Path, Path, dict[str, Any], str]] = [
+        (table, undisturbed, {}, r"The evaluation .* exists.*--overwrite"),
+        (table, output, {"sample": ROWS, "hold_out": True}, "--hold-out leaves no row"),
+        (table, output, {"text": "nope"}, "lacks columns"),
+        (table, table / "out", {}, "inside one another"),
+        (twice, output, {}, "does not name the rows"),
+        (unknown, output, {}, "no word of the attacked rows is perturbed"),
+    ]
+    for own, place, given, message in cases:
+        with pytest.raises(DptextError, match=message):
+            run(own, small, place, **given)
     (tmp_path / ".out.other-1.part").mkdir()
     with pytest.raises(ConfigError, match="Another run is writing the output"):
-        run(table, small, tmp_path / "out")
-    (tmp_path / ".out.other-1.part").rmdir()
-    with pytest.raises(InputError, match="--hold-out leaves no row"):
-        run(table, small, tmp_path / "out", sample=ROWS, hold_out=True)
-    with pytest.raises(InputError, match="lacks columns"):
-        run(table, small, tmp_path / "out", text="nope")
-    with pytest.raises(ConfigError, match="inside one another"):
-        run(table, small, table / "out")
-    twice = write_table(tmp_path / "twice.parquet", {"id": [1, 1], "text": TEXTS[:2]})
-    with pytest.raises(InputError, match="does not name the rows"):
-        run(twice, small, tmp_path / "out")
-    unknown = write_table(tmp_path / "unknown.parquet", {"id": [1], "text": ["strange"]})
-    with pytest.raises(InputError, match="no word of the attacked rows is perturbed"):
-        run(unknown, small, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
+        run(table, small, output)
+    assert not output.exists()
 
 
 def test_the_command_prints_the_answer(small: Embedding, table: Path, tmp_path: Path) -> None:

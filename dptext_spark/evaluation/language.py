@@ -1,4 +1,4 @@
-"""A language as an attacker knows it: which word follows which, smoothed, from counts of pairs."""
+"""The language as an attacker knows it: which word follows which, smoothed, from counts of pairs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 # Spreads keys over a table by their high bits (Knuth 1998, volume 3, section 6.4: Fibonacci hashing).
 _SPREAD: Final = np.uint64(0x9E3779B97F4A7C15)
-# Up to 2^24 entries (16 MB), or 8 to 16 for each pair: more let through less that is not there.
+# Up to 2^24 entries (16 MB), or 8 to 16 for each pair: a larger table lets fewer unseen pairs through.
 _ENTRIES: Final = 24
 
 
@@ -19,13 +19,11 @@ _ENTRIES: Final = 24
 class PairCounts:
     """How often words follow each other, each pair once, in ascending order of first and second.
 
-    Words of a vocabulary of V have their ids; V is any token outside it, and V + 1, as a first word, the
-    start of a row.
-
     Attributes:
-        first, second: int64 (c,).
+        first, second: int64 (c,), word ids. V is any token outside the vocabulary; as a first word, V + 1 is
+            the start of a row.
         count: int64 (c,), 1 or more.
-        vocabulary: V.
+        vocabulary: V, the number of words.
     """
 
     first: NDArray[np.int64]
@@ -73,13 +71,13 @@ class PairCounts:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # it holds private words
 class BigramModel:
-    """P[second | first] = back_off[first] lower[second] + what pairs that were seen have beyond that.
+    """P[second | first] = back_off[first] lower[second], plus ``beyond`` for pairs that were seen.
 
     Attributes:
-        lower: float64 (V + 1,), a probability of each word, V standing for tokens outside the vocabulary.
-        back_off: float64 (V + 2,), by first word, V + 1 being the start of a row.
+        lower: float64 (V + 1,), a probability of each word; V stands for tokens outside the vocabulary.
+        back_off: float64 (V + 2,), by first word; V + 1 is the start of a row.
         keys: int64 (c,), first * (V + 2) + second of the pairs seen, ascending.
-        beyond: float64 (c,), their probability beyond the first term.
+        beyond: float64 (c,), what they have beyond the first term.
     """
 
     lower: NDArray[np.float64]
@@ -91,8 +89,8 @@ class BigramModel:
     def of(cls, pairs: PairCounts) -> BigramModel:
         """Smooth counts by interpolation with absolute discounting; no pair has a probability of 0.
 
-        Source: Kneser and Ney 1995, with the interpolation and the discount n1 / (n1 + 2 n2) as in Chen and
-        Goodman 1999, sections 2.7 and 2.8: the lower law counts the words before a word, not the word.
+        Source: Kneser and Ney 1995, with the interpolation and the discount n1 / (n1 + 2 n2) of Chen and
+        Goodman 1999, sections 2.7 and 2.8: ``lower`` counts the words before a word, not the word.
         """
         states, discount = pairs.vocabulary + 2, discount_of(pairs.count)
         total = np.bincount(pairs.first, weights=pairs.count, minlength=states)
@@ -109,8 +107,8 @@ class BigramModel:
         """P[second | first] of pairs, arrays that go together."""
         keys = first * len(self.back_off) + second
         probability = self.back_off[first] * self.lower[second]
-        at = np.minimum(np.searchsorted(self.keys, keys), max(len(self.keys) - 1, 0))
         if len(self.keys):
+            at = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
             probability = probability + np.where(self.keys[at] == keys, self.beyond[at], 0.0)
         return probability
 
@@ -122,13 +120,13 @@ class BigramModel:
         Returns:
             int64 (f,), their places in an array (p, i, j), ascending, and float64 (f,), their ``beyond``.
         """
-        states = len(self.back_off)
+        states, (bits, table) = len(self.back_off), self._table
         with np.errstate(over="ignore"):
             spread = (first.astype(np.uint64) * np.uint64(states) * _SPREAD)[:, :, None]
             spread = spread + (second.astype(np.uint64) * _SPREAD)[:, None, :]
-        spread >>= np.uint64(64 - self._bits)
-        # Most pairs were never seen, and the table says so of nearly all of those.
-        places = np.flatnonzero(self._table.take(spread.view(np.int64)))
+        spread >>= np.uint64(64 - bits)
+        # Most pairs were never seen, and the table excludes nearly all of those.
+        places = np.flatnonzero(table.take(spread.view(np.int64)))
         pair, rest = np.divmod(places, first.shape[1] * second.shape[1])
         i, j = np.divmod(rest, second.shape[1])
         keys = first[pair, i] * states + second[pair, j]
@@ -137,32 +135,27 @@ class BigramModel:
         return places[found], self.beyond[at[found]]
 
     @cached_property
-    def _bits(self) -> int:
+    def _table(self) -> tuple[int, NDArray[np.bool_]]:
+        """The bits of a hash, and whether some pair seen has it, bool (2^bits,)."""
         pairs = len(self.keys).bit_length()
-        return max(min(pairs + 7, _ENTRIES), pairs + 3)
-
-    @cached_property
-    def _table(self) -> NDArray[np.bool_]:
-        """Whether some pair seen has this hash, bool (2^bits,)."""
-        table = np.zeros(1 << self._bits, dtype=np.bool_)
+        bits = max(min(pairs + 7, _ENTRIES), pairs + 3)
+        table = np.zeros(1 << bits, dtype=np.bool_)
         with np.errstate(over="ignore"):
-            table[(self.keys.astype(np.uint64) * _SPREAD) >> np.uint64(64 - self._bits)] = True
-        return table
+            table[(self.keys.astype(np.uint64) * _SPREAD) >> np.uint64(64 - bits)] = True
+        return bits, table
 
 
 def discount_of(counts: NDArray[np.int64]) -> float:
-    """What a count of something seen is too high by, strictly between 0 and 1, from counts (c,) above 0.
+    """Give how much counts (c,) above 0 overstate, strictly between 0 and 1.
 
-    Half an imagined count of one keeps it from the ends.
-
-    Source: Ney, Essen and Kneser 1994, section 4.
+    Half an imagined count of one keeps it from the ends. Source: Ney, Essen and Kneser 1994, section 4.
     """
     once, twice = np.count_nonzero(counts == 1), np.count_nonzero(counts == 2)
     return (once + 0.5) / (once + 2.0 * twice + 1.0)
 
 
 def smoothed(counts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Turn counts (c,) into probabilities, none of them 0: what is discounted is shared by all equally."""
+    """Turn counts (c,) into probabilities above 0: all share equally what is discounted."""
     some = counts > 0
     if not some.any():
         return np.full(len(counts), 1.0 / len(counts))

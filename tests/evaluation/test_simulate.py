@@ -8,11 +8,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.evaluation.rehearsal import Rehearsal
-from dptext_spark.evaluation.row_sums import RowSums
-from dptext_spark.measuring import classified_rows
-from dptext_spark.measuring.classified_rows import Classes, classified
-from dptext_spark.measuring.rehearsed_rows import CHECKED_ON, third_of
+from dptext_spark.evaluation import simulate
+from dptext_spark.evaluation.intervals import ClusterSums
+from dptext_spark.evaluation.rows import Simulation
+from dptext_spark.evaluation.simulate import CHECKED_ON, CHOSEN_ON, Classes, classify, third_of
 from dptext_spark.mechanisms import Laplace
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.spark.bundle_files import BundleFiles
@@ -34,18 +33,18 @@ def test_rows_are_released_by_all_tasks(
     df = spark.createDataFrame(rows, "id string, text string, label string")
     columns = TableColumns(text=("text",), keep=("label",), id="id")
     bundle = BundleFiles.send(spark, small)
-    rehearsal = Rehearsal(bundle=bundle, policy=TextPolicy(), search=ExactSearch.over(small))
+    simulation = Simulation(bundle=bundle, policy=TextPolicy(), search=ExactSearch.over(small))
     ways = columns.ways(df.schema)
     frame = columns.select(df).withColumn("third", third_of(F.col(ID)))
     frame = frame.repartition(TASKS).persist()
     context = spark.sparkContext
     assert frame.count() == len(rows)
     context.setJobGroup("classes", "")
-    monkeypatch.setattr(classified_rows, "_judged", lambda ordered, *_, **__: [{"rows": ordered.count()}])
+    monkeypatch.setattr(simulate, "_judged", lambda ordered, *_, **__: {0: ordered.count()})
     classes = Classes(column="label", learnt=("accuracy", None))
     try:
-        found = classified(frame, rehearsal, ways, classes, Laplace(epsilon=5.0), original=False)
-        assert found == [{"rows": 30}]
+        found = classify(frame, simulation, ways, classes, Laplace(epsilon=5.0), original=False)
+        assert found == {0: 30}
     finally:
         context.setLocalProperty("spark.jobGroup.id", None)
         frame.unpersist()
@@ -64,14 +63,14 @@ def test_models_learn_from_the_known_third_alone(
     Also rejects one that is tested on what it learnt, or on other texts than it says. A word tells the
     label, of which one is null.
     """
-    monkeypatch.setattr(classified_rows, "_ROUNDS", 4)
+    monkeypatch.setattr(simulate, "_ROUNDS", 4)
     texts = sentences(90, 1)
     labels = [None if i == 7 else str(int(int(text.split()[0][1:]) < 5)) for i, text in enumerate(texts)]
     rows = [(f"r{i}", text, label) for i, (text, label) in enumerate(zip(texts, labels, strict=True))]
     df = spark.createDataFrame(rows, "id string, text string, label string")
     columns = TableColumns(text=("text",), keep=("label",), id="id")
     bundle = BundleFiles.send(spark, small)
-    rehearsal = Rehearsal(bundle=bundle, policy=TextPolicy(), search=ExactSearch.over(small))
+    simulation = Simulation(bundle=bundle, policy=TextPolicy(), search=ExactSearch.over(small))
     frame = columns.select(df).withColumn("third", third_of(F.col(ID))).persist()
     of_check, label = F.col("third") == CHECKED_ON, F.col("row.label")
     others = {
@@ -83,9 +82,9 @@ def test_models_learn_from_the_known_third_alone(
 
     def learnt(
         frame: DataFrame, epsilon: float | None, *, original: bool = False
-    ) -> list[dict[str, RowSums]]:
+    ) -> dict[int, dict[str, ClusterSums]]:
         mechanism = None if epsilon is None else Laplace(epsilon=epsilon)
-        return classified(frame, rehearsal, ways, classes, mechanism, original=original)
+        return classify(frame, simulation, ways, classes, mechanism, original=original)
 
     found = {
         kind: learnt(frame.withColumn(ROW, F.col(ROW).withField("label", other)), 4.0)
@@ -95,13 +94,14 @@ def test_models_learn_from_the_known_third_alone(
     ceiling = learnt(frame, None, original=True)
     floor = learnt(frame, None)
     frame.unpersist()
-    first, other = ([own["accuracy"].parts, own["accuracy_on_original"].parts] for own, _ in found.values())
+    first, other = ([sums.parts for sums in own[CHOSEN_ON].values()] for own in found.values())
     np.testing.assert_array_equal(other, first)
-    checked = [own["accuracy"].ratio[0] for _, own in found.values()]
+    checked = [own[CHECKED_ON]["accuracy"].ratio[0] for own in found.values()]
     assert checked[0] > checked[1] == 0.0
 
-    def shares(thirds: list[dict[str, RowSums]]) -> list[float]:
-        return [float((thirds[0][n] + thirds[1][n]).ratio[0]) for n in ("accuracy", "accuracy_on_original")]
+    def shares(thirds: dict[int, dict[str, ClusterSums]]) -> list[float]:
+        chosen, checked = thirds.values()
+        return [float((chosen[n] + checked[n]).ratio[0]) for n in ("accuracy", "accuracy_on_original")]
 
     best = shares(ceiling)[0]
     assert shares(bare) == shares(ceiling) == [best, best]

@@ -1,0 +1,140 @@
+"""Shares and means of words, with intervals that allow for the words of a row belonging together.
+
+Rows are the independent units. Only sums over rows are kept, so parts of a table add up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import scipy
+from numpy.typing import NDArray
+
+# Terms are kept as multiples of a coarse and of a fine unit, so that their sums are exact up to 2^40.
+_COARSE: Final = 2.0**-12
+_FINE: Final = 2.0**-46
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ClusterSums:
+    """Sums over the rows that have words, for c classes of words.
+
+    A row has a value v, such as how many of its words were guessed, and a size n, its number of words. Sums
+    are the same to the last bit in whatever order and parts rows come.
+
+    Attributes:
+        parts: float64 (2, 6, c), two parts of each sum: the rows with a size above 0, and the sums of v, n,
+            v², v n and n².
+    """
+
+    parts: NDArray[np.float64]
+
+    @classmethod
+    def of(
+        cls,
+        rows: NDArray[np.int64],
+        values: NDArray[np.float64],
+        classes: NDArray[np.int64] | None = None,
+        count: int = 1,
+    ) -> ClusterSums:
+        """Add up values (t,) of words (t,), given the row of each, and its class below ``count``.
+
+        The words of a row must come in one order, for its own value to be the same number.
+        """
+        pairs, places = np.unique(rows * count + (0 if classes is None else classes), return_inverse=True)
+        value = np.bincount(places, weights=values, minlength=len(pairs))
+        size = np.bincount(places, minlength=len(pairs)).astype(np.float64)
+        terms = np.stack([np.ones(len(pairs)), value, size, value * value, value * size, size * size])
+        coarse = np.rint(terms / _COARSE) * _COARSE
+        fine = np.rint((terms - coarse) / _FINE) * _FINE
+        sums = [np.bincount(pairs % count, weights=term, minlength=count) for term in (*coarse, *fine)]
+        return cls(parts=np.array(sums, dtype=np.float64).reshape(2, 6, count))
+
+    @classmethod
+    def of_rows(cls, right: int, rows: int) -> ClusterSums:
+        """Add up rows of one thing each, that is right or is not."""
+        terms = np.array([rows, right, rows, right, right, rows], dtype=np.float64)
+        return cls(parts=np.stack([terms, np.zeros(6)])[:, :, None])
+
+    def __add__(self, other: ClusterSums) -> ClusterSums:
+        """Add the sums of other rows."""
+        return ClusterSums(parts=self.parts + other.parts)
+
+    @property
+    def sums(self) -> NDArray[np.float64]:
+        """The rows with a size above 0, and the sums of v, n, v², v n and n²: float64 (6, c)."""
+        sums: NDArray[np.float64] = self.parts.sum(axis=0)
+        return sums
+
+    @property
+    def rows(self) -> NDArray[np.float64]:
+        """Rows with a size above 0, (c,)."""
+        rows: NDArray[np.float64] = self.sums[0]
+        return rows
+
+    @property
+    def size(self) -> NDArray[np.float64]:
+        """Sum of n, (c,)."""
+        size: NDArray[np.float64] = self.sums[2]
+        return size
+
+    @property
+    def ratio(self) -> NDArray[np.float64]:
+        """Value per word, float64 (c,); NaN where there are no words."""
+        return _divided(self.sums[1], self.size)
+
+    @property
+    def standard_error(self) -> NDArray[np.float64]:
+        """Standard error of the ratio, float64 (c,), by linearization; NaN for fewer than two rows.
+
+        Source: Cochran 1977, "Sampling Techniques", section 6.5, without a finite population.
+        """
+        ratio, (rows, _, size, value_value, value_size, size_size) = self.ratio, self.sums
+        spread = value_value - 2.0 * ratio * value_size + ratio * ratio * size_size
+        return np.sqrt(_divided(np.maximum(spread, 0.0) * rows, (rows - 1.0) * size * size))
+
+    def mean_interval(self, confidence: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Bound the mean per word from both sides, (c,) each, by Student's law; NaN for one row or none."""
+        freedom = np.maximum(self.rows - 1.0, 1.0)
+        reach = scipy.special.stdtrit(freedom, 0.5 + confidence / 2.0) * self.standard_error
+        return self.ratio - reach, self.ratio + reach
+
+    def share_interval(self, confidence: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Bound a share of words from both sides, (c,) each; 0 and 1 for fewer than two rows.
+
+        An exact interval for the number of independent words that would give the same standard error. Where
+        no word or every word counts there is no spread: each row counts as one word.
+
+        Source: Korn and Graubard 1998, "Confidence intervals for proportions with small expected number of
+        positive counts estimated from survey data", section 2.
+        """
+        ratio, tail = np.nan_to_num(np.clip(self.ratio, 0.0, 1.0)), (1.0 - confidence) / 2.0
+        words, rows = np.maximum(self.size, 2.0), np.maximum(self.rows, 2.0)
+        effective = _divided(ratio * (1.0 - ratio), np.square(np.nan_to_num(self.standard_error)))
+        # A spread estimated from few rows is uncertain itself.
+        effective *= np.square(scipy.special.stdtrit(words - 1, tail) / scipy.special.stdtrit(rows - 1, tail))
+        effective = np.where(effective > 0.0, np.minimum(effective, self.size), self.rows)  # not for NaN
+        hits, misses = ratio * effective, (1.0 - ratio) * effective
+        some, all_but_some = (self.rows > 1.0) & (hits > 0.0), (self.rows > 1.0) & (misses > 0.0)
+        low, high = np.zeros(len(ratio)), np.ones(len(ratio))
+        low[some] = scipy.special.betaincinv(hits[some], misses[some] + 1.0, tail)
+        high[all_but_some] = scipy.special.betainccinv(hits[all_but_some] + 1.0, misses[all_but_some], tail)
+        return low, high
+
+    def share(self, confidence: float) -> tuple[float, float, float]:
+        """Give the share of the first class with its interval."""
+        low, high = self.share_interval(confidence)
+        return float(self.ratio[0]), float(low[0]), float(high[0])
+
+    def mean(self, confidence: float) -> tuple[float, float, float]:
+        """Give the mean of the first class with its interval."""
+        low, high = self.mean_interval(confidence)
+        return float(self.ratio[0]), float(low[0]), float(high[0])
+
+
+def _divided(top: NDArray[np.float64], bottom: NDArray[np.float64]) -> NDArray[np.float64]:
+    result = np.full(len(top), np.nan)
+    np.divide(top, bottom, out=result, where=bottom > 0.0)
+    return result

@@ -1,0 +1,168 @@
+"""Rows as a release under a public seed would give them: what attackers see, and what they are after.
+
+A simulated release is looked at where the private table is, and forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.evaluation.language import PairCounts
+from dptext_spark.lookup import Bundle, WordReader
+from dptext_spark.mechanisms import Mechanism
+from dptext_spark.noise import KEY_BYTES, NoiseKey
+from dptext_spark.release import Release
+from dptext_spark.sanitizer import Sanitizer
+from dptext_spark.search.nearest import Search
+from dptext_spark.text.policies import TextPolicy
+
+_COLUMN = "rehearsed"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # it holds private words
+class SimulatedRows:
+    """Rows in k versions, each a release of its own, as word ids; a token has one place in all of them.
+
+    Attributes:
+        offsets: int64 (rows + 1,), where each row's tokens start.
+        inputs: int64 (t,), the words; -1 for a token outside the vocabulary.
+        outputs: int64 (k, t), the released words; without meaning where tokens are not perturbed.
+        perturbed: bool (t,). Attackers know what is not perturbed: the word itself, or that it is outside the
+            vocabulary.
+    """
+
+    offsets: NDArray[np.int64]
+    inputs: NDArray[np.int64]
+    outputs: NDArray[np.int64]
+    perturbed: NDArray[np.bool_]
+
+    @cached_property
+    def rows(self) -> NDArray[np.int64]:
+        """int64 (t,), the row of each token."""
+        return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
+
+    @property
+    def released(self) -> NDArray[np.int64]:
+        """int64 (t,), the words of the first version; -1 for a token outside the vocabulary."""
+        return np.where(self.perturbed, self.outputs[0], self.inputs)
+
+    def without_noise(self) -> SimulatedRows:
+        """Give the same rows as if every word had come out unchanged."""
+        return replace(self, outputs=self.inputs[None])
+
+    def first(self, versions: int) -> SimulatedRows:
+        """Give the same rows in the first of their versions."""
+        return replace(self, outputs=self.outputs[:versions])
+
+    def batches(self, tokens: int) -> Iterator[tuple[NDArray[np.int64], SimulatedRows]]:
+        """Give whole rows of similar lengths, about this number of tokens at once.
+
+        Yields:
+            int64 (b,), which tokens these are, and the rows, the longest first.
+        """
+        lengths = np.diff(self.offsets)
+        order = np.argsort(-lengths, kind="stable")[: np.count_nonzero(lengths)]
+        before = np.cumsum(lengths[order]) - lengths[order]
+        for rows in np.split(order, np.flatnonzero(np.diff(before // tokens)) + 1):
+            sizes = lengths[rows]
+            offsets = np.concatenate([[0], np.cumsum(sizes)])
+            chosen = np.arange(offsets[-1]) + np.repeat(self.offsets[rows] - offsets[:-1], sizes)
+            yield (
+                chosen,
+                SimulatedRows(
+                    offsets=offsets,
+                    inputs=self.inputs[chosen],
+                    outputs=self.outputs[:, chosen],
+                    perturbed=self.perturbed[chosen],
+                ),
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Simulation:
+    """Simulates releases of one column; small and hashable, as workers want it.
+
+    Attributes:
+        bundle, policy, search: As for the release; the policy decides what words are and which are perturbed.
+        seed: Public, 0 or more: equal seeds give equal outputs.
+    """
+
+    bundle: Bundle
+    policy: TextPolicy
+    search: Search
+    seed: int = 0
+
+    @property
+    def embedding(self) -> Embedding:
+        """The open embedding."""
+        return self.bundle.shared()
+
+    def read(self, values: pa.Array, slots: pa.Array | None = None) -> SimulatedRows:
+        """Read texts or token lists (rows,), and mark the words that would be perturbed; no version yet.
+
+        Raises:
+            InputError: The column has another type, a text is not Unicode, or the policy lacks its slots.
+        """
+        reader = WordReader(bundle=self.bundle, policy=self.policy)
+        lengths, inputs, perturbed = [np.zeros(1, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0, np.bool_)]
+        for run in reader.runs(values, slots, column=_COLUMN):
+            lengths.append(np.diff(run.tokens.offsets))
+            inputs.append(run.word_ids)
+            perturbed.append(run.known)
+        words = np.concatenate(inputs)
+        return SimulatedRows(
+            offsets=np.cumsum(np.concatenate(lengths)),
+            inputs=words,
+            outputs=np.zeros((0, len(words)), dtype=np.int64),
+            perturbed=np.concatenate(perturbed),
+        )
+
+    def pairs(self, rows: SimulatedRows) -> PairCounts:
+        """Count the pairs of words of some rows, before any noise."""
+        return PairCounts.of_rows(rows.inputs, rows.offsets, vocabulary=len(self.embedding.words))
+
+    def corpus(self, values: pa.Array) -> PairCounts:
+        """Count the pairs of words of other texts or token lists, cut as the column is.
+
+        Raises:
+            InputError: As above.
+        """
+        policy = TextPolicy(tokenizer=self.policy.tokenizer)
+        return self.pairs(replace(self, policy=policy).read(values))
+
+    def release(
+        self, rows: SimulatedRows, ids: pa.Array, mechanism: Mechanism, *, versions: int = 1
+    ) -> SimulatedRows:
+        """Release rows in this number of versions, by the path that every release takes.
+
+        Args:
+            rows: The rows, in any versions.
+            ids: Row ids (rows,), integers or strings, without nulls.
+            mechanism: How words are perturbed.
+            versions: Each has noise of its own.
+
+        Raises:
+            InputError: The ids are of the wrong type or number, or null.
+        """
+        vocabulary, outputs = self.embedding.words, []
+        # Token lists, null where a token is not perturbed.
+        words = vocabulary.take(pa.array(rows.inputs, mask=~rows.perturbed))
+        texts = pa.ListArray.from_arrays(pa.array(rows.offsets, pa.int32()), words)
+        # Independent of what emissions are estimated with: no attacker knows the noise of a release.
+        key = NoiseKey(self.seed.to_bytes(KEY_BYTES, "little")).derive(b"rehearsal")
+        for number in range(versions):
+            release = Release(
+                bundle=self.bundle, mechanism=mechanism, search=self.search, name=f"version {number}"
+            )
+            values = Sanitizer.open(release, key).sanitize(texts, ids, column=_COLUMN).values.flatten()
+            places = pc.fill_null(pc.index_in(values, value_set=vocabulary), -1)
+            outputs.append(places.to_numpy(zero_copy_only=False).astype(np.int64))
+        return replace(rows, outputs=np.stack(outputs))

@@ -1,0 +1,96 @@
+"""Shares and means over rows against sums written out, and what their intervals promise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from dptext_spark.evaluation.intervals import ClusterSums
+
+
+def sums(rows: list[int], values: list[float]) -> ClusterSums:
+    return ClusterSums.of(np.array(rows, dtype=np.int64), np.array(values))
+
+
+def test_sums_are_those_of_rows() -> None:
+    """Rejects sums over words: v² of a row is not the sum of its words' squares."""
+    rows, values, classes = [0, 0, 0, 2, 2, 5], [1.0, 0, 1, 1, 0, 1], [0, 0, 1, 0, 0, 1]
+    found = ClusterSums.of(np.array(rows), np.array(values), np.array(classes), 3)
+    expected = [[2, 2, 0], [2, 2, 0], [4, 2, 0], [2, 2, 0], [4, 2, 0], [8, 2, 0]]
+    assert found.sums.tolist() == expected
+    assert found.ratio.tolist()[:2] == [0.5, 1.0] and np.isnan(found.ratio[2])
+    one_thing_each = sums([0, 1, 2], [1.0, 0.0, 1.0])
+    np.testing.assert_array_equal(ClusterSums.of_rows(2, 3).parts, one_thing_each.parts)
+
+
+def test_the_standard_error_is_that_of_residuals() -> None:
+    rng = np.random.default_rng(1)
+    rows = np.repeat(np.arange(40), rng.integers(1, 9, 40))
+    value = rng.random(len(rows))
+    found = sums(rows.tolist(), value.tolist())
+    size, total = np.bincount(rows), np.bincount(rows, weights=value)
+    residuals = total - found.ratio[0] * size
+    expected = np.sqrt(np.square(residuals).sum() * 40 / 39) / size.sum()
+    assert found.standard_error[0] == pytest.approx(expected, rel=1e-12)
+    _, low, high = found.mean(0.9)
+    assert high - low == pytest.approx(2 * stats.t.ppf(0.95, 39) * expected, rel=1e-9)
+
+
+def test_sums_are_the_same_in_any_order_and_parts() -> None:
+    """Rejects sums of plain floats, which differ in their last bits."""
+    rng = np.random.default_rng(4)
+    rows, values = np.repeat(np.arange(300), 3), rng.random(900) * 20.0
+    whole, naive = sums(rows.tolist(), values.tolist()), set()
+    for _ in range(20):
+        ends = np.split(rng.permutation(300), np.sort(rng.integers(0, 300, 5)))
+        chosen = [(3 * p[:, None] + np.arange(3)).ravel() for p in ends if len(p)]
+        first, *others = (sums(rows[c].tolist(), values[c].tolist()) for c in chosen)
+        assert np.array_equal(sum(others, first).parts, whole.parts)
+        naive.add(sum(float(values[c].sum()) for c in chosen))
+    assert len(naive) > 1
+    assert whole.sums[1, 0] == pytest.approx(values.sum(), rel=1e-13)
+
+
+BINOMIAL = stats.binomtest(30, 200).proportion_ci(0.95, "exact")
+
+
+@pytest.mark.parametrize(
+    ("rows", "values", "low", "high"),
+    [
+        ([0, 0, 1, 1, 2, 3], [0.0] * 6, 0.0, 1 - 0.025 ** (1 / 4)),
+        ([0, 0, 1, 1, 2, 3], [1.0] * 6, 0.025 ** (1 / 4), 1.0),
+        ([], [], 0.0, 1.0),
+        ([3, 3], [1.0, 1.0], 0.0, 1.0),
+        ([*range(200)], [1.0] * 30 + [0.0] * 170, BINOMIAL.low, BINOMIAL.high),
+    ],
+)
+def test_shares_whose_intervals_are_known(
+    rows: list[int], values: list[float], low: float, high: float
+) -> None:
+    """Where no word is recovered, each row counts as one word; rejects an interval of no width.
+
+    Fewer than two rows say nothing. One word to a row is a binomial share, whose interval is Clopper and
+    Pearson's, except for m/(m-1).
+    """
+    ends = [end[0] for end in sums(rows, values).share_interval(0.95)]
+    assert ends == pytest.approx([low, high], abs=1e-3 if len(rows) > 6 else 1e-12)
+
+
+@pytest.mark.statistical
+def test_intervals_cover_although_the_words_of_a_row_go_together() -> None:
+    """800 tables of 60 rows, of which each is recovered whole or not at all, at probability 0.3.
+
+    An interval that covers 95 % falls below 735 of 800 with probability 6e-5. Rejects the interval that
+    takes words for independent.
+    """
+    rng, good, mutant = np.random.default_rng(3), 0, 0
+    for _ in range(800):
+        rows = np.repeat(np.arange(60), rng.integers(1, 20, 60))
+        values = (rng.random(60) < 0.3)[rows].astype(float)
+        low, high = sums(rows.tolist(), values.tolist()).share_interval(0.95)
+        good += low[0] <= 0.3 <= high[0]
+        naive = stats.binomtest(int(values.sum()), len(values)).proportion_ci(0.95, "exact")
+        mutant += naive.low <= 0.3 <= naive.high
+    print(f"covered {good} and {mutant} of 800")
+    assert good >= 735 > mutant

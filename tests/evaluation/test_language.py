@@ -1,0 +1,83 @@
+"""Counts of pairs, and the language model that is made of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dptext_spark.evaluation.language import BigramModel, PairCounts, discount_of, smoothed
+from tests.helpers.hidden_worlds import pairs_of
+
+VOCABULARY = 6
+UNKNOWN, START = VOCABULARY, VOCABULARY + 1
+
+TEXTS = st.lists(st.lists(st.integers(-1, VOCABULARY - 1), max_size=8), max_size=8)
+
+
+def counted(texts: list[list[int]]) -> PairCounts:
+    return pairs_of(texts, VOCABULARY)
+
+
+def table(pairs: PairCounts) -> dict[tuple[int, int], int]:
+    keys = zip(pairs.first.tolist(), pairs.second.tolist(), strict=True)
+    return dict(zip(keys, pairs.count.tolist(), strict=True))
+
+
+def test_pairs_do_not_cross_rows() -> None:
+    """Rejects a pair made of one row's end and the next one's start, empty rows between them or not."""
+    pairs = counted([[0, 1, 0], [], [1, -1], [0, 1]])
+    assert table(pairs) == {(START, 0): 2, (START, 1): 1, (0, 1): 2, (1, 0): 1, (1, UNKNOWN): 1}
+    assert pairs.words.tolist() == [3, 3, 0, 0, 0, 0, 1]
+    assert table(counted([[0, 1]]) + counted([[0, 1, 2], [3]])) == table(counted([[0, 1], [0, 1, 2], [3]]))
+
+
+@given(TEXTS, st.integers(0, 2**32 - 1))
+def test_the_model_is_a_law_and_finds_the_pairs_seen(texts: list[list[int]], seed: int) -> None:
+    """Rejects a discount that is taken and not given back, and words that can never come.
+
+    Pairs seen are those of a look at every pair; places without a word never count.
+    """
+    model = BigramModel.of(counted(texts))
+    first, second = np.meshgrid(np.arange(VOCABULARY + 2), np.arange(VOCABULARY + 1), indexing="ij")
+    probability = model.probability(first, second)
+    np.testing.assert_allclose(probability.sum(axis=1), 1.0, rtol=1e-12)
+    assert (probability > 0).all()
+    rng = np.random.default_rng(seed)
+    first, second = rng.integers(-1, VOCABULARY + 2, (4, 3)), rng.integers(-1, VOCABULARY + 1, (4, 5))
+    beyond = dict(zip(model.keys.tolist(), model.beyond.tolist(), strict=True))
+    expected = np.zeros((4, 3, 5))
+    for p, i, j in np.ndindex(expected.shape):
+        if first[p, i] >= 0 and second[p, j] >= 0:
+            expected[p, i, j] = beyond.get(int(first[p, i]) * (VOCABULARY + 2) + int(second[p, j]), 0.0)
+    places, values = model.seen(first, second)
+    found = np.zeros(expected.size)
+    found[places] = values
+    np.testing.assert_array_equal(found.reshape(expected.shape), expected)
+    assert (np.diff(places) > 0).all()
+
+
+def test_the_smoothed_law_is_that_of_kneser_and_ney() -> None:
+    """By hand; rejects a lower law of how often a word comes: word 2 comes thrice, but after 1 alone."""
+    model = BigramModel.of(counted([[0, 1, 2], [0, 1, 2], [3, 1, 2], [3, 0]]))
+    counts = {(START, 0): 2, (START, 3): 2, (0, 1): 2, (1, 2): 3, (3, 0): 1, (3, 1): 1}
+    d = (2 + 0.5) / (2 + 2 * 3 + 1)
+    before = np.array([2, 2, 1, 1, 0, 0, 0])  # START and 3; 0 and 3; 1; START
+    d1 = (2 + 0.5) / (2 + 2 * 2 + 1)
+    lower = (np.maximum(before - d1, 0) + d1 * 4 / 7) / 6
+    np.testing.assert_allclose(model.lower, lower, rtol=1e-12)
+    for (a, b), count in counts.items():
+        own = [c for (first, _), c in counts.items() if first == a]
+        expected = (count - d) / sum(own) + d * len(own) / sum(own) * lower[b]
+        assert model.probability(np.array(a), np.array(b)) == pytest.approx(expected, rel=1e-12)
+    assert model.probability(np.array(2), np.array(0)) == pytest.approx(lower[0])  # nothing follows 2
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=20))
+def test_smoothed_counts_are_a_law_without_zeros(counts: list[int]) -> None:
+    law = smoothed(np.array(counts))
+    assert law.sum() == pytest.approx(1.0, rel=1e-12)
+    assert (law > 0).all()
+    assert (np.diff(law[np.argsort(counts, kind="stable")]) >= -1e-15).all()
+    assert 0.0 < discount_of(np.array([c for c in counts if c], dtype=np.int64)) < 1.0

@@ -1,0 +1,145 @@
+"""What is kept of texts and tables, on rows whose answers are known; and totals that add up."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.evaluation import measures as module
+from dptext_spark.evaluation.attackers import Attacker
+from dptext_spark.evaluation.emissions import Emissions
+from dptext_spark.evaluation.measures import Totals, kept, of_pairs, of_words
+from dptext_spark.evaluation.rows import SimulatedRows, Simulation
+from dptext_spark.mechanisms import Laplace, Mechanism
+from dptext_spark.search.exact import ExactSearch
+from dptext_spark.text.policies import TextPolicy
+from tests.helpers.hidden_worlds import pairs_of, released
+from tests.helpers.made_texts import sentences
+
+TEXTS = [*sentences(40, 1), "", "strange words alone"]
+
+
+# Counts
+
+
+SAME, OTHER = (dict.fromkeys(("overlap", "agreement", "leaders"), value) for value in (1.0, 0.0))
+P, Q = np.array([0.75, 0.25]), np.array([0.5, 0.5])
+DIVERGENCE = ((P * np.log2(P / ((P + Q) / 2))).sum() + (Q * np.log2(Q / ((P + Q) / 2))).sum()) / 2
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words", "pairs"),
+    [
+        ([[0, 1, 2], [0, 1], [3]], [[0, 1, 2], [0, 1], [3]], SAME, SAME),
+        ([[0, 1]], [[3, 4]], OTHER, OTHER),
+        ([[0, 1, 2]], [[2, 0, 1]], SAME, {"overlap": 1 / 3}),
+        ([[0, 0, 0, 1]], [[0, 1]], {"overlap": 0.75, "agreement": 1 - DIVERGENCE}, {}),
+        ([], [[0]], dict.fromkeys(SAME, np.nan), dict.fromkeys(SAME, np.nan)),
+    ],
+)
+def test_tables_are_compared(before: list, after: list, words: dict, pairs: dict) -> None:
+    """Rejects pairs compared by their words: the same words in another order."""
+    for compare, expected in ((of_words, words), (of_pairs, pairs)):
+        found = compare(pairs_of(before, 5), pairs_of(after, 5))
+        assert {name: found[name] for name in expected} == pytest.approx(expected, nan_ok=True)
+
+
+def test_leaders_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LEADERS", 2)
+    before, after = (pairs_of([text], 5) for text in ([0, 0, 0, 1, 1, 2], [0, 0, 0, 2, 2, 1]))
+    assert of_words(before, after)["leaders"] == 0.5
+
+
+# Texts
+
+
+def test_unchanged_texts_keep_all(plane: Embedding) -> None:
+    """The ceiling."""
+    rows = released([[0, 1], [2, -1, 3], []], np.array([[5, 5, 5, -1, 5]])).without_noise()
+    found = kept(rows, plane)
+    shares = {name: sums.ratio[0] for name, sums in found.items()}
+    assert shares == pytest.approx({"kept": 1.0, "distance": 0.0, "similarity": 1.0})
+    assert (found["kept"].size[0], found["similarity"].rows[0]) == (4, 2)
+
+
+def test_measures_by_hand(plane: Embedding, ball: Embedding) -> None:
+    """Unprotected words count in the text's mean and are not said to be kept. The ball has its own."""
+    rows = SimulatedRows(
+        offsets=np.array([0, 3, 5, 6]),
+        inputs=np.array([0, 1, 2, 3, -1, -1]),
+        outputs=np.array([[0, 4, 5, 1, -1, -1]]),
+        perturbed=np.array([True, True, False, True, False, False]),
+    )
+    points = plane.vectors.astype(float)
+    distances = [0.0, np.linalg.norm(points[1] - points[4]), np.linalg.norm(points[3] - points[1])]
+    texts = [(points[[0, 1, 2]].sum(axis=0), points[[0, 4, 2]].sum(axis=0)), (points[3], points[1])]
+    cosines = [a @ b / np.linalg.norm(a) / np.linalg.norm(b) for a, b in texts]
+    shares = {name: sums.ratio[0] for name, sums in kept(rows, plane).items()}
+    expected = {"kept": 1 / 3, "distance": np.mean(distances), "similarity": np.mean(cosines)}
+    assert shares == pytest.approx(expected)
+    found = kept(released([[0, 1]], np.array([[3, 1]])), ball)["distance"].ratio[0]
+    assert found == pytest.approx(ball.space.metric().between(np.array([0]), np.array([3]))[0] / 2)
+
+
+def test_blocks_of_vectors_change_nothing(small: Embedding, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(1)
+    rows = released(rng.integers(0, 300, (20, 7)).tolist(), rng.integers(0, 200, (1, 140)))
+    whole = kept(rows, small)
+    monkeypatch.setattr(module, "_TOKENS", 9)
+    for name, sums in kept(rows, small).items():
+        assert sums.ratio[0] == pytest.approx(whole[name].ratio[0], rel=1e-12)
+
+
+# Totals
+
+
+@pytest.fixture(scope="module")
+def simulation(small: Embedding) -> Simulation:
+    return Simulation(bundle=small, policy=TextPolicy(), search=ExactSearch.over(small))
+
+
+def totals(simulation: Simulation, chosen: slice, mechanism: Mechanism | None, versions: int = 2) -> Totals:
+    nothing = Emissions.uniform(len(simulation.embedding.words), 200)
+    rows, ids = simulation.read(pa.array(TEXTS[chosen])), pa.array(range(len(TEXTS)))[chosen]
+    attacker = Attacker.learn(simulation.corpus(pa.array(TEXTS)), nothing)
+    return Totals.simulate(simulation, rows, ids, mechanism, attacker, versions=versions)
+
+
+def cells(found: Totals) -> dict[tuple[str, int, int], float]:
+    rows = found.to_table().to_pylist()
+    return {(row["kind"], row["a"], row["b"]): row["total"] for row in rows if row["total"]}
+
+
+@pytest.mark.parametrize("mechanism", [None, Laplace(epsilon=8.0)])
+def test_parts_add_up_to_the_whole_to_the_last_bit(
+    simulation: Simulation, mechanism: Mechanism | None
+) -> None:
+    """Rejects means of means, pairs that are joined across rows, and sums that hang on their order."""
+    whole = cells(totals(simulation, slice(None), mechanism))
+    for cuts in ((0, 1, 20, 42), (0, 13, 14, 41, 42)):
+        *parts, last = (totals(simulation, slice(a, b), mechanism) for a, b in pairwise(cuts))
+        assert cells(sum(parts, last)) == whole
+
+
+def test_what_is_written_is_read_again(simulation: Simulation) -> None:
+    found = totals(simulation, slice(None), Laplace(epsilon=8.0))
+    table = found.to_table()
+    mixed = table.take(pa.array(np.random.default_rng(1).permutation(len(table))))
+    again = Totals.from_table(mixed, vocabulary=300)
+    assert cells(again) == cells(found)
+    assert again.versions == [1, 2]
+    before = pairs_of([[1, 2]], 300)
+    np.testing.assert_equal(again.measures(before, 0.95), found.measures(before, 0.95))
+
+
+def test_the_floor_needs_no_release(simulation: Simulation) -> None:
+    """Without outputs the same words are guessed for all; random words keep next to nothing."""
+    floor = totals(simulation, slice(None), None, versions=1)
+    assert floor.versions == [1]
+    guessed = floor.recovered("context-free", 1)
+    assert guessed is not None and 0.0 < guessed.ratio[0] < 0.2
+    assert floor.sums["kept"].ratio[0] < 0.05

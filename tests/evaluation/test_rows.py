@@ -1,0 +1,95 @@
+"""Simulated releases against what goes in and what the mechanism's law says comes out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from scipy import stats
+
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.errors import InputError
+from dptext_spark.evaluation.rows import Simulation
+from dptext_spark.mechanisms import mechanism
+from dptext_spark.search.exact import ExactSearch
+from dptext_spark.text.policies import TextPolicy
+
+TEXTS = pa.array(["The dog, unheard of", None, "", "new york cat NAÏVE", "unheard"])
+SLOTS = pa.array([[{"start": 4, "end": 7}], None, [], [{"start": 13, "end": 18}], []])
+
+
+def of(bundle: Embedding | Path, seed: int = 0, **policy: str) -> Simulation:
+    embedding = Embedding.of(bundle)
+    search = ExactSearch.over(embedding)
+    return Simulation(bundle=embedding, policy=TextPolicy(**policy), search=search, seed=seed)
+
+
+@pytest.mark.parametrize(
+    ("protect", "perturbed"),
+    [("all", [0, 1, 3, 4, 5, 6]), ("content", [1, 4, 5, 6]), ("slots:slots", [1, 6])],
+)
+def test_words_are_read_as_a_release_reads_them(bundle: Path, protect: str, perturbed: list[int]) -> None:
+    """Joined words are one word; capitals do not matter; what is unknown is not perturbed.
+
+    Rejects tokens that are read without their slots, of which every one would be perturbed in doubt.
+    """
+    simulation = of(bundle, protect=protect)
+    rows = simulation.read(TEXTS, SLOTS if protect.startswith("slots") else None)
+    words = simulation.embedding.words.to_pylist()
+    read = [words[i] if i >= 0 else None for i in rows.inputs]
+    assert read == ["the", "dog", None, "of", "new york", "cat", "naïve", None]
+    assert rows.offsets.tolist() == [0, 4, 4, 4, 7, 8]
+    assert np.flatnonzero(rows.perturbed).tolist() == perturbed
+
+
+def test_outputs_stand_in_their_words_places(bundle: Path) -> None:
+    """With hardly any noise every word comes out as itself. Rejects outputs that close up over gaps."""
+    simulation = of(bundle)
+    rows = simulation.read(TEXTS)
+    found = simulation.release(rows, pa.array(range(5)), mechanism("laplace", epsilon=1e6), versions=2)
+    np.testing.assert_array_equal(found.outputs, np.stack([rows.inputs] * 2))
+
+
+def test_the_seed_decides_and_versions_are_independent(line: Embedding) -> None:
+    texts, ids = pa.array(["w0 w1 w2 w3 w4"] * 40), pa.array(range(40))
+    rows = of(line).read(texts)
+
+    def outputs(seed: int, versions: int) -> np.ndarray:
+        laplace = mechanism("laplace", epsilon=1.0)
+        return of(line, seed=seed).release(rows, ids, laplace, versions=versions).outputs
+
+    once = outputs(0, 2)
+    np.testing.assert_array_equal(once, outputs(0, 2))
+    np.testing.assert_array_equal(once[:1], outputs(0, 1))
+    assert (once[0] != once[1]).mean() > 0.2
+    assert (once != outputs(1, 2)).mean() > 0.2
+
+
+@pytest.mark.statistical
+def test_outputs_follow_the_law(line: Embedding) -> None:
+    """Chi-square of 3,000 outputs of each word, p > 1e-4 for all five at once at a false alarm of 5e-4.
+
+    Rejects another word's law.
+    """
+    exponential = mechanism("exponential", epsilon=2.0)
+    simulation = of(line)
+    rows = simulation.read(pa.array(["w0 w1 w2 w3 w4"] * 3000))
+    released = simulation.release(rows, pa.array(range(3000)), exponential)
+    law = exponential.bind(line, simulation.search).probabilities(np.arange(5))  # type: ignore[attr-defined]
+    for word in range(5):
+        counts = np.bincount(released.outputs[0, rows.inputs == word], minlength=5)
+        assert stats.chisquare(counts, 3000 * law[word]).pvalue > 1e-4
+        assert stats.chisquare(counts, 3000 * law[(word + 1) % 5]).pvalue < 1e-4
+
+
+def test_the_corpus_is_cut_as_the_column_is(line: Embedding) -> None:
+    pairs = of(line).corpus(pa.array(["w0 w1", "w1 strange w0"]))
+    assert pairs.first.tolist() == [0, 1, 5, 6, 6]
+    assert pairs.second.tolist() == [1, 5, 0, 0, 1]
+
+
+def test_a_column_of_numbers_is_refused(line: Embedding) -> None:
+    with pytest.raises(InputError, match="cannot be sanitized"):
+        of(line).read(pa.array([1, 2]))

@@ -394,8 +394,6 @@ def test_policies_and_layouts_do_not_change_the_noise_of_other_words(
     ]
     around = [", ! ()\n\n", None, "", "...", "\u201c \u201d \U0001f600 -[]"]
     assert [text and "".join(c for c in text if not c.isalnum()) for text in texts] == around
-    assert kept.counts.kept_characters.tolist() == [8, 0, 0, 3, 6]
-    assert kept.counts.kept_capitals.tolist() == [2, 0, 0, 0, 1]
 
 
 def test_another_context_is_another_draw(small: Embedding) -> None:

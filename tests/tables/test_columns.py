@@ -56,12 +56,22 @@ TYPES: Final = st.recursive(
 
 
 def without_metadata(value: Any) -> Any:
-    """The JSON form of a type, but for its metadata; ``char`` and ``varchar`` are strings."""
+    """The JSON form of a type, without its metadata; ``char`` and ``varchar`` are strings."""
     if isinstance(value, list):
         return [*map(without_metadata, value)]
     if isinstance(value, dict):
         return {name: without_metadata(each) for name, each in value.items() if name != "metadata"}
     return "string" if value in ("char(3)", "varchar(3)") else value
+
+
+def entries(value: Any) -> list[dict[str, Any]]:
+    """The metadata of all fields in a schema's JSON form."""
+    if isinstance(value, list):
+        return [entry for each in value for entry in entries(each)]
+    if not isinstance(value, dict):
+        return []
+    own = [value["metadata"]] if "metadata" in value else []
+    return own + [entry for name, each in value.items() if name != "metadata" for entry in entries(each)]
 
 
 def collations(data_type: Any) -> list[str]:
@@ -83,16 +93,6 @@ def test_a_bare_schema_has_all_but_metadata(schema: StructType) -> None:
     assert without_metadata(found.jsonValue()) == without_metadata(schema.jsonValue())
     assert collations(found) == collations(schema)
     assert {name for each in entries(found.jsonValue()) for name in each} <= {"__COLLATIONS"}
-
-
-def entries(value: Any) -> list[dict[str, Any]]:
-    """The metadata of all fields in a schema's JSON form."""
-    if isinstance(value, list):
-        return [entry for each in value for entry in entries(each)]
-    if not isinstance(value, dict):
-        return []
-    own = [value["metadata"]] if "metadata" in value else []
-    return own + [entry for name, each in value.items() if name != "metadata" for entry in entries(each)]
 
 
 COLUMNS: Final = TableColumns(text=("f0[].f0",), keep=("f1", "f2.f0"), id=None)

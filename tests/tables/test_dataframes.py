@@ -16,7 +16,7 @@ from chispa import assert_df_equality
 from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DoubleType, IntegerType, StringType, StructField, StructType
+from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from dptext_spark import (
     Embedding,
@@ -29,8 +29,6 @@ from dptext_spark import (
 )
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.sanitizer import TokenCounts
-from dptext_spark.tables.columns import TableColumns
-from dptext_spark.text.policies import Protection
 from tests.helpers.tables import RING_WORDS, by_id, spark_settings, texts
 from tests.helpers.worlds import KEY, LABEL, release, sanitizer
 
@@ -265,41 +263,6 @@ def test_ids_that_do_not_name_the_rows_are_refused(spark: SparkSession, ring: Em
             assert first == second != other
 
 
-WIDE = StructType(
-    [
-        StructField("id", IntegerType()),
-        StructField("text", StringType()),
-        StructField("words", ArrayType(StringType())),
-        StructField("real", DoubleType()),
-        StructField("numbers", ArrayType(IntegerType())),
-    ]
-)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"text": ("text", "nope"), "keep": ("gone",), "id": "idd"}, "real.*Got: nope, gone, idd"),
-        ({"text": ("text",), "protect": "slots:marks"}, "Got: marks"),
-        ({"text": ("text",), "protect": "slots:words"}, "Got: words, .*Give positions, not texts"),
-        ({"text": ("text",), "protect": "slots:numbers"}, "cannot hold the positions.*Got: numbers"),
-        ({"text": ("text",), "protect": "slots:text"}, "cannot hold the positions of slots.*text, string"),
-        ({"text": ("text",), "tokens": ("words",), "protect": "slots:text"}, "in one column.*text, words"),
-        ({"text": ("words", "id")}, r"words \(array<string>\), not string; id \(int\), not string"),
-        ({"tokens": ("text", "numbers")}, r"text \(string\), not array<string>; numbers \(array<int>\), not"),
-        ({"text": ("text",), "id": "real"}, r"real \(double\), not an integer or string id"),
-        ({"text": ("text",), "keep": ("text",)}, "both sanitized and kept raw.*Got: text"),
-        ({"text": ("text", "text")}, "named twice.*Got: text"),
-        ({"keep": ("id",)}, "No column is to be sanitized"),
-        ({"text": ("Text",)}, "Got: Text"),
-    ],
-)
-def test_wrong_columns_are_refused(options: dict[str, Any], message: str) -> None:
-    protect = Protection.of(options.pop("protect", "all"))
-    with pytest.raises(InputError, match=message):
-        TableColumns(**{"id": "id", "keep": (), "protect": protect, **options}).check_schema(WIDE)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -321,31 +284,13 @@ def test_wrong_parameters_are_refused_at_once(
 ODD_NAMES = ["a.b", "a b", "tick`s`", "東京 é", "`", "x.`y`.z", "(1+1)", "__dptext_row_id", "c0", "Ä;{}"]
 
 
-def named(*names: str) -> StructType:
-    return StructType(
-        [StructField("row", IntegerType()), *(StructField(name, StringType()) for name in names)]
-    )
-
-
 def test_odd_column_names(spark: SparkSession, ring: Embedding) -> None:
     row = (7, *RING_WORDS[: len(ODD_NAMES)], "as it is")
-    frame = spark.createDataFrame([row], named(*ODD_NAMES, "kept.raw`")).withColumnRenamed("row", "row.id `")
+    names = [StructField(name, StringType()) for name in [*ODD_NAMES, "kept.raw`"]]
+    frame = spark.createDataFrame([row], StructType([StructField("row.id `", IntegerType()), *names]))
     given: dict[str, Any] = {"embedding": ring, "mechanism": EXACT, "id": "row.id `", "text": ODD_NAMES}
     out = privatize(frame, **given, trust_id=True, keep=["kept.raw`"])
     assert out.columns == frame.columns[1:] and out.first() == row[1:]
-
-
-def test_names_that_differ_in_capitals_only(spark: SparkSession, ring: Embedding) -> None:
-    frame = spark.createDataFrame([(1, "w00", "w01", "w02")], named("text", "TEXT", "note"))
-    options: dict[str, Any] = {"embedding": ring, "mechanism": EXACT, "id": "row", "trust_id": True}
-    with pytest.raises(InputError, match=r"Got: text\. .*spark.sql.caseSensitive"):
-        privatize(frame, text="text", **options)
-    assert privatize(frame, text="note", **options).collect() == [("w02",)]  # the others are not in the way
-    with spark_settings(spark, caseSensitive="true"):
-        assert privatize(frame, text=["text", "TEXT"], **options).collect() == [("w00", "w01")]
-        twice = spark.createDataFrame([(1, "w00", "w01")], named("text", "text"))
-        with pytest.raises(InputError, match="Several columns"):
-            privatize(twice, text="text", **options)
 
 
 # The key, the UDF

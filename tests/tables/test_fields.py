@@ -203,6 +203,16 @@ def without_structs(value: Any) -> Any:
         ({"text": "notes[]", "tokens": "notes"}, r"inside one another\. Got: notes\[\] in notes"),
         ({"text": "payload.message", "keep": "payload"}, r"both .*payload\.message and payload\. Keep the f"),
         ({"text": "turns[].text", "keep": "turns[].text"}, r"both sanitized and .* Got: turns\[\]\.text\.$"),
+        ({"text": "notes[] nope", "keep": "gone", "id": "idd"}, "brackets.*Got: nope, gone, idd"),
+        ({"text": "notes[] notes[]"}, r"named twice.*Got: notes\[\]"),
+        ({"keep": "id"}, "No column is to be sanitized"),
+        ({"text": "id"}, r"id \(int\), not string"),
+        ({"text": "notes[]", "id": "notes"}, r"notes \(array<string>\), not an integer or string id"),
+        ({"text": "dotted.name", "protect": "marks"}, "Got: marks"),
+        ({"text": "dotted.name", "protect": "notes"}, "Got: notes, .*Give positions, not texts"),
+        ({"text": "dotted.name", "protect": "deep"}, "cannot hold the positions.*Got: deep"),
+        ({"text": "dotted.name", "protect": "brackets[]"}, "cannot hold the positions.*, string"),
+        ({"text": "dotted.name", "tokens": "notes", "protect": "id"}, r"in one column.*dotted\.name, notes"),
         ({"tokens": "notes", "keep": "notes[]"}, r"both sanitized and kept raw\. Got: notes and notes\[\]"),
     ],
 )
@@ -226,17 +236,24 @@ def test_names_that_can_be_read_in_two_ways_are_refused(spark: SparkSession, rin
     assert privatize(frame, text="a.c", tokens="l", **options).first() == (("w02",), ["w04"])
 
 
-def test_fields_that_differ_in_capitals_only(spark: SparkSession, ring: Embedding) -> None:
-    inner = StructType([StructField(name, StringType()) for name in ("text", "TEXT", "note")])
-    schema = StructType([StructField("id", IntegerType()), StructField("a", ArrayType(inner))])
+def test_names_that_differ_in_capitals_only(spark: SparkSession, ring: Embedding) -> None:
+    """Of columns and of fields; those that are not named are not in the way."""
+    words = [(name, STRING) for name in ("text", "TEXT", "note")]
+    schema = struct(("id", IntegerType()), *words, ("a", ArrayType(struct(*words))))
+    row = ("w00", "w01", "w02")
     options: dict[str, Any] = {"embedding": ring, **GIVEN}
+    frame = spark.createDataFrame([(1, *row, [row])], schema)
     with spark_settings(spark, caseSensitive="true"):
-        frame = spark.createDataFrame([(1, [("w00", "w01", "w02")])], schema)
-        out = privatize(frame, text=["a[].text", "a[].TEXT"], **options)
-        assert out.first() == ([("w00", "w01")],)
-    with pytest.raises(InputError, match=r"the same name.*Got: a\[\]\.text\. .*spark.sql.caseSensitive"):
-        privatize(frame, text="a[].text", **options)
-    assert privatize(frame, text="a[].note", **options).first() == ([("w02",)],)
+        out = privatize(frame, text=["text", "TEXT", "a[].text", "a[].TEXT"], **options)
+        assert out.first() == ("w00", "w01", [("w00", "w01")])
+        twice_named = struct(("id", IntegerType()), ("text", STRING), ("text", STRING))
+        twice = spark.createDataFrame([(1, "w00", "w01")], twice_named)
+        with pytest.raises(InputError, match="Several columns"):
+            privatize(twice, text="text", **options)
+    for name, said in (("text", "text"), ("a[].text", r"a\[\]\.text")):
+        with pytest.raises(InputError, match=rf"Got: {said}\. .*spark.sql.caseSensitive"):
+            privatize(frame, text=name, **options)
+    assert privatize(frame, text=["note", "a[].note"], **options).first() == ("w02", [("w02",)])
 
 
 def test_large_arrow_types(frame: DataFrame, ring: Embedding, spark: SparkSession) -> None:

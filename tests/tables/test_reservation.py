@@ -137,18 +137,6 @@ def test_a_second_release_is_refused_and_an_equal_one_is_free(
 
 
 @pytest.mark.usefixtures("light")
-def test_an_epsilon_that_follows_from_words_that_a_policy_drops_is_fresh_noise(
-    release: Run,
-) -> None:
-    """Rejects contexts that know the texts of a row under a budget, and not how many words of them count."""
-    rows = {1: "w01 w02 Zanzibar", 2: "w03 w04"}
-    budget = {"row_budget": 20.0, "within": 1.0, "epsilon": 30.0}
-    assert counts(release(rows, oov="mask", **budget)) == (2, 0, 0, 0)
-    dropped = release(oov="drop", **budget, dry_run=True)
-    assert counts(dropped) == (0, 2, 0, 1) and (dropped["requested"], dropped["total"]) == (30, 60)
-
-
-@pytest.mark.usefixtures("light")
 def test_what_goes_out_raw_that_was_protected_is_told_and_refused_under_a_budget(
     release: Run, ledger: Read, tmp_path: Path
 ) -> None:

@@ -27,24 +27,6 @@ def test_a_printed_bound_is_never_below_itself(bound: float, digits: int) -> Non
     assert exact <= printed <= exact * (1 + Fraction(10) ** (1 - digits))
 
 
-@pytest.mark.parametrize(
-    ("bound", "printed"),
-    [
-        (0.0, "0"),
-        (10.0, "10"),
-        (0.1, "0.1"),
-        (2.001, "2.01"),
-        (12.5301, "12.6"),
-        (99999.5, "100000"),
-        (1e-7, "1e-7"),
-        (5e-324, "5e-324"),
-        (1.2345e300, "1.24e+300"),
-    ],
-)
-def test_a_bound_is_printed_in_three_digits(bound: float, printed: str) -> None:
-    assert rounded_up(bound) == printed
-
-
 @given(st.floats(min_value=0.0, max_value=1e6))
 def test_a_printed_factor_is_never_below_itself(loss: float) -> None:
     """Rejects e^12.5 for e^12.53."""
@@ -55,12 +37,12 @@ def test_a_printed_factor_is_never_below_itself(loss: float) -> None:
         assert loss <= float(printed.removeprefix("e^")) <= 1.01 * loss
 
 
-@pytest.mark.parametrize(
-    ("loss", "printed"),
-    [(0.0, "1"), (1.0, "2.719"), (9.0, "8,104"), (28.81, "e^28.9"), (1e4, "e^10,000")],
-)
-def test_a_factor_is_printed_so_that_a_person_can_feel_it(loss: float, printed: str) -> None:
-    assert factor(loss) == printed
+def test_bounds_and_factors_are_printed_so_that_a_person_can_feel_them() -> None:
+    bounds = {0.0: "0", 10.0: "10", 0.1: "0.1", 2.001: "2.01", 12.5301: "12.6", 99999.5: "100000"}
+    bounds |= {1e-7: "1e-7", 5e-324: "5e-324", 1.2345e300: "1.24e+300"}
+    assert {bound: rounded_up(bound) for bound in bounds} == bounds
+    factors = {0.0: "1", 1.0: "2.719", 9.0: "8,104", 28.81: "e^28.9", 1e4: "e^10,000"}
+    assert {loss: factor(loss) for loss in factors} == factors
 
 
 # Losses but for a small probability
@@ -77,15 +59,10 @@ def test_losses_are_stated_for_words_and_rows(world: Embedding) -> None:
     far = guarantee.distances
     assert far is not None
     losses = {loss["from"]: loss for loss in guarantee.losses()}
-    assert [loss["distance"] for loss in losses.values()] == [
-        far.nearest,
-        far.tenth,
-        far.hundredth,
-        far.largest,
-        far.nearest,
-        far.nearest,
+    away = [far.nearest, far.tenth, far.hundredth, far.largest, far.nearest, far.nearest]
+    assert [(loss["distance"], loss["words"]) for loss in losses.values()] == [
+        *zip(away, [1, 1, 1, 1, 10, 100], strict=True)
     ]
-    assert [loss["words"] for loss in losses.values()] == [1, 1, 1, 1, 10, 100]
     law = SphericalLaplace(dimension=20, epsilon=4.0)
     for loss in losses.values():
         assert loss["pure"] == pytest.approx(4.0 * loss["distance"] * loss["words"])

@@ -29,12 +29,12 @@ def test_noise_follows_from_all_that_decides_words_and_from_nothing_else(line: E
         replace(release, policy=TextPolicy(protect="slots:s", oov="drop")),
         replace(release, search=ExactSearch.over(line, 3)),
     ]
-    budget = Release.open(
-        embedding=line, mechanism=Laplace(epsilon=5.0), name="label", row_budget=RowBudget(loss=1, within=1)
-    )
-    others = [replace(release, name="other"), replace(release, mechanism=Laplace(epsilon=6.0)), budget]
+    given = {"embedding": line, "mechanism": Laplace(epsilon=5.0), "name": "label"}
+    budgets = [RowBudget(loss=loss, within=within) for loss, within in ((1, 1), (2, 1), (2, 2))]
+    others = [Release.open(**given, row_budget=budget) for budget in budgets]
+    others += [replace(release, name="other"), replace(release, mechanism=Laplace(epsilon=6.0))]
     assert {each.noise(KEY).key.secret for each in [release, *same]} == {release.noise(KEY).key.secret}
-    assert len({each.noise(KEY).key.secret for each in [release, *others]}) == 4
+    assert len({each.noise(KEY).key.secret for each in [release, *others]}) == 6
     assert release.noise() != release.noise()
 
 

@@ -102,13 +102,9 @@ EVENTS: list[Event] = [
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.event)
-def test_an_event_is_what_was_written(event: Event) -> None:
-    assert read_event(event.name(), event.content()) == event
-
-
-@pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.event)
-def test_damage_to_an_event_is_told(event: Event) -> None:
+def test_an_event_is_what_was_written_or_damage(event: Event) -> None:
     """Every bit of the first entries, one bit of every byte, every length; rejects a reader of JSON alone."""
+    assert read_event(event.name(), event.content()) == event
     content = event.content().encode("ascii")
     flipped = [
         content[:place] + bytes([byte ^ bit]) + content[place + 1 :]
@@ -133,56 +129,45 @@ def test_an_event_of_another_version_is_none_of_ours() -> None:
 
 
 def test_a_release_has_one_beginning_and_one_end() -> None:
-    """Rejects a ledger that loses a release whose reservation was removed."""
+    """Rejects a release lost with its reservation, and a killed run taken for nothing.
+
+    And an order by time: clocks of hosts differ, and are set back.
+    """
     for events in ([EVENTS[2]], EVENTS):
         with pytest.raises(ConfigError, match="The ledger is damaged"):
             Ledger.of(events)
-
-
-@pytest.mark.parametrize("clock", [1, -1])
-def test_clocks_order_nothing(clock: int) -> None:
-    """Rejects an order by time: clocks of hosts differ, and are set back."""
-    events = [reserved(n, time=f"2026-01-{10 + clock * n:02d}T00:00:00+00:00") for n in (1, 2, 3)]
-    for several in itertools.permutations(events):
-        assert [release.reserved.number for release in Ledger.of(several).releases] == [1, 2, 3]
-    assert Ledger.of(events).next_number == 4
-
-
-def test_states() -> None:
-    """Rejects a killed run that is taken for nothing, and a withdrawn one that counts."""
-    open_, committed, withdrawn = (
-        Ledger.of([reserved(1), assessed(1, [1]), *end])
-        for end in ([], [Committed(release=name(1), time=TIME)], [Withdrawn(release=name(1), time=TIME)])
-    )
-    found = {ledger.releases[0].state: ledger.total(ledger.worst(UNITS[0])) for ledger in (open_, committed)}
-    assert found == {"unfinished": 10, "committed": 10}
-    assert withdrawn.releases[0].state == "withdrawn" and not withdrawn.worst(UNITS[0])
+    for end, state in (([], "unfinished"), ([EVENTS[2]], "committed"), ([EVENTS[3]], "withdrawn")):
+        ledger = Ledger.of([*EVENTS[:2], *end])
+        assert ledger.releases[0].state == state
+        assert ledger.total(ledger.worst(UNITS[0])) == (0 if state == "withdrawn" else 10)
     # Cut off before it was known which rows it has: it adds to all.
-    cut = Ledger.of([reserved(1), assessed(1, [1]), reserved(2, epsilon=0.5)])
+    cut = Ledger.of([*EVENTS[:2], reserved(2, epsilon=0.5)])
     assert cut.total(cut.worst(UNITS[0])) == Decimal("10.5")
+    for clock in (1, -1):
+        days = [reserved(n, time=f"2026-01-{10 + clock * n:02d}T00:00:00+00:00") for n in (1, 2, 3)]
+        for several in itertools.permutations(days):
+            assert [release.reserved.number for release in Ledger.of(several).releases] == [1, 2, 3]
+        assert Ledger.of(days).next_number == 4
+
+
+def cost_of(events: Iterable[Event], **changes: Any) -> Cost:
+    values: dict[str, Any] = {"terms": terms(), "rows": None, "dearest": (), "histories": (), "budget": 1.0}
+    return Cost(ledger=Ledger.of(events), **values | changes)
 
 
 def test_sums_are_exact() -> None:
-    """Rejects sums of floats: 0.1 + 0.2 is over a budget of 0.3."""
+    """Rejects sums of floats: 0.1 + 0.2 is over a budget of 0.3. What adds nothing is never over it."""
     assert claimed_total([("a", 0.1), ("b", 0.2), ("a", 0.1)]) == Decimal("0.3")
     many = [(n, 1e-12 + n) for n in range(1000)]
     assert Fraction(claimed_total(many)) == sum(Fraction(repr(epsilon)) for _, epsilon in many)
-    cost = Cost(
-        ledger=Ledger.of([reserved(1, epsilon=0.1), assessed(1, [1])]), terms=terms(epsilon=0.2), **ROW
-    )
+    row: dict[str, Any] = {"dearest": (name(1),), "histories": ((name(1), name(2)),)}
+    cost = cost_of([reserved(1, epsilon=0.1), assessed(1, [1])], terms=terms(epsilon=0.2), **row)
     replace(cost, budget=0.3).check("ledger")
     with pytest.raises(ConfigError, match=re.escape("spent 0.1 and has 0.19999 left")):
         replace(cost, budget=0.29999).check("ledger")
-
-
-ROW: dict[str, Any] = {"rows": None, "dearest": (name(1),), "histories": ((name(1), name(2)),)}
-
-
-def test_what_adds_nothing_is_never_over_the_budget() -> None:
-    ledger = Ledger.of([reserved(1), assessed(1, [1])])
-    cost = Cost(ledger=ledger, terms=terms(), rows=None, dearest=None, histories=((name(1),),), budget=1.0)
-    cost.check("ledger")
-    assert cost.requested == 0
+    free = cost_of(EVENTS[:2], dearest=None, histories=((name(1),),))
+    free.check("ledger")
+    assert free.requested == 0
 
 
 @st.composite
@@ -200,8 +185,12 @@ def histories(draw: st.DrawFn) -> list[dict[str, Any]]:
     return draw(st.lists(release, max_size=6))
 
 
-def context_of(release: dict[str, Any], row: int) -> Hashable:
-    return (release["family"], release["unit"], release["epsilon"], row, release["contents"][row])
+def family_of(release: dict[str, Any]) -> tuple[str, Unit]:
+    return release["family"], release["unit"]
+
+
+def context_of(release: dict[str, Any], row: int) -> tuple[Any, ...]:
+    return (family_of(release), release["epsilon"], row, release["contents"][row])
 
 
 @settings(deadline=None, max_examples=300)
@@ -213,16 +202,14 @@ def test_totals_against_sets_of_contexts(made: list[dict[str, Any]], random: Any
     """
     events: list[Event] = []
     for number, release in enumerate(made, 1):
-        before = [o for o in made[: number - 1] if o["end"] != "withdrawn"]
+        before = [(n, o) for n, o in enumerate(made[: number - 1], 1) if o["end"] != "withdrawn"]
+        alike = [(n, o) for n, o in [*before, (number, release)] if family_of(o) == family_of(release)]
         histories = set()
         for row in release["contents"]:
             first: dict[Hashable, int] = {}
-            for other in (*before, release):
-                same = (other["family"], other["unit"]) == (release["family"], release["unit"])
-                if same and row in other["contents"]:
-                    first.setdefault(
-                        context_of(other, row), 1 + next(i for i, o in enumerate(made) if o is other)
-                    )
+            for n, other in alike:
+                if row in other["contents"]:
+                    first.setdefault(context_of(other, row), n)
             histories.add(frozenset(first.values()))
         changes = {"unit": release["unit"], "epsilon": release["epsilon"], "key": release["family"]}
         events += [reserved(number, **changes), assessed(number, *histories)]
@@ -231,38 +218,24 @@ def test_totals_against_sets_of_contexts(made: list[dict[str, Any]], random: Any
             events.append(kind(release=name(number), time=TIME))
     random.shuffle(events)
     ledger = Ledger.of(events)
+    counted = [release for release in made if release["end"] != "withdrawn"]
     for unit in UNITS:
         expected = Fraction(0)
-        for family in ("one key", "another"):
-            totals = [
-                sum(
-                    Fraction(repr(epsilon))
-                    for _, _, epsilon, *_ in {
-                        context_of(release, row)
-                        for release in made
-                        if (release["family"], release["unit"]) == (family, unit)
-                        and release["end"] != "withdrawn"
-                        and row in release["contents"]
-                    }
-                )
-                for row in range(4)
-            ]
-            expected += max(totals)
+        for key in ("one key", "another"):
+            alike = [release for release in counted if family_of(release) == (key, unit)]
+            contexts = [{context_of(r, row) for r in alike if row in r["contents"]} for row in range(4)]
+            expected += max(sum(Fraction(repr(e)) for _, e, *_ in row) for row in contexts)
         assert Fraction(ledger.total(ledger.worst(unit))) == expected
 
 
 def test_a_budget_counts_what_cannot_be_compared() -> None:
     """Rejects a release under a fresh key that begins at nothing, and a total that adds two units."""
-    ledger = Ledger.of(
-        [
-            *(reserved(1), assessed(1, [1])),
-            *(reserved(2, key="fresh", epsilon=3.0), assessed(2, [2])),
-            *(reserved(3, key="third", epsilon=7.0, unit=UNITS[1]), assessed(3, [3])),
-        ]
-    )
-    cost = Cost(
-        ledger=ledger, terms=terms(key="new", epsilon=2.0), rows=None, dearest=(), histories=(), budget=14.0
-    )
+    events: list[Event] = [
+        *(reserved(1), assessed(1, [1])),
+        *(reserved(2, key="fresh", epsilon=3.0), assessed(2, [2])),
+        *(reserved(3, key="third", epsilon=7.0, unit=UNITS[1]), assessed(3, [3])),
+    ]
+    cost = cost_of(events, terms=terms(key="new", epsilon=2.0), budget=14.0)
     assert (cost.spent, cost.requested, cost.total) == (13, 2, 15)
     with pytest.raises(ConfigError) as caught:
         cost.check("ledger")
@@ -273,21 +246,17 @@ def test_a_budget_counts_what_cannot_be_compared() -> None:
     assert cost.to_json()["not_added"] == [{**UNITS[1].model_dump(), "spent": 7.0}]
 
 
-@pytest.mark.parametrize("law", [SphericalLaplace(dimension=3, epsilon=2.0), BoundedRange(epsilon=1.0)])
-def test_laws_come_back(law: LossLaw) -> None:
-    event = reserved(1, loss=recorded(law))
-    again = read_event(event.name(), event.content())
-    assert isinstance(again, Reserved) and law_of(again.terms) == law
-
-
-def test_a_law_that_is_not_known_is_no_law() -> None:
+def test_laws_come_back_or_are_none() -> None:
     class Other(SphericalLaplace):
         pass
 
-    assert recorded(Other(dimension=3, epsilon=2.0)) is None
-    assert law_of(terms(loss={"law": "None", "epsilon": 1.0})) is None
-    assert law_of(terms(loss={"law": "BoundedRange", "epsilon": 1.0})) is None
-    assert len(LAWS) == 4
+    for law in (SphericalLaplace(dimension=3, epsilon=2.0), BoundedRange(epsilon=1.0)):
+        event = reserved(1, loss=recorded(law))
+        again = read_event(event.name(), event.content())
+        assert isinstance(again, Reserved) and law_of(again.terms) == law
+    assert recorded(Other(dimension=3, epsilon=2.0)) is None and len(LAWS) == 4
+    for kind in ("None", "BoundedRange"):  # the second has another parameter
+        assert law_of(terms(loss={"law": kind, "epsilon": 1.0})) is None
 
 
 def test_several_releases_of_a_word_together() -> None:
@@ -316,13 +285,9 @@ def _expm1_mean(exponents: Any) -> float:
     return float(np.expm1(np.minimum(exponents, 0.0)).mean())
 
 
-def events_of(*numbers: int) -> Iterable[Event]:
-    for number in numbers:
-        yield from (reserved(number), assessed(number, range(1, number + 1)))
-
-
 def test_what_is_shown() -> None:
-    account = LedgerAccount(path="ledger", ledger=Ledger.of(events_of(1, 2)))
+    both = Ledger.of([*EVENTS[:2], reserved(2), assessed(2, [1, 2])])
+    account = LedgerAccount(path="ledger", ledger=both)
     said = account.describe()
     assert "Largest sum of epsilon of a row: 20, in 2 releases (1, 2)" in said
     assert "unfinished: was killed, or is at work; it counts as spent." in said
@@ -344,12 +309,13 @@ def test_losses_are_of_the_row_that_loses_the_most_by_loss() -> None:
     """
     laplace = law_changes(SphericalLaplace(dimension=50, epsilon=5.0), 5.0)
     exponential = law_changes(BoundedRange(epsilon=9.9), 9.9)
-    events: list[Event] = [
-        *(reserved(1, **laplace), assessed(1, [1])),
-        *(reserved(2, **laplace), assessed(2, [1, 2])),
-        *(reserved(3, **exponential), assessed(3, [3])),
+    pairs = [(laplace, [1]), (laplace, [1, 2]), (exponential, [3]), ({**laplace, "key": "fresh"}, [4])]
+    events = [
+        event
+        for n, (law, history) in enumerate(pairs, 1)
+        for event in (reserved(n, **law), assessed(n, history))
     ]
-    account = LedgerAccount(path="ledger", ledger=Ledger.of(events))
+    account = LedgerAccount(path="ledger", ledger=Ledger.of(events[:6]))
     (nearest, *_) = account.losses(UNITS[0])
     assert nearest["1e-06"] == pytest.approx(28.85, abs=0.005)
     assert nearest["pure"] == pytest.approx(10.0 * 2.914)
@@ -357,23 +323,19 @@ def test_losses_are_of_the_row_that_loses_the_most_by_loss() -> None:
     assert json.loads(account.to_json())["units"][0]["losses"][0] == nearest
     first = LedgerAccount(path="ledger", ledger=Ledger.of(events[:4]))
     assert next(first.losses(UNITS[0]))["1e-06"] == pytest.approx(15.75, abs=0.005)
-    fresh = [reserved(4, key="fresh", **laplace), assessed(4, [4])]
-    (added, *_) = LedgerAccount(path="ledger", ledger=Ledger.of([*events, *fresh])).losses(UNITS[0])
+    (added, *_) = LedgerAccount(path="ledger", ledger=Ledger.of(events)).losses(UNITS[0])
     assert added["pure"] == pytest.approx(15.0 * 2.914) and added["1e-06"] > nearest["1e-06"]
 
 
 @settings(deadline=None, max_examples=200)
 @given(st.lists(st.frozensets(st.integers(0, 11)), max_size=40))
 def test_maximal_histories_bound_all(sets: list[frozenset[int]]) -> None:
+    """Rejects a list that is cut off: 12 of 6 releases that the first 256 lack would be forgotten."""
     histories = [frozenset(map(str, each)) for each in sets]
     chosen = maximal(histories)
     assert all(any(each <= larger for larger in chosen) for each in histories if each)
     assert all(not one < other for one, other in itertools.product(chosen, repeat=2))
     assert {*chosen} <= {*histories}
-
-
-def test_too_many_histories_are_one() -> None:
-    """Rejects a list that is cut off: 12 of 6 releases that the first 256 lack would be forgotten."""
     many = [frozenset(map(str, each)) for each in itertools.combinations(range(12), 6)]
     assert maximal(many[:256]) == tuple(sorted(many[:256], key=sorted))
     assert maximal(many) == (frozenset(map(str, range(12))),)
@@ -381,23 +343,27 @@ def test_too_many_histories_are_one() -> None:
 
 RELEASED: dict[str, Any] = {"columns": ("text", "more.text"), "kept": ("intent",)}
 SAME: dict[str, Any] = {"tokenizer": "words", "oov": "mask", "protect": "all", "layout": "words"}
+PASSES = {
+    "content": "stop words",
+    "slots:s": "words outside the slots",
+    "new": "what passes",
+    "keep-unprotected": "words outside the vocabulary",
+    "keep": "punctuation, spacing and capitals",
+}
+
+
+def weaker(option: str, policy: str) -> tuple[dict[str, Any], list[str]]:
+    """Also under another spelling of the column's name."""
+    changes = {"policy": {**SAME, option: policy}, "columns": ("Text",)}
+    return changes, [f"{PASSES[policy]} of column Text"]
+
+
 WEAKER: list[tuple[dict[str, Any], list[str]]] = [
     ({}, []),
     ({"policy": {**SAME, "oov": "drop"}}, []),
-    ({"policy": {**SAME, "protect": "content"}, "columns": ("text",)}, ["stop words of column text"]),
-    (
-        {"policy": {**SAME, "protect": "slots:s"}, "columns": ("Text",)},
-        ["words outside the slots of column Text"],
-    ),
-    (
-        {"policy": {**SAME, "oov": "keep-unprotected"}, "columns": ("text",)},
-        ["words outside the vocabulary of column text"],
-    ),
-    (
-        {"policy": {**SAME, "layout": "keep"}, "columns": ("text",)},
-        ["punctuation, spacing and capitals of column text"],
-    ),
-    ({"policy": {**SAME, "protect": "new"}, "columns": ("text",)}, ["what passes of column text"]),
+    *(weaker("protect", policy) for policy in ("content", "slots:s", "new")),
+    weaker("oov", "keep-unprotected"),
+    weaker("layout", "keep"),
     ({"columns": ("new",), "policy": {**SAME, "protect": "content"}}, []),
     ({"columns": ("new",), "kept": ("TEXT",)}, ["column TEXT"]),
     ({"columns": ("new",), "kept": ("more",)}, ["column more"]),
@@ -424,16 +390,16 @@ def test_what_a_weaker_release_lets_out(changes: dict[str, Any], found: list[str
     assert len(Ledger.of(third).exposed(weaker)) == len(found)
 
 
-def test_words_that_another_bundle_or_tokenizer_lacks_are_others() -> None:
+def test_each_policy_is_known_to_let_pass_nothing_or_something() -> None:
+    """A policy that is added must be judged here: what lets words pass has its words in ``_RAW``.
+
+    Words that another bundle or tokenizer lacks are others.
+    """
     passing = {"policy": {**SAME, "oov": "keep-unprotected"}}
     ledger = Ledger.of([reserved(1, **passing)])
     assert not ledger.exposed(terms(**passing))
     assert ledger.exposed(terms(**passing, unit=Unit(metric="any", fingerprint="b" * 64)))
     assert ledger.exposed(terms(policy={**passing["policy"], "tokenizer": "icu"}))
-
-
-def test_each_policy_is_known_to_let_pass_nothing_or_something() -> None:
-    """A policy that is added must be judged here: what lets words pass has its words in ``_RAW``."""
     for option, kind in (("oov", OovPolicy), ("protect", Protection), ("layout", Layout)):
         assert {*kind.policies} - _NOTHING_RAW[option] <= {*_RAW}
         assert _NOTHING_RAW[option] <= {*kind.policies} and not _NOTHING_RAW[option] & {*_RAW}

@@ -15,7 +15,7 @@ from dptext_spark import Embedding, Laplace, privatize
 from dptext_spark.errors import InputError
 from dptext_spark.tables.columns import TableColumns
 from dptext_spark.tables.fields import bare
-from dptext_spark.text.policies import Slots
+from dptext_spark.text.policies import AllWords, Slots
 from tests.helpers.tables import RING_WORDS, spark_settings
 from tests.helpers.worlds import KEY, LABEL, sanitizer
 
@@ -25,39 +25,23 @@ EXACT = Laplace(epsilon=1e9)  # no word moves
 TINY = Laplace(epsilon=1e-3)  # equal words mean equal noise
 TEXT = " ".join(RING_WORDS[:12])  # two releases of it agree by chance with 64^-12
 
-SCHEMA = StructType(
-    [
-        StructField("id", IntegerType(), False, {"comment": "the key"}),
-        StructField(
-            "payload",
-            StructType(
-                [
-                    StructField("secret", StringType()),
-                    StructField("message", StringType(), False, {"comment": "what was said"}),
-                    StructField("lang", StringType()),
-                    StructField("odd.name`", StringType()),
-                ]
-            ),
-        ),
-        StructField(
-            "turns",
-            ArrayType(
-                StructType(
-                    [
-                        StructField("who", StringType()),
-                        StructField("text", StringType()),
-                        StructField("words", ArrayType(StringType(), True)),
-                        StructField("secret", IntegerType()),
-                    ]
-                )
-            ),
-        ),
-        StructField("dotted.name", StringType(), True, {"comment": "no struct"}),
-        StructField("notes", ArrayType(StringType())),
-        StructField("brackets[]", StringType()),
-        StructField("deep", ArrayType(ArrayType(StructType([StructField("text", StringType())])))),
-        StructField("tags", MapType(StringType(), StringType())),
-    ]
+
+def struct(*fields: tuple[Any, ...]) -> StructType:
+    return StructType([StructField(*field) for field in fields])
+
+
+STRING = StringType()
+MESSAGE = ("message", STRING, False, {"comment": "what was said"})
+TURN = struct(("who", STRING), ("text", STRING), ("words", ArrayType(STRING)), ("secret", IntegerType()))
+SCHEMA = struct(
+    ("id", IntegerType(), False, {"comment": "the key"}),
+    ("payload", struct(("secret", STRING), MESSAGE, ("lang", STRING), ("odd.name`", STRING))),
+    ("turns", ArrayType(TURN)),
+    ("dotted.name", STRING, True, {"comment": "no struct"}),
+    ("notes", ArrayType(STRING)),
+    ("brackets[]", STRING),
+    ("deep", ArrayType(ArrayType(struct(("text", STRING))))),
+    ("tags", MapType(STRING, STRING)),
 )
 ROWS: list[tuple[Any, ...]] = [
     (
@@ -84,7 +68,10 @@ def frame(spark: SparkSession) -> DataFrame:
 
 
 def test_the_fields_that_were_named_come_out_in_their_places(frame: DataFrame, ring: Embedding) -> None:
-    """Also rejects structs in place of null, arrays without their nulls, and the order of the options."""
+    """Also rejects structs in place of null, arrays without their nulls, and the order of the options.
+
+    And types or nullability that are not the frame's.
+    """
     out = privatize(frame, embedding=ring, keep=["turns[].who", "payload.lang", "id"], **GIVEN, **ALL)
     assert [tuple(row) for row in out.collect()] == [
         (
@@ -99,13 +86,9 @@ def test_the_fields_that_were_named_come_out_in_their_places(frame: DataFrame, r
         (2, None, [], "w05", [], None, []),
         (3, ("", None, None), None, None, None, "w07", None),
     ]
-
-
-def test_types_and_nullability_are_those_of_the_frame(frame: DataFrame, ring: Embedding) -> None:
-    out = privatize(frame, embedding=ring, keep=["payload.lang", "id"], **GIVEN, **ALL)
     wanted = bare(SCHEMA).jsonValue()["fields"][:-1]
     wanted[1]["type"]["fields"].pop(0)
-    wanted[2]["type"]["elementType"]["fields"] = wanted[2]["type"]["elementType"]["fields"][1:3]
+    wanted[2]["type"]["elementType"]["fields"].pop()
     assert out.schema.jsonValue()["fields"] == wanted
 
 
@@ -113,11 +96,11 @@ def test_all_that_is_beside_what_is_sanitized_may_be_kept(frame: DataFrame, ring
     """Rejects a struct that is lost, or kept whole, because a field of it is sanitized."""
     out = privatize(frame, embedding=ring, keep="*", **GIVEN, **ALL)
     assert out.schema == bare(SCHEMA)
-    assert [row["payload"] for row in out.collect()] == [
-        ("s", "w01 [MASK]", "de", "w02"),
-        None,
-        ("s", "", None, None),
-    ]
+    payloads = [("s", "w01 [MASK]", "de", "w02"), None, ("s", "", None, None)]
+    assert [row["payload"] for row in out.collect()] == payloads
+    whole = privatize(frame, embedding=ring, text="dotted.name", keep=["payload", "payload.lang"], **GIVEN)
+    assert whole.schema["payload"] == bare(SCHEMA)["payload"]
+    assert [row[0] for row in whole.collect()] == [row[1] for row in ROWS]
     columns = TableColumns(
         text=("payload.message", "turns[].text", "notes[]", "deep[][].text"),
         keep=("payload.lang", "*"),
@@ -133,27 +116,14 @@ def test_all_that_is_beside_what_is_sanitized_may_be_kept(frame: DataFrame, ring
         absent.named(SCHEMA)
 
 
-def test_a_kept_struct_passes_whole(frame: DataFrame, ring: Embedding) -> None:
-    out = privatize(frame, embedding=ring, text="dotted.name", keep=["payload", "payload.lang"], **GIVEN)
-    assert out.schema["payload"] == bare(SCHEMA)["payload"]
-    assert [row[0] for row in out.collect()] == [row[1] for row in ROWS]
-
-
 def test_every_element_and_field_has_noise_of_its_own(spark: SparkSession, ring: Embedding) -> None:
     """The words are those of the Sanitizer; rejects noise by row or column name alone."""
     turns = [[{"text": TEXT, "note": TEXT}] * 2, [{"text": TEXT, "note": TEXT}]]
     table = pa.table({"id": ["a", "b"], "turns": turns, "turn": [t[0] for t in turns], "flat": [TEXT] * 2})
     names = ["turns[].text", "turns[].note", "turn.text", "flat"]
     frame = spark.createDataFrame(table)
-    out = privatize(
-        frame,
-        embedding=ring,
-        text=names,
-        key=KEY,
-        name=LABEL,
-        keep="turn.note",
-        **GIVEN | {"mechanism": TINY},
-    )
+    options = GIVEN | {"mechanism": TINY, "key": KEY, "name": LABEL}
+    out = privatize(frame, embedding=ring, text=names, keep="turn.note", **options)
     rows = out.collect()
     released = [turn[field] for row in rows for turn in row["turns"] for field in ("text", "note")]
     released += [text for row in rows for text in (row["turn"]["text"], row["flat"])]
@@ -169,16 +139,12 @@ def test_every_element_and_field_has_noise_of_its_own(spark: SparkSession, ring:
     assert [row["turn"]["text"] for row in rows] == flat
 
 
-def test_ids_and_slots_may_be_fields(spark: SparkSession, ring: Embedding) -> None:
-    spans = "array<struct<start: int, end: int>>"
-    frame = spark.createDataFrame(
-        [((7, [(5, 8)]), "W01! W02")], f"meta struct<id: int, slots: {spans}>, note string"
-    )
+def test_ids_may_be_fields(spark: SparkSession, ring: Embedding) -> None:
+    frame = spark.createDataFrame([((7,), "W01! W02")] * 2, "meta struct<id: int>, note string")
     options: dict[str, Any] = {"embedding": ring, "mechanism": EXACT, "id": "meta.id", "text": "note"}
-    assert privatize(frame, protect="slots:meta.slots", trust_id=True, **options).first() == ("W01 w02",)
-    twice = frame.union(frame)
+    assert privatize(frame, trust_id=True, **options).first() == ("w01 w02",)
     with pytest.raises(InputError, match=r"meta\.id does not name the rows.*1 duplicates in 2 rows"):
-        privatize(twice, **options)
+        privatize(frame, **options)
 
 
 def test_slots_lie_beside_their_texts(spark: SparkSession, ring: Embedding) -> None:
@@ -186,28 +152,26 @@ def test_slots_lie_beside_their_texts(spark: SparkSession, ring: Embedding) -> N
     spans = "slots: array<struct<start: int, end: int, kind: string>>"
     turns = f"array<struct<who: string, text: string, mark: struct<{spans}>>>"
     schema = f"id int, message struct<text: string, {spans}>, turns {turns}, deep array<{turns}>"
-    row = (
-        1,
-        ("W01 W02", [(4, 7, "x")]),
-        [("a", "W01 W02", ([(0, 1, None)],)), None, ("b", "W03 W04", None), ("c", "W05 W06", ([],))],
-        [
-            [("a", "W01 W02", ([(4, 5, None)],))],
-            None,
-            [],
-            [("b", "W03", ([(0, 9, None)],)), ("c", None, ([],))],
-        ],
-    )
-    frame = spark.createDataFrame([row, (2, None, None, None), (3, None, [], [None])], schema).coalesce(1)
+    schema += f", meta struct<{spans}>, note string"
+    deep = [
+        [("a", "W01 W02", ([(4, 5, None)],))],
+        None,
+        [],
+        [("b", "W03", ([(0, 9, None)],)), ("c", None, ([],))],
+    ]
+    first = [("a", "W01 W02", ([(0, 1, None)],)), None, ("b", "W03 W04", None), ("c", "W05 W06", ([],))]
+    row = (1, ("W01 W02", [(4, 7, "x")]), first, deep, ([(5, 8, "x")],), "W01! W02")
+    none = (2, None, None, None, None, None)
+    frame = spark.createDataFrame([row, none, (3, None, [], [None], None, None)], schema).coalesce(1)
     for text, slots, expected in (
+        ("note", "meta.slots", ["W01 w02", None, None]),
         ("message.text", "message.slots", [("W01 w02",), None, None]),
         ("turns[].text", "turns[].mark.slots", [["w01 W02", None, "w03 w04", "W05 W06"], None, []]),
         ("deep[][].text", "deep[][].mark.slots", [[["W01 w02"], None, [], ["w03", None]], None, [None]]),
     ):
         out = privatize(frame, embedding=ring, text=text, protect=f"slots:{slots}", **GIVEN)
         found = [row[0] for row in out.collect()]
-        if "[]" in text:
-            found = [without_structs(value) for value in found]
-        assert found == expected
+        assert ([without_structs(value) for value in found] if "[]" in text else found) == expected
 
 
 def without_structs(value: Any) -> Any:
@@ -221,7 +185,7 @@ def without_structs(value: Any) -> Any:
     [
         (
             {"text": "payload.nope"},
-            r"lacks columns\. Allowed: id, payload\.secret.*, turns\[\]\.text.*Got: payl",
+            r"columns\. Allowed: id, payload\.sec.*, turns\[\]\.text.*Got: payload\.n",
         ),
         ({"text": "turns.text"}, r"Got: turns\.text"),
         ({"text": "payload[].message"}, r"Got: payload\[\]\.message"),
@@ -232,30 +196,31 @@ def without_structs(value: Any) -> Any:
         ({"text": "turns[].words"}, r"turns\[\]\.words \(array<string>\), not string"),
         ({"tokens": "turns[].text"}, r"turns\[\]\.text \(string\), not array<string>"),
         ({"text": "notes[]", "id": "turns[].who"}, r"turns\[\]\.who, which is in an array"),
-        ({"text": "notes[]", "protect": "slots:turns[].who"}, r"does not lie beside.*Got: notes\[\]"),
-        ({"text": "notes[]", "protect": "slots:payload.lang"}, r"does not lie beside.*Got: notes\[\]"),
-        ({"text": "dotted.name", "protect": "slots:notes[]"}, r"does not lie beside.*Got: dotted\.name"),
-        (
-            {"text": ["notes[]", "dotted.name"], "protect": "slots:turns[].who"},
-            r"in one column.*Got: notes\[\], dotted\.name",
-        ),
+        ({"text": "notes[]", "protect": "turns[].who"}, r"does not lie beside.*Got: notes\[\]"),
+        ({"text": "notes[]", "protect": "payload.lang"}, r"does not lie beside.*Got: notes\[\]"),
+        ({"text": "dotted.name", "protect": "notes[]"}, r"does not lie beside.*Got: dotted\.name"),
+        ({"text": "notes[] dotted.name", "protect": "turns[].who"}, r"one column.*Got: notes\[\], dotted\.n"),
         ({"text": "notes[]", "tokens": "notes"}, r"inside one another\. Got: notes\[\] in notes"),
-        (
-            {"text": "payload.message", "keep": "payload"},
-            r"both .*payload\.message and payload\. Keep the fields",
-        ),
-        (
-            {"text": "turns[].text", "keep": "turns[].text"},
-            r"both sanitized and kept raw\. Got: turns\[\]\.text\.$",
-        ),
+        ({"text": "payload.message", "keep": "payload"}, r"both .*payload\.message and payload\. Keep the f"),
+        ({"text": "turns[].text", "keep": "turns[].text"}, r"both sanitized and .* Got: turns\[\]\.text\.$"),
+        ({"text": "notes[] nope", "keep": "gone", "id": "idd"}, "brackets.*Got: nope, gone, idd"),
+        ({"text": "notes[] notes[]"}, r"named twice.*Got: notes\[\]"),
+        ({"keep": "id"}, "No column is to be sanitized"),
+        ({"text": "id"}, r"id \(int\), not string"),
+        ({"text": "notes[]", "id": "notes"}, r"notes \(array<string>\), not an integer or string id"),
+        ({"text": "dotted.name", "protect": "marks"}, "Got: marks"),
+        ({"text": "dotted.name", "protect": "notes"}, "Got: notes, .*Give positions, not texts"),
+        ({"text": "dotted.name", "protect": "deep"}, "cannot hold the positions.*Got: deep"),
+        ({"text": "dotted.name", "protect": "brackets[]"}, "cannot hold the positions.*, string"),
+        ({"text": "dotted.name", "tokens": "notes", "protect": "id"}, r"in one column.*dotted\.name, notes"),
         ({"tokens": "notes", "keep": "notes[]"}, r"both sanitized and kept raw\. Got: notes and notes\[\]"),
     ],
 )
-def test_wrong_fields_are_refused_at_once(
-    frame: DataFrame, ring: Embedding, options: dict[str, Any], message: str
-) -> None:
+def test_wrong_fields_are_refused_at_once(options: dict[str, str], message: str) -> None:
+    names = {name: tuple(options.get(name, "").split()) for name in ("text", "tokens", "keep")}
+    protect = Slots(options["protect"]) if "protect" in options else AllWords()
     with pytest.raises(InputError, match=message):
-        privatize(frame, embedding=ring, mechanism=EXACT, **{"id": "id", **options})
+        TableColumns(**names, id=options.get("id", "id"), protect=protect).check_schema(SCHEMA)
 
 
 def test_names_that_can_be_read_in_two_ways_are_refused(spark: SparkSession, ring: Embedding) -> None:
@@ -271,17 +236,24 @@ def test_names_that_can_be_read_in_two_ways_are_refused(spark: SparkSession, rin
     assert privatize(frame, text="a.c", tokens="l", **options).first() == (("w02",), ["w04"])
 
 
-def test_fields_that_differ_in_capitals_only(spark: SparkSession, ring: Embedding) -> None:
-    inner = StructType([StructField(name, StringType()) for name in ("text", "TEXT", "note")])
-    schema = StructType([StructField("id", IntegerType()), StructField("a", ArrayType(inner))])
+def test_names_that_differ_in_capitals_only(spark: SparkSession, ring: Embedding) -> None:
+    """Of columns and of fields; those that are not named are not in the way."""
+    words = [(name, STRING) for name in ("text", "TEXT", "note")]
+    schema = struct(("id", IntegerType()), *words, ("a", ArrayType(struct(*words))))
+    row = ("w00", "w01", "w02")
     options: dict[str, Any] = {"embedding": ring, **GIVEN}
+    frame = spark.createDataFrame([(1, *row, [row])], schema)
     with spark_settings(spark, caseSensitive="true"):
-        frame = spark.createDataFrame([(1, [("w00", "w01", "w02")])], schema)
-        out = privatize(frame, text=["a[].text", "a[].TEXT"], **options)
-        assert out.first() == ([("w00", "w01")],)
-    with pytest.raises(InputError, match=r"the same name.*Got: a\[\]\.text\. .*spark.sql.caseSensitive"):
-        privatize(frame, text="a[].text", **options)
-    assert privatize(frame, text="a[].note", **options).first() == ([("w02",)],)
+        out = privatize(frame, text=["text", "TEXT", "a[].text", "a[].TEXT"], **options)
+        assert out.first() == ("w00", "w01", [("w00", "w01")])
+        twice_named = struct(("id", IntegerType()), ("text", STRING), ("text", STRING))
+        twice = spark.createDataFrame([(1, "w00", "w01")], twice_named)
+        with pytest.raises(InputError, match="Several columns"):
+            privatize(twice, text="text", **options)
+    for name, said in (("text", "text"), ("a[].text", r"a\[\]\.text")):
+        with pytest.raises(InputError, match=rf"Got: {said}\. .*spark.sql.caseSensitive"):
+            privatize(frame, text=name, **options)
+    assert privatize(frame, text=["note", "a[].note"], **options).first() == ("w02", [("w02",)])
 
 
 def test_large_arrow_types(frame: DataFrame, ring: Embedding, spark: SparkSession) -> None:

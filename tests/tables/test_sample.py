@@ -62,50 +62,42 @@ def test_columns_and_fields_are_counted_each(
     assert slots.found == {"note": Coverage(rows=2, tokens=1, unknown=1)}
 
 
+def table(spark: SparkSession, rows: int, tasks: int) -> DataFrame:
+    return spark.range(0, rows, numPartitions=tasks).withColumn("text", F.lit("w00 zyx"))
+
+
 def test_few_rows_of_few_tasks_are_looked_at(spark: SparkSession, ring: Embedding) -> None:
-    many = spark.range(0, 40 * SAMPLE_ROWS, numPartitions=20).withColumn("text", F.lit("w00 zyx"))
+    """Rejects Spark's own order as well: one task, for which all other cores wait, and then the rest."""
+    context: Any = spark.sparkContext
+    spark.conf.unset("spark.sql.limit.initialNumPartitions")
+    context.setJobGroup("sample", "")
+    many = table(spark, 40 * SAMPLE_ROWS, 20)
+    try:
+        found = look(many, ring, text=("text",)).found["text"]
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", None)
     rows = SAMPLE_ROWS * SAMPLE_TASKS
-    found = look(many, ring, text=("text",)).found["text"]
     assert found == Coverage(rows=rows, tokens=2 * rows, unknown=rows)
-    none = look(many.filter("id < 0"), ring, text=("text",))
-    assert none.found == {"text": Coverage()}
-    assert look(spark.createDataFrame([], "id int, text string"), ring, text=("text",)).found in (
-        {},
-        {"text": Coverage()},
-    )
+    context._jsc.sc().listenerBus().waitUntilEmpty()
+    tracker = context.statusTracker()
+    (job,) = tracker.getJobIdsForGroup("sample")
+    (stage,) = tracker.getJobInfo(job).stageIds
+    assert tracker.getStageInfo(stage).numTasks == SAMPLE_TASKS
+    assert look(many.filter("id < 0"), ring, text=("text",)).found == {"text": Coverage()}
+    empty = spark.createDataFrame([], "id int, text string")
+    assert look(empty, ring, text=("text",)).found in ({}, {"text": Coverage()})
 
 
 def test_rows_of_partitions_are_known_where_the_sample_is_the_table(
     spark: SparkSession, ring: Embedding
 ) -> None:
     """Rejects rows of the first batch for a later one, of a part of the tasks, and of a part of a task."""
-
-    def table(rows: int, tasks: int) -> DataFrame:
-        return spark.range(0, rows, numPartitions=tasks).withColumn("text", F.lit("w00"))
-
-    sample = look(table(30, 3), ring, text=("text",))
+    sample = look(table(spark, 30, 3), ring, text=("text",))
     assert sample.rows == [10, 10, 10]
-    sample(sample.columns.select(table(8, 1)))
+    sample(sample.columns.select(table(spark, 8, 1)))
     assert sample.rows is None
     for rows, tasks in ((40, SAMPLE_TASKS), (SAMPLE_ROWS + 1, 1)):
-        assert look(table(rows, tasks), ring, text=("text",)).rows is None
-
-
-def test_its_tasks_run_at_once(spark: SparkSession, ring: Embedding) -> None:
-    """Rejects Spark's own order: one task, for which all other cores wait, and then the rest."""
-    many = spark.range(0, 40, numPartitions=20).withColumn("text", F.lit("w00 zyx"))
-    context: Any = spark.sparkContext
-    spark.conf.unset("spark.sql.limit.initialNumPartitions")
-    context.setJobGroup("sample", "")
-    try:
-        look(many, ring, text=("text",))
-    finally:
-        context.setLocalProperty("spark.jobGroup.id", None)
-    context._jsc.sc().listenerBus().waitUntilEmpty()
-    tracker = context.statusTracker()
-    (job,) = tracker.getJobIdsForGroup("sample")
-    (stage,) = tracker.getJobInfo(job).stageIds
-    assert tracker.getStageInfo(stage).numTasks == SAMPLE_TASKS
+        assert look(table(spark, rows, tasks), ring, text=("text",)).rows is None
 
 
 def test_a_run_tells_it_before_it_writes(
@@ -121,10 +113,8 @@ def test_a_run_tells_it_before_it_writes(
         refused = dptext(table, "--oov", "fail")
     assert refused.exit_code == 2
     first, second = refused.stderr.splitlines()
-    assert first.startswith(
-        "Warning, for those who run the job: 11.1% of the words of column text, in a sample"
-    )
-    assert "another --oov than fail" in first
+    said = "Warning, for those who run the job: 11.1% of the words of column text, in a sample"
+    assert first.startswith(said) and "another --oov than fail" in first
     assert second.startswith("dptext privatize: Column text has words outside the vocabulary")
     assert not (tmp_path / "out").exists()
 
@@ -150,10 +140,7 @@ def test_a_dry_run_tells_it_of_the_wanted_rows(
 def test_a_growing_table_tells_it_of_the_files_that_are_new(
     table: Path, ring_release: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = ring_release | {
-        "incremental": str(tmp_path / "checkpoint"),
-        "read_option": "maxFilesPerTrigger=1",
-    }
+    options = ring_release | {"incremental": tmp_path / "c", "read_option": "maxFilesPerTrigger=1"}
     report = run_table(**options)
     assert report.facts["coverage"] == coverage({"text": Coverage(rows=6, tokens=54, unknown=6)})
     assert capsys.readouterr().err.count("Warning") == 1  # of the first batch alone

@@ -27,14 +27,8 @@ def frame(spark: SparkSession) -> DataFrame:
 
 @pytest.fixture
 def parameters(ring: Embedding) -> dict[str, Any]:
-    return {
-        "embedding": ring.path,
-        "mechanism": MECHANISM,
-        "id": "id",
-        "text": "text",
-        "keep": ["id"],
-        "name": LABEL,
-    }
+    given = {"embedding": ring.path, "mechanism": MECHANISM, "id": "id", "text": "text"}
+    return given | {"keep": ["id"], "name": LABEL}
 
 
 def test_a_pipeline_with_it_comes_back_from_its_folder_without_the_key(
@@ -47,6 +41,8 @@ def test_a_pipeline_with_it_comes_back_from_its_folder_without_the_key(
     dotted = {row: f"{text}." for row, text in expected.items()}
     assert by_id(stage.transform(frame)) == expected
     assert by_id(model.transform(frame)) == dotted
+    other = stage.transform(frame, {stage.name: "other"})  # a copy keeps the key
+    assert by_id(other) == by_id(privatize(frame, **parameters | {"name": "other"}, key=KEY))
 
     model.write().overwrite().save(str(tmp_path / "model"))
     loaded = PipelineModel.load(str(tmp_path / "model"))
@@ -60,14 +56,6 @@ def test_a_pipeline_with_it_comes_back_from_its_folder_without_the_key(
     assert str(parameters["embedding"]).encode() in content and b"mahalanobis" in content
     for secret in (KEY.secret, KEY.secret.hex().encode(), str(key_file).encode(), b"key"):
         assert secret not in content
-
-
-def test_a_copy_keeps_the_key_and_takes_other_parameters(
-    frame: DataFrame, parameters: dict[str, Any], key_file: Path
-) -> None:
-    stage = TextPrivatizer(**parameters, key_file=str(key_file))
-    other = stage.transform(frame, {stage.name: "other"})
-    assert by_id(other) == by_id(privatize(frame, **parameters | {"name": "other"}, key=KEY))
 
 
 @pytest.mark.parametrize(

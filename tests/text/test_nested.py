@@ -26,6 +26,7 @@ ROUTES: list[tuple[pa.DataType, Route]] = [
     (pa.list_(INNER), (ELEMENTS, 2)),
     (pa.large_list(pa.large_string()), (ELEMENTS,)),
     (DEEP, (ELEMENTS, ELEMENTS, 0)),
+    (pa.string(), ()),  # the column itself
 ]
 
 
@@ -83,14 +84,6 @@ def test_leaves_are_taken_out_and_put_back(kind: pa.DataType, route: Route, data
     back = replace_values(column, route, pa.array(new, leaves.values.type))
     back.validate(full=True)
     assert back.to_pylist() == [replaced(value, route, kind, names) for value in rows]
-
-
-def test_the_empty_route_is_the_column_itself() -> None:
-    column = pa.array(["a", None])
-    leaves = FieldValues.of(column, ())
-    assert leaves.values is column
-    assert (leaves.rows.tolist(), leaves.positions.shape) == ([0, 1], (2, 0))
-    assert replace_values(column, (), column[:1]).to_pylist() == ["a"]
 
 
 def words_at(world: Embedding, ids: list[int], places: list[list[int]] | None = None) -> list[str]:

@@ -22,7 +22,6 @@ pytest_plugins = ["tests.helpers.spark_fixtures"]
 
 SESSIONS = {
     "tests/tables/": "tables",
-    "tests/measuring/": "jobs",
     "tests/jobs/": "jobs",
     "tests/spark/": "jobs",
     "tests/test_documents.py": "jobs",

@@ -77,7 +77,6 @@ def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None
                 "calibration/measure.py",
                 "evaluation/simulate.py",
                 "jobs/",
-                "measuring/",
                 "poincare/pairs.py",
                 "spark/",
                 "tables/",

@@ -24,7 +24,6 @@ from dptext_spark.calibration.summary import AVERAGED, KEYS, gains, summary
 from dptext_spark.calibration.target import Target, bounding_rank, searched, tuned
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import all_of
-from dptext_spark.measuring.folder import check_free, finish
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.options import CalibrateOptions
 from dptext_spark.report import drawing
@@ -37,6 +36,7 @@ from dptext_spark.spark.session import session
 from dptext_spark.tables.beforehand import is_plain
 from dptext_spark.tables.local_files import LocalFiles, local_path
 from dptext_spark.tables.output import write_whole
+from dptext_spark.tables.result_folder import check_free, finish
 from dptext_spark.tables.storage import Storage
 
 # Words of highest N_w, and outputs of a word of --example, that the page shows.

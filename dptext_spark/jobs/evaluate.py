@@ -39,7 +39,6 @@ from dptext_spark.evaluation.simulate import (
 )
 from dptext_spark.guarantee import Distances
 from dptext_spark.lookup import WordReader
-from dptext_spark.measuring.folder import check_free, finish
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.options import EvaluateOptions
 from dptext_spark.report import drawing
@@ -57,6 +56,7 @@ from dptext_spark.tables.formats.format import Format
 from dptext_spark.tables.local_files import LocalFiles, local_path
 from dptext_spark.tables.output import write_whole
 from dptext_spark.tables.partitioning import Partitioning
+from dptext_spark.tables.result_folder import check_free, finish
 from dptext_spark.tables.run import check_left_out, check_places
 from dptext_spark.tables.sample import Sample
 from dptext_spark.tables.source import own_session, where

@@ -87,8 +87,8 @@ class World:
             runs=self.runs,
             candidates=self.candidates,
         )
-        both = comparison.outcomes[0].recovered[1], comparison.guessed
-        share, floor = (float(each.recovered["in-context", 1].ratio[0]) for each in both)
+        outcome, name = comparison.outcomes[0], "recovered/1/in-context/1"
+        share, floor = (float(each.sums[name].ratio[0]) for each in (outcome.totals, outcome.floor))
         return share, floor
 
     def original(self) -> WordRows:

@@ -1,1 +1,0 @@
-"""Words and rows measured in Python workers, and what they come to in Spark SQL."""

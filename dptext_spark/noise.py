@@ -141,14 +141,14 @@ def is_text(secret: bytes) -> bool:
 def check_label(key: object, label: str) -> None:
     """Refuse a key that may be used again where what is released under it has no name.
 
-    Equal noise in two tables tells which of their texts are equal: under one label it is meant.
+    Equal noise in two tables tells which of their texts are equal: under one name it is meant.
 
     Args:
-        key: The key, or its file; None for a fresh one, which needs no label.
+        key: The key, or its file; None for a fresh one, which needs no name.
         label: The name.
 
     Raises:
-        ConfigError: There is a key and no label.
+        ConfigError: There is a key and no name.
     """
     if key is not None and not label:
         raise ConfigError(
@@ -216,7 +216,7 @@ class ReleaseNoise:
         """Derive a release's noise from the user's key.
 
         Args:
-            salt: The label of what is released, which keeps tables apart that share a key and row ids.
+            salt: The name of what is released, which keeps tables apart that share a key and row ids.
             law: Name and every parameter of the noise law, epsilon among them. If epsilon were left
                 out, releases at two epsilons would share the noise's direction and quantile, and
                 their linear combination would give the input back exactly.

@@ -405,7 +405,7 @@ class Ledger:
         return tuple(r for r in self.counted if r.terms.family == terms.family)
 
     def other_input(self, terms: Terms) -> Release | None:
-        """Find a release under the same key and label whose rows come from another place."""
+        """Find a release under the same key and name whose rows come from another place."""
         same = (r for r in self.counted if (r.terms.key, r.terms.label) == (terms.key, terms.label))
         return next((r for r in same if r.terms.input != terms.input), None)
 
@@ -552,7 +552,7 @@ class Cost:
             f"be released anew has spent {plainly(self.spent)} and has {plainly(left)} left, in "
             f"{self.terms.unit}",
             got=f"{plainly(self.requested)} requested",
-            do="Release what was released before under the same key, label and options, which costs nothing, "
+            do="Release what was released before under the same key, name and options, which costs nothing, "
             "leave out the rows that have spent the most, or lower --epsilon",
         )
 

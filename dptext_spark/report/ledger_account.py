@@ -26,7 +26,7 @@ class LedgerAccount:
         if not self.ledger.releases:
             return f"Ledger {self.path}: no releases"
         rows: list[tuple[str, ...]] = [
-            ("", "time", "label", "unit", "epsilon", "new", "equal", "changed", "state")
+            ("", "time", "name", "unit", "epsilon", "new", "equal", "changed", "state")
         ]
         rows += [self._line(release) for release in self.ledger.releases]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

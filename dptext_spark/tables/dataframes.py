@@ -133,7 +133,7 @@ def privatize_udf(
 ) -> Callable[..., Column]:
     """Make a vectorized UDF ``(id, text) -> text`` for ``df.select``; needs Spark 4.1 or newer.
 
-    It gives the words that :func:`privatize` gives under the same key and label. The ids are not checked: all
+    It gives the words that :func:`privatize` gives under the same key and name. The ids are not checked: all
     rows that it is given, of whatever table, count as one release, and where an id comes twice it shows
     whether the two texts are equal. There is no row budget: a UDF sees one column of a row, and not how many
     words the others have.

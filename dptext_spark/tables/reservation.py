@@ -59,13 +59,13 @@ class Account:
         """Refuse, whatever the rows are, what does not go with a ledger; by default with the folder's.
 
         Raises:
-            ConfigError: The ledger is damaged, or has the key and label for another input; or under a budget
+            ConfigError: The ledger is damaged, or has the key and name for another input; or under a budget
                 the release is weaker than earlier ones, or counts in another unit.
         """
         ledger = self.ledger.read() if ledger is None else ledger
         if (other := ledger.other_input(self.terms)) is not None:
             raise ConfigError(
-                f"The ledger {self.ledger.path} has a release of another input under this key and label",
+                f"The ledger {self.ledger.path} has a release of another input under this key and name",
                 got=f"release {other.reserved.number} to {other.terms.output}",
                 do="Give this input another --name: under this one rows with equal ids and texts come out "
                 "equal, and no others, which tells who is in both",

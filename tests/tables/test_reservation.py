@@ -189,7 +189,7 @@ def test_disjoint_partitions_compose_in_parallel(release: Run, ledger: Read, tmp
         )
         assert counts(cost) == (6, 0, 0, 0) and cost["total"] == 10
     assert totals(ledger()) == [10]
-    message = r"another input under this key and label\. Got: release 2 to file:"
+    message = r"another input under this key and name\. Got: release 2 to file:"
     with pytest.raises(ConfigError, match=message):
         release(ROWS, name="day 1")
     edited = {10 + n: t for n, t in {**ROWS, 3: "w09"}.items()}

@@ -198,10 +198,10 @@ def test_mechanisms_are_measured_apart_and_gains_are_differences_of_batches(
     """Each by the estimator that serves it. Where nothing can be drawn all but the page is written."""
     several = [mechanism("mahalanobis", epsilon=e, **{"lambda": w}) for w in WEIGHTS for e in EPSILONS]
     several += [mechanism("exponential", epsilon=e) for e in EPSILONS]
-    given = CalibrateOptions.of(options(plane64, tmp_path / "out", words=40))
-    chosen = given.model_copy(update={"mechanism": tuple(several)})
+    given = [*(f"mahalanobis:lambda={w:g}" for w in WEIGHTS), "exponential"]
+    chosen = options(plane64, tmp_path / "out", words=40, mechanism=given)
     with without_drawing():
-        report = calibrate.run(chosen)
+        report = calibrate.run(CalibrateOptions.of(chosen))
     assert "Page:" not in report.describe()
     assert {name for name in names(tmp_path / "out") if not name.startswith(".")} == TABLES
     facts = json.loads((tmp_path / "out" / "calibration.json").read_text())

@@ -160,7 +160,7 @@ def test_a_job(release: Callable[..., Any], notes: Path) -> None:
     lengths = report["row_lengths"]
     assert (lengths["median"], lengths["longest"]) == (4, 9)
     assert lengths["epsilons"] == {"median": epsilons[4], "longest": epsilons[9]}
-    assert "Budget of each row\n" in printed and "probability of 1e-6" in printed
+    assert "Budget of each row\n" in printed and "probability 1e-6" in printed
     assert "longest length (9 words) has epsilon" in printed
 
 
@@ -255,7 +255,7 @@ def test_nothing_to_tell(dptext: Callable[..., Result], release: Callable[..., A
         table = pa.Table.from_pylist(rows, schema)
         source = write_table(tmp_path / name / "a.parquet", {name: table[name] for name in schema.names})
         printed, _ = release(source, "--person", "author", "--dry-run")
-        assert "Persons" not in printed and ("length" in printed) == (name == "unnamed")
-    assert "length" not in release(source)[0]
+        assert "Persons" not in printed and ("Words of a row" in printed) == (name == "unnamed")
+    assert "Words of a row" not in release(source)[0]
     absent = dptext(source, "--id", "id", "--person", "nobody", output=tmp_path / "new")
     assert absent.exit_code == 2 and "lacks columns" in absent.output

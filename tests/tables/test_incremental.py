@@ -93,7 +93,7 @@ def test_new_files_are_added_once_with_the_words_of_one_run(
     whole = run_table(**options | {"output": tmp_path / "whole"}, where=where["where"])
     assert read(tmp_path / "out") == read(tmp_path / "whole")
     assert {path.name for path in (tmp_path / "out").iterdir() if path.is_dir()} == {"dt=007", "dt=008"}
-    assert third.columns == whole.columns
+    assert third.facts["columns"] == whole.facts["columns"]
     written = json.loads((tmp_path / "third/private/report.json").read_text())
     assert (written["rows"], written["added_rows"]) == (20, 0)
 
@@ -118,7 +118,7 @@ def test_a_batch_that_fails_adds_nothing_and_is_tried_again(
     before = hashes(tmp_path / "out")
     bad.unlink()
     add_file(0)
-    assert grow(**options).added_rows == 6
+    assert grow(**options).facts["added_rows"] == 6
     assert hashes(tmp_path / "out").items() >= before.items()
     assert [row["id"] for row in read(tmp_path / "out")] == list(range(12))
 
@@ -211,7 +211,7 @@ def test_what_was_begun_goes_on_as_it_began(
         "write_option": "compression=zstd",
         "read_option": "maxFilesPerTrigger=3",
     }
-    assert grow(**where, **may_change).added_rows == 0
+    assert grow(**where, **may_change).facts["added_rows"] == 0
     assert (
         hashes(tmp_path / "out").items() <= {k[4:]: v for k, v in before.items() if k[:4] == "out/"}.items()
     )

@@ -157,7 +157,7 @@ def test_what_may_be_handed_on_has_no_counts_and_the_rest_a_place_of_its_own(
         public.keys() == {*report} - {"columns", "coverage", "row_lengths", "private_scope"}
         and public["rows"] == 1
     )
-    assert public["scope"] == report["scope"][:-1] and "counts are exact facts" in report["scope"][-1]
+    assert public["scope"] == report["scope"] and "Counts are exact facts" in report["private_scope"][-1]
     about_words = {"text": ["text"], "tokens": [], "oov": "mask", "protect": "all", "layout": "words"}
     about_noise = {"mechanism": "laplace", "epsilon": 10.0, "key": "file"}
     others = {"id": "id", "trust-id": False, "tokenizer": "words", "release-words": None}

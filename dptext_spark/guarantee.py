@@ -219,7 +219,7 @@ class Guarantee:
         if nearest > WEAK_LOSS:
             return "This bound alone is too weak: measure how often words are replaced."
         if hundredth > WEAK_LOSS:
-            return "The bound hides a word among its nearest neighbours, hardly among its hundred nearest."
+            return "By itself it protects among nearest words at best: measure how often words are replaced."
         return ""
 
     def _describe_arithmetic(self) -> str:

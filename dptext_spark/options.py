@@ -36,6 +36,7 @@ from dptext_spark.embedding.lists import check_faiss, index_lists
 from dptext_spark.embedding.readers import formats
 from dptext_spark.embedding.spaces import GeometryName, Normalization
 from dptext_spark.errors import ConfigError, JobError
+from dptext_spark.evaluation.answer import PAGE
 from dptext_spark.evaluation.attackers import CANDIDATES, TOP
 from dptext_spark.evaluation.goal import Goal
 from dptext_spark.evaluation.measures import ATTRIBUTION, LABELLED
@@ -44,6 +45,7 @@ from dptext_spark.guarantee import DELTAS, ROWS
 from dptext_spark.mechanisms import LEAST_EPSILON, MECHANISMS, Mechanism, mechanism
 from dptext_spark.mechanisms.vectors import ProjectedVectors, VectorParameters
 from dptext_spark.noise import NoiseKey, check_label
+from dptext_spark.report import drawing
 from dptext_spark.search.nearest import SEARCHES, Search
 from dptext_spark.text.layout import Layout
 from dptext_spark.text.policies import OovPolicy, Protection, TextPolicy
@@ -702,7 +704,9 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
             yield ConfigError(what, allowed=f"1 or --versions {self.versions}", got=got)
 
     def finish(self, report: Any) -> str:
-        return f"Output, which is private: {self.output}"
+        if drawing.missing_library(drawing.ANSWER):
+            return f"Output, which is private: {self.output}"
+        return f"Page, which is private: {self.output.rstrip('/')}/{PAGE}"
 
     def release_command(self, mechanism: Mechanism, search: Search, *, others: str | None = None) -> str:
         """Write the command that makes a release with a setting.

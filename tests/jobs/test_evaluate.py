@@ -411,4 +411,4 @@ def test_the_command_prints_the_answer(small: Embedding, table: Path, tmp_path: 
     assert "Facts about private rows" in result.output
     assert "12 of 90 rows" in result.output
     assert "no setting here meets it with 95% confidence" in result.output
-    assert result.output.splitlines()[-1] == f"Output, which is private: {tmp_path / 'out'}"
+    assert result.output.splitlines()[-1] == f"Page, which is private: {tmp_path / 'out'}/report.html"

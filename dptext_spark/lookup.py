@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.text.joined_words import JoinedWords, vocabulary_forms
+from dptext_spark.text.columns import DROP, Tokens, check_unicode, column_kind, slices
+from dptext_spark.text.joined import JoinedWords, vocabulary_forms
 from dptext_spark.text.policies import TextPolicy
-from dptext_spark.text.token_columns import DROP, Tokens, check_unicode, column_kind, slices
 from dptext_spark.text.tokens import Tokenizer, match_form, visible
 
 

@@ -138,19 +138,19 @@ def is_text(secret: bytes) -> bool:
     return all(letter.isprintable() or letter in "\t\r\n" for letter in text)
 
 
-def check_label(key: object, label: str) -> None:
+def check_release_name(key: object, name: str) -> None:
     """Refuse a key that may be used again where what is released under it has no name.
 
     Equal noise in two tables tells which of their texts are equal: under one name it is meant.
 
     Args:
         key: The key, or its file; None for a fresh one, which needs no name.
-        label: The name.
+        name: The name.
 
     Raises:
         ConfigError: There is a key and no name.
     """
-    if key is not None and not label:
+    if key is not None and not name:
         raise ConfigError(
             "A key that can be used again needs the name of this release (--name)",
             allowed="one name for each table and version, such as 'queries 2026-03-01'",

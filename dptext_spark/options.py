@@ -44,7 +44,7 @@ from dptext_spark.faults import faults
 from dptext_spark.guarantee import DELTAS, ROWS
 from dptext_spark.mechanisms import LEAST_EPSILON, MECHANISMS, Mechanism, mechanism
 from dptext_spark.mechanisms.vectors import ProjectedVectors, VectorParameters
-from dptext_spark.noise import NoiseKey, check_label
+from dptext_spark.noise import NoiseKey, check_release_name
 from dptext_spark.report import drawing
 from dptext_spark.search.nearest import SEARCHES, Search
 from dptext_spark.text.layout import Layout
@@ -442,7 +442,7 @@ class TableOptions(InputOptions):
 
     def conflicts(self) -> Iterator[ConfigError]:
         try:
-            check_label(self.key_file, self.name)
+            check_release_name(self.key_file, self.name)
         except ConfigError as error:
             yield error
 

@@ -19,10 +19,10 @@ from dptext_spark.lookup import TokenLookup
 from dptext_spark.mechanisms.mechanism import Perturbation
 from dptext_spark.noise import ColumnNoise, NoiseKey, ReleaseNoise, to_uniform
 from dptext_spark.release import Release
+from dptext_spark.text.columns import DROP, KEEP, MASK, id_bytes
 from dptext_spark.text.layout import assemble
 from dptext_spark.text.policies import UnknownTokens
 from dptext_spark.text.python_columns import PythonColumn, as_arrow
-from dptext_spark.text.token_columns import DROP, KEEP, MASK, id_bytes
 
 # Tokens perturbed at once, or more where they take little noise: enough for BLAS to run at full speed, and
 # 5 MB of noise.

@@ -18,7 +18,7 @@ from dptext_spark.lookup import joining, look_up
 from dptext_spark.mechanisms.vectors import VectorNoise
 from dptext_spark.noise import ColumnNoise, ReleaseNoise, to_uniform
 from dptext_spark.sanitizer import CHUNK
-from dptext_spark.text.token_columns import Tokens, check_unicode, id_bytes, slices
+from dptext_spark.text.columns import Tokens, check_unicode, id_bytes, slices
 from dptext_spark.text.tokens import PLAIN, Tokenizer
 
 

@@ -10,8 +10,8 @@ import pytest
 from dptext_spark.coverage import Coverage
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.lookup import WordReader
+from dptext_spark.text.columns import SLICE_BYTES
 from dptext_spark.text.policies import TextPolicy
-from dptext_spark.text.token_columns import SLICE_BYTES
 
 CHINESE = "\u6211\u559c\u6b22\u5403\u82f9\u679c"
 FATE = "They become [MASK]."

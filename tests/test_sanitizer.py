@@ -26,9 +26,9 @@ from dptext_spark.mechanisms import Exponential, Laplace, Mahalanobis, Mechanism
 from dptext_spark.noise import ColumnNoise, NoiseKey
 from dptext_spark.sanitizer import Sanitized, Sanitizer, TokenCounts
 from dptext_spark.search.exact import ExactSearch
-from dptext_spark.text import token_columns
+from dptext_spark.text import columns
+from dptext_spark.text.columns import PLACEHOLDER, Tokens
 from dptext_spark.text.layout import Layout
-from dptext_spark.text.token_columns import PLACEHOLDER, Tokens
 from dptext_spark.text.tokens import token_spans, tokenize
 from tests.helpers import worlds
 from tests.helpers.bundles import glove, vectors_of
@@ -363,7 +363,7 @@ def test_the_sizes_of_inner_blocks_do_not_matter(
     slots = pa.array([row and [{"start": a, "end": b} for a, b in row] for row in spans])
     release = private(small, oov="random", protect="slots:s")
     expected = sanitize(release, texts, slots=slots)
-    monkeypatch.setattr(token_columns, "SLICE_BYTES", slice_bytes)
+    monkeypatch.setattr(columns, "SLICE_BYTES", slice_bytes)
     monkeypatch.setattr(sanitizer_module, "CHUNK", chunk)
     done = sanitize(release, texts, slots=slots)
     assert done.values.equals(expected.values)

@@ -211,7 +211,7 @@ def test_texts_are_cut_without_a_trace_and_share_no_noise(
     whole = run(private, pa.array(texts))
     assert [run(private, pa.array(texts[i : i + 1]), [i])[0] for i in range(6)] == whole
     assert run(private, pa.array(texts).cast(pa.large_string())) == whole
-    monkeypatch.setattr("dptext_spark.text.token_columns.SLICE_BYTES", 10)
+    monkeypatch.setattr("dptext_spark.text.columns.SLICE_BYTES", 10)
     assert run(private, pa.array(texts)) == whole
 
 

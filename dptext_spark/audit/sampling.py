@@ -18,7 +18,7 @@ from dptext_spark.noise import NoiseKey
 from dptext_spark.release import Release
 from dptext_spark.sanitizer import Sanitizer
 from dptext_spark.search.nearest import Search
-from dptext_spark.text.token_columns import PLACEHOLDER
+from dptext_spark.text.columns import PLACEHOLDER
 from dptext_spark.text.tokens import match_form
 from dptext_spark.vector_sanitizer import VectorSanitizer
 

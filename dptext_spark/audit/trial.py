@@ -15,7 +15,7 @@ from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import KEY_BYTES, NoiseKey
 from dptext_spark.options import BUNDLE_WORLD, AuditOptions
 from dptext_spark.search.exact import ExactSearch
-from dptext_spark.text.token_columns import PLACEHOLDER
+from dptext_spark.text.columns import PLACEHOLDER
 
 FACTORS: Final = (4.0, 2.0, 1.3, 1.1)
 """Epsilon is multiplied by these to see what would have been caught."""

@@ -36,7 +36,7 @@ from dptext_spark.embedding.spaces import SPACES, VECTORS, GeometryName, Normali
 from dptext_spark.embedding.word_lists import ALLOWED, Matches, WordList
 from dptext_spark.errors import BundleError
 from dptext_spark.sealing import file_sha256, sealed
-from dptext_spark.text.joined_words import matchable
+from dptext_spark.text.joined import matchable
 
 _ROW_ORDER = "releasable first, those last that no text can hold and that are not, then source order"
 _UNORDERED: Final = "unordered.rows"

@@ -32,7 +32,7 @@ from dptext_spark.search.nearest import Search
 from dptext_spark.tables.batch import Batch, Fields
 from dptext_spark.tables.columns import shared
 from dptext_spark.tables.partitioning import Partitioning
-from dptext_spark.text.token_columns import slices
+from dptext_spark.text.columns import slices
 
 KNOWN, CHOSEN_ON, CHECKED_ON = range(3)
 """Thirds of the sample: models and attackers know the first, a setting is chosen on the second and checked on

@@ -21,7 +21,7 @@ from dptext_spark.calibration.recall import chosen_search
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Mechanism
-from dptext_spark.noise import NoiseKey, check_label
+from dptext_spark.noise import NoiseKey, check_release_name
 from dptext_spark.release import Release
 from dptext_spark.report.facts import describe, has_arrays, key_scope, release_facts
 from dptext_spark.sanitizer import Sanitizer
@@ -94,7 +94,7 @@ def privatize(
     Raises:
         DptextError: Columns, ids or parameters are wrong.
     """
-    check_label(key, name)
+    check_release_name(key, name)
     policy = TextPolicy(oov=oov, protect=protect, layout=layout, tokenizer=tokenizer)
     columns = TableColumns(
         text=_names(text), tokens=_names(tokens), keep=_names(keep), id=id, protect=policy.protect
@@ -148,7 +148,7 @@ def privatize_udf(
         ConfigError: ``protect`` needs slots, or Spark is too old.
     """
     arrow_udf = _arrow_udf()
-    check_label(key, name)
+    check_release_name(key, name)
     policy = TextPolicy(oov=oov, protect=protect, layout=layout, tokenizer=tokenizer)
     if policy.protect.slots_column:
         raise ConfigError(

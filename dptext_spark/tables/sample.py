@@ -20,8 +20,8 @@ from dptext_spark.coverage import Coverage
 from dptext_spark.lookup import WordReader
 from dptext_spark.tables.batch import Batch, Fields
 from dptext_spark.tables.columns import TableColumns, shared
+from dptext_spark.text.columns import slices
 from dptext_spark.text.nested import FieldValues
-from dptext_spark.text.token_columns import slices
 
 SAMPLE_TASKS: Final = 4
 SAMPLE_ROWS: Final = 1000

@@ -24,7 +24,7 @@ from dptext_spark.noise import NoiseKey
 from dptext_spark.sanitizer import Sanitizer
 from dptext_spark.tables.batch import Batch, Fields
 from dptext_spark.tables.columns import shared
-from dptext_spark.text.token_columns import id_bytes
+from dptext_spark.text.columns import id_bytes
 
 SEALED: Final = StructType(
     [

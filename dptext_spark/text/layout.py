@@ -22,8 +22,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dptext_spark.errors import ConfigError
+from dptext_spark.text.columns import DROP, KEEP, PLACEHOLDER, Tokens
 from dptext_spark.text.named_policy import NamedPolicy
-from dptext_spark.text.token_columns import DROP, KEEP, PLACEHOLDER, Tokens
 from dptext_spark.text.tokens import Tokenizer, straight, token_spans
 
 CLITICS: Final = ("n't", "'s", "'m", "'d", "'ll", "'re", "'ve")

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dptext_spark.text.token_columns import list_offsets
+from dptext_spark.text.columns import list_offsets
 
 ELEMENTS: Final = -1
 """The step of a route from an array to its elements; other steps number the fields of a struct."""

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from dptext_spark.errors import InputError
 from dptext_spark.faults import check_names
+from dptext_spark.text.columns import DROP, KEEP, MASK, PLACEHOLDER, Tokens
 from dptext_spark.text.layout import Layout
 from dptext_spark.text.named_policy import NamedPolicy
 from dptext_spark.text.segmentation import Segmentation
 from dptext_spark.text.spans import Spans, check_positions, read_spans
 from dptext_spark.text.stop_words import stop_words
-from dptext_spark.text.token_columns import DROP, KEEP, MASK, PLACEHOLDER, Tokens
 from dptext_spark.text.tokens import match_form
 
 # Below n words there are ln n points in the mean: with 10^7 words more than these in 10^-18 of all cases.

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dptext_spark.errors import InputError
-from dptext_spark.text.joined_words import unused_letter
+from dptext_spark.text.joined import unused_letter
 from dptext_spark.text.tokens import Tokenizer, straight, token_spans
 
 Span = tuple[int, int]

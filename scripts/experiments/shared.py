@@ -23,8 +23,8 @@ from dptext_spark.embedding.spaces import GeometryName
 from dptext_spark.lookup import joining, look_up
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.search.exact import ExactSearch
+from dptext_spark.text.columns import Tokens
 from dptext_spark.text.policies import TextPolicy
-from dptext_spark.text.token_columns import Tokens
 
 Words: TypeAlias = NDArray[np.int64]
 

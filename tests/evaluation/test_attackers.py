@@ -20,7 +20,7 @@ from dptext_spark.evaluation.rows import SimulatedRows
 from dptext_spark.lookup import look_up
 from dptext_spark.mechanisms import mechanism
 from dptext_spark.search.exact import ExactSearch
-from dptext_spark.text.token_columns import Tokens
+from dptext_spark.text.columns import Tokens
 from tests.helpers.hidden_worlds import chain, emitting, enumerated, released, without_context
 
 START = np.array([0.7, 0.3])

@@ -26,7 +26,7 @@ from dptext_spark.mechanisms.vectors import ProjectedVectors
 from dptext_spark.noise import ReleaseNoise
 from dptext_spark.options import VectorsOptions
 from dptext_spark.tables.columns import TableColumns
-from dptext_spark.text.joined_words import JoinedWords, vocabulary_forms
+from dptext_spark.text.joined import JoinedWords, vocabulary_forms
 from dptext_spark.vector_sanitizer import VectorSanitizer
 from tests.helpers.tables import hashes, rows_of, spark_settings, write_table
 from tests.helpers.worlds import KEY, LABEL

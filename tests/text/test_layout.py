@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 from dptext_spark.errors import ConfigError
 from dptext_spark.text import layout
+from dptext_spark.text.columns import DROP, KEEP, MASK, Tokens
 from dptext_spark.text.layout import (
     CLITICS,
     SHA256,
@@ -33,7 +34,6 @@ from dptext_spark.text.layout import (
     assemble,
     passing_signs,
 )
-from dptext_spark.text.token_columns import DROP, KEEP, MASK, Tokens
 from dptext_spark.text.tokens import PLAIN, straight, tokenize
 
 WORDS = [

@@ -23,11 +23,11 @@ from hypothesis import strategies as st
 from dptext_spark import lookup
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.lookup import joining, look_up
-from dptext_spark.text import joined_words, policies, segmentation, token_columns, tokens
+from dptext_spark.text import columns, joined, policies, segmentation, tokens
+from dptext_spark.text.columns import KEEP, Tokens
 from dptext_spark.text.layout import assemble
 from dptext_spark.text.policies import TextPolicy
 from dptext_spark.text.spans import Span, Spans, read_spans
-from dptext_spark.text.token_columns import KEEP, Tokens
 from dptext_spark.text.tokens import PLAIN, Tokenizer, match_form, straight, token_spans, visible
 from tests.helpers import worlds
 
@@ -216,12 +216,12 @@ def hidden_in_stop_words(token: str, *, lower: bool) -> str:
 
 
 WRONG: list[tuple[str, list[ModuleType], str, object]] = [
-    ("slots:s", [token_columns], "cut_marked", cut_as_it_stands),
+    ("slots:s", [columns], "cut_marked", cut_as_it_stands),
     ("slots:s", [policies], "read_spans", by_the_hidden_words),
     ("slots:s", [policies], "read_spans", partial(by_the_hidden_words, whole=True)),
     # An invisible character ends a token; a word with one is unknown.
-    ("slots:s", [tokens, joined_words, segmentation], "all_visible", lambda text: True),
-    ("all", [tokens, joined_words, segmentation], "all_visible", lambda text: True),
+    ("slots:s", [tokens, joined, segmentation], "all_visible", lambda text: True),
+    ("all", [tokens, joined, segmentation], "all_visible", lambda text: True),
     ("all", [lookup], "visible", str),
     ("content", [policies], "match_form", hidden_in_stop_words),
 ]

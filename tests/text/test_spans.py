@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 from dptext_spark.errors import ConfigError, InputError
-from dptext_spark.text.joined_words import JoinedWords, unused_letter
+from dptext_spark.text.columns import Tokens
+from dptext_spark.text.joined import JoinedWords, unused_letter
 from dptext_spark.text.policies import Protection
 from dptext_spark.text.segmentation import Segmentation
 from dptext_spark.text.spans import check_positions, read_spans
-from dptext_spark.text.token_columns import Tokens
 from dptext_spark.text.tokens import PLAIN, Tokenizer
 
 SPANS = pa.list_(pa.struct({"start": pa.int64(), "end": pa.int64()}))

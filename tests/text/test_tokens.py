@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dptext_spark.text import tokens
-from dptext_spark.text.joined_words import JoinedWords
+from dptext_spark.text.joined import JoinedWords
 from dptext_spark.text.segmentation import Segmentation
 from dptext_spark.text.tokens import PLAIN, all_visible, match_form, straight, token_spans, tokenize, visible
 

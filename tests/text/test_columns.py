@@ -11,10 +11,10 @@ import pytest
 from numpy.typing import NDArray
 
 from dptext_spark.errors import InputError
-from dptext_spark.text import token_columns
-from dptext_spark.text.joined_words import JoinedWords
+from dptext_spark.text import columns
+from dptext_spark.text.columns import DROP, KEEP, Tokens, column_kind, id_bytes, slices
+from dptext_spark.text.joined import JoinedWords
 from dptext_spark.text.layout import AsItStood, SingleSpaces, assemble
-from dptext_spark.text.token_columns import DROP, KEEP, Tokens, column_kind, id_bytes, slices
 from dptext_spark.text.tokens import PLAIN, PlainTokenizer, tokenize
 
 TEXTS = ["to be or", None, "", "not to be", "...", "\u00e9t\u00e9 to"]
@@ -98,12 +98,12 @@ def content(column: pa.Array) -> list[tuple[bytes, bytes]]:
 
 def test_the_content_of_a_row_is_its_own_in_every_layout() -> None:
     """Rejects content read at the wrong offset: another row's content would then key this row's noise."""
-    for columns in (TEXT_COLUMNS, TOKEN_COLUMNS):
-        first, *others = map(content, columns)
+    for layouts in (TEXT_COLUMNS, TOKEN_COLUMNS):
+        first, *others = map(content, layouts)
         assert all(other == first for other in others)
         # Null and empty rows of tokens hold nothing to perturb and may agree; all others differ.
         assert len(set(first)) >= 5
-        assert [content(columns[0][row : row + 1]) for row in range(6)] == [[row] for row in first]
+        assert [content(layouts[0][row : row + 1]) for row in range(6)] == [[row] for row in first]
     pairs = [
         (["ab", "c"], ["a", "bc"]), (["ab"], ["ab", ""]), (["ab", None], ["ab", ""]),
         ([None, "ab"], ["ab", None]), (["abc"], ["ab", "c"]),
@@ -121,7 +121,7 @@ def test_empty_columns() -> None:
 
 @pytest.mark.parametrize("limit", [1, 5, 12, 1000])
 def test_slices_cover_each_row_once(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(token_columns, "SLICE_BYTES", limit)
+    monkeypatch.setattr(columns, "SLICE_BYTES", limit)
     texts = pa.array(["ab", None, "", "x" * 30, "y", "é" * 5, *[""] * 40])
     lists = pa.array([["ab", None], None, [], ["x" * 15, "x" * 15], ["y"], ["é" * 5], *[["z" * 4] * 3] * 9])
     for array in (texts, lists, sliced(texts), sliced(lists)):

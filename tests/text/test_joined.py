@@ -12,8 +12,8 @@ import regex
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dptext_spark.text import joined_words
-from dptext_spark.text.joined_words import JOINERS, JoinedWords
+from dptext_spark.text import joined
+from dptext_spark.text.joined import JOINERS, JoinedWords
 from dptext_spark.text.tokens import PLAIN, all_visible, match_form, straight, token_spans, tokenize
 
 WORDS = [
@@ -129,4 +129,4 @@ def test_the_rule_is_what_is_written_down(text: str) -> None:
 def test_what_is_remembered_is_bounded() -> None:
     """Rejects a cache that grows with the texts: memory of a worker that runs for days."""
     tokenizer: Any = JoinedWords.of(pa.array(["a-b", "b-c"]))
-    assert {joined_words._fold.cache_info().maxsize, tokenizer._is_word.cache_info().maxsize} == {1 << 17}
+    assert {joined._fold.cache_info().maxsize, tokenizer._is_word.cache_info().maxsize} == {1 << 17}

@@ -84,7 +84,7 @@ def test_losses_are_stated_for_words_and_rows(world: Embedding) -> None:
 
 @pytest.mark.parametrize(
     ("epsilon", "said", "unsaid"),
-    [(1000.0, "too weak", "hardly"), (3.6, "hardly", "too weak"), (1.0, "factor", "too weak")],
+    [(1000.0, "too weak", "at best"), (3.6, "at best", "too weak"), (1.0, "factor", "too weak")],
 )
 def test_a_weak_bound_is_called_weak(world: Embedding, epsilon: float, said: str, unsaid: str) -> None:
     described = Laplace(epsilon=epsilon).guarantee(world).describe()

@@ -79,18 +79,25 @@ class Estimator(ABC):
             and isinstance(first.search, EuclideanNearest | HyperbolicNearest)
         )
 
+    @abstractmethod
     def __call__(self, words: NDArray[np.int64], *, block: int) -> Transitions:
-        """Estimate the transitions of distinct words, by counting the outputs that are drawn.
+        """Estimate the transitions of distinct words.
 
         Args:
             words: int64 (k,), rows of the embedding.
             block: The number of this block of words; no two blocks of one estimation may share it.
         """
+
+
+class DrawingEstimator(Estimator):
+    """Counts the outputs that are drawn."""
+
+    def __call__(self, words: NDArray[np.int64], *, block: int) -> Transitions:
         return Transitions.of_draws(words, self.draws(words, block=block), release_words=self.release_words)
 
+    @abstractmethod
     def draws(self, words: NDArray[np.int64], *, block: int) -> NDArray[np.int32]:
         """Draw the outputs of words (k,), int32 (epsilons, k, runs)."""
-        raise NotImplementedError
 
     def _uniforms(self, row_id: str, runs: slice) -> NDArray[np.float64]:
         """Uniforms (runs, width) of whatever the row id names."""
@@ -101,7 +108,7 @@ class Estimator(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlainEstimator(Estimator):
+class PlainEstimator(DrawingEstimator):
     """Runs the mechanism as a release would: every word and run has noise of its own, at all epsilons."""
 
     name: ClassVar[EstimatorName] = "plain"
@@ -128,7 +135,7 @@ class PlainEstimator(Estimator):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SharedRayEstimator(Estimator):
+class SharedRayEstimator(DrawingEstimator):
     """Lets the words of a block, and all epsilons, share the rays along which noise goes.
 
     Each word's runs are independent of each other and follow the mechanism's law. Errors of words of one

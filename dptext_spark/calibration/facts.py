@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,10 +11,10 @@ from typing import Any, Final
 import numpy as np
 
 from dptext_spark.calibration.grid import PRIORS, Grid
-from dptext_spark.calibration.record import read_findings
 from dptext_spark.calibration.statistics import LEVELS
 from dptext_spark.calibration.summary import N_W_EDGES, S_W_EDGES
 from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.errors import ConfigError
 from dptext_spark.guarantee import Distances
 
 # Names in the folder of a calibration.
@@ -89,15 +90,19 @@ def read(path: str, text_of: Callable[[str], str]) -> Mapping[str, Any]:
     Raises:
         ConfigError: It is not one, or of another format.
     """
-    return read_findings(
-        path,
-        text_of,
-        file=FILE,
-        of={"summary"},
-        version=FORMAT_VERSION,
-        what="a calibration",
-        command="dptext calibrate",
-    )
+    place = path if path.endswith(".json") else f"{path.rstrip('/')}/{FILE}"
+    try:
+        value = json.loads(text_of(place))
+        found = value["format_version"] if "summary" in value else None
+    except (json.JSONDecodeError, TypeError, KeyError):
+        found = None
+    if found != FORMAT_VERSION:
+        raise ConfigError(
+            f"{place} is not a calibration of this version",
+            allowed=f"format version {FORMAT_VERSION}",
+            do="Give the folder of a finished dptext calibrate",
+        )
+    return dict(value)
 
 
 def matches(other: Mapping[str, Any], summary: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from dptext_spark.calibration.record import option_line, read_findings
+from dptext_spark.calibration.record import option_line
 from dptext_spark.evaluation.attackers import STRONGER
 from dptext_spark.evaluation.comparison import Comparison, Outcome, Risk
 from dptext_spark.evaluation.goal import Goal
@@ -104,27 +104,6 @@ class Answer:
             *_table(value["settings"]),
         ]
         return "\n".join([*lines, *([""] if value["target"] else []), *advice(value)])
-
-
-def read(path: str, text_of: Callable[[str], str]) -> Mapping[str, Any]:
-    """Read an evaluation.
-
-    Args:
-        path: Its folder or its evaluation.json.
-        text_of: Reads a file.
-
-    Raises:
-        ConfigError: It is not one, or of another format.
-    """
-    return read_findings(
-        path,
-        text_of,
-        file=FILE,
-        of={"settings", "risk"},
-        version=FORMAT_VERSION,
-        what="an evaluation",
-        command="dptext evaluate",
-    )
 
 
 def told(concern: Mapping[str, Any]) -> str:

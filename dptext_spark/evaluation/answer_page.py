@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
-from dptext_spark.evaluation.answer import PAGE, RELEASE, advice, read, told
+from dptext_spark.evaluation.answer import PAGE, RELEASE, advice, told
 from dptext_spark.evaluation.attackers import STRONGER
 from dptext_spark.evaluation.goal import MEASURES
 from dptext_spark.report.page import Axis, Plot, Spot, number, trade_off_plot
@@ -42,18 +42,14 @@ _MEASURES: Final = {
 }
 
 
-def write_answer(folder: Path) -> Path:
-    """Write ``report.html``, one file that needs no other, of a finished evaluation.
+def write_answer(value: Mapping[str, Any], folder: Path) -> Path:
+    """Write ``report.html``, one file that needs no other, of what an evaluation found.
 
     Equal input gives equal bytes.
 
     Returns:
         The page's path.
-
-    Raises:
-        ConfigError: ``evaluation.json`` is not one of this version.
     """
-    value = read(str(folder), lambda file: Path(file).read_text(encoding="utf-8"))
     page = folder / PAGE
     page.write_text(_environment().get_template("answer_page.html").render(_view(value)), encoding="utf-8")
     return page

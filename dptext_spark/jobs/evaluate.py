@@ -110,17 +110,12 @@ def run(options: EvaluateOptions) -> Answer:
     storage = Storage(spark)
     answers: list[Answer] = []
 
-    def draw(folder: Path) -> None:
-        from dptext_spark.evaluation.answer_page import write_answer  # slow to load, and not everywhere
-
-        write_answer(folder)
-
     def write(folder: str) -> None:
         answer = _evaluated(options, policy, read, embedding, searches, spark, storage)
         for name in TABLES:
             table = spark.createDataFrame(pa.Table.from_pylist(answer.value[name]))
             table.coalesce(1).write.parquet(f"{folder}/{name}")
-        json, files = answer.to_json(), (FILE, *TABLES)
+        json, files, draw = answer.to_json(), (FILE, *TABLES), partial(_draw, answer.value)
         finish(storage, folder, json, files=files, drawn=(PAGE,), page=drawing.ANSWER, draw=draw)
         answers.append(answer)
 
@@ -130,6 +125,12 @@ def run(options: EvaluateOptions) -> Answer:
         application = str(spark.sparkContext.applicationId)
         write_whole(storage, place, write, run=application, overwrite=options.overwrite)
     return answers[0]
+
+
+def _draw(value: Mapping[str, Any], folder: Path) -> None:
+    from dptext_spark.evaluation.answer_page import write_answer  # slow to load, and not everywhere
+
+    write_answer(value, folder)
 
 
 def _evaluated(

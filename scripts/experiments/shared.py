@@ -16,7 +16,7 @@ from scipy import sparse, stats
 
 from dptext_spark import demo
 from dptext_spark.calibration import estimator, word_statistics
-from dptext_spark.calibration.estimators import Estimator
+from dptext_spark.calibration.estimators import DrawingEstimator
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import GeometryName
@@ -246,7 +246,7 @@ def releases(
                 outputs[row, part] = bound(words[part], rng.random((len(part), width)))
     else:
         draw = estimator(mechanisms, embedding, search=search, runs=1, seed=seed, name="shared-ray")
-        if not isinstance(draw, Estimator):
+        if not isinstance(draw, DrawingEstimator):
             raise TypeError(f"{type(draw).__name__} draws no words")
         for block, (chosen, tokens) in enumerate(_blocks(words, np.random.default_rng(seed))):
             outputs[:, tokens] = replace(draw, runs=tokens.shape[1]).draws(chosen, block=block)

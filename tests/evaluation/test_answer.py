@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +10,7 @@ from typing import Any
 import pytest
 
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.errors import ConfigError
-from dptext_spark.evaluation.answer import FILE, Answer
+from dptext_spark.evaluation.answer import Answer
 from dptext_spark.evaluation.answer_page import write_answer
 from dptext_spark.evaluation.attackers import STRONGER
 from dptext_spark.evaluation.comparison import Comparison, Risk, evaluate
@@ -146,9 +144,9 @@ def test_a_long_legend_takes_no_room_from_the_figure() -> None:
 def test_the_page_is_one_file_that_escapes_what_it_shows(
     thirds: dict[str, Comparison], target: str | None, tmp_path: Path
 ) -> None:
-    (tmp_path / FILE).write_text(answer(thirds, "first", "second", target=target).to_json())
-    page = write_answer(tmp_path).read_text()
-    assert write_answer(tmp_path).read_text() == page
+    value = answer(thirds, "first", "second", target=target).value
+    page = write_answer(value, tmp_path).read_text()
+    assert write_answer(value, tmp_path).read_text() == page
     assert "<script" not in page and "&lt;script&gt;" in page
     assert page.count("<img ") == page.count("data:image/png") == 2
     assert not re.search(r'(?:src|href)="(?!data:|#)', page)
@@ -173,11 +171,9 @@ def test_success_is_said_of_these_attackers_alone(thirds: dict[str, Comparison],
         *(thirds["whole"].describe(most_recovered=share) for share in (0.95, 0.001)),
         answer(thirds, "first", "second", target=None).value["remark"],
     ]
-    for number, target in enumerate(targets):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        (folder / FILE).write_text(answer(thirds, "first", "second", target=target).to_json())
-        accounts.append(write_answer(folder).read_text())
+    for target in targets:
+        value = answer(thirds, "first", "second", target=target).value
+        accounts.append(write_answer(value, tmp_path).read_text())
     fields = EvaluateOptions.model_fields.items()
     about_time = "task"
     told = [field.description or "" for name, field in fields if about_time not in name]
@@ -188,9 +184,3 @@ def test_success_is_said_of_these_attackers_alone(thirds: dict[str, Comparison],
         assert STRONGER in text
     for text in (*accounts, *told):
         assert not WIDE.search(re.sub(r"<style>.*?</style>|data:\S+", "", text, flags=re.DOTALL)), text[:500]
-
-
-def test_a_page_is_of_an_evaluation_of_this_version(tmp_path: Path) -> None:
-    (tmp_path / FILE).write_text(json.dumps({"format_version": 0, "settings": []}))
-    with pytest.raises(ConfigError, match="not an evaluation of this version"):
-        write_answer(tmp_path)

@@ -60,7 +60,7 @@ def story(text: str) -> list[Step]:
     ]
 
 
-NOTEBOOK: Final = "docs/guide/notebooks.md"
+NOTEBOOK: Final = "docs/guide/python.md"
 WITHOUT_JAVA: Final = ("README.md", NOTEBOOK)
 STORIES: Final = {name: steps for name, text in DOCUMENTS.items() if (steps := story(text))}
 

@@ -68,7 +68,7 @@ def test_groups_of_the_release() -> None:
         "Words": "--layout [words|keep]",
         "Noise and key": "--key-file PATH",
         "Output": "--dry-run",
-        "Ledger": "--budget NUMBER",
+        "Ledger": "--budget TOTAL",
         "Running": "--spark-conf NAME=VALUE",
     }.items():
         assert [each for each in found[heading] if each.startswith(line)], heading

@@ -238,8 +238,8 @@ TABLE: Final = "--key-file key --name golden --embedding glove --input table --i
 WORDS: Final = f"privatize {TABLE} --mechanism laplace --epsilon 8"
 JOBS: Final = {
     "text": f"{WORDS} --text text",
-    "row budget": f"{WORDS} --text text --text turns[].text --tokens tokens --row-budget 60 --within 3 "
-    "--row-delta 1e-6 --oov drop --ledger ledger",
+    "row budget": f"{WORDS} --text text --text turns[].text --tokens tokens "
+    "--row-budget 60:within=3,delta=1e-6 --oov drop --ledger ledger",
     "nested slots": f"{WORDS} --text turns[].text --protect slots:turns[].slots --ledger ledger",
     "grown": "privatize --key-file key --name golden --embedding glove --input days --incremental checkpoint "
     "--mechanism laplace --epsilon 8 --text text --keep dt",

@@ -153,11 +153,12 @@ def test_wrong_types_and_ids(release: VectorSanitizer, line: Embedding) -> None:
 
 
 def test_a_column_without_vectors_must_stay_so() -> None:
-    passed = vectors.nothing_released(lists([None, None]), "v")
+    worker = vectors.VectorWorker(sanitizers=())
+    passed = worker.sanitize(lists([None, None]), pa.array([1, 2]), column="v")
     assert passed.values.to_pylist() == [None, None]
     assert passed.counts.null.tolist() == [1, 1]
     with pytest.raises(InputError, match="were not there when the job began"):
-        vectors.nothing_released(lists([None, [1.0]]), "v")
+        worker.sanitize(lists([None, [1.0]]), pa.array([1, 2]), column="v")
 
 
 @pytest.mark.parametrize("epsilon", [1e-12, 10.0, 1e24])
@@ -169,7 +170,7 @@ def test_extreme_numbers_raise_no_floating_point_fault(epsilon: float) -> None:
     for size in (0.0, 5e-324, 1e-300, 0.99 * used.longest / math.sqrt(5)):
         rows = np.full((len(uniforms), 5), size)
         with np.errstate(all="raise"):
-            vectors._check_lengths(rows, used.longest, "v")
+            run(privatizer(used), lists(rows, pa.float64()))
             released = used(rows, uniforms.copy())
         assert representable(released, used.grid)
 

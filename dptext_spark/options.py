@@ -726,7 +726,8 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
         if condition := " AND ".join([*filters, *([others] if others else [])]):
             words += ["--where", condition]
         words += [] if others else ["--epsilon-from-private-rows"]
-        words += [w for n in sorted(self.read_options) for w in ("--read-option", f"{n}={FILLED_IN}")]
+        for name in sorted(self.read_options):
+            words += ["--read-option", f"{name}={FILLED_IN}"]
         return f"{shlex.join(words)} {option_line(mechanism)}"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -147,14 +147,7 @@ class Sanitizer:
         )
 
     def contexts(
-        self,
-        values: PythonColumn,
-        ids: PythonColumn,
-        *,
-        column: str,
-        slots: PythonColumn | None = None,
-        positions: NDArray[np.int64] | None = None,
-        words: NDArray[np.int64] | None = None,
+        self, values: PythonColumn, ids: PythonColumn, *, column: str, **of_rows: Any
     ) -> Iterator[tuple[tuple[bytes | memoryview, ...], bytes]]:
         """Give what :meth:`sanitize`, with the same arguments, draws the noise of each value from.
 
@@ -166,7 +159,7 @@ class Sanitizer:
             InputError: As :meth:`sanitize` does.
         """
         values = as_arrow(values, f"Column {column}")
-        for run in self._runs(values, ids, column, slots, positions, words):
+        for run in self._runs(values, ids, column, **of_rows):
             draws = self._draws(run, column)
             for row in range(len(run.names)):
                 yield run.lookup.tokens.row_content(row), draws.row_key(row)
@@ -183,9 +176,9 @@ class Sanitizer:
         values: pa.Array,
         ids: PythonColumn,
         column: str,
-        slots: PythonColumn | None,
-        positions: NDArray[np.int64] | None,
-        words: NDArray[np.int64] | None,
+        slots: PythonColumn | None = None,
+        positions: NDArray[np.int64] | None = None,
+        words: NDArray[np.int64] | None = None,
     ) -> Iterator[_Run]:
         """Cut a column into runs of rows, each with all that its noise is drawn from."""
         slots, ids = _slots(slots), as_arrow(ids, "The column of row ids")

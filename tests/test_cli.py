@@ -82,23 +82,12 @@ def refused(result: Result, *messages: str) -> bool:
     return True
 
 
-def test_a_wrong_option_is_refused_before_spark_starts(
-    dptext: Dptext, ball: Embedding, flat: Embedding
-) -> None:
+def test_a_wrong_option_is_refused_before_spark_starts(dptext: Dptext) -> None:
+    """All others are in test_options.py and jobs/test_without_spark.py."""
     for arguments, message in {
         "--epsilon 0": "dptext privatize: Options of privatize are wrong:\n.*--epsilon .*Got: 0.0",
         "--epsilon much": "--epsilon .*Allowed: a valid number. Got: 'much'",
         "--release-words 5.5": "--release-words .*Allowed: a valid integer. Got: '5.5'",
-        "--release-words 1": r"--release-words.*2 to 5 words.*Got: 1\.",
-        "--release-words 6": r"--release-words.*2 to 5 words.*Got: 6\.",
-        "--row-budget 5:within=0": "--row-budget .*Got: '5:within=0'",
-        "--embedding /nonexistent/bundle": "no embedding bundle.*Got: /nonexistent/bundle",
-        f"--embedding {ball.path}": "laplace does not work on this.*Got: geometry poincare",
-        f"--embedding {flat.path} --mechanism mahalanobis:lambda=1": "some directions .*without noise",
-        "--write-option compression=zip": "wrong compression .*parquet. Allowed: snappy, .*Got: 'zip'",
-        "--format parqet": "The format is unknown.*Got: 'parqet'. Perhaps you meant parquet",
-        "--protect contents": "--protect.*all, content, slots:COLUMN.*Perhaps you meant content",
-        "--key-file /nonexistent/key --name s": "key file /nonexistent/key cannot be read",
         "--config /nonexistent.toml": "configuration file /nonexistent.toml cannot be read",
         "--reprots r": "No such option.*--reports",
     }.items():

@@ -15,7 +15,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dptext_spark import Embedding, Exponential, Laplace, RowBudget, TextPrivatizer, privatize
 from dptext_spark.accounting.composition import loss_beyond
-from dptext_spark.errors import ConfigError
 from dptext_spark.jobs.privatize import open_release
 from dptext_spark.lookup import WordReader
 from dptext_spark.mechanisms import Mechanism
@@ -199,20 +198,6 @@ def test_files_that_are_added(dptext: Callable[..., Result], notes: Path, tmp_pa
     assert "Rows: 11, 1 of them added" in second.output
     other = dptext(notes.parent, *incremental, "--row-budget", "31:within=0.2")
     assert other.exit_code == 2 and "row-budget" in other.output
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"person": "author", "incremental": "c"}, "--person and --incremental do not go together"),
-        ({"row-budget": 0.0}, "--row-budget has a wrong value"),
-        ({"row-budget": "1:within=1,delta=1e-12"}, "--row-budget has a wrong value"),
-    ],
-)
-def test_options_that_do_not_go_together(changes: dict[str, Any], message: str) -> None:
-    given = {"input": "in", "output": "out", "embedding": "e", "mechanism": "laplace", "epsilon": 10.0}
-    with pytest.raises(ConfigError, match=message):
-        PrivatizeOptions.of({**given, "text": "text", **changes})
 
 
 def test_persons(release: Callable[..., Any], ring: Embedding, tmp_path: Path) -> None:

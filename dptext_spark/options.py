@@ -667,22 +667,18 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
         goal = Goal.parse(self.target)
         return goal if self.label is None else goal.keeping("accuracy")
 
-    @property
-    def column(self) -> str:
-        """The column that is evaluated."""
-        return self.text or self.tokens or ""
-
     def conflicts(self) -> Iterator[ConfigError]:
+        column = str(self.text or self.tokens or "")
         if (self.text is None) == (self.tokens is None):
             yield ConfigError("One column is evaluated", allowed="--text or --tokens, one of them")
-        elif "[]" in str(self.column):
+        elif "[]" in column:
             do = "Make a table of their elements with explode() first"
-            yield ConfigError("Fields inside arrays cannot be evaluated", got=str(self.column), do=do)
+            yield ConfigError("Fields inside arrays cannot be evaluated", got=column, do=do)
         classes = [name for name in (self.label, self.author) if name is not None]
         if len(classes) > len({*classes}):
             yield ConfigError("Options --label and --author name one column", got=str(self.label))
-        if self.column in classes:
-            yield ConfigError("The evaluated column has no classes", got=self.column)
+        if column in classes:
+            yield ConfigError("The evaluated column has no classes", got=column)
         if inside := [name for name in map(str, classes) if "." in name or "[]" in name]:
             yield ConfigError("Classes are columns, not fields inside them", got=", ".join(inside))
         if self.hold_out and (self.id is None or self.sample == "all"):

@@ -236,24 +236,6 @@ def test_what_a_policy_protects(spoken: Embedding, policy: str, slots: Any, expe
         assert done.counts.unprotected.tolist() == [passed]
 
 
-@pytest.mark.parametrize("layout", ["words", "keep"])
-def test_all_outside_the_slots_of_a_text_passes(spoken: Embedding, layout: str) -> None:
-    """As the layout has it: rejects slots that are off by the marks and signs before them."""
-    text = "\U0001f600 Fly to\u00a0Paris\u2019s cafe\u0301, (LONDON)!"
-    slots = [{"start": text.index(word), "end": text.index(word) + len(word)} for word in ("Paris", "LONDON")]
-    done = sanitize(
-        private(spoken, EXACT, protect="slots:s", layout=layout), [text, text], slots=[slots, None]
-    )
-    kept = text.replace("\u2019", "'").replace("\u00a0", " ")
-    assert done.values[0].as_py() == {"words": "Fly to paris's cafe\u0301 london", "keep": kept}[layout]
-    assert done.counts.unprotected.tolist() == [4, 0] and done.counts.unchanged.tolist() == [2, 4]
-    (output,) = sanitize(
-        private(spoken, TINY, protect="slots:s", layout=layout), [text], slots=[slots]
-    ).values.to_pylist()
-    before = "\U0001f600 " if layout == "keep" else ""
-    assert output.startswith(f"{before}Fly to ") and "s cafe\u0301" in output
-
-
 @pytest.fixture(scope="module")
 def chinese(tmp_path_factory: pytest.TempPathFactory) -> Embedding:
     """A vocabulary of Chinese words in the plane, one of which is two to ICU."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,13 +27,12 @@ from dptext_spark.options import VectorsOptions
 from dptext_spark.tables.columns import TableColumns
 from dptext_spark.text.joined import JoinedWords, vocabulary_forms
 from dptext_spark.vector_sanitizer import VectorSanitizer
-from tests.helpers.tables import hashes, rows_of, spark_settings, write_table
+from tests.helpers.tables import hashes, refused, rows_of, spark_settings, write_table
 from tests.helpers.worlds import KEY, LABEL
 
 # The shared session is the one that the jobs find.
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
-LENGTH = 12
 ROWS = 60
 FLOATS, DOUBLES = pa.list_(pa.float32()), pa.list_(pa.float64())
 Command = Callable[..., Result]
@@ -61,21 +59,9 @@ def done(result: Result) -> Result:
     return result
 
 
-def refused(result: Result, message: str) -> bool:
-    """Say whether a run ended with code 2 and a message, without a Python traceback."""
-    assert result.exit_code == 2, result.output
-    assert result.output.startswith("dptext vectors: ")
-    assert re.search(message, result.output), result.output
-    return True
-
-
-def numbers(rows: int = ROWS, length: int = LENGTH, seed: int = 3) -> np.ndarray:
-    return np.random.default_rng(seed).normal(size=(rows, length)).astype(np.float32)
-
-
 def write_rows(folder: Path) -> Path:
     """One file of 60 rows in 6 row groups: ids, the same vectors in both widths, texts of ring words."""
-    vectors = numbers().tolist()
+    vectors = np.random.default_rng(3).normal(size=(ROWS, 12)).astype(np.float32).tolist()
     columns = {
         "id": range(ROWS),
         "narrow": pa.array(vectors, FLOATS),
@@ -106,6 +92,10 @@ def whole(
     return folder
 
 
+def kinds(output: Path) -> dict[str, pa.DataType]:
+    return {field.name: field.type for field in pq.read_schema(next(output.glob("part-*")))}
+
+
 # The whole path
 
 
@@ -120,12 +110,7 @@ def test_the_demo_table_end_to_end(demo_bundle: Embedding, dptext: Command, tmp_
     result = done(dptext(QUERIES, *arguments, "--keep", "id"))
     given, got = pq.read_table(QUERIES).to_pylist(), rows_of(tmp_path / "out")
     assert [row["id"] for row in got] == [row["id"] for row in given]
-    schema = pq.read_schema(next((tmp_path / "out").glob("part-*")))
-    assert {field.name: field.type for field in schema} == {
-        "id": pa.int64(),
-        "intent": pa.string(),
-        "text": FLOATS,
-    }
+    assert kinds(tmp_path / "out") == {"id": pa.int64(), "intent": pa.string(), "text": FLOATS}
 
     (projection,) = json.loads((tmp_path / "out.projection.json").read_text())["projections"]
     matrix, grid = np.array(projection["matrix"]), projection["grid"]
@@ -148,35 +133,23 @@ def test_the_demo_table_end_to_end(demo_bundle: Embedding, dptext: Command, tmp_
     assert real > 1e-4 and max(mutants) < 1e-6, (real, mutants)
 
     report = json.loads((tmp_path / "out.private" / "report.json").read_text())
-    words = [word for row in given for word in cut(row["text"])]
-    assert report["columns"]["text"] == {
-        "input_dimension": 50,
-        "dimension": 46,
-        "released": len(given),
-        "null": 0,
-        "wordless": sum(not rows for rows in known),
-        "known": sum(map(len, known)),
-        "unknown": len(words) - sum(map(len, known)),
-    }
+    words, found = sum(len(cut(row["text"])) for row in given), sum(map(len, known))
+    counts = {"released": len(given), "null": 0, "wordless": sum(not rows for rows in known)}
+    counts |= {"known": found, "unknown": words - found}
+    assert report["columns"]["text"] == {"input_dimension": 50, "dimension": 46, **counts}
     (guarantee,) = report["guarantees"]
     assert (guarantee["epsilon"], guarantee["delta"], guarantee["columns"]) == (10.0, 0.0, ["text"])
     assert guarantee["fingerprint"] == report["embedding"]["fingerprint"] == demo_bundle.fingerprint
     assert (report["rows"], report["options"]["key"]) == (2002, "file")
     assert "d / l" in guarantee["words"]
-    for said in (
-        "words unknown",
-        "Rows: 2,002",
-        "out.projection.json",
-        "without protection: intent",
-    ):
+    for said in ("words unknown", "Rows: 2,002", "out.projection.json", "without protection: intent"):
         assert said in result.output
 
 
 def test_each_column_is_what_the_privatizer_gives_without_spark(ring: Embedding, whole: Path) -> None:
     got, source = rows_of(whole / "out"), pq.read_table(whole / "in")
     assert [set(row) for row in got] == [{"id", "narrow", "wide", "text"}] * ROWS
-    kinds = {field.name: field.type for field in pq.read_schema(next((whole / "out").glob("part-*")))}
-    assert (kinds["narrow"], kinds["wide"], kinds["text"]) == (FLOATS, DOUBLES, FLOATS)
+    assert kinds(whole / "out") == {"id": pa.int64(), "narrow": FLOATS, "wide": DOUBLES, "text": FLOATS}
     for column, length, embedding in (("narrow", 12, None), ("wide", 12, None), ("text", 2, ring)):
         used = ProjectedVectors(epsilon=10.0, seed=7).of_length(length)
         fingerprint = embedding.fingerprint if embedding else ""
@@ -191,10 +164,8 @@ def test_each_column_is_what_the_privatizer_gives_without_spark(ring: Embedding,
     assert [p["columns"] for p in projections] == [["narrow", "wide"], ["text"]]
     assert {p["seed"] for p in projections} == {7}
     guarantees = json.loads((whole / "out.private" / "report.json").read_text())["guarantees"]
-    assert [(g["columns"], bool(g["fingerprint"])) for g in guarantees] == [
-        (["narrow", "wide"], False),
-        (["text"], True),
-    ]
+    expected = [(["narrow", "wide"], False), (["text"], True)]
+    assert [(g["columns"], bool(g["fingerprint"])) for g in guarantees] == expected
 
 
 def test_partitions_and_batches_do_not_matter(
@@ -331,7 +302,6 @@ def test_columns_and_ids_that_cannot_be_used(
         (dptext(table, "--vector", "narrow", "--dimension", 13), "vectors of length 12.*at most 12.*Got: 13"),
         (dptext(table, "--vector", "narrow", "--sensitivity", "paper"), "does not suit vectors of length 12"),
         (dptext(table / "out-there", "--vector", "v"), "cannot be read as a table"),
-        (dptext(table, "--text", "text"), "--text and --embedding go together"),
     ]:
         assert refused(result, message)
     assert {path.name for path in tmp_path.iterdir()} == {"in", "twice.parquet"}

@@ -114,6 +114,18 @@ def read_row_budget(spec: str, within: float = 1.0) -> RowBudget:
         raise ConfigError("Option --row-budget has a wrong value", allowed=forms, got=repr(spec)) from None
 
 
+def check_row_budget(spec: str) -> str:
+    """Give a row budget in its one form, which a checkpoint knows again; a ValueError where it is wrong."""
+    try:
+        read_row_budget(spec)
+    except ConfigError as error:
+        raise ValueError(str(error)) from None
+    loss, given = parsed(spec)
+    numbers = {"": loss, **dict(sorted(given.items()))}
+    first, *others = (f"{n}={float(v)!r}".removesuffix(".0") for n, v in numbers.items())
+    return ":".join(filter(None, [first.removeprefix("="), ",".join(others)]))
+
+
 def read_budget(spec: str) -> tuple[float, frozenset[Permission]]:
     """Read ``TOTAL:allow=PERMISSION``: the largest total of a row, and what is released despite it."""
     every: tuple[Permission, ...] = get_args(Permission)
@@ -824,7 +836,7 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
     text: Columns = TABLE("string column to sanitize; repeatable", ())
     tokens: Columns = TABLE("array<string> column to sanitize; repeatable", ())
     release_words: int | None = WORDS(RELEASE_WORDS, None)
-    row_budget: Annotated[str, WRITTEN, read_by(read_row_budget), "NATS"] | None = ROWS_OF(
+    row_budget: Annotated[str, WRITTEN, AfterValidator(check_row_budget), "NATS"] | None = ROWS_OF(
         "largest loss of a row, as 50 or 50:within=3,delta=1e-6", None
     )
     person: Column | None = ROWS_OF("column of persons: report what their rows add up to", None)

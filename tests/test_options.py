@@ -234,6 +234,8 @@ def test_good_options() -> None:
     assert weighted.to_json()["mechanism"] == "mahalanobis:select=vickrey,t=0.5,lambda=0.25"
     for spec, within, delta in ((5, 2, 0), ("5:within=3", 3, 0), ("5:delta=1e-6,within=3", 3, 1e-6)):
         assert made(row_budget=spec).rows_budget(2.0) == RowBudget(loss=5, within=within, delta=delta)
+    written = [made(row_budget=each).row_budget for each in (5, "5.0", "5:within=3.0,delta=.5")]
+    assert written == ["5", "5", "5:delta=0.5,within=3"]  # as a checkpoint compares them
     assert [made(row_budget=each).within for each in (None, "5:delta=0.1", "5:within=3")] == [None, None, 3.0]
     for spec, allowed in ((20, set()), ("20:allow=new-unit", {"new-unit"}), ("20:allow=all", {0, 1})):
         budgeted = made(ledger="l", budget=spec)

@@ -281,18 +281,9 @@ def read_config(path: Path, allowed: Collection[str]) -> dict[str, Any]:
     return values
 
 
-_ORDER: Final = (
-    *("demo", "embedding", "try"),  # start
-    *("calibrate", "evaluate", "account", "audit"),  # measure
-    *("privatize", "vectors", "ledger"),  # release
-)
-
-
 class _Commands(click.Group):
-    """The commands in the order in which a user needs them; others come last."""
-
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*_ORDER, *sorted(self.commands.keys() - {*_ORDER})]
+        return [*self.commands]  # not by the alphabet
 
 
 @click.group(
@@ -304,10 +295,6 @@ def main(ctx: click.Context) -> None:
     """Sanitize text columns on Spark under metric differential privacy."""
     if os.environ.get("NO_COLOR"):
         ctx.color = False
-
-
-for _model in COMMANDS.values():
-    main.add_command(Job(_model))
 
 
 @main.command("demo", cls=_Command)
@@ -323,6 +310,10 @@ def demo_command(output: Path) -> None:
     from dptext_spark import demo
 
     demo.run(output)
+
+
+for _model in COMMANDS.values():
+    main.add_command(Job(_model))
 
 
 if __name__ == "__main__":

@@ -493,7 +493,7 @@ def _listed(names: Iterable[object]) -> str:
     return ", ".join(sorted({str(name) for name in names}))
 
 
-# Commands
+# Commands, in the order in which a user needs them
 
 
 class EmbeddingOptions(Options):
@@ -523,58 +523,6 @@ class EmbeddingOptions(Options):
         "ivf[:LISTS] for --search ivf of other commands; needs faiss", None
     )
     overwrite: bool = BUNDLE("replace a bundle that exists", False)
-
-
-class PoincareOptions(Options):
-    """Train a Poincaré embedding of is-a pairs.
-
-    The output is a bundle, as dptext embedding makes it.
-    """
-
-    command = "poincare"
-    usage = "--pairs mammals.tsv.gz --dimension 10 --output mammals-10d"
-    first = "vocabulary min-links transitive-closure dimension epochs max-radius seed checkpoint never-output"
-
-    pairs: TablePath = PAIRS("Parquet with columns hyponym, hypernym[, count], or such a TSV")
-    output: LocalPath = OUTPUT("folder of the bundle to make; OUTPUT.vec and OUTPUT.png lie next to it")
-    vocabulary: LocalPath | None = PAIRS("keep pairs of these words: a bundle, or a file, one a line", None)
-    min_count: int = PAIRS("keep pairs seen this often, if pairs have a count", 10, ge=0)
-    min_links: int = PAIRS("remove words with this many links or fewer", 2, ge=0)
-    exclude: LocalPath | None = PAIRS("file of words to remove, one a line", None)
-    transitive_closure: bool = PAIRS("add the pairs that follow from others", False)
-    dimension: int = TRAINING("dimension of the Poincaré ball", 10, ge=2, le=1000)
-    epochs: Count = TRAINING("largest number of passes over the pairs", 200)
-    negatives: Count = TRAINING("random words that a batch's pairs are compared with", 128)
-    learning_rate: Above0 = TRAINING("hyperbolic step for a gradient of length 1", 0.3, le=10)
-    batch_size: Count = TRAINING("pairs of one update", 128)
-    patience: Count = TRAINING("epochs without a better mean rank before training ends", 50)
-    max_radius: Annotated[Above0, Field(le=12)] | None = TRAINING(
-        "of the ball, hyperbolic; default: 12 / sqrt(dimension - 1)", None
-    )
-    seed: Seed = TRAINING("the same seed gives the same vectors", 0)
-    checkpoint: LocalPath | None = TRAINING(
-        "folder of the training's state: the same command continues", None
-    )
-    never_output: LocalPath | None = OUTPUT(NEVER_OUTPUT, None)
-    report: LocalPath | None = OUTPUT("where the report goes; default: OUTPUT.report.json", None)
-    overwrite: bool = OUTPUT("replace a bundle and a report that exist", False)
-
-    @property
-    def report_path(self) -> Path:
-        """Where the report goes."""
-        return self.report or self.beside("report.json")
-
-    @property
-    def unfinished(self) -> str:
-        continued = " The same command continues the training." if self.checkpoint else ""
-        return super().unfinished + continued
-
-    def finish(self, report: Any) -> str:
-        return f"Bundle: {self.output}\nReport: {self.report_path}"
-
-    def beside(self, suffix: str) -> Path:
-        """Give the path next to the bundle with this suffix."""
-        return self.output.with_name(f"{self.output.name}.{suffix}")
 
 
 class TryOptions(PolicyOptions, GridOptions):
@@ -944,3 +892,55 @@ class LedgerOptions(Options):
 
     action: Literal["show"] = LEDGER("show: its releases and their totals")
     path: TablePath = LEDGER("folder that dptext privatize --ledger wrote")
+
+
+class PoincareOptions(Options):
+    """Train a Poincaré embedding of is-a pairs.
+
+    The output is a bundle, as dptext embedding makes it.
+    """
+
+    command = "poincare"
+    usage = "--pairs mammals.tsv.gz --dimension 10 --output mammals-10d"
+    first = "vocabulary min-links transitive-closure dimension epochs max-radius seed checkpoint never-output"
+
+    pairs: TablePath = PAIRS("Parquet with columns hyponym, hypernym[, count], or such a TSV")
+    output: LocalPath = OUTPUT("folder of the bundle to make; OUTPUT.vec and OUTPUT.png lie next to it")
+    vocabulary: LocalPath | None = PAIRS("keep pairs of these words: a bundle, or a file, one a line", None)
+    min_count: int = PAIRS("keep pairs seen this often, if pairs have a count", 10, ge=0)
+    min_links: int = PAIRS("remove words with this many links or fewer", 2, ge=0)
+    exclude: LocalPath | None = PAIRS("file of words to remove, one a line", None)
+    transitive_closure: bool = PAIRS("add the pairs that follow from others", False)
+    dimension: int = TRAINING("dimension of the Poincaré ball", 10, ge=2, le=1000)
+    epochs: Count = TRAINING("largest number of passes over the pairs", 200)
+    negatives: Count = TRAINING("random words that a batch's pairs are compared with", 128)
+    learning_rate: Above0 = TRAINING("hyperbolic step for a gradient of length 1", 0.3, le=10)
+    batch_size: Count = TRAINING("pairs of one update", 128)
+    patience: Count = TRAINING("epochs without a better mean rank before training ends", 50)
+    max_radius: Annotated[Above0, Field(le=12)] | None = TRAINING(
+        "of the ball, hyperbolic; default: 12 / sqrt(dimension - 1)", None
+    )
+    seed: Seed = TRAINING("the same seed gives the same vectors", 0)
+    checkpoint: LocalPath | None = TRAINING(
+        "folder of the training's state: the same command continues", None
+    )
+    never_output: LocalPath | None = OUTPUT(NEVER_OUTPUT, None)
+    report: LocalPath | None = OUTPUT("where the report goes; default: OUTPUT.report.json", None)
+    overwrite: bool = OUTPUT("replace a bundle and a report that exist", False)
+
+    @property
+    def report_path(self) -> Path:
+        """Where the report goes."""
+        return self.report or self.beside("report.json")
+
+    @property
+    def unfinished(self) -> str:
+        continued = " The same command continues the training." if self.checkpoint else ""
+        return super().unfinished + continued
+
+    def finish(self, report: Any) -> str:
+        return f"Bundle: {self.output}\nReport: {self.report_path}"
+
+    def beside(self, suffix: str) -> Path:
+        """Give the path next to the bundle with this suffix."""
+        return self.output.with_name(f"{self.output.name}.{suffix}")

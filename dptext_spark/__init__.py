@@ -63,33 +63,31 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "Comparison": "evaluation.comparison",
-    "DptextError": "errors",
-    "Embedding": "embedding.bundle",
-    "Guarantee": "guarantee",
-    "NoiseKey": "noise",
-    "Release": "release",
-    "Risk": "evaluation.comparison",
-    "RowBudget": "accounting.row_budget",
-    "Sanitizer": "sanitizer",
-    "TextPolicy": "text.policies",
-    "__version__": "version",
-    "build_embedding": "embedding.build",
-    "ensure_java": "spark.java",
-    "evaluate": "evaluation.comparison",
-    "privatize": "tables.dataframes",
-    "privatize_udf": "tables.dataframes",
-    "register_udf": "tables.dataframes",
-    "ReleaseCounts": "tables.release_counts",
-    "TextPrivatizer": "tables.transformer",
+    "accounting.row_budget": "RowBudget",
+    "embedding.build": "build_embedding",
+    "embedding.bundle": "Embedding",
+    "errors": "DptextError",
+    "evaluation.comparison": "Comparison Risk evaluate",
+    "guarantee": "Guarantee",
+    "noise": "NoiseKey",
+    "release": "Release",
+    "sanitizer": "Sanitizer",
+    "spark.java": "ensure_java",
+    "tables.dataframes": "privatize privatize_udf register_udf",
+    "tables.release_counts": "ReleaseCounts",
+    "tables.transformer": "TextPrivatizer",
+    "text.policies": "TextPolicy",
+    "version": "__version__",
 }
+"""Modules and what they have; all other names are mechanisms."""
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        # All others are mechanisms.
-        home = import_module(f"{__name__}.{_HOMES.get(name, 'mechanisms')}")
-        return globals().setdefault(name, getattr(home, name))
+        homes = (home for home, names in _HOMES.items() if name in names.split())
+        return globals().setdefault(
+            name, getattr(import_module(f"{__name__}.{next(homes, 'mechanisms')}"), name)
+        )
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -73,7 +73,7 @@ def help_of(field: FieldInfo) -> str:
 
 def values_of(field: FieldInfo) -> list[str]:
     """Give what an option takes: what users write in capitals, and values as they are."""
-    if takes := _extra(field).get("takes"):
+    if takes := declared(field, "takes"):
         return list(takes())
     found = [*leaves(field.annotation), *field.metadata]
     names = [leaf for leaf in found if isinstance(leaf, str)]
@@ -81,20 +81,9 @@ def values_of(field: FieldInfo) -> list[str]:
     return names + [kind for kind in kinds if kind != _KINDS[str] or not names]
 
 
-def _extra(field: FieldInfo) -> dict[str, Any]:
-    return field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
-
-
-def _completed(values: Sequence[str]) -> Callable[..., list[CompletionItem]]:
-    """Complete a path, or one of the values, up to what the user writes there."""
-
-    def complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        if "PATH" in values:
-            return [CompletionItem(incomplete, type="file")]
-        known = filter(None, (re.sub("[A-Z]+$", "", value) for value in values))
-        return [CompletionItem(value) for value in known if value.startswith(incomplete)]
-
-    return complete
+def declared(field: FieldInfo, what: str) -> Any:
+    """Give what an option was declared with, besides what pydantic knows."""
+    return field.json_schema_extra.get(what) if isinstance(field.json_schema_extra, dict) else None
 
 
 def number_of(field: FieldInfo) -> type[float] | None:
@@ -111,6 +100,25 @@ def read_number(text: str, number: type[float] | None) -> Any:
         return text
 
 
+def _completed(values: Sequence[str]) -> Callable[..., list[CompletionItem]]:
+    """Complete a path, or one of the values, up to what the user writes there."""
+
+    def complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        if "PATH" in values:
+            return [CompletionItem(incomplete, type="file")]
+        known = filter(None, (re.sub("[A-Z]+$", "", value) for value in values))
+        return [CompletionItem(value) for value in known if value.startswith(incomplete)]
+
+    return complete
+
+
+def _show_all(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        ctx.meta[_HELP_ALL] = True
+        click.echo(ctx.get_help())
+        ctx.exit()
+
+
 def run_options(model: type[Options]) -> Iterator[click.Option]:
     """Make the options that say how a command runs and what it prints, whatever it does."""
     yield click.Option(
@@ -119,21 +127,14 @@ def run_options(model: type[Options]) -> Iterator[click.Option]:
         help="TOML file of options; the command line wins over it",
         shell_complete=_completed(["PATH"]),
     )
-    yield click.Option(["--json", "as_json"], is_flag=True, help="print the report as JSON, and nothing else")
-    yield click.Option(["--quiet", "-q"], is_flag=True, help="print errors and warnings only")
+    flag: dict[str, Any] = {"is_flag": True}
+    yield click.Option(["--json", "as_json"], **flag, help="print the report as JSON, and nothing else")
+    yield click.Option(["--quiet", "-q"], **flag, help="print errors and warnings only")
     if model.on_spark:
         text = "of the session, as spark.driver.memory=4g; repeatable"
-        yield click.Option(["--verbose", "-v"], is_flag=True, help="print Spark's log from level INFO on")
         yield click.Option(["--spark-conf"], multiple=True, metavar="NAME=VALUE", help=text)
-
-    def show_all(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
-        if wanted:
-            ctx.meta[_HELP_ALL] = True
-            click.echo(ctx.get_help())
-            ctx.exit()
-
-    flag: dict[str, Any] = {"is_flag": True, "is_eager": True, "expose_value": False}
-    yield click.Option(["--help-all"], **flag, callback=show_all, help="show all options")
+    flag |= {"is_eager": True, "expose_value": False, "callback": _show_all}
+    yield click.Option(["--help-all"], **flag, help="show all options")
 
 
 # Commands
@@ -147,26 +148,22 @@ class _Command(click.Command):
         logging.getLogger().addHandler(logging.NullHandler())
         try:
             with interrupts.handled():
-                return self._invoke(ctx)
-        except DptextError as error:
-            click.echo(f"dptext {ctx.info_name}: {error}", err=True)
-            ctx.exit(1 if isinstance(error, JobError) else 2)
+                return super().invoke(ctx)
         except interrupts.Interrupted as signal:
             left = ctx.meta.get(_UNFINISHED, "")
             end = "The run had come to its end, and what it wrote is whole." if signal.finished else left
             click.echo(f"dptext {ctx.info_name}: {signal}. {end}".rstrip(), err=True)
             ctx.exit(signal.exit_code)
-
-    def _invoke(self, ctx: click.Context) -> Any:
-        """Run; exceptions of Spark's that no job expected become one message too."""
-        try:
-            return super().invoke(ctx)
         except Exception as error:
-            if type(error).__module__.partition(".")[0] not in ("py4j", "pyspark"):
-                raise error from None  # the traceback would show what it came of, and Spark's may quote rows
-            from dptext_spark.spark.failures import plain
+            failure = error
+            if type(error).__module__.partition(".")[0] in ("py4j", "pyspark"):
+                from dptext_spark.spark.failures import plain
 
-            raise plain(error, "The job failed") from None
+                failure = plain(error, "The job failed")
+            if not isinstance(failure, DptextError):
+                raise error from None  # the traceback would show what it came of, and Spark's may quote rows
+            click.echo(f"dptext {ctx.info_name}: {failure}", err=True)
+            ctx.exit(1 if isinstance(failure, JobError) else 2)
 
 
 class Job(_Command):
@@ -201,8 +198,8 @@ class Job(_Command):
         for param in self.get_params(ctx):
             name, heading = max(param.opts, key=len).removeprefix("--"), _RUNNING
             if field := fields.get(name):
-                heading = _extra(field).get("under", "Noise and key") if everything else "Options"
-                heading = REQUIRED if field.is_required() else heading
+                heading = declared(field, "under") or "Noise and key"
+                heading = REQUIRED if field.is_required() else heading if everything else "Options"
             if everything or name in shown or heading == REQUIRED:
                 record = param.get_help_record(ctx) or (param.make_metavar(ctx), help_of(fields[name]))
                 sections.setdefault(heading, []).append(record)
@@ -211,13 +208,7 @@ class Job(_Command):
                 formatter.write_dl(records, col_max=32)
 
     def _run(
-        self,
-        config: Path | None,
-        quiet: bool,
-        as_json: bool,
-        verbose: bool = False,
-        spark_conf: Sequence[str] = (),
-        **values: Any,
+        self, config: Path | None, quiet: bool, as_json: bool, spark_conf: Sequence[str] = (), **values: Any
     ) -> None:
         names = {str(p.name): p.opts[0].removeprefix("--") for p in self.own}
         file = {} if config is None else read_config(config, {*names.values()})
@@ -225,8 +216,7 @@ class Job(_Command):
         options = self.model.of(file | given)
         run = import_module(self.model.runner.format(command=self.model.command)).run
         click.get_current_context().meta[_UNFINISHED] = options.unfinished
-        wanted = session_settings(_pairs(spark_conf), verbose=verbose)
-        with interrupts.handled(), hidden_progress(quiet), wanted:
+        with interrupts.handled(), hidden_progress(quiet), session_settings(_pairs(spark_conf)):
             report = run(options)
         if as_json:
             click.echo(report.to_json(), nl=False)
@@ -291,18 +281,9 @@ def read_config(path: Path, allowed: Collection[str]) -> dict[str, Any]:
     return values
 
 
-_ORDER: Final = (
-    *("demo", "embedding", "try"),  # start
-    *("calibrate", "evaluate", "account", "audit"),  # measure
-    *("privatize", "vectors", "ledger"),  # release
-)
-
-
 class _Commands(click.Group):
-    """The commands in the order in which a user needs them; others come last."""
-
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*_ORDER, *sorted(self.commands.keys() - {*_ORDER})]
+        return [*self.commands]  # not by the alphabet
 
 
 @click.group(
@@ -314,10 +295,6 @@ def main(ctx: click.Context) -> None:
     """Sanitize text columns on Spark under metric differential privacy."""
     if os.environ.get("NO_COLOR"):
         ctx.color = False
-
-
-for _model in COMMANDS.values():
-    main.add_command(Job(_model))
 
 
 @main.command("demo", cls=_Command)
@@ -333,6 +310,10 @@ def demo_command(output: Path) -> None:
     from dptext_spark import demo
 
     demo.run(output)
+
+
+for _model in COMMANDS.values():
+    main.add_command(Job(_model))
 
 
 if __name__ == "__main__":

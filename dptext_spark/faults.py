@@ -85,10 +85,42 @@ def faults(
         hidden: Whether a value must not be quoted.
     """
     found = groupby(error.errors(), key=lambda e: (called(e), "" if hidden(e) else _quoted(e["input"])))
-    return [
-        _fault(name, list(group), got or "a value that is not shown", unknown, known)
-        for (name, got), group in found
-    ]
+    said = []
+    for (name, got), (first, *others) in found:
+        if first["type"] == "value_error":  # in this form already
+            said.append(first["msg"].removeprefix("Value error, ").rstrip(".") + ".")
+        elif first["type"] == "missing":
+            said.append(f"{name} is missing.")
+        elif first["type"] == "extra_forbidden":
+            do = nearest([str(first["loc"][-1])], known)
+            said.append(str(ConfigError(f"{name} {unknown}", do=do)))
+        else:
+            allowed = ", or ".join(dict.fromkeys(map(_allowed, [first, *others])))
+            choices = re.findall(r"[\w-]+", allowed) if first["type"] == "literal_error" else []
+            do, got = nearest([str(first["input"])], choices), got or "a value that is not shown"
+            said.append(str(ConfigError(f"{name} has a wrong value", allowed=allowed, got=got, do=do)))
+    return said
+
+
+def _quoted(value: object) -> str:
+    """Quote plain values and lists of them; other values may hold anything."""
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_quoted, value))}]"
+    return repr(value) if value is None or isinstance(value, str | int | float) else type(value).__name__
+
+
+def _allowed(error: ErrorDetails) -> str:
+    bounds = error.get("ctx", {})
+    return {
+        "greater_than": f"a number above {bounds.get('gt', 0):g}",
+        "greater_than_equal": f"a number, {bounds.get('ge', 0):g} or more",
+        "less_than": f"a number below {bounds.get('lt', 0):g}",
+        "less_than_equal": f"a number, {bounds.get('le', 0):g} or less",
+        "finite_number": "a finite number",
+        "path_type": "a path",
+        "string_pattern_mismatch": "NAME=VALUE",
+        "literal_error": str(bounds.get("expected", "")).replace("'", ""),
+    }.get(error["type"], error["msg"].removeprefix("Input should be "))
 
 
 def check_names(
@@ -110,38 +142,3 @@ def check_names(
     if absent := [*unknown]:
         what = f"{owner} has no such parameters"
         raise ConfigError(what, allowed=allowed, got=", ".join(absent), do=nearest(absent, names))
-
-
-def _quoted(value: object) -> str:
-    """Quote plain values and lists of them; other values may hold anything."""
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_quoted, value))}]"
-    return repr(value) if value is None or isinstance(value, str | int | float) else type(value).__name__
-
-
-def _fault(name: str, group: list[ErrorDetails], got: str, unknown: str, known: Collection[str]) -> str:
-    error = group[0]
-    if error["type"] == "value_error":  # in this form already
-        return error["msg"].removeprefix("Value error, ").rstrip(".") + "."
-    if error["type"] == "missing":
-        return f"{name} is missing."
-    if error["type"] == "extra_forbidden":
-        return str(ConfigError(f"{name} {unknown}", do=nearest([str(error["loc"][-1])], known)))
-    allowed = ", or ".join(dict.fromkeys(map(_allowed, group)))
-    chosen = error["type"] == "literal_error"
-    do = nearest([str(error["input"])], re.findall(r"[\w-]+", allowed)) if chosen else ""
-    return str(ConfigError(f"{name} has a wrong value", allowed=allowed, got=got, do=do))
-
-
-def _allowed(error: ErrorDetails) -> str:
-    bounds = error.get("ctx", {})
-    return {
-        "greater_than": f"a number above {bounds.get('gt', 0):g}",
-        "greater_than_equal": f"a number, {bounds.get('ge', 0):g} or more",
-        "less_than": f"a number below {bounds.get('lt', 0):g}",
-        "less_than_equal": f"a number, {bounds.get('le', 0):g} or less",
-        "finite_number": "a finite number",
-        "path_type": "a path",
-        "string_pattern_mismatch": "NAME=VALUE",
-        "literal_error": str(bounds.get("expected", "")).replace("'", ""),
-    }.get(error["type"], error["msg"].removeprefix("Input should be "))

@@ -5,6 +5,7 @@ A new command is a class here, a module of its name in ``dptext_spark.jobs``, an
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -15,6 +16,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias, ge
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     ModelWrapValidatorHandler,
@@ -40,7 +42,7 @@ from dptext_spark.evaluation.answer import PAGE
 from dptext_spark.evaluation.attackers import CANDIDATES, TOP
 from dptext_spark.evaluation.goal import Goal
 from dptext_spark.evaluation.measures import ATTRIBUTION, LABELLED
-from dptext_spark.faults import faults
+from dptext_spark.faults import faults, parsed
 from dptext_spark.guarantee import DELTAS, ROWS
 from dptext_spark.mechanisms import LEAST_EPSILON, MECHANISMS, Mechanism, mechanism
 from dptext_spark.mechanisms.vectors import ProjectedVectors, VectorParameters
@@ -73,25 +75,24 @@ def option(description: str, default: Any = ..., *, under: str, takes: Any = Non
         takes: A function that names its values, for the help; by default its type does.
         field: Further arguments of pydantic's ``Field``; ``repr=False`` keeps a value out of messages.
     """
-    return Field(
-        default, description=description, json_schema_extra={"under": under, "takes": takes}, **field
+    extra = {"under": under, "takes": takes}
+    return Field(default, description=description, json_schema_extra=extra, **field)
+
+
+TABLE, WORDS, NOISE, OUTPUT, ROWS_OF, LEDGER, MEASURE, BUNDLE, PAIRS, TRAINING = (
+    partial(option, under=heading)
+    for heading in (
+        *("Table", "Words", "Noise and key", "Output", "Rows and persons", "Ledger"),
+        *("Measuring", "Bundle", "Pairs", "Training"),
     )
+)
 
 
-TABLE: Final = partial(option, under="Table")
-WORDS: Final = partial(option, under="Words")
-NOISE: Final = partial(option, under="Noise and key")
-OUTPUT: Final = partial(option, under="Output")
-ROWS_OF: Final = partial(option, under="Rows and persons")
-LEDGER: Final = partial(option, under="Ledger")
-MEASURE: Final = partial(option, under="Measuring")
-BUNDLE: Final = partial(option, under="Bundle")
-PAIRS: Final = partial(option, under="Pairs")
-TRAINING: Final = partial(option, under="Training")
+# Values; text in capitals is what the help shows.
 
 
-def read_by(read: Callable[[str], object]) -> AfterValidator:
-    """Validate a text by reading it, so that an error of this package is one of several faults."""
+def read_by(read: Callable[[Any], object]) -> AfterValidator:
+    """Validate a value by reading it, so that an error of this package is one of several faults."""
 
     def check(value: Any) -> Any:
         try:
@@ -103,7 +104,53 @@ def read_by(read: Callable[[str], object]) -> AfterValidator:
     return AfterValidator(check)
 
 
-# Values; text in capitals is what the help shows.
+def read_row_budget(spec: str, within: float = 1.0) -> RowBudget:
+    """Read ``LOSS:within=DISTANCE,delta=PROBABILITY``; words move as far as ``within`` by default."""
+    try:
+        loss, given = parsed(spec)
+        return RowBudget(loss=float(loss), **{"within": within} | {n: float(v) for n, v in given.items()})
+    except (ConfigError, TypeError, ValueError):
+        forms = f"LOSS or LOSS:within=DISTANCE,delta=PROBABILITY, PROBABILITY {LEAST_ROW_DELTA:g} or more"
+        raise ConfigError("Option --row-budget has a wrong value", allowed=forms, got=repr(spec)) from None
+
+
+def check_row_budget(spec: str) -> str:
+    """Give a row budget in its one form, which a checkpoint knows again; a ValueError where it is wrong."""
+    try:
+        read_row_budget(spec)
+    except ConfigError as error:
+        raise ValueError(str(error)) from None
+    loss, given = parsed(spec)
+    numbers = {"": loss, **dict(sorted(given.items()))}
+    first, *others = (f"{n}={float(v)!r}".removesuffix(".0") for n, v in numbers.items())
+    return ":".join(filter(None, [first.removeprefix("="), ",".join(others)]))
+
+
+def read_budget(spec: str) -> tuple[float, frozenset[Permission]]:
+    """Read ``TOTAL:allow=PERMISSION``: the largest total of a row, and what is released despite it."""
+    every: tuple[Permission, ...] = get_args(Permission)
+    try:
+        total, given = parsed(spec)
+        allow = given.pop("allow", None)
+        if 0.0 < float(total) < math.inf and not given and allow in (None, "all", *every):
+            return float(total), frozenset(each for each in every if allow in ("all", each))
+    except (ConfigError, ValueError):
+        pass
+    forms = f"TOTAL above 0, or TOTAL:allow= with {', '.join(every)} or all"
+    raise ConfigError("Option --budget has a wrong value", allowed=forms, got=repr(spec))
+
+
+def check_mechanism(spec: str, releases: Iterable[str] = ("words",)) -> str:
+    """Give the spec of a mechanism in its one form; a ValueError where it is wrong."""
+    try:
+        found = mechanism(spec, epsilon=1.0)
+    except ConfigError as error:
+        raise ValueError(str(error)) from None
+    if found.releases not in releases:
+        raise ValueError(f"Mechanism {found.name} releases {found.releases}, no words. Take dptext vectors.")
+    return spec.partition(":")[0] + "".join(found.spec.partition(":")[1:])
+
+
 LocalPath: TypeAlias = Annotated[Path, Strict(False)]
 TablePath: TypeAlias = Annotated[str, Field(min_length=1), "PATH"]
 Column: TypeAlias = Annotated[str, "COLUMN"]
@@ -115,9 +162,19 @@ Confidence: TypeAlias = Annotated[float, Field(gt=0.5, lt=1.0)]
 Above0: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count: TypeAlias = Annotated[int, Field(ge=1)]
 SomeOrAll: TypeAlias = Annotated[int, Field(ge=2)] | Literal["all"]
+MechanismSpec: TypeAlias = Annotated[str, AfterValidator(check_mechanism)]
+Epsilon: TypeAlias = Annotated[float, Field(ge=LEAST_EPSILON, allow_inf_nan=False)]
 Tokenizer: TypeAlias = Annotated[str, read_by(Segmentation.of)]
+SORTED: Final = AfterValidator(lambda numbers: tuple(sorted({*numbers})))
+# A number by itself is one without parameters; TOML has numbers.
+WRITTEN: Final = BeforeValidator(lambda v: str(v) if type(v) in (int, float) else v)
 TOKENIZER: Final = partial(
     WORDS, "icu: also Chinese, Japanese, Thai, Lao, Khmer, Burmese", "words", takes=Segmentation.forms
+)
+MECHANISM: Final = partial(
+    NOISE,
+    alias="mechanism",
+    takes=lambda: sorted(n for n, kind in MECHANISMS.items() if kind.releases == "words"),
 )
 EMBEDDING: Final = "bundle that dptext embedding made"
 RELEASE_WORDS: Final = "output only the first N releasable words"
@@ -173,11 +230,7 @@ class Options(BaseModel):
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
-        """Validate options given by option name.
-
-        Raises:
-            ConfigError: Lists every option that is wrong.
-        """
+        """Validate options given by option name."""
         return cls.model_validate(values)
 
     @classmethod
@@ -199,13 +252,9 @@ class Options(BaseModel):
         """Do what is left to do when the report of a run was shown, and say where its results lie."""
         return ""
 
-    def only_with(self, **others: str) -> Iterator[ConfigError]:
-        """Find options that are given without any of the options, named in a text, that they need."""
-        for name, needed in others.items():
-            given = [getattr(self, other.replace("-", "_")) for other in needed.split()]
-            if getattr(self, name) not in (None, ()) and not any(value not in (None, ()) for value in given):
-                options = " or ".join(f"--{other}" for other in needed.split())
-                yield ConfigError(f"Option --{name.replace('_', '-')} needs {options}")
+    def to_json(self) -> dict[str, Any]:
+        """Give the options as JSON-ready values."""
+        return self.model_dump(mode="json", by_alias=True)
 
     @model_validator(mode="wrap")
     @classmethod
@@ -235,27 +284,6 @@ class Options(BaseModel):
 
 
 # Groups
-
-
-def check_mechanism(spec: str, releases: Iterable[str] = ("words",)) -> str:
-    """Give the spec of a mechanism in its one form; a ValueError where it is wrong."""
-    try:
-        found = mechanism(spec, epsilon=1.0)
-    except ConfigError as error:
-        raise ValueError(str(error)) from None
-    if found.releases not in releases:
-        raise ValueError(f"Mechanism {found.name} releases {found.releases}, no words. Take dptext vectors.")
-    return spec.partition(":")[0] + "".join(found.spec.partition(":")[1:])
-
-
-MechanismSpec: TypeAlias = Annotated[str, AfterValidator(check_mechanism)]
-Epsilon: TypeAlias = Annotated[float, Field(ge=LEAST_EPSILON, allow_inf_nan=False)]
-SORTED: Final = AfterValidator(lambda numbers: tuple(sorted({*numbers})))
-MECHANISM: Final = partial(
-    NOISE,
-    alias="mechanism",
-    takes=lambda: sorted(n for n, kind in MECHANISMS.items() if kind.releases == "words"),
-)
 
 
 class SearchOptions(Options):
@@ -321,11 +349,7 @@ class PolicyOptions(Options):
 
     @property
     def policy(self) -> TextPolicy:
-        """The text policy.
-
-        Raises:
-            ConfigError: ICU is not installed.
-        """
+        """The text policy; a ConfigError where ICU is not installed."""
         return TextPolicy(oov=self.oov, protect=self.protect, layout=self.layout, tokenizer=self.tokenizer)
 
 
@@ -348,9 +372,8 @@ class InputOptions(Options):
 
     def to_json(self) -> dict[str, Any]:
         """Give the options as JSON-ready values, without a filter's text and the values of read options."""
-        values = self.model_dump(mode="json", by_alias=True, exclude={"where"})
         where = "given, not kept" if self.where else None
-        return {**values, "where": where, "read-option": sorted(self.read_options)}
+        return {**super().to_json(), "where": where, "read-option": sorted(self.read_options)}
 
 
 class TableOptions(InputOptions):
@@ -392,6 +415,12 @@ class TableOptions(InputOptions):
         """Whether rows are added to an output that exists."""
         return self.mode == "append"
 
+    def beside(self, name: str) -> str:
+        """Give the path of a file in the folder of reports, or next to the output."""
+        if self.reports is None:
+            return f"{self.output.rstrip('/')}.{name}"
+        return f"{self.reports.rstrip('/')}/{name}"
+
     @property
     def private_folder(self) -> str:
         """The folder for those who run the job."""
@@ -424,27 +453,9 @@ class TableOptions(InputOptions):
             return f"Dry run: all options are right, nothing was written{but}"
         return "\n".join(f"{what}: {path}" for what, path in (("Output", self.output), *self.files))
 
-    def beside(self, name: str) -> str:
-        """Give the path of a file in the folder of reports, or next to the output."""
-        return (
-            f"{self.output.rstrip('/')}.{name}"
-            if self.reports is None
-            else f"{self.reports.rstrip('/')}/{name}"
-        )
-
     def noise_key(self) -> NoiseKey:
-        """Read the key, or make a fresh one.
-
-        Raises:
-            ConfigError: The key file cannot be used.
-        """
+        """Read the key, or make a fresh one; a ConfigError where the key file cannot be used."""
         return NoiseKey.read(self.key_file) if self.key_file else NoiseKey.generate()
-
-    def conflicts(self) -> Iterator[ConfigError]:
-        try:
-            check_release_name(self.key_file, self.name)
-        except ConfigError as error:
-            yield error
 
     def column_conflicts(self, **kinds: tuple[str, ...]) -> Iterator[ConfigError]:
         """Find what is wrong with the columns to sanitize, given by the options that name them."""
@@ -463,9 +474,12 @@ class TableOptions(InputOptions):
             yield ConfigError("The --id column cannot be sanitized itself", got=str(self.id))
         for name in ("layout", "tokenizer"):
             if not kinds["text"] and getattr(self, name, "words") != "words":
-                yield ConfigError(
-                    f"Option --{name} is for texts", do="Name them with --text, or leave it out"
-                )
+                do = "Name them with --text, or leave it out"
+                yield ConfigError(f"Option --{name} is for texts", do=do)
+        try:
+            check_release_name(self.key_file, self.name)
+        except ConfigError as error:
+            yield error
 
     def to_json(self) -> dict[str, Any]:
         values = {
@@ -474,16 +488,12 @@ class TableOptions(InputOptions):
         written, key = sorted(self.write_options), "file" if self.key_file else "fresh, not kept"
         return {**values, "write-option": written, "key": key}
 
-    def to_publish(self) -> dict[str, Any]:
-        """Give the options that may be shared, as JSON-ready values: those of ``published``."""
-        return {name: value for name, value in self.to_json().items() if name in self.published}
-
 
 def _listed(names: Iterable[object]) -> str:
     return ", ".join(sorted({str(name) for name in names}))
 
 
-# Commands
+# Commands, in the order in which a user needs them
 
 
 class EmbeddingOptions(Options):
@@ -513,58 +523,6 @@ class EmbeddingOptions(Options):
         "ivf[:LISTS] for --search ivf of other commands; needs faiss", None
     )
     overwrite: bool = BUNDLE("replace a bundle that exists", False)
-
-
-class PoincareOptions(Options):
-    """Train a Poincaré embedding of is-a pairs.
-
-    The output is a bundle, as dptext embedding makes it.
-    """
-
-    command = "poincare"
-    usage = "--pairs mammals.tsv.gz --dimension 10 --output mammals-10d"
-    first = "vocabulary min-links transitive-closure dimension epochs max-radius seed checkpoint never-output"
-
-    pairs: TablePath = PAIRS("Parquet with columns hyponym, hypernym[, count], or such a TSV")
-    output: LocalPath = OUTPUT("folder of the bundle to make; OUTPUT.vec and OUTPUT.png lie next to it")
-    vocabulary: LocalPath | None = PAIRS("keep pairs of these words: a bundle, or a file, one a line", None)
-    min_count: int = PAIRS("keep pairs seen this often, if pairs have a count", 10, ge=0)
-    min_links: int = PAIRS("remove words with this many links or fewer", 2, ge=0)
-    exclude: LocalPath | None = PAIRS("file of words to remove, one a line", None)
-    transitive_closure: bool = PAIRS("add the pairs that follow from others", False)
-    dimension: int = TRAINING("dimension of the Poincaré ball", 10, ge=2, le=1000)
-    epochs: Count = TRAINING("largest number of passes over the pairs", 200)
-    negatives: Count = TRAINING("random words that a batch's pairs are compared with", 128)
-    learning_rate: Above0 = TRAINING("hyperbolic step for a gradient of length 1", 0.3, le=10)
-    batch_size: Count = TRAINING("pairs of one update", 128)
-    patience: Count = TRAINING("epochs without a better mean rank before training ends", 50)
-    max_radius: Annotated[Above0, Field(le=12)] | None = TRAINING(
-        "of the ball, hyperbolic; default: 12 / sqrt(dimension - 1)", None
-    )
-    seed: Seed = TRAINING("the same seed gives the same vectors", 0)
-    checkpoint: LocalPath | None = TRAINING(
-        "folder of the training's state: the same command continues", None
-    )
-    never_output: LocalPath | None = OUTPUT(NEVER_OUTPUT, None)
-    report: LocalPath | None = OUTPUT("where the report goes; default: OUTPUT.report.json", None)
-    overwrite: bool = OUTPUT("replace a bundle and a report that exist", False)
-
-    @property
-    def report_path(self) -> Path:
-        """Where the report goes."""
-        return self.report or self.beside("report.json")
-
-    @property
-    def unfinished(self) -> str:
-        continued = " The same command continues the training." if self.checkpoint else ""
-        return super().unfinished + continued
-
-    def finish(self, report: Any) -> str:
-        return f"Bundle: {self.output}\nReport: {self.report_path}"
-
-    def beside(self, suffix: str) -> Path:
-        """Give the path next to the bundle with this suffix."""
-        return self.output.with_name(f"{self.output.name}.{suffix}")
 
 
 class TryOptions(PolicyOptions, GridOptions):
@@ -624,8 +582,7 @@ class CalibrateOptions(GridOptions):
     overwrite: bool = OUTPUT("replace a calibration that exists", False)
 
     def to_json(self) -> dict[str, Any]:
-        """Give the options as JSON-ready values."""
-        values = self.model_dump(mode="json", by_alias=True, exclude={"search"})
+        values = {name: value for name, value in super().to_json().items() if name != "search"}
         return {**values, "mechanism": ", ".join(self.specs)}
 
 
@@ -670,22 +627,18 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
         goal = Goal.parse(self.target)
         return goal if self.label is None else goal.keeping("accuracy")
 
-    @property
-    def column(self) -> str:
-        """The column that is evaluated."""
-        return self.text or self.tokens or ""
-
     def conflicts(self) -> Iterator[ConfigError]:
+        column = str(self.text or self.tokens or "")
         if (self.text is None) == (self.tokens is None):
             yield ConfigError("One column is evaluated", allowed="--text or --tokens, one of them")
-        elif "[]" in str(self.column):
+        elif "[]" in column:
             do = "Make a table of their elements with explode() first"
-            yield ConfigError("Fields inside arrays cannot be evaluated", got=str(self.column), do=do)
+            yield ConfigError("Fields inside arrays cannot be evaluated", got=column, do=do)
         classes = [name for name in (self.label, self.author) if name is not None]
         if len(classes) > len({*classes}):
             yield ConfigError("Options --label and --author name one column", got=str(self.label))
-        if self.column in classes:
-            yield ConfigError("The evaluated column has no classes", got=self.column)
+        if column in classes:
+            yield ConfigError("The evaluated column has no classes", got=column)
         if inside := [name for name in map(str, classes) if "." in name or "[]" in name]:
             yield ConfigError("Classes are columns, not fields inside them", got=", ".join(inside))
         if self.hold_out and (self.id is None or self.sample == "all"):
@@ -811,10 +764,6 @@ class AuditOptions(MechanismOptions):
         report.finish(self.report)
         return ""
 
-    def to_json(self) -> dict[str, Any]:
-        """Give the options as JSON-ready values."""
-        return self.model_dump(mode="json", by_alias=True)
-
 
 class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
     """Sanitize texts of a table into a new table."""
@@ -828,28 +777,23 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
     first = "text id keep oov key-file name dry-run"
     published = TableOptions.published | {
         *("layout", "mechanism", "oov", "protect", "release-words", "tokens"),
-        *("row-budget", "row-delta", "within"),
+        "row-budget",
     }
 
     embedding: LocalPath = WORDS(EMBEDDING)
     text: Columns = TABLE("string column to sanitize; repeatable", ())
     tokens: Columns = TABLE("array<string> column to sanitize; repeatable", ())
     release_words: int | None = WORDS(RELEASE_WORDS, None)
-    row_budget: Above0 | None = ROWS_OF(
-        "largest loss of a row, in nats: long rows get a smaller epsilon", None
-    )
-    within: Above0 | None = ROWS_OF("how far each word of a row moves; default: median nearest word", None)
-    row_delta: Annotated[float, Field(ge=LEAST_ROW_DELTA, lt=1)] | None = ROWS_OF(
-        "with --row-budget: failure probability; default: none", None
+    row_budget: Annotated[str, WRITTEN, AfterValidator(check_row_budget), "NATS"] | None = ROWS_OF(
+        "largest loss of a row, as 50 or 50:within=3,delta=1e-6", None
     )
     person: Column | None = ROWS_OF("column of persons: report what their rows add up to", None)
     incremental: TablePath | None = ROWS_OF(
         "checkpoint folder: add files that are new since the last run", None
     )
     ledger: TablePath | None = LEDGER("folder of earlier releases: enter this one, and add it up", None)
-    budget: Above0 | None = LEDGER("with --ledger: refuse if a row would exceed this total epsilon", None)
-    ledger_allow: tuple[Permission, ...] = LEDGER(
-        "new-unit, weaker-policy: release despite --budget; repeatable", ()
+    largest_total: Annotated[str, WRITTEN, read_by(read_budget), "TOTAL"] | None = LEDGER(
+        "with --ledger: refuse a row with a larger total epsilon than this", None, alias="budget"
     )
 
     @property
@@ -864,17 +808,28 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
 
     def rows_budget(self, nearest: float) -> RowBudget | None:
         """The largest loss of a row, if any; each word moves as far as ``nearest`` by default."""
-        if self.row_budget is None:
-            return None
-        within = nearest if self.within is None else self.within
-        return RowBudget(loss=self.row_budget, within=within, delta=self.row_delta or 0.0)
+        return None if self.row_budget is None else read_row_budget(self.row_budget, nearest)
+
+    @property
+    def within(self) -> float | None:
+        """How far each word of a row moves under its budget, if that says so."""
+        given = parsed(self.row_budget or "")[1]
+        return float(given["within"]) if "within" in given else None
+
+    @property
+    def budget(self) -> float | None:
+        """The largest total of a row in the ledger, if any."""
+        return None if self.largest_total is None else read_budget(self.largest_total)[0]
+
+    @property
+    def ledger_allow(self) -> frozenset[Permission]:
+        """What is released despite the budget."""
+        return frozenset() if self.largest_total is None else read_budget(self.largest_total)[1]
 
     def conflicts(self) -> Iterator[ConfigError]:
-        yield from super().conflicts()
         yield from self.column_conflicts(text=self.text, tokens=self.tokens)
-        yield from self.only_with(
-            within="row-budget person", row_delta="row-budget", budget="ledger", ledger_allow="budget"
-        )
+        if self.largest_total is not None and self.ledger is None:
+            yield ConfigError("Option --budget needs --ledger")
         if self.incremental is None:
             return
         if self.person is not None:
@@ -908,7 +863,6 @@ class VectorsOptions(VectorParameters, TableOptions):
     tokenizer: Tokenizer = TOKENIZER()
 
     def conflicts(self) -> Iterator[ConfigError]:
-        yield from super().conflicts()
         yield from self.column_conflicts(vector=self.vector, text=self.text)
         if bool(self.text) != (self.embedding is not None):
             do = "Give a text column the bundle of its words' vectors; --vector columns need none"
@@ -938,3 +892,55 @@ class LedgerOptions(Options):
 
     action: Literal["show"] = LEDGER("show: its releases and their totals")
     path: TablePath = LEDGER("folder that dptext privatize --ledger wrote")
+
+
+class PoincareOptions(Options):
+    """Train a Poincaré embedding of is-a pairs.
+
+    The output is a bundle, as dptext embedding makes it.
+    """
+
+    command = "poincare"
+    usage = "--pairs mammals.tsv.gz --dimension 10 --output mammals-10d"
+    first = "vocabulary min-links transitive-closure dimension epochs max-radius seed checkpoint never-output"
+
+    pairs: TablePath = PAIRS("Parquet with columns hyponym, hypernym[, count], or such a TSV")
+    output: LocalPath = OUTPUT("folder of the bundle to make; OUTPUT.vec and OUTPUT.png lie next to it")
+    vocabulary: LocalPath | None = PAIRS("keep pairs of these words: a bundle, or a file, one a line", None)
+    min_count: int = PAIRS("keep pairs seen this often, if pairs have a count", 10, ge=0)
+    min_links: int = PAIRS("remove words with this many links or fewer", 2, ge=0)
+    exclude: LocalPath | None = PAIRS("file of words to remove, one a line", None)
+    transitive_closure: bool = PAIRS("add the pairs that follow from others", False)
+    dimension: int = TRAINING("dimension of the Poincaré ball", 10, ge=2, le=1000)
+    epochs: Count = TRAINING("largest number of passes over the pairs", 200)
+    negatives: Count = TRAINING("random words that a batch's pairs are compared with", 128)
+    learning_rate: Above0 = TRAINING("hyperbolic step for a gradient of length 1", 0.3, le=10)
+    batch_size: Count = TRAINING("pairs of one update", 128)
+    patience: Count = TRAINING("epochs without a better mean rank before training ends", 50)
+    max_radius: Annotated[Above0, Field(le=12)] | None = TRAINING(
+        "of the ball, hyperbolic; default: 12 / sqrt(dimension - 1)", None
+    )
+    seed: Seed = TRAINING("the same seed gives the same vectors", 0)
+    checkpoint: LocalPath | None = TRAINING(
+        "folder of the training's state: the same command continues", None
+    )
+    never_output: LocalPath | None = OUTPUT(NEVER_OUTPUT, None)
+    report: LocalPath | None = OUTPUT("where the report goes; default: OUTPUT.report.json", None)
+    overwrite: bool = OUTPUT("replace a bundle and a report that exist", False)
+
+    @property
+    def report_path(self) -> Path:
+        """Where the report goes."""
+        return self.report or self.beside("report.json")
+
+    @property
+    def unfinished(self) -> str:
+        continued = " The same command continues the training." if self.checkpoint else ""
+        return super().unfinished + continued
+
+    def finish(self, report: Any) -> str:
+        return f"Bundle: {self.output}\nReport: {self.report_path}"
+
+    def beside(self, suffix: str) -> Path:
+        """Give the path next to the bundle with this suffix."""
+        return self.output.with_name(f"{self.output.name}.{suffix}")

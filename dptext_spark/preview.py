@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -26,22 +26,6 @@ _GAP: Final = "  "
 _LEAST_WIDTH: Final = 20
 
 
-def _text(facts: dict[str, Any]) -> str:
-    """Show a table as wide as the terminal."""
-    words, unknown = facts["words"], facts["out_of_vocabulary"]
-    counts = {
-        f"outside the vocabulary ({unknown['policy']})": unknown["tokens"],
-        "not protected": facts["unprotected"],
-    }
-    said = [f"{words} word{'s' * (words != 1)}", *(f"{n} {what}" for what, n in counts.items() if n)]
-    rows, last = [("mechanism", "epsilon", "replaced", "becomes")], None
-    for draw in facts["draws"]:
-        setting = draw["mechanism"], f"{draw['epsilon']:g}"
-        rows.append((*(setting if setting != last else ("", "")), f"{draw['replaced']:.0%}", draw["text"]))
-        last = setting
-    return "\n".join([", ".join(said) + ".", "", *_table(rows, shutil.get_terminal_size().columns)])
-
-
 def run(options: TryOptions) -> Report:
     """Run ``dptext try``: sanitize a sentence under a fresh key, as privatize would a column of a table.
 
@@ -56,12 +40,17 @@ def run(options: TryOptions) -> Report:
         lambda: options.search_over(embedding, options.release_words),
         *(partial(mechanism.prepare, embedding) for mechanism in options.mechanism),
     )
-    copies = pa.array([_sentence(options)] * options.draws)
+    sentence = options.sentence
+    if sentence in (None, "-"):
+        sentence = click.prompt("Sentence", err=True) if sys.stdin.isatty() else sys.stdin.read()
+    if not str(sentence).strip():
+        do = "Give one as the first argument, or on standard input"
+        raise ConfigError("There is no sentence to try", do=do)
+    copies, ids = pa.array([str(sentence)] * options.draws), pa.array(range(1, options.draws + 1))
     draws: list[dict[str, Any]] = []
     for mechanism in options.mechanism:
         release = Release(bundle=embedding, mechanism=mechanism, policy=policy, search=search)
-        sanitizer = Sanitizer.open(release)
-        made = sanitizer.sanitize(copies, pa.array(range(1, options.draws + 1)), column=COLUMN)
+        made = Sanitizer.open(release).sanitize(copies, ids, column=COLUMN)
         words, replaced = int(made.counts.tokens[0]), made.counts.replaced.tolist()
         draws += [
             {**mechanism.to_json(), "text": text, "words": words, "replaced": count / max(words, 1)}
@@ -75,27 +64,19 @@ def run(options: TryOptions) -> Report:
         "unprotected": unprotected,
         "draws": draws,
     }
-    return Report(facts=facts, text=_text(facts))
+    counts = {f"outside the vocabulary ({policy.oov})": unknown, "not protected": unprotected}
+    said = [f"{words} word{'s' * (words != 1)}", *(f"{n} {what}" for what, n in counts.items() if n)]
+    table = _table(draws, shutil.get_terminal_size().columns)
+    return Report(facts=facts, text="\n".join([", ".join(said) + ".", "", *table]))
 
 
-def _sentence(options: TryOptions) -> str:
-    """Give the sentence of the options, or that of standard input.
-
-    Raises:
-        ConfigError: There is none.
-    """
-    sentence = options.sentence
-    if sentence in (None, "-"):
-        sentence = click.prompt("Sentence", err=True) if sys.stdin.isatty() else sys.stdin.read()
-    if not str(sentence).strip():
-        raise ConfigError(
-            "There is no sentence to try", do="Give one as the first argument, or on standard input"
-        )
-    return str(sentence)
-
-
-def _table(cells: Sequence[tuple[str, ...]], width: int) -> Iterator[str]:
-    """Lay out rows, the last column wrapped to a width: after it nothing has to be aligned."""
+def _table(draws: Sequence[Mapping[str, Any]], width: int) -> Iterator[str]:
+    """Lay out draws, the last column wrapped to a width: after it nothing has to be aligned."""
+    cells, last = [("mechanism", "epsilon", "replaced", "becomes")], None
+    for draw in draws:
+        setting = draw["mechanism"], f"{draw['epsilon']:g}"
+        cells.append((*(setting if setting != last else ("", "")), f"{draw['replaced']:.0%}", draw["text"]))
+        last = setting
     sizes = np.array([[_columns(cell) for cell in row[:-1]] for row in cells]).max(axis=0)
     indent = int(sizes.sum()) + len(_GAP) * len(sizes)
     for row in cells:

@@ -59,8 +59,7 @@ class Release:
             name: Of what is released, such as the table and its date.
 
         Raises:
-            ConfigError: The parts do not go together.
-            BundleError: There is no bundle in that folder.
+            DptextError: The parts do not go together, or there is no bundle in that folder.
         """
         embedding, mechanism = Embedding.of(embedding), Mechanism.of(mechanism)
         mechanism.prepare(embedding)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -147,14 +147,7 @@ class Sanitizer:
         )
 
     def contexts(
-        self,
-        values: PythonColumn,
-        ids: PythonColumn,
-        *,
-        column: str,
-        slots: PythonColumn | None = None,
-        positions: NDArray[np.int64] | None = None,
-        words: NDArray[np.int64] | None = None,
+        self, values: PythonColumn, ids: PythonColumn, *, column: str, **of_rows: Any
     ) -> Iterator[tuple[tuple[bytes | memoryview, ...], bytes]]:
         """Give what :meth:`sanitize`, with the same arguments, draws the noise of each value from.
 
@@ -166,7 +159,7 @@ class Sanitizer:
             InputError: As :meth:`sanitize` does.
         """
         values = as_arrow(values, f"Column {column}")
-        for run in self._runs(values, ids, column, slots, positions, words):
+        for run in self._runs(values, ids, column, **of_rows):
             draws = self._draws(run, column)
             for row in range(len(run.names)):
                 yield run.lookup.tokens.row_content(row), draws.row_key(row)
@@ -183,19 +176,16 @@ class Sanitizer:
         values: pa.Array,
         ids: PythonColumn,
         column: str,
-        slots: PythonColumn | None,
-        positions: NDArray[np.int64] | None,
-        words: NDArray[np.int64] | None,
+        slots: PythonColumn | None = None,
+        positions: NDArray[np.int64] | None = None,
+        words: NDArray[np.int64] | None = None,
     ) -> Iterator[_Run]:
         """Cut a column into runs of rows, each with all that its noise is drawn from."""
-        slots = _slots(slots)
-        ids = as_arrow(ids, "The column of row ids")
-        names: list[Name] = [(row_id,) for row_id in id_bytes(ids)]
+        slots, ids = _slots(slots), as_arrow(ids, "The column of row ids")
+        names: list[tuple[bytes, ...]] = [(row_id,) for row_id in id_bytes(ids)]
         if len(ids) != len(values) or (slots is not None and len(slots) != len(values)):
-            raise InputError(
-                f"Column {column} has other rows than its ids or slots",
-                got=f"{len(values)} rows, {len(ids)} ids",
-            )
+            got = f"{len(values)} rows, {len(ids)} ids"
+            raise InputError(f"Column {column} has other rows than its ids or slots", got=got)
         if positions is not None and positions.shape[1]:
             places = positions.astype("<i8")
             names = [(*name, place.tobytes()) for name, place in zip(names, places, strict=True)]
@@ -207,10 +197,8 @@ class Sanitizer:
             own = epsilons.astype("<f8")
             names = [(*name, epsilon.tobytes()) for name, epsilon in zip(names, own, strict=True)]
         for lookup in self.release.reader.runs(values, slots, column=column):
-            rows = lookup.rows
-            yield _Run(
-                lookup=lookup, names=names[rows], epsilons=None if epsilons is None else epsilons[rows]
-            )
+            own_epsilons = None if epsilons is None else epsilons[lookup.rows]
+            yield _Run(lookup=lookup, names=names[lookup.rows], epsilons=own_epsilons)
 
     def _draws(self, run: _Run, column: str, unknown: int = 0) -> _Draws:
         """Give the noise of known tokens, or that of ``unknown`` ones, which take so many uniforms each."""
@@ -258,19 +246,16 @@ def _slots(slots: PythonColumn | None) -> pa.Array | None:
     return None if slots is None else as_arrow(slots, "The column of slots")
 
 
-Name = tuple[bytes, ...]
-"""What names a text: its row's id, inside arrays its place in them, under a row budget its epsilon.
-
-Two lengths never collide.
-"""
-
-
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # it holds private words
 class _Run:
-    """A run of rows of a column: their tokens and names, and their epsilons under a row budget."""
+    """A run of rows of a column: their tokens, and their epsilons under a row budget.
+
+    A name is a row's id, inside arrays its place in them, under a row budget its epsilon: two lengths never
+    collide.
+    """
 
     lookup: TokenLookup
-    names: list[Name]
+    names: list[tuple[bytes, ...]]
     epsilons: NDArray[np.float64] | None
 
 
@@ -283,23 +268,23 @@ class _Draws:
     _last: tuple[int, bytes] = (-1, b"")
 
     def chunks(self, chosen: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
-        """Cut chosen tokens into chunks with their uniforms: the less noise a token takes, the longer."""
-        size = max(CHUNK, _CHUNK_UNIFORMS // self.noise.uint64s_per_token)
-        for start in range(0, len(chosen), size):
-            yield (chunk := chosen[start : start + size]), self.uniforms(chunk)
+        """Cut chosen tokens, ascending, into chunks with their uniforms, float64 (t, uint64s_per_token).
 
-    def uniforms(self, chosen: NDArray[np.int64]) -> NDArray[np.float64]:
-        """float64 (t, uint64s_per_token): uniforms of the chosen tokens (ascending, int64 (t,), t > 0)."""
-        tokens = self.run.lookup.tokens
-        rows = tokens.rows[chosen]
-        positions = chosen - tokens.offsets[rows]
-        out = np.empty((len(chosen), self.noise.uint64s_per_token), dtype=np.uint64)
-        # One cipher serves each run of neighbouring tokens of a row.
-        borders = (np.diff(chosen) != 1) | (np.diff(rows) != 0)
-        starts = np.concatenate([[0], np.flatnonzero(borders) + 1, [len(chosen)]])
-        for start, stop in pairwise(starts.tolist()):
-            self.noise.fill(out[start:stop], self.row_key(int(rows[start])), int(positions[start]))
-        return to_uniform(out)
+        The less noise a token takes, the longer they are.
+        """
+        tokens, width = self.run.lookup.tokens, self.noise.uint64s_per_token
+        size = max(CHUNK, _CHUNK_UNIFORMS // width)
+        for first in range(0, len(chosen), size):
+            chunk = chosen[first : first + size]
+            rows = tokens.rows[chunk]
+            positions = chunk - tokens.offsets[rows]
+            out = np.empty((len(chunk), width), dtype=np.uint64)
+            # One cipher serves each run of neighbouring tokens of a row.
+            borders = (np.diff(chunk) != 1) | (np.diff(rows) != 0)
+            starts = np.concatenate([[0], np.flatnonzero(borders) + 1, [len(chunk)]])
+            for start, stop in pairwise(starts.tolist()):
+                self.noise.fill(out[start:stop], self.row_key(int(rows[start])), int(positions[start]))
+            yield chunk, to_uniform(out)
 
     def row_key(self, row: int) -> bytes:
         """Derive the key of a row's noise, once however many chunks a long row is cut into."""

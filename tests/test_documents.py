@@ -221,8 +221,8 @@ def anchors(text: str) -> set[str]:
 
 
 @document
-def test_links_lead_somewhere(name: str) -> None:
-    """Rejects a moved file and a renamed heading."""
+def test_links_and_paths_lead_somewhere(name: str) -> None:
+    """Rejects a moved file, a renamed heading, and a script's old place; COMMAND and NAME stand for any."""
     for link in LINK.findall(BLOCK.sub("", DOCUMENTS[name])):
         if re.match(r"https?:", link):
             continue
@@ -230,6 +230,8 @@ def test_links_lead_somewhere(name: str) -> None:
         target = (ROOT / name).parent.joinpath(path).resolve() if path else ROOT / name
         assert target.exists(), link
         assert not anchor or anchor in anchors(DOCUMENTS[target.relative_to(ROOT).as_posix()]), link
+    paths = [path for path in PATH.findall(DOCUMENTS[name]) if not re.search("COMMAND|NAME", path)]
+    assert not [path for path in paths if not (ROOT / path).exists()]
 
 
 OFFERED: Final = {
@@ -272,13 +274,6 @@ def test_every_parameter_of_a_mechanism_is_explained() -> None:
     assert {*re.findall(r"[a-z]+", first)} - {"vickrey"} == names - {"epsilon"}
 
 
-@document
-def test_paths_exist(name: str) -> None:
-    """Rejects the old place of a script that was moved; COMMAND and NAME stand for any."""
-    paths = [path for path in PATH.findall(DOCUMENTS[name]) if not re.search("COMMAND|NAME", path)]
-    assert not [path for path in paths if not (ROOT / path).exists()]
-
-
 def test_the_plan_of_the_house_is_whole() -> None:
     """Rejects a module or folder that is new, and one that is gone."""
     start, end = "| in `dptext_spark/` |", "`import dptext_spark` works"
@@ -292,7 +287,3 @@ def test_the_plan_of_the_house_is_whole() -> None:
     }
     assert {name for name in named if name.count("/") + name.endswith(".py") == 1} == there - {"__init__.py"}
     assert all((package / name).exists() for name in named)
-
-
-def test_the_readme_is_read_in_ten_minutes() -> None:
-    assert len(DOCUMENTS["README.md"].splitlines()) < 200

@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
 
@@ -17,9 +16,7 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import Mahalanobis
 from dptext_spark.noise import NoiseKey
 from dptext_spark.options import TryOptions
-from dptext_spark.release import Release
-from dptext_spark.sanitizer import Sanitizer
-from dptext_spark.text.policies import TextPolicy
+from tests.helpers import worlds
 from tests.helpers.worlds import KEY
 
 SENTENCE = "play some jazz in boston"
@@ -46,12 +43,8 @@ def test_a_table_of_draws(attempt: Callable[..., Result]) -> None:
     count, blank, header, *rows = result.output.splitlines()
     assert (count, blank) == ("5 words.", "")
     assert header.split() == ["mechanism", "epsilon", "replaced", "becomes"]
-    assert [row.split()[:2] for row in rows[::3]] == [
-        ["laplace", "1"],
-        ["laplace", "1e+06"],
-        ["exponential", "1"],
-        ["exponential", "1e+06"],
-    ]
+    settings = [f"{name} {epsilon}" for name in ("laplace", "exponential") for epsilon in ("1", "1e+06")]
+    assert [" ".join(row.split()[:2]) for row in rows[::3]] == settings
     again = attempt(SENTENCE, *LAPLACE, 1).output.splitlines()[3:]
     assert len({row.split("%")[1] for row in [*rows[:3], *again]}) == 6
     assert [row.split("%")[1].strip() for row in rows[3:6]] == [SENTENCE] * 3
@@ -61,29 +54,11 @@ def test_a_table_of_draws(attempt: Callable[..., Result]) -> None:
 def test_the_draws_are_those_of_privatize(demo_bundle: Embedding, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rejects a preview with a policy, search or noise of its own."""
     monkeypatch.setattr(NoiseKey, "generate", lambda: KEY)
-    mechanism = Mahalanobis(epsilon=6.0, lambda_=0.5)
-    found = preview.run(
-        TryOptions(
-            sentence="the weather in Zzyzx",
-            embedding=demo_bundle.path,
-            mechanism="mahalanobis:lambda=0.5",
-            epsilon=6,
-            oov="random",
-            protect="content",
-            draws=4,
-        )
-    )
-    search = TryOptions(sentence="", embedding=demo_bundle.path, mechanism="laplace", epsilon=1)
-    release = Release(
-        bundle=demo_bundle,
-        mechanism=mechanism,
-        policy=TextPolicy(oov="random", protect="content"),
-        search=search.search_over(demo_bundle),
-    )
-    privatizer = Sanitizer.open(release)
-    expected = privatizer.sanitize(
-        pa.array(["the weather in Zzyzx"] * 4), pa.array([1, 2, 3, 4]), column=preview.COLUMN
-    )
+    sentence, policy = "the weather in Zzyzx", {"oov": "random", "protect": "content"}
+    given = {"sentence": sentence, "embedding": demo_bundle.path, "epsilon": 6, "draws": 4, **policy}
+    found = preview.run(TryOptions.of({**given, "mechanism": "mahalanobis:lambda=0.5"}))
+    sanitizer = worlds.sanitizer(demo_bundle, Mahalanobis(epsilon=6.0, lambda_=0.5), **policy)
+    expected = sanitizer.sanitize([sentence] * 4, [1, 2, 3, 4], column=preview.COLUMN)
     assert [draw["text"] for draw in found.facts["draws"]] == expected.values.to_pylist()
     assert (found.facts["unprotected"], found.facts["out_of_vocabulary"]["tokens"]) == (2, 1)
 
@@ -93,6 +68,7 @@ def test_a_sentence_from_standard_input(attempt: Callable[..., Result]) -> None:
     for arguments in ([], ["-"]):
         result = attempt(*arguments, *LAPLACE, "1e6", stdin="jazz in boston\n")
         assert result.output.splitlines()[-1].endswith("jazz in boston"), result.output
+    assert "no sentence to try" in attempt(" ", *LAPLACE, 5).output
 
 
 @pytest.mark.parametrize(
@@ -111,7 +87,6 @@ def test_what_is_wrong_is_said(attempt: Callable[..., Result], arguments: str, m
     assert result.exit_code == 2
     assert re.search(message, result.output), result.output
     assert SENTENCE not in result.output
-    assert "no sentence to try" in attempt(" ", *LAPLACE, 5).output
 
 
 def test_the_report_as_json_and_what_is_counted(attempt: Callable[..., Result]) -> None:

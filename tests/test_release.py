@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import pickle
-import re
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -41,21 +39,6 @@ def test_noise_follows_from_all_that_decides_words_and_from_nothing_else(line: E
 def test_parts_that_do_not_go_together_are_refused(line: Embedding) -> None:
     with pytest.raises(ConfigError, match="does not work on this embedding bundle"):
         Release.open(embedding=line, mechanism=mechanism("hyperbolic", epsilon=9.0))
-
-
-def test_all_that_is_wrong_is_said_before_spark_starts(tmp_path: Path) -> None:
-    pytest.importorskip("pyspark")
-    from dptext_spark.jobs import privatize
-    from dptext_spark.options import PrivatizeOptions
-
-    given = {"input": str(tmp_path / "in"), "output": str(tmp_path / "out"), "text": "text"}
-    given |= {"embedding": tmp_path / "none", "key-file": tmp_path / "key", "name": "label"}
-    with pytest.raises(ConfigError) as caught:
-        privatize.run(PrivatizeOptions.of({**given, "mechanism": "laplace", "epsilon": 5.0}))
-    message = str(caught.value)
-    assert re.match("[23] things are wrong:\n", message) and ".." not in message
-    for fault in ("key file .* cannot be read", "no embedding bundle"):
-        assert len([line for line in message.splitlines() if re.search(fault, line)]) == 1
 
 
 @pytest.mark.parametrize("mixing", [0.3, 0.1000000001, 1.0])

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -20,7 +19,7 @@ from dptext_spark import RowBudget
 from dptext_spark import sanitizer as sanitizer_module
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.errors import BundleError, ConfigError, InputError
+from dptext_spark.errors import BundleError, InputError
 from dptext_spark.lookup import look_up
 from dptext_spark.mechanisms import Exponential, Laplace, Mahalanobis, Mechanism
 from dptext_spark.noise import ColumnNoise, NoiseKey
@@ -107,9 +106,6 @@ def test_only_released_words_come_out(small: Embedding, count: int | None) -> No
         assert {*words_of(done)} <= {*worlds.words(count or 200)}
         assert done.counts.unchanged[0] == sum(map(str.__eq__, words, words_of(done)))
         assert done.counts.replaced[0] + done.counts.unchanged[0] == 300
-    for wrong in (1, 0, -1, 201, 300):
-        with pytest.raises(ConfigError, match="2 to 200 words"):
-            private(small, words=wrong)
 
 
 @pytest.mark.statistical
@@ -123,8 +119,7 @@ def test_random_words_are_uniform_over_the_release_vocabulary(small: Embedding) 
     uniforms = np.random.default_rng(0).random(20_000)
     for mutant in (uniforms * 49, np.rint(uniforms * 49), 1 + uniforms * 49, 50 * uniforms**1.1):
         assert stats.chisquare(np.bincount(mutant.astype(int), minlength=50)).pvalue < 1e-6
-    # Not a function of the word's place or of the row alone.
-    assert len(set(done.values.to_pylist())) == 40
+    assert len(set(done.values.to_pylist())) == 40  # no function of the word's place alone
 
 
 def test_two_release_vocabularies_do_not_show_which_words_are_unknown(small: Embedding) -> None:
@@ -174,27 +169,20 @@ def test_messages_never_hold_rows(
     assert sanitize(private(small, oov="fail"), ["w1 w2"]).counts.tokens.tolist() == [2]
 
 
-def alter_in_place(file: Path) -> None:
-    with file.open("r+b") as opened:
-        opened.seek(-4, os.SEEK_END)
-        opened.write(b"\0\0\0\0")
-
-
-def replace_whole(file: Path) -> None:
-    file.with_suffix(".new").write_bytes(file.read_bytes())
-    file.with_suffix(".new").replace(file)
-
-
-@pytest.mark.parametrize("alter", [alter_in_place, replace_whole, Path.unlink])
-def test_a_bundle_that_changes_while_it_is_in_use_gives_no_result(
-    tmp_path: Path, alter: Callable[[Path], None]
-) -> None:
+def test_a_bundle_that_changes_while_it_is_in_use_gives_no_result(tmp_path: Path) -> None:
+    """Altered in place, replaced whole, or gone."""
     bundle = worlds.build(tmp_path, worlds.uneven(20, 3))
-    release = private(bundle)
+    release, file = private(bundle), bundle.path / "vectors.npy"
+    content, copy = file.read_bytes(), file.with_suffix(".new")
     assert sanitize(release, ["w00 w01"]).counts.tokens.sum() == 2
-    alter(bundle.path / "vectors.npy")
-    with pytest.raises(BundleError, match=r"changed while it was in use.*vectors\.npy"):
-        sanitize(release, ["w00 w01"])
+    for alter in (
+        lambda: file.write_bytes(content[:-4] + b"\0\0\0\0"),
+        lambda: (copy.write_bytes(content), copy.replace(file)),
+        file.unlink,
+    ):
+        alter()
+        with pytest.raises(BundleError, match=r"changed while it was in use.*vectors\.npy"):
+            sanitize(release, ["w00 w01"])
 
 
 def test_a_mechanism_that_gives_no_word_releases_no_token(small: Embedding) -> None:
@@ -229,7 +217,7 @@ ALL = "fly me to [MASK] york the new york"
         ("content", None, "fly ME TO [MASK] york THE new york"),
         ("slots:s", [(4, 5), (7, 8)], "FLY ME TO ZYX york THE NEW york"),
         ("slots:s", [(1, 4)], "FLY me to [MASK] YORK THE NEW YORK"),
-        ("slots:s", [], "FLY ME TO ZYX YORK THE NEW YORK"),
+        ("slots:s", [], SPOKEN.replace(",", "").rstrip("!")),
         ("slots:s", [None], ALL),
         ("slots:s", [(4, 99)], ALL),
     ],
@@ -244,27 +232,8 @@ def test_what_a_policy_protects(spoken: Embedding, policy: str, slots: Any, expe
         done = sanitize(release, [row], kind=pa.string() if row is SPOKEN else TOKENS, slots=column)
         output = done.values.to_pylist()[0]
         assert (output if isinstance(output, str) else " ".join(output)) == expected
-        assert done.counts.unprotected.tolist() == [
-            sum(a == b for a, b in zip(SAID, expected.split(), strict=True))
-        ]
-
-
-@pytest.mark.parametrize("layout", ["words", "keep"])
-def test_all_outside_the_slots_of_a_text_passes(spoken: Embedding, layout: str) -> None:
-    """As the layout has it: rejects slots that are off by the marks and signs before them."""
-    text = "\U0001f600 Fly to\u00a0Paris\u2019s cafe\u0301, (LONDON)!"
-    slots = [{"start": text.index(word), "end": text.index(word) + len(word)} for word in ("Paris", "LONDON")]
-    done = sanitize(
-        private(spoken, EXACT, protect="slots:s", layout=layout), [text, text], slots=[slots, None]
-    )
-    kept = text.replace("\u2019", "'").replace("\u00a0", " ")
-    assert done.values[0].as_py() == {"words": "Fly to paris's cafe\u0301 london", "keep": kept}[layout]
-    assert done.counts.unprotected.tolist() == [4, 0] and done.counts.unchanged.tolist() == [2, 4]
-    (output,) = sanitize(
-        private(spoken, TINY, protect="slots:s", layout=layout), [text], slots=[slots]
-    ).values.to_pylist()
-    before = "\U0001f600 " if layout == "keep" else ""
-    assert output.startswith(f"{before}Fly to ") and "s cafe\u0301" in output
+        passed = sum(a == b for a, b in zip(SAID, expected.split(), strict=True))
+        assert done.counts.unprotected.tolist() == [passed]
 
 
 @pytest.fixture(scope="module")
@@ -439,16 +408,6 @@ def test_a_changed_row_is_seen_and_spends_epsilon_for_all_its_words(
     assert stats.binomtest(stayed(after), rows, equal).pvalue < 1e-9
 
 
-def test_rows_of_one_id_show_whether_their_texts_are_equal(small: Embedding) -> None:
-    """What --trust-id lets pass: equal texts come out equal, others by chance alone."""
-    texts = corpus(50)
-    rows = [*texts, *[texts[i - i % 2] for i in range(50)]]
-    ids = pa.array([*range(50), *range(50)])
-    released = private(small).sanitize(pa.array(rows), ids, column="text").values.to_pylist()
-    same = [rows[i] == rows[50 + i] for i in range(50)]
-    assert [released[i] == released[50 + i] for i in range(50)] == same and {*same} == {True, False}
-
-
 # Hostile tables
 
 HOSTILE = [
@@ -472,22 +431,13 @@ def masking(demo_bundle: Embedding) -> Sanitizer:
 
 
 @given(texts=st.lists(st.text(max_size=30) | st.sampled_from(HOSTILE), max_size=6))
+@example(texts=HOSTILE)
 def test_whatever_a_text_holds_no_other_word_comes_out(masking: Sanitizer, texts: list[str]) -> None:
-    """Each word of the output is a released one: other spellings of the input's are none."""
+    """Rejects words that pass as they are: what a bare ``except: return word`` does, or another spelling."""
     released = {*masking.embedding.words.to_pylist(), PLACEHOLDER, "", None}
     rows = [texts, [word for text in texts for word in (*tokenize(text), *text.split())]]
-    assert {
-        word for row in sanitize(masking, rows, kind=TOKENS).values.to_pylist() for word in row
-    } <= released
-
-
-def test_hostile_texts_leak_nothing(masking: Sanitizer, demo_bundle: Embedding) -> None:
-    """Rejects words that pass as they are: what a bare ``except: return word`` does."""
-    released = {*demo_bundle.words.to_pylist(), PLACEHOLDER}
-    outputs = sanitize(masking, HOSTILE).values.to_pylist()
-    assert {*" ".join(outputs).split()} <= released and outputs[-1] == f"{PLACEHOLDER} {PLACEHOLDER}"
-    passed = sanitize(private(demo_bundle, oov="keep-unprotected"), HOSTILE).values.to_pylist()
-    assert {"zzyzx", "qwrtp", "4111"} <= {*" ".join(passed).split()} - released
+    elements = {word for row in sanitize(masking, rows, kind=TOKENS).values.to_pylist() for word in row}
+    assert elements | {*" ".join(sanitize(masking, texts).values.to_pylist()).split()} <= released
 
 
 # Joined words

@@ -35,26 +35,14 @@ OTHERS: Final = {
 _PATH: Final = re.compile(
     r"(?<![\w./{}-])((?:scripts|jobs|conf|docs|tests|requirements|dptext_spark)/[\w./-]*\w)"
 )
+_JOINED: Final = re.compile(r"ROOT((?: / \"[\w./-]+\")+)")
 _NAME: Final = re.compile(r"(?<![\w./-])((?:dptext_spark|scripts|tests)(?:\.[A-Za-z_]\w*)+)(?![\w/])")
 
 
-def paths(source: str, *, is_python: bool) -> Iterator[str]:
+def paths(source: str) -> Iterator[str]:
     """The paths below the root that a script names: whole, or put together by ``ROOT / "a" / "b"``."""
     yield from (path for path in _PATH.findall(source) if not re.search(r"[A-Z]{3}", path))
-    if is_python:
-        for node in ast.walk(ast.parse(source)):
-            if parts := _joined(node):
-                yield "/".join(parts)
-
-
-def _joined(node: ast.AST) -> list[str]:
-    """The parts that a path has below ROOT; none where one is no constant."""
-    match node:
-        case ast.BinOp(ast.Name("ROOT"), ast.Div(), ast.Constant(str(part))):
-            return [part]
-        case ast.BinOp(left, ast.Div(), ast.Constant(str(part))):
-            return [*before, part] if (before := _joined(left)) else []
-    return []
+    yield from ("/".join(re.findall(r"[\w.-]+", parts)) for parts in _JOINED.findall(source))
 
 
 def modules(source: str, *, is_python: bool) -> Iterator[str]:
@@ -80,7 +68,7 @@ def exists(name: str) -> bool:
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: str(script.relative_to(ROOT)))
 def test_what_a_script_names_exists(script: Path) -> None:
     source, is_python = script.read_text(encoding="utf-8"), script.suffix == ".py"
-    lost = [path for path in paths(source, is_python=is_python) if not (ROOT / path).exists()]
+    lost = [path for path in paths(source) if not (ROOT / path).exists()]
     assert {*lost} - BUILT == set()
     assert [name for name in modules(source, is_python=is_python) if not exists(name)] == []
 
@@ -105,8 +93,8 @@ def test_jobs_and_options_that_scripts_give_exist() -> None:
 def test_what_is_lost_is_seen() -> None:
     """As when scripts/chaos named a script in the folder that it had left."""
     moved = 'script = ROOT / "scripts" / "shuffled_release.py"'
-    assert list(paths(moved, is_python=True)) == ["scripts/shuffled_release.py", "scripts"]
-    assert list(paths("scripts/setup dev\nconf/x.toml", is_python=False)) == ["scripts/setup", "conf/x.toml"]
+    assert list(paths(moved)) == ["scripts/shuffled_release.py"]
+    assert list(paths("scripts/setup dev\nconf/x.toml")) == ["scripts/setup", "conf/x.toml"]
     assert list(modules("python -m scripts.gone.faults", is_python=False)) == ["scripts.gone.faults"]
     assert (
         list(modules("from tests.helpers.tables import lost", is_python=True))[-1]

@@ -37,7 +37,7 @@ MOST_HISTORIES: Final = 256
 """Of more than these their union stands for all: it bounds what each of them loses."""
 
 Permission: TypeAlias = Literal["new-unit", "weaker-policy"]
-"""What a budget refuses unless ``--ledger-allow`` names it."""
+"""What a budget refuses unless it allows it by name."""
 
 # Policies under which nothing of a sanitized column goes out raw, and what passes under others.
 _NOTHING_RAW: Final = {"oov": {"mask", "drop", "random", "fail"}, "protect": {"all"}, "layout": {"words"}}

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import shlex
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 import pyarrow.parquet as pq
@@ -53,25 +52,29 @@ def run(folder: Path) -> None:
     table, bundle = folder / "queries.parquet", folder / "glove-50d"
     shutil.copyfile(QUERIES, table)
     with interrupts.handled():
-        _build(bundle)
+        try:
+            Embedding.open(bundle)
+        except BundleError:
+            build_embedding(GLOVE, bundle, never_output=NEVER_OUTPUT, overwrite=bundle.exists())
     queries = pq.read_table(table, columns=["id", "text"])
     rows = queries.to_pylist()[:: len(queries) // SHOWN_ROWS][:SHOWN_ROWS]
     for epsilon in EPSILONS:
         output = folder / f"sanitized-epsilon-{epsilon}"
-        command = {
+        command: dict[str, Any] = {
             "input": str(table),
             "output": str(output),
             "embedding": str(bundle),
             "mechanism": "laplace",
             "epsilon": epsilon,
-            "text": ["text"],
+            "text": "text",
             "id": "id",
             "keep": ["id", "intent"],
             "mode": "overwrite",
         }
         options = PrivatizeOptions.of(command)
+        shown = " ".join(f"--{name} {value}" for name, value in command.items() if name != "keep")
         click.secho(f"\n== Epsilon {epsilon}", bold=True)
-        click.echo("$ dptext privatize " + _command_line(command))
+        click.echo(f"$ dptext privatize {shown} --keep id --keep intent")
         with interrupts.handled():
             report = privatize.run(options)
         sanitized = pq.read_table(output, columns=["id", "text"]).to_pylist()
@@ -89,17 +92,3 @@ def run(folder: Path) -> None:
         f"$ dptext try {shlex.quote(SENTENCE)} --embedding {shlex.quote(str(bundle))} --mechanism laplace "
         f"--epsilon {' '.join(map(str, EPSILONS))}"
     )
-
-
-def _build(bundle: Path) -> None:
-    try:
-        Embedding.open(bundle)
-    except BundleError:
-        build_embedding(GLOVE, bundle, never_output=NEVER_OUTPUT, overwrite=bundle.exists())
-
-
-def _command_line(options: Mapping[str, object]) -> str:
-    given = [
-        (n, v) for n, values in options.items() for v in (values if isinstance(values, list) else [values])
-    ]
-    return " ".join(f"--{name}" if value is True else f"--{name} {value}" for name, value in given)

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from functools import cached_property
-from typing import Any, ClassVar, Final, TypeAlias
+from dataclasses import asdict
+from typing import Any, Final
 
-import pyarrow as pa
 from pyspark.sql import functions as F
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import EuclideanSpace
 from dptext_spark.errors import ConfigError, InputError, all_of
 from dptext_spark.lookup import WordReader
-from dptext_spark.mechanisms.vectors import VectorNoise
-from dptext_spark.noise import NoiseKey, ReleaseNoise
+from dptext_spark.noise import ReleaseNoise
 from dptext_spark.options import VectorsOptions
 from dptext_spark.report.facts import Facts, Report, coverage, embedding_json, table_facts, written
 from dptext_spark.spark.bundle_files import BundleFiles
@@ -29,49 +26,11 @@ from dptext_spark.tables.run import Job
 from dptext_spark.tables.sample import Sample
 from dptext_spark.text.policies import TextPolicy
 from dptext_spark.text.segmentation import Segmentation
-from dptext_spark.vector_sanitizer import (
-    ReleasedVectors,
-    VectorCounts,
-    VectorSanitizer,
-    nothing_released,
-)
+from dptext_spark.vector_sanitizer import VectorCounts, VectorSanitizer, VectorWorker
 
-
-@dataclass(frozen=True, kw_only=True)
-class VectorWorker:
-    """Releases columns of vectors and texts; see :class:`dptext_spark.tables.columns.Worker`.
-
-    Attributes:
-        columns: Of each column that holds vectors its name, mechanism, the noise under the mechanism's law,
-            and for texts the bundle of their words' vectors.
-        tokenizer: Of texts.
-    """
-
-    counts: ClassVar = VectorCounts
-    by_words: ClassVar[bool] = False
-    visible_words: ClassVar[Any] = None
-
-    columns: tuple[tuple[str, VectorNoise, ReleaseNoise, BundleFiles | None], ...]
-    tokenizer: Segmentation
-
-    @cached_property
-    def _sanitizers(self) -> dict[str, VectorSanitizer]:
-        """Derive the projections and open the bundle."""
-        return {
-            name: VectorSanitizer(
-                mechanism=mechanism,
-                noise=noise,
-                embedding=bundle.shared() if bundle else None,
-                tokenizer=self.tokenizer,
-            )
-            for name, mechanism, noise, bundle in self.columns
-        }
-
-    def sanitize(self, values: pa.Array, ids: pa.Array, *, column: str, **_: Any) -> ReleasedVectors:
-        """Release rows of one column."""
-        if column not in self._sanitizers:
-            return nothing_released(values, column)
-        return self._sanitizers[column].sanitize(values, ids, column=column)
+# A word of a text, and a number of a vector's noise, in operations of a matrix product.
+_AVERAGING: Final = 2e5
+_NOISE: Final = 1250.0
 
 
 def run(options: VectorsOptions) -> Report:
@@ -102,60 +61,72 @@ def run(options: VectorsOptions) -> Report:
         lambda: check_names(options, columns),
     )
     embedding = _embedding(options, verify=True)  # to hash a large bundle takes seconds: last
+    fingerprints = {} if embedding is None else dict.fromkeys(options.text, embedding.fingerprint)
     job = Job.open("dptext vectors", options, columns)
     with plain_errors():
-        released = _released(job, options, embedding)
-        bundle = BundleFiles.send(job.df.sparkSession, embedding) if embedding else None
-        sample = _sample(job, bundle, tokenizer) if bundle else None
+        # Of each column its mechanism, None where it holds no vector.
+        lengths = _lengths(job, options.vector)
+        if embedding is not None:
+            lengths |= dict.fromkeys(options.text, embedding.dimension)
+        mechanisms = {name: n and options.mechanism.of_length(n) for name, n in lengths.items()}
+        found = {name: each for name, each in mechanisms.items() if each}
+        bundle = sample = None
+        if embedding is not None:
+            bundle = BundleFiles.send(job.df.sparkSession, embedding)
+            sample = Sample(
+                columns=job.columns,
+                table=job.source.df.schema,
+                reader=WordReader(bundle=bundle, policy=TextPolicy(tokenizer=tokenizer)),
+                fate="They are left out of the averages. Take an embedding that has more of them.",
+            )
         partitioning = Partitioning(
             word=_AVERAGING,
-            row=sum(
-                2.0 * each.dimension * (each.input_dimension + _NOISE)
-                for each, _ in released.values()
-                if each is not None
-            ),
+            row=sum(2.0 * each.dimension * (each.input_dimension + _NOISE) for each in found.values()),
             words=lambda: sample.words if sample else 0.0,
             counted=lambda: sample.rows if sample else None,
         )
         sums: Mapping[str, Any] = {}
         if not options.dry_run:
-            sums = job.sanitize(_worker(job, key, released, tokenizer, bundle), partitioning, sample)
+            sanitizers = []
+            for name, each in found.items():
+                of = fingerprints.get(name, "")
+                noise = ReleaseNoise.of(key, salt=options.name, law=each.law(), fingerprint=of)
+                words = bundle if name in options.text else None
+                own = VectorSanitizer(mechanism=each, noise=noise, embedding=words, tokenizer=tokenizer)
+                sanitizers.append((name, own))
+            sums = job.sanitize(VectorWorker(sanitizers=tuple(sanitizers)), partitioning, sample)
         elif sample:
             sample(job.columns.select(job.df, job.row_id))
-    lengths = {
-        name: {"input_dimension": m.input_dimension, "dimension": m.dimension} if m else {}
-        for name, (m, _) in released.items()
-    }
     counts = column_counts(columns.sanitized, VectorCounts[int], sums) if sums else {}
-    found = {
+    sizes = {n: {"input_dimension": m.input_dimension, "dimension": m.dimension} for n, m in found.items()}
+    seen = {
         "coverage": coverage(sample.found) if sample else {},
         "rows": sums.get("rows"),
-        "columns": {n: own | (asdict(counts[n]) if sums else {}) for n, own in lengths.items()},
+        "columns": {n: sizes.get(n, {}) | (asdict(counts[n]) if sums else {}) for n in mechanisms},
     }
-    empty = [name for name, (mechanism, _) in released.items() if mechanism is None]
+    empty = [name for name in mechanisms if name not in found]
     about = [f"Columns without a single vector, null in every row: {', '.join(empty)}."] if empty else []
     facts = {
-        "guarantees": _grouped((m and m.guarantee(f), name) for name, (m, f) in released.items()),
+        "guarantees": _grouped((m.guarantee(fingerprints.get(n, "")), n) for n, m in found.items()),
         **table_facts(about=about, **job.table_facts(partitioning)),
         "embedding": embedding and embedding_json(embedding),
     }
-    report = job.report(facts, found)
+    report = job.report(facts, seen)
     if options.dry_run:
         job.write_dry(report)
         return report
-    projections = {"projections": _grouped((m, name) for name, (m, _) in released.items())}
+    projections = {"projections": _grouped((each, name) for name, each in found.items())}
     job.write_beside("projection", options.projection_path, written(projections))
     job.write_reports(report)
     return report
 
 
 def _grouped(pairs: Iterable[tuple[Any, str]]) -> list[Facts]:
-    """Group names of columns by what they share, as its JSON-ready values; those without it are left out."""
-    found: dict[Any, list[str]] = {}
-    for key, name in pairs:
-        if key is not None:
-            found.setdefault(key, []).append(name)
-    return [{"columns": names, **key.to_json()} for key, names in found.items()]
+    """Group names of columns by what they share, as its JSON-ready values."""
+    names: dict[Any, list[str]] = {}
+    for shared, name in pairs:
+        names.setdefault(shared, []).append(name)
+    return [{"columns": own, **shared.to_json()} for shared, own in names.items()]
 
 
 def _embedding(options: VectorsOptions, *, verify: bool) -> Embedding | None:
@@ -173,24 +144,8 @@ def _embedding(options: VectorsOptions, *, verify: bool) -> Embedding | None:
     return embedding
 
 
-Released: TypeAlias = dict[str, tuple[VectorNoise | None, str]]
-"""Of each column its mechanism, None where it holds no vector, and for texts the bundle's fingerprint."""
-
-
-def _released(job: Job, options: VectorsOptions, embedding: Embedding | None) -> Released:
-    """Say how each column is released; reads the lengths of its vectors, in the pass that checks the ids."""
-    released: Released = {
-        name: (None if length is None else options.mechanism.of_length(length), "")
-        for name, length in _lengths(job, options.vector).items()
-    }
-    if embedding is not None:
-        mechanism = options.mechanism.of_length(embedding.dimension)
-        released |= dict.fromkeys(options.text, (mechanism, embedding.fingerprint))
-    return released
-
-
 def _lengths(job: Job, names: Sequence[str]) -> dict[str, int | None]:
-    """Find the one length of each column's vectors; None where there are none.
+    """Find the one length of each column's vectors, None where there are none, and check the ids.
 
     Raises:
         InputError: A column has vectors of different lengths or of length 0, or the ids are wrong.
@@ -207,29 +162,3 @@ def _lengths(job: Job, names: Sequence[str]) -> dict[str, int | None]:
             got="; ".join(wrong),
         )
     return {name: low for name, (low, _) in bounds.items()}
-
-
-# A word of a text, and a number of a vector's noise, in operations of a matrix product.
-_AVERAGING: Final = 2e5
-_NOISE: Final = 1250.0
-
-
-def _sample(job: Job, bundle: BundleFiles, tokenizer: Segmentation) -> Sample:
-    return Sample(
-        columns=job.columns,
-        table=job.source.df.schema,
-        reader=WordReader(bundle=bundle, policy=TextPolicy(tokenizer=tokenizer)),
-        fate="They are left out of the averages. Take an embedding that has more of them.",
-    )
-
-
-def _worker(
-    job: Job, key: NoiseKey, released: Released, tokenizer: Segmentation, bundle: BundleFiles | None
-) -> VectorWorker:
-    columns = []
-    for name, (mechanism, fingerprint) in released.items():
-        if mechanism is not None:
-            law = mechanism.law()
-            noise = ReleaseNoise.of(key, salt=job.options.name, law=law, fingerprint=fingerprint)
-            columns.append((name, mechanism, noise, bundle if fingerprint else None))
-    return VectorWorker(columns=tuple(columns), tokenizer=tokenizer)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -88,15 +88,14 @@ def written(facts: Mapping[str, Any]) -> str:
 
 def versions() -> dict[str, str]:
     """Give the versions of Python and of the libraries that outputs may depend on, by name."""
-    return {"python": platform.python_version()} | {name: _version(name) for name in _LIBRARIES}
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        # A cluster's own pyspark is on the path without its metadata.
-        return str(getattr(sys.modules.get(name), "__version__", "not installed"))
+    found = {"python": platform.python_version()}
+    for name in _LIBRARIES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            # A cluster's own pyspark is on the path without its metadata.
+            found[name] = str(getattr(sys.modules.get(name), "__version__", "not installed"))
+    return found
 
 
 def embedding_json(embedding: Embedding) -> Facts:
@@ -112,46 +111,12 @@ def embedding_json(embedding: Embedding) -> Facts:
     }
 
 
-# What the guarantee does not cover
+# Facts of a table, its rows and its columns
 
 
 def has_arrays(columns: Collection[str]) -> bool:
     """Say whether any of these paths of columns leads into an array."""
     return any("[]" in name for name in columns)
-
-
-def table_scope(kept: Collection[str], sanitized: Collection[str], *, keeps_order: bool = True) -> list[str]:
-    """Say what a table's guarantee leaves out, a sentence each.
-
-    Args:
-        kept: Columns that pass as they are.
-        sanitized: Columns that do not.
-        keeps_order: Whether rows come in the order of their input file.
-    """
-    raw = [f"Columns released as they are, without protection: {', '.join(kept)}."] if kept else []
-    adding = [
-        *([f"the {len(sanitized)} sanitized columns of a row"] if len(sanitized) > 1 else []),
-        *(["the elements of its arrays"] if has_arrays(sanitized) else []),
-        "duplicate rows",
-    ]
-    order = (
-        "Row order within an input file is preserved, and may itself reveal something; files may follow one "
-        "another in any order."
-        if keeps_order
-        else "Row order is lost: rows were ordered by chance, for tasks of equal size."
-    )
-    total = f"Privacy loss adds up across {', '.join(adding)} and rows about the same person."
-    return [*raw, total, order]
-
-
-def choice_scope(options: Mapping[str, Any]) -> list[str]:
-    """Say whether epsilon, which the report states, was chosen from the rows, by a run's options."""
-    if options.get("epsilon-from-private-rows"):
-        return [
-            "Epsilon was chosen after a look at private rows. The bound does not cover what that choice "
-            "reveals about them."
-        ]
-    return ["Assumed: epsilon and all other options were chosen without a look at these rows."]
 
 
 def key_scope(*, kept: bool, what: str, arrays: bool, by_position: bool, grows: bool = False) -> list[str]:
@@ -184,9 +149,6 @@ def key_scope(*, kept: bool, what: str, arrays: bool, by_position: bool, grows: 
     return said
 
 
-# Facts of a table, its rows and its columns
-
-
 def table_facts(
     *,
     options: Mapping[str, Any],
@@ -209,9 +171,27 @@ def table_facts(
         private_remarks: What it lacks, in sentences for those who run the job.
         keeps_order: Whether rows come in the order of their input file.
     """
-    table = table_scope(kept, sanitized, keeps_order=keeps_order)
+    raw = [f"Columns released as they are, without protection: {', '.join(kept)}."] if kept else []
+    adding = [
+        *([f"the {len(sanitized)} sanitized columns of a row"] if len(sanitized) > 1 else []),
+        *(["the elements of its arrays"] if has_arrays(sanitized) else []),
+        "duplicate rows",
+    ]
+    total = f"Privacy loss adds up across {', '.join(adding)} and rows about the same person."
+    order = (
+        "Row order within an input file is preserved, and may itself reveal something; files may follow one "
+        "another in any order."
+        if keeps_order
+        else "Row order is lost: rows were ordered by chance, for tasks of equal size."
+    )
+    choice = (
+        "Epsilon was chosen after a look at private rows. The bound does not cover what that choice reveals "
+        "about them."
+        if options.get("epsilon-from-private-rows")
+        else "Assumed: epsilon and all other options were chosen without a look at these rows."
+    )
     return {
-        "scope": [*about, *table, *remarks, *choice_scope(options)],
+        "scope": [*about, *raw, total, order, *remarks, choice],
         "private_scope": [*private_remarks, COUNTS],
         "options": dict(options),
         "row_id": row_id,
@@ -231,15 +211,12 @@ def release_facts(
     """
     found = [] if recall is None else [recall.describe()]
     table["remarks"] = [*found, *table.get("remarks", ())]
-    epsilons = release.row_epsilons
+    epsilons, words = release.row_epsilons, release.search.release_words
     return {
         "guarantee": guarantee.to_json(),
         **({} if epsilons is None else {"row_budget": row_budget(epsilons, guarantee)}),
         **table_facts(about=release.policy.describe(), **table),
-        "embedding": {
-            **embedding_json(release.embedding),
-            "release_words": release.search.release_words,
-        },
+        "embedding": {**embedding_json(release.embedding), "release_words": words},
         "search": release.search.label,
         **({} if recall is None else {"recall": recall.to_json()}),
         "rows": None,
@@ -298,13 +275,9 @@ def row_lengths(
 
 
 def persons(found: Mapping[str, Any], guarantee: Guarantee, epsilons: RowEpsilons | None) -> Facts:
-    """Give what the rows of a person lose together, by percentiles of persons.
+    """Give what the rows of a person, as ``count_persons`` counts them, lose together.
 
     Under a budget of rows, the budgets of a person's rows add up, and their deltas.
-
-    Args:
-        found: As :func:`~dptext_spark.tables.sums_of_persons.count_persons` gives it.
-        guarantee, epsilons: Of the release.
     """
     losses: dict[str, dict[str, float]]
     rows, words, within = found["rows"], found["words"], found["within"]
@@ -385,31 +358,28 @@ def _vectors_line(counts: Facts) -> str:
 
 def describe(facts: Facts) -> str:
     """Say guarantee, scope and counts of a released table in plain words."""
-    return "\n".join(_lines(facts))
-
-
-def _lines(facts: Facts) -> Iterator[str]:
+    said: list[str] = []
     if "guarantee" in facts:
-        yield from ("Guarantee", facts["guarantee"]["summary"], "")
+        said += ["Guarantee", facts["guarantee"]["summary"], ""]
     for guarantee in facts.get("guarantees", ()):
-        yield from (f"Guarantee of {', '.join(guarantee['columns'])}", guarantee["summary"], "")
+        said += [f"Guarantee of {', '.join(guarantee['columns'])}", guarantee["summary"], ""]
     if "row_budget" in facts:
-        yield from ("Budget of each row", facts["row_budget"]["said"], "")
-    yield from ("Scope", *facts["scope"], *facts["private_scope"], facts["row_id"])
+        said += ["Budget of each row", facts["row_budget"]["said"], ""]
+    said += ["Scope", *facts["scope"], *facts["private_scope"], facts["row_id"]]
     if facts["rows"] is not None:
-        yield from ("", describe_counts(facts["rows"], facts["columns"], facts.get("added_rows")))
+        said += ["", describe_counts(facts["rows"], facts["columns"], facts.get("added_rows"))]
     elif "coverage" in facts:
-        yield from ("", "Coverage, only for those who run the job")
-        yield from (f"{name}: {found['said']}" for name, found in facts["coverage"].items())
-    if lengths := facts.get("row_lengths"):
+        said += ["", "Coverage, only for those who run the job"]
+        said += [f"{name}: {found['said']}" for name, found in facts["coverage"].items()]
+    if (lengths := facts.get("row_lengths")) and "epsilons" in lengths:
+        said += lengths["said"]
+    elif lengths and lengths["longest"]:
         median = f"median {lengths['median']:,}, " if lengths["median"] is not None else ""
         seen = "" if lengths["sample"] is None else f", in a sample of {lengths['sample']:,} rows"
-        counted = (
-            [f"Words of a row: {median}longest {lengths['longest']:,}{seen}"] if lengths["longest"] else []
-        )
-        yield from lengths["said"] if "epsilons" in lengths else counted
+        said.append(f"Words of a row: {median}longest {lengths['longest']:,}{seen}")
     if "persons" in facts:
-        yield from ("", *facts["persons"]["said"])
+        said += ["", *facts["persons"]["said"]]
     if ledger := facts.get("ledger"):
         of = f", the last of {len(ledger)} batches" if len(ledger) > 1 else ""
-        yield from ("", f"Ledger{of}", ledger[-1]["said"])
+        said += ["", f"Ledger{of}", ledger[-1]["said"]]
+    return "\n".join(said)

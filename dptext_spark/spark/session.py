@@ -47,11 +47,11 @@ def session(app: str) -> SparkSession:
     """
     wanted, running = WANTED.get(), java.is_running()
     if not running:
-        settings = wanted.at_start if java.is_submitted() else local_settings(wanted)
+        settings = {} if java.is_submitted() else local_settings(wanted)
         conf = SparkConf(loadDefaults=False).setAppName(app).setAll(list(settings.items()))
         try:
             with interrupts.held():
-                java.start(conf, logged=not wanted.at_start)
+                java.start(conf, logged="spark.log.level" not in wanted.given)
         except (PySparkException, Py4JError, OSError) as error:
             why = condition(error) if isinstance(error, Py4JJavaError) else java.start_failure()
             raise JobError("Spark could not be started", got=why, do=java.see_log()) from None
@@ -72,4 +72,4 @@ def session(app: str) -> SparkSession:
 def local_settings(wanted: Wanted) -> dict[str, str]:
     """Give the settings of a session on this machine's cores; the user's win."""
     options = " ".join(filter(None, (_LOGGED, wanted.given.get(_JAVA_OPTIONS))))
-    return {**_LOCAL_SETTINGS, **wanted.at_start, **wanted.given, _JAVA_OPTIONS: options}
+    return {**_LOCAL_SETTINGS, **wanted.given, _JAVA_OPTIONS: options}

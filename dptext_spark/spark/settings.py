@@ -11,15 +11,9 @@ from typing import Final
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """Settings of a session.
-
-    Attributes:
-        given: The user's own, which may hold passwords and are never shown.
-        at_start: What only a session that is not yet there can take; no loss where it cannot.
-    """
+    """The user's own settings of a session, which may hold passwords and are never shown."""
 
     given: Mapping[str, str] = field(default_factory=dict, repr=False)
-    at_start: Mapping[str, str] = field(default_factory=dict)
 
 
 NOTHING: Final = Wanted()
@@ -27,10 +21,9 @@ WANTED: Final = ContextVar("wanted", default=NOTHING)
 
 
 @contextmanager
-def session_settings(given: Mapping[str, str], *, verbose: bool) -> Iterator[None]:
-    """Have the session that is used meanwhile get the user's settings, and show more."""
-    logged = {"spark.log.level": "INFO"} if verbose else {}
-    token = WANTED.set(Wanted(given=given, at_start=logged))
+def session_settings(given: Mapping[str, str]) -> Iterator[None]:
+    """Have the session that is used meanwhile get the user's settings."""
+    token = WANTED.set(Wanted(given=given))
     try:
         yield
     finally:

@@ -79,7 +79,7 @@ class Account:
                 f"The release lets out raw what earlier releases in the ledger {self.ledger.path} protected",
                 allowed="with --budget: what they let out raw",
                 got="; ".join(exposed),
-                do="Protect it as before, or say that it may go out: --ledger-allow weaker-policy",
+                do="Protect it as before, or say that it may go out: --budget TOTAL:allow=weaker-policy",
             )
         unit, units = self.terms.unit, ledger.units
         if units and unit not in units and "new-unit" not in self.allowed:
@@ -88,7 +88,7 @@ class Account:
                 allowed="with --budget: " + ", or ".join(map(str, units)),
                 got=str(unit),
                 do="Take the bundle of the earlier releases and a mechanism with an epsilon in the same "
-                "distance, or let the budget begin anew: --ledger-allow new-unit",
+                "distance, or let the budget begin anew: --budget TOTAL:allow=new-unit",
             )
 
     def look(self, selected: DataFrame) -> None:

@@ -150,7 +150,7 @@ BALL: Final[dict[str, Mechanism]] = {
 }
 
 
-def privatizer(
+def sanitizer(
     embedding: Embedding,
     mechanism: Mechanism = LAPLACE,
     *,
@@ -164,25 +164,25 @@ def privatizer(
     )
 
 
-def privatizers(made: dict[str, Embedding]) -> Iterator[tuple[str, Sanitizer]]:
+def sanitizers(made: dict[str, Embedding]) -> Iterator[tuple[str, Sanitizer]]:
     """Each mechanism, search, policy and budget once, over words of GloVe."""
     glove = made["glove"]
     for name, kind in MECHANISMS.items():
-        yield name, privatizer(glove, kind)
+        yield name, sanitizer(glove, kind)
     for name, policies in POLICIES.items():
-        yield name, privatizer(glove, **policies)
-    yield "unit", privatizer(made["unit"])
-    yield "release words", privatizer(glove, search=ExactSearch(release_words=900))
-    yield "lists", privatizer(glove, search=IvfSearch.over(glove, lists=64, probes=8))
+        yield name, sanitizer(glove, **policies)
+    yield "unit", sanitizer(made["unit"])
+    yield "release words", sanitizer(glove, search=ExactSearch(release_words=900))
+    yield "lists", sanitizer(glove, search=IvfSearch.over(glove, lists=64, probes=8))
     for oov in ("mask", "drop"):
-        yield f"row budget {oov}", privatizer(glove, budget=BUDGET, oov=oov)
-    yield "row budget exponential", privatizer(glove, Exponential(epsilon=4.0), budget=BUDGET)
+        yield f"row budget {oov}", sanitizer(glove, budget=BUDGET, oov=oov)
+    yield "row budget exponential", sanitizer(glove, Exponential(epsilon=4.0), budget=BUDGET)
 
 
 def released(made: dict[str, Embedding]) -> dict[str, str]:
     """Hash what the Python classes release, by case and column."""
     rows, found = table(), {}
-    for name, release in privatizers(made):
+    for name, release in sanitizers(made):
         slots = rows["slots"] if "slots" in str(release.release.policy.protect) else None
         for column in ("text", "tokens"):
             if column == "text" or slots is None:
@@ -190,7 +190,7 @@ def released(made: dict[str, Embedding]) -> dict[str, str]:
                 found[f"{name}, {column}"] = hashed(values)
     animals = mammals(made["ball"])
     for name, kind in BALL.items():
-        release = privatizer(made["ball"], kind)
+        release = sanitizer(made["ball"], kind)
         found[f"{name}, text"] = hashed(
             release.sanitize(animals["text"], animals["id"], column="text").values
         )
@@ -208,8 +208,8 @@ def _vectors(glove: Embedding, rows: pa.Table) -> dict[str, str]:
             KEY, salt=LABEL, law={"name": "vectors", "epsilon": parameters.epsilon}, fingerprint=""
         )
         mechanism = VectorNoise.of(parameters, length)
-        privatizer = VectorSanitizer(mechanism=mechanism, noise=noise, embedding=embedding)
-        return hashed(privatizer.sanitize(values, ids, column="vector").values)
+        sanitizer = VectorSanitizer(mechanism=mechanism, noise=noise, embedding=embedding)
+        return hashed(sanitizer.sanitize(values, ids, column="vector").values)
 
     paper = VectorParameters(epsilon=30.0, sensitivity="paper", beta=0.9, seed=2)
     return {
@@ -238,8 +238,8 @@ TABLE: Final = "--key-file key --name golden --embedding glove --input table --i
 WORDS: Final = f"privatize {TABLE} --mechanism laplace --epsilon 8"
 JOBS: Final = {
     "text": f"{WORDS} --text text",
-    "row budget": f"{WORDS} --text text --text turns[].text --tokens tokens --row-budget 60 --within 3 "
-    "--row-delta 1e-6 --oov drop --ledger ledger",
+    "row budget": f"{WORDS} --text text --text turns[].text --tokens tokens "
+    "--row-budget 60:within=3,delta=1e-6 --oov drop --ledger ledger",
     "nested slots": f"{WORDS} --text turns[].text --protect slots:turns[].slots --ledger ledger",
     "grown": "privatize --key-file key --name golden --embedding glove --input days --incremental checkpoint "
     "--mechanism laplace --epsilon 8 --text text --keep dt",

@@ -137,7 +137,7 @@ def refused(result: Result, message: str, code: int = 2) -> bool:
     assert result.exit_code == code, result.output
     lines = [line for line in result.output.splitlines() if not line.startswith("Warning, for those who run")]
     assert len(lines) == 1, result.output
-    assert lines[0].startswith("dptext privatize: ")
+    assert re.match("dptext (privatize|vectors): ", lines[0])
     assert re.search(message, lines[0]), result.output
     return True
 

@@ -58,5 +58,8 @@ def test_the_configuration_files_run_as_they_stand(
     dptext("embedding", "--config", "conf/embedding.toml", "--output", bundle)
     dptext("privatize", "--config", "conf/privatize.toml", "--embedding", bundle, "--output", output)
     assert pq.read_table(output).column_names == ["intent", "text"]
+    averages = str(tmp_path / "averages")
+    dptext("vectors", "--config", "conf/vectors.toml", "--embedding", bundle, "--output", averages)
+    assert pq.read_table(averages).column_names == ["intent", "text"]
     tried = dptext("try", demo.SENTENCE, "--config", "conf/try.toml", "--embedding", bundle)
     assert tried.count("%") == 18

@@ -53,7 +53,12 @@ AUDIT = "audit --embedding {ring} --mechanism laplace --epsilon 5 "
         (PRIVATIZE + "--text text --output {in}/new", "inside one another"),
         (PRIVATIZE + "--text text --embedding nowhere", "This is no embedding bundle"),
         (PRIVATIZE + "--text text --key-file nowhere --name s", "The key file nowhere cannot be read"),
-        (PRIVATIZE + "--text text --release-words 99", "--release-words"),
+        (PRIVATIZE + "--text text --embedding {ball}", "laplace does not work on this embedding bundle"),
+        (PRIVATIZE + "--text text --embedding {flat} --mechanism mahalanobis:lambda=1", "without noise"),
+        (PRIVATIZE + "--text text --release-words 1", "2 to 64 words of this bundle. Got: 1."),
+        (PRIVATIZE + "--text text --release-words 99", "2 to 64 words of this bundle. Got: 99."),
+        (PRIVATIZE + "--text text --write-option compression=zip", "Allowed: snappy"),
+        (PRIVATIZE + "--text text --format parqet", "Got: 'parqet'. Perhaps you meant parquet."),
         (PRIVATIZE + "--text text --ledger {in}/ledger", "inside one another"),
         (PRIVATIZE + "--text text --budget 5", "Option --budget needs --ledger"),
         ("ledger show nowhere", "There is no ledger nowhere"),
@@ -82,7 +87,13 @@ AUDIT = "audit --embedding {ring} --mechanism laplace --epsilon 5 "
     ],
 )
 def test_a_mistake_starts_no_java(
-    command: str, message: str, ring: Embedding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command: str,
+    message: str,
+    ring: Embedding,
+    ball: Embedding,
+    flat: Embedding,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_table(Path("in/x.parquet"), {"id": [1, 2], "text": texts(2), "v": [[1.0, 2.0]] * 2})
@@ -93,8 +104,8 @@ def test_a_mistake_starts_no_java(
         Path(folder).mkdir(parents=True)
     Path("done/calibration.json").touch()
     before = hashes(tmp_path)
-    words = command.format(ring=ring.path, **{"in": tmp_path / "in"}).split()
-    result = CliRunner().invoke(main, words)
+    places = {"ring": ring.path, "ball": ball.path, "flat": flat.path, "in": tmp_path / "in"}
+    result = CliRunner().invoke(main, command.format(**places).split())
     assert (result.exit_code, message in result.output) == (2, True), (result.output, result.exception)
     assert hashes(tmp_path) == before
 

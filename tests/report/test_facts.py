@@ -1,4 +1,4 @@
-"""The report of a released table: one dict of facts, and the sentences beside them."""
+"""The facts of a report, and the sentences beside them."""
 
 from __future__ import annotations
 
@@ -51,6 +51,8 @@ def test_the_json_is_complete(line: Embedding) -> None:
     assert value["columns"] == {"naïve text": {**dataclasses.asdict(COUNTS), "out_of_vocabulary": unknown}}
     assert (value["rows"], value["search"]) == (1234, "exact")
     assert "naïve text" in report.to_json()  # readable, not escaped
+    with pytest.raises(ValueError, match="JSON"):
+        report_of(line, options={"epsilon": float("nan")}).to_json()
 
 
 def test_what_may_be_shared_has_no_count_but_that_of_rows(line: Embedding) -> None:
@@ -68,35 +70,36 @@ def test_what_may_be_shared_has_no_count_but_that_of_rows(line: Embedding) -> No
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("changes", "policy", "said"),
     [
-        ({}, "Assumed: epsilon and all other options were chosen without a look at these rows."),
-        ({"epsilon-from-private-rows": True}, "Epsilon was chosen after a look at private rows."),
+        # An epsilon without a word on it would not do: one that follows from rows reveals something of them.
+        ({}, {}, "Assumed: epsilon and all other options were chosen without a look at these rows."),
+        (
+            {"options": {"epsilon-from-private-rows": True}},
+            {},
+            "Epsilon was chosen after a look at private rows.",
+        ),
+        ({}, {}, "Columns released as they are, without protection: id."),
+        ({}, {}, "Privacy loss adds up across duplicate rows and rows about the same person."),
+        ({"sanitized": ["a", "b"]}, {}, "across the 2 sanitized columns of a row, duplicate rows"),
+        ({"sanitized": ["a[].x"]}, {}, "across the elements of its arrays, duplicate rows"),
+        ({"sanitized": ["a[].x", "b"]}, {}, "the 2 sanitized columns of a row, the elements of its arrays,"),
+        ({}, {}, "Row order within an input file is preserved"),
+        ({"keeps_order": False}, {}, "Row order is lost: rows were ordered by chance"),
+        ({}, {"oov": "keep-unprotected"}, "ARE RELEASED AS THEY ARE, WITHOUT ANY PROTECTION"),
+        ({}, {"oov": "random"}, "uniformly random word"),
+        ({}, {"protect": "content"}, "Stop words are released as they are"),
+        ({}, {"protect": "slots:marks"}, "slots of column marks"),
+        ({}, {"layout": "keep"}, "PUNCTUATION, SYMBOLS, EMOJI, SPACES AND LINE BREAKS OF TEXTS ARE RELEASED"),
     ],
 )
-def test_public_reports_say_where_epsilon_comes_from(
-    line: Embedding, given: dict[str, Any], said: str
+def test_the_scope_says_what_is_not_covered(
+    line: Embedding, changes: dict[str, Any], policy: dict[str, str], said: str
 ) -> None:
-    """Rejects an epsilon without a word on it: one that follows from rows reveals something of them."""
-    public = json.loads(report_of(line, options={"epsilon": 2.0, **given}).to_publish(["epsilon"]))
-    (found,) = [sentence for sentence in public["scope"] if "psilon" in sentence]
-    assert found.startswith(said)
-
-
-@pytest.mark.parametrize(
-    ("sanitized", "over"),
-    [
-        (["a"], "duplicate rows and rows about the same person"),
-        (["a", "b"], "the 2 sanitized columns of a row, duplicate rows"),
-        (["a[].x"], "the elements of its arrays, duplicate rows"),
-        (["a[].x", "b", "c"], "the 3 sanitized columns of a row, the elements of its arrays, duplicate rows"),
-    ],
-)
-def test_the_scope_says_what_adds_up(sanitized: list[str], over: str) -> None:
-    said = facts.table_scope([], sanitized)
-    assert any(sentence.startswith(f"Privacy loss adds up across {over}") for sentence in said)
-    assert any("order within an input file is preserved" in sentence for sentence in said)
-    assert any("ordered by chance" in line for line in facts.table_scope([], sanitized, keeps_order=False))
+    report = report_of(line, TextPolicy(**policy), **changes)
+    public = json.loads(report.to_publish(["epsilon"]))["scope"]
+    assert len([sentence for sentence in public if said in sentence]) == 1 and said in report.describe()
+    assert (said in report_of(line).describe()) == (not changes and not policy)
 
 
 def test_the_scope_says_what_another_release_tells() -> None:
@@ -115,30 +118,10 @@ def test_the_scope_says_what_another_release_tells() -> None:
     assert plain == [equal, changed]
 
 
-@pytest.mark.parametrize(
-    ("policy", "words"),
-    [
-        ({"oov": "keep-unprotected"}, "ARE RELEASED AS THEY ARE, WITHOUT ANY PROTECTION"),
-        ({"oov": "random"}, "uniformly random word"),
-        ({"protect": "content"}, "Stop words are released as they are"),
-        ({"protect": "slots:marks"}, "slots of column marks"),
-        (
-            {"layout": "keep"},
-            "PUNCTUATION, SYMBOLS, EMOJI, SPACES AND LINE BREAKS OF TEXTS ARE RELEASED AS THEY ARE",
-        ),
-    ],
-)
-def test_the_scope_says_what_is_not_covered(line: Embedding, policy: dict[str, str], words: str) -> None:
-    changed = report_of(line, TextPolicy(**policy))
-    assert words in changed.describe() and words not in report_of(line).describe()
-    assert any(words in sentence for sentence in changed.facts["scope"])
-
-
 def test_the_words_say_counts_and_shares(line: Embedding) -> None:
-    report = report_of(line)
-    text = report.describe()
+    report, summary = report_of(line), MECHANISM.guarantee(line).summary()
     for part in (
-        MECHANISM.guarantee(line).summary(),
+        summary,
         "Rows: 1,234",
         "naïve text: 1,100 words",
         "600 replaced (54.5%)",
@@ -147,11 +130,10 @@ def test_the_words_say_counts_and_shares(line: Embedding) -> None:
         "50 unprotected (4.5%)",
         "40 blank (3.6%)",
         "Rows are named by column id.",
-        "without protection: id",
     ):
-        assert part in text
+        assert part in report.describe()
     before = describe({**report.facts, "rows": None, "columns": {}})
-    assert "Rows:" not in before and MECHANISM.guarantee(line).summary() in before
+    assert "Rows:" not in before and summary in before
     empty = TokenCounts(**dict.fromkeys(TokenCounts.names(), 0))
     assert describe_counts(0, {"text": token_counts(empty, "mask")}) == "Rows: 0\ntext: 0 words: none"
     counts = replace(COUNTS, kept_characters=1234, kept_capitals=56)
@@ -169,78 +151,58 @@ def test_versions_are_those_that_are_installed(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(facts, "version", version)
     monkeypatch.delitem(sys.modules, "pyspark", raising=False)
     versions = facts.versions()
-    assert (versions["pyspark"], versions["numpy"]) == ("not installed", "numpy 1.0")
-    assert "python" in versions
+    assert (versions["pyspark"], versions["numpy"]) == ("not installed", "numpy 1.0") and "python" in versions
     # A cluster's own pyspark.
     monkeypatch.setitem(sys.modules, "pyspark", SimpleNamespace(__version__="4.0.1"))
     assert facts.versions()["pyspark"] == "4.0.1"
 
 
-def test_numbers_that_json_does_not_have_are_refused(line: Embedding) -> None:
-    with pytest.raises(ValueError, match="JSON"):
-        report_of(line, options={"epsilon": float("nan")}).to_json()
-
-
 BUDGET = RowBudget(loss=3.0, within=0.5)
-LENGTHS = {"median": 2, "longest": 31, "sample": None}
-PERSONS = {
-    "column": "author",
-    "persons": 7,
-    "nobody": 0,
-    "within": 0.5,
-    "rows": {"50%": 1, "largest": 4},
-    "words": {"50%": 0, "largest": 30},
-}
 
 
-def test_rows_without_a_budget(line: Embedding) -> None:
+def test_rows(line: Embedding) -> None:
     """Rejects numbers of one word, and those of the other length."""
-    guarantee = MECHANISM.guarantee(line)
-    assert guarantee.distances is not None
-    near, found = guarantee.distances.nearest, facts.row_lengths(LENGTHS, guarantee, None)
-    assert [(x["row"], x["words"], x["pure"]) for x in found["losses"]] == [
-        ("median", 2, pytest.approx(4.0 * near)),
-        ("longest", 31, pytest.approx(62.0 * near)),
-    ]
-    assert [x["1e-09"] for x in found["losses"]] == [
-        guarantee.loss_beyond(1e-9, near, words) for words in (2, 31)
-    ]
-    median, longest = found["said"]
-    assert median.startswith(
-        "A row of the table's median length (2 words), each word compared with its nearest: "
-    )
-    assert longest.startswith("A row of the table's longest length (31 words), each")
-
-
-def test_rows_under_a_budget(line: Embedding) -> None:
+    lengths = {"median": 2, "longest": 31, "sample": None}
     guarantee, epsilons = MECHANISM.guarantee(line), MECHANISM.row_epsilons(BUDGET, line)
-    assert facts.row_lengths(LENGTHS, guarantee, epsilons)["said"] == [
-        "A row of the table's median length (2 words) has epsilon 2.",
-        # 3 / (32 * 0.5): rows of 31 and 32 words have one epsilon.
-        "A row of the table's longest length (31 words) has epsilon 0.188.",
-    ]
+    assert guarantee.distances is not None
+    near, found = guarantee.distances.nearest, facts.row_lengths(lengths, guarantee, None)
+    for loss, said, name, words in zip(
+        found["losses"], found["said"], ("median", "longest"), (2, 31), strict=True
+    ):
+        assert (loss["row"], loss["words"], loss["pure"]) == (name, words, pytest.approx(2 * words * near))
+        assert loss["1e-09"] == guarantee.loss_beyond(1e-9, near, words)
+        start = f"A row of the table's {name} length ({words} words), each word compared with its nearest: "
+        assert said.startswith(start)
+
     sampled = {"median": None, "longest": 1, "sample": 1200}
-    assert facts.row_lengths(sampled, guarantee, epsilons)["said"] == [
-        "A row of the table's longest length (1 word, in a sample of 1,200 rows) has epsilon 2."
-    ]
-    none = {"median": 0, "longest": 0, "sample": None}
-    assert facts.row_lengths(none, guarantee, epsilons)["said"] == []
+    for given, said in (
+        # 3 / (32 * 0.5): rows of 31 and 32 words have one epsilon.
+        (lengths, ["median length (2 words) has epsilon 2.", "longest length (31 words) has epsilon 0.188."]),
+        (sampled, ["longest length (1 word, in a sample of 1,200 rows) has epsilon 2."]),
+        ({"median": 0, "longest": 0, "sample": None}, []),
+    ):
+        rows = facts.row_lengths(given, guarantee, epsilons)["said"]
+        assert rows == [f"A row of the table's {row}" for row in said]
     assert facts.row_budget(epsilons, guarantee)["loss"] == 3.0
 
 
 def test_persons(line: Embedding) -> None:
     """Rejects losses of rows in place of persons; budgets of rows add up, and so do their deltas."""
+    counted = {
+        "column": "author", "persons": 7, "nobody": 0, "within": 0.5,
+        "rows": {"50%": 1, "largest": 4}, "words": {"50%": 0, "largest": 30},
+    }  # fmt: skip
     guarantee, epsilons = MECHANISM.guarantee(line), MECHANISM.row_epsilons(BUDGET, line)
-    found = facts.persons(PERSONS, guarantee, None)
+    found = facts.persons(counted, guarantee, None)
     losses = found["losses"]
     assert losses.keys() == {"largest"} and losses["largest"]["pure"] == 30.0
     assert losses["largest"]["1e-06"] == guarantee.loss_beyond(1e-6, 0.5, 30)
     title, half, largest = found["said"]
     assert (title, half) == ("Persons, by column author: 7", "50%: 1 rows, 0 words")
     assert largest.startswith("largest: 4 rows, 30 words; each word moved by 0.5: ")
-    budgeted = facts.persons(PERSONS, guarantee, epsilons)["losses"]
+    budgeted = facts.persons(counted, guarantee, epsilons)["losses"]
     assert budgeted == {"50%": {"pure": 3.0}, "largest": {"pure": 12.0}}
     epsilons = replace(epsilons, budget=replace(BUDGET, delta=0.01))
-    with_delta = facts.persons(PERSONS, guarantee, epsilons)
+    with_delta = facts.persons(counted, guarantee, epsilons)
     assert with_delta["losses"]["largest"] == {"loss": 12.0, "delta": 0.04}
     assert "except with probability 0.04" in with_delta["said"][-1]

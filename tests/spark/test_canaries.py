@@ -96,7 +96,7 @@ KINDS: Final = {
 }
 EXTRAS: Final = (
     ("--ledger", "{}/ledger"),
-    ("--person", "person", "--row-budget", "30", "--within", "0.5"),
+    ("--person", "person", "--row-budget", "30:within=0.5"),
     ("--incremental", "{}/checkpoint"),
 )
 Case = tuple[str, str, str, str, str, int]

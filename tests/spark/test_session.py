@@ -30,10 +30,9 @@ def test_settings_of_a_session_that_starts(monkeypatch: pytest.MonkeyPatch) -> N
     assert "log4j2" in options and defaults["spark.master"] == "local[3]"
     assert defaults["spark.io.encryption.enabled"] == "true"
     given = {"spark.master": "local[1]", "spark.driver.extraJavaOptions": "-Dmine=1"}
-    with session_settings(given, verbose=True):
+    with session_settings(given):
         settings = session_module.local_settings(WANTED.get())
-    changed = {"spark.log.level": "INFO", "spark.master": "local[1]"}
-    assert settings == defaults | changed | {"spark.driver.extraJavaOptions": f"{options} -Dmine=1"}
+    assert settings == defaults | given | {"spark.driver.extraJavaOptions": f"{options} -Dmine=1"}
 
 
 @pytest.mark.spark
@@ -41,10 +40,10 @@ def test_settings_of_a_session_that_runs(spark: SparkSession) -> None:
     """Rejects one that is given in vain, and a message that quotes a password."""
     name = "spark.sql.shuffle.partitions"
     with spark_settings(spark, shuffle_partitions=spark.conf.get(name)):
-        with session_settings({name: "3"}, verbose=False):
+        with session_settings({name: "3"}):
             assert session("other").conf.get(name) == "3"
         wrong = {name: "4", "spark.driver.memory": "2g", "spark.hadoop.fs.s3a.secret.key": "hunter2"}
-        with session_settings(wrong, verbose=False), pytest.raises(ConfigError) as caught:
+        with session_settings(wrong), pytest.raises(ConfigError) as caught:
             session("other")
         assert spark.conf.get(name) == "3"
     assert "Got: spark.driver.memory, spark.hadoop.fs.s3a.secret.key." in str(caught.value)

@@ -87,9 +87,9 @@ def test_nothing_is_checked_where_spark_runs_or_is_configured(
             check("nope", table)
             assert not beforehand.is_absent("none")
     for name in ("spark.hadoop.fs.defaultFS", "spark.sql.caseSensitive"):
-        with session_settings({name: "x"}, verbose=False):
+        with session_settings({name: "x"}):
             assert not beforehand.is_plain()
-    with session_settings({"spark.driver.memory": "1g"}, verbose=False):
+    with session_settings({"spark.driver.memory": "1g"}):
         assert beforehand.is_plain() and beforehand.is_absent("none") and not beforehand.is_absent("none*")
     monkeypatch.setattr(SparkContext, "_active_spark_context", object())
     check("nope", table)

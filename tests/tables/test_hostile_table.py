@@ -162,7 +162,7 @@ def test_key_and_rows_show_nowhere_and_threads_do_not_matter(
     }
     submit = " ".join(f"--conf {name}={value}" for name, value in settings.items()) + " pyspark-shell"
     # With Spark's log, on standard error.
-    arguments = f"privatize {options} --output {place}/out --verbose --spark-conf spark.log.level=DEBUG"
+    arguments = f"privatize {options} --output {place}/out --spark-conf spark.log.level=DEBUG"
     environment = {"PYSPARK_SUBMIT_ARGS": submit, "TMPDIR": str(place / "temporary")}
     dptext = Path(sys.executable).with_name("dptext")
     done = command(dptext, *arguments.split(), cwd=tmp_path, env=environment)

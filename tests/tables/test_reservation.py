@@ -149,12 +149,12 @@ def test_what_goes_out_raw_that_was_protected_is_told_and_refused_under_a_budget
         "column text": {"text": ["more"], "keep": ["text"], "place": "more", "name": "more"},
     }.items():
         said = f"{words} (protected in release 1)"
-        with pytest.raises(ConfigError, match=r"--ledger-allow weaker-policy") as caught:
+        with pytest.raises(ConfigError, match="TOTAL:allow=weaker-policy") as caught:
             release(budget=50.0, **changes)
         assert f"Got: {said}." in str(caught.value)
     assert len(ledger().releases) == 1  # refused before anything was reserved
     forced = {"protect": "content", "budget": 50.0}
-    told = release(**forced, ledger_allow=["weaker-policy"])
+    told = release(**forced | {"budget": "50:allow=weaker-policy"})
     said = "stop words of column text (protected in release 1)"
     assert f"Raw from now on, without any bound: {said}." in told["said"]
     assert told["exposed"] == [said] and "nothing is spent" not in told["said"]
@@ -173,9 +173,9 @@ def test_one_unit_for_all_that_is_proven_in_euclidean_distance(
     assert found["total"] == pytest.approx(12)  # on a circle, for all lambda
     found = release(mechanism="projection:dimension=2", epsilon=3.0, **dry)
     assert found["requested"] == 3 and found["total"] == pytest.approx(13)
-    with pytest.raises(ConfigError, match=r"in a new unit.* --ledger-allow new-unit"):
+    with pytest.raises(ConfigError, match=r"in a new unit.* TOTAL:allow=new-unit"):
         release(embedding=plane.path, **dry)
-    other = release(embedding=plane.path, **dry, ledger_allow=["new-unit"])
+    other = release(embedding=plane.path, **dry | {"budget": "30:allow=all"})
     assert other["total"] == 10 and "Not added, for distances differ: 10 spent" in other["said"]
     assert len(ledger().units) == 1
 

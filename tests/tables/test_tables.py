@@ -160,10 +160,9 @@ def test_what_may_be_handed_on_has_no_counts_and_the_rest_a_place_of_its_own(
     assert public["scope"] == report["scope"] and "Counts are exact facts" in report["private_scope"][-1]
     about_words = {"text": ["text"], "tokens": [], "oov": "mask", "protect": "all", "layout": "words"}
     about_noise = {"mechanism": "laplace", "epsilon": 10.0, "key": "file"}
-    others = {"id": "id", "trust-id": False, "tokenizer": "words", "release-words": None}
+    others = {"id": "id", "trust-id": False, "tokenizer": "words", "release-words": None, "row-budget": None}
     others["epsilon-from-private-rows"] = False
-    of_rows = {"row-budget": None, "row-delta": None, "within": None}
-    assert public["options"] == about_words | about_noise | of_rows | others
+    assert public["options"] == about_words | about_noise | others
     private_words = ("phone", "secret plan", "private place", "key_file", "mergeSchema")
     assert [word for word in private_words if word in text] == []
     assert refused(dptext(source), "The public report .*out.release.json exists")

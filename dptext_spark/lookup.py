@@ -69,17 +69,10 @@ class Bundle(Hashable, Protocol):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # it holds private words
 class TokenLookup:
-    """The tokens of a run of rows, looked up in the vocabulary.
-
-    Attributes:
-        rows: Which rows of the column these are.
-        tokens: Their tokens.
-        slots: Their slots, where the policy has any.
-    """
+    """The tokens of a run of rows of a column, looked up in the vocabulary."""
 
     rows: slice
     tokens: Tokens
-    slots: pa.Array | None
     embedding: Embedding
     policy: TextPolicy
 
@@ -96,7 +89,7 @@ class TokenLookup:
     @cached_property
     def protected(self) -> NDArray[np.bool_]:
         """bool (tokens,): those that the policy protects; blank ones are not."""
-        return ~self.blank & self.policy.protect.protected(self.tokens, self.slots)
+        return ~self.blank & self.policy.protect.protected(self.tokens)
 
     @property
     def known(self) -> NDArray[np.bool_]:
@@ -111,12 +104,7 @@ class TokenLookup:
 
 @dataclass(frozen=True, kw_only=True)
 class WordReader:
-    """How columns are read as words: small, hashable, and without a key.
-
-    Attributes:
-        bundle: The vocabulary.
-        policy: What words are, and which are protected.
-    """
+    """How columns are read as words: small, hashable, and without a key."""
 
     bundle: Bundle
     policy: TextPolicy
@@ -127,7 +115,6 @@ class WordReader:
         """Read a column of texts or token lists (rows,), in runs of about a MB of text.
 
         Args:
-            values: The column.
             slots: The slots of each row, for the policy ``slots:COLUMN``.
             column: Its name, for errors.
 
@@ -139,21 +126,16 @@ class WordReader:
         embedding = self.bundle.shared()
         tokenizer = joining(embedding, self.policy.tokenizer)
         for rows in slices(values):
-            own = None if slots is None else slots[rows]
-            marks = self.policy.protect.marks(values[rows], own)
+            marks = self.policy.protect.marks(values[rows], None if slots is None else slots[rows])
             tokens = Tokens.of(values[rows], tokenizer, marks)
-            yield TokenLookup(rows=rows, tokens=tokens, slots=own, embedding=embedding, policy=self.policy)
+            yield TokenLookup(rows=rows, tokens=tokens, embedding=embedding, policy=self.policy)
 
     def visible_words(
         self, values: pa.Array, slots: pa.Array | None = None, *, column: str = "to be sanitized"
     ) -> NDArray[np.int64]:
         """int64 (rows,): count the words of each row that its output shows, which is no secret.
 
-        These are all tokens but those that the policy leaves out: it does not matter which of them the
-        vocabulary has, and which are perturbed.
-
-        Raises:
-            InputError: As :meth:`runs` does.
+        These are all tokens but those that the policy leaves out.
         """
         counted = [np.empty(0, dtype=np.int64)]
         for run in self.runs(values, slots, column=column):

@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -66,8 +67,7 @@ def build_embedding(
     """Convert a public embedding to a bundle, with one block of rows in memory at a time.
 
     Args:
-        source: The embedding; it, ``format``, ``vocabulary``, ``limit`` and ``progress`` are as
-            :func:`open_source` has them.
+        source, limit, format, vocabulary, progress: As :func:`open_source` has them.
         output: Folder to write; its parent must exist.
         normalize: ``none``, or ``unit`` to scale every vector to length 1 (in float64, then rounded).
         release_words: Words that may be output: for a path those of a file, one a line, in any capitals where
@@ -76,7 +76,6 @@ def build_embedding(
         never_output: File of words that may not be output, one a line, in any capitals, nor any joined word
             that has one of them as a part. They are still words of the bundle.
         geometry: ``euclidean``, or ``poincare`` for points inside the unit ball, kept as float64.
-        overwrite: Replace an existing bundle, once the new one is complete.
 
     Raises:
         BundleError: An option or a row of the source is wrong, or no entry of a list matches a word; nothing
@@ -99,7 +98,7 @@ def build_embedding(
         words: list[str] = []
         with (folder / _UNORDERED).open("wb") as file:
             for names, block in rows:
-                vectors = space.prepared(block, normalize, rows.place, len(words))
+                vectors = space.prepared(block, normalize, partial(rows.refuse, len(words)))
                 file.write(np.ascontiguousarray(vectors).data)
                 words += names
         released, in_texts, lists = _choose(words, release, denied)

@@ -109,10 +109,6 @@ def make_lists(embedding: Embedding, lists: int | None = None) -> InvertedLists:
     Args:
         embedding: The bundle, which must be writable.
         lists: How many, 2 to the number of releasable words; by default see :func:`default_lists`.
-
-    Raises:
-        ConfigError: Their number is impossible, the bundle's geometry has no such index, or faiss is missing.
-        BundleError: The bundle's folder cannot be written to.
     """
     space, words = embedding.space, embedding.releasable
     if not isinstance(space, EuclideanSpace):
@@ -143,7 +139,7 @@ def make_lists(embedding: Embedding, lists: int | None = None) -> InvertedLists:
         write_rows(Path(folder, "vectors.npy"), vectors, order)
         files = {path.name: path for path in Path(folder).iterdir()}
         hashes = {name: file_sha256(path) for name, path in files.items()}
-        embedding.keep(Part.of(f"ivf-{lists}", embedding.fingerprint, {"lists": lists}, hashes), files)
+        embedding.keep(Part(f"ivf-{lists}", embedding.fingerprint, {"lists": lists}, hashes), files)
     return InvertedLists.open(embedding, lists)
 
 

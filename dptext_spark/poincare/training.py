@@ -86,9 +86,6 @@ def train(
         The points with the best mean rank, float64 (V, n); and ``best_epoch``, the number of ``epochs``, and
         ``history``, for each evaluation its ``epoch``, ``loss`` (hyperbolic length a pair) and ``mean_rank``.
 
-    Raises:
-        ConfigError: The checkpoint is of other pairs or settings, or no checkpoint.
-
     Source: Nickel and Kiela 2017, sections 3.1 and 4. Differences: shared negatives, steps along geodesics
     instead of straight lines, the mean of a word's gradients in a batch instead of their sum.
     """

@@ -165,9 +165,6 @@ def unused_letter(tokenizer: Tokenizer) -> str:
     """Give a letter that no joined word of a tokenizer has, so that none is found where it stands.
 
     It is of a script with spaces, has no capitals, and makes no other letter with its neighbours.
-
-    Raises:
-        ConfigError: The words have all letters of two scripts that hardly any text has.
     """
     words = tokenizer.words if isinstance(tokenizer, JoinedWords) else ()
     if unused := [*filter(frozenset().union(*words).isdisjoint, _RARE_LETTERS)]:

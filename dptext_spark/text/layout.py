@@ -59,11 +59,7 @@ class _Replacements(dict[int, int]):
 
 @cache
 def passing_signs() -> Callable[[str], str]:
-    """Give the function that drops from a text all but listed signs and emoji, spaces and line feeds.
-
-    Raises:
-        ConfigError: The file with the list is missing, or is not the one of this version.
-    """
+    """Give the function that drops from a text all but listed signs and emoji, spaces and line feeds."""
     try:
         content = SIGNS.read_bytes()
     except OSError:
@@ -137,11 +133,7 @@ class SingleSpaces(Layout):
 
 @dataclass(frozen=True)
 class AsItStood(Layout):
-    """The words where the tokens stood: listed signs around them stay, and the pattern of capitals.
-
-    Raises:
-        ConfigError: The list of signs is damaged.
-    """
+    """The words where the tokens stood: listed signs around them stay, and the pattern of capitals."""
 
     name = "keep"
     scope = (

@@ -33,11 +33,7 @@ class NamedPolicy:
 
     @classmethod
     def of(cls, value: Self | str) -> Self:
-        """Give the policy of this kind that an option's value names.
-
-        Raises:
-            ConfigError: There is none.
-        """
+        """Give the policy of this kind that an option's value names."""
         if isinstance(value, cls):
             return value
         name, *arguments = str(value).split(":", 1)

@@ -27,11 +27,9 @@ _POINTS: Final = 64
 
 @dataclass(frozen=True, kw_only=True)
 class UnknownTokens:
-    """The protected tokens of a batch of rows that the vocabulary lacks.
+    """The ``count`` = t > 0 protected tokens of a batch of rows that the vocabulary lacks.
 
     Attributes:
-        column: Where they are.
-        count: How many there are, t > 0.
         release_words: Size of the release vocabulary.
         uniforms: Gives float64 (t, k) in (0, 1), for k uniforms per token, in chunks.
     """
@@ -59,11 +57,7 @@ class OovPolicy(NamedPolicy):
     )
 
     def release(self, unknown: UnknownTokens) -> NDArray[np.int64] | int:
-        """Give what is released in place of each token, int64 (t,): a word id or a stand-in; or one for all.
-
-        Raises:
-            InputError: The policy refuses the column.
-        """
+        """Give what is released in place of each token, int64 (t,): a word id or a stand-in; one for all."""
         return self.stand_in
 
 
@@ -148,23 +142,12 @@ class Protection(NamedPolicy, ABC):
         return None
 
     def marks(self, values: pa.Array, slots: pa.Array | None) -> Spans | None:
-        """Read the spans of texts or token lists that are cut apart from all else, if there are any.
-
-        Raises:
-            InputError: The policy needs slots and there are none, or they have the wrong type.
-        """
-        if self.slots_column is None:
-            return None
-        if slots is None:
-            raise InputError(
-                f"The policy {self} needs the slots of each row",
-                do=f"Give the values of column {self.slots_column}",
-            )
-        return read_spans(slots, values, self.slots_column)
+        """Read the spans of texts or token lists that are cut apart from all else, if there are any."""
+        return None
 
     @abstractmethod
-    def protected(self, tokens: Tokens, slots: pa.Array | None = None) -> NDArray[np.bool_]:
-        """Mark the tokens of some rows that are protected, bool (tokens,); ``slots`` is not read."""
+    def protected(self, tokens: Tokens) -> NDArray[np.bool_]:
+        """Mark the tokens of some rows that are protected, bool (tokens,)."""
 
 
 class AllWords(Protection):
@@ -174,7 +157,7 @@ class AllWords(Protection):
     scope = "Every word of the sanitized columns that the vocabulary has is covered."
     unknown = "Words outside the vocabulary"
 
-    def protected(self, tokens: Tokens, slots: pa.Array | None = None) -> NDArray[np.bool_]:
+    def protected(self, tokens: Tokens) -> NDArray[np.bool_]:
         return np.ones(len(tokens), dtype=np.bool_)
 
 
@@ -189,7 +172,7 @@ class ContentWords(Protection):
     )
     unknown = "Words outside the vocabulary that are no stop words"
 
-    def protected(self, tokens: Tokens, slots: pa.Array | None = None) -> NDArray[np.bool_]:
+    def protected(self, tokens: Tokens) -> NDArray[np.bool_]:
         # As written: an invisible character in a word would pass with it.
         return ~tokens.flag(lambda token: match_form(token, lower=True) in stop_words())
 
@@ -217,7 +200,13 @@ class Slots(Protection):
         """Check the type of the column; an InputError where it cannot hold positions."""
         check_positions(data_type, self.column)
 
-    def protected(self, tokens: Tokens, slots: pa.Array | None = None) -> NDArray[np.bool_]:
+    def marks(self, values: pa.Array, slots: pa.Array | None) -> Spans:
+        if slots is None:
+            do = f"Give the values of column {self.column}"
+            raise InputError(f"The policy {self} needs the slots of each row", do=do)
+        return read_spans(slots, values, self.column)
+
+    def protected(self, tokens: Tokens) -> NDArray[np.bool_]:
         # Tokens that were read without their spans: in doubt nothing passes.
         return np.ones(len(tokens), dtype=np.bool_) if tokens.spans is None else tokens.marked
 
@@ -226,10 +215,7 @@ class Slots(Protection):
 class TextPolicy:
     """What tokens are, which are perturbed, what becomes of unknown ones, and what surrounds them in texts.
 
-    Policies, or options' values for them, given by name, as in ``TextPolicy(oov="drop")``.
-
-    Raises:
-        ConfigError: One is neither, its library is not installed, or there are other parameters.
+    All are policies, or options' values for them: ``TextPolicy(oov="drop")``.
     """
 
     oov: OovPolicy

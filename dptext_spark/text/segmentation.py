@@ -54,11 +54,7 @@ class WordRuns(PlainTokenizer, Segmentation):
 
 
 def icu_version() -> str:
-    """Give the version of ICU, whose dictionaries know the words of scripts without spaces.
-
-    Raises:
-        ConfigError: It is not installed.
-    """
+    """Give the version of ICU, whose dictionaries know the words of scripts without spaces."""
     try:
         from icu4py import icu_version as version
     except ImportError:
@@ -75,9 +71,6 @@ class IcuWords(Segmentation):
 
     Attributes:
         version: The version of ICU where the policy was chosen: others may cut differently.
-
-    Raises:
-        ConfigError: ICU is not installed, or it has another version where texts are cut.
     """
 
     name = "icu"

@@ -190,7 +190,7 @@ def index_of(embedding: Embedding) -> Part:
     """Keep a part of a number and a file, as a search index has them."""
     made = embedding.path.parent / "made"
     made.write_bytes(CONTENT)
-    part = Part.of("index-4", embedding.fingerprint, {"lists": 4}, {"lists.npy": file_sha256(made)})
+    part = Part("index-4", embedding.fingerprint, {"lists": 4}, {"lists.npy": file_sha256(made)})
     embedding.keep(part, {"lists.npy": made})
     return part
 
@@ -236,7 +236,7 @@ def test_only_parts_without_files_do_without_a_folder(bundle: Path) -> None:
     with pytest.raises(BundleError, match="cannot be written to"):
         index_of(opened)
     assert opened.parts == ()
-    part = Part.of("constant", opened.fingerprint, {"constant": 1.5})
+    part = Part("constant", opened.fingerprint, {"constant": 1.5})
     opened.keep(part)
     assert pickle.loads(pickle.dumps(opened)).part("constant") == part
     assert Embedding.open(bundle).part("constant") is None

@@ -83,11 +83,11 @@ def test_the_filters_are_those_of_brute_force(spark: SparkSession, seed: int, mi
     vocabulary = [*(f"w{row}" for row in range(10)), "the", "bad"] if full else None
     frame = spark.createDataFrame(rows, "hyponym string, hypernym string, count bigint").repartition(3)
     given: dict[str, Any] = {"vocabulary": vocabulary, "excluded": ["bad", "w3"], "min_count": 9}
-    steps, table = filter_pairs(frame, **given, min_links=min_links)
+    steps, table, there = filter_pairs(frame, **given, min_links=min_links)
     left, pairs = brute_force(rows, **given, min_links=min_links)
     assert [steps[0]["left"] + steps[0]["removed"], *(step["left"] for step in steps)] == left
     assert set(zip(*(table[end].to_pylist() for end in ("hyponym", "hypernym")), strict=True)) == pairs
-    assert table.num_rows == len(pairs) > 0
+    assert table.num_rows == len(pairs) > 0 and there == {"bad", "w3"}
     idle = {step["name"] for step in steps if step["removed"] == 0}
     needless = {"pairs seen fewer than 9 times", "pairs with a word outside the vocabulary"}
     assert idle == (set() if full else needless)
@@ -194,12 +194,18 @@ def test_a_deny_list_denies_or_is_refused_before_the_training(
     pairs = write_tsv(tmp_path / "p.tsv", [("dog", "mammal"), ("cat", "mammal")])
     denied, output = tmp_path / "never.txt", tmp_path / "bundle"
     denied.write_text("\ufeffDOG\r# worse\r", encoding="utf-8")
+    (tmp_path / "out.txt").write_text("eel\n\nCat\n")
     arguments = ["--pairs", pairs, "--output", output, *QUICK, "--never-output", denied]
-    assert "--never-output never.txt: 1 of 2 entries match words; no match: line 2" in made(*arguments)
+    said = made(*arguments, "--exclude", tmp_path / "out.txt")
+    assert "--never-output never.txt: 1 of 2 entries match words; no match: line 2" in said
+    assert "--exclude out.txt: 0 of 2 entries match words; no match: lines 1, 3" in said
     bundle = Embedding.open(output)
     assert bundle.words[: bundle.releasable].to_pylist() == ["mammal", "cat"]
     report = json.loads((tmp_path / "bundle.report.json").read_text())
-    assert report["word_lists"] == {"--never-output": {"entries": 2, "matched": 1, "unmatched_lines": [2]}}
+    assert report["word_lists"] == {
+        "--exclude": {"entries": 2, "matched": 0, "unmatched_lines": [1, 3]},
+        "--never-output": {"entries": 2, "matched": 1, "unmatched_lines": [2]},
+    }
     denied.write_text("'dog'\n")
     monkeypatch.setattr(job, "train", None)
     refused(dptext(*arguments, "--overwrite"), "No entry of never.txt (--never-output)", "none of line 1")

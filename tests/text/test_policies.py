@@ -140,7 +140,7 @@ def test_a_new_policy_is_one_class(small: Embedding, monkeypatch: pytest.MonkeyP
         name = "capitals"
         scope = "Words without a capital are released as they are."
 
-        def protected(self, tokens: Tokens, slots: pa.Array | None = None) -> NDArray[np.bool_]:
+        def protected(self, tokens: Tokens) -> NDArray[np.bool_]:
             return tokens.flag(lambda token: token != token.lower())
 
     class Dashes(Layout):

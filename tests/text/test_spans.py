@@ -34,7 +34,7 @@ def cut(values: Any, slots: Any, tokenizer: Tokenizer = PLAIN) -> list[str]:
     chosen = Protection.of("slots:s")
     tokens = Tokens.of(column, tokenizer, chosen.marks(column, spans))
     (row,) = tokens.row_tokens()
-    flags = chosen.protected(tokens, spans).tolist()
+    flags = chosen.protected(tokens).tolist()
     return ["*" * flag + str(word) for word, flag in zip(row, flags, strict=True)]
 
 

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from dptext_spark.errors import InputError
 from dptext_spark.text import columns
 from dptext_spark.text.columns import DROP, KEEP, Tokens, column_kind, id_bytes, slices
-from dptext_spark.text.joined import JoinedWords
 from dptext_spark.text.layout import AsItStood, SingleSpaces, assemble
-from dptext_spark.text.tokens import PLAIN, PlainTokenizer, tokenize
+from dptext_spark.text.tokens import tokenize
 
 TEXTS = ["to be or", None, "", "not to be", "...", "\u00e9t\u00e9 to"]
 TOKENS = [["to", "be", "or"], None, [], ["not", None, "to", ""], ["a b"], ["\u00e9t\u00e9"]]
@@ -150,18 +149,3 @@ def test_equal_ids_of_all_types_have_equal_bytes() -> None:
     for wrong in (pa.array([1.0]), pa.array([True]), pa.array([b"1"]), pa.array([None, "1"])):
         with pytest.raises(InputError, match=r"wrong type|must not be null"):
             id_bytes(wrong)
-
-
-class Other(PlainTokenizer):
-    """Another tokenizer."""
-
-    identity = "other 1"  # type: ignore[misc]
-
-
-def test_tokenizers_of_texts_are_told_apart_in_the_noise() -> None:
-    """Rejects noise that two segmentations of a text would share between different words."""
-    texts, lists = pa.array(["a b"]), pa.array([["a", "b"]])
-    joined = JoinedWords.of(pa.array(["a_b"]), Other())
-    units = [Tokens.of(texts, tokenizer).units for tokenizer in (PLAIN, Other(), joined)]
-    assert units == ["text word", "text word, other 1", "text word, other 1"]
-    assert Tokens.of(lists, joined).units == "tokens word"  # no tokenizer touches them

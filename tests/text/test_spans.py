@@ -73,25 +73,21 @@ def test_words_that_a_span_touches_are_protected(spans: Spans, expected: str) ->
     assert protected(TEXT, spans) == expected.split()
 
 
-def test_positions_of_a_token_list_are_elements() -> None:
-    """Rejects characters where elements are meant; nulls and blanks have places."""
-    kind = pa.list_(pa.struct({"start": pa.int8(), "end": pa.int8()}))
-    for spans, expected in (
-        ([(3, 4)], "New York"),
-        ([(2, 6)], "None|New York||in"),
-        ([(0, 1), (5, 6)], "fly|in"),
-        ([(6, 7)], EVERY),
-        (None, EVERY),
+def test_positions_of_token_lists_and_positions_that_no_text_has() -> None:
+    """Rejects characters for elements, numbers that wrap around, and slots that are forgotten on the way."""
+    small, large = (pa.list_(pa.struct({"start": k, "end": k})) for k in (pa.int8(), pa.uint64()))
+    for values, kind, spans, expected in (
+        (ELEMENTS, small, [(3, 4)], "New York"),
+        (ELEMENTS, small, [(2, 6)], "None|New York||in"),
+        (ELEMENTS, small, [(0, 1), (5, 6)], "fly|in"),
+        (ELEMENTS, small, [(6, 7)], EVERY),
+        (ELEMENTS, small, None, EVERY),
+        (TEXT, large, [(0, 2**63 + 3)], ALL.replace(" ", "|")),
+        (TEXT, large, [(2**64 - 1, 3)], ALL.replace(" ", "|")),
+        (TEXT, large, [(0, 3)], "Fly"),
     ):
-        assert protected(ELEMENTS, column_of(spans, kind)) == expected.split("|")
+        assert protected(values, column_of(spans, kind)) == expected.split("|")
     assert protected(ELEMENTS, []) == []
-
-
-def test_positions_that_no_text_has_are_not_taken_for_others() -> None:
-    """Rejects a number that wraps around in a narrower type, and slots that are forgotten on the way."""
-    kind = pa.list_(pa.struct({"start": pa.uint64(), "end": pa.uint64()}))
-    for pair, expected in (((0, 2**63 + 3), ALL), ((2**64 - 1, 3), ALL), ((0, 3), "Fly")):
-        assert protected(TEXT, column_of([pair], kind)) == expected.split()
     assert Protection.of("slots:s").protected(Tokens.of(pa.array(["a b"]))).tolist() == [True, True]
 
 
@@ -139,10 +135,7 @@ def test_what_has_no_positions_is_refused() -> None:
         assert "Paris" not in str(error.value)
     with pytest.raises(InputError, match="positions of slots"):  # which of the two would it be?
         check_positions(pa.list_(pa.struct([(name, pa.int64()) for name in ("start", "end", "end")])), "s")
-
-
-def test_rows_without_slots_need_no_type() -> None:
-    for slots in (pa.nulls(2), pa.nulls(2, pa.string()), pa.array([None, []])):
+    for slots in (pa.nulls(2), pa.nulls(2, pa.string()), pa.array([None, []])):  # without any, none is needed
         spans = read_spans(slots, pa.array(["a b", "c"]), "s")
         assert spans == [None if null else [] for null in slots.is_null().to_pylist()]
 

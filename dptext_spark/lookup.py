@@ -114,12 +114,8 @@ class WordReader:
     ) -> Iterator[TokenLookup]:
         """Read a column of texts or token lists (rows,), in runs of about a MB of text.
 
-        Args:
-            slots: The slots of each row, for the policy ``slots:COLUMN``.
-            column: Its name, for errors.
-
-        Raises:
-            InputError: The type is wrong, a text is not Unicode, or the policy lacks its slots.
+        An InputError, with the ``column``, where the type is wrong, a text is not Unicode, or the policy
+        lacks the slots of each row.
         """
         column_kind(values.type, column)
         check_unicode(values, column)
@@ -133,10 +129,7 @@ class WordReader:
     def visible_words(
         self, values: pa.Array, slots: pa.Array | None = None, *, column: str = "to be sanitized"
     ) -> NDArray[np.int64]:
-        """int64 (rows,): count the words of each row that its output shows, which is no secret.
-
-        These are all tokens but those that the policy leaves out.
-        """
+        """int64 (rows,): count the words that each row's output shows: all that the policy does not drop."""
         counted = [np.empty(0, dtype=np.int64)]
         for run in self.runs(values, slots, column=column):
             words = np.diff(run.tokens.offsets)

@@ -48,10 +48,9 @@ class Manifest:
         releasable: Number of words that may be output; they are the first rows.
         unmatchable: Words that no text can hold as one token, so that only an array of words can.
         unmatchable_releasable: Those of them that may be output; the others are the last rows.
-        release_words_absent: Entries of the release file that are no word of the source.
+        release_words_absent, never_output_absent: Entries of the lists that match no word.
         never_output: Words that may not be output because a deny list names them.
-        never_output_absent: Entries of the deny list that are no word of the source, nor a part of one.
-        source_sha256: Hash of the bytes read from the source; see ``readers.Source.sha256``.
+        source_sha256: See ``readers.Source.sha256``.
         files: SHA-256 in hex of every other file, by name.
     """
 
@@ -96,8 +95,6 @@ class Part:
 
     Attributes:
         name: Says all that the part was computed by, and is fit for a file's.
-        fingerprint: The bundle's.
-        values: JSON-ready.
         hashes: SHA-256 in hex of the part's files.
     """
 
@@ -127,7 +124,6 @@ class Embedding:
 
     Attributes:
         words: V words as an Arrow string array, releasable words first.
-        space: Where the words lie.
         verified: Whether every file was hashed when it was opened.
     """
 
@@ -222,11 +218,7 @@ class Embedding:
         return tuple((name, self._stamps[name]) for name in self.manifest.files)
 
     def check_unchanged(self) -> None:
-        """Refuse results of files that were changed since they were verified: their maps change with them.
-
-        Raises:
-            BundleError: A file has another time, size or inode, or is gone.
-        """
+        """Refuse results of files that were changed since they were verified: their maps change with them."""
         if changed := [name for name, stamp in self._stamps.items() if _stamp(self.path / name) != stamp]:
             raise BundleError(
                 "The embedding bundle changed while it was in use",

@@ -37,11 +37,10 @@ class InvertedLists:
 
     Attributes:
         centroids: float32 (L, n), C order.
-        centroid_half_norms: float32 (L,), half the squared length of each.
+        centroid_half_norms, half_norms: float32 (L,) and (V,), half the squared length of each vector.
         starts: int64 (L + 1,), where in the other arrays each list starts; its last entry is V.
         rows: int32 (V,), the words' ids, ascending within each list.
         vectors: float32 (V, n), C order, the words' vectors in the same order.
-        half_norms: float32 (V,), half the squared length of each.
     """
 
     centroids: NDArray[np.float32]
@@ -104,12 +103,7 @@ def check_faiss() -> None:
 
 
 def make_lists(embedding: Embedding, lists: int | None = None) -> InvertedLists:
-    """Make the lists of a bundle's releasable words and keep them with it; equal input gives equal bytes.
-
-    Args:
-        embedding: The bundle, which must be writable.
-        lists: How many, 2 to the number of releasable words; by default see :func:`default_lists`.
-    """
+    """Make the lists of a bundle's releasable words and keep them with it; equal input gives equal bytes."""
     space, words = embedding.space, embedding.releasable
     if not isinstance(space, EuclideanSpace):
         raise ConfigError(

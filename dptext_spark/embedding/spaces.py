@@ -45,8 +45,6 @@ class Space(ABC):
 
     Attributes:
         arrays: Its fields, each an ``.npy`` file of that name: dtype and shape, of V words and n dimensions.
-            All but ``vectors`` are computed from these.
-        normalizations: What may be done to the vectors when a bundle is built.
         vectors: (V, n), C order, the words' points.
     """
 

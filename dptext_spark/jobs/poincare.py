@@ -28,14 +28,7 @@ from dptext_spark.tables.storage import Storage
 
 
 def run(options: PoincareOptions) -> Report:
-    """Run ``dptext poincare``: filter with Spark, train, write bundle, text form, picture and report.
-
-    Returns:
-        The report, which is also written next to the bundle.
-
-    Raises:
-        DptextError: Options or input are wrong, or the job failed; no bundle is written then.
-    """
+    """Run ``dptext poincare``: filter with Spark, train, write bundle, text form, picture and report."""
     vocabulary, excluded, *_ = all_of(
         lambda: options.vocabulary and read_words(options.vocabulary, "--vocabulary"),
         lambda: options.exclude and read_words(options.exclude, "--exclude"),

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from dptext_spark.errors import InputError
-from dptext_spark.text.stop_words import stop_words
+from dptext_spark.text.policies import stop_words
 
 # Columns of a TSV, in its order, before the count; a table's are found by these names.
 _ENDS: Final = ("hyponym", "hypernym")
@@ -73,7 +73,6 @@ def filter_pairs(
     Args:
         rows: ``hyponym``, ``hypernym``, ``count``; rows of the same pair are added up.
         vocabulary: Both ends must be among these words; None allows all.
-        excluded: Words to remove, besides the stop words.
         min_count: Fewest occurrences of a pair; pairs without any count pass.
         min_links: Words in this many distinct pairs or fewer are removed, once.
 

@@ -39,10 +39,8 @@ class Relations:
     ) -> Relations:
         """Number the words of pairs, and drop repeated pairs and those of a word with itself.
 
-        Args:
-            hyponyms, hypernyms: One word a pair.
-            order: Words that come first, in this order; the others go by their number of pairs, most first,
-                then by themselves.
+        The words of ``order`` come first; the others go by their number of pairs, most first, then by
+        themselves.
         """
         rank = {word: row for row, word in enumerate(order)}
         distinct = {pair for pair in zip(hyponyms, hypernyms, strict=True) if pair[0] != pair[1]}

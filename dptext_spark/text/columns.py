@@ -87,14 +87,12 @@ class Tokens:
     """The tokens of some rows of a column, flattened and dictionary-encoded.
 
     Attributes:
-        distinct: The distinct tokens, as they stand in the rows.
+        distinct: As they stand in the rows.
         codes: int64 (tokens,), index into ``distinct``; -1 for a null element.
         offsets: int64 (rows + 1,), where each row's tokens start.
         null_rows: bool (rows,).
         data_type: The column's Arrow type.
         strings: The texts, or the elements of all token lists; None for null.
-        tokenizer: What splits texts.
-        spans: The marked spans of the rows, if there are any.
         marked: bool (tokens,), the tokens that belong to them.
     """
 

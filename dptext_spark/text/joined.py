@@ -71,10 +71,7 @@ class JoinedWords:
     * A single token has its full stop (``kans.``) only where the vocabulary lacks it without, in any
       capitals.
 
-    What is no word of the vocabulary stays apart, as ``base`` has it.
-
     Attributes:
-        base: Gives the tokens.
         words: The joined words of the vocabulary.
         longest: By their first two tokens, folded, how many tokens they have at most.
         stopped: Those of one token and a full stop, folded and without it.

@@ -159,10 +159,9 @@ class AsItStood(Layout):
 
 @dataclass(frozen=True, kw_only=True)
 class Assembled:
-    """A sanitized column.
+    """A sanitized column, of the input's type.
 
     Attributes:
-        values: Of the input's type.
         characters: int64 (rows,), characters that passed between words, where they are more than one space.
         capitals: int64 (rows,), released words that took capitals.
     """
@@ -179,11 +178,8 @@ def assemble(tokens: Tokens, released: NDArray[np.int64], words: pa.StringArray,
     word before them. What is left out takes the gap before it along.
 
     Args:
-        tokens: The column's tokens.
         released: int64 (tokens,): in each token's place stands the id of one of ``words``, the vocabulary,
             or ``MASK``, ``KEEP`` or ``DROP``.
-        words: The vocabulary.
-        layout: What surrounds the words of texts.
     """
     capitals = np.zeros(len(tokens), dtype=np.int64)
     if layout.capitals and tokens.kind == "text":

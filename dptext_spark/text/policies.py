@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import ClassVar, Final, Never, NoReturn
 
 import numpy as np
@@ -18,11 +19,19 @@ from dptext_spark.text.layout import Layout
 from dptext_spark.text.named_policy import NamedPolicy
 from dptext_spark.text.segmentation import Segmentation
 from dptext_spark.text.spans import Spans, check_positions, read_spans
-from dptext_spark.text.stop_words import stop_words
-from dptext_spark.text.tokens import match_form
+from dptext_spark.text.tokens import match_form, tokenize
 
 # Below n words there are ln n points in the mean: with 10^7 words more than these in 10^-18 of all cases.
 _POINTS: Final = 64
+
+# NLTK has these only as pieces of contractions that were cut at the apostrophe. As words of a text they are
+# initials, units and names: T. N., Don, New Haven.
+_PIECES: Final = frozenset(
+    tokenize(
+        "ain aren couldn d didn doesn don hadn hasn haven isn ll m ma mightn mustn needn o re s shan shouldn "
+        "t ve wasn weren won wouldn y"
+    )
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,8 +95,7 @@ class RandomWord(OovPolicy):
     It is the last point below the vocabulary's size n, rounded down, of a Poisson process of intensity 1/x,
     whose points go up from 1 by factors 1 / uniform: none lies between x and n with probability x / n. So the
     word drawn among n is drawn among fewer too where it is one of these, as the nearest word to a noisy point
-    is, and two releases under one key with different release vocabularies do not reveal by it which words are
-    unknown.
+    is: releases under one key with different vocabularies do not reveal by it which words are unknown.
     """
 
     name = "random"
@@ -125,16 +133,12 @@ class KeepUnprotected(OovPolicy):
 
 
 class Protection(NamedPolicy, ABC):
-    """A policy for which tokens are protected; the others are released as they are.
-
-    Attributes:
-        unknown: What scopes call the words that the policy for unknown ones is about.
-    """
+    """A policy for which tokens are protected; the others are released as they are."""
 
     kind = "protection policy"
     option = "--protect"
     policies: ClassVar[dict[str, type[Protection]]] = {}
-    unknown: ClassVar[str] = "Protected words outside the vocabulary"
+    unknown: ClassVar[str] = "Protected words outside the vocabulary"  # as scopes of unknown words call them
 
     @property
     def slots_column(self) -> str | None:
@@ -159,6 +163,19 @@ class AllWords(Protection):
 
     def protected(self, tokens: Tokens) -> NDArray[np.bool_]:
         return np.ones(len(tokens), dtype=np.bool_)
+
+
+@cache
+def stop_words() -> frozenset[str]:
+    """The English stop words of NLTK (as the papers use), from ``bm25s``, in the forms that texts have.
+
+    Contractions are there whole and as their tokens (``don't``, ``do``, ``n't``), but not as NLTK's bare
+    pieces (``don``, ``t``), which are other words in a text.
+    """
+    from bm25s.stopwords import STOPWORDS_EN_PLUS  # a large package, rarely needed
+
+    parts = (part for word in STOPWORDS_EN_PLUS for part in tokenize(word))
+    return frozenset({*STOPWORDS_EN_PLUS, *parts} - _PIECES)
 
 
 class ContentWords(Protection):

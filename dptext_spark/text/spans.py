@@ -79,9 +79,7 @@ def cut_marked(text: str, spans: Sequence[Span] | None, tokenizer: Tokenizer) ->
 
     The text is cut with one letter in place of each span. A token without such a letter is outside, and
     stands as it is. What a token with one covers in the text belongs to the spans, and is cut on its own.
-
-    Returns:
-        The tokens in their order, and which of them belong to spans.
+    Gives the tokens in their order, and which of them belong to spans.
     """
     if not spans:
         tokens = tokenizer(text)

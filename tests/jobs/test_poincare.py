@@ -25,7 +25,7 @@ from dptext_spark.errors import InputError
 from dptext_spark.jobs import poincare as job
 from dptext_spark.poincare import training
 from dptext_spark.poincare.pairs import filter_pairs, read_pairs
-from dptext_spark.text.stop_words import stop_words
+from dptext_spark.text.policies import stop_words
 from tests.helpers.drawing import without_drawing
 from tests.helpers.tables import hashes, names
 

@@ -21,9 +21,17 @@ from dptext_spark.options import PrivatizeOptions
 from dptext_spark.sanitizer import TokenCounts
 from dptext_spark.text.columns import DROP, Tokens
 from dptext_spark.text.layout import AsItStood, Layout
-from dptext_spark.text.policies import AllWords, Drop, OovPolicy, Protection, Slots, TextPolicy, UnknownTokens
+from dptext_spark.text.policies import (
+    AllWords,
+    Drop,
+    OovPolicy,
+    Protection,
+    Slots,
+    TextPolicy,
+    UnknownTokens,
+    stop_words,
+)
 from dptext_spark.text.segmentation import Segmentation
-from dptext_spark.text.stop_words import stop_words
 from dptext_spark.text.tokens import tokenize
 from tests.helpers import worlds
 

@@ -22,7 +22,8 @@ WORDS = [["w1", None, "zyx"], None, [], ["w3"]]
 IDS = [10, 11, 12, 13]
 
 SAME_TEXTS: list[Any] = [
-    TEXTS, tuple(TEXTS), (text for text in TEXTS), np.array(TEXTS, dtype=object), pd.Series(["w9", *TEXTS])[1:],
+    TEXTS, tuple(TEXTS), (text for text in TEXTS), np.array(TEXTS, dtype=object),
+    pd.Series(["w9", *TEXTS])[1:],
     *(["w1 w2 Zyx", missing, "", "w3"] for missing in (math.nan, pd.NA)),
     pa.array(TEXTS, pa.large_string()), pa.chunked_array([TEXTS[:1], TEXTS[1:]]),
     pa.chunked_array([TEXTS[:1], TEXTS[1:]]).dictionary_encode(),

@@ -37,11 +37,6 @@ def below(folder: Path) -> set[Path]:
     return set(folder.rglob("*"))
 
 
-def released(embedding: Embedding) -> list[str]:
-    words: list[str] = embedding.words[: embedding.releasable].to_pylist()
-    return words
-
-
 # What is in a bundle
 
 
@@ -145,67 +140,50 @@ def test_memory_does_not_grow_with_the_matrix(tmp_path: Path) -> None:
 
 # Words that may be output
 
-
-def test_release_words_of_a_file_come_first_in_source_order(tmp_path: Path) -> None:
-    chosen, order = tmp_path / "release.txt", [1, 4, 6, 0, 2, 3, 5]
-    chosen.write_text("cat\nabsent\nnew york\nof\r\n\nalso absent\ncat", encoding="utf-8")
-    embedding = build_embedding(glove(tmp_path / "g.txt"), tmp_path / "b", release_words=chosen)
-    assert embedding.words.to_pylist() == [WORDS[i] for i in order]
-    np.testing.assert_array_equal(embedding.vectors, vectors_of()[order])
-    assert (embedding.releasable, embedding.manifest.release_words_absent) == (3, 2)
-    flags = pq.read_table(embedding.path / "words.parquet")["releasable"].to_pylist()
-    assert flags == [True] * 3 + [False] * 4
-
-
-ODD = [
-    "the", "U.S.", "e-mail", ",", "new_york", "...", "'s", "n't", "don't", "(800)", "cafe\u0301", "mr.", "mr",
+FITTING = [
+    "the", "U.S.", "e-mail", "new_york", "'s", "n't", "don't", "mr", "Bad", "bad", "badly", "new_bad_word",
 ]  # fmt: skip
 UNMATCHABLE = [",", "...", "(800)", "cafe\u0301", "mr."]
+ALL = [*FITTING[:3], *UNMATCHABLE, *FITTING[3:]]
 
 
-def test_words_that_no_text_can_hold_are_not_released_unless_asked_for(tmp_path: Path) -> None:
-    """Rejects substitutes that no reader takes for a word of a text."""
-    source, chosen_file = glove(tmp_path / "g.txt", ODD), tmp_path / "chosen.txt"
-    chosen_file.write_text("the\n,\nmr.\n")
-    plain, three, five, everything, by_name = (
-        build_embedding(source, tmp_path / f"b{number}", release_words=chosen)
-        for number, chosen in enumerate((None, 3, "5", "all", str(chosen_file)))
-    )
-    fitting = [word for word in ODD if word not in UNMATCHABLE]
-    assert plain.words.to_pylist() == three.words.to_pylist() == fitting + UNMATCHABLE
-    assert (plain.releasable, plain.manifest.unmatchable, plain.inputs) == (8, 5, 8)
-    np.testing.assert_array_equal(plain.vectors[8], vectors_of(len(ODD))[3])
-    assert (three.releasable, three.inputs) == (3, 8)
-    assert released(five) == ["the", "U.S.", "e-mail", "new_york", "'s"]
-    assert (everything.words.to_pylist(), everything.releasable, everything.inputs) == (ODD, 13, 13)
-    assert everything.manifest.unmatchable == everything.manifest.unmatchable_releasable == 5
-    assert released(by_name) == ["the", ",", "mr."]
-    assert (by_name.manifest.unmatchable_releasable, by_name.inputs) == (2, 10)
-    assert len({each.fingerprint for each in (plain, three, five, everything, by_name)}) == 5
-    said = "Entries that cannot occur as words in a text: 5; they will not be output"
-    assert said in plain.manifest.describe()
-    with pytest.raises(BundleError, match="at most 8"):
-        build_embedding(source, tmp_path / "more", release_words=9)
-
-
-def test_denied_words_are_never_released(tmp_path: Path) -> None:
-    """In any capitals, as a part of joined words, and against a file that releases them."""
-    words = ["the", "Bad", "bad", "badly", "new_bad_word", "red neck", "of", "to"]
-    source, denied, chosen = glove(tmp_path / "g.txt", words), tmp_path / "never.txt", tmp_path / "chosen.txt"
-    denied.write_text("BAD\r\nabsent word\n\nred neck\n")
-    chosen.write_text("the\nbad\nto\n")
-    embedding, first, both, everything = (
-        build_embedding(source, tmp_path / f"b{number}", release_words=asked, never_output=denied)
-        for number, asked in enumerate((None, 2, chosen, "all"))
-    )
-    assert embedding.words.to_pylist() == [words[row] for row in (0, 3, 6, 7, 1, 2, 4, 5)]
-    manifest = embedding.manifest
-    assert (embedding.releasable, manifest.never_output, manifest.never_output_absent) == (4, 4, 1)
-    assert embedding.inputs == 8
-    assert "\nDenied words, which will never be output: 4" in manifest.describe()
-    assert released(first) == ["the", "badly"] and released(both) == ["the", "to"]
-    assert both.manifest.release_words_absent == 0
-    assert everything.fingerprint == embedding.fingerprint
+@pytest.mark.parametrize(
+    ("chosen", "denied", "output", "absent"),
+    [
+        (None, None, FITTING, (0, 0)),
+        (3, None, FITTING[:3], (0, 0)),
+        ("5", None, FITTING[:5], (0, 0)),
+        ("all", None, ALL, (0, 0)),
+        (b"mr.\nabsent\nnew york\n,\r\n\nthe\nmr.", None, ["the", ",", "mr.", "new_york"], (1, 0)),
+        # Denied in any capitals, as a part of joined words, and against what releases them.
+        (None, b"BAD\r\nabsent word\n\nnew york\n", [*FITTING[:3], *FITTING[4:8], "badly"], (0, 1)),
+        (2, b"The", ["U.S.", "e-mail"], (0, 0)),
+        (b"the\nbad\n,\n", b"BAD", ["the", ","], (0, 0)),
+        ("all", b"bad\n,", [word for word in ALL if word not in ("Bad", "bad", "new_bad_word", ",")], (0, 0)),
+    ],
+)
+def test_words_that_may_be_output_come_first_in_source_order(
+    tmp_path: Path, chosen: object, denied: bytes | None, output: list[str], absent: tuple[int, int]
+) -> None:
+    """Rejects substitutes that no reader takes for a word of a text, unless they are asked for."""
+    options: dict[str, Any] = {"release_words": chosen, "never_output": denied}
+    for name, content in options.items():
+        if isinstance(content, bytes):
+            options[name] = written = tmp_path / name
+            written.write_bytes(content)
+    embedding = build_embedding(glove(tmp_path / "g.txt", ALL), tmp_path / "b", **options)
+    manifest, others = embedding.manifest, [word for word in FITTING if word not in output]
+    words = [*output, *others, *(word for word in UNMATCHABLE if word not in output)]
+    assert (embedding.words.to_pylist(), embedding.releasable) == (words, len(output))
+    np.testing.assert_array_equal(embedding.vectors, vectors_of(len(ALL))[[*map(ALL.index, words)]])
+    flags = pq.read_table(embedding.path / "words.parquet")["releasable"].to_pylist()
+    assert flags == [word in output for word in words]
+    assert embedding.inputs == len({*output, *others})
+    assert (manifest.unmatchable, manifest.unmatchable_releasable) == (5, len({*UNMATCHABLE} & {*output}))
+    assert (manifest.release_words_absent, manifest.never_output_absent) == absent
+    said = manifest.describe()
+    assert ("words in a text: 5; they will not be output" in said) == (not {*UNMATCHABLE} & {*output})
+    assert ("\nDenied words, which will never be output: " in said) == (denied is not None)
 
 
 # Same bytes, same fingerprint
@@ -253,14 +231,10 @@ FAULTS: dict[str, tuple[bytes, dict[str, Any], str]] = {
     "zero in float32": (b"a 1 2\nsecretword 1e-50 0\n", {}, "line 2: the vector is zero"),
     "too long": (b"a 1 2\nsecretword 3e38 1\n", {}, "line 2: the vector's length is out of range"),
     "too short": (b"a 1 2\nsecretword 1e-22 0\n", {}, "line 2: the vector's length is out of range"),
-    "duplicate": (GOOD + b"a 5 6\n", {}, "line 3: .*line 1 "),
-    "cut short": (GOOD + b"secretword 5", {}, "line 3: .*cut short"),
     "one word": (b"a 1 2\n", {}, "Too few words"),
-    "one word within the limit": (GOOD, {"limit": 1}, "Too few words"),
     "no variance": (b"a 0.1 0.7\nb 0.1 0.7\nc 0.1 0.7\n", {}, "no variance"),
     "one released word": (GOOD, {"release_words": 1}, "at least 2"),
-    "no released word": (GOOD, {"release_words": "0"}, "at least 2"),
-    "more released than read": (GOOD, {"release_words": 3}, "at most 2.*Got: 3"),
+    "more released than fit": (GOOD + b", 1 1\n", {"release_words": 3}, "at most 2.*Got: 3"),
     "release file absent": (GOOD, {"release_words": "absent.txt"}, "file of --release-words cannot be read"),
     "release file of other words": (GOOD, {"list": ("release_words", b"secretword\n\n'a'\n")},
                                     r"No entry of list.txt \(--release-words\).*none of lines 1, 3"),

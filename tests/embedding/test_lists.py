@@ -61,26 +61,24 @@ import os, sys
 from threadpoolctl import threadpool_info
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.lists import make_lists
-own = {pool["architecture"] for pool in threadpool_info() if pool["internal_api"] == "openblas"}
+kernels = lambda: {pool["architecture"] for pool in threadpool_info() if pool["internal_api"] == "openblas"}
+own = kernels()
 make_lists(Embedding.open(sys.argv[1]), 8)
-both = {pool["architecture"] for pool in threadpool_info() if pool["internal_api"] == "openblas"}
-print(len(own), own == both, "OPENBLAS_CORETYPE" in os.environ)
+print(len(own), own == kernels(), "OPENBLAS_CORETYPE" in os.environ)
 """
-    command = [sys.executable, "-c", program, str(bundle.path)]
     environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_CORETYPE"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    if platform.machine() != "x86_64" or done.stdout.startswith("0"):
+    command = [sys.executable, "-c", program, str(bundle.path)]
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    if platform.machine() != "x86_64" or said.startswith("0"):
         pytest.skip("needs NumPy's OpenBLAS for x86, which has no kernels that faiss's lacks")
-    assert done.stdout.split() == ["1", "True", "False"]
+    assert said.split() == ["1", "True", "False"]
 
 
 def test_lists_that_were_damaged_are_none(bundle: Embedding) -> None:
     make_lists(bundle, 8)
     assert made(Embedding.open(bundle.path)) == [8]
     file = bundle.path / "parts" / "ivf-8.vectors.npy"
-    content = bytearray(file.read_bytes())
-    content[-1] ^= 1
-    file.write_bytes(content)
+    file.write_bytes(file.read_bytes()[:-1] + b"\7")
     again = Embedding.open(bundle.path)
     assert made(again) == []
     with pytest.raises(ConfigError, match=r"no such index.*none so far.*--index ivf:8"):

@@ -195,12 +195,9 @@ def test_blocks_are_bounded_and_places_run_on(tmp_path: Path, capsys: pytest.Cap
 A, B, S = (b"a", [1.0, 2.0]), (b"b", [3.0, 4.0]), (b"secretword", [5.0, 6.0])
 FAULTS = {
     "duplicate": (b"a 1 2\nsecretword 3 4\nb 5 6\nsecretword 7 8\n", r"line 4: .*duplicate.* line 2 "),
-    "duplicate below a header": (b"3 1\nsecretword 3\nb 5\nsecretword 7\n", r"line 4: .*duplicate.* line 2 "),
     "too few fields": (b"a 1 2\nsecretword 3\nb 5 6\n", "line 2: .*number of fields"),
     "too many fields": (b"a 1.5 2\nsecretword 3.5 4.5 5.5\n", "line 2: .*number of fields"),
     "a decimal too many": (b"a .5 .5\nsecretword 0.123 0.5 0.25\n", "line 2: .*of fields.*Got: 4 fields"),
-    "an exponent too many": (b"a 0.5 0.5\nsecretword -1e-5 0.5 0.25\n", "line 2: .*number of fields"),
-    "a fraction too many": (b"a 0.5 0.5\nsecretword .5 1 2\n", "line 2: .*number of fields"),
     "an integer too many": (b"a 0.5 0.5\nsecretword 1 0 0.25\n", "line 2: .*number of fields"),
     "empty line": (b"a 1 2\n\nb 5 6\n", "line 2: .*number of fields.*Got: 0 fields"),
     "text for a number": (b"a 1 2\nb secretword 2\n", "line 2: .*not a number"),
@@ -215,7 +212,6 @@ FAULTS = {
     "infinity": (b"a 1 2\nsecretword -inf 2\n", "line 2: .*infinity"),
     "beyond float32": (b"a 1 2\nsecretword 1e39 2\n", "line 2: .*too large"),
     "header of another dimension": (b"2 3\nsecretword 1 2\nb 1 2\n", "line 2: .*number of fields"),
-    "header of a smaller dimension": (b"2 1\nsecretword 1 2\nb 1 2\n", "line 2: .*number of fields"),
     "fewer rows than promised": (b"3 2\na 1 2\nb 3 4\n", "line 3: .*ends.*3 rows.*2 rows"),
     "header alone": (b"3 2\n", "line 1: .*ends"),
     "more rows than promised": (b"2 2\na 1 2\nb 3 4\nsecretword 5 6\n", "line 4: .*more rows"),
@@ -223,19 +219,14 @@ FAULTS = {
     "header of no rows": (b"0 2\n", "line 1: .*header"),
     "header of absurd dimension": (b"2 99999999999\na 1\n", "line 1: .*header"),
     "cut in mid line": (b"a 1 2\nb 3 4\nsecretword 5", "line 3: .*cut short"),
-    "cut in a word": (b"a 1 2\nb 3 4\nsecretword", "line 3: .*cut short"),
     "cut in a number": (b"a 1 2\nb 3 4\nsecretword 5 -", "line 3: .*cut short"),
     "invalid UTF-8": (b"a 1 2\nsecretword\xff\xfe 3 4\n", "line 2: .*UTF-8"),
     "empty file": (b"", "line 1: .*empty"),
     "empty word": (b"a 1 2\n 3 4\n", "line 2: .*word is empty"),
-    "word of spaces": (b"a 1 2\n   3 4\n", "line 2: .*word is empty"),
     "NUL": (b"a 1 2\nsecretword\0 3 4\n", "line 2: .*control"),
-    "tab in a word": (b"a 1 2\nsecret\tword 3 4\n", "line 2: .*control"),
     "carriage return in a word": (b"a 1 2\nsecret\rword 3 4\n", "line 2: .*control"),
-    "next line": ("a 1 2\nsecretword\x85 3 4\n".encode(), "line 2: .*control"),
     "line separator": ("a 1 2\nsecretword\u2028 3 4\n".encode(), "line 2: .*control"),
     "binary duplicate": (binary_of(A, S, B, S), "row 4: .*duplicate.* row 2 "),
-    "binary with fewer rows than promised": (binary_of(A, B, promised=3), "row 3: .*cut short"),
     "binary with more rows than promised": (binary_of(A, B, S, promised=2), "row 3: .*more rows"),
     "binary cut in a vector": (binary_of(A, S)[:-5], "row 2: .*cut short"),
     "binary cut in a word": (binary_of(A, S)[:-12], "row 2: .*cut short"),
@@ -244,7 +235,6 @@ FAULTS = {
     "binary empty file": (b"", "row 1: .*empty"),
     "binary line break in a word": (binary_of(A, (b"secret\nword", [1, 2])), "row 2: .*control"),
     "binary word without end": (b"2 2\n" + b"x" * 70_000, "row 1: .*does not end"),
-    "binary header of absurd dimension": (b"2 99999999999\na 1234", "row 1: .*header"),
 }
 
 

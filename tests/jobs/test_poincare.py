@@ -18,7 +18,6 @@ from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
 from dptext_spark.cli import main
-from dptext_spark.demo import MAMMALS
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import InputError
@@ -190,19 +189,6 @@ def test_lists_of_words(spark: SparkSession, tmp_path: Path, monkeypatch: pytest
     denied.write_text("'dog'\n")
     monkeypatch.setattr(job, "train", None)
     refused(dptext(*arguments, "--overwrite"), "No entry of never.txt (--never-output)", "none of line 1")
-
-
-def test_partitions_and_row_order_leave_no_trace(spark: SparkSession, tmp_path: Path) -> None:
-    rows = [line.split("\t") for line in gzip.decompress(MAMMALS.read_bytes()).decode().splitlines()[1:]]
-    for name, order, parts in (("one", rows, 1), ("two", rows[::-1], 5)):
-        folder, size = tmp_path / "pairs" / name, -(-len(rows) // parts)
-        folder.mkdir(parents=True)
-        table = pa.table(dict(zip(("hyponym", "hypernym"), zip(*order, strict=True), strict=True)))
-        for part in range(parts):
-            pq.write_table(table.slice(part * size, size), folder / f"{part}.parquet")
-        (tmp_path / name).mkdir()
-        made("--pairs", folder, "--output", tmp_path / name / "b", *QUICK)
-    assert hashes(tmp_path / "one" / "b") == hashes(tmp_path / "two" / "b")
 
 
 def test_what_exists_is_not_replaced_unasked(spark: SparkSession, tmp_path: Path) -> None:

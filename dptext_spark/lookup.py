@@ -36,22 +36,15 @@ def look_up(tokens: Tokens, embedding: Embedding) -> NDArray[np.int64]:
     variants = [
         [match_form(form, lower=lower) for form in written] for written in forms for lower in (False, True)
     ]
-    found = _rows_of(pa.array(chain.from_iterable(variants), pa.string()), embedding.words)
-    found = found.reshape(len(variants), len(distinct))
+    encoded = pa.array(chain.from_iterable(variants), pa.string()).dictionary_encode()
+    # Arrow hashes what is looked in anew each time: that are the few forms, not the whole vocabulary.
+    places = pc.index_in(embedding.words, value_set=encoded.dictionary)
+    rows = np.full(len(encoded.dictionary), -1, dtype=np.int64)
+    rows[places.drop_null()] = pc.indices_nonzero(places.is_valid())
+    found = rows[encoded.indices].reshape(len(variants), len(distinct))
     # The first form that the vocabulary has, or else the first one.
     word_ids = np.take_along_axis(found, (found >= 0).argmax(axis=0)[None], axis=0)[0]
     return np.append(word_ids, -1)[tokens.codes]  # code -1, a null, picks the last
-
-
-def _rows_of(forms: pa.StringArray, words: pa.StringArray) -> NDArray[np.int64]:
-    """int64 (forms,): where each form stands among distinct words, -1 for nowhere."""
-    encoded = forms.dictionary_encode()
-    # Arrow hashes what is looked in anew each time: that are the few forms, not the whole vocabulary.
-    places = pc.index_in(words, value_set=encoded.dictionary)
-    rows = np.full(len(encoded.dictionary), -1, dtype=np.int64)
-    rows[places.drop_null()] = pc.indices_nonzero(places.is_valid())
-    found: NDArray[np.int64] = rows[encoded.indices]
-    return found
 
 
 @lru_cache(maxsize=2)  # columns share one; a reused worker must not keep those of all its bundles

@@ -80,11 +80,6 @@ def made(embedding: Embedding) -> list[int]:
     return sorted(int(name.removeprefix("ivf-")) for name in names if embedding.part(name) is not None)
 
 
-def default_lists(releasable: int) -> int:
-    """Give a power of two near 1.6 times the root of the number of words: 1,024 lists of 400,000 words."""
-    return max(2, 1 << round(math.log2(1.6 * math.sqrt(releasable))))
-
-
 def index_lists(index: str) -> int | None:
     """Read ``ivf`` or ``ivf:LISTS``: how many lists are asked for; None where that is left open."""
     name, colon, lists = index.partition(":")
@@ -110,7 +105,8 @@ def make_lists(embedding: Embedding, lists: int | None = None) -> InvertedLists:
             "Only Euclidean bundles take an index", got=f"geometry {space.geometry}", do="Leave --index out"
         )
     check_faiss()
-    lists = default_lists(words) if lists is None else lists
+    # By default a power of two near 1.6 times the root of the number of words: 1,024 lists of 400,000 words.
+    lists = max(2, 1 << round(math.log2(1.6 * math.sqrt(words)))) if lists is None else lists
     if not 2 <= lists <= words:
         raise ConfigError(
             "The index has an impossible number of lists",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar, Final, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, BinaryIO, ClassVar, Final, Literal, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,9 @@ Normalization: TypeAlias = Literal["none", "unit"]
 SpaceT = TypeVar("SpaceT", bound="Space")
 Points: TypeAlias = NDArray[np.floating[Any]]
 
+Refuse: TypeAlias = Callable[..., None]
+"""Refuses the rows of a block that are marked, bool (b,), as ``readers.Source.refuse`` does."""
+
 VECTORS: Final = "vectors.npy"
 
 LARGEST_BALL_RADIUS: Final = 14.6
@@ -30,14 +33,6 @@ LARGEST_BALL_RADIUS: Final = 14.6
 # Squares and products of such lengths are far from the ends of float32's range.
 _LENGTHS: Final = (1e-9, 1e12)
 _BLOCK_FLOATS: Final = 2**19
-
-
-class Refuse(Protocol):
-    """Refuses the rows of a block that are marked, bool (b,); see ``readers.Source.refuse``."""
-
-    def __call__(
-        self, faulty: NDArray[np.bool_], what: str, *, allowed: str, got: str = "", do: str = ""
-    ) -> None: ...
 
 
 class Space(ABC):

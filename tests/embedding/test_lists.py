@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.embedding.lists import InvertedLists, default_lists, index_lists, made, make_lists
+from dptext_spark.embedding.lists import InvertedLists, index_lists, made, make_lists
 from dptext_spark.errors import BundleError, ConfigError
 from tests.helpers import worlds
 from tests.helpers.bundles import content_of
@@ -51,6 +51,7 @@ def test_twins_and_more_lists_than_different_words_do_no_harm(tmp_path: Path) ->
         lists = make_lists(bundle, 16)
         assert sorted(lists.rows.tolist()) == list(range(40)) and np.isfinite(lists.centroids).all()
         contents.append(content_of(bundle.path / "parts"))
+        assert len(make_lists(bundle).centroids) == 8  # near 1.6 times the root of 40
     assert contents[0] == contents[1] and len(contents[0]) == 7
 
 
@@ -93,7 +94,6 @@ def test_impossible_indexes_are_refused(bundle: Embedding, ball: Embedding) -> N
     with pytest.raises(ConfigError, match="geometry poincare"):
         make_lists(ball, 4)
     assert index_lists("ivf") is None and index_lists("ivf:64") == 64
-    assert default_lists(400_000) == 1024 and default_lists(33_860) == 256 and default_lists(2) == 2
     for wrong in ("hnsw", "ivf:", "ivf:x", "ivf:-1", "ivf64"):
         with pytest.raises(ConfigError, match="ivf or ivf:LISTS"):
             index_lists(wrong)

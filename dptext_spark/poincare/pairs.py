@@ -103,7 +103,8 @@ def filter_pairs(
         for end in _ENDS:
             pairs = pairs.join(few.select(F.col("word").alias(end)), end, "left_anti")
         linked = pairs.select(*_ENDS).toArrow()
-        there = {row[0] for row in judged.select(F.explode("unwanted")).distinct().collect()}
+        unwanted = judged.select(F.explode("unwanted")).distinct()
+        there = {row[0] for row in unwanted.collect()} if excluded else set()
     finally:
         judged.unpersist()
     removed = [counts.get(place, (0, 0))[place > merged] for place in range(len(names))]

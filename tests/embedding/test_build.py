@@ -21,6 +21,7 @@ from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import LARGEST_BALL_RADIUS, EuclideanSpace, PoincareBall
 from dptext_spark.errors import BundleError
+from dptext_spark.sealing import sealed
 from tests.helpers.bundles import (
     EUCLIDEAN_FILES,
     POINCARE_FILES,
@@ -295,6 +296,19 @@ def test_an_existing_output_is_replaced_only_when_asked(tmp_path: Path, bundle: 
     np.testing.assert_array_equal(old.vectors, vectors_of())  # who had it open keeps what it had
     assert {path.name for path in tmp_path.iterdir()} == {"g.txt", "h.txt", "bundle"}
     assert not (bundle / "parts").exists()
+
+
+def test_what_comes_to_be_meanwhile_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, output = glove(tmp_path / "g.txt"), tmp_path / "b"
+
+    def made_meanwhile(manifest: dict[str, Any]) -> bytes:
+        output.mkdir()
+        return sealed(manifest)
+
+    monkeypatch.setattr("dptext_spark.embedding.build.sealed", made_meanwhile)
+    with pytest.raises(BundleError, match="output exists"):
+        build_embedding(source, output)
+    assert below(tmp_path) == {source, output}
 
 
 @pytest.mark.parametrize("kind", ["folder", "empty folder", "file", "link", "extra file", "other manifest"])

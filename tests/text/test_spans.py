@@ -138,7 +138,8 @@ def test_what_has_no_positions_is_refused() -> None:
         assert spans == [None if null else [] for null in slots.is_null().to_pylist()]
 
 
-JOINED = JoinedWords.of(pa.array(["new_york", "to_new", "york", "u.s.", "u.s.-led", "x_y", "x_y_z", "kans."]))
+WORDS = ["new_york", "new_a", "to_new", "york", "u.s.", "u.s.-led", "x_y", "x_y_z", "kans."]
+JOINED = JoinedWords.of(pa.array(WORDS))
 
 
 @pytest.mark.parametrize(

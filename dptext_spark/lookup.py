@@ -36,22 +36,15 @@ def look_up(tokens: Tokens, embedding: Embedding) -> NDArray[np.int64]:
     variants = [
         [match_form(form, lower=lower) for form in written] for written in forms for lower in (False, True)
     ]
-    found = _rows_of(pa.array(chain.from_iterable(variants), pa.string()), embedding.words)
-    found = found.reshape(len(variants), len(distinct))
+    encoded = pa.array(chain.from_iterable(variants), pa.string()).dictionary_encode()
+    # Arrow hashes what is looked in anew each time: that are the few forms, not the whole vocabulary.
+    places = pc.index_in(embedding.words, value_set=encoded.dictionary)
+    rows = np.full(len(encoded.dictionary), -1, dtype=np.int64)
+    rows[places.drop_null()] = pc.indices_nonzero(places.is_valid())
+    found = rows[encoded.indices].reshape(len(variants), len(distinct))
     # The first form that the vocabulary has, or else the first one.
     word_ids = np.take_along_axis(found, (found >= 0).argmax(axis=0)[None], axis=0)[0]
     return np.append(word_ids, -1)[tokens.codes]  # code -1, a null, picks the last
-
-
-def _rows_of(forms: pa.StringArray, words: pa.StringArray) -> NDArray[np.int64]:
-    """int64 (forms,): where each form stands among distinct words, -1 for nowhere."""
-    encoded = forms.dictionary_encode()
-    # Arrow hashes what is looked in anew each time: that are the few forms, not the whole vocabulary.
-    places = pc.index_in(words, value_set=encoded.dictionary)
-    rows = np.full(len(encoded.dictionary), -1, dtype=np.int64)
-    rows[places.drop_null()] = pc.indices_nonzero(places.is_valid())
-    found: NDArray[np.int64] = rows[encoded.indices]
-    return found
 
 
 @lru_cache(maxsize=2)  # columns share one; a reused worker must not keep those of all its bundles
@@ -69,17 +62,10 @@ class Bundle(Hashable, Protocol):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # it holds private words
 class TokenLookup:
-    """The tokens of a run of rows, looked up in the vocabulary.
-
-    Attributes:
-        rows: Which rows of the column these are.
-        tokens: Their tokens.
-        slots: Their slots, where the policy has any.
-    """
+    """The tokens of a run of rows of a column, looked up in the vocabulary."""
 
     rows: slice
     tokens: Tokens
-    slots: pa.Array | None
     embedding: Embedding
     policy: TextPolicy
 
@@ -96,7 +82,7 @@ class TokenLookup:
     @cached_property
     def protected(self) -> NDArray[np.bool_]:
         """bool (tokens,): those that the policy protects; blank ones are not."""
-        return ~self.blank & self.policy.protect.protected(self.tokens, self.slots)
+        return ~self.blank & self.policy.protect.protected(self.tokens)
 
     @property
     def known(self) -> NDArray[np.bool_]:
@@ -111,12 +97,7 @@ class TokenLookup:
 
 @dataclass(frozen=True, kw_only=True)
 class WordReader:
-    """How columns are read as words: small, hashable, and without a key.
-
-    Attributes:
-        bundle: The vocabulary.
-        policy: What words are, and which are protected.
-    """
+    """How columns are read as words: small, hashable, and without a key."""
 
     bundle: Bundle
     policy: TextPolicy
@@ -126,35 +107,22 @@ class WordReader:
     ) -> Iterator[TokenLookup]:
         """Read a column of texts or token lists (rows,), in runs of about a MB of text.
 
-        Args:
-            values: The column.
-            slots: The slots of each row, for the policy ``slots:COLUMN``.
-            column: Its name, for errors.
-
-        Raises:
-            InputError: The type is wrong, a text is not Unicode, or the policy lacks its slots.
+        An InputError, with the ``column``, where the type is wrong, a text is not Unicode, or the policy
+        lacks the slots of each row.
         """
         column_kind(values.type, column)
         check_unicode(values, column)
         embedding = self.bundle.shared()
         tokenizer = joining(embedding, self.policy.tokenizer)
         for rows in slices(values):
-            own = None if slots is None else slots[rows]
-            marks = self.policy.protect.marks(values[rows], own)
+            marks = self.policy.protect.marks(values[rows], None if slots is None else slots[rows])
             tokens = Tokens.of(values[rows], tokenizer, marks)
-            yield TokenLookup(rows=rows, tokens=tokens, slots=own, embedding=embedding, policy=self.policy)
+            yield TokenLookup(rows=rows, tokens=tokens, embedding=embedding, policy=self.policy)
 
     def visible_words(
         self, values: pa.Array, slots: pa.Array | None = None, *, column: str = "to be sanitized"
     ) -> NDArray[np.int64]:
-        """int64 (rows,): count the words of each row that its output shows, which is no secret.
-
-        These are all tokens but those that the policy leaves out: it does not matter which of them the
-        vocabulary has, and which are perturbed.
-
-        Raises:
-            InputError: As :meth:`runs` does.
-        """
+        """int64 (rows,): count the words that each row's output shows: all that the policy does not drop."""
         counted = [np.empty(0, dtype=np.int64)]
         for run in self.runs(values, slots, column=column):
             words = np.diff(run.tokens.offsets)

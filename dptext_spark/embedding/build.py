@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -66,8 +67,7 @@ def build_embedding(
     """Convert a public embedding to a bundle, with one block of rows in memory at a time.
 
     Args:
-        source: The embedding; it, ``format``, ``vocabulary``, ``limit`` and ``progress`` are as
-            :func:`open_source` has them.
+        source, limit, format, vocabulary, progress: As :func:`open_source` has them.
         output: Folder to write; its parent must exist.
         normalize: ``none``, or ``unit`` to scale every vector to length 1 (in float64, then rounded).
         release_words: Words that may be output: for a path those of a file, one a line, in any capitals where
@@ -76,7 +76,6 @@ def build_embedding(
         never_output: File of words that may not be output, one a line, in any capitals, nor any joined word
             that has one of them as a part. They are still words of the bundle.
         geometry: ``euclidean``, or ``poincare`` for points inside the unit ball, kept as float64.
-        overwrite: Replace an existing bundle, once the new one is complete.
 
     Raises:
         BundleError: An option or a row of the source is wrong, or no entry of a list matches a word; nothing
@@ -99,7 +98,7 @@ def build_embedding(
         words: list[str] = []
         with (folder / _UNORDERED).open("wb") as file:
             for names, block in rows:
-                vectors = space.prepared(block, normalize, rows.place, len(words))
+                vectors = space.prepared(block, normalize, partial(rows.refuse, len(words)))
                 file.write(np.ascontiguousarray(vectors).data)
                 words += names
         released, in_texts, lists = _choose(words, release, denied)
@@ -112,7 +111,6 @@ def build_embedding(
         table = pa.Table.from_arrays(columns, schema=WORDS_SCHEMA)
         pq.write_table(table, folder / WORDS, compression="zstd")
         space.derive(folder)
-        chosen, refused = lists.get(RELEASE_WORDS), lists.get(NEVER_OUTPUT)
         manifest = Manifest(
             format_version=FORMAT_VERSION,
             words=len(words),
@@ -123,9 +121,9 @@ def build_embedding(
             geometry=geometry,
             normalization=normalize,
             row_order=_ROW_ORDER,
-            release_words_absent=len(chosen.unmatched) if chosen else 0,
-            never_output=int(refused.words.sum()) if refused else 0,
-            never_output_absent=len(refused.unmatched) if refused else 0,
+            release_words_absent=len(lists[RELEASE_WORDS].unmatched) if RELEASE_WORDS in lists else 0,
+            never_output=int(lists[NEVER_OUTPUT].words.sum()) if denied else 0,
+            never_output_absent=len(lists[NEVER_OUTPUT].unmatched) if denied else 0,
             source_name=source.resolve().name,
             source_sha256=rows.sha256,
             files={path.name: file_sha256(path) for path in sorted(folder.iterdir())},
@@ -152,7 +150,6 @@ def list_matches(
 def _read_lists(
     release_words: str | int | Path | None, never_output: str | Path | None
 ) -> tuple[str | int | WordList | None, WordList | None]:
-    """Read which words may be output, ``all`` and a number as they are, and which may not."""
     denied = None if never_output is None else WordList.read(never_output, NEVER_OUTPUT)
     if isinstance(release_words, str) and release_words.isdecimal():
         release_words = int(release_words)
@@ -204,12 +201,9 @@ def check_output(output: Path, overwrite: bool) -> None:
     manifest = output / MANIFEST
     content = manifest.read_bytes() if is_folder and manifest.is_file() else b""
     if b'"format_version"' not in content or b'"fingerprint"' not in content:
-        raise BundleError(
-            "The output is no embedding bundle, so it will not be replaced",
-            allowed="a new folder or an existing bundle",
-            got=str(output),
-            do="Choose another folder",
-        )
+        what = "The output is no embedding bundle, so it will not be replaced"
+        allowed, do = "a new folder or an existing bundle", "Choose another folder"
+        raise BundleError(what, allowed=allowed, got=str(output), do=do)
 
 
 @contextmanager
@@ -222,7 +216,7 @@ def _complete_or_absent(output: Path, overwrite: bool) -> Iterator[Path]:
         yield folder
         for path in (*folder.iterdir(), folder):
             _flush(path)
-        check_output(output, overwrite)
+        check_output(output, overwrite)  # again: what was free may be taken by now
         interrupts.hold_to_the_end()  # of two renames, one alone would leave nothing under the name
         if not output.exists():
             folder.rename(output)

@@ -14,7 +14,6 @@ import shutil
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
-from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final, Self, TypeAlias
 
@@ -46,20 +45,13 @@ class Manifest:
     """What ``manifest.json`` says about a bundle.
 
     Attributes:
-        format_version: Version of the bundle's layout.
-        words: Number of words V.
         releasable: Number of words that may be output; they are the first rows.
         unmatchable: Words that no text can hold as one token, so that only an array of words can.
         unmatchable_releasable: Those of them that may be output; the others are the last rows.
-        normalization: ``none``, or ``unit`` where every vector was scaled to length 1.
-        row_order: How the rows are ordered, in words.
-        release_words_absent: Entries of the release file that are no word of the source.
+        release_words_absent, never_output_absent: Entries of the lists that match no word.
         never_output: Words that may not be output because a deny list names them.
-        never_output_absent: Entries of the deny list that are no word of the source, nor a part of one.
-        source_name: Base name of the source.
-        source_sha256: Hash of the bytes read from the source; see ``readers.Source.sha256``.
+        source_sha256: See ``readers.Source.sha256``.
         files: SHA-256 in hex of every other file, by name.
-        fingerprint: SHA-256 in hex of everything that a guarantee depends on.
     """
 
     format_version: int
@@ -96,52 +88,29 @@ class Manifest:
 
 @dataclass(frozen=True)
 class Part:
-    """An optional part of a bundle: what was computed from it and would take long to compute again.
+    """An optional part of a bundle, which took long to compute: a search index, a projection's constant.
 
     It is a small record in the bundle's subfolder ``parts``, sealed by a hash and bound to the bundle by its
-    fingerprint, and files that the record names with their hashes: a search index, a projection's constant.
-    A bundle is whole without any, and no part changes its fingerprint. Equal records, equal parts.
+    fingerprint, and the files that the record names. No part changes a bundle's fingerprint.
 
     Attributes:
-        record: What ``parts/NAME.json`` holds.
+        name: Says all that the part was computed by, and is fit for a file's.
+        hashes: SHA-256 in hex of the part's files.
     """
 
-    record: bytes
-
-    @classmethod
-    def of(
-        cls, name: str, fingerprint: str, values: Mapping[str, Any], files: Mapping[str, str] | None = None
-    ) -> Part:
-        """Seal a part of the bundle of a fingerprint: JSON-ready values, and the SHA-256 in hex of its files.
-
-        Its name says all that it was computed by, and is fit for a file's.
-        """
-        bound = {"name": name, "fingerprint": fingerprint}
-        return cls(sealed({**bound, "values": {**values}, "files": {**(files or {})}}))
-
-    @cached_property
-    def _entries(self) -> dict[str, Any]:
-        entries: dict[str, Any] = json.loads(self.record)
-        return entries
-
-    @property
-    def name(self) -> str:
-        """What the part is called."""
-        return str(self._entries["name"])
-
-    @property
-    def values(self) -> dict[str, Any]:
-        """The record's own values."""
-        return dict(self._entries["values"])
-
-    @property
-    def files(self) -> dict[str, str]:
-        """SHA-256 of the part's files by their paths below the bundle's folder."""
-        return {f"{PARTS}/{self.name}.{file}": sha for file, sha in self._entries["files"].items()}
+    name: str
+    fingerprint: str
+    values: Mapping[str, Any] = field(hash=False)
+    hashes: Mapping[str, str] = field(hash=False, default_factory=dict)
 
     def path(self, bundle: Path, file: str) -> Path:
         """Say where a file of the part lies."""
         return bundle / PARTS / f"{self.name}.{file}"
+
+    @property
+    def files(self) -> dict[str, str]:
+        """SHA-256 of the part's files by their paths below the bundle's folder."""
+        return {self.path(Path(), file).as_posix(): sha for file, sha in self.hashes.items()}
 
     def is_whole(self, bundle: Path) -> bool:
         """Say whether all files are there, and as they were written."""
@@ -155,7 +124,6 @@ class Embedding:
 
     Attributes:
         words: V words as an Arrow string array, releasable words first.
-        space: Where the words lie.
         verified: Whether every file was hashed when it was opened.
     """
 
@@ -213,7 +181,7 @@ class Embedding:
         words = _read_words(path, manifest)
         if verify and fingerprint(manifest, words) != manifest.fingerprint:
             raise _damaged(MANIFEST, "the fingerprint does not belong to the words and vectors")
-        space = SPACES[manifest.geometry].open(partial(_map, path), manifest.words, manifest.dimension)
+        space = SPACES[manifest.geometry](**_mapped(path, manifest))
         return cls(path=path, manifest=manifest, words=words, space=space, verified=verify, _stamps=stamps)
 
     @classmethod
@@ -250,11 +218,7 @@ class Embedding:
         return tuple((name, self._stamps[name]) for name in self.manifest.files)
 
     def check_unchanged(self) -> None:
-        """Refuse results of files that were changed since they were verified: their maps change with them.
-
-        Raises:
-            BundleError: A file has another time, size or inode, or is gone.
-        """
+        """Refuse results of files that were changed since they were verified: their maps change with them."""
         if changed := [name for name, stamp in self._stamps.items() if _stamp(self.path / name) != stamp]:
             raise BundleError(
                 "The embedding bundle changed while it was in use",
@@ -271,11 +235,10 @@ class Embedding:
         """Find an optional part; None where the bundle has none of this name, or a damaged one."""
         if name not in self._parts:
             with suppress(OSError):
-                record = (self.path / PARTS / f"{name}.json").read_bytes()
-                entries = unsealed(record) or {}
-                its_own = (entries.get("name"), entries.get("fingerprint")) == (name, self.fingerprint)
-                if its_own and (part := Part(record)).is_whole(self.path):
-                    self.adopt([part])
+                record = unsealed((self.path / PARTS / f"{name}.json").read_bytes()) or {}
+                if (record.get("name"), record.get("fingerprint")) == (name, self.fingerprint):
+                    part = Part(name, self.fingerprint, record["values"], record["files"])
+                    self.adopt([part] * part.is_whole(self.path))
         return self._parts.get(name)
 
     def keep(self, part: Part, files: Mapping[str, Path] | None = None) -> None:
@@ -286,11 +249,17 @@ class Embedding:
         """
         files, folder = files or {}, self.path / PARTS
         unfinished = folder / f"{part.name}.{secrets.token_hex(8)}.tmp"
+        record = {
+            "name": part.name,
+            "fingerprint": part.fingerprint,
+            "values": {**part.values},
+            "files": {**part.hashes},
+        }
         try:
             folder.mkdir(exist_ok=True)
             for name, file in files.items():
                 shutil.move(file, part.path(self.path, name))
-            unfinished.write_bytes(part.record)
+            unfinished.write_bytes(sealed(record))
             os.replace(unfinished, folder / f"{part.name}.json")
         except OSError as error:
             with suppress(OSError):
@@ -337,6 +306,22 @@ def fingerprint(manifest: Manifest, words: pa.StringArray) -> str:
     )
 
 
+def file_names(geometry: str) -> tuple[str, ...]:
+    """Name the files of a bundle next to its manifest."""
+    return (WORDS, *(f"{name}.npy" for name in SPACES[geometry].arrays))
+
+
+def _stamp(path: Path) -> Stamp | None:
+    with suppress(OSError):
+        state = path.stat()
+        return state.st_ino, state.st_size, state.st_mtime_ns
+    return None
+
+
+def _damaged(name: str, why: str) -> BundleError:
+    return BundleError(f"{name} of the bundle is damaged: {why}", do=_REBUILD)
+
+
 def _read_manifest(path: Path) -> Manifest:
     try:
         content = (path / MANIFEST).read_bytes()
@@ -370,23 +355,6 @@ def _read_manifest(path: Path) -> Manifest:
     return manifest
 
 
-def file_names(geometry: str) -> tuple[str, ...]:
-    """Name the files of a bundle next to its manifest."""
-    return (WORDS, *(f"{name}.npy" for name in SPACES[geometry].arrays))
-
-
-def _stamp(path: Path) -> Stamp | None:
-    """Inode, size and time of change of a file; None where there is none."""
-    with suppress(OSError):
-        state = path.stat()
-        return state.st_ino, state.st_size, state.st_mtime_ns
-    return None
-
-
-def _damaged(name: str, why: str) -> BundleError:
-    return BundleError(f"{name} of the bundle is damaged: {why}", do=_REBUILD)
-
-
 def _read_words(path: Path, manifest: Manifest) -> pa.StringArray:
     try:
         table = pq.ParquetFile(path / WORDS).read()
@@ -399,11 +367,15 @@ def _read_words(path: Path, manifest: Manifest) -> pa.StringArray:
     return table["word"].combine_chunks()
 
 
-def _map(folder: Path, name: str, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
-    try:
-        array: NDArray[Any] = np.load(folder / name, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError, OSError):
-        raise _damaged(name, "it is no whole .npy file") from None
-    if array.dtype != np.dtype(dtype) or array.shape != shape or not array.flags.c_contiguous:
-        raise _damaged(name, f"it is {array.dtype} of shape {array.shape}, not {dtype} of shape {shape}")
-    return array
+def _mapped(folder: Path, manifest: Manifest) -> dict[str, NDArray[Any]]:
+    arrays = {}
+    for name, (dtype, axes) in SPACES[manifest.geometry].arrays.items():
+        file, shape = f"{name}.npy", tuple({"V": manifest.words, "n": manifest.dimension}[a] for a in axes)
+        try:
+            array = np.load(folder / file, mmap_mode="r", allow_pickle=False)
+        except (ValueError, EOFError, OSError):
+            raise _damaged(file, "it is no whole .npy file") from None
+        if array.dtype != np.dtype(dtype) or array.shape != shape or not array.flags.c_contiguous:
+            raise _damaged(file, f"it is {array.dtype} of shape {array.shape}, not {dtype} of shape {shape}")
+        arrays[name] = array
+    return arrays

@@ -37,11 +37,10 @@ class InvertedLists:
 
     Attributes:
         centroids: float32 (L, n), C order.
-        centroid_half_norms: float32 (L,), half the squared length of each.
+        centroid_half_norms, half_norms: float32 (L,) and (V,), half the squared length of each vector.
         starts: int64 (L + 1,), where in the other arrays each list starts; its last entry is V.
         rows: int32 (V,), the words' ids, ascending within each list.
         vectors: float32 (V, n), C order, the words' vectors in the same order.
-        half_norms: float32 (V,), half the squared length of each.
     """
 
     centroids: NDArray[np.float32]
@@ -81,11 +80,6 @@ def made(embedding: Embedding) -> list[int]:
     return sorted(int(name.removeprefix("ivf-")) for name in names if embedding.part(name) is not None)
 
 
-def default_lists(releasable: int) -> int:
-    """Give a power of two near 1.6 times the root of the number of words: 1,024 lists of 400,000 words."""
-    return max(2, 1 << round(math.log2(1.6 * math.sqrt(releasable))))
-
-
 def index_lists(index: str) -> int | None:
     """Read ``ivf`` or ``ivf:LISTS``: how many lists are asked for; None where that is left open."""
     name, colon, lists = index.partition(":")
@@ -104,23 +98,15 @@ def check_faiss() -> None:
 
 
 def make_lists(embedding: Embedding, lists: int | None = None) -> InvertedLists:
-    """Make the lists of a bundle's releasable words and keep them with it; equal input gives equal bytes.
-
-    Args:
-        embedding: The bundle, which must be writable.
-        lists: How many, 2 to the number of releasable words; by default see :func:`default_lists`.
-
-    Raises:
-        ConfigError: Their number is impossible, the bundle's geometry has no such index, or faiss is missing.
-        BundleError: The bundle's folder cannot be written to.
-    """
+    """Make the lists of a bundle's releasable words and keep them with it; equal input gives equal bytes."""
     space, words = embedding.space, embedding.releasable
     if not isinstance(space, EuclideanSpace):
         raise ConfigError(
             "Only Euclidean bundles take an index", got=f"geometry {space.geometry}", do="Leave --index out"
         )
     check_faiss()
-    lists = default_lists(words) if lists is None else lists
+    # By default a power of two near 1.6 times the root of the number of words: 1,024 lists of 400,000 words.
+    lists = max(2, 1 << round(math.log2(1.6 * math.sqrt(words)))) if lists is None else lists
     if not 2 <= lists <= words:
         raise ConfigError(
             "The index has an impossible number of lists",
@@ -143,7 +129,7 @@ def make_lists(embedding: Embedding, lists: int | None = None) -> InvertedLists:
         write_rows(Path(folder, "vectors.npy"), vectors, order)
         files = {path.name: path for path in Path(folder).iterdir()}
         hashes = {name: file_sha256(path) for name, path in files.items()}
-        embedding.keep(Part.of(f"ivf-{lists}", embedding.fingerprint, {"lists": lists}, hashes), files)
+        embedding.keep(Part(f"ivf-{lists}", embedding.fingerprint, {"lists": lists}, hashes), files)
     return InvertedLists.open(embedding, lists)
 
 

@@ -14,7 +14,7 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from itertools import chain, count, islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, ClassVar, Final, TypeAlias
 
@@ -92,7 +92,6 @@ class Source(ABC):
     """One pass over an embedding source; a subclass is a format, without another edit.
 
     Attributes:
-        format: Its name.
         unit: What the rows are counted in, ``line`` or ``row``.
         sha256: Hash, in hex, of the decompressed bytes that define the result; there once all blocks were
             taken. With a limit they end with the last row that was read (text: ``head -n LINES``). For an
@@ -123,70 +122,74 @@ class Source(ABC):
                 do="Leave the vocabulary out",
             )
         self._path, self._limit, self._progress, self._dtype = _existing(path), limit, progress, dtype
-        self._first = 1
         self._digest = hashlib.sha256()
         self._seen: dict[str, int] = {}
-
-    def place(self, row: int) -> str:
-        """Name the place of a row, counted from 0, as a person looks it up: ``glove.txt, line 7``."""
-        return f"{self._path.name}, {self.unit} {row + self._first}"
+        # The number of the first row, and the row that is being read, from 0.
+        self._first, self._at = 1, 0
 
     def __iter__(self) -> Iterator[tuple[list[str], Vectors]]:
         """Yield blocks of words (b,) and vectors (b, n) in source order, b <= 4096; refuse a wrong row."""
         row = 0
-        for raw, vectors in self._blocks():
-            words = [self._decoded(word, at) for at, word in enumerate(raw, row)]
-            with np.errstate(over="ignore"):
-                vectors = vectors.astype(self._dtype)
-            if len(faulty := np.flatnonzero(~np.isfinite(vectors).all(axis=1))):
-                raise self._wrong(
-                    row + int(faulty[0]),
+        try:
+            for raw, vectors in self._blocks():
+                words = [self._word(word, at) for at, word in enumerate(raw, row)]
+                with np.errstate(over="ignore"):
+                    vectors = vectors.astype(self._dtype)
+                self.refuse(
+                    row,
+                    np.asarray(~np.isfinite(vectors).all(axis=1)),
                     "the vector holds NaN, an infinity or a number too large",
                     allowed=f"finite {self._dtype.name} numbers",
-                    do="Remove this row",
                 )
-            row += len(words)
-            yield words, vectors
+                row += len(words)
+                yield words, vectors
+        except (EOFError, zlib.error, gzip.BadGzipFile):
+            raise self._cut(self._at) from None
         self.sha256 = self._digest.hexdigest()
+
+    def refuse(
+        self,
+        first: int,
+        faulty: NDArray[np.bool_],
+        what: str,
+        *,
+        allowed: str,
+        got: str = "",
+        do: str = "Remove this row",
+    ) -> None:
+        """Refuse the first faulty one, bool (b,), of the rows from ``first`` on, if there is any."""
+        if faulty.any():
+            raise self._fault(first + int(faulty.argmax()), what, allowed=allowed, got=got, do=do)
 
     @abstractmethod
     def _blocks(self) -> Iterator[tuple[list[bytes], Vectors]]:
         """Yield the words, not yet decoded, and the vectors; feed ``_digest``."""
 
-    def _wrong(self, row: int, what: str, *, allowed: str = "", got: str = "", do: str = "") -> BundleError:
-        return BundleError(f"{self.place(row)}: {what}", allowed=allowed, got=got, do=do)
+    def _fault(self, row: int, what: str, *, allowed: str = "", got: str = "", do: str = "") -> BundleError:
+        """Make the error of a row, counted from 0, under its place: ``glove.txt, line 7``."""
+        place = f"{self._path.name}, {self.unit} {row + self._first}"
+        return BundleError(f"{place}: {what}", allowed=allowed, got=got, do=do)
 
     def _cut(self, row: int) -> BundleError:
         what = "the file is cut short or damaged here"
-        return self._wrong(row, what, do="Fetch or decompress the file again")
+        return self._fault(row, what, do="Fetch or decompress the file again")
 
-    def _too_many(self, promised: int) -> BundleError:
-        return self._wrong(promised, "there are more rows than the header says", allowed=f"{promised} rows")
-
-    def _decoded(self, raw: bytes, row: int) -> str:
+    def _word(self, raw: bytes, row: int) -> str:
         """Read a word, and refuse one that cannot be a word of a bundle."""
         try:
             word = raw.decode("utf-8")
         except UnicodeDecodeError:
             # "from None": the original exception would carry the word into a log.
-            raise self._wrong(row, "the word is not valid UTF-8", do="Convert the file to UTF-8") from None
+            raise self._fault(row, "the word is not valid UTF-8", do="Convert the file to UTF-8") from None
         if not word.strip(" "):
-            raise self._wrong(row, "the word is empty", do="Remove this row")
+            raise self._fault(row, "the word is empty", do="Remove this row")
         if _CONTROL.search(word):
-            raise self._wrong(
-                row,
-                "the word holds a control character",
-                allowed="words without NUL, tabs, line breaks and other control characters",
-                do="Remove this row",
-            )
+            allowed = "words without NUL, tabs, line breaks and other control characters"
+            what = "the word holds a control character"
+            raise self._fault(row, what, allowed=allowed, do="Remove this row")
         if (before := self._seen.setdefault(word, row)) != row:
-            raise self._wrong(
-                row,
-                "the word is a duplicate",
-                allowed="each word once",
-                got=f"the word of {self.unit} {before + self._first} again",
-                do="Remove one of the two rows",
-            )
+            got, do = f"the word of {self.unit} {before + self._first} again", "Remove one of the two rows"
+            raise self._fault(row, "the word is a duplicate", allowed="each word once", got=got, do=do)
         return word
 
     def _block_rows(self, dimension: int) -> int:
@@ -199,12 +202,9 @@ class Source(ABC):
             return None
         rows, dimension = int(header[1]), int(header[2])
         if rows < 1 or not 1 <= dimension <= _LARGEST_DIMENSION:
-            raise self._wrong(
-                0,
-                "the header is wrong",
-                allowed=f"at least 1 row and 1 to {_LARGEST_DIMENSION} dimensions",
-                got=f"{rows} rows of {dimension} dimensions",
-            )
+            allowed = f"at least 1 row and 1 to {_LARGEST_DIMENSION} dimensions"
+            got = f"{rows} rows of {dimension} dimensions"
+            raise self._fault(0, "the header is wrong", allowed=allowed, got=got)
         return rows, dimension
 
     def _bar(self, size: int) -> Any:
@@ -218,13 +218,6 @@ class Source(ABC):
             raw: Any = gzip.GzipFile(fileobj=stored, mode="rb") if packed else stored
             yield io.BufferedReader(raw, _BUFFER_BYTES), lambda: bar.update(stored.tell() - bar.n)
 
-    def _take(self, read: Callable[[int], bytes], size: int, row: int) -> bytes:
-        """Read from a file that may be compressed, and damaged."""
-        try:
-            return read(size)
-        except (EOFError, zlib.error, gzip.BadGzipFile):
-            raise self._cut(row) from None
-
 
 class _TextSource(Source):
     """One line a word: the word, a space, n numbers; optionally a first line ``N n``."""
@@ -237,11 +230,11 @@ class _TextSource(Source):
             lines = self._lines(stream)
             first = next(lines, b"")
             if not first:
-                raise self._wrong(0, "the file is empty", allowed="at least one row")
+                raise self._fault(0, "the file is empty", allowed="at least one row")
             start = first.removeprefix(codecs.BOM_UTF8)
             header = self._header(start)
             if header:
-                self._first = 2
+                self._first, self._at = 2, 0
             else:
                 lines = chain([start], lines)
             self._digest.update(first if header else first[: len(first) - len(start)])
@@ -254,19 +247,17 @@ class _TextSource(Source):
                 row += len(block)
                 show()
             if next(lines, b""):
-                raise self._too_many(row)
+                what = "there are more rows than the header says"
+                raise self._fault(row, what, allowed=f"{promised} rows")
         if promised is not None and row < min(promised, self._limit or promised):
             what, allowed = "the file ends here", f"{promised} rows, as line 1 says"
-            raise self._wrong(row - 1, what, allowed=allowed, got=f"{row} rows")
+            raise self._fault(row - 1, what, allowed=allowed, got=f"{row} rows")
 
     def _lines(self, stream: io.BufferedReader) -> Iterator[bytes]:
-        for number in count(1):
-            line = self._take(stream.readline, _LONGEST_LINE, number - self._first)
-            if not line:
-                return
+        while line := stream.readline(_LONGEST_LINE):
             if len(line) == _LONGEST_LINE and not line.endswith(b"\n"):
-                what = "the line is too long"
-                raise self._wrong(number - self._first, what, allowed=f"{_LONGEST_LINE} bytes")
+                raise self._fault(self._at, "the line is too long", allowed=f"{_LONGEST_LINE} bytes")
+            self._at += 1
             yield line
 
     def _measured(self, line: bytes) -> int:
@@ -276,7 +267,7 @@ class _TextSource(Source):
         while n < len(fields) and _kind(fields[-1 - n]):
             n += 1
         if n == 0 or "decimal" in map(_kind, fields[: len(fields) - n]):
-            raise self._wrong(0, "a field is not a number", allowed="a word and its numbers, one space apart")
+            raise self._fault(0, "a field is not a number", allowed="a word and its numbers, one space apart")
         return n
 
     def _parsed(self, lines: list[bytes], n: int, row: int) -> tuple[list[bytes], Vectors]:
@@ -297,22 +288,21 @@ class _TextSource(Source):
         """Parse one line by itself, and say what is wrong with it."""
         body, cut = line.rstrip(b" \r\n"), not line.endswith(b"\n")
         word, *vector = body.rsplit(b" ", n)
-        if cut and len(vector) < n:
-            raise self._cut(row)
         # A word may hold spaces: "windows 10 0.25 0.5" has one; "windows 10 1 0.5" is taken for a row with
         # three numbers, as is every row with a decimal before the last n fields.
         kinds, before = [*map(_kind, vector)], _kind(word.rpartition(b" ")[2]) if b" " in word else None
-        if len(vector) < n or before == "decimal" or (before == "integer" and "integer" in kinds):
-            raise self._wrong(
+        more = before == "decimal" or (before == "integer" and "integer" in kinds)
+        if cut and (len(vector) < n or (None in kinds and not more)):
+            raise self._cut(row)
+        if len(vector) < n or more:
+            raise self._fault(
                 row,
                 "the row's number of fields differs from the header or the first row",
                 allowed=f"a word and {n} numbers, one space apart",
                 got=f"{body.count(b' ') + 1 if body else 0} fields",
             )
         if None in kinds:
-            if cut:
-                raise self._cut(row)
-            raise self._wrong(row, "a field is not a number", allowed=f"a word and {n} numbers")
+            raise self._fault(row, "a field is not a number", allowed=f"a word and {n} numbers")
         return word, [*map(float, vector)]
 
 
@@ -333,14 +323,13 @@ class _BinarySource(Source):
 
     def _blocks(self) -> Iterator[tuple[list[bytes], Vectors]]:
         with self._opened() as (stream, show):
-            line = self._take(stream.readline, 64, 0)
+            line = stream.readline(64)
             header = self._header(line) if line.endswith(b"\n") else None
             if header is None:
-                raise self._wrong(
+                what = "the file does not begin with the header of a word2vec binary"
+                raise self._fault(
                     0,
-                    "the file does not begin with the header of a word2vec binary"
-                    if line
-                    else "the file is empty",
+                    what if line else "the file is empty",
                     allowed="a line 'N n': the number of rows and their dimension",
                     do="Name the format of the file",
                 )
@@ -349,10 +338,19 @@ class _BinarySource(Source):
             wanted, size = min(promised, self._limit or promised), self._block_rows(n)
             for start in range(0, wanted, size):
                 words, data = [], []
-                for row in range(start, min(start + size, wanted)):
-                    word, vector = self._word(stream, row), self._take(stream.read, 4 * n, row)
+                for self._at in range(start, min(start + size, wanted)):
+                    word = b""
+                    while not word.endswith(b" "):
+                        ahead = stream.peek(1)
+                        if not ahead:
+                            raise self._cut(self._at)
+                        word += stream.read(ahead.find(b" ") + 1 or len(ahead))
+                        if len(word) > _LONGEST_WORD:
+                            allowed = f"words of at most {_LONGEST_WORD} bytes"
+                            raise self._fault(self._at, "the word does not end", allowed=allowed)
+                    vector = stream.read(4 * n)
                     if len(vector) < 4 * n:
-                        raise self._cut(row)
+                        raise self._cut(self._at)
                     self._digest.update(word + vector)
                     # The line break belongs to the row before; the writers differ in whether they put one.
                     words.append(word.removeprefix(b"\n").removesuffix(b" "))
@@ -360,22 +358,11 @@ class _BinarySource(Source):
                 yield words, np.frombuffer(b"".join(data), "<f4").reshape(-1, n)
                 show()
             if wanted == promised:
-                rest = self._take(stream.read, 2, promised)
+                self._at, rest = promised, stream.read(2)
                 if rest not in (b"", b"\n"):
-                    raise self._too_many(promised)
+                    what = "there are more rows than the header says"
+                    raise self._fault(promised, what, allowed=f"{promised} rows")
                 self._digest.update(rest)
-
-    def _word(self, stream: io.BufferedReader, row: int) -> bytes:
-        """Read up to and including the next space."""
-        word = b""
-        while len(word) <= _LONGEST_WORD:
-            ahead = self._take(stream.peek, 1, row)
-            if not ahead:
-                raise self._cut(row)
-            word += stream.read(ahead.find(b" ") + 1 or len(ahead))
-            if word.endswith(b" "):
-                return word
-        raise self._wrong(row, "the word does not end", allowed=f"words of at most {_LONGEST_WORD} bytes")
 
 
 class _ArraySource(Source):

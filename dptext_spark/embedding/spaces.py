@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar, Final, Literal, Self, TypeAlias, TypeVar
+from typing import Any, BinaryIO, ClassVar, Final, Literal, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,13 +20,10 @@ from dptext_spark.geometry.metric import EuclideanMetric, HyperbolicMetric, Metr
 GeometryName: TypeAlias = Literal["euclidean", "poincare"]
 Normalization: TypeAlias = Literal["none", "unit"]
 SpaceT = TypeVar("SpaceT", bound="Space")
-
-Reader: TypeAlias = Callable[[str, str, tuple[int, ...]], NDArray[Any]]
-"""Maps a file of the bundle, by its name, dtype and shape."""
-
 Points: TypeAlias = NDArray[np.floating[Any]]
-Place: TypeAlias = Callable[[int], str]
-"""Says where in the source a row stands."""
+
+Refuse: TypeAlias = Callable[..., None]
+"""Refuses the rows of a block that are marked, bool (b,), as ``readers.Source.refuse`` does."""
 
 VECTORS: Final = "vectors.npy"
 
@@ -43,8 +40,6 @@ class Space(ABC):
 
     Attributes:
         arrays: Its fields, each an ``.npy`` file of that name: dtype and shape, of V words and n dimensions.
-            All but ``vectors`` are computed from these.
-        normalizations: What may be done to the vectors when a bundle is built.
         vectors: (V, n), C order, the words' points.
     """
 
@@ -54,18 +49,9 @@ class Space(ABC):
     vectors: NDArray[Any]
 
     @classmethod
-    def open(cls, read: Reader, words: int, dimension: int) -> Self:
-        """Map the arrays of V words in n dimensions."""
-        sizes = {"V": words, "n": dimension}
-        shapes = {name: tuple(sizes[axis] for axis in axes) for name, (_, axes) in cls.arrays.items()}
-        return cls(
-            **{name: read(f"{name}.npy", cls.arrays[name][0], shape) for name, shape in shapes.items()}
-        )
-
-    @classmethod
     @abstractmethod
-    def prepared(cls, vectors: Points, normalize: Normalization, place: Place, first: int) -> Points:
-        """Check the points (b, n) of a block from row ``first`` on, and scale them if they are to be."""
+    def prepared(cls, vectors: Points, normalize: Normalization, refuse: Refuse) -> Points:
+        """Refuse wrong points among those of a block (b, n), and scale them if they are to be."""
 
     @classmethod
     @abstractmethod
@@ -106,24 +92,30 @@ class EuclideanSpace(Space):
     covariance_vectors: NDArray[np.float64]
 
     @classmethod
-    def prepared(cls, vectors: Points, normalize: Normalization, place: Place, first: int) -> Points:
+    def prepared(cls, vectors: Points, normalize: Normalization, refuse: Refuse) -> Points:
         squares = _squared_norms(vectors)
-        _refuse(squares == 0, place, first, "the vector is zero", allowed="vectors with a length")
+        refuse(squares == 0, "the vector is zero", allowed="vectors with a length")
         if normalize == "unit":
             return (vectors / np.sqrt(squares)[:, None]).astype(np.float32)
         shortest, longest = _LENGTHS
         outside = (squares < shortest**2) | (squares > longest**2)
-        what = "the vector's length is out of range"
-        _refuse(outside, place, first, what, allowed=f"{shortest:g} to {longest:g}")
+        refuse(outside, "the vector's length is out of range", allowed=f"{shortest:g} to {longest:g}")
         return vectors
 
     @classmethod
     def derive(cls, folder: Path) -> None:
         halves = [(_squared_norms(block) / 2).astype(np.float32) for block in _blocks(folder)]
         np.save(folder / "half_norms.npy", np.concatenate(halves))
+        rows, n = np.load(folder / VECTORS, mmap_mode="r").shape
         # One thread: with more, BLAS splits sums differently and the last bits follow the number of cores.
         with threadpool_limits(limits=1, user_api="blas"):
-            values, vectors = np.linalg.eigh(_covariance(folder))
+            # Float64 sums of equal float32 numbers are exact, so equal rows have exactly zero variance.
+            mean = sum(block.sum(axis=0) for block in _blocks(folder)) / rows
+            scatter = sum(centred.T @ centred for centred in (block - mean for block in _blocks(folder)))
+            if (trace := float(np.trace(scatter))) == 0:
+                what = "The vectors have no variance, so their covariance cannot be scaled"
+                raise BundleError(what, allowed="vectors that differ", got=f"{rows} equal vectors")
+            values, vectors = np.linalg.eigh(scatter * (n / trace))
         # The largest entry of each eigenvector is positive; no eigenvalue is below 0.
         largest = np.take_along_axis(vectors, np.abs(vectors).argmax(axis=0)[None, :], axis=0)
         np.save(folder / "covariance_values.npy", np.maximum(values, 0.0))
@@ -156,18 +148,16 @@ class PoincareBall(Space):
     lorentz_time: NDArray[np.float32]
 
     @classmethod
-    def prepared(cls, vectors: Points, normalize: Normalization, place: Place, first: int) -> Points:
+    def prepared(cls, vectors: Points, normalize: Normalization, refuse: Refuse) -> Points:
         squares = _squared_norms(vectors)
-        what = "the point is not inside the Poincaré ball"
-        _refuse(squares >= 1, place, first, what, allowed="points of norm < 1")
+        refuse(squares >= 1, "the point is not inside the Poincaré ball", allowed="points of norm < 1")
         norm = math.tanh(LARGEST_BALL_RADIUS / 2)
-        _refuse(
-            squares > norm**2,
-            place,
-            first,
+        outermost = squares > norm**2
+        refuse(
+            outermost,
             "the point is too near the edge of the Poincaré ball for precise noise",
             allowed=f"norms up to 1 - {1 - norm:.1e}, a hyperbolic radius of {LARGEST_BALL_RADIUS:g}",
-            got=lambda row: f"1 - {1 - math.sqrt(squares[row]):.1e}",
+            got=f"1 - {1 - math.sqrt(squares[outermost.argmax()]):.1e}",
             do="Train it again with points kept farther in, or remove this row",
         )
         return vectors
@@ -205,21 +195,6 @@ def write_rows(path: Path, rows: NDArray[Any], order: NDArray[np.int64]) -> None
             file.write(rows[order[start : start + step]].data)
 
 
-def _refuse(
-    faulty: NDArray[np.bool_],
-    place: Place,
-    first: int,
-    what: str,
-    *,
-    allowed: str,
-    got: Callable[[int], str] = lambda row: "",
-    do: str = "Remove this row",
-) -> None:
-    if faulty.any():
-        row = int(np.argmax(faulty))
-        raise BundleError(f"{place(first + row)}: {what}", allowed=allowed, got=got(row), do=do)
-
-
 def _squared_norms(vectors: Points) -> NDArray[np.float64]:
     wide = vectors.astype(np.float64, copy=False)
     # einsum and not BLAS: the order of the sums is then the same for every number of threads.
@@ -232,17 +207,3 @@ def _blocks(folder: Path) -> Iterator[NDArray[np.float64]]:
     vectors = np.asarray(np.load(folder / VECTORS, mmap_mode="r"))
     step = max(1, _BLOCK_FLOATS // vectors.shape[1])
     yield from (vectors[row : row + step].astype(np.float64) for row in range(0, len(vectors), step))
-
-
-def _covariance(folder: Path) -> NDArray[np.float64]:
-    """Compute the sample covariance of the rows, scaled to trace n: (n, n) float64."""
-    # Float64 sums of equal float32 numbers are exact, so equal rows have exactly zero variance.
-    rows, n = np.load(folder / VECTORS, mmap_mode="r").shape
-    mean = sum(block.sum(axis=0) for block in _blocks(folder)) / rows
-    scatter: NDArray[np.float64] = sum(centred.T @ centred for centred in (b - mean for b in _blocks(folder)))
-    trace = float(np.trace(scatter))
-    if trace == 0:
-        what = "The vectors have no variance, so their covariance cannot be scaled"
-        raise BundleError(what, allowed="vectors that differ", got=f"{rows} equal vectors")
-    scatter *= n / trace
-    return scatter

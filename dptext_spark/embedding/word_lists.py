@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,10 +22,10 @@ _SHOWN: Final = 10
 
 
 def caseless(word: str) -> str:
-    """Give what a word has in common with all its spellings in other capitals.
+    """Fold a word: equal for all its spellings in other capitals, and without invisible characters.
 
-    That is full case folding, with dotted and dotless i as one. Composed and decomposed letters are one too,
-    wide and narrow ones, straight and curly apostrophes, a space and ``_``. It has no invisible characters.
+    Equal are also dotted and dotless i, composed and decomposed letters, wide and narrow ones, straight and
+    curly apostrophes, a space and ``_``.
     """
     if word.isascii():
         word = word.lower()
@@ -39,21 +39,19 @@ def caseless(word: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Matches:
-    """Which words of an embedding a list names, and which of its entries name none.
+    """Which words a list names, and which of its lines name none.
 
     Attributes:
         option: The option that took the list.
         name: Of its file.
-        words: bool (V,), the words that it names.
-        entries: How many entries it has.
-        unmatched: Numbers of the lines that name no word.
+        words: bool (V,), the words of an embedding that it names.
     """
 
     option: str
     name: str
-    words: NDArray[np.bool_]
     entries: int
     unmatched: Sequence[int]
+    words: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, np.bool_))
 
     def to_json(self) -> dict[str, Any]:
         """Give the counts, and the lines that name no word."""
@@ -69,13 +67,7 @@ class Matches:
 
 @dataclass(frozen=True, kw_only=True)
 class WordList:
-    """A list of words.
-
-    Attributes:
-        name: Of its file.
-        option: The option that took it.
-        lines: The lines with a word, by their number from 1, as they stand.
-    """
+    """A list of words of an option's file; ``lines`` are those with a word, by number, as they stand."""
 
     name: str
     option: str
@@ -110,6 +102,11 @@ class WordList:
         """The words, without the blanks around them."""
         return [line.strip() for line in self.lines.values()]
 
+    def literal(self, words: Set[str]) -> Matches:
+        """Match as written; a list without a match is none to refuse."""
+        unmatched = [number for number, line in self.lines.items() if line.strip() not in words]
+        return Matches(option=self.option, name=self.name, entries=len(self.lines), unmatched=unmatched)
+
     def denied(self, words: Sequence[str]) -> Matches:
         """Match in any capitals, and as a part of joined words; refuse a list that would deny nothing."""
         keys = {number: caseless(line) for number, line in self.lines.items()}
@@ -139,7 +136,7 @@ class WordList:
             )
         flags = np.array([bool(each) for each in shared], dtype=np.bool_)
         entries = len(self.lines)
-        return Matches(option=self.option, name=self.name, words=flags, entries=entries, unmatched=unmatched)
+        return Matches(option=self.option, name=self.name, entries=entries, unmatched=unmatched, words=flags)
 
 
 def _forms(word: str) -> set[Hashable]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 from dptext_spark import interrupts
 from dptext_spark.embedding.build import NEVER_OUTPUT, build_embedding, check_output, list_matches
 from dptext_spark.embedding.bundle import Embedding, Manifest
-from dptext_spark.embedding.word_lists import ALLOWED, WordList
+from dptext_spark.embedding.word_lists import ALLOWED, Matches, WordList
 from dptext_spark.errors import ConfigError, InputError, all_of
 from dptext_spark.options import PoincareOptions
 from dptext_spark.poincare import Relations, Settings, measure, train
 from dptext_spark.poincare.pairs import filter_pairs, read_pairs, unreadable_pairs
-from dptext_spark.poincare.summary import filter_lines, training_lines
 from dptext_spark.report import drawing
 from dptext_spark.report.facts import Report
 from dptext_spark.spark.failures import plain_errors
@@ -29,25 +28,18 @@ from dptext_spark.tables.storage import Storage
 
 
 def run(options: PoincareOptions) -> Report:
-    """Run ``dptext poincare``: filter with Spark, train, write bundle, text form, picture and report.
-
-    Returns:
-        The report, which is also written next to the bundle.
-
-    Raises:
-        DptextError: Options or input are wrong, or the job failed; no bundle is written then.
-    """
+    """Run ``dptext poincare``: filter with Spark, train, write bundle, text form, picture and report."""
     vocabulary, excluded, *_ = all_of(
-        lambda: None if options.vocabulary is None else read_words(options.vocabulary, "--vocabulary"),
-        lambda: [] if options.exclude is None else read_words(options.exclude, "--exclude"),
+        lambda: options.vocabulary and read_words(options.vocabulary, "--vocabulary"),
+        lambda: options.exclude and read_words(options.exclude, "--exclude"),
         lambda: _check_outputs(options),
-        lambda: None if options.never_output is None else WordList.read(options.never_output, NEVER_OUTPUT),
+        lambda: options.never_output and WordList.read(options.never_output, NEVER_OUTPUT),
     )
     if is_absent(options.pairs):
         raise unreadable_pairs(options.pairs)
     drawing.announce("the picture", drawing.PICTURE)
-    relations, filtered = filtered_relations(options, vocabulary, excluded)
-    matches = list_matches(relations.words, never_output=options.never_output)
+    relations, filtered, matches = filtered_relations(options, vocabulary, excluded)
+    matches += list_matches(relations.words, never_output=options.never_output)
     settings = Settings(**{name: getattr(options, name) for name in Settings.__dataclass_fields__})
     vectors, training = train(relations, settings, checkpoint=options.checkpoint)
     interrupts.hold_to_the_end()  # a bundle has its report next to it
@@ -64,31 +56,28 @@ def run(options: PoincareOptions) -> Report:
         "word_lists": {each.option: each.to_json() for each in matches},
         "picture": picture,
     }
-    lines = [*filter_lines(facts), *training_lines(facts), manifest.describe()]
-    report = Report(facts=facts, text="\n".join([*lines, *(each.describe() for each in matches)]))
+    lines = [*_lines(facts), manifest.describe(), *(each.describe() for each in matches)]
+    report = Report(facts=facts, text="\n".join(lines))
     report.finish(options.report_path)
     return report
 
 
 def filtered_relations(
-    options: PoincareOptions, vocabulary: Sequence[str] | None, excluded: Sequence[str]
-) -> tuple[Relations, dict[str, Any]]:
+    options: PoincareOptions, vocabulary: WordList | None, excluded: WordList | None
+) -> tuple[Relations, dict[str, Any], list[Matches]]:
     """Read and filter the pairs of a run to those of a vocabulary, None for all, less the excluded words.
 
     Returns:
-        The pairs, closure included; and the numbers of ``rows``, ``words`` and ``pairs``, the ``steps`` of
-        the filters, and the ``cycles`` before the closure.
-
-    Raises:
-        InputError: The pairs cannot be read, or none is left.
+        The pairs, closure included; the numbers of ``rows``, ``words`` and ``pairs``, the ``steps`` of the
+        filters, and the ``cycles`` before the closure; and which entries of ``excluded`` the pairs have.
     """
     spark = session("dptext poincare")
     Storage(spark).qualified(options.pairs)  # refuses what Spark has no library for
     with plain_errors("The pairs could not be filtered"), progress(spark, "Filtering pairs"):
-        steps, table = filter_pairs(
+        steps, table, there = filter_pairs(
             read_pairs(spark, options.pairs),
-            vocabulary=vocabulary,
-            excluded=excluded,
+            vocabulary=vocabulary.words if vocabulary else None,
+            excluded=excluded.words if excluded else (),
             min_count=options.min_count,
             min_links=options.min_links,
         )
@@ -96,7 +85,7 @@ def filtered_relations(
         listed = "; ".join(f"{step['left']:,} after {step['removed']:,} {step['name']}" for step in steps)
         raise InputError("The filters leave no pair", got=listed, do="Loosen the filter that removes most")
     words = (table[end].to_pylist() for end in ("hyponym", "hypernym"))
-    relations = Relations.from_words(*words, order=vocabulary or ())
+    relations = Relations.from_words(*words, order=vocabulary.words if vocabulary else ())
     cycles = relations.cycles()
     if options.transitive_closure:
         removed, relations = len(relations.pairs), relations.closure()
@@ -104,19 +93,16 @@ def filtered_relations(
         steps.append({"name": "added by the transitive closure", "removed": removed - left, "left": left})
     rows = steps[0]["removed"] + steps[0]["left"]
     counts = {"words": len(relations.words), "pairs": len(relations.pairs)}
-    return relations, {"rows": rows, "steps": steps, "cycles": cycles, **counts}
+    facts = {"rows": rows, "steps": steps, "cycles": cycles, **counts}
+    return relations, facts, [excluded.literal(there)] if excluded else []
 
 
-def read_words(path: Path, option: str) -> list[str]:
-    """Read the words of a bundle, or of a list, in their order.
-
-    Raises:
-        BundleError: The folder is no bundle, or the file cannot be read.
-    """
+def read_words(path: Path, option: str) -> WordList:
+    """Read the words of a bundle, or of a list, in their order."""
     if path.is_dir():
-        words: list[str] = Embedding.open(path).words.to_pylist()
-        return words
-    return WordList.read(path, option, f"an embedding bundle, or {ALLOWED}").words
+        words = Embedding.open(path).words.to_pylist()
+        return WordList(name=path.name, option=option, lines=dict(enumerate(words, 1)))
+    return WordList.read(path, option, f"an embedding bundle, or {ALLOWED}")
 
 
 def _check_outputs(options: PoincareOptions) -> None:
@@ -163,3 +149,31 @@ def _write(
         draw(vectors, relations, drawn)
         drawn.replace(picture)
     return bundle.manifest, picture.name
+
+
+def _lines(facts: Mapping[str, Any]) -> list[str]:
+    """Say what each filter did, how long the training took, and of what quality its points are."""
+    on, training, quality = facts["cycles"], facts["training"], facts["quality"]
+    ranks, correlation = quality["reconstruction"], quality["norm_depth_correlation"]
+    low, half, high = quality["nearest_distances"]
+    steps = (
+        f"{step['left']:>12,} {'after' if step['removed'] >= 0 else 'with'} {abs(step['removed']):,} "
+        f"{step['name']}"
+        for step in facts["steps"]
+    )
+    lines = [
+        f"{facts['rows']:>12,} rows",
+        *steps,
+        "",
+        f"{facts['words']:,} words, {facts['pairs']:,} pairs; on cycles: "
+        f"{on['pairs']:,} pairs of {on['words']:,} words in {on['groups']:,} groups",
+        f"Trained for {training['epochs']} epochs, the best after {training['best_epoch']}.",
+        f"Mean rank of true hypernyms {ranks['mean_rank']:.2f}, mean average precision "
+        f"{ranks['mean_average_precision']:.3f} ({ranks['words']:,} of {ranks['all_words']:,} hyponyms).",
+        f"Hyperbolic distance to the nearest word: median {half:.2f}, 5th and 95th percentile {low:.2f} "
+        f"and {high:.2f}.",
+    ]
+    if correlation is not None:
+        lines.append(f"Rank correlation of norm and depth {correlation:.3f}.")
+    near = (f"  {word}: {', '.join(words)}" for word, words in quality["neighbours"].items())
+    return [*lines, "Nearest words:", *near]

@@ -119,7 +119,7 @@ def stretch_constant(
             if sensitivity == "spectral"
             else vocabulary_constant(embedding.vectors, projection)
         )
-        part = Part.of(name, embedding.fingerprint, {"constant": constant})
+        part = Part(name, embedding.fingerprint, {"constant": constant})
         embedding.keep(part)
     return float(part.values["constant"])
 

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from dptext_spark.errors import InputError
-from dptext_spark.text.stop_words import stop_words
+from dptext_spark.text.policies import stop_words
 
 # Columns of a TSV, in its order, before the count; a table's are found by these names.
 _ENDS: Final = ("hyponym", "hypernym")
@@ -23,38 +23,23 @@ def read_pairs(spark: SparkSession, path: str) -> DataFrame:
 
     A file named .tsv or .txt, .gz too, is tab-separated text, with a header line or without. Anything else is
     Parquet with these column names.
-
-    Raises:
-        InputError: The input cannot be read, or has no such columns.
     """
-    is_text = path.rstrip("/").lower().removesuffix(".gz").endswith((".tsv", ".txt"))
+    count = F.lit(None).cast("bigint")
     try:
-        return _read_text(spark, path) if is_text else _read_table(spark, path)
+        if not path.rstrip("/").lower().removesuffix(".gz").endswith((".tsv", ".txt")):
+            table = spark.read.parquet(path)
+            if missing := [name for name in _ENDS if name not in table.columns]:
+                raise InputError(
+                    f"The pairs {path} lack columns",
+                    allowed="columns hyponym, hypernym and, if there is one, count",
+                    got=f"no {' and no '.join(missing)}",
+                )
+            count = F.col("count").cast("bigint") if "count" in table.columns else count
+            return table.select(*_ENDS, count.alias("count"))
+        lines = spark.read.text(path)
+        first = lines.head()
     except (PySparkException, Py4JJavaError):
         raise unreadable_pairs(path) from None
-
-
-def unreadable_pairs(path: str) -> InputError:
-    """Make the error of an input that cannot be read."""
-    allowed = "Parquet, or tab-separated text named .tsv, .tsv.gz, .txt or .txt.gz"
-    return InputError(f"The pairs {path} cannot be read", allowed=allowed)
-
-
-def _read_table(spark: SparkSession, path: str) -> DataFrame:
-    table = spark.read.parquet(path)
-    if missing := [name for name in _ENDS if name not in table.columns]:
-        raise InputError(
-            f"The pairs {path} lack columns",
-            allowed="columns hyponym, hypernym and, if there is one, count",
-            got=f"no {' and no '.join(missing)}",
-        )
-    count = F.col("count") if "count" in table.columns else F.lit(None)
-    return table.select(*_ENDS, count.cast("bigint").alias("count"))
-
-
-def _read_text(spark: SparkSession, path: str) -> DataFrame:
-    lines = spark.read.text(path)
-    first = lines.head()
     header = first["value"] if first else ""
     names = header.rstrip("\r").split("\t")
     position = 2 if len(names) > 2 else None
@@ -62,12 +47,17 @@ def _read_text(spark: SparkSession, path: str) -> DataFrame:
         lines = lines.filter(F.col("value") != header)
         position = names.index("count") if "count" in names else None
     fields = F.split(F.regexp_replace("value", "\r$", ""), "\t")
-    count = F.lit(None).cast("bigint")
     if position is not None:
         # A count that is none makes the row unusable: -1 marks it.
         count = F.coalesce(F.get(fields, F.lit(position)).try_cast("bigint"), F.lit(-1))
     ends = [F.get(fields, F.lit(place)).alias(end) for place, end in enumerate(_ENDS)]
     return lines.select(*ends, count.alias("count"))
+
+
+def unreadable_pairs(path: str) -> InputError:
+    """Make the error of an input that cannot be read."""
+    allowed = "Parquet, or tab-separated text named .tsv, .tsv.gz, .txt or .txt.gz"
+    return InputError(f"The pairs {path} cannot be read", allowed=allowed)
 
 
 def filter_pairs(
@@ -77,19 +67,19 @@ def filter_pairs(
     excluded: Sequence[str],
     min_count: int,
     min_links: int,
-) -> tuple[list[dict[str, Any]], pa.Table]:
+) -> tuple[list[dict[str, Any]], pa.Table, set[str]]:
     """Filter is-a pairs, and count what each filter removes.
 
     Args:
         rows: ``hyponym``, ``hypernym``, ``count``; rows of the same pair are added up.
         vocabulary: Both ends must be among these words; None allows all.
-        excluded: Words to remove, besides the stop words.
         min_count: Fewest occurrences of a pair; pairs without any count pass.
         min_links: Words in this many distinct pairs or fewer are removed, once.
 
     Returns:
         The steps, each with the ``name`` of what was ``removed``, and what is ``left``, in rows up to the
-        merging of repeated pairs and in pairs after it; and the last pairs: ``hyponym``, ``hypernym``.
+        merging of repeated pairs and in pairs after it; the last pairs: ``hyponym``, ``hypernym``; and the
+        excluded words that some pair of the input has.
 
     Source: Feyisetan et al. 2019, section V-E.
     """
@@ -113,6 +103,8 @@ def filter_pairs(
         for end in _ENDS:
             pairs = pairs.join(few.select(F.col("word").alias(end)), end, "left_anti")
         linked = pairs.select(*_ENDS).toArrow()
+        unwanted = judged.select(F.explode("unwanted")).distinct()
+        there = {row[0] for row in unwanted.collect()} if excluded else set()
     finally:
         judged.unpersist()
     removed = [counts.get(place, (0, 0))[place > merged] for place in range(len(names))]
@@ -123,13 +115,13 @@ def filter_pairs(
         left -= gone
         steps.append({"name": name, "removed": gone, "left": left})
     last, left = f"pairs with a word of {min_links} links or fewer", linked.num_rows
-    return [*steps, {"name": last, "removed": steps[-1]["left"] - left, "left": left}], linked
+    return [*steps, {"name": last, "removed": steps[-1]["left"] - left, "left": left}], linked, there
 
 
 def _judged(
     rows: DataFrame, vocabulary: Sequence[str] | None, excluded: Sequence[str], min_count: int
 ) -> DataFrame:
-    """Merge rows to pairs: ``hyponym``, ``hypernym``, number of ``rows``, and ``verdict``.
+    """Merge rows to pairs: ``hyponym``, ``hypernym``, ``unwanted`` ones of them, ``rows``, and ``verdict``.
 
     That is the place, among the filters of :func:`filter_pairs`, of the first one that removes the pair, or
     the number after the last one. All unusable rows become a single pair of nulls.
@@ -159,4 +151,6 @@ def _judged(
         .when(low["excluded"] | high["excluded"], 6)
         .otherwise(7)
     )
-    return pairs.select(*_ENDS, "rows", verdict.alias("verdict"))
+    unwanted = (F.when(own["excluded"], F.col(end)) for own, end in zip((low, high), _ENDS, strict=True))
+    there = F.array_compact(F.array(*unwanted)).alias("unwanted")
+    return pairs.select(*_ENDS, there, "rows", verdict.alias("verdict"))

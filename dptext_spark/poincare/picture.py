@@ -39,13 +39,7 @@ def disk_coordinates(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def draw(vectors: NDArray[np.float64], relations: Relations, path: Path) -> None:
-    """Draw the points, some pairs and the names of the words with the most pairs, as a PNG.
-
-    Args:
-        vectors: float64 (V, n), points inside the ball in the order of ``relations.words``.
-        relations: The pairs.
-        path: The PNG to write.
-    """
+    """Draw points of the ball (V, n), some pairs and the names of the words with the most, as a PNG."""
     points = disk_coordinates(vectors)
     figure = Figure(figsize=(9, 9))
     axes = FigureCanvasAgg(figure).figure.add_axes((0.02, 0.02, 0.96, 0.93))

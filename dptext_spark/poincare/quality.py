@@ -15,18 +15,11 @@ from dptext_spark.poincare.relations import Relations
 _BLOCK_FLOATS: Final = 2**21
 _NEIGHBOURS: Final = 5
 _MEASURED_DISTANCES: Final = 1_000
+_EXAMPLES: Final = 10
 
 
-def measure(
-    vectors: NDArray[np.float64], relations: Relations, *, words: int = 10_000, examples: int = 10
-) -> dict[str, Any]:
-    """Measure an embedding of pairs.
-
-    Args:
-        vectors: float64 (V, n), points inside the ball in the order of ``relations.words``.
-        relations: The pairs.
-        words: Look at no more than this many hyponyms, evenly spread.
-        examples: Show the nearest words of this many words, spread over the numbers of pairs.
+def measure(vectors: NDArray[np.float64], relations: Relations, *, words: int = 10_000) -> dict[str, Any]:
+    """Measure points of the ball, float64 (V, n), of ``relations.words``; ``words`` are those of the ranks.
 
     Returns:
         ``reconstruction``, as :func:`reconstruction` gives it; ``norm_depth_correlation``, Spearman's, None
@@ -38,7 +31,7 @@ def measure(
     rows = _spread(len(vectors), _MEASURED_DISTANCES)
     # Rounding can make what is nearly 0 negative.
     nearest = np.maximum([closeness.min() for closeness in _closeness(vectors, rows)], 0) / (1 - norms[rows])
-    shown = np.argsort(-relations.links, kind="stable")[_spread(len(vectors), examples)]
+    shown = np.argsort(-relations.links, kind="stable")[_spread(len(vectors), _EXAMPLES)]
     order = [np.argsort(closeness, kind="stable")[:_NEIGHBOURS] for closeness in _closeness(vectors, shown)]
     return {
         "reconstruction": reconstruction(vectors, relations, words=words),
@@ -53,7 +46,7 @@ def measure(
 
 
 def reconstruction(vectors: NDArray[np.float64], relations: Relations, *, words: int) -> dict[str, Any]:
-    """Rank the true hypernyms of hyponyms among all words, by distance; args as for :func:`measure`.
+    """Rank the true hypernyms of hyponyms, no more than ``words`` of them, among all words by distance.
 
     Returns:
         ``mean_rank`` over pairs, 1 is perfect: other hypernyms of the word do not count, equal distances

@@ -39,13 +39,8 @@ class Relations:
     ) -> Relations:
         """Number the words of pairs, and drop repeated pairs and those of a word with itself.
 
-        Args:
-            hyponyms, hypernyms: One word a pair.
-            order: Words that come first, in this order; the others go by their number of pairs, most first,
-                then by themselves.
-
-        Raises:
-            InputError: No pair is left.
+        The words of ``order`` come first; the others go by their number of pairs, most first, then by
+        themselves.
         """
         rank = {word: row for row, word in enumerate(order)}
         distinct = {pair for pair in zip(hyponyms, hypernyms, strict=True) if pair[0] != pair[1]}
@@ -88,11 +83,7 @@ class Relations:
         return np.asarray(pairs | (hyponyms[:, None] == words), dtype=np.bool_)
 
     def closure(self) -> Relations:
-        """Add every pair that follows: a dog is a mammal, a mammal is an animal, so a dog is an animal.
-
-        Raises:
-            InputError: There would be far too many pairs, as with large cycles.
-        """
+        """Add every pair that follows: a dog is a mammal, a mammal is an animal, so a dog is an animal."""
         reached = self._matrix
         while True:
             # An upper bound of the product's size, from row and column sums alone.

@@ -45,16 +45,12 @@ class Settings:
     """How an embedding is trained.
 
     Attributes:
-        dimension: Dimension n of the ball.
         epochs: Passes over the pairs, at most.
         negatives: Words drawn for each batch; training pushes its hyponyms away from them.
         learning_rate: Hyperbolic length of a step for a gradient of length 1; a tenth of it in the first
             ``BURN_IN`` epochs, falling in a line to a hundredth of it in the last one.
-        batch_size: Pairs of one update.
         patience: Epochs without a better mean rank after which training ends.
-        max_radius: Hyperbolic radius that no point leaves, at most ``LARGEST_RADIUS``; None leaves it to
-            the dimension.
-        seed: Names one sequence of random numbers.
+        max_radius: Hyperbolic, at most ``LARGEST_RADIUS``; None leaves it to the dimension.
     """
 
     dimension: int = 10
@@ -73,21 +69,16 @@ class Settings:
 
 
 def train(
-    relations: Relations, settings: Settings, *, checkpoint: Path | None = None, progress: bool = False
+    relations: Relations, settings: Settings, *, checkpoint: Path | None = None
 ) -> tuple[NDArray[np.float64], dict[str, Any]]:
     """Train an embedding; a run that is killed and started again ends with the same bits.
 
     Args:
-        relations, settings: What is trained, and how.
         checkpoint: Folder for the state, written after every evaluation; None keeps none.
-        progress: Show the progress bar even where stderr is no terminal.
 
     Returns:
         The points with the best mean rank, float64 (V, n); and ``best_epoch``, the number of ``epochs``, and
         ``history``, for each evaluation its ``epoch``, ``loss`` (hyperbolic length a pair) and ``mean_rank``.
-
-    Raises:
-        ConfigError: The checkpoint is of other pairs or settings, or no checkpoint.
 
     Source: Nickel and Kiela 2017, sections 3.1 and 4. Differences: shared negatives, steps along geodesics
     instead of straight lines, the mean of a word's gradients in a batch instead of their sum.
@@ -104,9 +95,7 @@ def train(
     if checkpoint is not None and (checkpoint / CHECKPOINT).exists():
         done, best, points = _load(checkpoint / CHECKPOINT, identity)
     history = done["history"]
-    bar = progress_bar(
-        anywhere=progress, total=settings.epochs, initial=done["epoch"], desc="poincare", unit="epoch"
-    )
+    bar = progress_bar(total=settings.epochs, initial=done["epoch"], desc="poincare", unit="epoch")
     # One thread: with more, BLAS splits its sums differently and the last bits follow their number.
     with threadpool_limits(limits=1, user_api="blas"), bar:
         while (

@@ -31,11 +31,7 @@ Kind = Literal["text", "tokens"]
 
 
 def column_kind(data_type: pa.DataType, column: str) -> Kind:
-    """Say whether a column holds texts or token lists.
-
-    Raises:
-        InputError: The type is neither.
-    """
+    """Say whether a column holds texts or token lists."""
     if pa.types.is_string(data_type) or pa.types.is_large_string(data_type):
         return "text"
     if pa.types.is_list(data_type) or pa.types.is_large_list(data_type):
@@ -48,11 +44,7 @@ def column_kind(data_type: pa.DataType, column: str) -> Kind:
 
 
 def check_unicode(values: pa.Array, column: str) -> None:
-    """Refuse strings that are not UTF-8: Parquet and Spark do not check what is in a string column.
-
-    Raises:
-        InputError: A string is not valid UTF-8.
-    """
+    """Refuse strings that are not UTF-8: Parquet and Spark do not check what is in a string column."""
     try:
         values.validate(full=True)
     except pa.ArrowInvalid:  # it quotes the data, so nothing is chained to it
@@ -62,11 +54,7 @@ def check_unicode(values: pa.Array, column: str) -> None:
 
 
 def id_bytes(ids: pa.Array) -> list[bytes]:
-    """Encode row ids for the noise's context: equal numbers of different widths give equal bytes.
-
-    Raises:
-        InputError: The type is neither integer nor string, or an id is null.
-    """
+    """Encode row ids for the noise's context: equal numbers of different widths give equal bytes."""
     kind = ids.type
     if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
         raise InputError("The row ids have the wrong type", allowed="integer, string", got=str(kind))
@@ -99,14 +87,12 @@ class Tokens:
     """The tokens of some rows of a column, flattened and dictionary-encoded.
 
     Attributes:
-        distinct: The distinct tokens, as they stand in the rows.
+        distinct: As they stand in the rows.
         codes: int64 (tokens,), index into ``distinct``; -1 for a null element.
         offsets: int64 (rows + 1,), where each row's tokens start.
         null_rows: bool (rows,).
         data_type: The column's Arrow type.
         strings: The texts, or the elements of all token lists; None for null.
-        tokenizer: What splits texts.
-        spans: The marked spans of the rows, if there are any.
         marked: bool (tokens,), the tokens that belong to them.
     """
 

@@ -71,10 +71,7 @@ class JoinedWords:
     * A single token has its full stop (``kans.``) only where the vocabulary lacks it without, in any
       capitals.
 
-    What is no word of the vocabulary stays apart, as ``base`` has it.
-
     Attributes:
-        base: Gives the tokens.
         words: The joined words of the vocabulary.
         longest: By their first two tokens, folded, how many tokens they have at most.
         stopped: Those of one token and a full stop, folded and without it.
@@ -165,9 +162,6 @@ def unused_letter(tokenizer: Tokenizer) -> str:
     """Give a letter that no joined word of a tokenizer has, so that none is found where it stands.
 
     It is of a script with spaces, has no capitals, and makes no other letter with its neighbours.
-
-    Raises:
-        ConfigError: The words have all letters of two scripts that hardly any text has.
     """
     words = tokenizer.words if isinstance(tokenizer, JoinedWords) else ()
     if unused := [*filter(frozenset().union(*words).isdisjoint, _RARE_LETTERS)]:

@@ -59,11 +59,7 @@ class _Replacements(dict[int, int]):
 
 @cache
 def passing_signs() -> Callable[[str], str]:
-    """Give the function that drops from a text all but listed signs and emoji, spaces and line feeds.
-
-    Raises:
-        ConfigError: The file with the list is missing, or is not the one of this version.
-    """
+    """Give the function that drops from a text all but listed signs and emoji, spaces and line feeds."""
     try:
         content = SIGNS.read_bytes()
     except OSError:
@@ -137,11 +133,7 @@ class SingleSpaces(Layout):
 
 @dataclass(frozen=True)
 class AsItStood(Layout):
-    """The words where the tokens stood: listed signs around them stay, and the pattern of capitals.
-
-    Raises:
-        ConfigError: The list of signs is damaged.
-    """
+    """The words where the tokens stood: listed signs around them stay, and the pattern of capitals."""
 
     name = "keep"
     scope = (
@@ -167,10 +159,9 @@ class AsItStood(Layout):
 
 @dataclass(frozen=True, kw_only=True)
 class Assembled:
-    """A sanitized column.
+    """A sanitized column, of the input's type.
 
     Attributes:
-        values: Of the input's type.
         characters: int64 (rows,), characters that passed between words, where they are more than one space.
         capitals: int64 (rows,), released words that took capitals.
     """
@@ -187,11 +178,8 @@ def assemble(tokens: Tokens, released: NDArray[np.int64], words: pa.StringArray,
     word before them. What is left out takes the gap before it along.
 
     Args:
-        tokens: The column's tokens.
         released: int64 (tokens,): in each token's place stands the id of one of ``words``, the vocabulary,
             or ``MASK``, ``KEEP`` or ``DROP``.
-        words: The vocabulary.
-        layout: What surrounds the words of texts.
     """
     capitals = np.zeros(len(tokens), dtype=np.int64)
     if layout.capitals and tokens.kind == "text":

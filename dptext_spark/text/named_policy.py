@@ -13,10 +13,8 @@ class NamedPolicy:
     """A policy: small, picklable, comparable. If it takes a field, the option has it after the name.
 
     Attributes:
-        kind: What the policies of one option are, in words.
-        option: The option that chooses among them.
-        policies: The policies of this kind, by name.
-        name: What the option calls the policy.
+        kind: What the policies of one ``option`` are, in words.
+        policies: Those of this kind, by name.
         scope: What the guarantee covers under it, in a sentence; fields in braces.
     """
 
@@ -33,11 +31,7 @@ class NamedPolicy:
 
     @classmethod
     def of(cls, value: Self | str) -> Self:
-        """Give the policy of this kind that an option's value names.
-
-        Raises:
-            ConfigError: There is none.
-        """
+        """Give the policy of this kind that an option's value names."""
         if isinstance(value, cls):
             return value
         name, *arguments = str(value).split(":", 1)

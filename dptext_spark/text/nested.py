@@ -25,8 +25,7 @@ class FieldValues:
         values: The field's values; null also where a struct around it is null.
         rows: int64 (values,), the row of each value.
         positions: int64 (values, arrays on the route), its place in each array, the outermost first.
-        ids: The id of each value's row, where rows have any.
-        slots: Its slots, where there are any.
+        ids, slots: Of each value's row, where rows have any.
     """
 
     values: pa.Array

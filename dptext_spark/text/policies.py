@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import ClassVar, Final, Never, NoReturn
 
 import numpy as np
@@ -18,20 +19,26 @@ from dptext_spark.text.layout import Layout
 from dptext_spark.text.named_policy import NamedPolicy
 from dptext_spark.text.segmentation import Segmentation
 from dptext_spark.text.spans import Spans, check_positions, read_spans
-from dptext_spark.text.stop_words import stop_words
-from dptext_spark.text.tokens import match_form
+from dptext_spark.text.tokens import match_form, tokenize
 
 # Below n words there are ln n points in the mean: with 10^7 words more than these in 10^-18 of all cases.
 _POINTS: Final = 64
 
+# NLTK has these only as pieces of contractions that were cut at the apostrophe. As words of a text they are
+# initials, units and names: T. N., Don, New Haven.
+_PIECES: Final = frozenset(
+    tokenize(
+        "ain aren couldn d didn doesn don hadn hasn haven isn ll m ma mightn mustn needn o re s shan shouldn "
+        "t ve wasn weren won wouldn y"
+    )
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class UnknownTokens:
-    """The protected tokens of a batch of rows that the vocabulary lacks.
+    """The ``count`` = t > 0 protected tokens of a batch of rows that the vocabulary lacks.
 
     Attributes:
-        column: Where they are.
-        count: How many there are, t > 0.
         release_words: Size of the release vocabulary.
         uniforms: Gives float64 (t, k) in (0, 1), for k uniforms per token, in chunks.
     """
@@ -59,11 +66,7 @@ class OovPolicy(NamedPolicy):
     )
 
     def release(self, unknown: UnknownTokens) -> NDArray[np.int64] | int:
-        """Give what is released in place of each token, int64 (t,): a word id or a stand-in; or one for all.
-
-        Raises:
-            InputError: The policy refuses the column.
-        """
+        """Give what is released in place of each token, int64 (t,): a word id or a stand-in; one for all."""
         return self.stand_in
 
 
@@ -92,8 +95,7 @@ class RandomWord(OovPolicy):
     It is the last point below the vocabulary's size n, rounded down, of a Poisson process of intensity 1/x,
     whose points go up from 1 by factors 1 / uniform: none lies between x and n with probability x / n. So the
     word drawn among n is drawn among fewer too where it is one of these, as the nearest word to a noisy point
-    is, and two releases under one key with different release vocabularies do not reveal by it which words are
-    unknown.
+    is: releases under one key with different vocabularies do not reveal by it which words are unknown.
     """
 
     name = "random"
@@ -131,16 +133,12 @@ class KeepUnprotected(OovPolicy):
 
 
 class Protection(NamedPolicy, ABC):
-    """A policy for which tokens are protected; the others are released as they are.
-
-    Attributes:
-        unknown: What scopes call the words that the policy for unknown ones is about.
-    """
+    """A policy for which tokens are protected; the others are released as they are."""
 
     kind = "protection policy"
     option = "--protect"
     policies: ClassVar[dict[str, type[Protection]]] = {}
-    unknown: ClassVar[str] = "Protected words outside the vocabulary"
+    unknown: ClassVar[str] = "Protected words outside the vocabulary"  # as scopes of unknown words call them
 
     @property
     def slots_column(self) -> str | None:
@@ -148,23 +146,12 @@ class Protection(NamedPolicy, ABC):
         return None
 
     def marks(self, values: pa.Array, slots: pa.Array | None) -> Spans | None:
-        """Read the spans of texts or token lists that are cut apart from all else, if there are any.
-
-        Raises:
-            InputError: The policy needs slots and there are none, or they have the wrong type.
-        """
-        if self.slots_column is None:
-            return None
-        if slots is None:
-            raise InputError(
-                f"The policy {self} needs the slots of each row",
-                do=f"Give the values of column {self.slots_column}",
-            )
-        return read_spans(slots, values, self.slots_column)
+        """Read the spans of texts or token lists that are cut apart from all else, if there are any."""
+        return None
 
     @abstractmethod
-    def protected(self, tokens: Tokens, slots: pa.Array | None = None) -> NDArray[np.bool_]:
-        """Mark the tokens of some rows that are protected, bool (tokens,); ``slots`` is not read."""
+    def protected(self, tokens: Tokens) -> NDArray[np.bool_]:
+        """Mark the tokens of some rows that are protected, bool (tokens,)."""
 
 
 class AllWords(Protection):
@@ -174,8 +161,21 @@ class AllWords(Protection):
     scope = "Every word of the sanitized columns that the vocabulary has is covered."
     unknown = "Words outside the vocabulary"
 
-    def protected(self, tokens: Tokens, slots: pa.Array | None = None) -> NDArray[np.bool_]:
+    def protected(self, tokens: Tokens) -> NDArray[np.bool_]:
         return np.ones(len(tokens), dtype=np.bool_)
+
+
+@cache
+def stop_words() -> frozenset[str]:
+    """The English stop words of NLTK (as the papers use), from ``bm25s``, in the forms that texts have.
+
+    Contractions are there whole and as their tokens (``don't``, ``do``, ``n't``), but not as NLTK's bare
+    pieces (``don``, ``t``), which are other words in a text.
+    """
+    from bm25s.stopwords import STOPWORDS_EN_PLUS  # a large package, rarely needed
+
+    parts = (part for word in STOPWORDS_EN_PLUS for part in tokenize(word))
+    return frozenset({*STOPWORDS_EN_PLUS, *parts} - _PIECES)
 
 
 class ContentWords(Protection):
@@ -189,7 +189,7 @@ class ContentWords(Protection):
     )
     unknown = "Words outside the vocabulary that are no stop words"
 
-    def protected(self, tokens: Tokens, slots: pa.Array | None = None) -> NDArray[np.bool_]:
+    def protected(self, tokens: Tokens) -> NDArray[np.bool_]:
         # As written: an invisible character in a word would pass with it.
         return ~tokens.flag(lambda token: match_form(token, lower=True) in stop_words())
 
@@ -217,7 +217,13 @@ class Slots(Protection):
         """Check the type of the column; an InputError where it cannot hold positions."""
         check_positions(data_type, self.column)
 
-    def protected(self, tokens: Tokens, slots: pa.Array | None = None) -> NDArray[np.bool_]:
+    def marks(self, values: pa.Array, slots: pa.Array | None) -> Spans:
+        if slots is None:
+            do = f"Give the values of column {self.column}"
+            raise InputError(f"The policy {self} needs the slots of each row", do=do)
+        return read_spans(slots, values, self.column)
+
+    def protected(self, tokens: Tokens) -> NDArray[np.bool_]:
         # Tokens that were read without their spans: in doubt nothing passes.
         return np.ones(len(tokens), dtype=np.bool_) if tokens.spans is None else tokens.marked
 
@@ -226,10 +232,7 @@ class Slots(Protection):
 class TextPolicy:
     """What tokens are, which are perturbed, what becomes of unknown ones, and what surrounds them in texts.
 
-    Policies, or options' values for them, given by name, as in ``TextPolicy(oov="drop")``.
-
-    Raises:
-        ConfigError: One is neither, its library is not installed, or there are other parameters.
+    All are policies, or options' values for them: ``TextPolicy(oov="drop")``.
     """
 
     oov: OovPolicy

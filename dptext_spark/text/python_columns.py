@@ -17,11 +17,7 @@ _ALLOWED = "an Arrow array, a pandas Series, a NumPy array of one dimension, or 
 
 
 def as_arrow(values: PythonColumn, what: str) -> pa.Array:
-    """Give a column as an Arrow array: what pandas takes for missing is null, categories are their values.
-
-    Raises:
-        InputError: It is no column, has values of several kinds, or is too large for one array.
-    """
+    """Give a column as an Arrow array: what pandas takes for missing is null, categories are their values."""
     got = f"{type(values).__module__.partition('.')[0]}.{type(values).__name__}".removeprefix("builtins.")
     # Arrow would silently take these apart: a text into letters, a table into its columns' names.
     if isinstance(values, str | bytes | Mapping | Set | pa.Table | pa.RecordBatch):

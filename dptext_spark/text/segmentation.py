@@ -27,10 +27,7 @@ _RUN: Final = regex.compile(rf"((?!\p{{M}})[{UNSPACED_LETTERS}][{UNSPACED_LETTER
 
 
 def unspaced_share(texts: pa.Array) -> float:
-    """Give the share of the letters of texts (strings) that are of scripts without spaces; 0 without letters.
-
-    The tokenizer ``words`` takes each run of such letters for one word, whole sentences among them.
-    """
+    """Give the share of the letters of texts that are of scripts without spaces; 0 without letters."""
     unspaced, all_letters = (
         pc.sum(pc.count_substring_regex(texts, pattern=pattern)).as_py() or 0
         for pattern in (rf"[{UNSPACED_SCRIPTS}]", rf"[\p{{L}}{UNSPACED_SCRIPTS}]")
@@ -54,11 +51,7 @@ class WordRuns(PlainTokenizer, Segmentation):
 
 
 def icu_version() -> str:
-    """Give the version of ICU, whose dictionaries know the words of scripts without spaces.
-
-    Raises:
-        ConfigError: It is not installed.
-    """
+    """Give the version of ICU, whose dictionaries know the words of scripts without spaces."""
     try:
         from icu4py import icu_version as version
     except ImportError:
@@ -73,11 +66,7 @@ def icu_version() -> str:
 class IcuWords(Segmentation):
     """Runs of letters and digits, and in them the words of Chinese, Japanese, Thai, Lao, Khmer and Burmese.
 
-    Attributes:
-        version: The version of ICU where the policy was chosen: others may cut differently.
-
-    Raises:
-        ConfigError: ICU is not installed, or it has another version where texts are cut.
+    ``version`` is that of ICU where the policy was chosen: others may cut differently.
     """
 
     name = "icu"

@@ -21,11 +21,7 @@ Spans = Sequence[Sequence[Span] | None]
 
 
 def check_positions(data_type: pa.DataType, column: str) -> None:
-    """Check that a column's type can hold positions.
-
-    Raises:
-        InputError: It cannot.
-    """
+    """Check that a column's type can hold positions."""
     integers: set[str] = set()
     if _is_list(data_type) and pa.types.is_struct(kind := data_type.value_type):
         # The index of a name that occurs twice is -1.
@@ -43,9 +39,6 @@ def read_spans(slots: pa.Array, values: pa.Array, column: str) -> Spans:
     """Read the spans of texts or token lists (rows,) from structs with the integers ``start`` and ``end``.
 
     A row whose spans are null, malformed, empty or outside its text is marked as a whole.
-
-    Raises:
-        InputError: The type of ``slots``, called ``column``, is another.
     """
     nulls = slots.is_null().to_pylist()
     if all(nulls) or (_is_list(slots.type) and not len(slots.flatten())):  # no value shows the type
@@ -86,9 +79,7 @@ def cut_marked(text: str, spans: Sequence[Span] | None, tokenizer: Tokenizer) ->
 
     The text is cut with one letter in place of each span. A token without such a letter is outside, and
     stands as it is. What a token with one covers in the text belongs to the spans, and is cut on its own.
-
-    Returns:
-        The tokens in their order, and which of them belong to spans.
+    Gives the tokens in their order, and which of them belong to spans.
     """
     if not spans:
         tokens = tokenizer(text)

@@ -66,7 +66,7 @@ def main(
     """Print the tables of docs/experiments/poincare-embeddings.md."""
     options: dict[str, Any] = {"pairs": pairs, "output": Path("unused"), "min_links": min_links}
     known = None if vocabulary is None else read_words(vocabulary, "--vocabulary")
-    relations, filtered = filtered_relations(PoincareOptions(**options), known, [])
+    relations, filtered, _ = filtered_relations(PoincareOptions(**options), known, None)
     click.echo(f"```\n{json.dumps(filtered, indent=2)}\n```\n")
     every = [
         Settings(dimension=n, max_radius=radius, epochs=epochs)

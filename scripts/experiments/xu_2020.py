@@ -40,7 +40,7 @@ from threadpoolctl import threadpool_limits
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import mechanism
-from dptext_spark.text.stop_words import stop_words
+from dptext_spark.text.policies import stop_words
 from scripts.experiments.shared import (
     FOLDER,
     Mean,

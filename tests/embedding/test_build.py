@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import gzip
 import hashlib
 import math
@@ -20,8 +19,9 @@ from threadpoolctl import threadpool_limits
 from dptext_spark.embedding import spaces
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.embedding.spaces import LARGEST_BALL_RADIUS, EuclideanSpace, PoincareBall, write_header
+from dptext_spark.embedding.spaces import LARGEST_BALL_RADIUS, EuclideanSpace, PoincareBall
 from dptext_spark.errors import BundleError
+from dptext_spark.sealing import sealed
 from tests.helpers.bundles import (
     EUCLIDEAN_FILES,
     POINCARE_FILES,
@@ -36,11 +36,6 @@ from tests.helpers.bundles import (
 
 def below(folder: Path) -> set[Path]:
     return set(folder.rglob("*"))
-
-
-def released(embedding: Embedding) -> list[str]:
-    words: list[str] = embedding.words[: embedding.releasable].to_pylist()
-    return words
 
 
 # What is in a bundle
@@ -108,9 +103,6 @@ def test_poincare_keeps_float64_and_has_lorentz_coordinates(
     np.testing.assert_allclose(embedding.space.lorentz_space, 2 * points / rim[:, None], rtol=1e-7)
     monkeypatch.setattr(spaces, "_BLOCK_FLOATS", 7 * 13)
     assert content_of(poincare_bundle(tmp_path, points).path) == content_of(embedding.path)
-
-
-def test_points_too_near_the_edge_are_refused(tmp_path: Path) -> None:
     within = math.tanh(LARGEST_BALL_RADIUS / 2)
     assert len(poincare_bundle(tmp_path, np.array([[0, 0], [0, within]])).words) == 2
     with pytest.raises(BundleError, match=r"row 2.*too near the edge.*radius of 14.6.*Got: 1 - 9.1e-07"):
@@ -135,10 +127,7 @@ def test_rows_and_places_over_many_blocks(tmp_path: Path) -> None:
 def test_memory_does_not_grow_with_the_matrix(tmp_path: Path) -> None:
     """Rejects a matrix that is held whole: at 40,000 rows of 400 it would be 64 MB."""
     rows, n = 40_000, 400
-    with (tmp_path / "vectors.npy").open("wb") as file:
-        write_header(file, np.dtype(np.float32), (rows, n))
-        for _ in range(rows // 400):
-            file.write(vectors_of(400, n).data)
+    np.save(tmp_path / "vectors.npy", np.tile(vectors_of(400, n), (rows // 400, 1)))
     (tmp_path / "vocab.txt").write_text("".join(f"w{i}\n" for i in range(rows)))
     tracemalloc.start()
     try:
@@ -152,119 +141,66 @@ def test_memory_does_not_grow_with_the_matrix(tmp_path: Path) -> None:
 
 # Words that may be output
 
-
-def test_release_words_of_a_file_come_first_in_source_order(tmp_path: Path) -> None:
-    chosen = tmp_path / "release.txt"
-    chosen.write_text("cat\nabsent\nnew york\nof\r\n\nalso absent\ncat", encoding="utf-8")
-    embedding = build_embedding(glove(tmp_path / "g.txt"), tmp_path / "b", release_words=chosen)
-    order = [1, 4, 6, 0, 2, 3, 5]
-    assert embedding.words.to_pylist() == [WORDS[i] for i in order]
-    np.testing.assert_array_equal(embedding.vectors, vectors_of()[order])
-    assert (embedding.releasable, embedding.manifest.release_words_absent) == (3, 2)
-    flags = pq.read_table(embedding.path / "words.parquet")["releasable"].to_pylist()
-    assert flags == [True] * 3 + [False] * 4
-
-
-ODD = [
-    "the", "U.S.", "e-mail", ",", "new_york", "...", "'s", "n't", "don't", "(800)", "cafe\u0301", "mr.", "mr",
+FITTING = [
+    "the", "U.S.", "e-mail", "new_york", "'s", "n't", "don't", "mr", "Bad", "bad", "badly", "new_bad_word",
 ]  # fmt: skip
 UNMATCHABLE = [",", "...", "(800)", "cafe\u0301", "mr."]
-
-
-def test_words_that_no_text_can_hold_are_not_released_unless_asked_for(tmp_path: Path) -> None:
-    """Rejects substitutes that no reader takes for a word of a text."""
-    source, chosen_file = glove(tmp_path / "g.txt", ODD), tmp_path / "chosen.txt"
-    chosen_file.write_text("the\n,\nmr.\n")
-    plain, three, five, everything, by_name = (
-        build_embedding(source, tmp_path / f"b{number}", release_words=chosen)
-        for number, chosen in enumerate((None, 3, "5", "all", str(chosen_file)))
-    )
-    fitting = [word for word in ODD if word not in UNMATCHABLE]
-    assert plain.words.to_pylist() == three.words.to_pylist() == fitting + UNMATCHABLE
-    assert (plain.releasable, plain.manifest.unmatchable, plain.inputs) == (8, 5, 8)
-    np.testing.assert_array_equal(plain.vectors[8], vectors_of(len(ODD))[3])
-    assert (three.releasable, three.inputs) == (3, 8)
-    assert released(five) == ["the", "U.S.", "e-mail", "new_york", "'s"]
-    assert (everything.words.to_pylist(), everything.releasable, everything.inputs) == (ODD, 13, 13)
-    assert everything.manifest.unmatchable == everything.manifest.unmatchable_releasable == 5
-    assert released(by_name) == ["the", ",", "mr."]
-    assert (by_name.manifest.unmatchable_releasable, by_name.inputs) == (2, 10)
-    assert len({each.fingerprint for each in (plain, three, five, everything, by_name)}) == 5
-    said = "Entries that cannot occur as words in a text: 5; they will not be output"
-    assert said in plain.manifest.describe()
-    with pytest.raises(BundleError, match="at most 8"):
-        build_embedding(source, tmp_path / "more", release_words=9)
-
-
-def test_denied_words_are_never_released(tmp_path: Path) -> None:
-    """In any capitals, as a part of joined words, and against a file that releases them."""
-    words = ["the", "Bad", "bad", "badly", "new_bad_word", "red neck", "of", "to"]
-    source, denied, chosen = glove(tmp_path / "g.txt", words), tmp_path / "never.txt", tmp_path / "chosen.txt"
-    denied.write_text("BAD\r\nabsent word\n\nred neck\n")
-    chosen.write_text("the\nbad\nto\n")
-    embedding, first, both, everything = (
-        build_embedding(source, tmp_path / f"b{number}", release_words=asked, never_output=denied)
-        for number, asked in enumerate((None, 2, chosen, "all"))
-    )
-    assert embedding.words.to_pylist() == [words[row] for row in (0, 3, 6, 7, 1, 2, 4, 5)]
-    manifest = embedding.manifest
-    assert (embedding.releasable, manifest.never_output, manifest.never_output_absent) == (4, 4, 1)
-    assert embedding.inputs == 8
-    assert "\nDenied words, which will never be output: 4" in manifest.describe()
-    assert released(first) == ["the", "badly"] and released(both) == ["the", "to"]
-    assert both.manifest.release_words_absent == 0
-    assert everything.fingerprint == embedding.fingerprint
+ALL = [*FITTING[:3], *UNMATCHABLE, *FITTING[3:]]
 
 
 @pytest.mark.parametrize(
-    ("content", "expected"),
+    ("chosen", "denied", "output", "absent"),
     [
-        (codecs.BOM_UTF8 + b"bad\n", ["the", "of", "\u0130STANBUL"]),
-        (b" bad \rof\r", ["the", "\u0130STANBUL"]),
-        (b"istanbul\nbad", ["the", "of"]),
-        (b"'bad'\n'of'", r"--never-output.*UTF-8"),
-        (b"# bad", r"--never-output.*UTF-8"),
-        ("bad\nof".encode("utf-16"), r"--never-output.*UTF-8"),
-        (b"the\nof\nbad", r"at least 2. Got: 1, and 3 denied ones"),
-        (None, r"file of --never-output cannot be read.*never.txt"),
+        (None, None, FITTING, (0, 0)),
+        (3, None, FITTING[:3], (0, 0)),
+        ("5", None, FITTING[:5], (0, 0)),
+        ("all", None, ALL, (0, 0)),
+        (b"mr.\nabsent\nnew york\n,\r\n\nthe\nmr.", None, ["the", ",", "mr.", "new_york"], (1, 0)),
+        # Denied in any capitals, as a part of joined words, and against what releases them.
+        (None, b"BAD\r\nabsent word\n\nnew york\n", [*FITTING[:3], *FITTING[4:8], "badly"], (0, 1)),
+        (2, b"The", ["U.S.", "e-mail"], (0, 0)),
+        (b"the\nbad\n,\n", b"BAD", ["the", ","], (0, 0)),
+        ("all", b"bad\n,", [word for word in ALL if word not in ("Bad", "bad", "new_bad_word", ",")], (0, 0)),
     ],
 )
-def test_a_deny_list_denies_or_is_refused(
-    tmp_path: Path, content: bytes | None, expected: list[str] | str
+def test_words_that_may_be_output_come_first_in_source_order(
+    tmp_path: Path, chosen: object, denied: bytes | None, output: list[str], absent: tuple[int, int]
 ) -> None:
-    """Rejects lists that deny nothing without a word, for how they were written."""
-    source, denied = glove(tmp_path / "g.txt", ["the", "bad", "of", "\u0130STANBUL"]), tmp_path / "never.txt"
-    if content is not None:
-        denied.write_bytes(content)
-    before = below(tmp_path)
-    if isinstance(expected, str):
-        with pytest.raises(BundleError, match=expected):
-            build_embedding(source, tmp_path / "b", never_output=str(denied))
-        assert below(tmp_path) == before
-    else:
-        assert released(build_embedding(source, tmp_path / "b", never_output=denied)) == expected
+    """Rejects substitutes that no reader takes for a word of a text, unless they are asked for."""
+    options: dict[str, Any] = {"release_words": chosen, "never_output": denied}
+    for name, content in options.items():
+        if isinstance(content, bytes):
+            options[name] = written = tmp_path / name
+            written.write_bytes(content)
+    embedding = build_embedding(glove(tmp_path / "g.txt", ALL), tmp_path / "b", **options)
+    manifest, others = embedding.manifest, [word for word in FITTING if word not in output]
+    words = [*output, *others, *(word for word in UNMATCHABLE if word not in output)]
+    assert (embedding.words.to_pylist(), embedding.releasable) == (words, len(output))
+    np.testing.assert_array_equal(embedding.vectors, vectors_of(len(ALL))[[*map(ALL.index, words)]])
+    flags = pq.read_table(embedding.path / "words.parquet")["releasable"].to_pylist()
+    assert flags == [word in output for word in words]
+    assert embedding.inputs == len({*output, *others})
+    assert (manifest.unmatchable, manifest.unmatchable_releasable) == (5, len({*UNMATCHABLE} & {*output}))
+    assert (manifest.release_words_absent, manifest.never_output_absent) == absent
+    said = manifest.describe()
+    assert ("words in a text: 5; they will not be output" in said) == (not {*UNMATCHABLE} & {*output})
+    assert ("\nDenied words, which will never be output: " in said) == (denied is not None)
 
 
 # Same bytes, same fingerprint
 
 
 def test_identical_input_gives_identical_bytes(tmp_path: Path) -> None:
-    source, contents = glove(tmp_path / "g.txt"), []
-    for folder in (tmp_path / "a", tmp_path / "elsewhere"):
-        folder.mkdir()
-        copied = Path(shutil.copy(source, folder / "g.txt"))
-        options: dict[str, Any] = {"normalize": "unit", "release_words": 4, "limit": 6}
-        contents.append(content_of(build_embedding(copied, folder / "b", **options).path))
-    assert contents[0] == contents[1]
-
-
-def test_the_number_of_threads_does_not_change_a_byte(tmp_path: Path) -> None:
-    (tmp_path / "vocab.txt").write_text("".join(f"w{i}\n" for i in range(4000)))
-    np.save(tmp_path / "vectors.npy", vectors_of(4000, 300))
-    contents = []
+    """Wherever it lies, and by any number of threads."""
+    words, contents = [f"w{i}" for i in range(4000)], []
+    source = glove(tmp_path / "g.txt", words, vectors_of(4000, 100))
     for threads in (1, 2):
+        folder = tmp_path / str(threads)
+        folder.mkdir()
+        options: dict[str, Any] = {"normalize": "unit", "release_words": 4, "limit": 3999}
         with threadpool_limits(threads):
-            contents.append(content_of(build_embedding(tmp_path, tmp_path / f"b{threads}").path))
+            copied = Path(shutil.copy(source, folder / "g.txt"))
+            contents.append(content_of(build_embedding(copied, folder / "b", **options).path))
     assert contents[0] == contents[1]
 
 
@@ -296,20 +232,17 @@ FAULTS: dict[str, tuple[bytes, dict[str, Any], str]] = {
     "zero in float32": (b"a 1 2\nsecretword 1e-50 0\n", {}, "line 2: the vector is zero"),
     "too long": (b"a 1 2\nsecretword 3e38 1\n", {}, "line 2: the vector's length is out of range"),
     "too short": (b"a 1 2\nsecretword 1e-22 0\n", {}, "line 2: the vector's length is out of range"),
-    "duplicate": (GOOD + b"a 5 6\n", {}, "line 3: .*line 1 "),
-    "cut short": (GOOD + b"secretword 5", {}, "line 3: .*cut short"),
     "one word": (b"a 1 2\n", {}, "Too few words"),
-    "one word within the limit": (GOOD, {"limit": 1}, "Too few words"),
     "no variance": (b"a 0.1 0.7\nb 0.1 0.7\nc 0.1 0.7\n", {}, "no variance"),
     "one released word": (GOOD, {"release_words": 1}, "at least 2"),
-    "no released word": (GOOD, {"release_words": "0"}, "at least 2"),
-    "more released than read": (GOOD, {"release_words": 3}, "at most 2.*Got: 3"),
+    "more released than fit": (GOOD + b", 1 1\n", {"release_words": 3}, "at most 2.*Got: 3"),
     "release file absent": (GOOD, {"release_words": "absent.txt"}, "file of --release-words cannot be read"),
-    "release file of other words": (GOOD, {"list": b"secretword\n\n'a'\n"},
+    "release file of other words": (GOOD, {"list": ("release_words", b"secretword\n\n'a'\n")},
                                     r"No entry of list.txt \(--release-words\).*none of lines 1, 3"),
-    "empty release file": (GOOD, {"list": b""}, "one word a line.*Got: an empty list"),
-    "release file of one word": (GOOD, {"list": b"B\nsecretword\n"}, "at least 2"),
-    "release file not UTF-8": (GOOD, {"list": b"a\nb\nsecretword\xff\n"}, "list.txt, line 3: .*UTF-8"),
+    "release file of one word": (GOOD, {"list": ("release_words", b"B\nsecretword\n")}, "at least 2"),
+    "deny list of other words": (GOOD, {"list": ("never_output", b"# a")}, r"list.txt \(--never-output\)"),
+    "all but one denied": (GOOD, {"list": ("never_output", b"A")}, "at least 2. Got: 1, and 1 denied ones"),
+    "deny list absent": (GOOD, {"never_output": "no.txt"}, "file of --never-output cannot be read.*no.txt"),
     "unknown geometry": (GOOD, {"geometry": "spherical"}, "euclidean, poincare"),
     "unknown normalization": (GOOD, {"normalize": "max"}, "none, unit"),
     "point on the sphere": (b"a 0 0\nsecretword 0.6 0.8\n", {"geometry": "poincare"}, "line 2: .*inside"),
@@ -328,9 +261,10 @@ def test_a_fault_leaves_nothing(
     content, options, message = FAULTS[name]
     options, error = {**options}, BundleError
     (tmp_path / "g.txt").write_bytes(content)
-    if (listed := options.pop("list", None)) is not None:
+    if "list" in options:
+        option, listed = options.pop("list")
         (tmp_path / "list.txt").write_bytes(listed)
-        options["release_words"] = tmp_path / "list.txt"
+        options[option] = tmp_path / "list.txt"
     if options.pop("interrupted", False):
 
         def interrupt(*_: object) -> None:
@@ -364,22 +298,31 @@ def test_an_existing_output_is_replaced_only_when_asked(tmp_path: Path, bundle: 
     assert not (bundle / "parts").exists()
 
 
+def test_what_comes_to_be_meanwhile_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, output = glove(tmp_path / "g.txt"), tmp_path / "b"
+
+    def made_meanwhile(manifest: dict[str, Any]) -> bytes:
+        output.mkdir()
+        return sealed(manifest)
+
+    monkeypatch.setattr("dptext_spark.embedding.build.sealed", made_meanwhile)
+    with pytest.raises(BundleError, match="output exists"):
+        build_embedding(source, output)
+    assert below(tmp_path) == {source, output}
+
+
 @pytest.mark.parametrize("kind", ["folder", "empty folder", "file", "link", "extra file", "other manifest"])
 def test_what_is_no_bundle_is_never_replaced(tmp_path: Path, bundle: Path, kind: str) -> None:
     output = tmp_path / "output"
-    match kind:
-        case "file":
-            output.write_text("precious")
-        case "link":
-            output.symlink_to(bundle)
-        case "extra file":
-            shutil.copytree(bundle, output)
-        case _:
-            output.mkdir()
-    if kind in ("folder", "extra file"):
-        (output / "thesis.txt").write_text("precious")
-    if kind == "other manifest":
-        (output / "manifest.json").write_text('{"name": "a web site"}')
+    if kind == "file":
+        output.write_text("precious")
+    elif kind == "link":
+        output.symlink_to(bundle)
+    else:
+        shutil.copytree(bundle, output) if kind == "extra file" else output.mkdir()
+        name = {"empty folder": None, "other manifest": "manifest.json"}.get(kind, "thesis.txt")
+        if name:
+            (output / name).write_text('{"name": "a web site"}')
     listed = below(tmp_path)
     with pytest.raises(BundleError, match="no embedding bundle"):
         build_embedding(tmp_path / "g.txt", output, overwrite=True)

@@ -29,10 +29,8 @@ def text_of(words: list[str], vectors: np.ndarray, *, header: bool = False, end:
     return "".join(line + end for line in lines).encode()
 
 
-def binary_of(
-    *rows: tuple[bytes, object], promised: int | None = None, n: int = 2, end: bytes = b"\n"
-) -> bytes:
-    header = f"{len(rows) if promised is None else promised} {n}\n".encode()
+def binary_of(*rows: tuple[bytes, object], promised: int = 0, n: int = 2, end: bytes = b"\n") -> bytes:
+    header = f"{promised or len(rows)} {n}\n".encode()
     return header + b"".join(word + b" " + np.array(v, "<f4").tobytes() + end for word, v in rows)
 
 
@@ -102,23 +100,9 @@ def test_words_as_they_stand_and_numbers_as_python_reads_them(
 
 
 PIECES = [
-    "a",
-    "b",
-    "new york",
-    "0.5",
-    "1",
-    "-2e1",
-    "nan",
-    "",
-    "\t",
-    "1_0",
-    "0x1",
-    '"',
-    "1e999",
-    "\n",
-    "\r\n",
+    "a", "b", "new york", "0.5", "1", "-2e1", "nan", "", "\t", "1_0", "0x1", '"', "1e999", "\n", "\r\n",
     "2 1",
-]
+]  # fmt: skip
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=30))
@@ -151,10 +135,9 @@ def test_binary(tmp_path: Path, name: str, end: bytes) -> None:
 
 
 def test_format_overrules_the_name(tmp_path: Path) -> None:
-    binary = written(tmp_path / "w.txt", binary_of((b"a", [1, 2])))
-    text = written(tmp_path / "t.bin", b"a 1 2\n")
-    for path, name in ((binary, "word2vec-binary"), (text, "text")):
-        assert read(path, format=name)[1].tolist() == [[1, 2]]
+    contents = {"word2vec-binary": ("w.txt", binary_of((b"a", [1, 2]))), "text": ("t.bin", b"a 1 2\n")}
+    for format, (name, content) in contents.items():
+        assert read(written(tmp_path / name, content), format=format)[1].tolist() == [[1, 2]]
 
 
 @pytest.mark.parametrize("dtype", ["<f2", "<f4", "<f8", ">f4"])
@@ -195,22 +178,16 @@ def test_limit_reads_and_hashes_only_the_first_rows(tmp_path: Path) -> None:
     assert read(tmp_path / "g.txt.gz", limit=100)[2] == hashlib.sha256(content).hexdigest()
 
 
-def test_blocks_are_bounded_and_places_run_on(tmp_path: Path) -> None:
+def test_blocks_are_bounded_and_places_run_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And progress is silent without a terminal, unless asked for."""
     content = text_of([f"w{i}" for i in range(9000)], vectors_of(9000, 2))
     path = written(tmp_path / "g.txt", content)
-    sizes = [len(block) for block, _ in open_source(path)]
-    assert sum(sizes) == 9000 and max(sizes) <= 4096
-    assert "line 8501" in fault(written(path, content.replace(b"w8500 ", b"w17 ")))
-
-
-def test_progress_is_silent_without_a_terminal_unless_asked(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = written(tmp_path / "g.txt", b"a 1\nb 2\n")
     for asked in (False, True):
-        read(path, progress=asked)
+        sizes = [len(block) for block, _ in open_source(path, progress=asked)]
+        assert sum(sizes) == 9000 and max(sizes) <= 4096
         shown = capsys.readouterr()
         assert ("100%" in shown.err, shown.out) == (asked, "") and bool(shown.err) == asked
+    assert "line 8501" in fault(written(path, content.replace(b"w8500 ", b"w17 ")))
 
 
 # Faults
@@ -218,15 +195,9 @@ def test_progress_is_silent_without_a_terminal_unless_asked(
 A, B, S = (b"a", [1.0, 2.0]), (b"b", [3.0, 4.0]), (b"secretword", [5.0, 6.0])
 FAULTS = {
     "duplicate": (b"a 1 2\nsecretword 3 4\nb 5 6\nsecretword 7 8\n", r"line 4: .*duplicate.* line 2 "),
-    "duplicate below a header": (b"3 1\nsecretword 3\nb 5\nsecretword 7\n", r"line 4: .*duplicate.* line 2 "),
     "too few fields": (b"a 1 2\nsecretword 3\nb 5 6\n", "line 2: .*number of fields"),
     "too many fields": (b"a 1.5 2\nsecretword 3.5 4.5 5.5\n", "line 2: .*number of fields"),
-    "a decimal too many": (
-        b"a 0.5 0.5\nsecretword 0.123 0.5 0.25\n",
-        "line 2: .*number of fields.*Got: 4 fields",
-    ),
-    "an exponent too many": (b"a 0.5 0.5\nsecretword -1e-5 0.5 0.25\n", "line 2: .*number of fields"),
-    "a fraction too many": (b"a 0.5 0.5\nsecretword .5 1 2\n", "line 2: .*number of fields"),
+    "a decimal too many": (b"a .5 .5\nsecretword 0.123 0.5 0.25\n", "line 2: .*of fields.*Got: 4 fields"),
     "an integer too many": (b"a 0.5 0.5\nsecretword 1 0 0.25\n", "line 2: .*number of fields"),
     "empty line": (b"a 1 2\n\nb 5 6\n", "line 2: .*number of fields.*Got: 0 fields"),
     "text for a number": (b"a 1 2\nb secretword 2\n", "line 2: .*not a number"),
@@ -241,7 +212,6 @@ FAULTS = {
     "infinity": (b"a 1 2\nsecretword -inf 2\n", "line 2: .*infinity"),
     "beyond float32": (b"a 1 2\nsecretword 1e39 2\n", "line 2: .*too large"),
     "header of another dimension": (b"2 3\nsecretword 1 2\nb 1 2\n", "line 2: .*number of fields"),
-    "header of a smaller dimension": (b"2 1\nsecretword 1 2\nb 1 2\n", "line 2: .*number of fields"),
     "fewer rows than promised": (b"3 2\na 1 2\nb 3 4\n", "line 3: .*ends.*3 rows.*2 rows"),
     "header alone": (b"3 2\n", "line 1: .*ends"),
     "more rows than promised": (b"2 2\na 1 2\nb 3 4\nsecretword 5 6\n", "line 4: .*more rows"),
@@ -249,19 +219,14 @@ FAULTS = {
     "header of no rows": (b"0 2\n", "line 1: .*header"),
     "header of absurd dimension": (b"2 99999999999\na 1\n", "line 1: .*header"),
     "cut in mid line": (b"a 1 2\nb 3 4\nsecretword 5", "line 3: .*cut short"),
-    "cut in a word": (b"a 1 2\nb 3 4\nsecretword", "line 3: .*cut short"),
     "cut in a number": (b"a 1 2\nb 3 4\nsecretword 5 -", "line 3: .*cut short"),
     "invalid UTF-8": (b"a 1 2\nsecretword\xff\xfe 3 4\n", "line 2: .*UTF-8"),
     "empty file": (b"", "line 1: .*empty"),
     "empty word": (b"a 1 2\n 3 4\n", "line 2: .*word is empty"),
-    "word of spaces": (b"a 1 2\n   3 4\n", "line 2: .*word is empty"),
     "NUL": (b"a 1 2\nsecretword\0 3 4\n", "line 2: .*control"),
-    "tab in a word": (b"a 1 2\nsecret\tword 3 4\n", "line 2: .*control"),
     "carriage return in a word": (b"a 1 2\nsecret\rword 3 4\n", "line 2: .*control"),
-    "next line": ("a 1 2\nsecretword\x85 3 4\n".encode(), "line 2: .*control"),
     "line separator": ("a 1 2\nsecretword\u2028 3 4\n".encode(), "line 2: .*control"),
     "binary duplicate": (binary_of(A, S, B, S), "row 4: .*duplicate.* row 2 "),
-    "binary with fewer rows than promised": (binary_of(A, B, promised=3), "row 3: .*cut short"),
     "binary with more rows than promised": (binary_of(A, B, S, promised=2), "row 3: .*more rows"),
     "binary cut in a vector": (binary_of(A, S)[:-5], "row 2: .*cut short"),
     "binary cut in a word": (binary_of(A, S)[:-12], "row 2: .*cut short"),
@@ -270,7 +235,6 @@ FAULTS = {
     "binary empty file": (b"", "row 1: .*empty"),
     "binary line break in a word": (binary_of(A, (b"secret\nword", [1, 2])), "row 2: .*control"),
     "binary word without end": (b"2 2\n" + b"x" * 70_000, "row 1: .*does not end"),
-    "binary header of absurd dimension": (b"2 99999999999\na 1234", "row 1: .*header"),
 }
 
 
@@ -281,15 +245,15 @@ def test_faults_of_text_and_binary(tmp_path: Path, name: str) -> None:
         assert re.search(rf"{file}, {message}", fault(written(tmp_path / file, content)))
 
 
-@pytest.mark.parametrize("name", ["g.txt.gz", "w.bin.gz"])
-def test_gz_cut_short_or_damaged(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(("name", "place"), [("g.txt.gz", "line"), ("w.bin.gz", "row")])
+def test_gz_cut_short_or_damaged(tmp_path: Path, name: str, place: str) -> None:
     words, vectors = [f"w{i}" for i in range(1000)], vectors_of(1000)
     rows = ((w.encode(), v) for w, v in zip(words, vectors, strict=True))
-    whole = gzip.compress(binary_of(*rows, n=3) if "bin" in name else text_of(words, vectors))
+    whole = gzip.compress(binary_of(*rows, n=3) if place == "row" else text_of(words, vectors))
     checksum = bytes([whole[-8] ^ 1])
     for damaged in (whole[: len(whole) // 2], whole[:-4], whole[:9], b"no gzip" * 9, whole[:-8] + checksum):
         (tmp_path / name).write_bytes(damaged)
-        assert re.search(r"(line|row) \d+: the file is cut short or damaged", fault(tmp_path / name))
+        assert re.search(rf"{place} \d+: the file is cut short or damaged", fault(tmp_path / name))
 
 
 @pytest.mark.parametrize(
@@ -318,8 +282,7 @@ def test_npy_cut_short_too_long_or_of_objects(tmp_path: Path) -> None:
     np.save(file, vectors_of(3))
     whole = file.read_bytes()
     for damaged in (objects, whole[:-1], whole + b"\0", whole[:20], b"", b"no npy"):
-        file.write_bytes(damaged)
-        assert "vectors.npy is no whole .npy file" in fault(tmp_path)
+        assert "vectors.npy is no whole .npy file" in fault(written(file, damaged).parent)
 
 
 def test_faults_of_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Training: trees are reconstructed, mutants are not; repeatability and checkpoints."""
+"""Poincaré embeddings: relations, loss and steps, training, quality and picture, against naive counts."""
 
 from __future__ import annotations
 
@@ -10,14 +10,162 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dptext_spark.errors import ConfigError
-from dptext_spark.poincare import Relations, Settings, measure, train, training
-from dptext_spark.poincare.objective import exponential_map, loss_and_gradients
+from dptext_spark.errors import ConfigError, InputError
+from dptext_spark.poincare import Relations, Settings, measure, picture, train, training
+from dptext_spark.poincare.objective import LARGEST_RADIUS, exponential_map, loss_and_gradients
 from dptext_spark.poincare.quality import reconstruction
-from tests.helpers.poincare import EDGE, tree
 
+EDGE = float(np.tanh(LARGEST_RADIUS / 2))
 SETTINGS = Settings(dimension=5, epochs=120, negatives=50, batch_size=32)
 PLANE = replace(SETTINGS, dimension=2, learning_rate=0.15)
+
+
+def points(count: int, dimension: int, *, largest: float = 0.95, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    found = rng.standard_normal((count, dimension))
+    return found / np.linalg.norm(found, axis=1)[:, None] * rng.uniform(0, largest, (count, 1))
+
+
+def distance(u: np.ndarray, v: np.ndarray) -> float:
+    return float(np.arccosh(1 + 2 * ((u - v) ** 2).sum() / ((1 - u @ u) * (1 - v @ v))))
+
+
+def tree(depth: int) -> Relations:
+    """A balanced tree of two branches with its closure; words are the ways down from the root."""
+    ways = ["r" + "".join(way) for d in range(depth + 1) for way in itertools.product("ab", repeat=d)]
+    pairs = [(way, way[:end]) for way in ways for end in range(1, len(way))]
+    return Relations.from_words([low for low, _ in pairs], [high for _, high in pairs])
+
+
+# Relations
+
+
+def test_the_order_of_the_pairs_leaves_no_trace() -> None:
+    pairs = [("dog", "mammal"), ("cat", "mammal"), ("mammal", "animal"), ("dog", "mammal"), ("cat", "cat")]
+    seen = [Relations.from_words(*zip(*order, strict=True)) for order in itertools.permutations(pairs)]
+    assert {found.fingerprint for found in seen} == {seen[0].fingerprint}
+    assert seen[0].words == ("mammal", "animal", "cat", "dog")
+    assert seen[0].pairs.tolist() == [[0, 1], [2, 0], [3, 0]]
+    ordered = Relations.from_words(*zip(*pairs, strict=True), order=["cat", "zebra", "animal"])
+    assert ordered.words == ("cat", "animal", "mammal", "dog")
+    with pytest.raises(InputError, match="no is-a pairs"):
+        Relations.from_words(["a"], ["a"])
+
+
+def test_a_word_is_related_to_itself_and_its_hypernyms() -> None:
+    relations, words, low = tree(3), np.array([0, 2, 3, 7, 11]), np.array([*range(15), 3])
+    pairs = {tuple(pair) for pair in relations.pairs.tolist()} | {(word, word) for word in range(15)}
+    expected = [[(word, other) in pairs for other in words.tolist()] for word in low.tolist()]
+    assert relations.are_related(low, words).tolist() == expected
+
+
+@pytest.mark.parametrize(("size", "links"), [(4, 2), (4, 8), (8, 8), (15, 15), (15, 30)])
+def test_closure_cycles_and_depths_agree_with_brute_force(size: int, links: int) -> None:
+    names = [f"w{row:02d}" for row in range(size)]
+    drawn = np.random.default_rng(size + links).integers(0, size, (links, 2))
+    pairs = {(names[a], names[b]) for a, b in drawn if a != b} | {("a", "b")}
+    found = Relations.from_words(*zip(*pairs, strict=True))
+    closed = set(pairs)
+    while more := {(a, d) for a, b in closed for c, d in closed if b == c and a != d} - closed:
+        closed |= more
+    closure = found.closure()
+    assert {(found.words[a], found.words[b]) for a, b in closure.pairs} == closed
+    assert closure.pairs.tolist() == sorted(closure.pairs.tolist())
+    group = {a: frozenset({a} | {b for b in found.words if {(a, b), (b, a)} <= closed}) for a in found.words}
+    circles = {each for each in group.values() if len(each) > 1}
+    inside = sum(group[a] == group[b] for a, b in pairs)
+    assert found.cycles() == {"groups": len(circles), "words": sum(map(len, circles)), "pairs": inside}
+
+    def depth(word: str) -> int:
+        above = {b for a, b in closed if a in group[word]} - group[word]
+        return max((1 + depth(b) for b in above), default=0)
+
+    assert found.depths().tolist() == [depth(word) for word in found.words] == closure.depths().tolist()
+
+
+def test_a_closure_that_would_be_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dptext_spark.poincare.relations._LARGEST_CLOSURE", 50)
+    with pytest.raises(InputError, match=r"too large.*at most 50"):
+        tree(4).closure()
+
+
+# Loss, gradients and steps
+
+
+def loss(u: np.ndarray, v: np.ndarray, negatives: np.ndarray, sharpness: float) -> float:
+    """The loss of one pair, written down as in the paper, with distances that count ``sharpness`` times."""
+    near, *far = (np.exp(-sharpness * distance(u, other)) for other in (v, *negatives))
+    return -np.log(near / (near + sum(far))) / sharpness
+
+
+@pytest.mark.parametrize("sharpness", [1.0, 3.5])
+@pytest.mark.parametrize(("dimension", "largest"), [(2, 0.999), (5, 0.95)])
+def test_values_and_gradients_are_those_of_the_formula(
+    dimension: int, largest: float, sharpness: float
+) -> None:
+    """Rejects the Euclidean gradient: differences count by the inverse of the metric, (1 - |x|²)² / 4."""
+    arrays = [points(size, dimension, largest=largest, seed=seed) for seed, size in enumerate((3, 3, 4))]
+    excluded = np.zeros((3, 4), dtype=bool)
+    excluded[0, 1] = excluded[2, 3] = True
+
+    def losses(u: np.ndarray, v: np.ndarray, z: np.ndarray) -> list[float]:
+        return [loss(u[i], v[i], z[~excluded[i]], sharpness) for i in range(3)]
+
+    values, *gradients = loss_and_gradients(*arrays, excluded, sharpness=sharpness)
+    np.testing.assert_allclose(values, losses(*arrays), rtol=1e-9)
+    for place, gradient in enumerate(gradients):
+        numeric = np.empty_like(gradient)
+        for index in np.ndindex(gradient.shape):
+            edge = 1 - (arrays[place][index[0]] ** 2).sum()
+            sides = []
+            for step in (1e-5 * edge, -1e-5 * edge):
+                moved = [array.copy() for array in arrays]
+                moved[place][index] += step
+                sides.append(sum(losses(*moved)))
+            numeric[index] = (sides[0] - sides[1]) / (2e-5 * edge) * edge**2 / 4
+        np.testing.assert_allclose(gradient, numeric, rtol=2e-5, atol=1e-7 * np.abs(gradient).max())
+
+
+def test_coinciding_and_outermost_points_give_finite_numbers() -> None:
+    """And where nothing is a negative, there is no loss."""
+    out = np.array([[EDGE, 0.0], [-EDGE, 0.0], [0.0, 0.0], [EDGE, 0.0]])
+    with np.errstate(all="raise"):
+        for u, v, none in itertools.product(range(4), range(4), (False, True)):
+            found = loss_and_gradients(out[[u]], out[[v]], out, np.full((1, 4), none), sharpness=3.5)
+            assert all(np.isfinite(array).all() for array in found)
+            assert not (none and any(array.any() for array in found))
+
+
+def test_steps_go_the_given_distance_the_given_way() -> None:
+    start, step = points(50, 4), points(50, 4, largest=0.01, seed=1)
+    reached = exponential_map(start, step, longest=1.0, max_radius=12.0)
+    for x, s, y in zip(start, step, reached, strict=True):
+        length = min(2 * np.linalg.norm(s) / (1 - x @ x), 1.0)
+        assert distance(x, y) == pytest.approx(length, rel=1e-6)
+    # From the centre it is a straight line.
+    reached = exponential_map(np.zeros((50, 4)), step, longest=9.0, max_radius=12.0)
+    lengths = np.linalg.norm(step, axis=1)
+    np.testing.assert_allclose(reached, step * (np.tanh(lengths) / lengths)[:, None])
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-300, 1e-12, 1.0, 1e12, 1e150])
+def test_steps_stay_inside_the_ball(size: float) -> None:
+    start = points(200, 3, largest=1.0)
+    start[:100] *= (EDGE / np.linalg.norm(start[:100], axis=1))[:, None]
+    steps = points(200, 3, seed=1) * size
+    with np.errstate(over="raise", invalid="raise", divide="raise"):
+        reached, nearer = (exponential_map(start, steps, longest=50.0, max_radius=r) for r in (12.0, 1.5))
+    norms, largest = np.linalg.norm(reached, axis=1), np.tanh(1.5 / 2)
+    assert norms.max() <= EDGE * (1 + 1e-15)
+    if size == 0:
+        np.testing.assert_allclose(reached, start, rtol=1e-15)
+    # Beyond the radius a point goes back on the ray that it is on; within, it stays where it is.
+    assert (norms > largest).any() and (size > 1 or (norms < largest).any())
+    back = np.where(norms > largest, largest / norms, 1.0)[:, None]
+    np.testing.assert_allclose(nearer, reached * back, rtol=1e-12)
+
+
+# Training
 
 
 def rank_in_the_plane() -> float:
@@ -68,16 +216,13 @@ def test_a_small_ball_keeps_the_tree_and_its_words_near() -> None:
     assert [Settings(dimension=n).radius for n in (2, 5, 10)] == [12, 6, 4]
 
 
-def test_the_seed_names_the_vectors() -> None:
-    one, again, other = (train(tree(3), replace(SETTINGS, epochs=15, seed=seed))[0] for seed in (1, 1, 2))
-    assert one.tobytes() == again.tobytes() != other.tobytes()
-
-
-def test_no_two_draws_of_a_run_are_alike() -> None:
+def test_no_two_draws_of_a_run_are_alike_and_the_seed_names_them() -> None:
     given = itertools.product((0, 1), ("start", "order", "negatives"), (0, 1, 2))
     draws = np.concatenate([training.uniforms(*each, (5,)) for each in given])
     assert len({*draws}) == len(draws) == 90
     assert (draws > 0).all() and (draws < 1).all()
+    one, again, other = (train(tree(3), replace(SETTINGS, epochs=15, seed=seed))[0] for seed in (1, 1, 2))
+    assert one.tobytes() == again.tobytes() != other.tobytes()
 
 
 def test_negatives_are_drawn_by_links_at_first_and_evenly_later() -> None:
@@ -94,6 +239,7 @@ def test_negatives_are_drawn_by_links_at_first_and_evenly_later() -> None:
 def test_a_run_goes_on_from_any_checkpoint_to_the_same_bits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """And a checkpoint of another run is refused."""
     relations, settings, folder = tree(3), replace(SETTINGS, epochs=22), tmp_path / "deep" / "state"
     vectors, facts = train(relations, settings)
     right = training._save
@@ -110,21 +256,13 @@ def test_a_run_goes_on_from_any_checkpoint_to_the_same_bits(
     resumed, said = train(relations, settings, checkpoint=folder)
     assert resumed.tobytes() == vectors.tobytes()
     assert said == facts
-
-
-def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
-    relations, settings = tree(2), replace(SETTINGS, epochs=5)
-    train(relations, settings, checkpoint=tmp_path)
-    for other in (
-        (tree(3), settings),
-        (relations, replace(settings, seed=9)),
-        (relations, replace(settings, epochs=6)),
-    ):
+    others = (tree(2), settings), *((relations, replace(settings, **{n: 9})) for n in ("seed", "epochs"))
+    for other in others:
         with pytest.raises(ConfigError, match="another run"):
-            train(*other, checkpoint=tmp_path)
-    (tmp_path / training.CHECKPOINT).write_bytes(b"PK broken")
+            train(*other, checkpoint=folder)
+    (folder / training.CHECKPOINT).write_bytes(b"PK broken")
     with pytest.raises(ConfigError, match="cannot be read"):
-        train(relations, settings, checkpoint=tmp_path)
+        train(relations, settings, checkpoint=folder)
 
 
 def test_training_ends_when_the_mean_rank_gets_no_better(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,3 +276,46 @@ def test_training_ends_when_the_mean_rank_gets_no_better(monkeypatch: pytest.Mon
     vectors, facts = train(tree(2), replace(SETTINGS, patience=20, epochs=500))
     assert (facts["best_epoch"], facts["epochs"]) == (5, training.BURN_IN + 20)
     assert vectors.any()
+
+
+# Quality and picture
+
+
+def test_figures_are_those_of_a_naive_count() -> None:
+    """Rejects ranks that count other hypernyms, and precision over pairs instead of words."""
+    relations, vectors = tree(3), points(15, 2, seed=4)
+    ranks, precisions = [], []
+    nearest = {
+        word: sorted((distance(vectors[word], vectors[other]), other) for other in range(15) if other != word)
+        for word in range(15)
+    }
+    for word in range(1, 15):
+        above = set(relations.pairs[relations.pairs[:, 0] == word, 1].tolist())
+        hits = [place for place, (_, other) in enumerate(nearest[word], 1) if other in above]
+        ranks += [place - number for number, place in enumerate(hits)]
+        precisions.append(np.mean([(number + 1) / place for number, place in enumerate(hits)]))
+    found = measure(vectors, relations)
+    ranked = found["reconstruction"]
+    assert ranked["mean_rank"] == pytest.approx(np.mean(ranks))
+    assert ranked["mean_average_precision"] == pytest.approx(np.mean(precisions))
+    assert ranked["words"] == ranked["all_words"] == len(precisions)
+    assert reconstruction(vectors, relations, words=5)["words"] == 5
+    distances = np.quantile([near[0][0] for near in nearest.values()], (0.05, 0.5, 0.95))
+    np.testing.assert_allclose(found["nearest_distances"], distances, rtol=1e-7)
+    for word, near in found["neighbours"].items():
+        order = nearest[relations.words.index(word)]
+        assert near == [relations.words[other] for _, other in order[: len(near)]]
+    # Points that all coincide have the worst rank.
+    assert reconstruction(np.full((15, 2), 0.1), relations, words=100)["mean_rank"] > 10
+
+
+def test_a_picture_is_drawn_of_points_that_keep_their_norms(tmp_path: Path) -> None:
+    ball, flat = points(20, 6), points(20, 2)
+    kept = picture.disk_coordinates(ball)
+    np.testing.assert_allclose(np.linalg.norm(kept, axis=1), np.linalg.norm(ball, axis=1))
+    assert picture.disk_coordinates(flat) is flat
+    relations = Relations.from_words(["$a", "b_{", "é"], ["b_{", "c", "c"])
+    for dimension in (2, 3):
+        path = tmp_path / f"{dimension}.png"
+        picture.draw(points(4, dimension), relations, path)
+        assert path.read_bytes().startswith(b"\x89PNG") and path.stat().st_size > 5_000

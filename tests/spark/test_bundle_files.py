@@ -112,7 +112,7 @@ def test_parts_of_a_bundle_reach_a_host_that_has_the_bundle_already(
     sent.open()
     made = tmp_path / "made"
     made.write_bytes(b"lists")
-    part = Part.of("index", sent.fingerprint, {"lists": 1}, {"lists.npy": file_sha256(made)})
+    part = Part("index", sent.fingerprint, {"lists": 1}, {"lists.npy": file_sha256(made)})
     (name,) = part.files
     file = received / sent.sent_name(name)
     file.write_bytes(made.read_bytes())

@@ -44,10 +44,8 @@ VOCABULARY = pa.array(WORDS)
 FAMILY = "\U0001f469\u200d\U0001f469\u200d\U0001f467"
 
 
-def hidden(message: str) -> str:
-    """Hide a message in the variation selectors of an emoji."""
-    return "\U0001f600" + "".join(chr(0xE0100 + byte - 16) for byte in message.encode())
-
+HIDDEN = "\U0001f600" + "".join(chr(0xE0100 + byte - 16) for byte in b"zebra")
+"""A message in the variation selectors of an emoji."""
 
 STAND_INS = {"[MASK]": MASK, "=": KEEP, "-": DROP}
 
@@ -98,7 +96,7 @@ def laid_out(layout: str, texts: list[str | None], *released: str) -> Assembled:
         ("one_two@three.com", ["do", "cat", "x", "n"], "do cat x n", "do_cat@x.n"),
         # Signs that stand for letters never pass, nor what only looks like nothing.
         ("\u24bf\u24de\u24d7\u24dd one\u2122 \u2121\U000e0041", ["do"], "do", " do "),
-        (f"one {hidden('zebra')}!", ["do"], "do", "do \U0001f600!"),
+        (f"one {HIDDEN}!", ["do"], "do", "do \U0001f600!"),
         ("\u2764" + "\ufe0f\ufe0e" * 3 + "\u200d one", ["do"], "do", "\u2764\ufe0f do"),
         ("\U0001f600\u200d\U0001f600\u200d\u200d one", ["do"], "do", "\U0001f600\U0001f600 do"),
         ("one\u02bc \u02bctwo\uff07!", ["do", "cat"], "do cat", "do cat\uff07!"),
@@ -132,11 +130,10 @@ def test_what_passes_is_counted() -> None:
     """Rejects a count of what the words' layout has as well, of what is left out, and of other rows' gaps."""
     texts = ["One two", "one, Two!", None, "", "...", "ONE two", "\u24bf one", "one two"]
     released = ["do", "[MASK]", "do", "-", "=", "do", "do", "do", "do"]
-    done = laid_out("keep", texts, *released)
+    done, alone = (laid_out(layout, texts, *released) for layout in ("keep", "words"))
     assert done.values.to_pylist() == ["Do [MASK]", "do!", None, "", "...", "ONE do", " do", "do do"]
     assert done.characters.tolist() == [0, 1, 0, 0, 3, 0, 0, 0]
     assert done.capitals.tolist() == [1, 0, 0, 0, 0, 0, 0, 0]
-    alone = laid_out("words", texts, *released)
     assert not alone.characters.any() and not alone.capitals.any()
 
 
@@ -160,13 +157,20 @@ def is_sign(character: str) -> bool:
 
 
 def test_of_all_characters_signs_alone_pass() -> None:
-    """All of Unicode, 3,336,192 cases: each by itself, between letters and between words."""
-    parts = ["".join(EVERYTHING[i : i + 4096]) for i in range(0, len(EVERYTHING), 4096)]
-    tokens = Tokens.of(pa.array([way.join(part) for way in ("\n", "a", " a ") for part in parts]))
+    """All of Unicode: by themselves, and each before a letter."""
+    text = "".join(EVERYTHING)
+    parts = ["a ".join(text[i : i + 4096]) for i in range(0, len(text), 4096)]
+    tokens = Tokens.of(pa.array(parts))
     done = assemble(tokens, np.full(len(tokens), WORDS.index("x")), VOCABULARY, AsItStood())
-    passed = {*"".join(done.values.to_pylist())} - {*"xX \n"}
+    passed = {*passing_signs()(text)} - {*" \n"}
+    assert {*"".join(done.values.to_pylist())} - {*"xX \n"} == passed
     assert [f"U+{ord(sign):04X}" for sign in sorted(passed) if not is_sign(sign)] == []
     assert len(passed) == 6803 and {*string.punctuation} <= passed and not passed & INSIDE
+    # White space becomes spaces and line feeds.
+    spaces = "".join(regex.findall(r"\p{White_Space}", text)).replace("\r", "") + "\r"
+    expected = regex.sub(r"[\n-\r\x85\u2028\u2029]", "\n", spaces)
+    assert passing_signs()(spaces) == regex.sub(r"[^\n]", " ", expected)
+    assert passing_signs()("\r\n\n\r") == "\n\n\n"
 
 
 def test_the_list_is_the_one_that_is_named() -> None:
@@ -200,24 +204,16 @@ def test_another_list_is_refused(
 
 def test_workers_read_it_from_a_package_in_a_zip(tmp_path: Path) -> None:
     """As ``spark-submit --py-files dptext_spark.zip`` sends it."""
-    package = Path(layout.__file__).parents[1]
-    with zipfile.ZipFile(tmp_path / "package.zip", "w") as archive:
+    package, archived = Path(layout.__file__).parents[1], tmp_path / "package.zip"
+    with zipfile.ZipFile(archived, "w") as archive:
         for path in [*package.glob("*.py"), *package.glob("text/*.py"), package / "text" / "signs.json"]:
             archive.write(path, path.relative_to(package.parent))
-    code = (
-        f"import sys; sys.path.insert(0, {str(tmp_path / 'package.zip')!r}); "
-        "from dptext_spark.text.layout import SIGNS, passing_signs; print(passing_signs()(', a'), SIGNS)"
-    )
-    command = [sys.executable, "-P", "-c", code]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    code = "from dptext_spark.text.layout import SIGNS, passing_signs; print(passing_signs()(', a'), SIGNS)"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(archived)},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
     assert done.stdout.startswith(",  ") and "package.zip" in done.stdout
-
-
-def test_white_space_becomes_spaces_and_line_feeds() -> None:
-    spaces = "".join(regex.findall(r"\p{White_Space}", "".join(EVERYTHING))).replace("\r", "") + "\r"
-    expected = regex.sub(r"[\n-\r\x85\u2028\u2029]", "\n", spaces)
-    assert passing_signs()(spaces) == regex.sub(r"[^\n]", " ", expected)
-    assert passing_signs()("\r\n\n\r") == "\n\n\n"
 
 
 @given(
@@ -265,9 +261,8 @@ def test_the_tokenizer_finds_them_in_what_stood_around(text: str, data: st.DataO
     outputs = [token if word == "=" else word for word, token in pairs if word != "-"]
     expected = [part for output in outputs for part in tokenize(output)]
     # A clitic that stands apart has lost its apostrophe.
-    assert [part.lower().lstrip("'") for part in tokenize(done)] == [
-        part.lower().lstrip("'") for part in expected
-    ]
+    seen, wanted = ([part.lower().lstrip("'") for part in parts] for parts in (tokenize(done), expected))
+    assert seen == wanted
 
 
 @given(TEXTS)

@@ -22,19 +22,14 @@ WORDS = [["w1", None, "zyx"], None, [], ["w3"]]
 IDS = [10, 11, 12, 13]
 
 SAME_TEXTS: list[Any] = [
-    TEXTS,
-    tuple(TEXTS),
-    ["w1 w2 Zyx", math.nan, "", "w3"],
-    ["w1 w2 Zyx", pd.NA, "", "w3"],
-    (text for text in TEXTS),
-    pa.array(TEXTS, pa.large_string()),
-    pa.chunked_array([TEXTS[:1], TEXTS[1:]]),
+    TEXTS, tuple(TEXTS), (text for text in TEXTS), np.array(TEXTS, dtype=object),
+    pd.Series(["w9", *TEXTS])[1:],
+    *(["w1 w2 Zyx", missing, "", "w3"] for missing in (math.nan, pd.NA)),
+    pa.array(TEXTS, pa.large_string()), pa.chunked_array([TEXTS[:1], TEXTS[1:]]),
     pa.chunked_array([TEXTS[:1], TEXTS[1:]]).dictionary_encode(),
     pd.Series(["w1 w2 Zyx", np.nan, "", "w3"], index=[9, 9, 2, 0]),
     *(pd.Series(TEXTS, dtype=kind) for kind in ("string", "category", pd.ArrowDtype(pa.string()))),
-    np.array(TEXTS, dtype=object),
-    pd.Series(["w9", *TEXTS])[1:],
-]
+]  # fmt: skip
 SAME_WORDS: list[Any] = [
     [["w1", math.nan, "zyx"], math.nan, [], ["w3"]],
     pd.Series([None if row is None else np.array(row, dtype=object) for row in WORDS]),
@@ -83,9 +78,8 @@ def test_slots_of_every_library(small: Embedding) -> None:
 def test_columns_without_a_single_word(privatizer: Sanitizer) -> None:
     for values in ([], pd.Series([], dtype=object), pa.chunked_array([], pa.string())):
         assert sanitized(privatizer, values, []) == []
-    for values in ([None, None], pd.Series([np.nan, np.nan])):
-        assert sanitized(privatizer, values, [0, 1]) == [None, None]
-    assert sanitized(privatizer, [[None], []], [0, 1]) == [[None], []]
+    for values, out in (([None, None],) * 2, (pd.Series([np.nan] * 2), [None, None]), ([[None], []],) * 2):
+        assert sanitized(privatizer, values, [0, 1]) == out
 
 
 def test_what_is_no_text_is_refused_and_not_quoted(privatizer: Sanitizer) -> None:

@@ -34,7 +34,7 @@ def cut(values: Any, slots: Any, tokenizer: Tokenizer = PLAIN) -> list[str]:
     chosen = Protection.of("slots:s")
     tokens = Tokens.of(column, tokenizer, chosen.marks(column, spans))
     (row,) = tokens.row_tokens()
-    flags = chosen.protected(tokens, spans).tolist()
+    flags = chosen.protected(tokens).tolist()
     return ["*" * flag + str(word) for word, flag in zip(row, flags, strict=True)]
 
 
@@ -43,56 +43,48 @@ def protected(values: Any, slots: Any, tokenizer: Tokenizer = PLAIN) -> list[str
 
 
 TEXT = "Fly to New York, \U0001f600 not Nice"
-ALL = "Fly to New York not Nice"
+ALL = "Fly|to|New|York|not|Nice"
 ELEMENTS = ["fly", "to", None, "New York", "", "in"]
 EVERY = "fly|to|None|New York||in"
+SMALL, LARGE = (pa.list_(pa.struct({"start": k, "end": k})) for k in (pa.int8(), pa.uint64()))
 
 
 @pytest.mark.parametrize(
-    ("spans", "expected"),
+    ("values", "kind", "spans", "expected"),
     [
-        ([(7, 15)], "New York"),
-        ([(13, 14)], "York"),  # a part of a word
-        ([(10, 11)], "New York"),  # the space, in whose place a letter may stand
-        ([(9, 12)], "New York"),
-        ([(15, 18)], "York"),  # a comma and an emoji, at the end of a word
-        ([(17, 18)], ""),  # an emoji by itself
-        ([(23, 27)], "Nice"),  # behind an emoji, which is one code point
-        ([(23, 27), (7, 10), (0, 3)], "Fly New Nice"),  # in any order
-        ([(0, 27)], ALL),
-        ([], ""),
+        (TEXT, SPANS, [(7, 15)], "New|York"),
+        (TEXT, SPANS, [(13, 14)], "York"),  # a part of a word
+        (TEXT, SPANS, [(10, 11)], "New|York"),  # the space, in whose place a letter may stand
+        (TEXT, SPANS, [(9, 12)], "New|York"),
+        (TEXT, SPANS, [(15, 18)], "York"),  # a comma and an emoji, at the end of a word
+        (TEXT, SPANS, [(17, 18)], ""),  # an emoji by itself
+        (TEXT, SPANS, [(23, 27)], "Nice"),  # behind an emoji, which is one code point
+        (TEXT, SPANS, [(23, 27), (7, 10), (0, 3)], "Fly|New|Nice"),  # in any order
+        (TEXT, SPANS, [(0, 27)], ALL),
+        (TEXT, SPANS, [], ""),
         # In doubt all is protected: one too far, what UTF-16 counts, empty, backward, malformed.
-        *[([wrong], ALL) for wrong in ((23, 28), (25, 29), (-1, 3), (3, 3), (5, 3), (0, None), (None, 3))],
-        ([(0, 3), (99, 100)], ALL),
-        ([(0, 3), None], ALL),
-        (None, ALL),
+        *((TEXT, SPANS, [pair], ALL) for pair in ((23, 28), (25, 29), (-1, 3), (3, 3), (5, 3))),
+        *((TEXT, SPANS, [pair], ALL) for pair in ((0, None), (None, 3))),
+        (TEXT, SPANS, [(0, 3), (99, 100)], ALL),
+        (TEXT, SPANS, [(0, 3), None], ALL),
+        (TEXT, SPANS, None, ALL),
+        (TEXT, LARGE, [(0, 3)], "Fly"),
+        (TEXT, LARGE, [(0, 2**63 + 3)], ALL),
+        (TEXT, LARGE, [(2**64 - 1, 3)], ALL),
+        # Positions of a token list are elements.
+        (ELEMENTS, SMALL, [(3, 4)], "New York"),
+        (ELEMENTS, SMALL, [(2, 6)], "None|New York||in"),
+        (ELEMENTS, SMALL, [(0, 1), (5, 6)], "fly|in"),
+        (ELEMENTS, SMALL, [(6, 7)], EVERY),
+        (ELEMENTS, SMALL, None, EVERY),
+        (ELEMENTS, SPANS, [], ""),
     ],
 )
-def test_words_that_a_span_touches_are_protected(spans: Spans, expected: str) -> None:
-    """Rejects bytes and UTF-16 for characters, ends that are inclusive, and doubt that lets words pass."""
-    assert protected(TEXT, spans) == expected.split()
-
-
-def test_positions_of_a_token_list_are_elements() -> None:
-    """Rejects characters where elements are meant; nulls and blanks have places."""
-    kind = pa.list_(pa.struct({"start": pa.int8(), "end": pa.int8()}))
-    for spans, expected in (
-        ([(3, 4)], "New York"),
-        ([(2, 6)], "None|New York||in"),
-        ([(0, 1), (5, 6)], "fly|in"),
-        ([(6, 7)], EVERY),
-        (None, EVERY),
-    ):
-        assert protected(ELEMENTS, column_of(spans, kind)) == expected.split("|")
-    assert protected(ELEMENTS, []) == []
-
-
-def test_positions_that_no_text_has_are_not_taken_for_others() -> None:
-    """Rejects a number that wraps around in a narrower type, and slots that are forgotten on the way."""
-    kind = pa.list_(pa.struct({"start": pa.uint64(), "end": pa.uint64()}))
-    for pair, expected in (((0, 2**63 + 3), ALL), ((2**64 - 1, 3), ALL), ((0, 3), "Fly")):
-        assert protected(TEXT, column_of([pair], kind)) == expected.split()
-    assert Protection.of("slots:s").protected(Tokens.of(pa.array(["a b"]))).tolist() == [True, True]
+def test_words_that_a_span_touches_are_protected(
+    values: Any, kind: pa.DataType, spans: Spans, expected: str
+) -> None:
+    """Rejects bytes, UTF-16, inclusive ends, numbers that wrap around, and doubt that lets words pass."""
+    assert protected(values, column_of(spans, kind)) == expected.split("|") * bool(expected)
 
 
 def test_rows_keep_their_own_slots() -> None:
@@ -113,6 +105,8 @@ def test_rows_keep_their_own_slots() -> None:
     lists = pa.array([["a", "b"], ["c"], [], ["d", "e"]])
     column = pa.array([[{"start": 1, "end": 2}], None, [], [{"start": 0, "end": 1}]], SPANS)
     assert Tokens.of(lists, PLAIN, read_spans(column, lists, "s")).marked.tolist() == [0, 1, 1, 1, 0]
+    # Slots that are forgotten on the way let nothing pass.
+    assert Protection.of("slots:s").protected(Tokens.of(pa.array(["a b"]))).tolist() == [True, True]
 
 
 def flags(text: str, slots: list[dict[str, int]] | None) -> list[bool]:
@@ -139,15 +133,13 @@ def test_what_has_no_positions_is_refused() -> None:
         assert "Paris" not in str(error.value)
     with pytest.raises(InputError, match="positions of slots"):  # which of the two would it be?
         check_positions(pa.list_(pa.struct([(name, pa.int64()) for name in ("start", "end", "end")])), "s")
-
-
-def test_rows_without_slots_need_no_type() -> None:
-    for slots in (pa.nulls(2), pa.nulls(2, pa.string()), pa.array([None, []])):
+    for slots in (pa.nulls(2), pa.nulls(2, pa.string()), pa.array([None, []])):  # without any, none is needed
         spans = read_spans(slots, pa.array(["a b", "c"]), "s")
         assert spans == [None if null else [] for null in slots.is_null().to_pylist()]
 
 
-JOINED = JoinedWords.of(pa.array(["new_york", "to_new", "york", "u.s.", "u.s.-led", "x_y", "x_y_z", "kans."]))
+WORDS = ["new_york", "new_a", "to_new", "york", "u.s.", "u.s.-led", "x_y", "x_y_z", "kans."]
+JOINED = JoinedWords.of(pa.array(WORDS))
 
 
 @pytest.mark.parametrize(

@@ -1,19 +1,46 @@
-"""Tokens of a text, and the form in which they are looked up."""
+"""Tokens of a text: plain ones, the joined words of a vocabulary, words of scripts without spaces."""
 
 from __future__ import annotations
 
+import pickle
+import re
+import sys
 import unicodedata
+from itertools import combinations
+from types import SimpleNamespace
+from typing import Any
 
+import icu4py
 import pyarrow as pa
 import pytest
 import regex
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dptext_spark.text import tokens
-from dptext_spark.text.joined import JoinedWords
-from dptext_spark.text.segmentation import Segmentation
-from dptext_spark.text.tokens import PLAIN, all_visible, match_form, straight, token_spans, tokenize, visible
+from dptext_spark.errors import ConfigError
+from dptext_spark.text import joined, segmentation, tokens
+from dptext_spark.text.columns import Tokens
+from dptext_spark.text.joined import JOINERS, JoinedWords
+from dptext_spark.text.policies import TextPolicy
+from dptext_spark.text.segmentation import IcuWords, Segmentation, unspaced_share
+from dptext_spark.text.tokens import (
+    PLAIN,
+    PlainTokenizer,
+    all_visible,
+    match_form,
+    straight,
+    token_spans,
+    tokenize,
+    visible,
+)
+
+ICU = Segmentation.of("icu")
+WORDS = [
+    "u.s.", "e-mail", "covid-19", "1,000", "harbor_seal", "new_york", "new_york_times",
+    "york_times_reader", "kans.", "mr.", "mr", "st._louis", "don't", "u.s.-led", "it", "is", "i", "new",
+    "york", "B.B._King", "at&t", "Jr.", "jr", "big apple",
+]  # fmt: skip
+JOINING = JoinedWords.of(pa.array(WORDS))
 
 INVISIBLE = regex.compile(r"[\p{Cf}\p{DI}[\p{Cc}--\s]]", regex.VERSION1)
 CLITICS = {"'s", "'m", "'d", "'ll", "'re", "'ve"}
@@ -26,68 +53,91 @@ LIKELY = st.text(
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("tokenizer", "text", "expected"),
     [
-        ("", ""),
-        (" \t\r\n\u00a0\u3000\u2028", ""),
-        ("don't Can't WON'T", "do n't Ca n't WO N'T"),
-        ("it's I'm we'd they'll you're I've", "it 's I 'm we 'd they 'll you 're I 've"),
-        ("it\u2019s don\u02bct o\uff07clock", "it 's do n't o'clock"),
-        ("rock'n'roll O'Neill's 'quoted' dogs'", "rock'n'roll O'Neill 's quoted dogs"),
-        ("'s 'tis n't ''' ' a''b", "s tis n't a b"),
-        ("bob@example.com, 4111-1111", "bob example com 4111 1111"),
-        ("snake_case __init__ a_b", "snake case init a b"),
-        ("3.14 1,000 5th ½ Ⅷ", "3 14 1 000 5th ½ Ⅷ"),
-        ("hi😀there 👩‍👩‍👧 ❤️ ok", "hi there ok"),
-        ("cafe\u0301 na\u0308ive \u0301", "cafe\u0301 na\u0308ive"),
-        ("\u0634\u0644\u0645\u060c \u202e\u0639\u0645\u202c שָׁלוֹם हिन्दी",
-         "\u0634\u0644\u0645 \u0639\u0645 שָׁלוֹם हिन्दी"),
-        ("東京へ行く。한국어!", "東京へ行く 한국어"),
+        (PLAIN, "", ""),
+        (PLAIN, " \t\r\n\u00a0\u3000\u2028", ""),
+        (PLAIN, "don't Can't WON'T", "do|n't|Ca|n't|WO|N'T"),
+        (PLAIN, "it's I'm we'd they'll you're I've", "it|'s|I|'m|we|'d|they|'ll|you|'re|I|'ve"),
+        (PLAIN, "it\u2019s don\u02bct o\uff07clock", "it|'s|do|n't|o'clock"),
+        (PLAIN, "rock'n'roll O'Neill's 'quoted' dogs'", "rock'n'roll|O'Neill|'s|quoted|dogs"),
+        (PLAIN, "'s 'tis n't ''' ' a''b", "s|tis|n't|a|b"),
+        (PLAIN, "bob@example.com, 4111-1111", "bob|example|com|4111|1111"),
+        (PLAIN, "snake_case __init__ a_b", "snake|case|init|a|b"),
+        (PLAIN, "3.14 1,000 5th ½ Ⅷ", "3|14|1|000|5th|½|Ⅷ"),
+        (PLAIN, "hi😀there 👩‍👩‍👧 ❤️ ok", "hi|there|ok"),
+        (PLAIN, "cafe\u0301 na\u0308ive \u0301", "cafe\u0301|na\u0308ive"),
+        (PLAIN, "\u0634\u0644\u0645\u060c \u202e\u0639\u0645\u202c שָׁלוֹם हिन्दी",
+         "\u0634\u0644\u0645|\u0639\u0645|שָׁלוֹם|हिन्दी"),
+        (PLAIN, "東京へ行く。한국어!", "東京へ行く|한국어"),
         # What nobody sees ends no word.
-        ("zero\u200bwidth soft\u00adhyphen \ufeffbom\ufeffmark\u200b. \u200d \u3164",
-         "zero\u200bwidth soft\u00adhyphen bom\ufeffmark"),
-        ("a\x00b\x1fc d\te\nf", "a\x00b\x1fc d e f"),
-        ("do\u00adn\u200b\u2019t it\u2060\u2019s o\u2019\u200dclock", "do n\u200b't it 's o'\u200dclock"),
-        ("\u0645\u06cc\u200c\u062e 1\ufe0f\u20e3 x\ufe0f \u6211\u2060\u559c",
-         "\u0645\u06cc\u200c\u062e 1\ufe0f\u20e3 x \u6211\u2060\u559c"),
+        (PLAIN, "zero\u200bwidth soft\u00adhyphen \ufeffbom\ufeffmark\u200b. \u200d \u3164",
+         "zero\u200bwidth|soft\u00adhyphen|bom\ufeffmark"),
+        (PLAIN, "a\x00b\x1fc d\te\nf", "a\x00b\x1fc|d|e|f"),
+        (PLAIN, "do\u00adn\u200b\u2019t it\u2060\u2019s o\u2019\u200dclock",
+         "do|n\u200b't|it|'s|o'\u200dclock"),
+        (PLAIN, "\u0645\u06cc\u200c\u062e 1\ufe0f\u20e3 x\ufe0f \u6211\u2060\u559c",
+         "\u0645\u06cc\u200c\u062e|1\ufe0f\u20e3|x|\u6211\u2060\u559c"),
         # But a space of no width stands between words of scripts that have no other.
-        ("\u0e01\u0e34\u0e19\u200b\u0e02\u0e49\u0e32\u0e27", "\u0e01\u0e34\u0e19 \u0e02\u0e49\u0e32\u0e27"),
-        ("\u0e01\u0e34\u0e19\u2060\u200b\u2060ab\u200bcd", "\u0e01\u0e34\u0e19 ab\u200bcd"),
+        (PLAIN, "\u0e01\u0e34\u0e19\u200b\u0e02\u0e49\u0e32\u0e27",
+         "\u0e01\u0e34\u0e19|\u0e02\u0e49\u0e32\u0e27"),
+        (PLAIN, "\u0e01\u0e34\u0e19\u2060\u200b\u2060ab\u200bcd", "\u0e01\u0e34\u0e19|ab\u200bcd"),
+        (JOINING, "The U.S. sent e-mail.", "The|U.S.|sent|e-mail"),
+        (JOINING, "u.s", "u|s"),  # without the stop it is no word of the vocabulary
+        (JOINING, "COVID-19, 1,000 cases 1,000,000", "COVID-19|1,000|cases|1,000|000"),
+        (JOINING, "a harbor  seal, a harbor-seal", "a|harbor  seal|a|harbor|seal"),
+        (JOINING, "New\nYork new_york", "New\nYork|new_york"),
+        (JOINING, "new york times", "new york times"),  # the longest
+        (JOINING, "new york times reader", "new york times|reader"),  # of the longest, the leftmost
+        (JOINING, "the york times reader", "the|york times reader"),
+        (JOINING, "b.b. Big Apple", "b|b|Big Apple"),
+        (JOINING, "From St. Louis, Kans. by u.s.-led", "From|St. Louis|Kans.|by|u.s.-led"),
+        (JOINING, "Mr. Jr. said mr.", "Mr|Jr|said|mr"),  # known without the stop, which may end a sentence
+        (JOINING, "b.b. king B.B. King", "b|b|king|B.B. King"),  # lower case is not in the vocabulary
+        (JOINING, "I don\u2019t DON'T", "I|don't|DON'T"),
+        (JOINING, "e--mail e - mail e- mail at&t", "e|mail|e|mail|e|mail|at&t"),
+        (JOINING, "u.\u2060s. e-\u200dmail", "u.\u2060s.|e-\u200dmail"),
+        (ICU, "我喜欢吃苹果\u3002", "我|喜欢|吃|苹果"),
+        (ICU, "コンピュータを使う", "コンピュータ|を|使う"),
+        (ICU, "ฉันรักไทย", "ฉัน|รัก|ไทย"),
+        (ICU, "ພາສາລາວ", "ພາສາ|ລາວ"),
+        (ICU, "ស្អាតណាស់", "ស្អាត|ណាស់"),
+        # What is around them is cut as ever: other scripts and digits, clitics, letters with marks.
+        (ICU, "iPhone手机2024年", "iPhone|手机|2024|年"),
+        (ICU, "Don't 我\u2019s a\u0301b", "Do|n't|我|'s|a\u0301b"),
+        (ICU, "O'Neill我'x e-mail", "O'Neill|我|x|e|mail"),
+        (ICU, "한국어공부", "한국어공부"),
+        (ICU, "\U00020bb7野家", "\U00020bb7|野家"),  # beyond 16 bits
+        (ICU, "... \U0001f600", ""),
     ],
 )  # fmt: skip
-def test_tokens_of_a_text(text: str, expected: str) -> None:
-    assert tokenize(text) == expected.split(" ") * bool(expected)
+def test_tokens_of_a_text(tokenizer: Any, text: str, expected: str) -> None:
+    assert tokenizer(text) == expected.split("|") * bool(expected)
+
+
+BORDERS = ["a.b.", "a-b", "b_a", "b.", "it's", "s_a", "\u00e9_a", "\u4e86_\u4eac", "1-n"]
+TOKENIZERS = [PLAIN, ICU, *(JoinedWords.of(pa.array(BORDERS), base) for base in (PLAIN, ICU))]
 
 
 @given(LIKELY)
 @example("n't's'd")
 @example("\u02bc\u0301a")
-def test_tokens_hold_letters_digits_marks_and_apostrophes(text: str) -> None:
-    """Rejects a tokenizer that lets punctuation, spaces or control characters of the text through."""
+def test_tokens_are_pieces_of_the_text_in_its_order(text: str) -> None:
+    """Rejects letters that are lost or come twice, positions in another encoding, and punctuation."""
+    letter = regex.compile(r"[\p{L}\p{N}]")
+    for tokenizer in TOKENIZERS:
+        found = tokenizer(text)
+        assert [straight(text)[a:b] for a, b in token_spans(straight(text), found)] == found
+        assert letter.findall(visible("".join(found))) == letter.findall(visible(straight(text)))
+        assert all(map(letter.search, found))
+    # Without the scripts that it knows, icu cuts as the plain tokenizer does.
+    other = regex.sub(rf"[{tokens.UNSPACED_LETTERS}]", "", text)
+    assert ICU(other) == tokenize(other)
     for token in map(visible, tokenize(text)):
         kinds = {unicodedata.category(c) for c in token if c != "'"}
         assert {kind[0] for kind in kinds - {"Cn"}} <= {*"LMN"}  # regex knows letters newer than this Python
         assert token and not token.endswith("'")
         assert not token.startswith("'") or token.lower().replace("\u017f", "s") in CLITICS
-
-
-WORDS = pa.array(["a.b.", "a-b", "b_a", "b.", "it's", "s_a", "\u00e9_a", "\u4e86_\u4eac", "1-n"])
-TOKENIZERS = [PLAIN, Segmentation.of("icu")]
-TOKENIZERS += [JoinedWords.of(WORDS, base) for base in TOKENIZERS]
-
-
-@given(LIKELY)
-def test_tokens_are_pieces_of_the_text_in_its_order(text: str) -> None:
-    """Rejects letters that are lost or come twice, positions in another encoding, tokens without letters."""
-    letter = regex.compile(r"[\p{L}\p{N}]")
-    for tokenizer in TOKENIZERS:
-        found = tokenizer(text)
-        assert [straight(text)[a:b] for a, b in token_spans(straight(text), found)] == found
-        assert letter.findall(visible("".join(found))) == letter.findall(visible(text))
-        assert all(map(letter.search, found))
-    # Without the scripts that it knows, icu cuts as the plain tokenizer does.
-    other = regex.sub(rf"[{tokens.UNSPACED_LETTERS}]", "", text)
-    assert Segmentation.of("icu")(other) == tokenize(other)
 
 
 @given(LIKELY)
@@ -130,3 +180,149 @@ def test_match_form_is_composed_and_settled(word: str, kept: str, lower: str) ->
     """Rejects lower case that leaves decomposed letters behind."""
     assert match_form(word, lower=False) == match_form(kept, lower=False) == kept
     assert match_form(word, lower=True) == match_form(lower, lower=True) == lower
+
+
+# Joined words
+
+
+def test_a_vocabulary_without_joined_words_is_split_as_before() -> None:
+    """Such a tokenizer costs nothing; what looks joined and can stand in no text is none."""
+    words = [
+        "it", "'s", "n't", "o'clock", "été", ",", "...", "--", ".com", "c++", "a--b", "e\u0301-x", "mr.",
+        "Mr",
+    ]  # fmt: skip
+    assert JoinedWords.of(pa.array(words)) is PLAIN
+
+
+class AsPlain:
+    """Splits as the plain tokenizer does, and is another."""
+
+    identity = ""
+
+    def __call__(self, text: str) -> list[str]:
+        return tokenize(text)
+
+
+@given(
+    st.lists(st.text(st.sampled_from("aAbB1-.,/&_+:@' \n\u2019é\u0301"), min_size=1, max_size=9), max_size=9)
+)
+@example(["a-b", "a-b-a", "a-b.", "A-b-1.", "a-b'b", "u.s.", "a.-b", "a-b\n", "é-b", "a-b-b-é"])
+@example(["a-b-a", "a-b"])
+def test_what_is_clearly_joined_is_what_any_word_goes_through(words: list[str]) -> None:
+    """Rejects a full stop that counts as a token, a shorter word in a longer one's place, a line's end."""
+    vocabulary = pa.array(words, pa.string())
+    fast, slow = JoinedWords.of(vocabulary), JoinedWords.of(vocabulary, AsPlain())
+    if not isinstance(fast, JoinedWords) or not isinstance(slow, JoinedWords):
+        assert fast is PLAIN and isinstance(slow, AsPlain)
+        return
+    assert (fast.words, fast.longest, fast.stopped) == (slow.words, slow.longest, slow.stopped)
+
+
+def oracle(text: str, words: list[str]) -> list[str]:
+    """The rule, slowly: all runs of tokens, the longest words first, then the leftmost."""
+    text, tokens = straight(text), tokenize(text)
+    spans = list(token_spans(text, tokens))
+    gap = regex.compile(rf"\.?([{regex.escape(JOINERS)}]|\s+)?")
+    others = {word.lower() for word in words}
+    usable = {w for w in words if len(tokenize(w)) > 1 or (w[-1] == "." and w[:-1].lower() not in others)}
+
+    def known(form: str) -> bool:
+        forms = (form, re.sub(r"\s+", " ", form), re.sub(r"\s+", "_", form))
+        return any(match_form(form, lower=lower) in usable for form in forms for lower in (False, True))
+
+    joined: dict[int, tuple[int, str]] = {}
+    runs = combinations(range(len(tokens) + 1), 2)
+    for first, after in sorted(runs, key=lambda run: (run[0] - run[1], run[0])):
+        start, end = spans[first][0], spans[after - 1][1]
+        between = zip(spans[first : after - 1], spans[first + 1 : after], strict=True)
+        forms = [text[start : end + 1]] if text[end : end + 1] == "." else []
+        forms += [text[start:end]] if after - first > 1 else []
+        is_free = not any(first < b and a < after for a, (b, _) in joined.items())
+        if is_free and all(gap.fullmatch(text[a[1] : b[0]]) for a, b in between) and any(map(known, forms)):
+            joined[first] = (after, next(filter(known, forms)))
+    out, i = [], 0
+    while i < len(tokens):
+        i, token = joined.get(i, (i + 1, tokens[i]))
+        out.append(token)
+    return out
+
+
+VOCABULARY = [
+    "a.b", "a.b.", "a-b", "b-a", "a_b", "b_a_b", "a_b-a", "b.", "it's", "s_a", "a.-b", "B_B", "é_a", "σσ-a",
+    "a",
+]  # fmt: skip
+HOSTILE = st.text(st.sampled_from("aabB._- -\n'sités\u0301Σς,"), max_size=14) | st.text(max_size=20)
+
+
+@given(HOSTILE)
+@example("Σς-a")
+@example("a.b.")
+@example("a b a b a. b.")
+def test_the_rule_is_what_is_written_down(text: str) -> None:
+    if all_visible(text):
+        assert JoinedWords.of(pa.array(VOCABULARY))(text) == oracle(text, VOCABULARY)
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    """Rejects a cache that grows with the texts: memory of a worker that runs for days."""
+    assert {joined._fold.cache_info().maxsize, JOINING._is_word.cache_info().maxsize} == {1 << 17}  # type: ignore[attr-defined]
+
+
+# Scripts without spaces
+
+
+def test_the_share_of_letters_without_spaces() -> None:
+    """Rejects bytes for letters, and Cyrillic or Korean, whose words have spaces, for such scripts."""
+    vowel_signs = ["我喜欢吃苹果\u3002", "東京へ", "カタカナ", "ฉันรัก", "ພາສາ", "ភាសា", "မြန်"]
+    shares: list[tuple[list[Any], float]] = [
+        ([], 0.0), ([None, "", "12 !? \U0001f600"], 0.0),
+        (["plain words", "caf\u00e9", "при", "한국어"], 0.0), (vowel_signs, 1.0),
+        (["ab 我喜", None, "..."], 0.5), (["abc", "\U00020bb7"], 0.25),
+    ]  # fmt: skip
+    for texts, share in shares:
+        assert {unspaced_share(pa.array(texts, kind)) for kind in (pa.string(), pa.large_string())} == {share}
+
+
+class Other(PlainTokenizer):
+    """Another tokenizer."""
+
+    identity = "other 1"  # type: ignore[misc]
+
+
+def test_tokenizers_are_policies_with_noise_of_their_own() -> None:
+    """Rejects noise that two segmentations of a text would share, or two versions of one."""
+    assert IcuWords() == ICU == pickle.loads(pickle.dumps(ICU)) and hash(ICU) == hash(IcuWords())
+    assert (str(ICU), ICU.identity) == ("icu", f"icu {icu4py.icu_version}")
+    assert Segmentation.of("words").identity == ""
+    said = TextPolicy(tokenizer="icu").describe()
+    assert f"cut into words by ICU {icu4py.icu_version}" in said[-1]
+    assert said[:-1] == TextPolicy().describe()
+    texts, joining = pa.array(["a b"]), JoinedWords.of(pa.array(["a_b"]), Other())
+    units = [Tokens.of(texts, tokenizer).units for tokenizer in (PLAIN, Other(), joining)]
+    assert units == ["text word", "text word, other 1", "text word, other 1"]
+    assert Tokens.of(pa.array([["a", "b"]]), joining).units == "tokens word"  # no tokenizer touches them
+
+
+@pytest.mark.parametrize(
+    ("installed", "message"),
+    [
+        (None, r"icu4py, which is not installed here.*'dptext-spark\[segmentation\]'.*workers too"),
+        (SimpleNamespace(icu_version="1.0"), rf"Allowed: ICU {icu4py.icu_version}\. Got: ICU 1\.0\."),
+    ],
+    ids=["none", "another"],
+)  # fmt: skip
+def test_a_worker_without_the_icu_of_the_driver_is_refused(
+    installed: object, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rejects hosts that cut one text in two ways: a task that is tried again would release other words."""
+    sent = pickle.dumps(ICU)
+    monkeypatch.setattr(segmentation, "_icu_breaker", segmentation._icu_breaker.__wrapped__)
+    monkeypatch.setitem(sys.modules, "icu4py", installed)
+    worker = pickle.loads(sent)
+    assert worker("plain words") == ["plain", "words"]  # it has none of its letters to cut
+    with pytest.raises(ConfigError, match=message) as caught:
+        worker("我喜欢")
+    assert "我" not in str(caught.value)
+    if not installed:
+        with pytest.raises(ConfigError, match=message):
+            TextPolicy(tokenizer="icu")

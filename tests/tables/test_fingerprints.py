@@ -1,4 +1,4 @@
-"""Sealed names of rows: of the noise that is drawn, and of nothing else."""
+"""Fingerprints of rows: of the noise that is drawn, and of nothing else."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dptext_spark.embedding.build import build_embedding
 from dptext_spark.noise import ColumnNoise
 from dptext_spark.tables.batch import ID, ROW, SLOTS, Fields
 from dptext_spark.tables.columns import _sanitize_batches, shared
-from dptext_spark.tables.sealed_rows import _seal
+from dptext_spark.tables.ledger import _fingerprint_batches
 from tests.helpers.bundles import glove
 from tests.helpers.tables import texts
 from tests.helpers.worlds import KEY, sanitizer
@@ -64,7 +64,9 @@ WAYS = (("a", (0,)), ("b", (1,)))
 
 def contexts(release: Sanitizer, batch: pa.RecordBatch, key: bytes = b"ledger", ways: Any = WAYS) -> pa.Table:
     shared.cache_clear()  # a mutant may equal the release that it is a mutant of
-    return pa.Table.from_batches(_seal(KEY.derive(key), release, ways_of(batch, ways), [batch]))
+    return pa.Table.from_batches(
+        _fingerprint_batches(KEY.derive(key), release, ways_of(batch, ways), [batch])
+    )
 
 
 def ways_of(batch: pa.RecordBatch, ways: Any = WAYS) -> Fields:
@@ -84,25 +86,25 @@ def test_what_names_depend_on(ring: Embedding) -> None:
     """
     ways = (("a", (0,)), ("b", (1, -1)))
 
-    def sealed(a: list[str], b: list[list[str]], name: str = "label", key: bytes = b"ledger") -> Any:
+    def made(a: list[str], b: list[list[str]], name: str = "label", key: bytes = b"ledger") -> Any:
         release = sanitizer(ring, Laplace(epsilon=3.0), name=name)
         return contexts(release, batch(a, b), key, ways).to_pydict()
 
     given = ["w01", "w01"], [["w01"], ["w02", "w03"]]
-    first, label = sealed(*given), sealed(*given, name="other")
+    first, label = made(*given), made(*given, name="other")
     assert first["column"] == ["a", "a", "b", "b"] and first["row"][:2] == first["row"][2:]
     assert len({*first["content"]}) == len({*first["context"]}) == 4
     assert {len(value) for name in ("row", "content", "context") for value in first[name]} == {16}
     assert (label["row"], label["content"]) == (first["row"], first["content"])
     assert not {*label["context"]} & {*first["context"]}
-    assert not {*sealed(*given, key=b"another")["row"]} & {*first["row"]}
+    assert not {*made(*given, key=b"another")["row"]} & {*first["row"]}
 
-    moved = sealed(["w01", "w09"], [["w01"], ["w03", "w02"]])
+    moved = made(["w01", "w09"], [["w01"], ["w03", "w02"]])
     for name in ("content", "context"):
         assert [*map(bytes.__eq__, first[name], moved[name])] == [True, False, True, False]
 
     # One element at three places has three noises; place by place there would be two contexts each.
-    turns = [sealed(["w01"], [["w02"] * at + ["w01"] + ["w02"] * (2 - at)]) for at in range(3)]
+    turns = [made(["w01"], [["w02"] * at + ["w01"] + ["w02"] * (2 - at)]) for at in range(3)]
     assert [each["column"] for each in turns] == [["a", "b"]] * 3
     assert [len({each["context"][place] for each in turns}) for place in (0, 1)] == [1, 3]
 

@@ -64,9 +64,8 @@ WAYS = (("a", (0,)), ("b", (1,)))
 
 def contexts(release: Sanitizer, batch: pa.RecordBatch, key: bytes = b"ledger", ways: Any = WAYS) -> pa.Table:
     shared.cache_clear()  # a mutant may equal the release that it is a mutant of
-    return pa.Table.from_batches(
-        _fingerprint_batches(KEY.derive(key), release, ways_of(batch, ways), [batch])
-    )
+    made = _fingerprint_batches(KEY.derive(key), release, ways_of(batch, ways), [batch])
+    return pa.Table.from_batches(made)
 
 
 def ways_of(batch: pa.RecordBatch, ways: Any = WAYS) -> Fields:

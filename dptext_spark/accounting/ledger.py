@@ -14,11 +14,11 @@ two tables is the sum over words that differ, so that the largest total bounds t
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from decimal import Context, Decimal
 from functools import cached_property, reduce
-from typing import Annotated, Any, Final, Literal, Self, TypeAlias
+from typing import Any, Final, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -53,7 +53,11 @@ _WHOLE: Final = ""
 # More digits than the sum of all epsilons of a ledger can have: nothing is rounded.
 _EXACT: Final = Context(prec=400)
 
-_Count: TypeAlias = Annotated[int, Field(ge=0)]
+RowCounts: TypeAlias = dict[str, int]
+"""How many rows of a release are ``new`` (under an id, or with a column, that was not released before),
+``equal`` (all columns as they were in some earlier release) and ``changed``; and how many ``free``, which get no
+new noise."""
+
 Family: TypeAlias = tuple[str, str]
 
 
@@ -79,18 +83,6 @@ class Unit(_Record):
 
     def __str__(self) -> str:
         return f"nats per unit of {self.metric}, bundle {self.fingerprint[:16]}"
-
-
-class Fingerprints(_Record):
-    """What the files of a release's fingerprints must hold.
-
-    Attributes:
-        lines: One for each row and column.
-        checksum: XOR over hashes of the lines.
-    """
-
-    lines: _Count
-    checksum: int
 
 
 class TypicalDistances(_Record):
@@ -174,29 +166,14 @@ def law_of(terms: Terms) -> LossLaw | None:
         return None
 
 
-class RowCounts(_Record):
-    """Rows of a release compared with those of earlier ones: exact facts about the private table.
-
-    Attributes:
-        new: Under an id, or with a column, that was not released before.
-        equal: All columns as they were in some earlier release.
-        changed: Some column is not.
-        free: Released under no new noise, which costs nothing.
-    """
-
-    new: _Count
-    equal: _Count
-    changed: _Count
-    free: _Count
-
-
 class Entry(_Record):
     """A release, and what became of it.
 
     Attributes:
         number: One more than the largest that the ledger had: what orders releases, whatever clocks say.
         time: When it was reserved.
-        fingerprints: None under a key that no other run has.
+        fingerprints: How many ``lines`` their files must hold, one for each row and column, and as ``checksum``
+            the XOR over hashes of them; None under a key that no other run has.
         rows: None before it is assessed, and where its rows cannot be compared.
         total: The largest total of its rows with this release, within its family and unit; None before it is
             assessed.
@@ -207,7 +184,7 @@ class Entry(_Record):
     number: int = Field(ge=1)
     time: str
     terms: Terms
-    fingerprints: Fingerprints | None
+    fingerprints: dict[str, int] | None
     rows: RowCounts | None = None
     total: Decimal | None = Field(default=None, ge=0)
     state: Literal["unfinished", "committed", "withdrawn"] = "unfinished"
@@ -335,100 +312,73 @@ class Ledger:
         return found
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cost:
-    """What a release adds to a ledger.
+def cost_of(
+    ledger: Ledger,
+    terms: Terms,
+    *,
+    place: str,
+    rows: RowCounts | None,
+    costliest: Decimal | None,
+    budget: float | None,
+    exposed: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Give what a release adds to a ledger, as JSON-ready values and in plain words.
 
-    Attributes:
+    Args:
         ledger: The releases before it.
         terms: The release.
-        rows: None under a key that no other run has.
+        place: The ledger's path.
+        rows: None where they cannot be compared.
         costliest: The largest earlier total, within the family, of the rows that get new noise; None where
             none does.
         budget: What no row's total may exceed, if anything.
         exposed: What it lets out raw that earlier releases protected; see :meth:`Ledger.exposed`.
+
+    Raises:
+        ConfigError: A row would have more; a release that adds nothing is never refused.
     """
-
-    ledger: Ledger
-    terms: Terms
-    rows: RowCounts | None
-    costliest: Decimal | None
-    budget: float | None = None
-    exposed: Sequence[str] = ()
-
-    @property
-    def requested(self) -> Decimal:
-        """What it adds to the rows that get new noise."""
-        return Decimal(0) if self.costliest is None else Decimal(str(self.terms.epsilon))
-
-    @property
-    def spent(self) -> Decimal:
-        """The largest total that one of those rows may have before, in all families together."""
-        others = self.ledger.total(self.terms.unit, without=self.terms.family)
-        return exact_sum([others, self.costliest or 0])
-
-    @property
-    def total(self) -> Decimal:
-        """That row's total with this release."""
-        return exact_sum([self.spent, self.requested])
-
-    def check(self, place: str) -> None:
-        """Refuse a release over the budget; one that adds nothing never is.
-
-        Raises:
-            ConfigError: The row would have more.
-        """
-        if self.budget is None or not self.requested or self.total <= Decimal(str(self.budget)):
-            return
-        left = max(exact_sum([self.budget, self.spent.copy_negate()]), Decimal(0))
+    unit, requested = terms.unit, Decimal(0) if costliest is None else Decimal(str(terms.epsilon))
+    spent = exact_sum([ledger.total(unit, without=terms.family), costliest or 0])
+    total = exact_sum([spent, requested])
+    left = None if budget is None else exact_sum([budget, total.copy_negate()])
+    if requested and budget is not None and left is not None and left < 0:
         raise ConfigError(
             f"The release is over the budget of the ledger {place}",
-            allowed=f"--budget {plainly(self.budget)} for each word of a row, of which the costliest row "
-            f"that would get new noise has spent {plainly(self.spent)} and has {plainly(left)} left, in "
-            f"{self.terms.unit}",
-            got=f"{plainly(self.requested)} requested",
+            allowed=f"--budget {plainly(budget)} for each word of a row, of which the costliest row that "
+            f"would get new noise has spent {plainly(spent)} and has "
+            f"{plainly(max(exact_sum([left, requested]), Decimal(0)))} left, in {unit}",
+            got=f"{plainly(requested)} requested",
             do="Release what was released before under the same key, name and options, which costs nothing, "
             "leave out the rows that have spent the most, or lower --epsilon",
         )
-
-    def lines(self) -> Iterator[str]:
-        """Say it in plain words."""
-        if self.rows is None:
-            yield "The rows cannot be compared with earlier ones, for no other run has this key: each counts."
-        else:
-            yield (
-                f"Rows compared with earlier releases: {self.rows.new:,} new, {self.rows.equal:,} equal, "
-                f"{self.rows.changed:,} changed; {self.rows.free:,} of them cost nothing."
-            )
-        for what in self.exposed:
-            yield f"Raw from now on, without any bound: {what}."
-        if not self.requested:
-            yield f"No row gets new noise: {'no epsilon' if self.exposed else 'nothing'} is spent."
-        else:
-            yield (
-                f"The costliest row that gets new noise had spent {plainly(self.spent)}, and has spent "
-                f"{plainly(self.total)} with this release, in {self.terms.unit}."
-            )
-            if self.budget is not None:
-                left = exact_sum([self.budget, self.total.copy_negate()])
-                yield f"Budget: {plainly(self.budget)}, {plainly(left)} remain."
-        for unit, total in self._others():
-            yield f"Not added, for distances differ: {plainly(total)} spent in {unit}."
-
-    def _others(self) -> list[tuple[Unit, Decimal]]:
-        units = (unit for unit in self.ledger.units if unit != self.terms.unit)
-        return [(unit, self.ledger.total(unit)) for unit in units]
-
-    def to_json(self) -> dict[str, Any]:
-        """Give it as JSON-ready values."""
-        return {
-            "unit": self.terms.unit.model_dump(),
-            "rows": None if self.rows is None else self.rows.model_dump(),
-            "requested": float(self.requested),
-            "spent": float(self.spent),
-            "total": float(self.total),
-            "budget": self.budget,
-            "exposed": list(self.exposed),
-            "said": "\n".join(self.lines()),
-            "not_added": [{**unit.model_dump(), "spent": float(total)} for unit, total in self._others()],
-        }
+    said = [
+        "Rows compared with earlier releases: {new:,} new, {equal:,} equal, {changed:,} changed; {free:,} of "
+        "them cost nothing.".format(**rows)
+        if rows
+        else "The rows cannot be compared with earlier ones, for no other run has this key: each counts.",
+        *(f"Raw from now on, without any bound: {what}." for what in exposed),
+    ]
+    if not requested:
+        said.append(f"No row gets new noise: {'no epsilon' if exposed else 'nothing'} is spent.")
+    else:
+        said.append(
+            f"The costliest row that gets new noise had spent {plainly(spent)}, and has spent "
+            f"{plainly(total)} with this release, in {unit}."
+        )
+        if budget is not None and left is not None:
+            said.append(f"Budget: {plainly(budget)}, {plainly(left)} remain.")
+    others = {other: ledger.total(other) for other in ledger.units if other != unit}
+    said += [
+        f"Not added, for distances differ: {plainly(n)} spent in {other}." for other, n in others.items()
+    ]
+    return {
+        "unit": unit.model_dump(),
+        "rows": rows,
+        "requested": float(requested),
+        "spent": float(spent),
+        "total": float(total),
+        "budget": budget,
+        "exposed": [*exposed],
+        "said": "\n".join(said),
+        "not_added": [{**other.model_dump(), "spent": float(n)} for other, n in others.items()],
+    }

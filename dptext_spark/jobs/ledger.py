@@ -98,7 +98,7 @@ def _described(path: str, ledger: Ledger, units: list[Facts]) -> str:
     rows = [("", "time", "name", "unit", "epsilon", "new", "equal", "changed", "state")]
     for entry in ledger.entries:
         terms, found = entry.terms, entry.rows
-        counts = [f"{n:,}" for n in (found.new, found.equal, found.changed)] if found else "---"
+        counts = [f"{found[name]:,}" for name in ("new", "equal", "changed")] if found else "---"
         first = (str(entry.number), entry.time, terms.label, numbers[terms.unit], plainly(terms.epsilon))
         rows.append((*first, *counts, entry.state))
     blocks = [table(rows)]

@@ -92,7 +92,7 @@ def run(options: PrivatizeOptions) -> Report:
     if lengths := found.get("row_lengths"):
         found["row_lengths"] = row_lengths(lengths, guarantee, release.row_epsilons)
     found["coverage"] = coverage(sample.found)
-    found["ledger"] = [] if ledger is None else [cost.to_json() for cost in ledger.costs]
+    found["ledger"] = [] if ledger is None else ledger.costs
     report = job.report(release_facts(release, guarantee, recall, **job.table_facts(partitioning)), found)
     if options.dry_run:
         job.write_dry(report)

@@ -32,14 +32,13 @@ from pyspark.sql.types import DecimalType
 
 from dptext_spark.accounting.ledger import (
     LARGEST_EPSILON,
-    Cost,
-    Fingerprints,
     Ledger,
     Naming,
     RowCounts,
     Terms,
     TypicalDistances,
     Unit,
+    cost_of,
     damaged,
     exact_sum,
     plainly,
@@ -165,15 +164,9 @@ def _fingerprint_batches(
 
 
 def _measures() -> list[Column]:
-    """Aggregates of fingerprints that :func:`_measured` reads."""
-    return [
-        F.count(F.lit(1)).alias("lines"),
-        F.bit_xor(F.xxhash64(*_PLACE, "content", "context")).alias("checksum"),
-    ]
-
-
-def _measured(found: Mapping[str, Any]) -> Fingerprints:
-    return Fingerprints(lines=found["lines"], checksum=found["checksum"] or 0)
+    """Aggregates of fingerprints that say whether files hold what was written."""
+    lines = F.xxhash64(*_PLACE, "content", "context")
+    return [F.count(F.lit(1)).alias("lines"), F.coalesce(F.bit_xor(lines), F.lit(0)).alias("checksum")]
 
 
 # Comparison
@@ -241,8 +234,8 @@ def compare(
         None if found[name] is None else found[name].scaleb(-_TINY, _DIGITS)
         for name in ("costliest", "total")
     )
-    counts = {name: found[name] for name in RowCounts.model_fields}
-    return RowCounts(**counts), costliest, total or Decimal(0)
+    counts = {name: found[name] for name in ("new", "equal", "changed", "free")}
+    return counts, costliest, total or Decimal(0)
 
 
 def _tiny(number: Decimal | float) -> Decimal:
@@ -253,7 +246,7 @@ def _tiny(number: Decimal | float) -> Decimal:
 
 
 class LedgerRun:
-    """What a run does with the ledger of its options; ``costs`` has one for each batch that was assessed.
+    """What a run does with the ledger of its options; ``costs`` has the facts of each batch.
 
     Raises:
         ConfigError: The ledger is damaged, or refuses the release whatever its rows are.
@@ -296,7 +289,7 @@ class LedgerRun:
         # Under a fresh key no two runs have a row in common.
         self._fingerprints = None if options.key_file is None else made
         self._exposed: dict[str, None] = {}  # of all batches: the first exposes it
-        self.costs: list[Cost] = []
+        self.costs: list[dict[str, Any]] = []
         self._check(self.folder.read())
 
     def _check(self, ledger: Ledger) -> None:
@@ -359,14 +352,14 @@ class LedgerRun:
                 lines = self._fingerprints(selected).observe(observation, *_measures())
                 with progress(spark, "Fingerprinting rows for the ledger"):
                     lines.write.parquet(self._rows(release))
-                made = _measured(observation.get)
+                made = observation.get
                 mine = spark.read.schema(LINES).parquet(self._rows(release))
             with self._turn():
                 facts = {
                     "number": 1 + max((e.number for e in self.folder.read().entries), default=0),
                     "time": datetime.now(UTC).isoformat(timespec="seconds"),  # for people: it orders nothing
                     "terms": self.terms.model_dump(mode="json"),
-                    "fingerprints": made and made.model_dump(),
+                    "fingerprints": made,
                 }
                 self._add(release, "reserved", facts)
                 # Read after the reservation is there: of two runs that reserve at once one sees the other.
@@ -421,18 +414,22 @@ class LedgerRun:
         if mine is not None:
             with progress(mine.sparkSession, "Comparing rows with the ledger"):
                 rows, costliest, total = compare(mine, self._earlier(mine, before), before, self.terms)
-        budget, exposed = self.options.budget, tuple(self._exposed)
-        cost = Cost(
-            ledger=before, terms=self.terms, rows=rows, costliest=costliest, budget=budget, exposed=exposed
+        facts = cost_of(
+            before,
+            self.terms,
+            place=self.folder.path,
+            rows=rows,
+            costliest=costliest,
+            budget=self.options.budget,
+            exposed=[*self._exposed],
         )
-        cost.check(self.folder.path)
-        self.costs.append(cost)
-        return {"rows": rows and rows.model_dump(), "total": plainly(total)}
+        self.costs.append(facts)
+        return {"rows": rows, "total": plainly(total)}
 
     def _earlier(self, mine: DataFrame, before: Ledger) -> DataFrame | None:
         """Read the fingerprints of earlier releases of the family; refuse those that are not as written."""
         family = [entry for entry in before.counted if entry.terms.family == self.terms.family]
-        wanted = {e.release: e.fingerprints for e in family if e.fingerprints and e.fingerprints.lines}
+        wanted = {e.release: e.fingerprints for e in family if e.fingerprints and e.fingerprints["lines"]}
         if not wanted:
             return None
         try:
@@ -444,7 +441,7 @@ class LedgerRun:
             if not (got := condition(error)).startswith(_UNREADABLE):
                 raise
         else:
-            measured = {line["release"]: _measured(line.asDict()) for line in found}
+            measured = {name: {"lines": lines, "checksum": checksum} for name, lines, checksum in found}
             got = ", ".join(f"rows/{name}" for name, facts in wanted.items() if measured.get(name) != facts)
             if not got:
                 return earlier

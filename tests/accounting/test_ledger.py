@@ -19,10 +19,11 @@ from dptext_spark.accounting.laws import LAWS, BoundedRange, LossLaw, SphericalL
 from dptext_spark.accounting.ledger import (
     _NOTHING_RAW,
     _RAW,
-    Cost,
     Entry,
     Ledger,
+    Terms,
     Unit,
+    cost_of,
     exact_sum,
     law_of,
     plainly,
@@ -158,9 +159,9 @@ def test_totals_against_rows(made: list[dict[str, Any]]) -> None:
         assert sum(ledger.family_totals(unit).values()) == ledger.total(unit)
 
 
-def cost(*entries: Entry, **changes: Any) -> Cost:
-    values = {"terms": terms(), "rows": None, "costliest": Decimal(0), "budget": 1.0}
-    return Cost(ledger=Ledger(entries), **values | changes)
+def cost(*entries: Entry, terms: Terms = WHOLE.terms, **changes: Any) -> dict[str, Any]:
+    values = {"place": "ledger", "rows": None, "costliest": Decimal(0), "budget": 15.0}
+    return cost_of(Ledger(entries), terms, **values | changes)
 
 
 def test_sums_are_exact() -> None:
@@ -168,35 +169,35 @@ def test_sums_are_exact() -> None:
     many = [1e-12 + n for n in range(1000)]
     assert Fraction(exact_sum(many)) == sum(Fraction(repr(number)) for number in many)
     assert plainly(exact_sum([5e-324, 1e9])).startswith("1000000000.000") and plainly(10.0) == "10"
-    made = {"terms": terms(epsilon=0.2), "costliest": Decimal("0.1")}
-    cost(budget=0.3, **made).check("ledger")
-    with pytest.raises(ConfigError, match=re.escape("spent 0.1 and has 0.19999 left")):
-        cost(budget=0.29999, **made).check("ledger")
-    tiny = {"terms": terms(epsilon=0.2), "costliest": Decimal(f"0.1{'0' * 38}1")}
-    with pytest.raises(ConfigError, match=f"has 0.1{'9' * 39} left"):
-        cost(budget=0.3, **tiny).check("ledger")
-    free = cost(entry(1, total=10), costliest=None)
-    free.check("ledger")
-    assert free.requested == 0 and "No row gets new noise: nothing is spent." in free.lines()
+    small = terms(epsilon=0.2)
+    assert cost(terms=small, costliest=Decimal("0.1"), budget=0.3)["requested"] == 0.2
+    for before, budget, left in (
+        ("0.1", 0.29999, "0.19999"),
+        (f"0.1{'0' * 38}1", 0.3, f"0.1{'9' * 39}"),
+        ("7", 0.3, "0"),
+    ):
+        with pytest.raises(ConfigError, match=re.escape(f"spent {before} and has {left} left")):
+            cost(terms=small, costliest=Decimal(before), budget=budget)
+    free = cost(entry(1, total=10), entry(2, total=7, key="fresh"), costliest=None, budget=1.0)
+    assert free["requested"] == 0 and "No row gets new noise: nothing is spent." in free["said"]
 
 
 def test_a_budget_counts_what_cannot_be_compared() -> None:
     """Rejects a release under a fresh key that begins at nothing, and a total that adds two units."""
-    found = cost(
+    others = [
         entry(1, total=10),
         entry(2, total=3, key="fresh", epsilon=3.0),
         entry(3, total=7, key="third", epsilon=7.0, unit=UNITS[1]),
-        terms=terms(key="new", epsilon=2.0),
-        budget=14.0,
-    )
-    assert (found.spent, found.requested, found.total) == (13, 2, 15)
-    with pytest.raises(
-        ConfigError, match=r"has spent 13 and has 1 left, in nats per unit of Euclidean.* Got: 2 requested"
-    ):
-        found.check("ledger")
-    said = found.to_json()
-    assert "Not added, for distances differ: 7 spent in nats per unit of another" in said["said"]
-    assert said["not_added"] == [{**UNITS[1].model_dump(), "spent": 7.0}]
+    ]
+    fresh = terms(key="new", epsilon=2.0)
+    said = r"has spent 13 and has 1 left, in nats per unit of Euclidean.* Got: 2 requested"
+    with pytest.raises(ConfigError, match=said):
+        cost(*others, terms=fresh, budget=14.0)
+    found = cost(*others, terms=fresh)
+    assert (found["spent"], found["requested"], found["total"]) == (13, 2, 15)
+    assert "Budget: 15, 0 remain." in found["said"]
+    assert "Not added, for distances differ: 7 spent in nats per unit of another" in found["said"]
+    assert found["not_added"] == [{**UNITS[1].model_dump(), "spent": 7.0}]
 
 
 def test_laws_come_back_or_are_none() -> None:

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from dptext_spark.accounting.laws import SphericalLaplace
-from dptext_spark.accounting.ledger import Entry, Fingerprints, Terms, TypicalDistances, Unit, recorded
+from dptext_spark.accounting.ledger import Entry, Terms, TypicalDistances, Unit, recorded
 
 UNITS = [
     Unit(metric="Euclidean distance", fingerprint="a" * 64),
@@ -56,7 +56,7 @@ def entry(
             "number": number,
             "time": "2026-01-01T00:00:00+00:00",
             "terms": terms(**changes),
-            "fingerprints": Fingerprints(lines=3, checksum=-5),
+            "fingerprints": {"lines": 3, "checksum": -5},
             "total": None if total is None else Decimal(str(total)),
             "state": state,
         }

@@ -362,10 +362,10 @@ def test_comparison_against_rows(
 
     changed = [any(changed for _, changed, _ in row) for row in facts.values()]
     new = [any(new for new, *_ in row) for row in facts.values()]
-    assert found.changed == sum(changed)
-    assert found.new == sum(n and not c for n, c in zip(new, changed, strict=True))
-    assert found.new + found.equal + found.changed == len(facts)
-    assert found.free == sum(all(free for *_, free in row) for row in facts.values())
+    assert found["changed"] == sum(changed)
+    assert found["new"] == sum(n and not c for n, c in zip(new, changed, strict=True))
+    assert found["new"] + found["equal"] + found["changed"] == len(facts)
+    assert found["free"] == sum(all(free for *_, free in row) for row in facts.values())
     assert spent and costliest is not None and Fraction(costliest) == max(spent) and total == last.total
     if made is turns:
         assert total == (20 if known_as == "id" else 30)
@@ -378,7 +378,7 @@ def test_a_comparison_of_nothing_and_of_more_than_a_budget_can_be(spark: SparkSe
     many = Ledger((entry(1, total=str(total), known_as="position"),))
     assert compare(none, None, Ledger(), terms())[1:] == (None, 0)
     found = compare(some, None, many, terms(known_as="position"))
-    assert found[1:] == (total, Decimal("1000000000010.000000000000000001")) and found[0].new == 3
+    assert found[1:] == (total, Decimal("1000000000010.000000000000000001")) and found[0]["new"] == 3
 
 
 def test_a_ledger_that_another_run_begins_meanwhile_is_one(tmp_path: Path) -> None:

@@ -55,8 +55,8 @@ _EXACT: Final = Context(prec=400)
 
 RowCounts: TypeAlias = dict[str, int]
 """How many rows of a release are ``new`` (under an id, or with a column, that was not released before),
-``equal`` (all columns as they were in some earlier release) and ``changed``; and how many ``free``, which get no
-new noise."""
+``equal`` (all columns as they were in some earlier release) and ``changed``; and how many are ``free``, under
+no new noise."""
 
 Family: TypeAlias = tuple[str, str]
 
@@ -172,8 +172,8 @@ class Entry(_Record):
     Attributes:
         number: One more than the largest that the ledger had: what orders releases, whatever clocks say.
         time: When it was reserved.
-        fingerprints: How many ``lines`` their files must hold, one for each row and column, and as ``checksum``
-            the XOR over hashes of them; None under a key that no other run has.
+        fingerprints: How many ``lines`` their files must hold, one for each row and column, and the
+            ``checksum``, XOR over hashes of them; None under a key that no other run has.
         rows: None before it is assessed, and where its rows cannot be compared.
         total: The largest total of its rows with this release, within its family and unit; None before it is
             assessed.

@@ -313,7 +313,7 @@ def test_comparison_against_rows(
     where any row may have moved there, and totals that add what has another unit (the second of six).
     """
     rows, entries = made(5), list[Entry]()
-    epsilons = [0.1, 3.0, 0.2, 10.0, 10.0, 10.0][-len(rows) :]
+    epsilons = [0.1, 100.0, 0.2, 10.0, 10.0, 10.0][-len(rows) :]
     past: dict[tuple[int, str], dict[Any, tuple[int, float]]] = defaultdict(dict)
     largest = Fraction(0)
     for number, (now, epsilon) in enumerate(zip(rows, epsilons, strict=True), 1):

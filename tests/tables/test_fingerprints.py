@@ -164,7 +164,7 @@ MUTANTS: dict[str, Any] = {
     "epsilon": (
         lambda release: WithoutEpsilon(release=release.release, noise=release.noise),
         {"row_budget": RowBudget(loss=2.0, within=1.0)},
-        {"oov": "drop"},
+        {"b": "w01 w02"},
     ),
     "slots": (without(protect="all"), {"protect": "slots:s"}, {"s": [{"start": 9, "end": 12}]}),
     "tokenizer": (without(tokenizer="words"), {}, {"tokenizer": "icu"}),

@@ -171,7 +171,6 @@ class Entry(_Record):
 
     Attributes:
         number: One more than the largest that the ledger had: what orders releases, whatever clocks say.
-        time: When it was reserved.
         fingerprints: How many ``lines`` their files must hold, one for each row and column, and the
             ``checksum``, XOR over hashes of them; None under a key that no other run has.
         rows: None before it is assessed, and where its rows cannot be compared.
@@ -325,14 +324,11 @@ def cost_of(
     """Give what a release adds to a ledger, as JSON-ready values and in plain words.
 
     Args:
-        ledger: The releases before it.
-        terms: The release.
-        place: The ledger's path.
-        rows: None where they cannot be compared.
+        ledger, place: The releases before it, and the ledger's path.
+        terms, rows, exposed: The release; ``exposed`` as :meth:`Ledger.exposed` gives it.
         costliest: The largest earlier total, within the family, of the rows that get new noise; None where
             none does.
         budget: What no row's total may exceed, if anything.
-        exposed: What it lets out raw that earlier releases protected; see :meth:`Ledger.exposed`.
 
     Raises:
         ConfigError: A row would have more; a release that adds nothing is never refused.

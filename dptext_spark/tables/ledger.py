@@ -324,19 +324,12 @@ class LedgerRun:
             )
 
     def look(self, selected: DataFrame) -> None:
-        """Find what a release of these rows would cost, and write nothing.
-
-        Raises:
-            ConfigError: The ledger refuses it, or is damaged.
-        """
+        """Find what a release of these rows would cost, or refuse it, and write nothing."""
         self._assess(self.folder.read(), self._fingerprints(selected) if self._fingerprints else None)
 
     @contextmanager
     def reserve(self, selected: DataFrame) -> Iterator[None]:
-        """Reserve a release of these rows, and commit it when the block has ended; nothing else enters it.
-
-        Args:
-            selected: The rows that the block perturbs and writes.
+        """Reserve a release of the rows that the block perturbs and writes, and commit it when it has ended.
 
         Raises:
             ConfigError: The ledger refuses it, or is damaged; nothing was perturbed.

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+from dptext_spark.accounting.composition import joint_loss_beyond
+from dptext_spark.accounting.ledger import Ledger, Unit, law_of, plainly
 from dptext_spark.errors import ConfigError
+from dptext_spark.guarantee import DELTAS, factor, rounded_up
 from dptext_spark.options import LedgerOptions
-from dptext_spark.report.ledger_account import LedgerAccount
+from dptext_spark.report.facts import Facts, Report
+from dptext_spark.report.text import rendered, table
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.session import session
 from dptext_spark.tables.beforehand import is_plain
-from dptext_spark.tables.ledger_folder import LedgerFolder
+from dptext_spark.tables.ledger import LedgerFolder
 from dptext_spark.tables.local_files import LocalFiles, local_path
 from dptext_spark.tables.storage import Places, Storage
 
 
-def run(options: LedgerOptions) -> LedgerAccount:
+def run(options: LedgerOptions) -> Report:
     """Run ``dptext ledger show``: read all events, add up; nothing is written.
 
     Raises:
@@ -23,10 +32,91 @@ def run(options: LedgerOptions) -> LedgerAccount:
     with plain_errors("The ledger could not be read"):
         local = is_plain() and local_path(options.path) is not None
         storage: Places = LocalFiles() if local else Storage(session("dptext ledger"))
-        folder = LedgerFolder(path=options.path, storage=storage)
-        if not folder.begun:
+        folder = LedgerFolder(options.path, storage)
+        if not storage.exists(folder.events):
             raise ConfigError(
                 f"There is no ledger {options.path}",
                 allowed="a folder that dptext privatize --ledger wrote",
             )
-        return LedgerAccount(path=options.path, ledger=folder.read())
+        return report(options.path, folder.read())
+
+
+def report(path: str, ledger: Ledger) -> Report:
+    """Give the releases of a ledger, and what they add up to in each unit."""
+    releases = [
+        {
+            **entry.model_dump(mode="json", exclude={"fingerprints"}),
+            "total": None if entry.total is None else float(entry.total),
+        }
+        for entry in ledger.entries
+    ]
+    units = [
+        {
+            **unit.model_dump(),
+            "total": float(ledger.total(unit)),
+            "delta": sum(entry.terms.delta for entry in ledger.counted if entry.terms.unit == unit),
+            "losses": list(losses(ledger, unit)),
+        }
+        for unit in ledger.units
+    ]
+    facts = {"ledger": path, "releases": releases, "units": units}
+    return Report(facts=facts, text=_described(path, ledger, units))
+
+
+def losses(ledger: Ledger, unit: Unit) -> Iterator[Facts]:
+    """Bound what all releases together reveal of a word.
+
+    Yields:
+        Which word it is compared with, the distance, ``pure``, and where all laws of losses are known a loss
+        for each of ``DELTAS``: that of a row that was in every release, which bounds those of all.
+    """
+    terms = [entry.terms for entry in ledger.counted if entry.terms.unit == unit]
+    laws = Counter(law for each in terms if (law := law_of(each)) is not None)
+    known = laws.total() == len(terms)
+    # No release counts distances beyond the largest truncation, if each has one.
+    limits = [getattr(law, "truncation", None) for law in laws] if known else [None]
+    farthest = max(math.inf if limit is None else limit for limit in limits)
+    typical = next((each.distances for each in terms if each.distances is not None), None)
+    for name, distance in typical or ():
+        pure = float(ledger.total(unit)) * min(distance, farthest)
+        deltas = DELTAS if known else ()
+        beyond = {f"{d:g}": min(pure, joint_loss_beyond(laws, distance, delta=d)) for d in deltas}
+        yield {"from": _NEIGHBOURS[name], "distance": distance, "pure": pure, **beyond}
+
+
+_NEIGHBOURS: Final = {
+    "nearest": "its nearest word",
+    "tenth": "its 10th nearest word",
+    "hundredth": "its 100th nearest word",
+}
+
+
+def _described(path: str, ledger: Ledger, units: list[Facts]) -> str:
+    if not ledger.entries:
+        return f"Ledger {path}: no releases"
+    numbers = {unit: str(n) for n, unit in enumerate(dict.fromkeys(e.terms.unit for e in ledger.entries), 1)}
+    rows = [("", "time", "name", "unit", "epsilon", "new", "equal", "changed", "state")]
+    for entry in ledger.entries:
+        terms, found = entry.terms, entry.rows
+        counts = [f"{found[name]:,}" for name in ("new", "equal", "changed")] if found else "---"
+        first = (str(entry.number), entry.time, terms.label, numbers[terms.unit], plainly(terms.epsilon))
+        rows.append((*first, *counts, entry.state))
+    blocks = [table(rows)]
+    if any(entry.state == "unfinished" for entry in ledger.entries):
+        blocks[0].append("unfinished: was killed, or is at work; it counts as spent.")
+    for unit, facts in zip(ledger.units, units, strict=True):
+        lines = [f"Unit {numbers[unit]}: {unit}"]
+        lines.append(f"  Largest sum of epsilon of a row: {plainly(ledger.total(unit))}")
+        if facts["delta"]:
+            lines.append(f"  except with probability {rounded_up(facts['delta'])}")
+        named = [f"{delta:g}" for delta in DELTAS]
+        for loss in facts["losses"]:
+            bounds = " or ".join(factor(loss[delta]) for delta in named if delta in loss)
+            worst = "; ".join(filter(None, [bounds, f"worst case {factor(loss['pure'])}"]))
+            lines.append(f"  a word and {loss['from']}, {loss['distance']:.3g} away: {worst}")
+            if loss is facts["losses"][-1] and bounds:
+                lines.append(
+                    f"  (except with probability {' or '.join(named)}, for a row that was in every release)"
+                )
+        blocks.append(lines)
+    return rendered(blocks)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from functools import partial
 
-from dptext_spark.accounting.ledger import LARGEST_EPSILON, Apart, Naming, Terms, Unit, recorded
 from dptext_spark.calibration.recall import recall_of
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.errors import ConfigError, all_of
+from dptext_spark.errors import all_of
 from dptext_spark.guarantee import Guarantee
 from dptext_spark.lookup import WordReader
-from dptext_spark.noise import NoiseKey
 from dptext_spark.options import PrivatizeOptions
-from dptext_spark.release import Release, in_euclidean_distance
+from dptext_spark.release import Release
 from dptext_spark.report.facts import (
     Facts,
     Report,
@@ -30,15 +27,12 @@ from dptext_spark.tables.beforehand import check_names, check_paths
 from dptext_spark.tables.columns import LONGEST, MEDIAN, TableColumns, check_ids, column_counts
 from dptext_spark.tables.dataframes import sent
 from dptext_spark.tables.incremental import GrowingJob
-from dptext_spark.tables.ledger_folder import OpenLedger
+from dptext_spark.tables.ledger import LedgerRun
 from dptext_spark.tables.partitioning import Partitioning
-from dptext_spark.tables.reservation import Account
 from dptext_spark.tables.run import Job
 from dptext_spark.tables.sample import Sample
-from dptext_spark.tables.sealed_rows import sealed
 from dptext_spark.tables.sums_of_persons import count_persons
 from dptext_spark.text.policies import TextPolicy
-from dptext_spark.version import __version__
 
 
 def run(options: PrivatizeOptions) -> Report:
@@ -72,9 +66,9 @@ def run(options: PrivatizeOptions) -> Report:
         with progress(job.df.sparkSession, "Checking ids"):
             check_ids(job.df, job.checked_id)
         worker = sent(job.df.sparkSession, Sanitizer.open(release, key))
-        account = _account(job, options, guarantee, key, worker)
-        if account is not None:
-            account.check()
+        ledger = None
+        if options.ledger is not None:
+            ledger = LedgerRun(job, options, guarantee, key, worker)
         reader, table = worker.release.reader, job.source.df.schema
         found: Facts = {"persons": _persons(job, options, guarantee, release, reader)}
         sample = Sample(columns=job.columns, table=table, reader=reader, fate=_fate(release.policy))
@@ -83,11 +77,11 @@ def run(options: PrivatizeOptions) -> Report:
         if options.dry_run:
             selected = job.columns.select(job.df, job.row_id)
             sample(selected)
-            if account is not None:
-                account.look(selected)
+            if ledger is not None:
+                ledger.look(selected)
             found["row_lengths"] = sample.lengths
         else:
-            entered = nullcontext if account is None else account.entered
+            entered = nullcontext if ledger is None else ledger.reserve
             sums = job.sanitize(worker, partitioning, sample, entered)
             counts = column_counts(job.columns.sanitized, TokenCounts[int], sums)
             oov = str(release.policy.oov)
@@ -98,7 +92,7 @@ def run(options: PrivatizeOptions) -> Report:
     if lengths := found.get("row_lengths"):
         found["row_lengths"] = row_lengths(lengths, guarantee, release.row_epsilons)
     found["coverage"] = coverage(sample.found)
-    found["ledger"] = [] if account is None else [cost.to_json() for cost in account.costs]
+    found["ledger"] = [] if ledger is None else ledger.costs
     report = job.report(release_facts(release, guarantee, recall, **job.table_facts(partitioning)), found)
     if options.dry_run:
         job.write_dry(report)
@@ -125,54 +119,6 @@ def open_release(options: PrivatizeOptions) -> tuple[Release, Guarantee]:
         name=options.name,
     )
     return release, guarantee
-
-
-def _account(
-    job: Job, options: PrivatizeOptions, guarantee: Guarantee, key: NoiseKey, worker: Sanitizer
-) -> Account | None:
-    """Say what the run has to do with the ledger that it is given, if any."""
-    if options.ledger is None:
-        return None
-    release = worker.release
-    guarantee = in_euclidean_distance(guarantee, release.embedding)
-    far = guarantee.distances
-    if guarantee.epsilon > LARGEST_EPSILON:
-        raise ConfigError("Epsilon is too large for a ledger", allowed=f"{LARGEST_EPSILON:g} or less")
-    storage, dimension = job.storage, release.embedding.dimension
-    grows = options.incremental is not None
-    known_as: Naming = "id" if options.id is not None else "file" if grows else "position"
-    place = storage.real(options.incremental) if options.incremental is not None else ""
-    names = f"id {options.id}" if known_as == "id" else f"{known_as} {job.identity}\n{place}"
-    policies = {name: str(policy) for name, policy in vars(release.policy).items()}
-    terms = Terms(
-        version=__version__,
-        label=options.name,
-        key=key.seal("ledger"),
-        naming=key.seal(names),
-        known_as=known_as,
-        input=key.seal(f"input {job.identity}"),
-        output=storage.real(options.output) if job.written.has_path else options.output,
-        columns=job.columns.sanitized,
-        kept=job.columns.keep,
-        policy={**policies, "release words": str(release.search.release_words)},
-        law=dict(release.mechanism.law(dimension)),
-        unit=Unit(metric=guarantee.metric, fingerprint=guarantee.fingerprint),
-        epsilon=guarantee.epsilon,
-        delta=guarantee.delta,
-        loss=recorded(guarantee.law),
-        apart=Apart(nearest=far.nearest, tenth=far.tenth, hundredth=far.hundredth) if far else None,
-    )
-    ways = job.columns.ways(job.source.df.schema)
-    seal = partial(sealed, key=key.derive(b"ledger"), sanitizer=worker, ways=ways)
-    return Account(
-        ledger=OpenLedger(path=options.ledger, storage=storage),
-        terms=terms,
-        # Under a fresh key no two runs have a row in common.
-        seal=None if options.key_file is None else seal,
-        budget=options.budget,
-        allowed=frozenset(options.ledger_allow),
-        nothing_written=lambda: not grows and job.written.has_path and not storage.exists(options.output),
-    )
 
 
 def _persons(

@@ -33,7 +33,7 @@ from dptext_spark.tables.storage import Places, Storage, literal
 # passes through by its columns.
 _FREE: Final = {
     *("budget", "dry-run", "embedding", "epsilon-from-private-rows", "except", "format", "incremental"),
-    *("ledger", "ledger-allow", "mode", "output-format", "read-option", "reports", "write-option"),
+    *("ledger", "mode", "output-format", "read-option", "reports", "write-option"),
 }
 _FREE_PAIRS: Final = ("compression=", "maxfilespertrigger=")
 _RECORD: Final = "dptext.json"

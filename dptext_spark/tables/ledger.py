@@ -1,0 +1,452 @@
+"""A ledger on any file system: its events, fingerprints of released rows, and what a run does with both.
+
+``events/RELEASE.EVENT.json`` are the events of :mod:`dptext_spark.accounting.ledger`. An event is written
+under another name and takes its own when it is whole; nothing is ever changed. What is asked of the file
+system: who lists a folder sees every file that was written before, and a small file appears whole. Local
+disks, HDFS and today's object stores do so.
+
+``rows/RELEASE`` has the fingerprints of a release's rows as Parquet. A line for each row and column holds
+keyed hashes of 16 bytes: of the row's id, of what the column holds, and of the key that its noise is drawn
+from. Elements of an array that move to another place get fresh noise there, and nobody can tell which one
+came from where: so all that a column holds in a row is one content. Without the user's key the hashes tell no
+more than which contents of one row are equal.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import UTC, datetime
+from decimal import ROUND_CEILING, Context, Decimal
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+import pyarrow as pa
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import functions as F
+from pyspark.sql.types import DecimalType
+
+from dptext_spark.accounting.ledger import (
+    LARGEST_EPSILON,
+    Ledger,
+    Naming,
+    RowCounts,
+    Terms,
+    TypicalDistances,
+    Unit,
+    cost_of,
+    damaged,
+    exact_sum,
+    plainly,
+    read_event,
+    recorded,
+    write_event,
+)
+from dptext_spark.errors import ConfigError, DptextError, JobError
+from dptext_spark.noise import NoiseKey
+from dptext_spark.release import in_euclidean_distance
+from dptext_spark.sanitizer import Sanitizer
+from dptext_spark.spark.failures import FAILURES, condition
+from dptext_spark.spark.progress import progress
+from dptext_spark.tables.batch import Batch, Fields
+from dptext_spark.tables.columns import shared
+from dptext_spark.tables.storage import Places, literal
+from dptext_spark.text.columns import id_bytes
+from dptext_spark.version import __version__
+
+if TYPE_CHECKING:  # workers import this module, and need neither
+    from dptext_spark.guarantee import Guarantee
+    from dptext_spark.options import PrivatizeOptions
+    from dptext_spark.tables.run import Job
+
+# Seconds that a run waits for its turn: others compare their rows meanwhile.
+_PATIENCE: Final = 600.0
+_PAUSE: Final = 0.2
+
+LINES: Final = "row binary, column string, content binary, context binary"
+"""The columns of fingerprints."""
+
+_BYTES: Final = 16
+_PLACE: Final = ("row", "column")
+_RELEASE: Final = "/rows/([0-9a-f]{32})/[^/]*$"
+_UNREADABLE: Final = ("CANNOT_READ", "FAILED_READ_FILE", "PATH_NOT_FOUND")
+# Epsilon in units of 1e-18, rounded up: sums of it are exact, whatever their order.
+_TINY: Final = 18
+_DIGITS: Final = Context(prec=60, rounding=ROUND_CEILING)
+_SUM: Final = DecimalType(38, 0)
+
+
+class LedgerFolder:
+    """A ledger that is read."""
+
+    def __init__(self, path: str, storage: Places) -> None:
+        self.path, self.storage = path.rstrip("/"), storage
+        self.events = f"{self.path}/events"
+        self._read: dict[str, dict[str, Any]] = {}
+
+    def read(self) -> Ledger:
+        """Read all events; a ledger that nobody began has none.
+
+        Raises:
+            ConfigError: It is damaged, or is a folder of other things.
+        """
+        # In this order: another run may begin the ledger meanwhile.
+        others = self.storage.matches(f"{literal(self.path)}/*")
+        if not self.storage.exists(self.events):
+            if not others:
+                return Ledger()
+            raise ConfigError(
+                f"The folder {self.path} is no ledger",
+                allowed="a folder that a ledger began, or one that does not exist yet",
+                do="Choose another --ledger",
+            )
+        paths = {path.rpartition("/")[2]: path for path in self.storage.matches(f"{literal(self.events)}/*")}
+        # What begins with a dot was not whole when its run was killed.
+        whole = {name: path for name, path in paths.items() if not name.startswith(".")}
+        for name in sorted(whole.keys() - self._read.keys()):  # no event ever changes
+            self._read[name] = read_event(name, self.storage.read(whole[name]))
+        if gone := sorted(self._read.keys() - whole.keys()):
+            raise damaged(gone[0])
+        return Ledger.from_events(self._read.values())
+
+
+# Fingerprints
+
+
+def fingerprints(selected: DataFrame, key: NoiseKey, sanitizer: Sanitizer, ways: Fields) -> DataFrame:
+    """Make, lazily, those of the rows that ``TableColumns.select`` gave, with a derived key of the ledger."""
+    return selected.mapInArrow(partial(_fingerprint_batches, key, sanitizer, ways), LINES)
+
+
+def _fingerprint_batches(
+    key: NoiseKey, sanitizer: Sanitizer, ways: Fields, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Make fingerprints of rows of Arrow batches; runs in Python workers."""
+    sanitizer = shared(sanitizer)
+
+    def hashed(*parts: bytes | memoryview) -> bytes:
+        return key.derive(*parts).secret[:_BYTES]
+
+    for arrow in batches:
+        batch = Batch.from_arrow(arrow, ways)
+        row_ids = id_bytes(batch.ids)
+        rows = pa.array([hashed(b"row", row_id) for row_id in row_ids], pa.binary())
+        words = batch.words(sanitizer.visible_words) if sanitizer.by_words else None
+        for column, _, found in batch.fields():
+            contents: list[list[bytes | memoryview]] = [
+                [b"content", row_id, column.encode()] for row_id in row_ids
+            ]
+            keys: list[list[bytes]] = [[b"context"] for _ in row_ids]
+            contexts = sanitizer.contexts(
+                found.values,
+                found.ids,
+                column=column,
+                slots=found.slots,
+                positions=found.positions,
+                words=None if words is None else words[found.rows],
+            )
+            places = found.positions.astype("<i8")
+            for row, at, (content, own) in zip(found.rows.tolist(), places, contexts, strict=True):
+                contents[row] += (at.tobytes(), *content)
+                keys[row].append(own)
+            yield pa.RecordBatch.from_pydict(
+                {
+                    "row": rows,
+                    "column": pa.array([column] * len(rows), pa.string()),
+                    "content": pa.array([hashed(*parts) for parts in contents], pa.binary()),
+                    "context": pa.array([hashed(*parts) for parts in keys], pa.binary()),
+                }
+            )
+
+
+def _measures() -> list[Column]:
+    """Aggregates of fingerprints that say whether files hold what was written."""
+    lines = F.xxhash64(*_PLACE, "content", "context")
+    return [F.count(F.lit(1)).alias("lines"), F.coalesce(F.bit_xor(lines), F.lit(0)).alias("checksum")]
+
+
+# Comparison
+
+
+def compare(
+    mine: DataFrame, earlier: DataFrame | None, before: Ledger, terms: Terms
+) -> tuple[RowCounts, Decimal | None, Decimal]:
+    """Compare fingerprints of a release's rows with those of earlier ones; no row leaves Spark.
+
+    Args:
+        mine: Of the release.
+        earlier: Of all earlier ones of its family, with a column ``release``.
+        before: All earlier ones.
+        terms: Of the release.
+
+    Returns:
+        Counts of rows; the largest earlier total in the family of those that get new noise, None where none
+        does; and the largest total there of all of them with this release.
+    """
+    same = terms.unit, terms.family
+    largest = _tiny(before.family_totals(terms.unit).get(terms.family, Decimal(0)))
+    family = [e for e in before.counted if (e.terms.unit, e.terms.family) == same]
+    worth = F.lit(None)  # what counts in another unit is never added
+    if pairs := [F.lit(part) for e in family for part in (e.release, _tiny(e.terms.epsilon))]:
+        worth = F.element_at(F.create_map(*pairs), F.col("release"))
+    if earlier is None:
+        earlier = mine.sparkSession.createDataFrame([], f"{LINES}, release string")
+    # Of each place what was released of it: once for each noise context, however often it came.
+    contexts = earlier.groupBy(*_PLACE, "context").agg(
+        F.min("content").alias("content"), F.max(worth.cast(_SUM)).alias("worth")
+    )
+    known = contexts.groupBy(*_PLACE).agg(
+        F.sum("worth").alias("spent"),
+        F.collect_list("context").alias("contexts"),
+        F.collect_set("content").alias("contents"),
+    )
+    new = F.col("contexts").isNull()
+    free = F.coalesce(F.array_contains("contexts", F.col("context")), F.lit(False))
+    # A row that may be any earlier one counts from the largest total.
+    any_row = ~free & {"id": F.lit(False), "file": ~new, "position": F.lit(True)}[terms.known_as]
+    spent = F.when(any_row, F.lit(largest)).otherwise(F.coalesce("spent", F.lit(0))).cast(_SUM)
+    places = mine.join(known, [*_PLACE], "left").select(
+        "row",
+        new.alias("new"),
+        (~new & ~F.array_contains("contents", F.col("content"))).alias("changed"),
+        free.alias("free"),
+        F.when(~free, spent).alias("costliest"),
+        (spent + F.when(free, F.lit(0)).otherwise(F.lit(_tiny(terms.epsilon)))).cast(_SUM).alias("total"),
+    )
+    rows = places.groupBy("row").agg(
+        F.bool_or("new").alias("new"),
+        F.bool_or("changed").alias("changed"),
+        F.bool_and("free").alias("free"),
+        *(F.max(name).alias(name) for name in ("costliest", "total")),
+    )
+    found = rows.agg(
+        F.count_if("changed").alias("changed"),
+        F.count_if(~F.col("changed") & F.col("new")).alias("new"),
+        F.count_if(~F.col("changed") & ~F.col("new")).alias("equal"),
+        F.count_if("free").alias("free"),
+        *(F.max(name).alias(name) for name in ("costliest", "total")),
+    ).collect()[0]
+    costliest, total = (
+        None if found[name] is None else found[name].scaleb(-_TINY, _DIGITS)
+        for name in ("costliest", "total")
+    )
+    counts = {name: found[name] for name in ("new", "equal", "changed", "free")}
+    return counts, costliest, total or Decimal(0)
+
+
+def _tiny(number: Decimal | float) -> Decimal:
+    return Decimal(str(number)).scaleb(_TINY, _DIGITS).quantize(Decimal(1), context=_DIGITS)
+
+
+# A run
+
+
+class LedgerRun:
+    """What a run does with the ledger of its options; ``costs`` has the facts of each batch.
+
+    Raises:
+        ConfigError: The ledger is damaged, or refuses the release whatever its rows are.
+    """
+
+    def __init__(
+        self, job: Job, options: PrivatizeOptions, guarantee: Guarantee, key: NoiseKey, sanitizer: Sanitizer
+    ) -> None:
+        release, storage, columns = sanitizer.release, job.storage, job.columns
+        guarantee = in_euclidean_distance(guarantee, release.embedding)
+        if guarantee.epsilon > LARGEST_EPSILON:
+            raise ConfigError("Epsilon is too large for a ledger", allowed=f"{LARGEST_EPSILON:g} or less")
+        grows, far = options.incremental is not None, guarantee.distances
+        known_as: Naming = "id" if options.id is not None else "file" if grows else "position"
+        place = storage.real(options.incremental) if options.incremental is not None else ""
+        names = f"id {options.id}" if known_as == "id" else f"{known_as} {job.identity}\n{place}"
+        policies = {name: str(policy) for name, policy in vars(release.policy).items()}
+        self.job, self.options = job, options
+        self.folder = LedgerFolder(str(options.ledger), storage)
+        self.terms = Terms(
+            version=__version__,
+            label=options.name,
+            key=key.seal("ledger"),
+            naming=key.seal(names),
+            known_as=known_as,
+            input=key.seal(f"input {job.identity}"),
+            output=storage.real(options.output) if job.written.has_path else options.output,
+            columns=columns.sanitized,
+            kept=columns.keep,
+            policy={**policies, "release words": str(release.search.release_words)},
+            law=dict(release.mechanism.law(release.embedding.dimension)),
+            unit=Unit(metric=guarantee.metric, fingerprint=guarantee.fingerprint),
+            epsilon=guarantee.epsilon,
+            delta=guarantee.delta,
+            loss=recorded(guarantee.law),
+            distances=None if far is None else TypicalDistances.model_validate(far, from_attributes=True),
+        )
+        own, ways = key.derive(b"ledger"), columns.ways(job.source.df.schema)
+        made = partial(fingerprints, key=own, sanitizer=sanitizer, ways=ways)
+        # Under a fresh key no two runs have a row in common.
+        self._fingerprints = None if options.key_file is None else made
+        self._exposed: dict[str, None] = {}  # of all batches: the first exposes it
+        self.costs: list[dict[str, Any]] = []
+        self._check(self.folder.read())
+
+    def _check(self, ledger: Ledger) -> None:
+        """Refuse, whatever the rows are, what does not go with a ledger."""
+        path, allowed, terms = self.folder.path, self.options.ledger_allow, self.terms
+        known = (e for e in ledger.counted if (e.terms.key, e.terms.label) == (terms.key, terms.label))
+        if (other := next((e for e in known if e.terms.input != terms.input), None)) is not None:
+            raise ConfigError(
+                f"The ledger {path} has a release of another input under this key and name",
+                got=f"release {other.number} to {other.terms.output}",
+                do="Give this input another --name: under this one rows with equal ids and texts come out "
+                "equal, and no others, which tells who is in both",
+            )
+        exposed, units = ledger.exposed(terms), ledger.units
+        self._exposed.update(dict.fromkeys(exposed))
+        if self.options.budget is None:
+            return
+        if exposed and "weaker-policy" not in allowed:
+            raise ConfigError(
+                f"The release lets out raw what earlier releases in the ledger {path} protected",
+                allowed="with --budget: what they let out raw",
+                got="; ".join(exposed),
+                do="Protect it as before, or say that it may go out: --budget TOTAL:allow=weaker-policy",
+            )
+        if units and terms.unit not in units and "new-unit" not in allowed:
+            raise ConfigError(
+                f"The release counts in a new unit, in which the ledger {path} has nothing spent",
+                allowed="with --budget: " + ", or ".join(map(str, units)),
+                got=str(terms.unit),
+                do="Take the bundle of the earlier releases and a mechanism with an epsilon in the same "
+                "distance, or let the budget begin anew: --budget TOTAL:allow=new-unit",
+            )
+
+    def look(self, selected: DataFrame) -> None:
+        """Find what a release of these rows would cost, or refuse it, and write nothing."""
+        self._assess(self.folder.read(), self._fingerprints(selected) if self._fingerprints else None)
+
+    @contextmanager
+    def reserve(self, selected: DataFrame) -> Iterator[None]:
+        """Reserve a release of the rows that the block perturbs and writes, and commit it when it has ended.
+
+        Raises:
+            ConfigError: The ledger refuses it, or is damaged; nothing was perturbed.
+        """
+        release, storage, spark = uuid4().hex, self.job.storage, selected.sparkSession
+        made, mine = None, None
+        self._check(self.folder.read())
+        storage.make_folder(self.folder.events)
+        try:
+            if self._fingerprints is not None:
+                # Before they are reserved: whoever sees the reservation can read them.
+                observation = Observation("dptext fingerprints")
+                lines = self._fingerprints(selected).observe(observation, *_measures())
+                with progress(spark, "Fingerprinting rows for the ledger"):
+                    lines.write.parquet(self._rows(release))
+                made = observation.get
+                mine = spark.read.schema(LINES).parquet(self._rows(release))
+            with self._turn():
+                facts = {
+                    "number": 1 + max((e.number for e in self.folder.read().entries), default=0),
+                    "time": datetime.now(UTC).isoformat(timespec="seconds"),  # for people: it orders nothing
+                    "terms": self.terms.model_dump(mode="json"),
+                    "fingerprints": made,
+                }
+                self._add(release, "reserved", facts)
+                # Read after the reservation is there: of two runs that reserve at once one sees the other.
+                others = (entry for entry in self.folder.read().entries if entry.release != release)
+                self._add(release, "assessed", self._assess(Ledger(tuple(others)), mine))
+        except BaseException:
+            self._leave(release)
+            raise
+        try:
+            yield
+        except BaseException:
+            with suppress(*FAILURES, DptextError):
+                # Where a table was before, or grows, nobody can tell.
+                place = self.options.output if self.job.written.has_path and not self.job.grows else None
+                if place is not None and not storage.exists(place):
+                    self._leave(release)
+            raise
+        self._add(release, "ended", {"state": "committed"})
+
+    def _rows(self, release: str) -> str:
+        return f"{self.folder.path}/rows/{release}"
+
+    def _add(self, release: str, event: str, facts: Mapping[str, Any]) -> None:
+        """Add an event, which is there whole or not at all."""
+        name, content = write_event(release, event, facts)
+        hidden = f"{self.folder.events}/.{name}.part"
+        self.job.storage.write(hidden, content)
+        self.job.storage.rename(hidden, f"{self.folder.events}/{name}")
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Be the only one that reserves, where the file system is this machine's; others have no locks."""
+        deadline = time.monotonic() + _PATIENCE
+        lock = f"{self.folder.path}/lock"
+        with ExitStack() as held:
+            while True:
+                try:
+                    held.enter_context(self.job.storage.locked(lock, "Another run reserves in the ledger"))
+                    break
+                except JobError:
+                    if time.monotonic() > deadline:
+                        raise
+                    time.sleep(_PAUSE)
+            yield
+
+    def _assess(self, before: Ledger, mine: DataFrame | None) -> dict[str, Any]:
+        """Compare rows with those of earlier releases, and refuse what is over the budget."""
+        self._check(before)
+        rows: RowCounts | None = None
+        costliest: Decimal | None = Decimal(0)
+        total = exact_sum([self.terms.epsilon])
+        if mine is not None:
+            with progress(mine.sparkSession, "Comparing rows with the ledger"):
+                rows, costliest, total = compare(mine, self._earlier(mine, before), before, self.terms)
+        facts = cost_of(
+            before,
+            self.terms,
+            place=self.folder.path,
+            rows=rows,
+            costliest=costliest,
+            budget=self.options.budget,
+            exposed=[*self._exposed],
+        )
+        self.costs.append(facts)
+        return {"rows": rows, "total": plainly(total)}
+
+    def _earlier(self, mine: DataFrame, before: Ledger) -> DataFrame | None:
+        """Read the fingerprints of earlier releases of the family; refuse those that are not as written."""
+        family = [entry for entry in before.counted if entry.terms.family == self.terms.family]
+        wanted = {e.release: e.fingerprints for e in family if e.fingerprints and e.fingerprints["lines"]}
+        if not wanted:
+            return None
+        try:
+            read = mine.sparkSession.read.schema(LINES).parquet(*map(self._rows, wanted))
+            path = read.metadataColumn("_metadata")["file_path"]
+            earlier = read.withColumn("release", F.regexp_extract(path, _RELEASE, 1))
+            found = earlier.groupBy("release").agg(*_measures()).collect()  # a line for each release
+        except (PySparkException, Py4JJavaError) as error:
+            if not (got := condition(error)).startswith(_UNREADABLE):
+                raise
+        else:
+            measured = {name: {"lines": lines, "checksum": checksum} for name, lines, checksum in found}
+            got = ", ".join(f"rows/{name}" for name, facts in wanted.items() if measured.get(name) != facts)
+            if not got:
+                return earlier
+        raise damaged(got, "the fingerprints of a release's rows are not those that were written")
+
+    def _leave(self, release: str) -> None:
+        """Withdraw a release, if it was reserved; where that fails it counts.
+
+        Its rows stay: another run may be reading them, which saw it before.
+        """
+        with suppress(*FAILURES, DptextError):
+            if any(entry.release == release for entry in self.folder.read().entries):
+                self._add(release, "ended", {"state": "withdrawn"})
+            else:
+                self.job.storage.delete(self._rows(release))

@@ -1,0 +1,68 @@
+"""Entries of ledgers, and totals of rows as one would count them by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+from dptext_spark.accounting.laws import SphericalLaplace
+from dptext_spark.accounting.ledger import Entry, Terms, TypicalDistances, Unit, recorded
+
+UNITS = [
+    Unit(metric="Euclidean distance", fingerprint="a" * 64),
+    Unit(metric="another", fingerprint="a" * 64),
+]
+SAFE = {"tokenizer": "words", "oov": "mask", "protect": "all", "layout": "words"}
+
+
+def terms(**changes: Any) -> Terms:
+    law = SphericalLaplace(dimension=50, epsilon=changes.get("epsilon", 10.0))
+    return Terms(
+        **{
+            "version": "0.1.0",
+            "label": "label",
+            "key": "key",
+            "naming": "id",
+            "known_as": "id",
+            "input": "in",
+            "output": "file:/out",
+            "columns": ("text",),
+            "kept": (),
+            "policy": SAFE,
+            "law": {"law": "elliptical-laplace", "epsilon": 10.0},
+            "unit": UNITS[0],
+            "epsilon": 10.0,
+            "delta": 0.0,
+            "loss": recorded(law),
+            "distances": TypicalDistances(nearest=1.0, tenth=2.0, hundredth=3.0),
+            **changes,
+        }
+    )
+
+
+def name(number: int) -> str:
+    return f"{number:032x}"
+
+
+def entry(
+    number: int, *, total: float | Decimal | None = None, state: str = "committed", **changes: Any
+) -> Entry:
+    """A release; without a total it was never assessed."""
+    return Entry.model_validate(
+        {
+            "release": name(number),
+            "number": number,
+            "time": "2026-01-01T00:00:00+00:00",
+            "terms": terms(**changes),
+            "fingerprints": {"lines": 3, "checksum": -5},
+            "total": None if total is None else Decimal(str(total)),
+            "state": state,
+        }
+    )
+
+
+def total_of(contexts: Iterable[tuple[Hashable, float]]) -> Fraction:
+    """Epsilon of each noise context once, however often it came: exact."""
+    return sum((Fraction(repr(epsilon)) for epsilon in dict(contexts).values()), Fraction(0))

@@ -1,0 +1,474 @@
+"""dptext privatize --ledger: what releases add up to on real tables, whatever ends a run."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+import subprocess
+import sys
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from pyspark.sql import DataFrame, SparkSession
+
+from dptext_spark import Embedding
+from dptext_spark.accounting.ledger import Entry, Ledger
+from dptext_spark.cli import main
+from dptext_spark.errors import ConfigError, InputError
+from dptext_spark.jobs import privatize
+from dptext_spark.tables.ledger import LINES, LedgerFolder, LedgerRun, compare
+from dptext_spark.tables.local_files import LocalFiles
+from dptext_spark.tables.run import Job
+from tests.helpers.ledgers import UNITS, entry, terms, total_of
+from tests.helpers.tables import ROOT, names, run_table, spark_environment, texts, write_table
+
+# The shared session is the one that the jobs find.
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+
+Run = Callable[..., dict[str, Any]]
+Read = Callable[[], Ledger]
+
+
+@pytest.fixture
+def release(ring_release: dict[str, Any], tmp_path: Path) -> Run:
+    """Release a table of ids 0 to 5 with changed options into an output of its own; give what it cost."""
+    number = iter(range(1000))
+
+    def run(rows: dict[int, Any] | None = None, place: str = "in", **changes: Any) -> dict[str, Any]:
+        if rows is not None:
+            shutil.rmtree(tmp_path / place, ignore_errors=True)
+            write_table(tmp_path / place / "a.parquet", {"id": [*rows], "text": [*rows.values()]})
+        options = {"id": "id", "name": "label", "ledger": tmp_path / "ledger", "input": tmp_path / place}
+        options |= {"output": tmp_path / f"out-{next(number)}"}
+        given = {**ring_release, **options, **changes}
+        given = {name: value for name, value in given.items() if value is not None}
+        return run_table(**given).facts["ledger"][-1]
+
+    return run
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Read:
+    return lambda: LedgerFolder(str(tmp_path / "ledger"), LocalFiles()).read()
+
+
+@pytest.fixture
+def light(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Releases that enter the ledger and write nothing else."""
+
+    def enter(
+        self: Job, _plan: Any, _partitioning: Any, _look: Any, entered: Callable[..., Any]
+    ) -> dict[str, int]:
+        with entered(self.columns.select(self.df, self.row_id)):
+            write_table(Path(self.options.output) / "_SUCCESS", {})
+        return defaultdict(int)
+
+    monkeypatch.setattr(Job, "sanitize", enter)
+    monkeypatch.setattr(privatize, "check_ids", lambda *_: None)
+
+
+ROWS = dict(enumerate(texts(6)))
+
+
+def counts(cost: dict[str, Any]) -> tuple[int, ...]:
+    return tuple(cost["rows"][name] for name in ("new", "equal", "changed", "free"))
+
+
+def totals(ledger: Ledger) -> list[Decimal]:
+    return [ledger.total(unit) for unit in ledger.units]
+
+
+def states(ledger: Ledger) -> list[str]:
+    return [release.state for release in ledger.entries]
+
+
+def test_a_second_release_is_refused_and_an_equal_one_is_free(
+    release: Run, ledger: Read, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Rejects totals by release, a repeat that costs, an edited row that costs nothing or makes all cost.
+
+    And a dry run that writes, or does not see the budget.
+    """
+    assert release(ROWS, dry_run=True)["total"] == 10
+    assert not (tmp_path / "ledger").exists()
+    first = release(budget=15.0)
+    assert counts(first) == (6, 0, 0, 0) and first["total"] == 10
+    before = names(tmp_path)
+    with pytest.raises(ConfigError) as caught:
+        release(epsilon=8.0, budget=15.0)
+    said = "the costliest row that would get new noise has spent 10 and has 5 left, in nats per unit of Eucl"
+    assert said in str(caught.value) and "Got: 8 requested." in str(caught.value)
+    assert names(tmp_path) == before  # no output, no report
+    assert states(ledger()) == ["committed", "withdrawn"]
+
+    request.getfixturevalue("light")
+    again = release(budget=1.0)  # under any budget
+    assert counts(again) == (0, 6, 0, 6) and again["requested"] == 0
+    assert "nothing is spent" in again["said"]
+
+    with pytest.raises(ConfigError, match="over the budget"):
+        release({**ROWS, 2: "w00 w01"}, budget=15.0, dry_run=True)
+    edited = release({**ROWS, 2: "w00 w01", 6: "w05"}, budget=20.0)
+    assert counts(edited) == (1, 5, 1, 5) and (edited["spent"], edited["total"]) == (10, 20)
+    assert "Budget: 20, 0 remain" in edited["said"]
+    assert totals(ledger()) == [20] and [e.total for e in ledger().counted] == [10, 10, 20]
+    # Another epsilon for rows that have spent 10, without the edited one.
+    files = sorted((tmp_path / "ledger").rglob("*"))
+    rest = {n: text for n, text in ROWS.items() if n != 2}
+    dry = release(rest, epsilon=5.0, budget=15.0, dry_run=True)
+    assert counts(dry) == (0, 5, 0, 0) and dry["total"] == 15
+    assert sorted((tmp_path / "ledger").rglob("*")) == files
+    shown = CliRunner().invoke(main, ["ledger", "show", str(tmp_path / "ledger"), "--json"])
+    found = json.loads(shown.stdout)
+    assert found["units"][0]["total"] == 20.0 and found["releases"][0]["rows"]["new"] == 6
+    assert found["releases"][0]["terms"]["output"].endswith("/out-1")
+
+
+@pytest.mark.usefixtures("light")
+def test_what_goes_out_raw_that_was_protected_is_refused_under_a_budget(
+    release: Run, ledger: Read, tmp_path: Path
+) -> None:
+    """Rejects "nothing is spent" where a weaker policy lets words pass, and a refusal of what is out."""
+    release(ROWS, budget=50.0)
+    write_table(tmp_path / "more" / "a.parquet", {"id": [1], "text": ["w01"], "more": ["w02"]})
+    for words, changes in {
+        "stop words of column text": {"protect": "content"},
+        "column text": {"text": ["more"], "keep": ["text"], "place": "more", "name": "more"},
+    }.items():
+        said = rf"Got: {words} \(protected in release 1\)\. .*TOTAL:allow=weaker-policy"
+        with pytest.raises(ConfigError, match=said):
+            release(budget=50.0, **changes)
+    assert len(ledger().entries) == 1  # refused before anything was reserved
+    forced = {"protect": "content", "budget": 50.0}
+    told = release(**forced | {"budget": "50:allow=weaker-policy"})
+    said = "stop words of column text (protected in release 1)"
+    assert f"Raw from now on, without any bound: {said}." in told["said"]
+    assert told["exposed"] == [said] and "nothing is spent" not in told["said"]
+    assert told["requested"] == 0
+    assert not release(**forced, dry_run=True)["exposed"]  # it is out already
+
+
+@pytest.mark.usefixtures("light")
+def test_one_unit_for_all_that_is_proven_in_euclidean_distance(
+    release: Run, ledger: Read, plane: Embedding
+) -> None:
+    """Rejects a budget that begins anew with each lambda or bundle."""
+    release(ROWS, budget=30.0)
+    dry = {"budget": 30.0, "dry_run": True}
+    found = release(mechanism="mahalanobis:lambda=0.1000001", epsilon=2.0, **dry)
+    assert found["total"] == pytest.approx(12)  # on a circle, for all lambda
+    with pytest.raises(ConfigError, match=r"in a new unit.* TOTAL:allow=new-unit"):
+        release(embedding=plane.path, **dry)
+    other = release(embedding=plane.path, **dry | {"budget": "30:allow=all"})
+    assert other["total"] == 10 and "Not added, for distances differ: 10 spent" in other["said"]
+    assert len(ledger().units) == 1
+
+
+@pytest.mark.usefixtures("light")
+def test_disjoint_partitions_compose_in_parallel(release: Run, ledger: Read, tmp_path: Path) -> None:
+    """Each day under a label of its own, as the DAG does; a day that comes again with an edited row."""
+    for day in range(2):
+        rows = {10 * day + n: t for n, t in ROWS.items()}
+        cost = release(rows, f"dt={day}", name=f"day {day}", budget=10.0)
+        assert counts(cost) == (6, 0, 0, 0) and cost["total"] == 10
+    assert totals(ledger()) == [10]
+    message = r"another input under this key and name\. Got: release 2 to file:"
+    with pytest.raises(ConfigError, match=message):
+        release(ROWS, name="day 1")
+    edited = {10 + n: t for n, t in {**ROWS, 3: "w09"}.items()}
+    again = release(edited, "dt=1", name="day 1", dry_run=True)
+    assert counts(again) == (0, 5, 1, 5) and again["total"] == 20
+    # The same rows under another column of ids cannot be known again: they count beside all.
+    write_table(tmp_path / "named" / "a.parquet", {"nr": [1], "text": ["w01"]})
+    assert release(place="named", id="nr", name="named")["total"] == 20
+    assert release(place="named", id="nr", key_file=None, name="")["total"] == 30
+
+
+@pytest.mark.usefixtures("light")
+def test_rows_that_move_are_not_new(release: Run, tmp_path: Path) -> None:
+    """Without --id a row is its file and position. Rejects a renamed file whose rows begin at nothing."""
+    release(ROWS, id=None)
+    (tmp_path / "in" / "a.parquet").rename(tmp_path / "in" / "b.parquet")
+    moved = release(id=None, budget=20.0)
+    assert counts(moved) == (6, 0, 0, 0) and moved["total"] == 20
+    (tmp_path / "in" / "b.parquet").rename(tmp_path / "in" / "a.parquet")
+    write_table(tmp_path / "in" / "c.parquet", {"id": [7], "text": ["w01"]})
+    more = release(id=None, dry_run=True)  # the row of c may be one of b, which may have been one of a
+    assert counts(more) == (1, 6, 0, 6) and more["total"] == 30
+
+
+def test_a_growing_table_enters_its_new_rows(release: Run, ledger: Read, tmp_path: Path) -> None:
+    grow = {"id": None, "incremental": tmp_path / "checkpoint", "output": tmp_path / "out", "budget": 10.0}
+    for number in range(2):
+        write_table(tmp_path / "in" / f"{number}.parquet", {"id": [*range(6)], "text": texts(6)})
+        assert counts(release(**grow)) == (6, 0, 0, 0)
+    assert totals(ledger()) == [10] and states(ledger()) == ["committed"] * 2
+    write_table(tmp_path / "in" / "2.parquet", {"id": [1], "text": ["w01"]})
+    with pytest.raises(ConfigError, match="over the budget"):
+        release(**{**grow, "budget": 5.0})
+    assert pq.read_table(tmp_path / "out").num_rows == 12
+    assert states(ledger())[-1] == "withdrawn"
+
+
+@pytest.mark.usefixtures("light")
+def test_a_failed_run_that_wrote_nothing_is_withdrawn(
+    release: Run, ledger: Read, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And one that may have written counts: where a table was before nobody can tell which one it is."""
+
+    def fails(self: Job, _plan: Any, _partitioning: Any, _look: Any, entered: Callable[..., Any]) -> None:
+        with entered(self.columns.select(self.df, self.row_id)):
+            raise InputError("words outside the vocabulary")
+
+    release(ROWS, output=tmp_path / "out")
+    monkeypatch.setattr(Job, "sanitize", fails)
+    for changes, state, total in (
+        ({"epsilon": 5.0}, "withdrawn", 10),
+        ({"epsilon": 5.0, "output": tmp_path / "out", "mode": "overwrite"}, "unfinished", 15),
+    ):
+        with pytest.raises(InputError, match="words outside the vocabulary"):
+            release(**changes)
+        assert states(ledger())[-1] == state and totals(ledger()) == [total]
+
+
+@pytest.mark.usefixtures("light")
+def test_a_damaged_ledger_is_told(release: Run, ledger: Read, tmp_path: Path) -> None:
+    """Rejects fingerprints that were altered or lost and count as new, and a folder of other things."""
+    release(ROWS)
+    (folder,) = (tmp_path / "ledger" / "rows").iterdir()
+    (file,) = folder.glob("*.parquet")
+    good = pq.read_table(file)
+    altered = [bytes([value[0] ^ 1]) + value[1:] for value in good["context"].to_pylist()]
+
+    def refused(message: str, **changes: Any) -> None:
+        with pytest.raises(ConfigError, match=message):
+            release(dry_run=True, **changes)
+
+    pq.write_table(good.slice(0, 5), file)
+    refused(r"fingerprints .* Got: FAILED_READ_FILE")
+    next(folder.glob(".*.parquet.crc")).unlink()  # Hadoop's own, which other file systems have not
+    refused(f"fingerprints .* Got: rows/{folder.name}")
+    pq.write_table(good.set_column(3, "context", [altered]), file)
+    refused("fingerprints of a release's rows are not those", epsilon=5.0)
+    shutil.rmtree(folder)
+    refused("fingerprints of a release's rows are not those")
+    events = tmp_path / "ledger" / "events"
+    (events / "notes.txt").write_text("")
+    refused(r"The ledger is damaged.* Got: notes\.txt")
+    refused("is no ledger", ledger=events)
+
+
+Rows = dict[tuple[int, str], tuple[int, Any]]
+"""The content and the noise context of each row and column."""
+
+
+def lines_of(spark: SparkSession, releases: dict[str, Rows]) -> DataFrame:
+    rows = [
+        (str(row).encode(), column, str(content).encode(), str(context).encode(), release)
+        for release, made in releases.items()
+        for (row, column), (content, context) in made.items()
+    ]
+    return spark.createDataFrame(rows, f"{LINES}, release string")
+
+
+def turns(_: Any) -> list[Rows]:
+    """The elements of an array, or the rows of a file, that are once at each of three places."""
+    return [{(place, "a"): (place == at, (place, place == at)) for place in range(3)} for at in range(3)]
+
+
+def random_rows(seed: int) -> list[Rows]:
+    rng = np.random.default_rng(seed)
+    return [
+        {
+            (row, column): (content, (row, column, content, number // 3))
+            for row in rng.choice(24, rng.integers(8, 24), replace=False).tolist()
+            for column in ["a", "b"][: 1 + number % 2]
+            for content in [int(rng.integers(3))]
+        }
+        for number in range(6)
+    ]
+
+
+@pytest.mark.parametrize("known_as", ["id", "position", "file"])
+@pytest.mark.parametrize("made", [turns, random_rows])
+def test_comparison_against_rows(
+    spark: SparkSession, made: Callable[[int], list[Rows]], known_as: Any
+) -> None:
+    """Releases of rows, against a dictionary of noise contexts for each row and column.
+
+    Rejects a sum over releases, a maximum over rows of sums that are of different rows, totals of places
+    where any row may have moved there, and totals that add what has another unit (the second of six).
+    """
+    rows, entries = made(5), list[Entry]()
+    epsilons = [0.1, 100.0, 0.2, 10.0, 10.0, 10.0][-len(rows) :]
+    past: dict[tuple[int, str], dict[Any, tuple[int, float]]] = defaultdict(dict)
+    largest = Fraction(0)
+    for number, (now, epsilon) in enumerate(zip(rows, epsilons, strict=True), 1):
+        other_unit = (number, len(rows)) == (2, 6)
+        facts, spent, after = defaultdict(list), [], [Fraction(0)]
+        for (row, column), (content, context) in now.items():
+            context = (context, number if other_unit else epsilon)
+            now[row, column] = (content, context)
+            before = past[row, column]
+            free = context in before
+            facts[row].append((not before, before and content not in [c for c, _ in before.values()], free))
+            total = total_of((known, value) for known, (_, value) in before.items())
+            if not free and (known_as == "position" or (known_as == "file" and before)):
+                total = largest
+            spent += [] if free else [total]
+            after.append(total + (0 if free else Fraction(repr(epsilon))))
+        for place, (content, context) in now.items():
+            past[place].setdefault(context, (content, 0.0 if other_unit else epsilon))
+        largest = largest if other_unit else max(largest, *after)
+        changes = {"epsilon": epsilon, "known_as": known_as, "unit": UNITS[other_unit]}
+        total = Decimal(max(after).numerator) / Decimal(max(after).denominator)
+        entries.append(entry(number, total=total, **changes))
+    *others, last = entries
+    named = dict(zip((each.release for each in entries), rows, strict=True))
+    mine = lines_of(spark, {last.release: named.pop(last.release)}).drop("release")
+    found, costliest, total = compare(mine, lines_of(spark, named), Ledger(tuple(others)), last.terms)
+
+    changed = [any(changed for _, changed, _ in row) for row in facts.values()]
+    new = [any(new for new, *_ in row) for row in facts.values()]
+    assert found["changed"] == sum(changed)
+    assert found["new"] == sum(n and not c for n, c in zip(new, changed, strict=True))
+    assert found["new"] + found["equal"] + found["changed"] == len(facts)
+    assert found["free"] == sum(all(free for *_, free in row) for row in facts.values())
+    assert spent and costliest is not None and Fraction(costliest) == max(spent) and total == last.total
+    if made is turns:
+        assert total == (20 if known_as == "id" else 30)
+
+
+def test_a_comparison_of_nothing_and_of_more_than_a_budget_can_be(spark: SparkSession) -> None:
+    """Rejects totals of 28 digits, and no rows or no earlier ones that fail."""
+    none, some = (lines_of(spark, {"": rows}).drop("release") for rows in ({}, turns(0)[0]))
+    total = Decimal("1000000000000.000000000000000001")
+    many = Ledger((entry(1, total=str(total), known_as="position"),))
+    assert compare(none, None, Ledger(), terms())[1:] == (None, 0)
+    found = compare(some, None, many, terms(known_as="position"))
+    assert found[1:] == (total, Decimal("1000000000010.000000000000000001")) and found[0]["new"] == 3
+
+
+def test_a_ledger_that_another_run_begins_meanwhile_is_one(tmp_path: Path) -> None:
+    """Rejects asking whether it was begun before looking what is in its folder."""
+
+    class Meanwhile(LocalFiles):
+        def exists(self, path: str) -> bool:
+            return self._then_begun(super().exists(path))
+
+        def matches(self, pattern: str) -> list[str]:
+            return self._then_begun(super().matches(pattern))
+
+        def _then_begun(self, answer: Any) -> Any:
+            (tmp_path / "ledger" / "events").mkdir(parents=True, exist_ok=True)
+            return answer
+
+    assert LedgerFolder(str(tmp_path / "ledger"), Meanwhile()).read() == Ledger()
+
+
+@pytest.mark.usefixtures("light")
+@pytest.mark.parametrize("wrong", [False, True])
+def test_two_runs_without_a_lock_never_both_pass(
+    release: Run, ledger: Read, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, wrong: bool
+) -> None:
+    """As on an object store: both reserve before either looks, with a budget for one.
+
+    Under fresh keys, so that each row counts. The mutant reads before it reserves; both pass then.
+    """
+    write_table(tmp_path / "in" / "a.parquet", {"id": [*ROWS], "text": [*ROWS.values()]})
+    both, add = threading.Barrier(2), LedgerRun._add
+
+    @contextmanager
+    def no_lock(self: LedgerRun) -> Iterator[None]:
+        yield
+
+    def add_together(self: LedgerRun, release: str, event: str, facts: Any) -> None:
+        add(self, release, event, facts)
+        if event == "reserved":
+            both.wait(timeout=100)
+
+    monkeypatch.setattr(LedgerRun, "_turn", no_lock)
+    monkeypatch.setattr(LedgerRun, "_add", add_together)
+    if wrong:
+        monkeypatch.setattr(LedgerFolder, "read", lambda self: Ledger())
+
+    def run(epsilon: float) -> Decimal | str:
+        try:
+            return Decimal(release(key_file=None, name="", epsilon=epsilon, budget=10.0)["total"])
+        except ConfigError as error:
+            return str(error)
+
+    with ThreadPoolExecutor(2) as pool:
+        ends = [*pool.map(run, [6.0, 7.0])]
+    monkeypatch.undo()
+    refused = [end for end in ends if isinstance(end, str)]
+    assert all("over the budget" in said for said in refused)
+    # The one that looks when the other has withdrawn may pass.
+    assert len(refused) == states(ledger()).count("withdrawn") and bool(refused) is not wrong
+
+
+@pytest.mark.usefixtures("light")
+@pytest.mark.parametrize("event", ["assessed", "ended"])
+def test_a_kill_counts_and_the_same_release_costs_nothing_more(
+    event: str, release: Run, ledger: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is written any more from the reservation on, or when the output has its name."""
+    add = LedgerRun._add
+
+    def dies(self: LedgerRun, release: str, kind: str, facts: Any) -> None:
+        if kind == event:
+            raise KeyboardInterrupt
+        add(self, release, kind, facts)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LedgerRun, "_add", dies)
+        patch.setattr(LedgerRun, "_leave", lambda *_: None)
+        with pytest.raises(KeyboardInterrupt):
+            release(ROWS, epsilon=6.0, budget=10.0)
+    assert states(ledger()) == ["unfinished"] and totals(ledger()) == [6]
+    with pytest.raises(ConfigError, match="has spent 6 and has 4 left"):
+        release(epsilon=5.0, budget=10.0)
+    assert release(epsilon=6.0, budget=10.0)["requested"] == 0
+    assert totals(ledger()) == [6]
+
+
+@pytest.mark.long
+@pytest.mark.e2e
+def test_of_two_processes_at_once_one_passes(
+    ring_release: dict[str, Any], ledger: Read, tmp_path: Path
+) -> None:
+    """Rejects two that both find the budget of one."""
+    write_table(tmp_path / "in" / "a.parquet", {"id": [*ROWS], "text": [*ROWS.values()]})
+    options = {**ring_release, "mechanism": "laplace", "text": "text", "id": "id", "budget": 10}
+    options |= {"ledger": tmp_path / "ledger"}
+    given = [(f"--{name.replace('_', '-')}", str(value)) for name, value in options.items()]
+    command = [sys.executable, "-m", "dptext_spark", "privatize", *itertools.chain(*given)]
+    environment = spark_environment() | {"PYTHONPATH": str(ROOT)}
+    runs = [
+        subprocess.Popen(
+            [*command, "--epsilon", epsilon, "--output", tmp_path / epsilon],
+            cwd=tmp_path,
+            env=environment,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for epsilon in ("6", "7")
+    ]
+    said = [run.communicate(timeout=280)[1] for run in runs]
+    assert sorted(run.returncode for run in runs) == [0, 2], said
+    assert any("over the budget of the ledger" in text for text in said)
+    assert sorted(states(ledger())) == ["committed", "withdrawn"]
+    assert [(tmp_path / epsilon).exists() for epsilon in ("6", "7")].count(True) == 1

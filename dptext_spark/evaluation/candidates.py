@@ -96,7 +96,7 @@ def _likeliest(
     for group in np.split(np.arange(len(outputs)), np.flatnonzero(np.diff(ends // _CELLS)) + 1):
         places, words, probability = emissions.cells(outputs[group])
         both = np.repeat(np.arange(len(group)), most), np.tile(common, len(group))
-        fresh = ~emissions.has_cell(outputs[group][both[0]], both[1])
+        fresh = ~emissions.look_up(outputs[group][both[0]], both[1])[0]
         score = np.concatenate([prior[words] * probability, without[both[1][fresh]]])
         places, words = (np.concatenate([a, b[fresh]]) for a, b in zip((places, words), both, strict=True))
         order = np.lexsort((words, -score, places))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -145,7 +145,7 @@ class BigramModel:
         return bits, table
 
 
-def discount_of(counts: NDArray[np.int64]) -> float:
+def discount_of(counts: NDArray[Any]) -> float:
     """Give how much counts (c,) above 0 overstate, strictly between 0 and 1.
 
     Half an imagined count of one keeps it from the ends. Source: Ney, Essen and Kneser 1994, section 4.

@@ -38,7 +38,7 @@ class Grid:
         search: How released words are searched, and how many there are.
         runs: Runs of each word at each epsilon.
         seed: Public; the noise follows from it.
-        vocabulary, words: Words of the embedding, the first ones, and of the sample, evenly spread over them.
+        vocabulary, words: Words of the embedding, the first ones, and of the sample.
         confidence: Of each word's interval, and of what is said of all of them.
         eta: Mass that s_eta may leave out.
     """
@@ -109,18 +109,13 @@ class Grid:
         """Blocks that the sample is dealt out to, word by word: whole batches, unless words are too few."""
         return min(BATCHES * -(-self.words // (BATCHES * self.block_words)), self.words)
 
-    @property
-    def word_ids(self) -> NDArray[np.int64]:
-        """Ids of the sample's words, int64 (words,)."""
-        return np.arange(self.words) * self.vocabulary // self.words
-
-    def block(self, number: int) -> NDArray[np.int64]:
-        """Ids of the words of a block."""
-        return self.word_ids[number :: self.blocks]
-
     def ranks_of(self, number: int) -> NDArray[np.int64]:
         """Places of the words of a block among all of the sample, from 1."""
-        return np.arange(1, self.words + 1)[number :: self.blocks]
+        return np.arange(number, self.words, self.blocks) + 1
+
+    def block(self, number: int) -> NDArray[np.int64]:
+        """Ids of the words of a block, evenly spread over the vocabulary."""
+        return (self.ranks_of(number) - 1) * self.vocabulary // self.words
 
     def weights(self, prior: Prior) -> NDArray[np.float64]:
         """Give the prior probabilities of the sample's words, float64 (words,)."""

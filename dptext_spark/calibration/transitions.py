@@ -18,8 +18,7 @@ class Transitions:
         output: int32 (c,), the output's row in the embedding.
         count: int32 (c,), in how many of the runs the word became the output; float64 where it was
             computed, not counted: the expected number.
-        judged: Of ``count``'s type (c,), how many of them are among the last :attr:`judged_runs` runs: what
-            is learned from the others can be judged by these.
+        judged: Of ``count``'s type (c,), how many of them are among the last :func:`judged_runs` runs.
         runs: Runs of each word at each epsilon.
         release_words: How many words may be output.
     """
@@ -48,11 +47,6 @@ class Transitions:
         """P[output | word] of each cell, float64 (c,)."""
         probability: NDArray[np.float64] = self.count / np.float64(self.runs)
         return probability
-
-    @property
-    def judged_runs(self) -> int:
-        """How many runs of each word, the last ones, are held out to judge what the others taught."""
-        return judged_runs(self.runs)
 
     @property
     def seen(self) -> NDArray[np.float64]:
@@ -93,5 +87,5 @@ class Transitions:
 
 
 def judged_runs(runs: int) -> int:
-    """Say how many of so many runs, the last ones, are held out: half of them, rounded down."""
+    """Say how many of the runs, the last ones, judge what the others taught: half of them, rounded down."""
     return runs // 2

@@ -95,12 +95,6 @@ class ClusterSums:
         spread = value_value - 2.0 * ratio * value_size + ratio * ratio * size_size
         return np.sqrt(_divided(np.maximum(spread, 0.0) * rows, (rows - 1.0) * size * size))
 
-    def mean_interval(self, confidence: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Bound the mean per word from both sides, (c,) each, by Student's law; NaN for one row or none."""
-        freedom = np.maximum(self.rows - 1.0, 1.0)
-        reach = scipy.special.stdtrit(freedom, 0.5 + confidence / 2.0) * self.standard_error
-        return self.ratio - reach, self.ratio + reach
-
     def share_interval(self, confidence: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Bound a share of words from both sides, (c,) each; 0 and 1 for fewer than two rows.
 
@@ -129,9 +123,10 @@ class ClusterSums:
         return float(self.ratio[0]), float(low[0]), float(high[0])
 
     def mean(self, confidence: float) -> tuple[float, float, float]:
-        """Give the mean of the first class with its interval."""
-        low, high = self.mean_interval(confidence)
-        return float(self.ratio[0]), float(low[0]), float(high[0])
+        """Give the mean of the first class with its interval, by Student's law; NaN for one row or none."""
+        freedom, mean = max(float(self.rows[0]) - 1.0, 1.0), float(self.ratio[0])
+        reach = float(scipy.special.stdtrit(freedom, 0.5 + confidence / 2.0) * self.standard_error[0])
+        return mean, mean - reach, mean + reach
 
 
 def _divided(top: NDArray[np.float64], bottom: NDArray[np.float64]) -> NDArray[np.float64]:

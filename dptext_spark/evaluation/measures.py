@@ -61,7 +61,7 @@ class Measure:
     ceiling: float | None = 1.0
 
     def add(self, rows: SimulatedRows, embedding: Embedding, knowledge: Knowledge) -> dict[str, ClusterSums]:
-        """Add up what this measure needs of released rows; by default nothing, as models learn elsewhere."""
+        """Add up what it needs of released rows; by default nothing, as models learn elsewhere."""
         return {}
 
     def sums(self, totals: Totals) -> ClusterSums:
@@ -102,7 +102,6 @@ class Recovery(Measure):
     versions: int = 1
 
     def add(self, rows: SimulatedRows, embedding: Embedding, knowledge: Knowledge) -> dict[str, ClusterSums]:
-        """Let all attackers guess, from the first version and from all of them."""
         return {
             f"recovered/{versions}/{name}": sums
             for versions in sorted({1, len(rows.outputs)})
@@ -110,11 +109,7 @@ class Recovery(Measure):
         }
 
     def sums(self, totals: Totals) -> ClusterSums:
-        """Give the words that were recovered, in all and by how frequent they are.
-
-        Raises:
-            ConfigError: This was not measured.
-        """
+        """Give the words that were recovered, in all and by how frequent they are; see above."""
         found = totals.sums.get(f"recovered/{self.versions}/{self.attacker}/{self.guesses}")
         if found is None:
             attackers, top, versions = (" or ".join(map(str, n)) for n in (ATTACKERS, TOP, totals.versions))
@@ -130,7 +125,6 @@ class Kept(Measure):
     """The share of perturbed words that came out unchanged."""
 
     def add(self, rows: SimulatedRows, embedding: Embedding, knowledge: Knowledge) -> dict[str, ClusterSums]:
-        """Compare words with the first version."""
         hidden = np.flatnonzero(rows.perturbed)
         same = (rows.inputs[hidden] == rows.outputs[0, hidden]).astype(np.float64)
         return {self.name: ClusterSums.of(rows.rows[hidden], same)}
@@ -140,15 +134,14 @@ class Distance(Measure):
     """The mean distance from a perturbed word to what came out, in the bundle's own geometry."""
 
     def add(self, rows: SimulatedRows, embedding: Embedding, knowledge: Knowledge) -> dict[str, ClusterSums]:
-        """Measure the first version."""
-        hidden = np.flatnonzero(rows.perturbed)
-        before, after = rows.inputs[hidden], rows.outputs[0, hidden]
-        metric, starts = embedding.space.metric(), range(0, len(before), _TOKENS)
-        distances = [metric.between(before[i : i + _TOKENS], after[i : i + _TOKENS]) for i in starts]
-        return {self.name: ClusterSums.of(rows.rows[hidden], np.concatenate([np.zeros(0), *distances]))}
+        hidden, metric = np.flatnonzero(rows.perturbed), embedding.space.metric()
+        distances = [np.zeros(0)]
+        for start in range(0, len(hidden), _TOKENS):
+            part = hidden[start : start + _TOKENS]
+            distances.append(metric.between(rows.inputs[part], rows.outputs[0, part]))
+        return {self.name: ClusterSums.of(rows.rows[hidden], np.concatenate(distances))}
 
     def value(self, totals: Totals, before: PairCounts, confidence: float) -> Interval:
-        """Give the mean and its interval."""
         return self.sums(totals).mean(confidence)
 
 
@@ -160,7 +153,6 @@ class Similarity(Measure):
     """
 
     def add(self, rows: SimulatedRows, embedding: Embedding, knowledge: Knowledge) -> dict[str, ClusterSums]:
-        """Compare with the first version."""
         vectors, count = embedding.vectors, len(rows.offsets) - 1
         sums = np.zeros((2, count, vectors.shape[1]))
         for tokens, part in rows.batches(_TOKENS):  # whole rows: what a row gives is the same in every batch
@@ -171,15 +163,13 @@ class Similarity(Measure):
             starts = np.flatnonzero(np.diff(row, prepend=-1))
             for total, words in zip(sums, (part.inputs, part.released), strict=True):
                 total[row[starts]] = np.add.reduceat(vectors[words[known]].astype(np.float64), starts, axis=0)
-        lengths = np.linalg.norm(sums, axis=2)
-        product = lengths[0] * lengths[1]
+        product = np.linalg.norm(sums, axis=2).prod(axis=0)
         cosine = np.zeros(count)
         np.divide((sums[0] * sums[1]).sum(axis=1), product, out=cosine, where=product > 0.0)
         some = np.unique(rows.rows[rows.inputs >= 0])
         return {self.name: ClusterSums.of(some, cosine[some])}
 
     def value(self, totals: Totals, before: PairCounts, confidence: float) -> Interval:
-        """Give the mean and its interval."""
         return self.sums(totals).mean(confidence)
 
 
@@ -187,9 +177,10 @@ class Frequency(Measure):
     """One of the numbers that compare how often words or pairs come; see :func:`frequencies`."""
 
     def value(self, totals: Totals, before: PairCounts, confidence: float) -> Interval:
-        """Compare with the first version; there is no interval."""
         return frequencies(before, totals.pairs)[self.name], np.nan, np.nan
 
+
+_LEARNT: Final = "Labels right: learnt from released texts, on"
 
 MEASURES: Final[Mapping[str, Measure]] = {
     measure.name: measure
@@ -214,18 +205,8 @@ MEASURES: Final[Mapping[str, Measure]] = {
         Frequency(name="pair_overlap", title="Frequencies of pairs: mass in common"),
         Frequency(name="pair_agreement", title="Frequencies of pairs: 1 less their divergence"),
         Frequency(name="pair_leaders", title=f"The {LEADERS} most frequent pairs that still are"),
-        Measure(
-            name="accuracy",
-            title="Labels right: learnt from released texts, on released texts",
-            needs="label",
-            ceiling=None,
-        ),
-        Measure(
-            name="accuracy_on_original",
-            title="Labels right: learnt from released texts, on the originals",
-            needs="label",
-            ceiling=None,
-        ),
+        Measure(name="accuracy", title=f"{_LEARNT} released texts", needs="label", ceiling=None),
+        Measure(name="accuracy_on_original", title=f"{_LEARNT} the originals", needs="label", ceiling=None),
     )
 }
 """What is measured of each setting, in the order of tables."""

@@ -33,6 +33,6 @@ def test_the_last_half_of_the_runs_judges() -> None:
     """Of an odd number the smaller half; of a single run none. Rejects counts of the first runs."""
     draws = np.array([[[3, 3, 5, 3, 5]]], np.int32)
     found = counted(draws, np.array([0]))
-    assert (found.judged_runs, rows(cells(found))) == (2, [(0, 0, 3, 3, 1), (0, 0, 5, 2, 1)])
+    assert rows(cells(found)) == [(0, 0, 3, 3, 1), (0, 0, 5, 2, 1)]
     single = counted(draws[:, :, :1], np.array([0]))
-    assert (single.judged_runs, single.judged.tolist()) == (0, [0])
+    assert single.judged.tolist() == [0]

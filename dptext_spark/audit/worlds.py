@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dptext_spark.audit.sampling import row_of
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.embedding.spaces import EuclideanSpace, PoincareBall, Space
+from dptext_spark.embedding.spaces import EuclideanSpace, Space
 from dptext_spark.errors import ConfigError
 from dptext_spark.guarantee import Guarantee
 from dptext_spark.mechanisms import Mechanism
@@ -29,11 +29,6 @@ _LAYOUTS: Final[dict[str, NDArray[np.float64]]] = {
     "line": np.arange(-3.5, 4.0)[:, None],
     "star": 2.0 * np.array([(0.0, 0.0), *zip(np.cos(_ANGLES), np.sin(_ANGLES), strict=True)]),
     "clusters": np.array([*product((-0.05, 0.0, 0.05), repeat=2), (4.0, 0.0)]),
-}
-# Bundles refuse vectors that are shorter or longer; points of the ball run together farther out.
-_UNITS: Final[dict[type[Space], tuple[float, float]]] = {
-    EuclideanSpace: (1e-8, 1e10),
-    PoincareBall: (1e-8, 2.0),
 }
 
 
@@ -121,8 +116,9 @@ def _small_world(name: str, space: type[Space], mechanism: Mechanism, folder: Pa
 
 def _bundle(folder: Path, name: str, space: type[Space], n: int, unit: float) -> Embedding:
     """Lay a world out in ``n`` dimensions, one nat being ``unit`` of the metric where that is possible."""
-    layout, (least, largest) = _LAYOUTS[name], _UNITS[space]
-    unit = min(max(unit, least), largest)
+    layout = _LAYOUTS[name]
+    # Bundles refuse vectors that are shorter or longer; points of the ball run together farther out.
+    unit = min(max(unit, 1e-8), 1e10 if space is EuclideanSpace else 2.0)
     # On a line, points of the plane lie side by side.
     onto = np.eye(layout.shape[1], n) if n >= layout.shape[1] else np.array([[1.0], [0.3]])
     points = unit * layout @ onto

@@ -218,7 +218,6 @@ def estimator(
 
     Args:
         mechanisms: The mechanism at each epsilon, else alike.
-        embedding: The bundle.
         search: How released words are searched, and how many there are.
         runs: Runs of each word at each epsilon, 1 or more.
         seed: Public, 0 or more: equal seeds give equal runs.

@@ -69,11 +69,9 @@ class ContextFree(Attacker):
 
     @classmethod
     def learn(cls, known: PairCounts, emissions: Emissions) -> Self:
-        """Learn nothing beyond the candidates."""
         return cls()
 
     def guess(self, rows: SimulatedRows, candidates: Candidates) -> NDArray[np.int64]:
-        """Guess in the candidates' order."""
         return candidates.words
 
 
@@ -87,11 +85,9 @@ class InContext(Attacker):
 
     @classmethod
     def learn(cls, known: PairCounts, emissions: Emissions) -> Self:
-        """Learn the language."""
         return cls(language=BigramModel.of(known))
 
     def guess(self, rows: SimulatedRows, candidates: Candidates) -> NDArray[np.int64]:
-        """Guess in the order of how likely candidates are, given the whole row."""
         likely = forward_backward(candidates, self.language, rows.offsets)
         return np.take_along_axis(candidates.words, np.argsort(-likely, axis=1, kind="stable"), axis=1)
 

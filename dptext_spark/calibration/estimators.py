@@ -47,7 +47,6 @@ class Estimator(ABC):
         noise: Keyed without epsilon: each run has the same uniforms at every epsilon, in whatever grid.
         width: Uniforms that a word takes.
         release_words: How many words, the first rows, may be output.
-        runs: Runs of each word at each epsilon.
     """
 
     name: ClassVar[EstimatorName]
@@ -76,12 +75,7 @@ class Estimator(ABC):
 
     @abstractmethod
     def __call__(self, words: NDArray[np.int64], *, block: int) -> Transitions:
-        """Estimate the transitions of distinct words.
-
-        Args:
-            words: int64 (k,), rows of the embedding.
-            block: The number of this block of words; no two blocks of one estimation may share it.
-        """
+        """Estimate the transitions of distinct words (k,); no two blocks of one estimation share a number."""
 
 
 class DrawingEstimator(Estimator):
@@ -127,9 +121,8 @@ class PlainEstimator(DrawingEstimator):
 class EuclideanRayEstimator(DrawingEstimator):
     """Lets the words of a block, and all epsilons, share the rays along which noise goes.
 
-    Each word's runs are independent of each other and follow the mechanism's law. Errors of words of one
-    block, and of one word at several epsilons, are correlated: differences between epsilons come out
-    the sharper, and means over words the blunter, unless they are of many blocks.
+    Each word's runs are independent and follow the mechanism's law. Errors of words of one block, and of one
+    word at several epsilons, are correlated.
     """
 
     name = "shared-ray"
@@ -218,8 +211,7 @@ def estimator(
 
     Args:
         mechanisms: The mechanism at each epsilon, else alike.
-        search: How released words are searched, and how many there are.
-        runs: Runs of each word at each epsilon, 1 or more.
+        runs: Of each word at each epsilon, 1 or more.
         seed: Public, 0 or more: equal seeds give equal runs.
         name: ``auto`` computes probabilities where the mechanism can, lets words share rays where it is noise
             around a point, and runs it plainly otherwise.

@@ -66,11 +66,7 @@ class Grid:
         words: int | Literal["all"],
         **rest: Any,
     ) -> Self:
-        """Choose the estimator and the words of a bundle; the ``rest`` are attributes.
-
-        Raises:
-            ConfigError: The estimator that is named does not serve the mechanism.
-        """
+        """Choose the estimator and the words of a bundle; the ``rest`` are attributes."""
         ordered = tuple(sorted(mechanisms, key=lambda mechanism: mechanism.epsilon))
         kind = estimator(ordered[:1], embedding, search=search, runs=1, name=estimator_name)
         return cls(
@@ -131,14 +127,8 @@ class Grid:
 
     def made_estimator(self, embedding: Embedding) -> Estimator:
         """Make what estimates the transitions."""
-        return estimator(
-            self.mechanisms,
-            embedding,
-            search=self.search,
-            runs=self.runs,
-            seed=self.seed,
-            name=self.estimator,
-        )
+        search, runs, seed, name = self.search, self.runs, self.seed, self.estimator
+        return estimator(self.mechanisms, embedding, search=search, runs=runs, seed=seed, name=name)
 
     def examples(self, embedding: Embedding, words: NDArray[np.int64]) -> pa.Table:
         """Measure words in a block of their own: mechanism, epsilon, word and output (ids), and count."""
@@ -154,11 +144,7 @@ class Grid:
         )
 
     def at(self, epsilon: float, embedding: Embedding) -> Self:
-        """Measure one epsilon alone, all else as here.
-
-        Raises:
-            ConfigError: The mechanism has no such epsilon.
-        """
+        """Measure one epsilon alone, all else as here."""
         one = self.mechanisms[0].model_copy(update={"epsilon": epsilon})
         one.check(embedding)
         return replace(self, mechanisms=(one,))

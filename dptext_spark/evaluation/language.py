@@ -33,12 +33,7 @@ class PairCounts:
 
     @classmethod
     def of(
-        cls,
-        first: NDArray[np.int64],
-        second: NDArray[np.int64],
-        count: NDArray[np.int64],
-        *,
-        vocabulary: int,
+        cls, first: NDArray[np.int64], second: NDArray[np.int64], count: NDArray[np.int64], *, vocabulary: int
     ) -> PairCounts:
         """Add up counts (c,) of pairs that may come several times."""
         keys, places = np.unique(first * (vocabulary + 2) + second, return_inverse=True)

@@ -65,21 +65,13 @@ class Measure:
         return {}
 
     def sums(self, totals: Totals) -> ClusterSums:
-        """Give what was added up.
-
-        Raises:
-            ConfigError: This was not measured.
-        """
+        """Give what was added up; a ConfigError says that it was not measured."""
         if self.name not in totals.sums:
             raise ConfigError(f"This {self.kind} was not measured", got=self.name, do=f"Give --{self.needs}")
         return totals.sums[self.name]
 
     def value(self, totals: Totals, before: PairCounts, confidence: float) -> Interval:
-        """Give the value and its interval, compared with the pairs of words before the noise.
-
-        Raises:
-            ConfigError: This was not measured.
-        """
+        """Give the value and its interval, compared with the pairs of words before the noise; see above."""
         return self.sums(totals).share(confidence)
 
 
@@ -248,21 +240,19 @@ class Totals:
         """Simulate a setting, and measure and attack it.
 
         Args:
-            simulation: How rows are released.
             rows, ids: The rows, in any versions, and their ids.
             mechanism: The setting; None for the floors, what random words keep: with emissions that are all
                 the same, attackers then guess without any output.
-            knowledge: What attackers know of the setting.
             versions: In how many versions attackers have each row, besides one.
 
         Raises:
             InputError: The ids are of the wrong type or number, or null.
         """
         released = simulation.release(rows, ids, mechanism or RANDOM_WORDS, versions=versions)
-        sums = dict[str, ClusterSums]()
+        embedding, sums = simulation.embedding, dict[str, ClusterSums]()
         for measure in MEASURES.values():
-            sums |= measure.add(released, simulation.embedding, knowledge)
-        vocabulary = len(simulation.embedding.words)
+            sums |= measure.add(released, embedding, knowledge)
+        vocabulary = len(embedding.words)
         pairs = PairCounts.of_rows(released.released, released.offsets, vocabulary=vocabulary)
         return cls(sums=sums, pairs=pairs)
 

@@ -84,12 +84,7 @@ class SampledRows:
     ) -> SampledRows:
         """Take the ``sample`` rows whose ids have the smallest numbers; all rows where it is None.
 
-        Args:
-            selected: As :meth:`TableColumns.select` gives it.
-            row_id: Its column of ids.
-            rows: How many rows it has.
-            sample: How many are wanted.
-            partitioning: How they are spread over tasks; no measured number depends on their order.
+        ``selected`` is as :meth:`TableColumns.select` gives it. No measured number depends on partitions.
         """
         number, last = named(row_id, _SAMPLE), None
         chosen = selected.withColumn(_THIRD, third_of(row_id))
@@ -101,9 +96,6 @@ class SampledRows:
 
     def others(self, row_id: Sequence[str]) -> str:
         """Write an SQL condition that exactly the rows of the table outside the sample meet.
-
-        Args:
-            row_id: The path of the column of ids.
 
         Raises:
             InputError: All rows are in the sample.
@@ -152,14 +144,10 @@ def simulate(
     known: Mapping[int, Knowledge],
     versions: int,
 ) -> dict[int, Totals]:
-    """Simulate a setting, None for the floors, and attack it in the thirds whose attackers know something.
+    """Simulate a setting, None for the floors, and attack it; see :meth:`Totals.simulate`.
 
     Args:
-        frame: Sampled rows.
-        simulation, ways: How they are read and released.
-        mechanism: The setting.
-        known: What attackers of these thirds know, by number.
-        versions: In how many versions attackers have each row, besides one.
+        known: By third what attackers know; other thirds are left out.
 
     Returns:
         The totals of each third that has rows.
@@ -233,9 +221,6 @@ def classify(
     without a class are left out. They come in the order of their ids: the partitioning does not matter.
 
     Args:
-        frame: Sampled rows.
-        simulation, ways: How they are read and released.
-        classes: What is learnt.
         mechanism: The setting; None for random words.
         original: Learn from the original texts, and be tested on them: the ceiling.
     """

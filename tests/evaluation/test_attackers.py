@@ -16,13 +16,13 @@ from dptext_spark.evaluation.attackers import ContextFree, InContext, Knowledge,
 from dptext_spark.evaluation.candidates import Candidates
 from dptext_spark.evaluation.emissions import Emissions
 from dptext_spark.evaluation.intervals import ClusterSums
-from dptext_spark.evaluation.language import BigramModel, PairCounts, smoothed
+from dptext_spark.evaluation.language import BigramModel, PairCounts
 from dptext_spark.evaluation.rows import SimulatedRows
 from dptext_spark.lookup import look_up
 from dptext_spark.mechanisms import mechanism
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.text.columns import Tokens
-from tests.helpers.hidden_worlds import chain, emitting, enumerated, released, without_context, without_noise
+from tests.helpers.hidden_worlds import chain, emitting, enumerated, released, without_noise
 
 START = np.array([0.7, 0.3])
 FOLLOWS = np.array([[0.9, 0.1], [0.4, 0.6]])
@@ -76,29 +76,19 @@ def corpus(demo_bundle: Embedding, queries: SimulatedRows) -> PairCounts:
     return PairCounts.of_rows(queries.inputs, queries.offsets, vocabulary=len(demo_bundle.words))
 
 
-def test_without_noise_all_is_recovered(queries: SimulatedRows, corpus: PairCounts) -> None:
-    """The ceiling."""
-    words, nothing = corpus.vocabulary, np.zeros(corpus.vocabulary)
-    identity = Emissions(
-        keys=np.arange(words) * (words + 1),
-        probability=np.ones(words),
-        elsewhere=nothing,
-        error=nothing,
-        outputs=words,
-    )
+def test_the_ceiling_and_the_floor(queries: SimulatedRows, corpus: PairCounts) -> None:
+    """Without noise all is recovered; without outputs the most frequent words, whatever came out."""
+    words = corpus.vocabulary
+    identity = replace(Emissions.uniform(words, words), elsewhere=np.zeros(words))
+    identity = replace(identity, keys=np.arange(words) * (words + 1), probability=np.ones(words))
     found = attack(without_noise(queries), Knowledge.learn(corpus, identity))
     assert {share(found, name) for name in found} == {1.0}
     size = found["considered"].size
     assert size[0] == queries.perturbed.sum() == size[1:].sum()
-
-
-def test_without_outputs_the_guess_is_the_prior(queries: SimulatedRows, corpus: PairCounts) -> None:
-    """The floor: the most frequent words, five guesses at most, whatever came out."""
-    words = corpus.vocabulary
     found = attack(queries, Knowledge.learn(corpus, Emissions.uniform(words, words)))
     counts = np.sort(np.bincount(queries.inputs[queries.perturbed]))[::-1]
-    assert share(found, "context-free/1") == pytest.approx(counts[0] / counts.sum())
-    assert share(found, "context-free/5") == pytest.approx(counts[:5].sum() / counts.sum())
+    for top in (1, 5):
+        assert share(found, f"context-free/{top}") == pytest.approx(counts[:top].sum() / counts.sum())
     assert share(found, "in-context/5") > share(found, "context-free/5")  # it knows what begins a row
 
 
@@ -134,35 +124,16 @@ def test_context_helps_on_texts_and_not_on_shuffled_words(
     print(f"texts: up to {high:.3f} without context, {low:.3f} or more with it")
     assert high < low
     order, other = (np.random.default_rng(seed).permutation(len(rows.inputs)) for seed in (6, 7))
-    shuffled = replace(
-        rows,
-        inputs=rows.inputs[order],
-        outputs=rows.outputs[:, order],
-        perturbed=rows.perturbed[order],
-    )
+    mixed = {"inputs": rows.inputs[order], "perturbed": rows.perturbed[order]}
     pairs = PairCounts.of_rows(rows.inputs[other], rows.offsets, vocabulary=corpus.vocabulary)
-    same = attack(shuffled, knowing(emissions, knowledge.words, BigramModel.of(pairs)))
+    ignorant = knowing(emissions, knowledge.words, BigramModel.of(pairs))
+    same = attack(replace(rows, outputs=rows.outputs[:, order], **mixed), ignorant)
     gain = share(same, "in-context/1") - share(same, "context-free/1")
     print(f"shuffled: a gain of {gain:.4f}")
     assert abs(gain) < 0.02
     monkeypatch.setattr(attackers, "_TOKENS", 100)
     for name, sums in attack(rows, knowledge).items():
         np.testing.assert_array_equal(sums.parts, found[name].parts)
-
-
-def test_a_language_without_context_is_the_context_free_attacker(
-    noisy: tuple[SimulatedRows, Emissions], corpus: PairCounts
-) -> None:
-    """To the last guess: one is computed by recursion, the other read off the candidates."""
-    rows, emissions = noisy
-    words = smoothed(corpus.words)
-    blind = knowing(emissions, words[:-1], without_context(words))
-    candidates = Candidates.of(rows, emissions, words[:-1], most=64)
-    first = {
-        name: attacker.guess(rows, candidates)[rows.perturbed, :1]
-        for name, attacker in blind.attackers.items()
-    }
-    np.testing.assert_array_equal(first["in-context"], first["context-free"])
 
 
 def test_all_candidates_are_as_good_as_enough(
@@ -181,7 +152,10 @@ def test_all_candidates_are_as_good_as_enough(
 
 
 def test_an_attacker_more_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rejects an attack that names its attackers itself: a subclass is all that a new one takes."""
+    """Rejects an attack that names its attackers itself: a subclass is all that a new one takes.
+
+    And nothing to attack is no error.
+    """
     monkeypatch.setattr(attackers, "ATTACKERS", dict(attackers.ATTACKERS))
 
     class Output(ContextFree):
@@ -196,14 +170,8 @@ def test_an_attacker_more_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f"{name}/{top}" for name in ("context-free", "in-context", "output") for top in (1, 5)]
     assert sorted(found) == sorted([*names, "considered"])
     assert share(found, "output/1") == pytest.approx(2 / 3)
-
-
-def test_nothing_to_attack_is_no_error() -> None:
-    rows = released([[-1], []], np.array([[0]]))
-    pairs = PairCounts.of_rows(rows.inputs, rows.offsets, vocabulary=3)
-    found = attack(rows, Knowledge.learn(pairs, Emissions.uniform(3, 3)))
-    assert found["considered"].size.sum() == 0
-    assert np.isnan(share(found, "in-context/1"))
+    found = attack(released([[-1], []], np.array([[0]])), Knowledge.learn(pairs, Emissions.uniform(3, 3)))
+    assert found["considered"].size.sum() == 0 and np.isnan(share(found, "in-context/1"))
 
 
 def test_bands_are_ranks() -> None:

@@ -42,54 +42,28 @@ _KEY: Final = NoiseKey(bytes(32))  # public: nothing private is perturbed with i
 _BLOCK: Final = 512
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Recall:
-    """What a search in lists finds of what the exact search would.
+    """What a search in lists finds of what the exact search would, as JSON-ready facts."""
 
-    Attributes:
-        search: The search.
-        recall: Share of noisy points, of words by Zipf's law, for which it gives the exact nearest word.
-        at_least: A lower limit of it, with ``CONFIDENCE``.
-        looked_at: Mean share of the released words that a point is compared with, centroids included.
-        staying: Share of words that come out as themselves, by the exact search and by this one.
-        bands: By the words' ranks, ``1-100`` and so on: words of the sample, and recall.
-    """
-
-    search: IvfSearch
-    recall: float
-    at_least: float
-    looked_at: float
-    staying: tuple[float, float]
-    bands: dict[str, tuple[int, float]]
+    facts: dict[str, Any]
 
     def to_json(self) -> dict[str, Any]:
-        """Give the values as JSON-ready ones."""
-        bands = {name: {"words": words, "recall": recall} for name, (words, recall) in self.bands.items()}
-        exact, own = self.staying
-        return {
-            "lists": self.search.lists,
-            "probes": self.search.probes,
-            "recall": self.recall,
-            "recall_at_least": self.at_least,
-            "confidence": CONFIDENCE,
-            "sample": SAMPLE,
-            "words_looked_at": self.looked_at,
-            "n_w": {"exact": exact, "ivf": own},
-            "recall_by_rank": bands,
-        }
+        """Give the facts."""
+        return self.facts
 
     def describe(self) -> str:
         """Say it in plain words."""
-        paid = "" if self.looked_at < _PAYS else " The exact search would hardly be slower."
-        bands = ", ".join(f"{name} {recall:.1%}" for name, (_, recall) in self.bands.items())
-        exact, own = self.staying
+        facts, n_w = self.facts, self.facts["n_w"]
+        bands = ", ".join(f"{name} {band['recall']:.1%}" for name, band in facts["recall_by_rank"].items())
+        paid = "" if facts["words_looked_at"] < _PAYS else " The exact search would hardly be slower."
         return (
-            f"Search ivf looks at {self.search.probes:,} of {self.search.lists:,} lists, "
-            f"{self.looked_at:.1%} of the words: on {SAMPLE:,} noisy points of words by Zipf's law it gives "
-            f"the exact nearest word for {self.recall:.1%} (at least {self.at_least:.1%}; by rank of the "
-            f"word: {bands}). Words unchanged there: {exact:.1%} by the exact search, {own:.1%} by this "
-            "one. The guarantee is the same, for the search looks at the noisy point alone."
-            f"{paid}"
+            f"Search ivf looks at {facts['probes']:,} of {facts['lists']:,} lists, "
+            f"{facts['words_looked_at']:.1%} of the words: on {SAMPLE:,} noisy points of words by Zipf's law "
+            f"it gives the exact nearest word for {facts['recall']:.1%} (at least "
+            f"{facts['recall_at_least']:.1%}; by rank of the word: {bands}). Words unchanged there: "
+            f"{n_w['exact']:.1%} by the exact search, {n_w['ivf']:.1%} by this one. The guarantee is the "
+            f"same, for the search looks at the noisy point alone.{paid}"
         )
 
 
@@ -137,14 +111,21 @@ class NoisySample:
         for low, high in pairwise(edges):
             band = (self.words >= low) & (self.words < high)
             if band.any():
-                bands[f"{low + 1:,}-{high:,}"] = int(band.sum()), float(hits[band].mean())
+                own = {"words": int(band.sum()), "recall": float(hits[band].mean())}
+                bands[f"{low + 1:,}-{high:,}"] = own
+        unchanged = {"exact": self.nearest, "ivf": found}
         return Recall(
-            search=search,
-            recall=float(hits.mean()),
-            at_least=float(lower_limit(int(hits.sum()), SAMPLE, 1.0 - CONFIDENCE)),
-            looked_at=self.looked_at(search),
-            staying=(float((self.nearest == self.words).mean()), float((found == self.words).mean())),
-            bands=bands,
+            {
+                "lists": search.lists,
+                "probes": search.probes,
+                "recall": float(hits.mean()),
+                "recall_at_least": float(lower_limit(int(hits.sum()), SAMPLE, 1.0 - CONFIDENCE)),
+                "confidence": CONFIDENCE,
+                "sample": SAMPLE,
+                "words_looked_at": self.looked_at(search),
+                "n_w": {name: float((own == self.words).mean()) for name, own in unchanged.items()},
+                "recall_by_rank": bands,
+            }
         )
 
 

@@ -40,7 +40,7 @@ Kind: TypeAlias = Literal["risk", "use"]
 Better: TypeAlias = Literal["lower", "higher"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Measure:
     """Something that is measured of a setting; by default the share of rows whose class a model gets right.
 
@@ -75,7 +75,7 @@ class Measure:
         return self.sums(totals).share(confidence)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Recovery(Measure):
     """The share of perturbed words that an attacker recovers.
 
@@ -178,27 +178,18 @@ MEASURES: Final[Mapping[str, Measure]] = {
     measure.name: measure
     for measure in (
         Recovery(),
-        Measure(
-            name="attribution",
-            title="Authors right",
-            kind="risk",
-            better="lower",
-            needs="author",
-            ceiling=None,
-        ),
-        Kept(name="kept", title="Words that stay"),
-        Distance(
-            name="distance", title="Distance from a word to what it became", better="lower", ceiling=0.0
-        ),
-        Similarity(name="similarity", title="Similarity of a text's mean vector"),
-        Frequency(name="word_overlap", title="Frequencies of words: mass in common"),
-        Frequency(name="word_agreement", title="Frequencies of words: 1 less their divergence"),
-        Frequency(name="word_leaders", title=f"The {LEADERS} most frequent words that still are"),
-        Frequency(name="pair_overlap", title="Frequencies of pairs: mass in common"),
-        Frequency(name="pair_agreement", title="Frequencies of pairs: 1 less their divergence"),
-        Frequency(name="pair_leaders", title=f"The {LEADERS} most frequent pairs that still are"),
-        Measure(name="accuracy", title=f"{_LEARNT} released texts", needs="label", ceiling=None),
-        Measure(name="accuracy_on_original", title=f"{_LEARNT} the originals", needs="label", ceiling=None),
+        Measure("attribution", "Authors right", kind="risk", better="lower", needs="author", ceiling=None),
+        Kept("kept", "Words that stay"),
+        Distance("distance", "Distance from a word to what it became", better="lower", ceiling=0.0),
+        Similarity("similarity", "Similarity of a text's mean vector"),
+        Frequency("word_overlap", "Frequencies of words: mass in common"),
+        Frequency("word_agreement", "Frequencies of words: 1 less their divergence"),
+        Frequency("word_leaders", f"The {LEADERS} most frequent words that still are"),
+        Frequency("pair_overlap", "Frequencies of pairs: mass in common"),
+        Frequency("pair_agreement", "Frequencies of pairs: 1 less their divergence"),
+        Frequency("pair_leaders", f"The {LEADERS} most frequent pairs that still are"),
+        Measure("accuracy", f"{_LEARNT} released texts", needs="label", ceiling=None),
+        Measure("accuracy_on_original", f"{_LEARNT} the originals", needs="label", ceiling=None),
     )
 }
 """What is measured of each setting, in the order of tables."""

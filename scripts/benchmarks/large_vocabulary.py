@@ -143,13 +143,13 @@ def searches(embedding: Embedding, epsilons: tuple[float, ...], seconds: float) 
             own = sanitizer(embedding, laplace, search)
             lists = Turns(own, seconds=seconds)
             multiple = float(np.median([*multiples(exact, lists, 2)]))
-        found = cast(Recall, recall_of(search, laplace, embedding))
+        found = cast(Recall, recall_of(search, laplace, embedding)).facts
         yield {
             "what": "search in lists / exact search",
             "ε": epsilon,
             "multiple": multiple,
-            "recall": found.recall,
-            "share of words": found.looked_at,
+            "recall": found["recall"],
+            "share of words": found["words_looked_at"],
             "N_w": lists.unchanged / lists.words,
         }
 

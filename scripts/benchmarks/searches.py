@@ -183,7 +183,7 @@ def kernels(embedding: Embedding, laplace: Laplace, recall: float, small: bool) 
     words = np.random.default_rng(0).permutation(zipf_words(embedding.inputs, KERNEL_WORDS))
     words = words[:EXACT_WORDS] if small else words
     search = cast(IvfSearch, chosen_search(f"ivf:recall={recall}", embedding, [laplace]))
-    found = sample_of(laplace, embedding, embedding.releasable).measured(search)
+    found = sample_of(laplace, embedding, embedding.releasable).measured(search).facts
     uniforms = np.random.default_rng(1).random((len(words), laplace.uniforms_per_token(embedding.dimension)))
     exact, lists = (laplace.bind(embedding, s) for s in (ExactSearch.over(embedding), search))
 
@@ -197,12 +197,12 @@ def kernels(embedding: Embedding, laplace: Laplace, recall: float, small: bool) 
         "search": "whole kernel, in lists",
         "setting": f"{search.probes} of {search.lists} lists",
         "multiple of exact": float(np.median([multiple() for _ in range(ROUNDS + 1)][1:])),
-        "recall": found.recall,
+        "recall": found["recall"],
         "ε": laplace.epsilon,
-        "N_w": found.staying[0],
-        "N_w, in lists": found.staying[1],
-        "share of words": found.looked_at,
-        **{f"recall, rank {name}": share for name, (_, share) in found.bands.items()},
+        "N_w": found["n_w"]["exact"],
+        "N_w, in lists": found["n_w"]["ivf"],
+        "share of words": found["words_looked_at"],
+        **{f"recall, rank {name}": band["recall"] for name, band in found["recall_by_rank"].items()},
     }
 
 

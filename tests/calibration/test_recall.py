@@ -58,7 +58,8 @@ def test_a_recall_that_was_found_holds_on_other_points(world: Embedding, recall:
     """Its lower limit fails once in 100 samples; rejects probes found without noise or at another one."""
     probes = sample(world).probes_for(LISTS, recall)
     assert 1 < probes < LISTS
-    fewer, found = (sample(world).measured(in_lists(world, n)).at_least for n in (probes - 1, probes))
+    each = (sample(world).measured(in_lists(world, n)).facts for n in (probes - 1, probes))
+    fewer, found = (facts["recall_at_least"] for facts in each)
     assert fewer < recall <= found
     assert fresh_recall(world, probes) >= recall - 0.005
     for wrong in (1e6, 3 * EPSILON):
@@ -67,9 +68,9 @@ def test_a_recall_that_was_found_holds_on_other_points(world: Embedding, recall:
 
 def test_a_certain_recall_looks_at_all_lists(world: Embedding) -> None:
     assert sample(world).probes_for(LISTS, 1.0) == LISTS
-    everything = sample(world).measured(in_lists(world, LISTS))
-    assert everything.recall == 1.0 and everything.looked_at == 1.0 + LISTS / 2500
-    assert everything.staying[0] == everything.staying[1]
+    facts = sample(world).measured(in_lists(world, LISTS)).facts
+    assert (facts["recall"], facts["words_looked_at"]) == (1.0, 1.0 + LISTS / 2500)
+    assert facts["n_w"]["exact"] == facts["n_w"]["ivf"]
 
 
 def test_the_index_that_compares_fewest_words_is_taken(world: Embedding) -> None:
@@ -82,10 +83,11 @@ def test_the_index_that_compares_fewest_words_is_taken(world: Embedding) -> None
 def test_what_is_said_adds_up(world: Embedding) -> None:
     found = recall_of(in_lists(world, 9), Laplace(epsilon=EPSILON), world)
     assert found is not None
-    bands = found.to_json()["recall_by_rank"].values()
+    facts = found.to_json()
+    bands = facts["recall_by_rank"].values()
     assert sum(band["words"] for band in bands) == SAMPLE
-    assert sum(band["words"] * band["recall"] for band in bands) / SAMPLE == pytest.approx(found.recall)
-    assert 0 < found.looked_at < 1
+    assert sum(band["words"] * band["recall"] for band in bands) / SAMPLE == pytest.approx(facts["recall"])
+    assert 0 < facts["words_looked_at"] < 1
     assert "9 of 32 lists" in found.describe()
 
 
@@ -127,4 +129,4 @@ def test_the_only_index_is_looked_at_as_told(indexed: Embedding) -> None:
     assert chosen == IvfSearch(release_words=100, lists=8, probes=3) and chosen.label == "ivf, 3 of 8 lists"
     assert recall_of(ExactSearch.over(indexed), Laplace(epsilon=9.0), indexed) is None
     found = recall_of(chosen, Laplace(epsilon=9.0), indexed)
-    assert found is not None and 0.3 < found.recall < 1.0
+    assert found is not None and 0.3 < found.facts["recall"] < 1.0

@@ -45,8 +45,7 @@ class Transitions:
     @property
     def probability(self) -> NDArray[np.float64]:
         """P[output | word] of each cell, float64 (c,)."""
-        probability: NDArray[np.float64] = self.count / np.float64(self.runs)
-        return probability
+        return np.asarray(self.count / np.float64(self.runs))
 
     @property
     def seen(self) -> NDArray[np.float64]:
@@ -55,8 +54,7 @@ class Transitions:
             return np.ones(len(self.count))
         # A probability of 1 has no logarithm of its complement, and beyond 40 nats it makes no difference.
         never = self.runs * np.log1p(-np.minimum(self.probability, 1.0 - 2.0**-53))
-        seen: NDArray[np.float64] = -np.expm1(np.maximum(never, -40.0))
-        return seen
+        return np.asarray(-np.expm1(np.maximum(never, -40.0)))
 
     @classmethod
     def of_draws(

@@ -36,14 +36,14 @@ class ClusterSums:
         cls,
         rows: NDArray[np.int64],
         values: NDArray[np.float64],
-        classes: NDArray[np.int64] | None = None,
+        classes: NDArray[np.int64] | int = 0,
         count: int = 1,
     ) -> ClusterSums:
         """Add up values (t,) of words (t,), given the row of each, and its class below ``count``.
 
         The words of a row must come in one order, for its own value to be the same number.
         """
-        pairs, places = np.unique(rows * count + (0 if classes is None else classes), return_inverse=True)
+        pairs, places = np.unique(rows * count + classes, return_inverse=True)
         value = np.bincount(places, weights=values, minlength=len(pairs))
         size = np.bincount(places, minlength=len(pairs)).astype(np.float64)
         terms = np.stack([np.ones(len(pairs)), value, size, value * value, value * size, size * size])
@@ -65,20 +65,17 @@ class ClusterSums:
     @property
     def sums(self) -> NDArray[np.float64]:
         """The rows with a size above 0, and the sums of v, n, v², v n and n²: float64 (6, c)."""
-        sums: NDArray[np.float64] = self.parts.sum(axis=0)
-        return sums
+        return np.asarray(self.parts.sum(axis=0))
 
     @property
     def rows(self) -> NDArray[np.float64]:
         """Rows with a size above 0, (c,)."""
-        rows: NDArray[np.float64] = self.sums[0]
-        return rows
+        return np.asarray(self.sums[0])
 
     @property
     def size(self) -> NDArray[np.float64]:
         """Sum of n, (c,)."""
-        size: NDArray[np.float64] = self.sums[2]
-        return size
+        return np.asarray(self.sums[2])
 
     @property
     def ratio(self) -> NDArray[np.float64]:

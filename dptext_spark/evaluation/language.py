@@ -156,5 +156,4 @@ def smoothed(counts: NDArray[np.int64]) -> NDArray[np.float64]:
         return np.full(len(counts), 1.0 / len(counts))
     discount = discount_of(counts[some])
     shared = discount * np.count_nonzero(some) / len(counts)
-    probability: NDArray[np.float64] = (np.maximum(counts - discount, 0.0) + shared) / counts.sum()
-    return probability
+    return np.asarray((np.maximum(counts - discount, 0.0) + shared) / counts.sum())

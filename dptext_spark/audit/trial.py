@@ -34,10 +34,8 @@ def trial(world: World, options: AuditOptions, *, runs: int, alpha: float, tally
     """Search a world for a violation of its claims.
 
     Args:
-        world, options: What is audited.
         runs: Outputs of each word, an even number; half of them choose events.
         alpha: Probability with which a violation may be found although there is none.
-        tally: What sanitizes words.
 
     Returns:
         JSON-ready facts of the pair that breaks its claim by most, or else comes nearest to it: its words,
@@ -128,8 +126,7 @@ def sampled_losses(
 
     Args:
         pairs: int64 (p, 2), rows of the counts.
-        chosen: int64 (k, V), counts of ``runs`` outputs of each word, from which events are chosen.
-        tested: int64 (k, V), those that bound the events' probabilities.
+        chosen, tested: int64 (k, V), counts of ``runs`` outputs of each word; the first choose events.
 
     Returns:
         Lower bounds of the losses, float64 (p,), in nats; the words of each pair's event, int64 (e,); and how
@@ -151,9 +148,8 @@ def loss_bound(
     """Bound ln((p - delta) / q) from below, in nats; 0 where no more is known.
 
     Args:
-        hits: int64 (p,), how many of ``runs`` outputs of the one word lie in an event of probability p.
-        others: int64 (p,), how many of the other word's do, probability q.
-        runs: Outputs of each word.
+        hits, others: int64 (p,), how many of ``runs`` outputs of the one word lie in an event of probability
+            p, and of the other word in one of probability q.
         level: Probability with which each of the two bounds may fail.
         delta: The claim's.
     """

@@ -56,11 +56,7 @@ class World:
 
 
 def worlds(options: AuditOptions, folder: Path) -> Iterator[World]:
-    """Build the worlds that an audit asks for, in the geometries that the mechanism has, the bundle's last.
-
-    Raises:
-        DptextError: Bundle, pairs and mechanism do not go together.
-    """
+    """Build the worlds of an audit, in the geometries that the mechanism has, the bundle's last."""
     mechanism, bundle = options.mechanism, []
     if BUNDLE_WORLD in options.worlds:
         # First what may be refused.
@@ -94,11 +90,7 @@ def _world(name: str, embedding: Embedding, mechanism: Mechanism, pairs: Sequenc
 
 
 def _small_world(name: str, space: type[Space], mechanism: Mechanism, folder: Path) -> Embedding:
-    """Build a small world in the dimension that suits it, or else in the fewest that the mechanism takes.
-
-    Raises:
-        ConfigError: There is none.
-    """
+    """Build a small world in the dimension that suits it, or else in the fewest that the mechanism takes."""
     refusal = ConfigError(f"World {name} cannot be built")
     for n in (_LAYOUTS[name].shape[1], *(1 << power for power in range(11))):
         embedding = _bundle(folder, name, space, n, 1.0 / mechanism.epsilon)

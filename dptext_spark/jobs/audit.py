@@ -31,9 +31,7 @@ BUNDLE_RUNS: Final = 4_000
 def run(options: AuditOptions, *, bundle_tally: Tally | None = None) -> Report:
     """Run ``dptext audit``; its report ends with an error where there is a violation.
 
-    Args:
-        options: The options.
-        bundle_tally: What sanitizes the words of a bundle; by default Spark.
+    ``bundle_tally`` is what sanitizes the words of a bundle; by default Spark.
 
     Raises:
         DptextError: Options, bundle and mechanism do not go together, or the job failed.

@@ -58,9 +58,8 @@ def word_statistics(
     """
     for name, value in (("confidence", confidence), ("eta", eta)):
         if not 0.0 < value < 1.0:
-            raise ConfigError(
-                f"The value of {name} is impossible", allowed="between 0 and 1", got=repr(value)
-            )
+            what = f"The value of {name} is impossible"
+            raise ConfigError(what, allowed="between 0 and 1", got=repr(value))
     starts, runs, tail = transitions.starts, transitions.runs, (1.0 - confidence) / 2.0
     stays = np.where(transitions.output == transitions.word, transitions.count, 0)
     n_w = np.add.reduceat(stays, starts) / runs
@@ -145,8 +144,7 @@ def mean_interval(
 ) -> tuple[float, float, float]:
     """Give the mean over all words and its Student limits, each of which may fail with ``tail``.
 
-    ``batches`` and ``sizes`` (b,) are the means and the words of 2 batches or more; words of two batches share
-    no rays.
+    ``batches`` and ``sizes`` (b,) are the means and words of 2 batches or more, which share no rays.
     """
     weights = sizes / sizes.sum()
     mean = float((weights * batches).sum())

@@ -79,14 +79,12 @@ def sampled(
         )
         release = Release(bundle=embedding, mechanism=mechanism, search=search, name=_NAME)
         counts = tally(table, release, key)
-    places, outputs, times = counts.columns
-    columns = pc.index_in(outputs, value_set=embedding.words[: embedding.releasable])
-    masked = pc.fill_null(pc.equal(outputs, PLACEHOLDER), False).to_numpy() & (
-        places.to_numpy() == len(words)
-    )
+    places, times = counts.column(0).to_numpy(), counts.column(2).to_numpy()
+    outputs = pc.index_in(counts.column(1), value_set=embedding.words[: embedding.releasable])
+    masked = pc.fill_null(pc.equal(counts.column(1), PLACEHOLDER), False).to_numpy()
     found = np.zeros((len(words) + 1, embedding.releasable + 1), dtype=np.int64)
-    cells = places.to_numpy(), pc.fill_null(columns, embedding.releasable).to_numpy()
-    np.add.at(found, cells, np.where(masked, 0, times.to_numpy()))
+    cells = places, pc.fill_null(outputs, embedding.releasable).to_numpy()
+    np.add.at(found, cells, np.where((places == len(words)) & masked, 0, times))
     return found[:-1, :-1], np.append(found[:-1, -1], found[-1].sum())
 
 

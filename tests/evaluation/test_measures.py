@@ -76,11 +76,11 @@ def test_unchanged_texts_keep_all(plane: Embedding) -> None:
 
 
 def test_measures_by_hand(plane: Embedding, ball: Embedding) -> None:
-    """Unprotected words count in the text's mean and are not said to be kept. The ball has its own."""
+    """Of the first version; unprotected words count in the text's mean alone. The ball has its own metric."""
     rows = SimulatedRows(
         offsets=np.array([0, 3, 5, 6]),
         inputs=np.array([0, 1, 2, 3, -1, -1]),
-        outputs=np.array([[0, 4, 5, 1, -1, -1]]),
+        outputs=np.array([[0, 4, 5, 1, -1, -1], [5, 5, 5, 5, -1, -1]]),
         perturbed=np.array([True, True, False, True, False, False]),
     )
     points = plane.vectors.astype(float)

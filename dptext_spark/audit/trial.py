@@ -1,23 +1,31 @@
-"""The audit of one world: a searched violation of the claim, and the larger epsilon that it would catch."""
+"""The audit of one world: words perturbed many times, and a search for a violation of the claim."""
 
 from __future__ import annotations
 
 import hashlib
 import shlex
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dptext_spark.audit import sampling
-from dptext_spark.audit.sampling import Tally
-from dptext_spark.audit.worlds import World
+from dptext_spark.audit.worlds import World, row_of
 from dptext_spark.binomial import lower_limit, upper_limit
+from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import Mechanism
+from dptext_spark.mechanisms.projected import nearest_images
+from dptext_spark.mechanisms.vectors import ProjectedVectors
 from dptext_spark.noise import KEY_BYTES, NoiseKey
 from dptext_spark.options import BUNDLE_WORLD, AuditOptions
+from dptext_spark.release import Release
+from dptext_spark.sanitizer import Sanitizer
 from dptext_spark.search.exact import ExactSearch
+from dptext_spark.search.nearest import Search
 from dptext_spark.text.columns import PLACEHOLDER
+from dptext_spark.vector_sanitizer import VectorSanitizer
 
 FACTORS: Final = (4.0, 2.0, 1.3, 1.1)
 """Epsilon is multiplied by these to see what would have been caught."""
@@ -25,9 +33,17 @@ FACTORS: Final = (4.0, 2.0, 1.3, 1.1)
 TOLERANCE: Final = 1e-9
 """Nats by which rounding may move a loss."""
 
+COLUMN: Final = "tokens"
+"""The column that is sanitized."""
+
+_NAME: Final = "audit"
+_ROW_WORDS: Final = 200
 _SHOWN_OUTPUTS: Final = 10
 # Fixed, so that the events do not depend on the number of pairs.
 _CHOICE_LEVEL: Final = 1e-6
+
+Tally: TypeAlias = Callable[[pa.Table, Release, NoiseKey], pa.Table]
+"""Sanitizes rows and counts by ``place`` and output; see :func:`tallied`."""
 
 
 def trial(world: World, options: AuditOptions, *, runs: int, alpha: float, tally: Tally) -> dict[str, Any]:
@@ -49,7 +65,7 @@ def trial(world: World, options: AuditOptions, *, runs: int, alpha: float, tally
     def draw(mechanism: Mechanism) -> tuple[Any, ...]:
         """Draw two independent halves, one to choose events, one to test them: losses, and strays of both."""
         (chosen, strays), (tested, others) = (
-            sampling.sampled(world.embedding, mechanism, world.words, half, key.derive(part), search, tally)
+            sampled(world.embedding, mechanism, world.words, half, key.derive(part), search, tally)
             for part in (b"choose", b"test")
         )
         level = alpha / (2 * len(world.pairs))  # two bounds for each pair
@@ -112,6 +128,78 @@ def trial(world: World, options: AuditOptions, *, runs: int, alpha: float, tally
         "caught": caught,
         "command": command,
     }
+
+
+def sampled(
+    embedding: Embedding,
+    mechanism: Mechanism,
+    words: NDArray[np.int64],
+    runs: int,
+    key: NoiseKey,
+    search: Search,
+    tally: Tally,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Perturb words (k,), ascending rows of the bundle, so many times each, and an unknown word likewise.
+
+    Returns:
+        Counts of each word's outputs, int64 (k, release_words), and of forbidden outputs, int64 (k + 1,): of
+        each word, words outside the release vocabulary; last, of the unknown word, anything but the
+        placeholder.
+    """
+    if isinstance(mechanism, ProjectedVectors):
+        # Each vector is a row of its own; its output is the word of the nearest image.
+        noise = mechanism.release_noise(key, salt=_NAME, embedding=embedding, search=search)
+        sanitizer = VectorSanitizer(mechanism=mechanism.of_length(embedding.dimension), noise=noise)
+        of = np.repeat(np.arange(len(words)), runs)
+        ids = pa.array([f"{word}-{run}" for word in words for run in range(runs)])
+        vectors = pa.array(list(embedding.vectors[words[of]].astype(np.float64)), pa.list_(pa.float64()))
+        points = sanitizer.sanitize(vectors, ids, column=COLUMN).values.flatten().to_numpy()
+        nearest = nearest_images(embedding, sanitizer.mechanism.projection, search)
+        counts = _counted(of, embedding.words.take(pa.array(nearest(points.reshape(len(ids), -1)))))
+    else:
+        unknown = "unheardof"
+        while row_of(embedding, unknown) >= 0:
+            unknown += "x"
+        texts, rows = [*embedding.words.take(pa.array(words)).to_pylist(), unknown], -(-runs // _ROW_WORDS)
+        table = pa.table(
+            {
+                # It names the word itself, so that a pair that is audited alone has the same noise.
+                "id": [f"{word}-{row}" for word in (*words, -1) for row in range(rows)],
+                "place": np.repeat(np.arange(len(texts)), rows),
+                "text": np.repeat(texts, rows),
+                "times": np.tile(np.minimum(_ROW_WORDS, runs - _ROW_WORDS * np.arange(rows)), len(texts)),
+            }
+        )
+        release = Release(bundle=embedding, mechanism=mechanism, search=search, name=_NAME)
+        counts = tally(table, release, key)
+    places, times = counts.column(0).to_numpy(), counts.column(2).to_numpy()
+    outputs = pc.index_in(counts.column(1), value_set=embedding.words[: embedding.releasable])
+    masked = pc.fill_null(pc.equal(counts.column(1), PLACEHOLDER), False).to_numpy()
+    found = np.zeros((len(words) + 1, embedding.releasable + 1), dtype=np.int64)
+    cells = places, pc.fill_null(outputs, embedding.releasable).to_numpy()
+    np.add.at(found, cells, np.where((places == len(words)) & masked, 0, times))
+    return found[:-1, :-1], np.append(found[:-1, -1], found[-1].sum())
+
+
+def tallied(rows: pa.Table, release: Release, key: NoiseKey) -> pa.Table:
+    """Sanitize rows in this process: each has the word ``text`` so many ``times``.
+
+    Args:
+        rows: Columns ``id``, ``place`` (of the word), ``text`` and ``times``.
+
+    Returns:
+        Columns of the place, the output and how often it came.
+    """
+    texts, times = rows["text"].to_pylist(), rows["times"].to_numpy()
+    lists = pa.array([[text] * n for text, n in zip(texts, times, strict=True)], pa.list_(pa.string()))
+    ids = rows["id"].combine_chunks()
+    outputs = Sanitizer.open(release, key).sanitize(lists, ids, column=COLUMN).values.flatten()
+    return _counted(np.repeat(rows["place"].to_numpy(), times), outputs)
+
+
+def _counted(places: NDArray[np.int64], outputs: pa.Array) -> pa.Table:
+    table = pa.table({"place": places, "output": outputs})
+    return table.group_by(table.column_names).aggregate([([], "count_all")])
 
 
 def sampled_losses(

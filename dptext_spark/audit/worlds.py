@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Final, cast
 
 import numpy as np
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dptext_spark.audit.sampling import row_of
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import EuclideanSpace, Space
@@ -20,6 +20,7 @@ from dptext_spark.errors import ConfigError
 from dptext_spark.guarantee import Guarantee
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.options import BUNDLE_WORLD, AuditOptions
+from dptext_spark.text.tokens import match_form
 
 _ANGLES: Final = np.arange(8) * np.pi / 4.0
 # Points by world; the claimed loss of two words is their distance. The claims of the crowd in "clusters" are
@@ -53,6 +54,11 @@ class World:
     def word(self, place: int) -> str:
         """Give the word at a place of ``words``."""
         return str(self.embedding.words[int(self.words[place])])
+
+
+def row_of(embedding: Embedding, word: str) -> int:
+    """Find a word of the vocabulary in the form in which tables' words are looked up; -1 for none."""
+    return int(pc.index(embedding.words, match_form(word, lower=False)).as_py())
 
 
 def worlds(options: AuditOptions, folder: Path) -> Iterator[World]:

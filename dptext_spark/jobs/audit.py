@@ -11,9 +11,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from dptext_spark.audit import sampling
-from dptext_spark.audit.sampling import Tally
-from dptext_spark.audit.trial import FACTORS, trial
+from dptext_spark.audit.trial import COLUMN, FACTORS, Tally, tallied, trial
 from dptext_spark.audit.worlds import worlds
 from dptext_spark.bars import progress_bar
 from dptext_spark.errors import ConfigError, JobError
@@ -47,7 +45,7 @@ def run(options: AuditOptions, *, bundle_tally: Tally | None = None) -> Report:
         for world in progress_bar(audited, leave=False, unit=" worlds"):
             is_small = world.name != BUNDLE_WORLD
             runs = (options.runs or (RUNS if is_small else BUNDLE_RUNS)) // 2 * 2
-            tally = sampling.tallied if is_small else bundle_tally or tallied_by_spark
+            tally = tallied if is_small else bundle_tally or tallied_by_spark
             trials.append(trial(world, options, runs=runs, alpha=alpha, tally=tally))
     broken = ", ".join(dict.fromkeys(facts["world"] for facts in trials if facts["violations"]))
     facts = {
@@ -93,7 +91,7 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
 
 
 def tallied_by_spark(rows: pa.Table, release: Release, key: NoiseKey) -> pa.Table:
-    """Sanitize rows by Spark; the counts are those of :func:`sampling.tallied`."""
+    """Sanitize rows by Spark; the counts are those of :func:`~dptext_spark.audit.trial.tallied`."""
     # Small worlds do without pyspark, which takes a while to load.
     from pyspark.sql import functions as F
 
@@ -103,7 +101,7 @@ def tallied_by_spark(rows: pa.Table, release: Release, key: NoiseKey) -> pa.Tabl
     from dptext_spark.tables.dataframes import privatize
 
     spark = session("dptext audit")
-    tokens = F.array_repeat("text", F.col("times").cast("int")).alias(sampling.COLUMN)
+    tokens = F.array_repeat("text", F.col("times").cast("int")).alias(COLUMN)
     table = spark.createDataFrame(rows).repartition(4 * spark.sparkContext.defaultParallelism)
     with plain_errors("The Spark job of the audit failed"), progress(spark, "Sampling"):
         released = privatize(
@@ -111,12 +109,12 @@ def tallied_by_spark(rows: pa.Table, release: Release, key: NoiseKey) -> pa.Tabl
             embedding=release.embedding,
             mechanism=release.mechanism,
             id="id",
-            tokens=sampling.COLUMN,
+            tokens=COLUMN,
             keep="place",
             key=key,
             name=release.name,
             search=release.search,
             trust_id=True,
         )
-        outputs = released.select("place", F.explode(sampling.COLUMN).alias("output"))
+        outputs = released.select("place", F.explode(COLUMN).alias("output"))
         return outputs.groupBy("place", "output").count().toArrow()

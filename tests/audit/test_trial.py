@@ -20,7 +20,7 @@ import pytest
 from click.testing import CliRunner, Result
 from scipy import stats
 
-from dptext_spark.audit import sampling, trial
+from dptext_spark.audit import trial
 from dptext_spark.cli import main
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
@@ -47,7 +47,7 @@ def report(**given: Any) -> Report:
     own = ",".join(f"{name}={given.pop(name)}" for name in [*given] if name not in AuditOptions.fields())
     options = {**LINE, **given}
     options["mechanism"] += f":{own}" if own else ""
-    return job.run(AuditOptions.of(options), bundle_tally=sampling.tallied)
+    return job.run(AuditOptions.of(options), bundle_tally=trial.tallied)
 
 
 def audit(**given: Any) -> list[dict[str, Any]]:
@@ -90,7 +90,7 @@ def test_the_search_finds_what_probabilities_show(
         counts = np.diff(np.rint(runs * law / law[:, -1:]), axis=1, prepend=0)
         return counts.astype(np.int64), np.zeros(len(words) + 1, np.int64)
 
-    monkeypatch.setattr(sampling, "sampled", expected)
+    monkeypatch.setattr(trial, "sampled", expected)
     facts, _ = audit(mechanism="exponential", world=(world,), runs=400_000)  # on the plane, and in the ball
     assert (facts["caught"], facts["violations"] == []) == (caught, caught is not None)
     assert (facts["nats"] > facts["claim"]) == (caught is None)
@@ -208,7 +208,7 @@ def test_a_violation_is_reported_and_its_command_repeats_it(
 
 def test_an_unknown_word_that_passes_is_a_leak(monkeypatch: pytest.MonkeyPatch) -> None:
     passes = partial(Release, policy=TextPolicy(oov="keep-unprotected"))
-    monkeypatch.setattr(sampling, "Release", passes)
+    monkeypatch.setattr(trial, "Release", passes)
     (facts,) = audit()
     assert facts["violations"] == ["1,000 outputs of an unknown word are not [MASK]"]
 
@@ -262,7 +262,7 @@ def test_the_chance_of_a_false_alarm_is_shared_out_and_halves_are_independent(
         return SAMPLED(*given)
 
     monkeypatch.setattr(trial, "sampled_losses", losses)
-    monkeypatch.setattr(sampling, "sampled", sampler)
+    monkeypatch.setattr(trial, "sampled", sampler)
     audit(world=("line", "star"), runs=100, confidence=0.99)
     assert {*np.round(levels, 12)} == {round(0.01 / 2 / (2 * pairs), 12) for pairs in (8 * 7, 9 * 8)}
     assert len({key.derive(b"").secret for key in keys[:2]}) == 2
@@ -271,7 +271,7 @@ def test_the_chance_of_a_false_alarm_is_shared_out_and_halves_are_independent(
     assert (LOSSES(pairs, counts, counts[::-1], 50, 0.01, 0.0)[0] == 0).all()
 
 
-SAMPLED, LOSSES = sampling.sampled, trial.sampled_losses
+SAMPLED, LOSSES = trial.sampled, trial.sampled_losses
 
 
 # Options and worlds

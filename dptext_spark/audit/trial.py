@@ -1,21 +1,31 @@
-"""The audit of one world: a searched violation of the claim, and the larger epsilon that it would catch."""
+"""The audit of one world: words perturbed many times, and a search for a violation of the claim."""
 
 from __future__ import annotations
 
 import hashlib
 import shlex
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from dptext_spark.audit.bounds import sampled_losses
-from dptext_spark.audit.sampling import Sampler
-from dptext_spark.audit.worlds import World
+from dptext_spark.audit.worlds import World, row_of
+from dptext_spark.binomial import lower_limit, upper_limit
+from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import Mechanism
+from dptext_spark.mechanisms.projected import nearest_images
+from dptext_spark.mechanisms.vectors import ProjectedVectors
 from dptext_spark.noise import KEY_BYTES, NoiseKey
 from dptext_spark.options import BUNDLE_WORLD, AuditOptions
+from dptext_spark.release import Release
+from dptext_spark.sanitizer import Sanitizer
 from dptext_spark.search.exact import ExactSearch
+from dptext_spark.search.nearest import Search
 from dptext_spark.text.columns import PLACEHOLDER
+from dptext_spark.vector_sanitizer import VectorSanitizer
 
 FACTORS: Final = (4.0, 2.0, 1.3, 1.1)
 """Epsilon is multiplied by these to see what would have been caught."""
@@ -23,31 +33,39 @@ FACTORS: Final = (4.0, 2.0, 1.3, 1.1)
 TOLERANCE: Final = 1e-9
 """Nats by which rounding may move a loss."""
 
+COLUMN: Final = "tokens"
+"""The column that is sanitized."""
+
+_NAME: Final = "audit"
+_ROW_WORDS: Final = 200
 _SHOWN_OUTPUTS: Final = 10
+# Fixed, so that the events do not depend on the number of pairs.
+_CHOICE_LEVEL: Final = 1e-6
+
+Tally: TypeAlias = Callable[[pa.Table, Release, NoiseKey], pa.Table]
+"""Sanitizes rows and counts by ``place`` and output; see :func:`tallied`."""
 
 
-def trial(
-    world: World, options: AuditOptions, *, runs: int, alpha: float, sampler: Sampler
-) -> dict[str, Any]:
+def trial(world: World, options: AuditOptions, *, runs: int, alpha: float, tally: Tally) -> dict[str, Any]:
     """Search a world for a violation of its claims.
 
     Args:
-        world, options: What is audited.
         runs: Outputs of each word, an even number; half of them choose events.
         alpha: Probability with which a violation may be found although there is none.
-        sampler: What perturbs the words.
 
     Returns:
         JSON-ready facts of the pair that breaks its claim by most, or else comes nearest to it: its words,
         ``event``, ``hits``, loss in ``nats`` and ``claim``; ``violations`` in words, the smallest factor of
         epsilon ``caught``, and the ``command`` that repeats it.
     """
-    search, key, half = options.search_over(world.embedding), noise_key(options.noise_seed), runs // 2
+    search, half = options.search_over(world.embedding), runs // 2
+    seed = f"dptext audit {options.noise_seed}".encode()  # public: nothing private is perturbed under it
+    key = NoiseKey(hashlib.blake2b(seed, digest_size=KEY_BYTES).digest())
 
     def draw(mechanism: Mechanism) -> tuple[Any, ...]:
         """Draw two independent halves, one to choose events, one to test them: losses, and strays of both."""
         (chosen, strays), (tested, others) = (
-            sampler(world.embedding, mechanism, world.words, half, key.derive(part), search)
+            sampled(world.embedding, mechanism, world.words, half, key.derive(part), search, tally)
             for part in (b"choose", b"test")
         )
         level = alpha / (2 * len(world.pairs))  # two bounds for each pair
@@ -60,21 +78,6 @@ def trial(
     pair = int((excess if is_broken else nats / np.maximum(world.claims, TOLERANCE)).argmax())
     one, other = (world.word(place) for place in world.pairs[pair])
     event = [str(world.embedding.words[int(row)]) for row in events[pair]]
-    facts: dict[str, Any] = {
-        "world": world.name,
-        "geometry": world.embedding.space.geometry,
-        "dimension": world.embedding.dimension,
-        "words": len(world.embedding.words),
-        "pairs": len(world.pairs),
-        "runs": runs,
-        "pair": [one, other],
-        "event": event[:_SHOWN_OUTPUTS],
-        "event_words": len(event),
-        "hits": hits[pair].tolist(),
-        "nats": float(nats[pair]),
-        "claim": float(world.claims[pair]),
-        "strays": int(strays.sum()),
-    }
     violations = []
     if is_broken:
         listed = ", ".join(event[:_SHOWN_OUTPUTS]) + (", ..." if len(event) > _SHOWN_OUTPUTS else "")
@@ -95,26 +98,148 @@ def trial(
         if not (draw(wrong)[0] > world.claims + TOLERANCE).any():
             break
         caught = factor
-    command = _command(world, options, runs, f"{one}:{other}")
-    return {**facts, "violations": violations, "caught": caught, "command": command}
-
-
-def _command(world: World, options: AuditOptions, runs: int, pair: str) -> str:
-    """Write the command that repeats what was seen; the event and its counts come out the same."""
-    values = {
+    given = {
         **({"embedding": options.embedding} if world.name == BUNDLE_WORLD else {}),
         **options.mechanism.to_json(),
         **({} if options.search == ExactSearch.name else {"search": options.search}),
         "world": world.name,
-        "pair": pair,
+        "pair": f"{one}:{other}",
         "runs": runs,
         "noise-seed": options.noise_seed,
         "confidence": options.confidence,
     }
-    given = ((f"--{name}", str(value)) for name, value in values.items() if value is not None)
-    return shlex.join(["dptext", "audit", *(part for option in given for part in option)])
+    parts = ((f"--{name}", str(value)) for name, value in given.items() if value is not None)
+    command = shlex.join(["dptext", "audit", *(part for pair in parts for part in pair)])
+    return {
+        "world": world.name,
+        "geometry": world.embedding.space.geometry,
+        "dimension": world.embedding.dimension,
+        "words": len(world.embedding.words),
+        "pairs": len(world.pairs),
+        "runs": runs,
+        "pair": [one, other],
+        "event": event[:_SHOWN_OUTPUTS],
+        "event_words": len(event),
+        "hits": hits[pair].tolist(),
+        "nats": float(nats[pair]),
+        "claim": float(world.claims[pair]),
+        "strays": int(strays.sum()),
+        "violations": violations,
+        "caught": caught,
+        "command": command,
+    }
 
 
-def noise_key(seed: int) -> NoiseKey:
-    """Derive the audit's key from a public number: nothing private is perturbed under it."""
-    return NoiseKey(hashlib.blake2b(f"dptext audit {seed}".encode(), digest_size=KEY_BYTES).digest())
+def sampled(
+    embedding: Embedding,
+    mechanism: Mechanism,
+    words: NDArray[np.int64],
+    runs: int,
+    key: NoiseKey,
+    search: Search,
+    tally: Tally,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Perturb words (k,), ascending rows of the bundle, so many times each, and an unknown word likewise.
+
+    Returns:
+        Counts of each word's outputs, int64 (k, release_words), and of forbidden outputs, int64 (k + 1,): of
+        each word, words outside the release vocabulary; last, of the unknown word, anything but the
+        placeholder.
+    """
+    if isinstance(mechanism, ProjectedVectors):
+        # Each vector is a row of its own; its output is the word of the nearest image.
+        noise = mechanism.release_noise(key, salt=_NAME, embedding=embedding, search=search)
+        sanitizer = VectorSanitizer(mechanism=mechanism.of_length(embedding.dimension), noise=noise)
+        of = np.repeat(np.arange(len(words)), runs)
+        ids = pa.array([f"{word}-{run}" for word in words for run in range(runs)])
+        vectors = pa.array(list(embedding.vectors[words[of]].astype(np.float64)), pa.list_(pa.float64()))
+        points = sanitizer.sanitize(vectors, ids, column=COLUMN).values.flatten().to_numpy()
+        nearest = nearest_images(embedding, sanitizer.mechanism.projection, search)
+        counts = _counted(of, embedding.words.take(pa.array(nearest(points.reshape(len(ids), -1)))))
+    else:
+        unknown = "unheardof"
+        while row_of(embedding, unknown) >= 0:
+            unknown += "x"
+        texts, rows = [*embedding.words.take(pa.array(words)).to_pylist(), unknown], -(-runs // _ROW_WORDS)
+        table = pa.table(
+            {
+                # It names the word itself, so that a pair that is audited alone has the same noise.
+                "id": [f"{word}-{row}" for word in (*words, -1) for row in range(rows)],
+                "place": np.repeat(np.arange(len(texts)), rows),
+                "text": np.repeat(texts, rows),
+                "times": np.tile(np.minimum(_ROW_WORDS, runs - _ROW_WORDS * np.arange(rows)), len(texts)),
+            }
+        )
+        release = Release(bundle=embedding, mechanism=mechanism, search=search, name=_NAME)
+        counts = tally(table, release, key)
+    places, times = counts.column(0).to_numpy(), counts.column(2).to_numpy()
+    outputs = pc.index_in(counts.column(1), value_set=embedding.words[: embedding.releasable])
+    masked = pc.fill_null(pc.equal(counts.column(1), PLACEHOLDER), False).to_numpy()
+    found = np.zeros((len(words) + 1, embedding.releasable + 1), dtype=np.int64)
+    cells = places, pc.fill_null(outputs, embedding.releasable).to_numpy()
+    np.add.at(found, cells, np.where((places == len(words)) & masked, 0, times))
+    return found[:-1, :-1], np.append(found[:-1, -1], found[-1].sum())
+
+
+def tallied(rows: pa.Table, release: Release, key: NoiseKey) -> pa.Table:
+    """Sanitize rows in this process: each has the word ``text`` so many ``times``.
+
+    Args:
+        rows: Columns ``id``, ``place`` (of the word), ``text`` and ``times``.
+
+    Returns:
+        Columns of the place, the output and how often it came.
+    """
+    texts, times = rows["text"].to_pylist(), rows["times"].to_numpy()
+    lists = pa.array([[text] * n for text, n in zip(texts, times, strict=True)], pa.list_(pa.string()))
+    ids = rows["id"].combine_chunks()
+    outputs = Sanitizer.open(release, key).sanitize(lists, ids, column=COLUMN).values.flatten()
+    return _counted(np.repeat(rows["place"].to_numpy(), times), outputs)
+
+
+def _counted(places: NDArray[np.int64], outputs: pa.Array) -> pa.Table:
+    table = pa.table({"place": places, "output": outputs})
+    return table.group_by(table.column_names).aggregate([([], "count_all")])
+
+
+def sampled_losses(
+    pairs: NDArray[np.int64],
+    chosen: NDArray[np.int64],
+    tested: NDArray[np.int64],
+    runs: int,
+    level: float,
+    delta: float,
+) -> tuple[NDArray[np.float64], list[NDArray[np.int64]], NDArray[np.int64]]:
+    """Bound losses by two independent samples; see :func:`loss_bound`.
+
+    Args:
+        pairs: int64 (p, 2), rows of the counts.
+        chosen, tested: int64 (k, V), counts of ``runs`` outputs of each word; the first choose events.
+
+    Returns:
+        Lower bounds of the losses, float64 (p,), in nats; the words of each pair's event, int64 (e,); and how
+        many outputs of both words are in it, int64 (p, 2).
+    """
+    events = []
+    for one, other in (chosen[pair] for pair in pairs):
+        seen = np.flatnonzero(one)
+        order = seen[np.argsort(-(one[seen] + 0.5) / (other[seen] + 0.5), kind="stable")]
+        bounds = loss_bound(np.cumsum(one[order]), np.cumsum(other[order]), runs, _CHOICE_LEVEL, delta)
+        events.append(np.sort(order[: int(bounds.argmax()) + 1] if len(order) else order))
+    hits = np.array([tested[pair][:, event].sum(axis=1) for pair, event in zip(pairs, events, strict=True)])
+    return loss_bound(hits[:, 0], hits[:, 1], runs, level, delta), events, hits
+
+
+def loss_bound(
+    hits: NDArray[np.int64], others: NDArray[np.int64], runs: int, level: float, delta: float
+) -> NDArray[np.float64]:
+    """Bound ln((p - delta) / q) from below, in nats; 0 where no more is known.
+
+    Args:
+        hits, others: int64 (p,), how many of ``runs`` outputs of the one word lie in an event of probability
+            p, and of the other word in one of probability q.
+        level: Probability with which each of the two bounds may fail.
+        delta: The claim's.
+    """
+    gained = np.maximum(lower_limit(hits, runs, level) - delta, 0.0)
+    return np.log(np.maximum(gained / upper_limit(others, runs, level), 1.0))

@@ -10,16 +10,17 @@ from pathlib import Path
 from typing import Final, cast
 
 import numpy as np
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dptext_spark.audit.sampling import row_of
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.embedding.spaces import EuclideanSpace, PoincareBall, Space
+from dptext_spark.embedding.spaces import EuclideanSpace, Space
 from dptext_spark.errors import ConfigError
 from dptext_spark.guarantee import Guarantee
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.options import BUNDLE_WORLD, AuditOptions
+from dptext_spark.text.tokens import match_form
 
 _ANGLES: Final = np.arange(8) * np.pi / 4.0
 # Points by world; the claimed loss of two words is their distance. The claims of the crowd in "clusters" are
@@ -29,11 +30,6 @@ _LAYOUTS: Final[dict[str, NDArray[np.float64]]] = {
     "line": np.arange(-3.5, 4.0)[:, None],
     "star": 2.0 * np.array([(0.0, 0.0), *zip(np.cos(_ANGLES), np.sin(_ANGLES), strict=True)]),
     "clusters": np.array([*product((-0.05, 0.0, 0.05), repeat=2), (4.0, 0.0)]),
-}
-# Bundles refuse vectors that are shorter or longer; points of the ball run together farther out.
-_UNITS: Final[dict[type[Space], tuple[float, float]]] = {
-    EuclideanSpace: (1e-8, 1e10),
-    PoincareBall: (1e-8, 2.0),
 }
 
 
@@ -60,12 +56,13 @@ class World:
         return str(self.embedding.words[int(self.words[place])])
 
 
-def worlds(options: AuditOptions, folder: Path) -> Iterator[World]:
-    """Build the worlds that an audit asks for, in the geometries that the mechanism has, the bundle's last.
+def row_of(embedding: Embedding, word: str) -> int:
+    """Find a word of the vocabulary in the form in which tables' words are looked up; -1 for none."""
+    return int(pc.index(embedding.words, match_form(word, lower=False)).as_py())
 
-    Raises:
-        DptextError: Bundle, pairs and mechanism do not go together.
-    """
+
+def worlds(options: AuditOptions, folder: Path) -> Iterator[World]:
+    """Build the worlds of an audit, in the geometries that the mechanism has, the bundle's last."""
     mechanism, bundle = options.mechanism, []
     if BUNDLE_WORLD in options.worlds:
         # First what may be refused.
@@ -75,7 +72,9 @@ def worlds(options: AuditOptions, folder: Path) -> Iterator[World]:
         bundle.append(_world(BUNDLE_WORLD, embedding, mechanism, pairs))
     for space, name in product(mechanism.spaces, options.worlds):
         if name in _LAYOUTS:
-            yield _small_world(name, space, mechanism, () if bundle else options.pair, folder)
+            embedding = _small_world(name, space, mechanism, folder)
+            pairs = [] if bundle else [_named_pair(embedding, pair) for pair in options.pair]
+            yield _world(name, embedding, mechanism, pairs or [*combinations(range(len(_LAYOUTS[name])), 2)])
     yield from bundle
 
 
@@ -96,14 +95,8 @@ def _world(name: str, embedding: Embedding, mechanism: Mechanism, pairs: Sequenc
     )
 
 
-def _small_world(
-    name: str, space: type[Space], mechanism: Mechanism, named: Sequence[str], folder: Path
-) -> World:
-    """Build a small world in the dimension that suits it, or else in the fewest that the mechanism takes.
-
-    Raises:
-        ConfigError: There is none.
-    """
+def _small_world(name: str, space: type[Space], mechanism: Mechanism, folder: Path) -> Embedding:
+    """Build a small world in the dimension that suits it, or else in the fewest that the mechanism takes."""
     refusal = ConfigError(f"World {name} cannot be built")
     for n in (_LAYOUTS[name].shape[1], *(1 << power for power in range(11))):
         embedding = _bundle(folder, name, space, n, 1.0 / mechanism.epsilon)
@@ -115,15 +108,15 @@ def _small_world(
             continue
         if proven != mechanism.epsilon:
             embedding = _bundle(folder, name, space, n, 1.0 / proven)
-        pairs = [_named_pair(embedding, pair) for pair in named]
-        return _world(name, embedding, mechanism, pairs or [*combinations(range(len(embedding.words)), 2)])
+        return embedding
     raise refusal
 
 
 def _bundle(folder: Path, name: str, space: type[Space], n: int, unit: float) -> Embedding:
     """Lay a world out in ``n`` dimensions, one nat being ``unit`` of the metric where that is possible."""
-    layout, (least, largest) = _LAYOUTS[name], _UNITS[space]
-    unit = min(max(unit, least), largest)
+    layout = _LAYOUTS[name]
+    # Bundles refuse vectors that are shorter or longer; points of the ball run together farther out.
+    unit = min(max(unit, 1e-8), 1e10 if space is EuclideanSpace else 2.0)
     # On a line, points of the plane lie side by side.
     onto = np.eye(layout.shape[1], n) if n >= layout.shape[1] else np.array([[1.0], [0.3]])
     points = unit * layout @ onto

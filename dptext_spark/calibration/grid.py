@@ -38,7 +38,7 @@ class Grid:
         search: How released words are searched, and how many there are.
         runs: Runs of each word at each epsilon.
         seed: Public; the noise follows from it.
-        vocabulary, words: Words of the embedding, the first ones, and of the sample, evenly spread over them.
+        vocabulary, words: Words of the embedding, the first ones, and of the sample.
         confidence: Of each word's interval, and of what is said of all of them.
         eta: Mass that s_eta may leave out.
     """
@@ -66,11 +66,7 @@ class Grid:
         words: int | Literal["all"],
         **rest: Any,
     ) -> Self:
-        """Choose the estimator and the words of a bundle; the ``rest`` are attributes.
-
-        Raises:
-            ConfigError: The estimator that is named does not serve the mechanism.
-        """
+        """Choose the estimator and the words of a bundle; the ``rest`` are attributes."""
         ordered = tuple(sorted(mechanisms, key=lambda mechanism: mechanism.epsilon))
         kind = estimator(ordered[:1], embedding, search=search, runs=1, name=estimator_name)
         return cls(
@@ -109,18 +105,13 @@ class Grid:
         """Blocks that the sample is dealt out to, word by word: whole batches, unless words are too few."""
         return min(BATCHES * -(-self.words // (BATCHES * self.block_words)), self.words)
 
-    @property
-    def word_ids(self) -> NDArray[np.int64]:
-        """Ids of the sample's words, int64 (words,)."""
-        return np.arange(self.words) * self.vocabulary // self.words
-
-    def block(self, number: int) -> NDArray[np.int64]:
-        """Ids of the words of a block."""
-        return self.word_ids[number :: self.blocks]
-
     def ranks_of(self, number: int) -> NDArray[np.int64]:
         """Places of the words of a block among all of the sample, from 1."""
-        return np.arange(1, self.words + 1)[number :: self.blocks]
+        return np.arange(number, self.words, self.blocks) + 1
+
+    def block(self, number: int) -> NDArray[np.int64]:
+        """Ids of the words of a block, evenly spread over the vocabulary."""
+        return (self.ranks_of(number) - 1) * self.vocabulary // self.words
 
     def weights(self, prior: Prior) -> NDArray[np.float64]:
         """Give the prior probabilities of the sample's words, float64 (words,)."""
@@ -136,14 +127,8 @@ class Grid:
 
     def made_estimator(self, embedding: Embedding) -> Estimator:
         """Make what estimates the transitions."""
-        return estimator(
-            self.mechanisms,
-            embedding,
-            search=self.search,
-            runs=self.runs,
-            seed=self.seed,
-            name=self.estimator,
-        )
+        search, runs, seed, name = self.search, self.runs, self.seed, self.estimator
+        return estimator(self.mechanisms, embedding, search=search, runs=runs, seed=seed, name=name)
 
     def examples(self, embedding: Embedding, words: NDArray[np.int64]) -> pa.Table:
         """Measure words in a block of their own: mechanism, epsilon, word and output (ids), and count."""
@@ -159,11 +144,7 @@ class Grid:
         )
 
     def at(self, epsilon: float, embedding: Embedding) -> Self:
-        """Measure one epsilon alone, all else as here.
-
-        Raises:
-            ConfigError: The mechanism has no such epsilon.
-        """
+        """Measure one epsilon alone, all else as here."""
         one = self.mechanisms[0].model_copy(update={"epsilon": epsilon})
         one.check(embedding)
         return replace(self, mechanisms=(one,))

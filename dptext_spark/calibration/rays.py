@@ -150,9 +150,9 @@ class NearestOnRays:
 
     def _starts(self, centres: NDArray[np.float64]) -> NDArray[np.float32]:
         """Work out the part of the scores that rays have none in: centres (k, n) to float32 (k, V)."""
-        starts: NDArray[np.float32] = centres.astype(np.float32) @ self.search.vectors.T
+        starts = centres.astype(np.float32) @ self.search.vectors.T
         starts -= np.float32(0.5) * self.search.half_norms
-        return starts
+        return np.asarray(starts)
 
     def _points(self, centre: NDArray[np.float64], chosen: NDArray[np.int64]) -> NDArray[np.float64]:
         """Points (c, n) by their numbers: the mechanism's own operations, in its order, for its bits."""
@@ -299,9 +299,9 @@ def _second(scores: NDArray[np.float32]) -> NDArray[np.float32]:
     rows, first = np.arange(len(scores)), scores.argmax(axis=1)
     largest = scores[rows, first]
     scores[rows, first] = -np.inf
-    second: NDArray[np.float32] = scores.max(axis=1)
+    second = scores.max(axis=1)
     scores[rows, first] = largest
-    return second
+    return np.asarray(second)
 
 
 def _steps(words: int) -> tuple[int, ...]:

@@ -37,7 +37,6 @@ def word_statistics(
     """Say of each word how often it stays itself, and how many words it becomes.
 
     Args:
-        transitions: Of any words.
         confidence: Of each interval, for each word by itself; not for all words at once.
         eta: Mass that s_eta may leave out.
 
@@ -54,16 +53,13 @@ def word_statistics(
           order where runs are many, and too little where outputs are more than runs.
         - h_inf = -log2 of the largest probability, as counted: too low where runs are few.
 
-    Raises:
-        ConfigError: The confidence or eta is not between 0 and 1.
-
     Source: Feyisetan et al. 2020, section 3, for N_w and S_w; Good 1953; Miller 1955, "Note on the bias of
         information estimates".
     """
     for name, value in (("confidence", confidence), ("eta", eta)):
         if not 0.0 < value < 1.0:
             what = f"The value of {name} is impossible"
-            raise ConfigError(what, allowed="between 0 and 1", got=f"{value!r}")
+            raise ConfigError(what, allowed="between 0 and 1", got=repr(value))
     starts, runs, tail = transitions.starts, transitions.runs, (1.0 - confidence) / 2.0
     stays = np.where(transitions.output == transitions.word, transitions.count, 0)
     n_w = np.add.reduceat(stays, starts) / runs
@@ -102,7 +98,7 @@ def _smallest_sets(transitions: Transitions, starts: NDArray[np.int64], least: f
 
 def least_count(runs: int, share: float, tail: float) -> int:
     """The largest count below which so many trials of probability ``share`` stay with chance ``tail``."""
-    below: NDArray[np.float64] = scipy.special.bdtr(np.arange(runs, dtype=np.float64), runs, share)
+    below = np.asarray(scipy.special.bdtr(np.arange(runs, dtype=np.float64), runs, share))
     return int(np.searchsorted(below, tail, side="right"))
 
 
@@ -133,11 +129,10 @@ def mean_limits(share: float, runs: int, heaviest: float, tail: float) -> tuple[
 def most_below(runs: int, squares: float, tail: float) -> float:
     """Bound how far a function of units falls below its expectation, or rises above it, but for ``tail``.
 
+    If one word of weight 1 has another output in the only run, the function changes by 1 at most.
+
     Args:
-        runs: Runs of each word, 1 or more.
         squares: The sum of the squared weights of the words of a unit, over the units of one run.
-        tail: The chance of error. If one word of weight 1 has another output in the only run, the function
-            changes by 1 at most.
 
     Source: McDiarmid 1989, "On the method of bounded differences", lemma 1.2.
     """
@@ -147,13 +142,9 @@ def most_below(runs: int, squares: float, tail: float) -> float:
 def mean_interval(
     batches: NDArray[np.float64], sizes: NDArray[np.float64], tail: float
 ) -> tuple[float, float, float]:
-    """Give the mean over all words and its Student limits from batches that are alike and independent.
+    """Give the mean over all words and its Student limits, each of which may fail with ``tail``.
 
-    Args:
-        batches, sizes: float64 (b,), the means and the words of 2 batches or more.
-        tail: The chance of error on either side.
-
-    Source: batch means; the words of a batch may share their rays, those of two batches do not.
+    ``batches`` and ``sizes`` (b,) are the means and words of 2 batches or more, which share no rays.
     """
     weights = sizes / sizes.sum()
     mean = float((weights * batches).sum())

@@ -18,8 +18,7 @@ class Transitions:
         output: int32 (c,), the output's row in the embedding.
         count: int32 (c,), in how many of the runs the word became the output; float64 where it was
             computed, not counted: the expected number.
-        judged: Of ``count``'s type (c,), how many of them are among the last :attr:`judged_runs` runs: what
-            is learned from the others can be judged by these.
+        judged: Of ``count``'s type (c,), how many of them are among the last :func:`judged_runs` runs.
         runs: Runs of each word at each epsilon.
         release_words: How many words may be output.
     """
@@ -46,13 +45,7 @@ class Transitions:
     @property
     def probability(self) -> NDArray[np.float64]:
         """P[output | word] of each cell, float64 (c,)."""
-        probability: NDArray[np.float64] = self.count / np.float64(self.runs)
-        return probability
-
-    @property
-    def judged_runs(self) -> int:
-        """How many runs of each word, the last ones, are held out to judge what the others taught."""
-        return judged_runs(self.runs)
+        return np.asarray(self.count / np.float64(self.runs))
 
     @property
     def seen(self) -> NDArray[np.float64]:
@@ -61,8 +54,7 @@ class Transitions:
             return np.ones(len(self.count))
         # A probability of 1 has no logarithm of its complement, and beyond 40 nats it makes no difference.
         never = self.runs * np.log1p(-np.minimum(self.probability, 1.0 - 2.0**-53))
-        seen: NDArray[np.float64] = -np.expm1(np.maximum(never, -40.0))
-        return seen
+        return np.asarray(-np.expm1(np.maximum(never, -40.0)))
 
     @classmethod
     def of_draws(
@@ -93,5 +85,5 @@ class Transitions:
 
 
 def judged_runs(runs: int) -> int:
-    """Say how many of so many runs, the last ones, are held out: half of them, rounded down."""
+    """Say how many of the runs, the last ones, judge what the others taught: half of them, rounded down."""
     return runs // 2

@@ -37,13 +37,10 @@ class Candidates:
     ) -> Candidates:
         """List the candidates of all tokens of some rows.
 
-        With one output to a token it is the likeliest words that are kept, out of those that have a cell
-        for this output and, with the same prior times emission or more than all others, ``most`` that need
-        none. With k outputs it is the likeliest out of the k lists together.
+        With one output to a token they are the likeliest of all words; with k outputs, of the k lists
+        together: outputs of versions are independent, given the word.
 
         Args:
-            rows: What is attacked; outputs of versions are independent of each other, given the word.
-            emissions: Of the mechanism.
             prior: float64 (V,) or longer, how likely each word is before its output is known.
             most: K, 1 or more.
         """
@@ -87,7 +84,10 @@ def _of_outputs(
 def _likeliest(
     outputs: NDArray[np.int64], emissions: Emissions, prior: NDArray[np.float64], most: int
 ) -> NDArray[np.int64]:
-    """The likeliest words (u, most) of distinct outputs (u,), in no order."""
+    """The likeliest words (u, most) of distinct outputs (u,), in no order.
+
+    They are among those with a cell for the output, and the ``most`` likeliest of those without one.
+    """
     prior = prior[: emissions.vocabulary]
     without = prior * emissions.elsewhere
     common = np.sort(np.argsort(-without, kind="stable")[:most])
@@ -96,7 +96,7 @@ def _likeliest(
     for group in np.split(np.arange(len(outputs)), np.flatnonzero(np.diff(ends // _CELLS)) + 1):
         places, words, probability = emissions.cells(outputs[group])
         both = np.repeat(np.arange(len(group)), most), np.tile(common, len(group))
-        fresh = ~emissions.has_cell(outputs[group][both[0]], both[1])
+        fresh = ~emissions.look_up(outputs[group][both[0]], both[1])[0]
         score = np.concatenate([prior[words] * probability, without[both[1][fresh]]])
         places, words = (np.concatenate([a, b[fresh]]) for a, b in zip((places, words), both, strict=True))
         order = np.lexsort((words, -score, places))

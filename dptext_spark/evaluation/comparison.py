@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,7 @@ from dptext_spark.calibration.estimators import estimator
 from dptext_spark.calibration.record import option_line, setting
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, InputError
-from dptext_spark.evaluation.attackers import CANDIDATES, RANKS, STRONGER, TOP, Attacker, AttackerName
+from dptext_spark.evaluation.attackers import ATTACKERS, CANDIDATES, RANKS, STRONGER, TOP, Knowledge
 from dptext_spark.evaluation.emissions import Emissions
 from dptext_spark.evaluation.intervals import ClusterSums
 from dptext_spark.evaluation.language import PairCounts
@@ -65,7 +65,7 @@ class Risk:
             ``accuracy``, where labels were given.
     """
 
-    attacker: AttackerName = "in-context"
+    attacker: str = "in-context"
     versions: int = 1
     guesses: int = 1
     keeping: Literal["similarity", "kept", "accuracy"] = "similarity"
@@ -81,7 +81,7 @@ class Risk:
             versions = " or ".join(map(str, outcome.totals.versions))
             raise ConfigError(
                 "This risk was not measured",
-                allowed=f"{' or '.join(get_args(AttackerName))}, {' or '.join(map(str, TOP))} guesses, "
+                allowed=f"{' or '.join(ATTACKERS)}, {' or '.join(map(str, TOP))} guesses, "
                 f"{versions} versions",
                 got=f"{self.attacker}, {self.guesses} guesses, {self.versions} versions",
             )
@@ -145,7 +145,7 @@ class Comparison:
             measured = [
                 (attacker, versions, top, f"recovered/{versions}/{attacker}/{top}")
                 for versions in totals.versions
-                for attacker in get_args(AttackerName)
+                for attacker in ATTACKERS
                 for top in TOP
             ]
             if ATTRIBUTION in totals.sums:
@@ -340,9 +340,9 @@ def evaluate(
     known = before if corpus is None else simulation.corpus(as_arrow(corpus, "The corpus"))
 
     def totals(mechanism: Mechanism | None, emissions: Emissions) -> Totals:
-        attacker = Attacker.learn(known, emissions, candidates=candidates)
+        knowledge = Knowledge.learn(known, emissions, candidates=candidates)
         number = 1 if mechanism is None else versions
-        return Totals.simulate(simulation, rows, names, mechanism, attacker, versions=number)
+        return Totals.simulate(simulation, rows, names, mechanism, knowledge, versions=number)
 
     vocabulary, words = len(embedding.words), np.flatnonzero(known.words[:-1])
     floor = totals(None, Emissions.uniform(vocabulary, simulation.search.release_words))

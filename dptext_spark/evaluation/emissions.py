@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,37 +64,46 @@ class Emissions:
             estimator: Of the very mechanism, from a public seed: nothing of it hangs on a release's noise.
             words: int64 (k,), the distinct words that a text may hold.
             vocabulary: V.
-            most: See :meth:`of_transitions`.
+            most: A word keeps so many cells, its likeliest ones.
         """
         size = estimator.block_words
-        blocks = (
-            estimator(words[start : start + size], block=number)
+        blocks = [
+            likeliest(estimator(words[start : start + size], block=number), most)
             for number, start in enumerate(range(0, len(words), size))
+        ]
+        cells = (np.concatenate(columns) for columns in zip(*blocks, strict=True))
+        return cls.of_counts(
+            *cells, runs=estimator.runs, vocabulary=vocabulary, among=estimator.release_words
         )
-        return cls.of_transitions(blocks, vocabulary=vocabulary, outputs=estimator.release_words, most=most)
 
     @classmethod
-    def of_transitions(
-        cls, blocks: Iterable[Transitions], *, vocabulary: int, outputs: int, most: int = MOST_OUTPUTS
+    def of_counts(
+        cls,
+        words: NDArray[np.int32],
+        outputs: NDArray[np.int32],
+        counts: NDArray[np.int32] | NDArray[np.float64],
+        *,
+        runs: int,
+        vocabulary: int,
+        among: int,
     ) -> Emissions:
-        """Turn counts of one epsilon into probabilities; those that were computed stay as they are.
+        """Turn counts of cells (c,) into probabilities; those that were computed, float64, stay as they are.
 
         What was drawn is discounted as in :func:`~dptext_spark.evaluation.language.smoothed`, for each word
         by itself with one discount for all, so that an output that did not come up keeps a chance.
 
         Args:
-            blocks: Transitions of distinct words, no word in two of them.
+            words, outputs: Each pair once.
+            counts: As :attr:`Transitions.count`.
+            runs: Of each word.
             vocabulary: V.
-            outputs: How many words, the first ones, may be output.
-            most: A word keeps so many cells, its likeliest ones.
+            among: How many words, the first ones, may be output.
         """
-        kept = [likeliest(block, most) for block in blocks]
-        words = np.concatenate([block.word for block in kept]).astype(np.int64)
-        keys = np.concatenate([block.output for block in kept]).astype(np.int64) * vocabulary + words
-        counts = np.concatenate([block.count for block in kept])
-        runs, exact = kept[0].runs, kept[0].exact
+        words = words.astype(np.int64)
+        keys = outputs.astype(np.int64) * vocabulary + words
+        exact = counts.dtype == np.float64
         cells = np.bincount(words, minlength=vocabulary)
-        full = cells == outputs  # nothing is left to come up
+        full = cells == among  # nothing is left to come up
         probability = counts / np.float64(runs)
         if not exact:
             probability -= np.where(full[words], 0.0, discount_of(counts[counts > 0]) / runs)
@@ -108,9 +116,9 @@ class Emissions:
         return cls(
             keys=keys[order],
             probability=probability[order],
-            elsewhere=rest / np.maximum(outputs - cells, 1),
+            elsewhere=rest / np.maximum(among - cells, 1),
             error=np.minimum(0.5 * spread + rest, 1.0),
-            outputs=outputs,
+            outputs=among,
         )
 
     def mean_error(self, corpus: PairCounts) -> float:
@@ -119,18 +127,15 @@ class Emissions:
 
     def __call__(self, outputs: NDArray[np.int64], words: NDArray[np.int64]) -> NDArray[np.float64]:
         """P[output | word] of pairs, arrays that go together."""
-        found, at = self._look_up(outputs, words)
+        found, at = self.look_up(outputs, words)
         probability = np.where(found, 0.0, self.elsewhere[words])
         probability[found] = self.probability[at[found]]
         return probability
 
-    def has_cell(self, outputs: NDArray[np.int64], words: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Say which pairs, of arrays that go together, have a cell."""
-        return self._look_up(outputs, words)[0]
-
-    def _look_up(
+    def look_up(
         self, outputs: NDArray[np.int64], words: NDArray[np.int64]
     ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+        """Say which pairs, of arrays that go together, have a cell, and where those are."""
         keys = outputs * self.vocabulary + words
         at = np.searchsorted(self.keys, keys)
         found = at < len(self.keys)
@@ -153,13 +158,15 @@ class Emissions:
         return places, self.keys[cells] % self.vocabulary, self.probability[cells]
 
 
-def likeliest(block: Transitions, most: int = MOST_OUTPUTS) -> Transitions:
-    """Keep so many cells of each word of a block, those of the highest counts; once or again is the same."""
+Cells: TypeAlias = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32] | NDArray[np.float64]]
+
+
+def likeliest(block: Transitions, most: int = MOST_OUTPUTS) -> Cells:
+    """Give words, outputs and counts (c,) of so many cells of each word, those of the highest counts."""
     starts = block.starts
     sizes = np.diff(starts, append=len(block.word))
     if sizes.max(initial=0) <= most:
-        return block
+        return block.word, block.output, block.count
     order = np.lexsort((block.output, -block.count, block.word))
     chosen = np.sort(order[np.arange(len(order)) - np.repeat(starts, sizes) < most])
-    names = ("epsilon_index", "word", "output", "count", "judged")
-    return replace(block, **{name: getattr(block, name)[chosen] for name in names})
+    return block.word[chosen], block.output[chosen], block.count[chosen]

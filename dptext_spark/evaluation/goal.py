@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, replace
-from typing import Final, Literal, get_args
+from typing import Final, Literal
 
 from dptext_spark.errors import ConfigError
-from dptext_spark.evaluation.attackers import TOP, AttackerName
+from dptext_spark.evaluation.attackers import ATTACKERS, TOP
 from dptext_spark.evaluation.comparison import CONFIDENCE, Comparison, Outcome, Risk
 from dptext_spark.evaluation.intervals import ClusterSums
 from dptext_spark.evaluation.measures import ATTRIBUTION, LABELLED
@@ -24,7 +24,7 @@ MEASURES: Final = (
 
 _FORM: Final = re.compile(r"\s*(\w+)\s*(?:\(([^()]*)\))?\s*(<=|>=)\s*(\S+)\s*")
 _INSIDE: Final = re.compile(
-    rf"\s*top(?P<top>\d+)\s*(?:,\s*(?P<attacker>{'|'.join(get_args(AttackerName))})\s*)?"
+    rf"\s*top(?P<top>\d+)\s*(?:,\s*(?P<attacker>{'|'.join(ATTACKERS)})\s*)?"
     r"(?:,\s*(?P<versions>[1-9]\d*)\s*)?"
 )
 
@@ -92,7 +92,7 @@ class Goal:
                 "The --target has a wrong value",
                 allowed="recovery(topK) <= NUMBER, recovery(topK, ATTACKER, VERSIONS) <= NUMBER, attribution "
                 f"<= NUMBER, MEASURE >= NUMBER or distance <= NUMBER; K {' or '.join(map(str, TOP))}; "
-                f"ATTACKER {' or '.join(get_args(AttackerName))}; MEASURE "
+                f"ATTACKER {' or '.join(ATTACKERS)}; MEASURE "
                 f"{', '.join(name for name in MEASURES if name != 'distance')}; NUMBER between 0 and 1, of "
                 "a distance above 0",
                 got=repr(text),
@@ -158,5 +158,5 @@ def _concern(inside: str | None) -> Risk | None:
     found = _INSIDE.fullmatch(inside or "")
     if not found or int(found["top"]) not in TOP:
         return None
-    attacker: AttackerName = "context-free" if found["attacker"] == "context-free" else "in-context"
+    attacker = found["attacker"] or Risk().attacker
     return Risk(attacker=attacker, versions=int(found["versions"] or 1), guesses=int(found["top"]))

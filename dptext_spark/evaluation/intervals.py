@@ -36,14 +36,14 @@ class ClusterSums:
         cls,
         rows: NDArray[np.int64],
         values: NDArray[np.float64],
-        classes: NDArray[np.int64] | None = None,
+        classes: NDArray[np.int64] | int = 0,
         count: int = 1,
     ) -> ClusterSums:
         """Add up values (t,) of words (t,), given the row of each, and its class below ``count``.
 
         The words of a row must come in one order, for its own value to be the same number.
         """
-        pairs, places = np.unique(rows * count + (0 if classes is None else classes), return_inverse=True)
+        pairs, places = np.unique(rows * count + classes, return_inverse=True)
         value = np.bincount(places, weights=values, minlength=len(pairs))
         size = np.bincount(places, minlength=len(pairs)).astype(np.float64)
         terms = np.stack([np.ones(len(pairs)), value, size, value * value, value * size, size * size])
@@ -65,20 +65,17 @@ class ClusterSums:
     @property
     def sums(self) -> NDArray[np.float64]:
         """The rows with a size above 0, and the sums of v, n, v², v n and n²: float64 (6, c)."""
-        sums: NDArray[np.float64] = self.parts.sum(axis=0)
-        return sums
+        return np.asarray(self.parts.sum(axis=0))
 
     @property
     def rows(self) -> NDArray[np.float64]:
         """Rows with a size above 0, (c,)."""
-        rows: NDArray[np.float64] = self.sums[0]
-        return rows
+        return np.asarray(self.sums[0])
 
     @property
     def size(self) -> NDArray[np.float64]:
         """Sum of n, (c,)."""
-        size: NDArray[np.float64] = self.sums[2]
-        return size
+        return np.asarray(self.sums[2])
 
     @property
     def ratio(self) -> NDArray[np.float64]:
@@ -94,12 +91,6 @@ class ClusterSums:
         ratio, (rows, _, size, value_value, value_size, size_size) = self.ratio, self.sums
         spread = value_value - 2.0 * ratio * value_size + ratio * ratio * size_size
         return np.sqrt(_divided(np.maximum(spread, 0.0) * rows, (rows - 1.0) * size * size))
-
-    def mean_interval(self, confidence: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Bound the mean per word from both sides, (c,) each, by Student's law; NaN for one row or none."""
-        freedom = np.maximum(self.rows - 1.0, 1.0)
-        reach = scipy.special.stdtrit(freedom, 0.5 + confidence / 2.0) * self.standard_error
-        return self.ratio - reach, self.ratio + reach
 
     def share_interval(self, confidence: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Bound a share of words from both sides, (c,) each; 0 and 1 for fewer than two rows.
@@ -129,9 +120,10 @@ class ClusterSums:
         return float(self.ratio[0]), float(low[0]), float(high[0])
 
     def mean(self, confidence: float) -> tuple[float, float, float]:
-        """Give the mean of the first class with its interval."""
-        low, high = self.mean_interval(confidence)
-        return float(self.ratio[0]), float(low[0]), float(high[0])
+        """Give the mean of the first class with its interval, by Student's law; NaN for one row or none."""
+        freedom, mean = max(float(self.rows[0]) - 1.0, 1.0), float(self.ratio[0])
+        reach = float(scipy.special.stdtrit(freedom, 0.5 + confidence / 2.0) * self.standard_error[0])
+        return mean, mean - reach, mean + reach
 
 
 def _divided(top: NDArray[np.float64], bottom: NDArray[np.float64]) -> NDArray[np.float64]:

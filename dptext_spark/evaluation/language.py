@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,12 +33,7 @@ class PairCounts:
 
     @classmethod
     def of(
-        cls,
-        first: NDArray[np.int64],
-        second: NDArray[np.int64],
-        count: NDArray[np.int64],
-        *,
-        vocabulary: int,
+        cls, first: NDArray[np.int64], second: NDArray[np.int64], count: NDArray[np.int64], *, vocabulary: int
     ) -> PairCounts:
         """Add up counts (c,) of pairs that may come several times."""
         keys, places = np.unique(first * (vocabulary + 2) + second, return_inverse=True)
@@ -145,7 +140,7 @@ class BigramModel:
         return bits, table
 
 
-def discount_of(counts: NDArray[np.int64]) -> float:
+def discount_of(counts: NDArray[Any]) -> float:
     """Give how much counts (c,) above 0 overstate, strictly between 0 and 1.
 
     Half an imagined count of one keeps it from the ends. Source: Ney, Essen and Kneser 1994, section 4.
@@ -161,5 +156,4 @@ def smoothed(counts: NDArray[np.int64]) -> NDArray[np.float64]:
         return np.full(len(counts), 1.0 / len(counts))
     discount = discount_of(counts[some])
     shared = discount * np.count_nonzero(some) / len(counts)
-    probability: NDArray[np.float64] = (np.maximum(counts - discount, 0.0) + shared) / counts.sum()
-    return probability
+    return np.asarray((np.maximum(counts - discount, 0.0) + shared) / counts.sum())

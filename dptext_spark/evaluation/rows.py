@@ -54,10 +54,6 @@ class SimulatedRows:
         """int64 (t,), the words of the first version; -1 for a token outside the vocabulary."""
         return np.where(self.perturbed, self.outputs[0], self.inputs)
 
-    def without_noise(self) -> SimulatedRows:
-        """Give the same rows as if every word had come out unchanged."""
-        return replace(self, outputs=self.inputs[None])
-
     def first(self, versions: int) -> SimulatedRows:
         """Give the same rows in the first of their versions."""
         return replace(self, outputs=self.outputs[:versions])
@@ -75,15 +71,8 @@ class SimulatedRows:
             sizes = lengths[rows]
             offsets = np.concatenate([[0], np.cumsum(sizes)])
             chosen = np.arange(offsets[-1]) + np.repeat(self.offsets[rows] - offsets[:-1], sizes)
-            yield (
-                chosen,
-                SimulatedRows(
-                    offsets=offsets,
-                    inputs=self.inputs[chosen],
-                    outputs=self.outputs[:, chosen],
-                    perturbed=self.perturbed[chosen],
-                ),
-            )
+            inputs, outputs, perturbed = self.inputs[chosen], self.outputs[:, chosen], self.perturbed[chosen]
+            yield chosen, SimulatedRows(offsets=offsets, inputs=inputs, outputs=outputs, perturbed=perturbed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,24 +119,14 @@ class Simulation:
         return PairCounts.of_rows(rows.inputs, rows.offsets, vocabulary=len(self.embedding.words))
 
     def corpus(self, values: pa.Array) -> PairCounts:
-        """Count the pairs of words of other texts or token lists, cut as the column is.
-
-        Raises:
-            InputError: As above.
-        """
+        """Count the pairs of words of other texts or token lists, cut as the column is."""
         policy = TextPolicy(tokenizer=self.policy.tokenizer)
         return self.pairs(replace(self, policy=policy).read(values))
 
     def release(
         self, rows: SimulatedRows, ids: pa.Array, mechanism: Mechanism, *, versions: int = 1
     ) -> SimulatedRows:
-        """Release rows in this number of versions, by the path that every release takes.
-
-        Args:
-            rows: The rows, in any versions.
-            ids: Row ids (rows,), integers or strings, without nulls.
-            mechanism: How words are perturbed.
-            versions: Each has noise of its own.
+        """Release rows in this number of versions, each with noise of its own, as every release goes.
 
         Raises:
             InputError: The ids are of the wrong type or number, or null.

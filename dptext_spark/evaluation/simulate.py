@@ -18,9 +18,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from dptext_spark.calibration.estimators import Estimator, estimator
-from dptext_spark.calibration.transitions import Transitions
 from dptext_spark.errors import InputError
-from dptext_spark.evaluation.attackers import Attacker
+from dptext_spark.evaluation.attackers import Knowledge
 from dptext_spark.evaluation.emissions import Emissions, likeliest
 from dptext_spark.evaluation.intervals import ClusterSums
 from dptext_spark.evaluation.language import PairCounts
@@ -85,12 +84,7 @@ class SampledRows:
     ) -> SampledRows:
         """Take the ``sample`` rows whose ids have the smallest numbers; all rows where it is None.
 
-        Args:
-            selected: As :meth:`TableColumns.select` gives it.
-            row_id: Its column of ids.
-            rows: How many rows it has.
-            sample: How many are wanted.
-            partitioning: How they are spread over tasks; no measured number depends on their order.
+        ``selected`` is as :meth:`TableColumns.select` gives it. No measured number depends on partitions.
         """
         number, last = named(row_id, _SAMPLE), None
         chosen = selected.withColumn(_THIRD, third_of(row_id))
@@ -102,9 +96,6 @@ class SampledRows:
 
     def others(self, row_id: Sequence[str]) -> str:
         """Write an SQL condition that exactly the rows of the table outside the sample meet.
-
-        Args:
-            row_id: The path of the column of ids.
 
         Raises:
             InputError: All rows are in the sample.
@@ -133,13 +124,12 @@ class Counted(NamedTuple):
 
 def count_pairs(frame: DataFrame, simulation: Simulation, ways: Fields) -> list[Counted]:
     """Count rows, perturbed words and pairs of words in each of the thirds."""
-    table = _summed(frame.mapInArrow(partial(_count_batches, simulation, ways), _SCHEMA)).toArrow()
-    thirds = []
+    table = _summed(frame.mapInArrow(partial(_count_batches, simulation, ways), _SCHEMA))
+    vocabulary, thirds = len(simulation.embedding.words), []
     for third in range(_THIRDS):
         own = table.filter(pc.equal(table["third"], third))
         rows, perturbed, pairs = (own.filter(pc.equal(own["kind"], kind)) for kind in Counted._fields)
         first, second, total = (pairs[name].to_numpy() for name in ("a", "b", "total"))
-        vocabulary = len(simulation.embedding.words)
         counts = PairCounts.of(first, second, total.astype(np.int64), vocabulary=vocabulary)
         number, hidden = (int(sum(numbers["total"].to_pylist())) for numbers in (rows, perturbed))
         thirds.append(Counted(number, hidden, counts))
@@ -151,28 +141,24 @@ def simulate(
     simulation: Simulation,
     ways: Fields,
     mechanism: Mechanism | None,
-    attackers: Mapping[int, Attacker],
+    known: Mapping[int, Knowledge],
     versions: int,
 ) -> dict[int, Totals]:
-    """Simulate a setting, None for the floors, and attack it in the thirds that have an attacker.
+    """Simulate a setting, None for the floors, and attack it; see :meth:`Totals.simulate`.
 
     Args:
-        frame: Sampled rows.
-        simulation, ways: How they are read and released.
-        mechanism: The setting.
-        attackers: Of these thirds, by number.
-        versions: In how many versions attackers have each row, besides one.
+        known: By third what attackers know; other thirds are left out.
 
     Returns:
         The totals of each third that has rows.
     """
-    sent = frame.sparkSession.sparkContext.broadcast(pickle.dumps(attackers))
+    sent = frame.sparkSession.sparkContext.broadcast(pickle.dumps(known))
     try:
         work = partial(_simulate_batches, simulation, ways, mechanism, sent, versions)
-        table = _summed(frame.mapInArrow(work, _SCHEMA)).toArrow()
+        table = _summed(frame.mapInArrow(work, _SCHEMA))
     finally:
         sent.destroy()
-    thirds = {third: table.filter(pc.equal(table["third"], third)) for third in attackers}
+    thirds = {third: table.filter(pc.equal(table["third"], third)) for third in known}
     vocabulary = len(simulation.embedding.words)
     return {third: Totals.from_table(own, vocabulary=vocabulary) for third, own in thirds.items() if len(own)}
 
@@ -184,31 +170,25 @@ def emissions_of(
 
     They follow from the public seed: no row has a share in them.
     """
-    embedding, search, seed = simulation.embedding, simulation.search, simulation.seed
-    made = estimator([mechanism], embedding, search=search, runs=runs, seed=seed)
+    given = mechanism, simulation.search, runs, simulation.seed
+    made = _estimator(simulation.bundle, *given)
     blocks = max(1, -(-len(words) // made.block_words))
     # Encrypted, Spark broadcasts bytes, and fails over large arrays.
     sent = spark.sparkContext.broadcast(pickle.dumps(words))
     try:
-        work = partial(_measure_batches, simulation.bundle, mechanism, search, runs, seed, sent)
+        work = partial(_measure_batches, simulation.bundle, given, sent)
         schema = "word int, output int, count double"
         table = spark.range(0, blocks, 1, blocks).mapInArrow(work, schema).toArrow()
     finally:
         sent.destroy()
-    table = table.sort_by([("word", "ascending"), ("output", "ascending")])
-    word, output, count = (table[name].to_numpy() for name in ("word", "output", "count"))
-    count = count if made.name == "exact" else count.astype(np.int32)
-    transitions = Transitions(
-        epsilon_index=np.zeros(len(word), dtype=np.int16),
-        word=word,
-        output=output,
-        count=count,
-        judged=np.zeros_like(count),
-        runs=runs,
-        release_words=made.release_words,
+    word, output, count = (
+        table.sort_by([("word", "ascending"), ("output", "ascending")])[name].to_numpy()
+        for name in table.column_names
     )
-    return Emissions.of_transitions(
-        [transitions], vocabulary=len(embedding.words), outputs=made.release_words
+    count = count if made.name == "exact" else count.astype(np.int32)
+    vocabulary = len(simulation.embedding.words)
+    return Emissions.of_counts(
+        word, output, count, runs=runs, vocabulary=vocabulary, among=made.release_words
     )
 
 
@@ -241,15 +221,12 @@ def classify(
     without a class are left out. They come in the order of their ids: the partitioning does not matter.
 
     Args:
-        frame: Sampled rows.
-        simulation, ways: How they are read and released.
-        classes: What is learnt.
         mechanism: The setting; None for random words.
         original: Learn from the original texts, and be tested on them: the ceiling.
     """
     work = partial(_text_batches, simulation, ways, classes.column, mechanism or RANDOM_WORDS)
-    texts = frame.mapInArrow(work, _TEXT_SCHEMA).where(F.col("class").isNotNull())
-    texts.persist(StorageLevel.MEMORY_ONLY)
+    texts = frame.mapInArrow(work, _TEXT_SCHEMA)
+    texts = texts.where(F.col("class").isNotNull()).persist(StorageLevel.MEMORY_ONLY)
     ordered = texts.coalesce(1).sortWithinPartitions("name")
     try:
         texts.count()  # released by all tasks of the frame, before one task orders what they keep
@@ -288,18 +265,30 @@ def _judged(texts: DataFrame, classes: Classes, *, original: bool) -> dict[int, 
     return judged
 
 
-def _summed(parts: DataFrame) -> DataFrame:
+def _summed(parts: DataFrame) -> pa.Table:
     """Add up what has the same third and key: exact in any order, see :class:`ClusterSums`."""
-    return parts.groupBy("third", "kind", "a", "b").agg(F.sum("total").alias("total"))
+    return parts.groupBy("third", "kind", "a", "b").agg(F.sum("total").alias("total")).toArrow()
 
 
 # What follows runs in Python workers.
 
 
-def _parts(
-    ways: Fields, batches: Iterable[pa.RecordBatch]
-) -> Iterator[tuple[int, pa.Array, pa.Array, pa.Array | None, pa.StructArray]]:
-    """Give the third, texts, ids, slots and whole rows, a slice of one third at a time."""
+class _Part(NamedTuple):
+    """Some rows of one third: texts, ids, slots, and whole rows."""
+
+    third: int
+    values: pa.Array
+    ids: pa.Array
+    slots: pa.Array | None
+    rows: pa.StructArray
+
+    def batches(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
+        """Give what was made of these rows, the third before it."""
+        third = pa.array(np.full(len(table), self.third, dtype=np.int32))
+        yield from table.add_column(0, _THIRD, third).combine_chunks().to_batches()
+
+
+def _parts(ways: Fields, batches: Iterable[pa.RecordBatch]) -> Iterator[_Part]:
     for arrow in batches:
         batch = Batch.from_arrow(arrow, ways)
         ((_, _, texts),) = batch.fields()
@@ -308,75 +297,41 @@ def _parts(
             own = pa.array(np.flatnonzero(thirds == third))
             values, ids, rows = texts.values.take(own), batch.ids.take(own), batch.row.take(own)
             slots = None if texts.slots is None else texts.slots.take(own)
-            for part in slices(values):
-                yield third, values[part], ids[part], None if slots is None else slots[part], rows[part]
-
-
-def _with_third(third: int, table: pa.Table) -> Iterator[pa.RecordBatch]:
-    thirds = pa.array(np.full(len(table), third, dtype=np.int32))
-    yield from table.add_column(0, _THIRD, thirds).combine_chunks().to_batches()
+            for cut in slices(values):
+                yield _Part(third, values[cut], ids[cut], None if slots is None else slots[cut], rows[cut])
 
 
 def _count_batches(
     simulation: Simulation, ways: Fields, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     simulation = shared(simulation)
-    for third, values, _, slots, _ in _parts(ways, batches):
-        rows = simulation.read(values, slots)
+    for part in _parts(ways, batches):
+        rows = simulation.read(part.values, part.slots)
         pairs = simulation.pairs(rows)
-        numbers = pa.table(
-            {
-                "kind": ["rows", "perturbed", *["pairs"] * len(pairs.count)],
-                "a": np.concatenate([[0, 0], pairs.first]),
-                "b": np.concatenate([[0, 0], pairs.second]),
-                "total": np.concatenate(
-                    [[len(values), np.count_nonzero(rows.perturbed)], pairs.count]
-                ).astype(np.float64),
-            }
-        )
-        yield from _with_third(third, numbers)
+        numbers = [len(part.values), np.count_nonzero(rows.perturbed)]
+        columns = {
+            "kind": ["rows", "perturbed", *["pairs"] * len(pairs.count)],
+            "a": np.concatenate([[0, 0], pairs.first]),
+            "b": np.concatenate([[0, 0], pairs.second]),
+            "total": np.concatenate([numbers, pairs.count]).astype(np.float64),
+        }
+        yield from part.batches(pa.table(columns))
 
 
 def _simulate_batches(
     simulation: Simulation,
     ways: Fields,
     mechanism: Mechanism | None,
-    attackers: Any,
+    sent: Any,
     versions: int,
     batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    simulation = shared(simulation)
-    known: Mapping[int, Attacker] = pickle.loads(attackers.value)
-    for third, values, ids, slots, _ in _parts(ways, batches):
-        if third in known:
-            rows = simulation.read(values, slots)
-            totals = Totals.simulate(simulation, rows, ids, mechanism, known[third], versions=versions)
-            yield from _with_third(third, totals.to_table())
-
-
-@lru_cache(maxsize=1)
-def _estimator(bundle: Bundle, mechanism: Mechanism, search: Search, runs: int, seed: int) -> Estimator:
-    return estimator([mechanism], bundle.shared(), search=search, runs=runs, seed=seed)
-
-
-def _measure_batches(
-    bundle: Bundle,
-    mechanism: Mechanism,
-    search: Search,
-    runs: int,
-    seed: int,
-    words: Any,
-    batches: Iterable[pa.RecordBatch],
-) -> Iterator[pa.RecordBatch]:
-    made = _estimator(bundle, mechanism, search, runs, seed)
-    known = pickle.loads(words.value)
-    for batch in batches:
-        for block in batch.column(0).to_pylist():
-            start = block * made.block_words
-            # Here, not on the driver: without truncation a word has a cell for every word that may come out.
-            cells = likeliest(made(known[start : start + made.block_words], block=block))
-            columns = {"word": cells.word, "output": cells.output, "count": cells.count.astype(np.float64)}
-            yield from pa.table(columns).to_batches()
+    simulation, known = shared(simulation), pickle.loads(sent.value)
+    for part in _parts(ways, batches):
+        if own := known.get(part.third):
+            rows = simulation.read(part.values, part.slots)
+            totals = Totals.simulate(simulation, rows, part.ids, mechanism, own, versions=versions)
+            yield from part.batches(totals.to_table())
 
 
 def _text_batches(
@@ -388,15 +343,33 @@ def _text_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Give texts before and after as lists of numbers of words."""
     simulation = shared(simulation)
-    for third, values, ids, slots, whole in _parts(ways, batches):
-        rows = simulation.release(simulation.read(values, slots), ids, mechanism)
-        offsets = pa.array(rows.offsets, pa.int32())
-        table = pa.table(
-            {
-                "name": ids.cast(pa.string()),
-                "class": whole.field(column).cast(pa.string()),
-                "original": pa.ListArray.from_arrays(offsets, pa.array(rows.inputs).cast(pa.string())),
-                "released": pa.ListArray.from_arrays(offsets, pa.array(rows.released).cast(pa.string())),
-            }
-        )
-        yield from _with_third(third, table)
+    for part in _parts(ways, batches):
+        rows = simulation.release(simulation.read(part.values, part.slots), part.ids, mechanism)
+        columns = {
+            "name": part.ids.cast(pa.string()),
+            "class": part.rows.field(column).cast(pa.string()),
+        }
+        for name, words in (("original", rows.inputs), ("released", rows.released)):
+            numbers = pa.array(words).cast(pa.string())
+            columns[name] = pa.ListArray.from_arrays(pa.array(rows.offsets, pa.int32()), numbers)
+        yield from part.batches(pa.table(columns))
+
+
+@lru_cache(maxsize=1)
+def _estimator(bundle: Bundle, mechanism: Mechanism, search: Search, runs: int, seed: int) -> Estimator:
+    return estimator([mechanism], bundle.shared(), search=search, runs=runs, seed=seed)
+
+
+def _measure_batches(
+    bundle: Bundle,
+    given: tuple[Mechanism, Search, int, int],
+    words: Any,
+    batches: Iterable[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    made = _estimator(bundle, *given)
+    known = pickle.loads(words.value)
+    for block in (block for batch in batches for block in batch.column(0).to_pylist()):
+        start = block * made.block_words
+        # Here, not on the driver: without truncation a word has a cell for every word that may come out.
+        word, output, count = likeliest(made(known[start : start + made.block_words], block=block))
+        yield from pa.table({"word": word, "output": output, "count": count.astype(np.float64)}).to_batches()

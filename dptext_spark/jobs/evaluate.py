@@ -19,7 +19,7 @@ from dptext_spark.calibration.record import option_line
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import InputError, all_of
 from dptext_spark.evaluation.answer import FILE, PAGE, TABLES, Answer
-from dptext_spark.evaluation.attackers import Attacker
+from dptext_spark.evaluation.attackers import Knowledge
 from dptext_spark.evaluation.comparison import Comparison, Outcome
 from dptext_spark.evaluation.emissions import Emissions
 from dptext_spark.evaluation.intervals import ClusterSums
@@ -284,7 +284,7 @@ def _measured(
                 )
             )
             attackers = {
-                third: Attacker.learn(pairs, emissions, candidates=options.candidates)
+                third: Knowledge.learn(pairs, emissions, candidates=options.candidates)
                 for third, pairs in known.items()
             }
             count = 1 if mechanism is None else options.versions

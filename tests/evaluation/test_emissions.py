@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dptext_spark.calibration import Transitions, estimator
+from dptext_spark.calibration import estimator
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.evaluation.emissions import Emissions, likeliest
+from dptext_spark.evaluation.emissions import Emissions
 from dptext_spark.mechanisms import Mechanism, mechanism
 from dptext_spark.search.exact import ExactSearch
 
@@ -78,35 +78,17 @@ def test_the_stated_error_is_about_the_true_one(small: Embedding) -> None:
 
 def test_counts_by_hand() -> None:
     """Word 0 gave output 0 eight times, 1 and 2 once; word 1 gave all four outputs, so nothing is left."""
-    drawn = Transitions(
-        epsilon_index=np.zeros(7, dtype=np.int16),
-        word=np.array([0, 0, 0, 1, 1, 1, 1], dtype=np.int32),
-        output=np.array([0, 1, 2, 0, 1, 2, 3], dtype=np.int32),
-        count=np.array([8, 1, 1, 4, 3, 2, 1], dtype=np.int32),
-        judged=np.zeros(7, dtype=np.int32),
-        runs=10,
-        release_words=4,
-    )
-    found = Emissions.of_transitions([drawn], vocabulary=3, outputs=4)
+    words, outputs = np.array([0, 0, 0, 1, 1, 1, 1], np.int32), np.array([0, 1, 2, 0, 1, 2, 3], np.int32)
+    counts = np.array([8, 1, 1, 4, 3, 2, 1], np.int32)
+    found = Emissions.of_counts(words, outputs, counts, runs=10, vocabulary=3, among=4)
     d = (3 + 0.5) / (3 + 2 * 1 + 1)
     first = [(8 - d) / 10, (1 - d) / 10, (1 - d) / 10, 3 * d / 10]
     np.testing.assert_allclose(table(found)[:2], [first, [0.4, 0.3, 0.2, 0.1]], rtol=1e-12)
     assert (table(found)[2] == 0).all()  # not measured
-    assert found.has_cell(np.array([3, 3]), np.array([0, 1])).tolist() == [False, True]
+    assert found.look_up(np.array([3, 3]), np.array([0, 1]))[0].tolist() == [False, True]
     places, words, probability = found.cells(np.array([3, 0]))
     assert (places.tolist(), words.tolist()) == ([0, 1, 1], [1, 0, 1])
     np.testing.assert_allclose(probability, [0.1, first[0], 0.4], rtol=1e-12)
-
-
-def test_cells_may_be_left_out_early(small: Embedding) -> None:
-    """Where a block is measured as well as at the end; rejects a rest that is no longer shared."""
-    search, words = ExactSearch.over(small), np.arange(40)
-    block = estimator([mechanism("exponential", epsilon=3.0)], small, search=search, runs=1)(words, block=0)
-    sizes = {"vocabulary": len(small.words), "outputs": search.release_words, "most": 7}
-    late, early = (Emissions.of_transitions([b], **sizes) for b in (block, likeliest(block, 7)))
-    assert len(early.keys) == 40 * 7 < len(block.word)
-    for name in ("keys", "probability", "elsewhere", "error"):
-        np.testing.assert_array_equal(getattr(early, name), getattr(late, name))
 
 
 def test_without_a_mechanism_every_output_is_as_likely() -> None:

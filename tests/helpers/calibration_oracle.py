@@ -94,7 +94,7 @@ def guessed(transitions: Transitions, prior: np.ndarray) -> tuple[np.ndarray, np
     learned = weights * (count - judged)
     guess = np.where(learned.any(axis=1), learned.argmax(axis=1), 0)[:, None]
     won = np.take_along_axis(weights * judged, guess, axis=1).sum(axis=(1, 2))
-    return own, won / max(transitions.judged_runs, 1)
+    return own, won / max(transitions.runs // 2, 1)
 
 
 def sums_of_guesses(transitions: Transitions, grid: Grid, epsilon: float = 2.0) -> dict[str, object]:
@@ -103,7 +103,7 @@ def sums_of_guesses(transitions: Transitions, grid: Grid, epsilon: float = 2.0) 
     for prior in PRIORS:
         weights = grid.weights(prior)
         own, won = (float(value[0]) / weights[0] for value in guessed(transitions, weights))
-        sums |= {prior: own * transitions.runs, f"{prior}_judged": won * transitions.judged_runs}
+        sums |= {prior: own * transitions.runs, f"{prior}_judged": won * (transitions.runs // 2)}
     return sums
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from dptext_spark.embedding.bundle import Embedding
     from dptext_spark.errors import DptextError
     from dptext_spark.evaluation.comparison import Comparison, Risk, evaluate
+    from dptext_spark.evaluation.target import Target
     from dptext_spark.guarantee import Guarantee
     from dptext_spark.mechanisms import (
         Exponential,
@@ -51,6 +52,7 @@ __all__ = [
     "Risk",
     "RowBudget",
     "Sanitizer",
+    "Target",
     "TextPolicy",
     "TextPrivatizer",
     "__version__",
@@ -72,6 +74,7 @@ _HOMES: Final = {
     "Risk": "evaluation.comparison",
     "RowBudget": "accounting.row_budget",
     "Sanitizer": "sanitizer",
+    "Target": "evaluation.target",
     "TextPolicy": "text.policies",
     "__version__": "version",
     "build_embedding": "embedding.build",

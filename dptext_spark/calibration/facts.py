@@ -17,10 +17,7 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.guarantee import Distances
 
-# Names in the folder of a calibration.
 FILE: Final = "calibration.json"
-PAGE: Final = "report.html"
-PLOTS: Final = "plots"
 
 FORMAT_VERSION: Final = 3
 

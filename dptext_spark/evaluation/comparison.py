@@ -6,16 +6,15 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 import numpy as np
 import pyarrow as pa
 
 from dptext_spark.calibration.estimators import estimator
-from dptext_spark.calibration.record import option_line, setting
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, InputError
-from dptext_spark.evaluation.attackers import CANDIDATES, RANKS, STRONGER, TOP, Attacker, AttackerName
+from dptext_spark.evaluation.attackers import CANDIDATES, RANKS, TOP, Attacker, AttackerName
 from dptext_spark.evaluation.emissions import Emissions
 from dptext_spark.evaluation.intervals import ClusterSums
 from dptext_spark.evaluation.language import PairCounts
@@ -26,6 +25,8 @@ from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.nearest import Search
 from dptext_spark.text.policies import TextPolicy
 from dptext_spark.text.python_columns import PythonColumn, as_arrow
+
+Use: TypeAlias = Literal["similarity", "kept", "accuracy"]
 
 CONFIDENCE: Final = 0.95
 
@@ -61,14 +62,13 @@ class Risk:
 
     Attributes:
         attacker, versions, guesses: Who recovers words, from how many versions, in how many guesses.
-        keeping: ``similarity`` or ``kept``, see :func:`~dptext_spark.evaluation.measures.kept`; or
-            ``accuracy``, where labels were given.
+        keeping: The use that counts; ``accuracy`` where labels were given.
     """
 
     attacker: AttackerName = "in-context"
     versions: int = 1
     guesses: int = 1
-    keeping: Literal["similarity", "kept", "accuracy"] = "similarity"
+    keeping: Use = "similarity"
 
     def of(self, outcome: Outcome) -> ClusterSums:
         """Give the words recovered.
@@ -106,20 +106,20 @@ class Comparison:
     before: PairCounts
     ideal: Mapping[str, ClusterSums] = field(default_factory=dict)
 
-    @property
-    def _varies_size(self) -> bool:
-        return len({outcome.search.release_words for outcome in self.outcomes}) > 1
+    def _size(self, outcome: Outcome, form: str) -> str:
+        """Say how many words may be output, where settings differ in it."""
+        sizes = {own.search.release_words for own in self.outcomes}
+        return form.format(RELEASE_WORDS, outcome.search.release_words) if len(sizes) > 1 else ""
 
-    def option_line(self, outcome: Outcome) -> str:
+    def options(self, outcome: Outcome) -> str:
         """Write the options of a setting for the command line, those in which settings differ."""
-        more = f" --{RELEASE_WORDS} {outcome.search.release_words}" if self._varies_size else ""
-        return option_line(outcome.mechanism) + more
+        return outcome.mechanism.options + self._size(outcome, " --{} {}")
 
     def named(self, outcome: Outcome) -> dict[str, Any]:
         """Name a setting by its mechanism, its other parameters, and epsilon."""
-        mechanism, size = outcome.mechanism, f"{RELEASE_WORDS}={outcome.search.release_words}"
-        parts = filter(None, [setting(mechanism), size if self._varies_size else ""])
-        return {"mechanism": mechanism.name, "setting": ", ".join(parts), "epsilon": mechanism.epsilon}
+        mechanism = outcome.mechanism
+        setting = ", ".join(filter(None, (mechanism.parameters, self._size(outcome, "{}={}"))))
+        return {"mechanism": mechanism.name, "setting": setting, "epsilon": mechanism.epsilon}
 
     def measures(self, outcome: Outcome, confidence: float) -> dict[str, tuple[Interval, Interval]]:
         """Give what a setting keeps, each measure with its interval, and what random words keep."""
@@ -195,77 +195,17 @@ class Comparison:
         Raises:
             ConfigError: That risk was not measured.
         """
-        points = [(lost, -use) for lost, _, use, _ in self._points(CONFIDENCE, risk)]
+        risk = risk or Risk()
+        points = [
+            (risk.of(own).ratio[0], -own.totals.measures(self.before, CONFIDENCE)[risk.keeping][0])
+            for own in self.outcomes
+        ]
         best = [
             i
             for i, (lost, less) in enumerate(points)
             if not any(x <= lost and y <= less and (x, y) != (lost, less) for x, y in points)
         ]
         return [self.outcomes[i] for i in sorted(best, key=points.__getitem__)]
-
-    def recommended(
-        self, most_recovered: float, risk: Risk | None = None, *, confidence: float = CONFIDENCE
-    ) -> Outcome | None:
-        """Give the setting that keeps most of those within a limit of risk, against these attackers.
-
-        Args:
-            most_recovered: The share of words that these attackers may recover.
-            risk: Whose risk it is, and what is to be kept.
-            confidence: That the limit holds for the chosen setting, although the choice looked at all: each
-                has an equal share of the chance of error (Bonferroni).
-
-        Returns:
-            None where no setting stays within the limit with that confidence.
-
-        Raises:
-            ConfigError: That risk was not measured.
-        """
-        each = 1.0 - (1.0 - confidence) / len(self.outcomes)
-        points = zip(self._points(each, risk), self.outcomes, strict=True)
-        safe = [(low, -high, own) for (_, high, _, low), own in points if high <= most_recovered]
-        return max(safe, key=lambda point: point[:2], default=(0.0, 0.0, None))[2]
-
-    def describe(self, risk: Risk | None = None, *, most_recovered: float | None = None) -> str:
-        """Say in plain words what each setting gives away and keeps, and which to take for a limit.
-
-        Raises:
-            ConfigError: That risk was not measured.
-        """
-        risk = risk or Risk()
-        best = self.front(risk)
-        lines = [f"Facts about private rows, for those who may read them. {STRONGER}"]
-        for outcome in self.outcomes:
-            sums = risk.of(outcome)
-            value, low, high = sums.share(CONFIDENCE)
-            measures = self.measures(outcome, CONFIDENCE)
-            (unchanged, _), (similarity, random) = measures["kept"], measures["similarity"]
-            beaten = "Another setting beats it." if outcome not in best else "No other beats it."
-            lines.append(
-                f"{self.option_line(outcome)}: {value:.1%} of {sums.size[0]:,.0f} words are recovered "
-                f"({low:.1%} to {high:.1%}; {risk.floor(outcome):.1%} without any output). "
-                f"{unchanged[0]:.1%} are unchanged; similarity of texts {similarity[0]:.3f}, of random words "
-                f"{random[0]:.3f}. {beaten}"
-            )
-        if most_recovered is not None:
-            chosen = self.recommended(most_recovered, risk)
-            share = f"{most_recovered:.1%} of words recovered"
-            lines.append(
-                f"No setting here stays within {share} with {CONFIDENCE:.0%} confidence."
-                if chosen is None
-                else f"Take {self.option_line(chosen)}: it keeps most of what stays within {share} with "
-                f"{CONFIDENCE:.0%} confidence."
-            )
-        return "\n".join(lines)
-
-    def _points(self, confidence: float, risk: Risk | None) -> list[tuple[float, float, float, float]]:
-        """Give the risk of each setting and its upper end, and the use that is kept and its lower end."""
-        risk = risk or Risk()
-        points = []
-        for outcome in self.outcomes:
-            recovered, _, high = risk.of(outcome).share(confidence)
-            value, low, _ = outcome.totals.measures(self.before, confidence)[risk.keeping]
-            points.append((recovered, high, value, low))
-        return points
 
 
 def evaluate(

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial, reduce
 from operator import add
-from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -15,16 +14,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import AtomicType
 
-from dptext_spark.calibration.record import option_line
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import InputError, all_of
-from dptext_spark.evaluation.answer import FILE, PAGE, TABLES, Answer
 from dptext_spark.evaluation.attackers import Attacker
 from dptext_spark.evaluation.comparison import Comparison, Outcome
 from dptext_spark.evaluation.emissions import Emissions
+from dptext_spark.evaluation.facts import FILE, TABLES, facts_of, said
 from dptext_spark.evaluation.intervals import ClusterSums
 from dptext_spark.evaluation.language import PairCounts
 from dptext_spark.evaluation.measures import ATTRIBUTION, LABELLED, Totals
+from dptext_spark.evaluation.page import page
 from dptext_spark.evaluation.rows import Simulation
 from dptext_spark.evaluation.simulate import (
     ATTACKED,
@@ -37,12 +36,14 @@ from dptext_spark.evaluation.simulate import (
     emissions_of,
     simulate,
 )
+from dptext_spark.evaluation.target import Target
 from dptext_spark.guarantee import Distances
 from dptext_spark.lookup import WordReader
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.options import EvaluateOptions
 from dptext_spark.report import drawing
-from dptext_spark.report.facts import embedding_json, versions
+from dptext_spark.report.facts import Report, embedding_json, versions
+from dptext_spark.report.text import rendered
 from dptext_spark.search.nearest import Search
 from dptext_spark.spark.bundle_files import BundleFiles
 from dptext_spark.spark.failures import plain_errors
@@ -60,7 +61,7 @@ from dptext_spark.tables.result_folder import check_free, finish
 from dptext_spark.tables.run import check_left_out, check_places
 from dptext_spark.tables.sample import Sample
 from dptext_spark.tables.source import own_session, where
-from dptext_spark.tables.storage import Storage
+from dptext_spark.tables.storage import Places, Storage
 from dptext_spark.text.policies import AllWords, TextPolicy
 
 OWN_ROWS: Final = "the known rows and those that they attack themselves"
@@ -72,7 +73,7 @@ Measured: TypeAlias = tuple[Mechanism | None, Search, dict[int, Totals], float]
 """A setting, None for the floors, with its totals by attacked third and the error of its emissions."""
 
 
-def run(options: EvaluateOptions) -> Answer:
+def run(options: EvaluateOptions) -> Report:
     """Run ``dptext evaluate``: sample rows, simulate and attack each setting, compare, choose, write.
 
     The folder takes its name when it is whole; a run that was killed begins anew.
@@ -87,14 +88,19 @@ def run(options: EvaluateOptions) -> Answer:
         read.check_input(has_id=options.id is not None, grows=False)
         return read
 
+    def check_folders(places: Places, *, here: bool) -> None:
+        read = format_of()
+        paths = [("Input", "--input", options.input)] if read.has_path else []
+        paths = [p for p in [*paths, ("Output", "--output", options.output)] if not here or local_path(p[2])]
+        check_places(places, paths)
+        if not here or local_path(place):
+            check_free(places, place, FILE, overwrite=options.overwrite)
+
     def check_paths() -> None:
         """Refuse what files of this machine show without a JVM."""
-        read = format_of()
-        check_input(read, options.input)
+        check_input(format_of(), options.input)
         if is_plain():
-            check_places(LocalFiles(), [each for each in _places(options, read) if local_path(each[2])])
-            if local_path(place):
-                check_free(LocalFiles(), place, FILE, overwrite=options.overwrite)
+            check_folders(LocalFiles(), here=True)
 
     policy, read, *_ = all_of(
         lambda: options.policy, format_of, check_paths, lambda: check_names(options, _columns(options))
@@ -105,32 +111,30 @@ def run(options: EvaluateOptions) -> Answer:
         *(partial(options.search_over, embedding, size) for size in sizes),
         *(partial(mechanism.prepare, embedding) for mechanism in options.mechanism),
     )[: len(sizes)]
-    drawing.announce("report.html", drawing.ANSWER)
+    drawing.announce("report.html and plots", drawing.PAGE)
     spark = own_session(session("dptext evaluate"))
     storage = Storage(spark)
-    answers: list[Answer] = []
+    reports: list[Report] = []
 
     def write(folder: str) -> None:
-        answer = _evaluated(options, policy, read, embedding, searches, spark, storage)
+        facts = _evaluated(options, policy, read, embedding, searches, spark, storage)
         for name in TABLES:
-            table = spark.createDataFrame(pa.Table.from_pylist(answer.value[name]))
+            table = spark.createDataFrame(pa.Table.from_pylist(facts[name]))
             table.coalesce(1).write.parquet(f"{folder}/{name}")
-        json, files, draw = answer.to_json(), (FILE, *TABLES), partial(_draw, answer.value)
-        finish(storage, folder, json, files=files, drawn=(PAGE,), page=drawing.ANSWER, draw=draw)
-        answers.append(answer)
+        drawn = not drawing.missing_library(drawing.PAGE)
+        end = (
+            f"Page, which is private: {place}/{drawing.HTML}"
+            if drawn
+            else f"Output, which is private: {place}"
+        )
+        reports.append(report := Report(facts=facts, text=rendered([*said(facts), end])))
+        finish(storage, folder, FILE, report, page(facts))
 
     with plain_errors("The Spark job of the evaluation failed"):
-        check_places(storage, _places(options, read))
-        check_free(storage, place, FILE, overwrite=options.overwrite)
+        check_folders(storage, here=False)
         application = str(spark.sparkContext.applicationId)
         write_whole(storage, place, write, run=application, overwrite=options.overwrite)
-    return answers[0]
-
-
-def _draw(value: Mapping[str, Any], folder: Path) -> None:
-    from dptext_spark.evaluation.answer_page import write_answer  # slow to load, and not everywhere
-
-    write_answer(value, folder)
+    return reports[0]
 
 
 def _evaluated(
@@ -141,13 +145,19 @@ def _evaluated(
     searches: Sequence[Search],
     spark: SparkSession,
     storage: Storage,
-) -> Answer:
+) -> dict[str, Any]:
     """Sample rows, simulate and attack each setting, compare and choose."""
     columns = _columns(options)
     source = read.open(spark, storage, options.input)
     check_left_out(read, source, columns)
     columns.check(source.df, source.partitions)
-    _check_classes(options, source.df)
+    for option, name in {"--label": options.label, "--author": options.author}.items():
+        if name is not None and not isinstance(kind := source.df.schema[name].dataType, AtomicType):
+            raise InputError(
+                f"Column {name} of {option} has no classes",
+                allowed="text, numbers, booleans or dates",
+                got=kind.simpleString(),
+            )
     df = where(source.df, options.where) if options.where else source.df
     selected = columns.select(df, source.position if options.id is None else None)
     bundle = BundleFiles.send(spark, embedding)
@@ -212,30 +222,31 @@ def _evaluated(
             ideal={name: reduce(add, (ceilings[third][name] for third in parts)) for name in names},
         )
 
-    return Answer.of(
+    target = None if options.target is None else Target.parse(options.target)
+    if target is not None and options.label is not None:
+        target = replace(target, keeping="accuracy")
+    return facts_of(
         compared(filled),
         [compared([third]) for third in filled],
-        goal=options.goal,
+        target=target,
         confidence=options.confidence,
         command=command,
-        facts={
-            "options": options.to_json(),
-            "embedding": embedding_json(embedding),
-            "sample": {
-                "rows": sum(third.rows for third in thirds),
-                "of": total,
-                "known": thirds[KNOWN].rows,
-                "attacked": sum(thirds[third].rows for third in ATTACKED),
-                "perturbed": sum(thirds[third].perturbed for third in ATTACKED),
-            },
-            "corpus": {
-                "from": OWN_ROWS if corpus is None else options.public_corpus,
-                "words": int(np.count_nonzero(language.words[:-1])),
-                "pairs": len(language.count),
-            },
-            "guarantee": _guarantees(options.mechanism, embedding, searches[0]),
-            "versions": versions(),
+        options=options.to_json(),
+        embedding=embedding_json(embedding),
+        sample={
+            "rows": sum(third.rows for third in thirds),
+            "of": total,
+            "known": thirds[KNOWN].rows,
+            "attacked": sum(thirds[third].rows for third in ATTACKED),
+            "perturbed": sum(thirds[third].perturbed for third in ATTACKED),
         },
+        corpus={
+            "from": OWN_ROWS if corpus is None else options.public_corpus,
+            "words": int(np.count_nonzero(language.words[:-1])),
+            "pairs": len(language.count),
+        },
+        guarantee=_guarantees(options.mechanism, embedding, searches[0]),
+        versions=versions(),
     )
 
 
@@ -268,7 +279,7 @@ def _measured(
     settings = [(mechanism, search) for search in searches for mechanism in (None, *options.mechanism)]
     measured: list[Measured] = []
     for number, (mechanism, search) in enumerate(settings, 1):
-        name = "the floors" if mechanism is None else option_line(mechanism)
+        name = "the floors" if mechanism is None else mechanism.options
         size = f", {search.release_words:,} words" if len(searches) > 1 else ""
         with progress(spark, f"{number} of {len(settings)}: {name}{size}"):
             own = replace(simulation, search=search)
@@ -307,23 +318,6 @@ def _columns(options: EvaluateOptions, *, corpus: bool = False) -> TableColumns:
         id=None if corpus else options.id,
         protect=AllWords() if corpus else options.policy.protect,
     )
-
-
-def _check_classes(options: EvaluateOptions, df: DataFrame) -> None:
-    """Refuse classes that are no plain values."""
-    for option, name in {"--label": options.label, "--author": options.author}.items():
-        if name is not None and not isinstance(kind := df.schema[name].dataType, AtomicType):
-            raise InputError(
-                f"Column {name} of {option} has no classes",
-                allowed="text, numbers, booleans or dates",
-                got=kind.simpleString(),
-            )
-
-
-def _places(options: EvaluateOptions, read: Format) -> list[tuple[str, str, str]]:
-    """Give what must lie apart, of what are paths."""
-    read_from = [("Input", "--input", options.input)] if read.has_path else []
-    return [*read_from, ("Output", "--output", options.output)]
 
 
 def _corpus(
@@ -373,5 +367,5 @@ def _guarantees(
         if metric.description not in measured:
             measured[metric.description] = Distances.measure(metric)
         guarantee = mechanism.guarantee(embedding, measured[metric.description], search)
-        rows.append({"options": option_line(mechanism), **guarantee.to_json()})
+        rows.append({"options": mechanism.options, **guarantee.to_json()})
     return rows

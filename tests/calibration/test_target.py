@@ -39,16 +39,6 @@ def test_a_target_is_read_and_written() -> None:
     assert not found.met(math.nan) and not Target.parse("min(s_w) >= 20").met(math.nan)
 
 
-def test_a_target_may_be_of_other_measures() -> None:
-    """With arguments or without. Rejects the columns of words where others are meant."""
-    signs = {("recovery", ("top1", "in-context")): ("<=", 1.0), ("similarity", ()): (">=", 1.0)}
-    for text in ("recovery(top1, in-context) <= 0.2", "similarity >= 0.9"):
-        assert str(Target.parse(text, lambda *measure: signs.get(measure), "these two")) == text
-    for text in ("similarity(a) >= 0.9", "similarity <= 0.9", "recovery(top1) <= 0.2", "max(n_w) <= 0.5"):
-        with pytest.raises(ConfigError, match="Allowed: these two"):
-            Target.parse(text, lambda *measure: signs.get(measure), "these two")
-
-
 @pytest.mark.parametrize(
     "text",
     [

@@ -20,7 +20,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from dptext_spark.calibration.estimators import estimator
-from dptext_spark.calibration.record import option_line
 from dptext_spark.cli import main
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, DptextError, InputError
@@ -254,7 +253,7 @@ def test_words_and_parameters_are_varied_on_one_page(
         search=ExactSearch.over(small, 100),
     )
     for mechanism, outcome in zip(settings, alone.outcomes, strict=True):
-        row = rows[f"{option_line(mechanism)} --release-words 100"]
+        row = rows[f"{mechanism.options} --release-words 100"]
         assert row["kept"] == outcome.totals.sums["kept"].ratio[0]
         assert row["kept_floor"] == outcome.floor.sums["kept"].ratio[0]
     page = re.sub(r"</?span>", "", (tmp_path / "out" / "report.html").read_text())

@@ -36,7 +36,7 @@ from dptext_spark.embedding.readers import formats
 from dptext_spark.embedding.spaces import GeometryName, Normalization
 from dptext_spark.errors import ConfigError, JobError
 from dptext_spark.evaluation.attackers import CANDIDATES, TOP
-from dptext_spark.evaluation.measures import ATTRIBUTION, LABELLED
+from dptext_spark.evaluation.measures import MEASURES
 from dptext_spark.evaluation.target import Target as EvaluationTarget
 from dptext_spark.faults import faults
 from dptext_spark.guarantee import DELTAS, ROWS
@@ -685,8 +685,8 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
             target = None if self.target is None else EvaluationTarget.parse(self.target)
         except (ConfigError, TypeError):
             return
-        of = dict.fromkeys(LABELLED, "label") | {ATTRIBUTION: "author"}
-        if target is not None and (needed := of.get(target.measure)) and getattr(self, needed) is None:
+        needed = "" if target is None else MEASURES[target.measure].needs
+        if needed and getattr(self, needed) is None:
             yield ConfigError(f"The --target {target} needs --{needed}", do="Name the column")
         if target is not None and target.risk.versions not in (1, self.versions):
             what, got = "The --target counts versions that are not measured", str(target.risk.versions)

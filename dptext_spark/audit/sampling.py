@@ -22,56 +22,19 @@ from dptext_spark.text.columns import PLACEHOLDER
 from dptext_spark.text.tokens import match_form
 from dptext_spark.vector_sanitizer import VectorSanitizer
 
-# The table that is perturbed has a column of this name, and its release this salt.
 COLUMN: Final = "tokens"
-SALT: Final = "audit"
+"""The column that is sanitized."""
+
+_NAME: Final = "audit"
 _ROW_WORDS: Final = 200
 
-Samples: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
-"""Counts of each word's outputs, int64 (k, release_words), and of forbidden outputs, int64 (k + 1,).
-
-Forbidden are, of each word, words outside the release vocabulary; last, of an unknown word, anything but the
-placeholder.
-"""
-
-Sampler: TypeAlias = Callable[[Embedding, Mechanism, NDArray[np.int64], int, NoiseKey, Search], Samples]
-"""Perturbs words (k,), ascending rows of the bundle, so many times each under a key, as a table's are."""
+Tally: TypeAlias = Callable[[pa.Table, Release, NoiseKey], pa.Table]
+"""Sanitizes rows and counts by ``place`` and output; see :func:`tallied`."""
 
 
 def row_of(embedding: Embedding, word: str) -> int:
     """Find a word of the vocabulary in the form in which tables' words are looked up; -1 for none."""
     return int(pc.index(embedding.words, match_form(word, lower=False)).as_py())
-
-
-def rows_of(embedding: Embedding, words: NDArray[np.int64], runs: int) -> pa.Table:
-    """Give rows that hold each word ``runs`` times, and an unknown word likewise.
-
-    Their columns are ``id``, ``place`` (of the word in ``words``), ``text`` and ``times``.
-    """
-    unknown = "unheardof"
-    while row_of(embedding, unknown) >= 0:
-        unknown += "x"
-    texts, rows = [*embedding.words.take(pa.array(words)).to_pylist(), unknown], -(-runs // _ROW_WORDS)
-    # An id names the word itself, so that a pair that is audited alone has the same noise.
-    return pa.table(
-        {
-            "id": [f"{word}-{row}" for word in (*words, -1) for row in range(rows)],
-            "place": np.repeat(np.arange(len(texts)), rows),
-            "text": np.repeat(texts, rows),
-            "times": np.tile(np.minimum(_ROW_WORDS, runs - _ROW_WORDS * np.arange(rows)), len(texts)),
-        }
-    )
-
-
-def counted(embedding: Embedding, words: int, tally: pa.Table) -> Samples:
-    """Read a tally: columns ``place`` (``words`` for the unknown word), ``output`` and ``count``."""
-    places, times = tally["place"].to_numpy(), tally["count"].to_numpy()
-    outputs = pc.index_in(tally["output"], value_set=embedding.words[: embedding.releasable])
-    masked = pc.fill_null(pc.equal(tally["output"], PLACEHOLDER), False).to_numpy()
-    counts = np.zeros((words + 1, embedding.releasable + 1), dtype=np.int64)
-    columns = pc.fill_null(outputs, embedding.releasable).to_numpy()
-    np.add.at(counts, (places, columns), np.where((places == words) & masked, 0, times))
-    return counts[:-1, :-1], np.append(counts[:-1, -1], counts[-1].sum())
 
 
 def sampled(
@@ -81,30 +44,68 @@ def sampled(
     runs: int,
     key: NoiseKey,
     search: Search,
-) -> Samples:
-    """Sample in this process; see :data:`Sampler`."""
-    noise = mechanism.release_noise(key, salt=SALT, embedding=embedding, search=search)
+    tally: Tally,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Perturb words (k,), ascending rows of the bundle, so many times each, and an unknown word likewise.
+
+    Returns:
+        Counts of each word's outputs, int64 (k, release_words), and of forbidden outputs, int64 (k + 1,): of
+        each word, words outside the release vocabulary; last, of the unknown word, anything but the
+        placeholder.
+    """
     if isinstance(mechanism, ProjectedVectors):
         # Each vector is a row of its own; its output is the word of the nearest image.
-        places = np.repeat(np.arange(len(words)), runs)
+        noise = mechanism.release_noise(key, salt=_NAME, embedding=embedding, search=search)
+        sanitizer = VectorSanitizer(mechanism=mechanism.of_length(embedding.dimension), noise=noise)
+        of = np.repeat(np.arange(len(words)), runs)
         ids = pa.array([f"{word}-{run}" for word in words for run in range(runs)])
-        vectors = pa.array(list(embedding.vectors[words[places]].astype(np.float64)), pa.list_(pa.float64()))
-        release = VectorSanitizer(mechanism=mechanism.of_length(embedding.dimension), noise=noise)
-        points = release.sanitize(vectors, ids, column=COLUMN).values.flatten().to_numpy()
-        nearest = nearest_images(embedding, release.mechanism.projection, search)(
-            points.reshape(len(ids), -1)
-        )
-        outputs = embedding.words.take(pa.array(nearest))
+        vectors = pa.array(list(embedding.vectors[words[of]].astype(np.float64)), pa.list_(pa.float64()))
+        points = sanitizer.sanitize(vectors, ids, column=COLUMN).values.flatten().to_numpy()
+        nearest = nearest_images(embedding, sanitizer.mechanism.projection, search)
+        counts = _counted(of, embedding.words.take(pa.array(nearest(points.reshape(len(ids), -1)))))
     else:
-        rows = rows_of(embedding, words, runs)
-        times = rows["times"].to_numpy()
-        texts = zip(rows["text"].to_pylist(), times, strict=True)
-        columns = pa.array([[text] * n for text, n in texts], pa.list_(pa.string()))
-        words_release = Release(bundle=embedding, mechanism=mechanism, search=search, name=SALT)
-        sanitizer = Sanitizer(release=words_release, noise=noise)
-        ids = rows["id"].combine_chunks()
-        outputs = sanitizer.sanitize(columns, ids, column=COLUMN).values.flatten()
-        places = np.repeat(rows["place"].to_numpy(), times)
-    tally = pa.table({"place": places, "output": outputs}).group_by(["place", "output"])
-    counts = tally.aggregate([([], "count_all")]).rename_columns({"count_all": "count"})
-    return counted(embedding, len(words), counts)
+        unknown = "unheardof"
+        while row_of(embedding, unknown) >= 0:
+            unknown += "x"
+        texts, rows = [*embedding.words.take(pa.array(words)).to_pylist(), unknown], -(-runs // _ROW_WORDS)
+        table = pa.table(
+            {
+                # It names the word itself, so that a pair that is audited alone has the same noise.
+                "id": [f"{word}-{row}" for word in (*words, -1) for row in range(rows)],
+                "place": np.repeat(np.arange(len(texts)), rows),
+                "text": np.repeat(texts, rows),
+                "times": np.tile(np.minimum(_ROW_WORDS, runs - _ROW_WORDS * np.arange(rows)), len(texts)),
+            }
+        )
+        release = Release(bundle=embedding, mechanism=mechanism, search=search, name=_NAME)
+        counts = tally(table, release, key)
+    places, outputs, times = counts.columns
+    columns = pc.index_in(outputs, value_set=embedding.words[: embedding.releasable])
+    masked = pc.fill_null(pc.equal(outputs, PLACEHOLDER), False).to_numpy() & (
+        places.to_numpy() == len(words)
+    )
+    found = np.zeros((len(words) + 1, embedding.releasable + 1), dtype=np.int64)
+    cells = places.to_numpy(), pc.fill_null(columns, embedding.releasable).to_numpy()
+    np.add.at(found, cells, np.where(masked, 0, times.to_numpy()))
+    return found[:-1, :-1], np.append(found[:-1, -1], found[-1].sum())
+
+
+def tallied(rows: pa.Table, release: Release, key: NoiseKey) -> pa.Table:
+    """Sanitize rows in this process: each has the word ``text`` so many ``times``.
+
+    Args:
+        rows: Columns ``id``, ``place`` (of the word), ``text`` and ``times``.
+
+    Returns:
+        Columns of the place, the output and how often it came.
+    """
+    texts, times = rows["text"].to_pylist(), rows["times"].to_numpy()
+    lists = pa.array([[text] * n for text, n in zip(texts, times, strict=True)], pa.list_(pa.string()))
+    ids = rows["id"].combine_chunks()
+    outputs = Sanitizer.open(release, key).sanitize(lists, ids, column=COLUMN).values.flatten()
+    return _counted(np.repeat(rows["place"].to_numpy(), times), outputs)
+
+
+def _counted(places: NDArray[np.int64], outputs: pa.Array) -> pa.Table:
+    table = pa.table({"place": places, "output": outputs})
+    return table.group_by(table.column_names).aggregate([([], "count_all")])

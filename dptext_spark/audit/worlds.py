@@ -75,7 +75,9 @@ def worlds(options: AuditOptions, folder: Path) -> Iterator[World]:
         bundle.append(_world(BUNDLE_WORLD, embedding, mechanism, pairs))
     for space, name in product(mechanism.spaces, options.worlds):
         if name in _LAYOUTS:
-            yield _small_world(name, space, mechanism, () if bundle else options.pair, folder)
+            embedding = _small_world(name, space, mechanism, folder)
+            pairs = [] if bundle else [_named_pair(embedding, pair) for pair in options.pair]
+            yield _world(name, embedding, mechanism, pairs or [*combinations(range(len(_LAYOUTS[name])), 2)])
     yield from bundle
 
 
@@ -96,9 +98,7 @@ def _world(name: str, embedding: Embedding, mechanism: Mechanism, pairs: Sequenc
     )
 
 
-def _small_world(
-    name: str, space: type[Space], mechanism: Mechanism, named: Sequence[str], folder: Path
-) -> World:
+def _small_world(name: str, space: type[Space], mechanism: Mechanism, folder: Path) -> Embedding:
     """Build a small world in the dimension that suits it, or else in the fewest that the mechanism takes.
 
     Raises:
@@ -115,8 +115,7 @@ def _small_world(
             continue
         if proven != mechanism.epsilon:
             embedding = _bundle(folder, name, space, n, 1.0 / proven)
-        pairs = [_named_pair(embedding, pair) for pair in named]
-        return _world(name, embedding, mechanism, pairs or [*combinations(range(len(embedding.words)), 2)])
+        return embedding
     raise refusal
 
 

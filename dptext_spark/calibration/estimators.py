@@ -59,11 +59,6 @@ class Estimator(ABC):
     release_words: int
     runs: int
 
-    @classmethod
-    @abstractmethod
-    def serves(cls, bound: Perturbation) -> bool:
-        """Say whether this way is open to a bound mechanism."""
-
     @property
     def monotone(self) -> bool:
         """Whether a run in which a word stays is one at every larger epsilon too.
@@ -107,18 +102,13 @@ class DrawingEstimator(Estimator):
         return to_uniform(words)
 
 
-@dataclass(frozen=True, kw_only=True)
 class PlainEstimator(DrawingEstimator):
     """Runs the mechanism as a release would: every word and run has noise of its own, at all epsilons."""
 
-    name: ClassVar[EstimatorName] = "plain"
-    block_words: ClassVar[int] = 64
+    name = "plain"
+    block_words = 64
 
     bound: tuple[Perturbation, ...]
-
-    @classmethod
-    def serves(cls, bound: Perturbation) -> bool:
-        return True
 
     def draws(self, words: NDArray[np.int64], *, block: int) -> NDArray[np.int32]:
         outputs = np.empty((len(self.bound), len(words), self.runs), dtype=np.int32)
@@ -134,8 +124,7 @@ class PlainEstimator(DrawingEstimator):
         return outputs
 
 
-@dataclass(frozen=True, kw_only=True)
-class SharedRayEstimator(DrawingEstimator):
+class EuclideanRayEstimator(DrawingEstimator):
     """Lets the words of a block, and all epsilons, share the rays along which noise goes.
 
     Each word's runs are independent of each other and follow the mechanism's law. Errors of words of one
@@ -143,89 +132,55 @@ class SharedRayEstimator(DrawingEstimator):
     the sharper, and means over words the blunter, unless they are of many blocks.
     """
 
-    name: ClassVar[EstimatorName] = "shared-ray"
-    block_words: ClassVar[int] = 512
-
-    def draws(self, words: NDArray[np.int64], *, block: int) -> NDArray[np.int32]:
-        outputs = np.empty((len(self.bound), len(words), self.runs), dtype=np.int32)
-        for runs in _slices(self.runs, max(1, min(_DRAWS, _CELLS // self._cells))):
-            self._run(words, self._uniforms(str(block), runs), outputs[:, :, runs])
-        return outputs
-
-    @property
-    def _cells(self) -> int:
-        """Numbers that a ray takes room for."""
-        return self.width
-
-    @abstractmethod
-    def _run(
-        self, words: NDArray[np.int64], uniforms: NDArray[np.float64], outputs: NDArray[np.int32]
-    ) -> None:
-        """Run words (k,) along the rays of uniforms (r, width), into outputs (epsilons, k, r)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class EuclideanRayEstimator(SharedRayEstimator):
-    """Shared rays of Euclidean space, where they share their products with all words as well."""
+    name = "shared-ray"
+    block_words = 512
 
     bound: tuple[AdditiveNoise, ...]
 
-    @classmethod
-    def serves(cls, bound: Perturbation) -> bool:
-        # With exact search: an approximate one is part of what is measured.
-        return isinstance(bound, AdditiveNoise) and isinstance(bound.search, EuclideanNearest)
-
-    @property
-    def _cells(self) -> int:
-        return rays.cells(self.release_words, len(self.bound))
-
-    def _run(
-        self, words: NDArray[np.int64], uniforms: NDArray[np.float64], outputs: NDArray[np.int32]
-    ) -> None:
-        search = rays.NearestOnRays.of(
-            cast(EuclideanNearest, self.bound[0].search),
-            self.bound[0].directions(uniforms[:, 1:-1].copy()),
-            np.stack([bound.lengths(uniforms[:, 0]) for bound in self.bound]),
-        )
-        vickrey = self.bound[0].vickrey
-        for part in _slices(len(words), max(1, _WORD_CELLS // self.release_words)):
-            centres = self.bound[0].centres(words[part])
-            outputs[:, part] = search.chosen(centres, vickrey, uniforms[:, -1]).swapaxes(0, 1)
+    def draws(self, words: NDArray[np.int64], *, block: int) -> NDArray[np.int32]:
+        outputs = np.empty((len(self.bound), len(words), self.runs), dtype=np.int32)
+        first, cells = self.bound[0], rays.cells(self.release_words, len(self.bound))
+        for runs in _slices(self.runs, max(1, min(_DRAWS, _CELLS // cells))):
+            uniforms = self._uniforms(str(block), runs)
+            search = rays.NearestOnRays.of(
+                cast(EuclideanNearest, first.search),
+                first.directions(uniforms[:, 1:-1].copy()),
+                np.stack([bound.lengths(uniforms[:, 0]) for bound in self.bound]),
+            )
+            for part in _slices(len(words), max(1, _WORD_CELLS // self.release_words)):
+                chosen = search.chosen(first.centres(words[part]), first.vickrey, uniforms[:, -1])
+                outputs[:, part, runs] = chosen.swapaxes(0, 1)
+        return outputs
 
 
-@dataclass(frozen=True, kw_only=True)
-class HyperbolicRayEstimator(SharedRayEstimator):
+class HyperbolicRayEstimator(DrawingEstimator):
     """Shared rays of the Poincaré ball: noise is drawn once around the origin and moved to every word."""
+
+    name = "shared-ray"
+    block_words = 512
 
     bound: tuple[HyperbolicNoise, ...]
 
-    @classmethod
-    def serves(cls, bound: Perturbation) -> bool:
-        return isinstance(bound, HyperbolicNoise)
-
-    def _run(
-        self, words: NDArray[np.int64], uniforms: NDArray[np.float64], outputs: NDArray[np.int32]
-    ) -> None:
-        directions = uniform_directions(uniforms[:, 1:-1].copy())
-        for epsilon, bound in enumerate(self.bound):
-            radii = bound.quantile(uniforms[:, 0].copy())
-            for row, word in enumerate(words):
-                points = translated(bound.vectors[word][None], radii, directions)
-                outputs[epsilon, row] = bound.choose(points, uniforms[:, -1])
+    def draws(self, words: NDArray[np.int64], *, block: int) -> NDArray[np.int32]:
+        outputs = np.empty((len(self.bound), len(words), self.runs), dtype=np.int32)
+        for runs in _slices(self.runs, max(1, min(_DRAWS, _CELLS // self.width))):
+            uniforms = self._uniforms(str(block), runs)
+            directions = uniform_directions(uniforms[:, 1:-1].copy())
+            for epsilon, bound in enumerate(self.bound):
+                radii = bound.quantile(uniforms[:, 0].copy())
+                for row, word in enumerate(words):
+                    points = translated(bound.vectors[word][None], radii, directions)
+                    outputs[epsilon, row, runs] = bound.choose(points, uniforms[:, -1])
+        return outputs
 
 
-@dataclass(frozen=True, kw_only=True)
 class ExactEstimator(Estimator):
     """Computes probabilities and draws nothing: counts are the expected ones."""
 
-    name: ClassVar[EstimatorName] = "exact"
-    block_words: ClassVar[int] = 16
+    name = "exact"
+    block_words = 16
 
     bound: tuple[KnownLaw, ...]
-
-    @classmethod
-    def serves(cls, bound: Perturbation) -> bool:
-        return isinstance(bound, KnownLaw)
 
     def __call__(self, words: NDArray[np.int64], *, block: int) -> Transitions:
         words = np.sort(words)
@@ -250,10 +205,6 @@ class ExactEstimator(Estimator):
         )
 
 
-# Where several serve, the later ones say more in less time.
-_ESTIMATORS: Final = (PlainEstimator, EuclideanRayEstimator, HyperbolicRayEstimator, ExactEstimator)
-
-
 def estimator(
     mechanisms: Sequence[Mechanism],
     embedding: Embedding,
@@ -267,7 +218,7 @@ def estimator(
 
     Args:
         mechanisms: The mechanism at each epsilon, else alike.
-        embedding: The embedding bundle.
+        embedding: The bundle.
         search: How released words are searched, and how many there are.
         runs: Runs of each word at each epsilon, 1 or more.
         seed: Public, 0 or more: equal seeds give equal runs.
@@ -291,14 +242,20 @@ def estimator(
             got=f"{runs} runs, seed {seed}",
         )
     bound = tuple(configured.bind(embedding, search) for configured in mechanisms)
-    fitting: dict[str, type[Estimator]] = {kind.name: kind for kind in _ESTIMATORS if kind.serves(bound[0])}
-    if name not in ("auto", *fitting):
+    serving: dict[str, type[Estimator]] = {"plain": PlainEstimator}
+    if isinstance(bound[0], AdditiveNoise) and isinstance(bound[0].search, EuclideanNearest):
+        serving["shared-ray"] = EuclideanRayEstimator  # an approximate search is part of what is measured
+    elif isinstance(bound[0], HyperbolicNoise):
+        serving["shared-ray"] = HyperbolicRayEstimator
+    elif isinstance(bound[0], KnownLaw):
+        serving["exact"] = ExactEstimator
+    if name not in ("auto", *serving):
         raise ConfigError(
             f"The estimator does not serve mechanism {mechanisms[0].name}",
-            allowed=", ".join(["auto", *fitting]),
+            allowed=", ".join(["auto", *serving]),
             got=name,
         )
-    kind = [*fitting.values()][-1] if name == "auto" else fitting[name]
+    kind = [*serving.values()][-1] if name == "auto" else serving[name]
     key = NoiseKey(seed.to_bytes(KEY_BYTES, "little"))
     alike = mechanisms[0].model_copy(update={"epsilon": 1.0})
     return kind(

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,54 +104,30 @@ class NoisySample:
     """
 
     embedding: Embedding
-    release_words: int
     words: NDArray[np.int64]
     points: NDArray[np.float64]
     nearest: NDArray[np.int64]
 
-    @classmethod
-    def draw(cls, mechanism: Mechanism, embedding: Embedding, release_words: int) -> Self:
-        """Draw ``SAMPLE`` points.
-
-        Raises:
-            ConfigError: The mechanism has no noisy point among the embedding's own words.
-        """
-        exact = ExactSearch.over(embedding, release_words)
-        for lists in made(embedding)[:1]:  # a mechanism that searches images of the words refuses lists
-            mechanism.bind(embedding, IvfSearch.over(embedding, release_words, lists=lists, probes=1))
-        bound = mechanism.bind(embedding, exact)
-        if not isinstance(bound, NoisyNearest):
-            raise ConfigError(f"Mechanism {mechanism.name} searches no words", do="Take --search exact")
-        words = zipf_words(embedding.inputs, SAMPLE)
-        noise = mechanism.release_noise(_KEY, salt="recall", embedding=embedding, search=exact).column(
-            "recall", purpose="recall", uint64s_per_token=mechanism.uniforms_per_token(embedding.dimension)
-        )
-        drawn = np.empty((SAMPLE, noise.uint64s_per_token), dtype=np.uint64)
-        noise.fill(drawn, noise.row_key(b"", ()), 0)
-        points = bound.points(words, to_uniform(drawn)[:, :-1])
-        nearest = exact.of_words(embedding)(points)
-        return cls(
-            embedding=embedding, release_words=release_words, words=words, points=points, nearest=nearest
-        )
-
     def probes_for(self, lists: int, recall: float) -> int:
         """Find the least number of lists whose recall is at least so much, with ``CONFIDENCE``; L for 1."""
-        ranks = np.sort(self._ranks(InvertedLists.open(self.embedding, lists)))
-        hits = np.arange(1, SAMPLE + 1)
-        enough = np.flatnonzero(lower_limit(hits, SAMPLE, 1.0 - CONFIDENCE) >= recall)
-        return int(ranks[enough[0]]) if len(enough) else lists
-
-    def _ranks(self, lists: InvertedLists) -> NDArray[np.int64]:
-        """int64 (t,): how many lists must be looked at until that of the nearest word is among them."""
-        of = np.empty(len(lists.rows), dtype=np.int64)
-        of[lists.rows] = np.repeat(np.arange(len(lists.centroids)), np.diff(lists.starts))
-        ranks = np.empty(len(self.points), dtype=np.int64)
+        index = InvertedLists.open(self.embedding, lists)
+        of = np.empty(len(index.rows), dtype=np.int64)
+        of[index.rows] = np.repeat(np.arange(len(index.centroids)), np.diff(index.starts))
+        ranks = np.empty(len(self.points), dtype=np.int64)  # of the nearest word's list
         for start in range(0, len(ranks), _BLOCK):
             part = slice(start, start + _BLOCK)
-            scores = self.points[part] @ lists.centroids.T.astype(np.float64) - lists.centroid_half_norms
+            scores = self.points[part] @ index.centroids.T.astype(np.float64) - index.centroid_half_norms
             own = scores[np.arange(len(scores)), of[self.nearest[part]]]
             ranks[part] = (scores >= own[:, None]).sum(axis=1)
-        return ranks
+        limits = lower_limit(np.arange(1, SAMPLE + 1), SAMPLE, 1.0 - CONFIDENCE)
+        enough = np.flatnonzero(limits >= recall)
+        return int(np.sort(ranks)[enough[0]]) if len(enough) else lists
+
+    def looked_at(self, search: IvfSearch) -> float:
+        """Give the mean share of the released words that a point is compared with, centroids included."""
+        chosen, sizes = search.of_words(self.embedding).looked_at(self.points)
+        compared = (chosen * sizes).sum(axis=1) + search.lists
+        return float(compared.mean() / search.release_words)
 
     def measured(self, search: IvfSearch) -> Recall:
         """Measure a search."""
@@ -162,26 +138,39 @@ class NoisySample:
             band = (self.words >= low) & (self.words < high)
             if band.any():
                 bands[f"{low + 1:,}-{high:,}"] = int(band.sum()), float(hits[band].mean())
-        limit = float(lower_limit(int(hits.sum()), SAMPLE, 1.0 - CONFIDENCE))
         return Recall(
             search=search,
             recall=float(hits.mean()),
-            at_least=limit,
-            looked_at=self._looked_at(search),
+            at_least=float(lower_limit(int(hits.sum()), SAMPLE, 1.0 - CONFIDENCE)),
+            looked_at=self.looked_at(search),
             staying=(float((self.nearest == self.words).mean()), float((found == self.words).mean())),
             bands=bands,
         )
 
-    def _looked_at(self, search: IvfSearch) -> float:
-        chosen, sizes = search.of_words(self.embedding).looked_at(self.points)
-        compared = (chosen * sizes).sum(axis=1) + search.lists
-        return float(compared.mean() / search.release_words)
-
 
 @lru_cache(maxsize=2)  # to choose a search and to measure it takes one sample
 def sample_of(mechanism: Mechanism, embedding: Embedding, release_words: int) -> NoisySample:
-    """Draw a sample once; see :meth:`NoisySample.draw`."""
-    return NoisySample.draw(mechanism, embedding, release_words)
+    """Draw ``SAMPLE`` noisy points.
+
+    Raises:
+        ConfigError: The mechanism has no noisy point among the embedding's own words.
+    """
+    exact = ExactSearch.over(embedding, release_words)
+    for lists in made(embedding)[:1]:  # a mechanism that searches images of the words refuses lists
+        mechanism.bind(embedding, IvfSearch.over(embedding, release_words, lists=lists, probes=1))
+    bound = mechanism.bind(embedding, exact)
+    if not isinstance(bound, NoisyNearest):
+        raise ConfigError(f"Mechanism {mechanism.name} searches no words", do="Take --search exact")
+    words = zipf_words(embedding.inputs, SAMPLE)
+    noise = mechanism.release_noise(_KEY, salt="recall", embedding=embedding, search=exact).column(
+        "recall", purpose="recall", uint64s_per_token=mechanism.uniforms_per_token(embedding.dimension)
+    )
+    drawn = np.empty((SAMPLE, noise.uint64s_per_token), dtype=np.uint64)
+    noise.fill(drawn, noise.row_key(b"", ()), 0)
+    points = bound.points(words, to_uniform(drawn)[:, :-1])
+    return NoisySample(
+        embedding=embedding, words=words, points=points, nearest=exact.of_words(embedding)(points)
+    )
 
 
 def zipf_words(words: int, count: int) -> NDArray[np.int64]:
@@ -192,17 +181,14 @@ def zipf_words(words: int, count: int) -> NDArray[np.int64]:
 
 
 def chosen_search(
-    spec: str,
-    embedding: Embedding,
-    mechanisms: Sequence[Mechanism],
-    *,
-    release_words: int | None = None,
+    spec: str, embedding: Embedding, mechanisms: Sequence[Mechanism], *, release_words: int | None = None
 ) -> Search:
     """Set up a search for one mechanism or more, as options name it: ``exact``, ``ivf``, ``ivf:recall=0.9``.
 
     Args:
         spec: Of a search in lists how many lists a point looks at (``probes``), or how often it gives the
-            exact nearest word, whatever the mechanism (``recall``, by default ``RECALL``).
+            exact nearest word, whatever the mechanism (``recall``, by default ``RECALL``): of the bundle's
+            indexes the one is taken that compares a point with the fewest words.
         release_words: How many words may be output; by default all that the bundle allows.
 
     Raises:
@@ -212,20 +198,26 @@ def chosen_search(
     if not issubclass(kind, IvfSearch):
         return kind.over(embedding, release_words)
     words = ExactSearch.over(embedding, release_words).release_words
+    counts = made(embedding)
+    if not counts:
+        IvfSearch.over(embedding, words, lists=0, probes=1)  # says that there is none
     if "probes" in given:
-        counts = made(embedding) or [0]
         if len(counts) > 1:
-            listed = ", ".join(f"ivf:{count}" for count in counts)
-            what = "The bundle has several indexes, of which probes does not choose one"
             raise ConfigError(
-                what, got=listed, do="Give --search ivf:recall=R instead: it takes the best one"
+                "The bundle has several indexes, of which probes does not choose one",
+                got=", ".join(f"ivf:{count}" for count in counts),
+                do="Give --search ivf:recall=R instead: it takes the best one",
             )
         return IvfSearch.over(embedding, words, lists=counts[0], probes=given["probes"])
     wanted = given.get("recall", RECALL)
-    farthest = min(mechanisms, key=lambda mechanism: mechanism.epsilon)
-    found = search_for(farthest, embedding, words, wanted).search
+    farthest = sample_of(min(mechanisms, key=lambda mechanism: mechanism.epsilon), embedding, words)
+    searches = (
+        IvfSearch.over(embedding, words, lists=count, probes=farthest.probes_for(count, wanted))
+        for count in counts
+    )
+    best = min(searches, key=farthest.looked_at)
     samples = (sample_of(mechanism, embedding, words) for mechanism in mechanisms)
-    return replace(found, probes=max(sample.probes_for(found.lists, wanted) for sample in samples))
+    return replace(best, probes=max(sample.probes_for(best.lists, wanted) for sample in samples))
 
 
 def recall_of(search: Search, mechanism: Mechanism, embedding: Embedding) -> Recall | None:
@@ -233,26 +225,3 @@ def recall_of(search: Search, mechanism: Mechanism, embedding: Embedding) -> Rec
     if not isinstance(search, IvfSearch):
         return None
     return sample_of(mechanism, embedding, search.release_words).measured(search)
-
-
-def search_for(
-    mechanism: Mechanism, embedding: Embedding, release_words: int, recall: float, lists: int | None = None
-) -> Recall:
-    """Find the search in lists that compares a point with the fewest words at a recall.
-
-    Args:
-        recall: Above 0, at most 1.
-        lists: Which of the bundle's indexes; by default the one that serves best.
-
-    Raises:
-        ConfigError: The bundle has no index, or the mechanism searches other points than words.
-    """
-    counts = made(embedding) if lists is None else [lists]
-    if not counts:
-        InvertedLists.open(embedding, 0)  # says that there is none
-    sample = sample_of(mechanism, embedding, release_words)
-    searches = [
-        IvfSearch.over(embedding, release_words, lists=count, probes=sample.probes_for(count, recall))
-        for count in counts
-    ]
-    return min((sample.measured(search) for search in searches), key=lambda found: found.looked_at)

@@ -6,9 +6,10 @@ know, or skip for speed, makes them recover less than a stronger attacker does.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias, get_args
+from typing import ClassVar, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +20,6 @@ from dptext_spark.evaluation.emissions import Emissions
 from dptext_spark.evaluation.intervals import ClusterSums
 from dptext_spark.evaluation.language import BigramModel, PairCounts, smoothed
 from dptext_spark.evaluation.rows import SimulatedRows
-
-AttackerName: TypeAlias = Literal["context-free", "in-context"]
 
 STRONGER: Final = "What is recovered is the success of these attackers: a stronger attacker gets more."
 """What every report of their success says."""
@@ -34,42 +33,99 @@ RANKS: Final = (100, 1_000, 10_000)
 CANDIDATES: Final = 64
 """Words that are taken into account at each place of a text."""
 
+ATTACKERS: Final[dict[str, type[Attacker]]] = {}
+"""Attackers by name; each subclass enters itself."""
+
 # Tokens that are attacked at once.
 _TOKENS: Final = 1 << 13
 
 
+class Attacker(ABC):
+    """Guesses words from outputs; every attacker of ``ATTACKERS`` is tried."""
+
+    name: ClassVar[str]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        ATTACKERS[cls.name] = cls
+
+    @classmethod
+    @abstractmethod
+    def learn(cls, known: PairCounts, emissions: Emissions) -> Self:
+        """Learn from the pairs of words of a corpus, and from what the mechanism does."""
+
+    @abstractmethod
+    def guess(self, rows: SimulatedRows, candidates: Candidates) -> NDArray[np.int64]:
+        """Guess each token's word: int64 (t, K), the likeliest first, negative where there are no more.
+
+        ``candidates`` are those of the rows by Bayes' rule: computed once for all attackers.
+        """
+
+
+class ContextFree(Attacker):
+    """Guesses each word from its own outputs alone: the candidates as they are."""
+
+    name = "context-free"
+
+    @classmethod
+    def learn(cls, known: PairCounts, emissions: Emissions) -> Self:
+        """Learn nothing beyond the candidates."""
+        return cls()
+
+    def guess(self, rows: SimulatedRows, candidates: Candidates) -> NDArray[np.int64]:
+        """Guess in the candidates' order."""
+        return candidates.words
+
+
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # it holds private words
-class Attacker:
-    """What an attacker knows; of the two that guess from it one ignores the neighbours.
+class InContext(Attacker):
+    """Guesses each word from all outputs of its row, and from which word follows which."""
+
+    name = "in-context"
+
+    language: BigramModel
+
+    @classmethod
+    def learn(cls, known: PairCounts, emissions: Emissions) -> Self:
+        """Learn the language."""
+        return cls(language=BigramModel.of(known))
+
+    def guess(self, rows: SimulatedRows, candidates: Candidates) -> NDArray[np.int64]:
+        """Guess in the order of how likely candidates are, given the whole row."""
+        likely = forward_backward(candidates, self.language, rows.offsets)
+        return np.take_along_axis(candidates.words, np.argsort(-likely, axis=1, kind="stable"), axis=1)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # it holds private words
+class Knowledge:
+    """What attackers know.
 
     Attributes:
         emissions: Of the mechanism.
         words: float64 (V,), the words' frequencies.
-        language: Which word follows which.
         candidates: K, the words that are taken into account at each place, 5 or more; with fewer than V the
             right word may be missing: ``considered`` of :func:`attack` says how often it is there.
+        attackers: By name.
     """
 
     emissions: Emissions
     words: NDArray[np.float64]
-    language: BigramModel
     candidates: int = CANDIDATES
+    attackers: Mapping[str, Attacker]
 
     @classmethod
-    def learn(cls, known: PairCounts, emissions: Emissions, *, candidates: int = CANDIDATES) -> Attacker:
-        """Learn words and language from a corpus; other words are never guessed."""
+    def learn(cls, known: PairCounts, emissions: Emissions, *, candidates: int = CANDIDATES) -> Knowledge:
+        """Let all attackers learn from a corpus; words that it does not have are never guessed."""
         counts = known.words[:-1]
-        words = np.where(counts > 0, smoothed(counts), 0.0)
-        return cls(emissions=emissions, words=words, language=BigramModel.of(known), candidates=candidates)
-
-    def guess(self, rows: SimulatedRows) -> dict[AttackerName, NDArray[np.int64]]:
-        """Guess each token's word: int64 (t, K), the likeliest first, negative where there are no more."""
-        alone = Candidates.of(rows, self.emissions, self.words, most=self.candidates)
-        order = np.argsort(-forward_backward(alone, self.language, rows.offsets), axis=1, kind="stable")
-        return {"context-free": alone.words, "in-context": np.take_along_axis(alone.words, order, axis=1)}
+        return cls(
+            emissions=emissions,
+            words=np.where(counts > 0, smoothed(counts), 0.0),
+            candidates=candidates,
+            attackers={name: attacker.learn(known, emissions) for name, attacker in ATTACKERS.items()},
+        )
 
 
-def attack(rows: SimulatedRows, attacker: Attacker) -> dict[str, ClusterSums]:
+def attack(rows: SimulatedRows, knowledge: Knowledge) -> dict[str, ClusterSums]:
     """Attack all perturbed words of some rows, and count those that are recovered.
 
     Returns:
@@ -77,24 +133,26 @@ def attack(rows: SimulatedRows, attacker: Attacker) -> dict[str, ClusterSums]:
         candidates. Classes of the sums are all words, then the bands of ``RANKS``, the frequent words first.
     """
     places = [np.zeros(0, dtype=np.int64)]
-    hits = defaultdict[str, list[NDArray[np.bool_]]](lambda: [np.zeros(0, dtype=np.bool_)])
+    names = [f"{name}/{top}" for name in knowledge.attackers for top in TOP]
+    hits = {name: [np.zeros(0, dtype=np.bool_)] for name in (*names, "considered")}
     for tokens, part in rows.batches(_TOKENS):
         hidden = part.perturbed
+        inputs = part.inputs[hidden, None]
         places.append(tokens[hidden])
-        for name, guesses in attacker.guess(part).items():
-            right = guesses[hidden] == part.inputs[hidden, None]
+        candidates = Candidates.of(part, knowledge.emissions, knowledge.words, most=knowledge.candidates)
+        hits["considered"].append((candidates.words[hidden] == inputs).any(axis=1))
+        for name, attacker in knowledge.attackers.items():
+            right = attacker.guess(part, candidates)[hidden] == inputs
             for top in TOP:
                 hits[f"{name}/{top}"].append(right[:, :top].any(axis=1))
-        hits["considered"].append(right.any(axis=1))
     tokens = np.concatenate(places)
-    row, band = rows.rows[tokens], bands(attacker.words)[rows.inputs[tokens]]
+    row, band = rows.rows[tokens], bands(knowledge.words)[rows.inputs[tokens]]
     classes = np.concatenate([np.zeros(len(band), dtype=np.int64), band + 1])
-    names = [*(f"{name}/{top}" for name in get_args(AttackerName) for top in TOP), "considered"]
     return {
         name: ClusterSums.of(
-            np.tile(row, 2), np.tile(np.concatenate(hits[name]), 2).astype(float), classes, len(RANKS) + 2
+            np.tile(row, 2), np.tile(np.concatenate(found), 2).astype(float), classes, len(RANKS) + 2
         )
-        for name in names
+        for name, found in hits.items()
     }
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -14,19 +14,17 @@ import pyarrow as pa
 from dptext_spark.calibration.estimators import estimator
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, InputError
-from dptext_spark.evaluation.attackers import CANDIDATES, RANKS, TOP, Attacker, AttackerName
+from dptext_spark.evaluation.attackers import ATTACKERS, CANDIDATES, RANKS, TOP, Knowledge
 from dptext_spark.evaluation.emissions import Emissions
 from dptext_spark.evaluation.intervals import ClusterSums
 from dptext_spark.evaluation.language import PairCounts
-from dptext_spark.evaluation.measures import ATTRIBUTION, CEILINGS, Interval, Totals, accuracies
+from dptext_spark.evaluation.measures import MEASURES, Interval, Recovery, Totals
 from dptext_spark.evaluation.rows import Simulation
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.nearest import Search
 from dptext_spark.text.policies import TextPolicy
 from dptext_spark.text.python_columns import PythonColumn, as_arrow
-
-Use: TypeAlias = Literal["similarity", "kept", "accuracy"]
 
 CONFIDENCE: Final = 0.95
 
@@ -62,13 +60,18 @@ class Risk:
 
     Attributes:
         attacker, versions, guesses: Who recovers words, from how many versions, in how many guesses.
-        keeping: The use that counts; ``accuracy`` where labels were given.
+        keeping: The use that is to be kept, a name of ``MEASURES``.
     """
 
-    attacker: AttackerName = "in-context"
+    attacker: str = "in-context"
     versions: int = 1
     guesses: int = 1
-    keeping: Use = "similarity"
+    keeping: str = "similarity"
+
+    @property
+    def measure(self) -> Recovery:
+        """The measure that counts."""
+        return Recovery(attacker=self.attacker, guesses=self.guesses, versions=self.versions)
 
     def of(self, outcome: Outcome) -> ClusterSums:
         """Give the words recovered.
@@ -76,16 +79,7 @@ class Risk:
         Raises:
             ConfigError: That was not measured.
         """
-        sums = outcome.totals.recovered(self.attacker, self.guesses, self.versions)
-        if sums is None:
-            versions = " or ".join(map(str, outcome.totals.versions))
-            raise ConfigError(
-                "This risk was not measured",
-                allowed=f"{' or '.join(get_args(AttackerName))}, {' or '.join(map(str, TOP))} guesses, "
-                f"{versions} versions",
-                got=f"{self.attacker}, {self.guesses} guesses, {self.versions} versions",
-            )
-        return sums
+        return self.measure.sums(outcome.totals)
 
     def floor(self, outcome: Outcome) -> float:
         """Give the share of words that such an attacker guesses without any output."""
@@ -145,16 +139,17 @@ class Comparison:
             measured = [
                 (attacker, versions, top, f"recovered/{versions}/{attacker}/{top}")
                 for versions in totals.versions
-                for attacker in get_args(AttackerName)
+                for attacker in ATTACKERS
                 for top in TOP
             ]
-            if ATTRIBUTION in totals.sums:
-                measured.append((ATTRIBUTION, 1, 1, ATTRIBUTION))
+            risks = (
+                own for own, measure in MEASURES.items() if measure.kind == "risk" and own in totals.sums
+            )
+            measured += [(own, 1, 1, own) for own in risks]
             for attacker, versions, top, key in measured:
                 sums, least = totals.sums[key], floor.sums[key.replace(f"/{versions}/", "/1/", 1)]
-                considered = totals.sums[f"recovered/{versions}/considered"].ratio
-                if key == ATTRIBUTION:
-                    considered = np.ones(1)
+                among = totals.sums.get(f"recovered/{versions}/considered") if key != attacker else None
+                considered = np.ones(1) if among is None else among.ratio
                 low, high = sums.share_interval(confidence)
                 rows += [
                     {**name, "attacker": attacker, "versions": versions, "guesses": top, "words": band}
@@ -172,18 +167,16 @@ class Comparison:
 
         Returns:
             A row for each setting and measure: value, its interval low, high where there is one, floor, what
-            random words keep, and ceiling, what the original keeps. Measures are those of
-            :func:`~dptext_spark.evaluation.measures.kept`, the overlap, agreement and leaders of words and of
-            pairs, and the share of labels right where there are labels.
+            random words keep, and ceiling, what the original keeps.
         """
-        ideal = {name: value for name, (value, *_) in accuracies(self.ideal, confidence).items()}
-        ceilings = CEILINGS | ideal
+        ceilings = {name: 1.0 if own.ceiling is None else own.ceiling for name, own in MEASURES.items()}
+        ceilings |= {name: sums.share(confidence)[0] for name, sums in self.ideal.items()}
         return pa.Table.from_pylist(
             [
                 self.named(outcome)
                 | {"measure": name, "value": value}
                 | {"low": None if math.isnan(low) else low, "high": None if math.isnan(high) else high}
-                | {"floor": floor[0], "ceiling": ceilings.get(name, 1.0)}
+                | {"floor": floor[0], "ceiling": ceilings[name]}
                 for outcome in self.outcomes
                 for name, ((value, low, high), floor) in self.measures(outcome, confidence).items()
             ]
@@ -196,8 +189,9 @@ class Comparison:
             ConfigError: That risk was not measured.
         """
         risk = risk or Risk()
+        use = MEASURES[risk.keeping]
         points = [
-            (risk.of(own).ratio[0], -own.totals.measures(self.before, CONFIDENCE)[risk.keeping][0])
+            (risk.of(own).ratio[0], -use.value(own.totals, self.before, CONFIDENCE)[0])
             for own in self.outcomes
         ]
         best = [
@@ -280,9 +274,9 @@ def evaluate(
     known = before if corpus is None else simulation.corpus(as_arrow(corpus, "The corpus"))
 
     def totals(mechanism: Mechanism | None, emissions: Emissions) -> Totals:
-        attacker = Attacker.learn(known, emissions, candidates=candidates)
+        knowledge = Knowledge.learn(known, emissions, candidates=candidates)
         number = 1 if mechanism is None else versions
-        return Totals.simulate(simulation, rows, names, mechanism, attacker, versions=number)
+        return Totals.simulate(simulation, rows, names, mechanism, knowledge, versions=number)
 
     vocabulary, words = len(embedding.words), np.flatnonzero(known.words[:-1])
     floor = totals(None, Emissions.uniform(vocabulary, simulation.search.release_words))

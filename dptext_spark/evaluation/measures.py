@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from functools import lru_cache
+from typing import Final, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import scipy
-from numpy.typing import NDArray
 
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.evaluation.attackers import Attacker, AttackerName, attack
+from dptext_spark.errors import ConfigError
+from dptext_spark.evaluation.attackers import ATTACKERS, TOP, Knowledge, attack
 from dptext_spark.evaluation.intervals import ClusterSums
 from dptext_spark.evaluation.language import PairCounts
 from dptext_spark.evaluation.rows import SimulatedRows, Simulation
@@ -24,15 +25,6 @@ from dptext_spark.mechanisms.mechanism import LEAST_EPSILON
 RANDOM_WORDS: Final = Exponential(epsilon=LEAST_EPSILON, truncate=1e-9)
 """At the least epsilon every word comes out as likely as any other, except for one part in 10^20."""
 
-ATTRIBUTION: Final = "attribution"
-"""The attacker who names the author of a row."""
-
-LABELLED: Final = ("accuracy", "accuracy_on_original")
-"""Measures that need labels."""
-
-CEILINGS: Final = {"kept": 1.0, "distance": 0.0, "similarity": 1.0}
-"""What the original keeps of the measures of :func:`kept`; of counts it is 1, of labels it is measured."""
-
 LEADERS: Final = 100
 """Leading words or pairs whose share that leads in the other counts too is measured."""
 
@@ -41,8 +33,208 @@ _TOKENS: Final = 1 << 15
 
 _PAIRS: Final = "pairs"
 
-Interval = tuple[float, float, float]
+Interval: TypeAlias = tuple[float, float, float]
 """A value and the ends of its interval, NaN where there is none."""
+
+Kind: TypeAlias = Literal["risk", "use"]
+Better: TypeAlias = Literal["lower", "higher"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measure:
+    """Something that is measured of a setting; by default the share of rows whose class a model gets right.
+
+    Attributes:
+        name: Under which it stands in :attr:`Totals.sums` and in tables.
+        title: What pages call it.
+        kind: Whether it is a risk or a use.
+        better: Which values are good.
+        needs: The option that it needs, "" for none.
+        ceiling: What the original has; None where it is measured.
+    """
+
+    name: str
+    title: str
+    kind: Kind = "use"
+    better: Better = "higher"
+    needs: str = ""
+    ceiling: float | None = 1.0
+
+    def add(self, rows: SimulatedRows, embedding: Embedding, knowledge: Knowledge) -> dict[str, ClusterSums]:
+        """Add up what this measure needs of released rows; by default nothing, as models learn elsewhere."""
+        return {}
+
+    def sums(self, totals: Totals) -> ClusterSums:
+        """Give what was added up.
+
+        Raises:
+            ConfigError: This was not measured.
+        """
+        if self.name not in totals.sums:
+            raise ConfigError(f"This {self.kind} was not measured", got=self.name, do=f"Give --{self.needs}")
+        return totals.sums[self.name]
+
+    def value(self, totals: Totals, before: PairCounts, confidence: float) -> Interval:
+        """Give the value and its interval, compared with the pairs of words before the noise.
+
+        Raises:
+            ConfigError: This was not measured.
+        """
+        return self.sums(totals).share(confidence)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recovery(Measure):
+    """The share of perturbed words that an attacker recovers.
+
+    Attributes:
+        attacker: A name of ``ATTACKERS``.
+        guesses: A number of ``TOP``.
+        versions: In how many versions the attacker has each row.
+    """
+
+    name: str = "recovery"
+    title: str = "Share of words recovered"
+    kind: Kind = "risk"
+    better: Better = "lower"
+    attacker: str = "in-context"
+    guesses: int = 1
+    versions: int = 1
+
+    def add(self, rows: SimulatedRows, embedding: Embedding, knowledge: Knowledge) -> dict[str, ClusterSums]:
+        """Let all attackers guess, from the first version and from all of them."""
+        return {
+            f"recovered/{versions}/{name}": sums
+            for versions in sorted({1, len(rows.outputs)})
+            for name, sums in attack(rows.first(versions), knowledge).items()
+        }
+
+    def sums(self, totals: Totals) -> ClusterSums:
+        """Give the words that were recovered, in all and by how frequent they are.
+
+        Raises:
+            ConfigError: This was not measured.
+        """
+        found = totals.sums.get(f"recovered/{self.versions}/{self.attacker}/{self.guesses}")
+        if found is None:
+            attackers, top, versions = (" or ".join(map(str, n)) for n in (ATTACKERS, TOP, totals.versions))
+            raise ConfigError(
+                "This risk was not measured",
+                allowed=f"{attackers}, {top} guesses, {versions} versions",
+                got=f"{self.attacker}, {self.guesses} guesses, {self.versions} versions",
+            )
+        return found
+
+
+class Kept(Measure):
+    """The share of perturbed words that came out unchanged."""
+
+    def add(self, rows: SimulatedRows, embedding: Embedding, knowledge: Knowledge) -> dict[str, ClusterSums]:
+        """Compare words with the first version."""
+        hidden = np.flatnonzero(rows.perturbed)
+        same = (rows.inputs[hidden] == rows.outputs[0, hidden]).astype(np.float64)
+        return {self.name: ClusterSums.of(rows.rows[hidden], same)}
+
+
+class Distance(Measure):
+    """The mean distance from a perturbed word to what came out, in the bundle's own geometry."""
+
+    def add(self, rows: SimulatedRows, embedding: Embedding, knowledge: Knowledge) -> dict[str, ClusterSums]:
+        """Measure the first version."""
+        hidden = np.flatnonzero(rows.perturbed)
+        before, after = rows.inputs[hidden], rows.outputs[0, hidden]
+        metric, starts = embedding.space.metric(), range(0, len(before), _TOKENS)
+        distances = [metric.between(before[i : i + _TOKENS], after[i : i + _TOKENS]) for i in starts]
+        return {self.name: ClusterSums.of(rows.rows[hidden], np.concatenate([np.zeros(0), *distances]))}
+
+    def value(self, totals: Totals, before: PairCounts, confidence: float) -> Interval:
+        """Give the mean and its interval."""
+        return self.sums(totals).mean(confidence)
+
+
+class Similarity(Measure):
+    """The mean over rows of the cosine between the mean vectors of a text's words before and after.
+
+    Tokens outside the vocabulary have no vector; a row without any word does not count. A cosine is 0 where a
+    mean has no direction.
+    """
+
+    def add(self, rows: SimulatedRows, embedding: Embedding, knowledge: Knowledge) -> dict[str, ClusterSums]:
+        """Compare with the first version."""
+        vectors, count = embedding.vectors, len(rows.offsets) - 1
+        sums = np.zeros((2, count, vectors.shape[1]))
+        for tokens, part in rows.batches(_TOKENS):  # whole rows: what a row gives is the same in every batch
+            known = np.flatnonzero(part.inputs >= 0)
+            if not len(known):
+                continue
+            row = rows.rows[tokens[known]]
+            starts = np.flatnonzero(np.diff(row, prepend=-1))
+            for total, words in zip(sums, (part.inputs, part.released), strict=True):
+                total[row[starts]] = np.add.reduceat(vectors[words[known]].astype(np.float64), starts, axis=0)
+        lengths = np.linalg.norm(sums, axis=2)
+        product = lengths[0] * lengths[1]
+        cosine = np.zeros(count)
+        np.divide((sums[0] * sums[1]).sum(axis=1), product, out=cosine, where=product > 0.0)
+        some = np.unique(rows.rows[rows.inputs >= 0])
+        return {self.name: ClusterSums.of(some, cosine[some])}
+
+    def value(self, totals: Totals, before: PairCounts, confidence: float) -> Interval:
+        """Give the mean and its interval."""
+        return self.sums(totals).mean(confidence)
+
+
+class Frequency(Measure):
+    """One of the numbers that compare how often words or pairs come; see :func:`frequencies`."""
+
+    def value(self, totals: Totals, before: PairCounts, confidence: float) -> Interval:
+        """Compare with the first version; there is no interval."""
+        return frequencies(before, totals.pairs)[self.name], np.nan, np.nan
+
+
+MEASURES: Final[Mapping[str, Measure]] = {
+    measure.name: measure
+    for measure in (
+        Recovery(),
+        Measure(
+            name="attribution",
+            title="Authors right",
+            kind="risk",
+            better="lower",
+            needs="author",
+            ceiling=None,
+        ),
+        Kept(name="kept", title="Words that stay"),
+        Distance(
+            name="distance", title="Distance from a word to what it became", better="lower", ceiling=0.0
+        ),
+        Similarity(name="similarity", title="Similarity of a text's mean vector"),
+        Frequency(name="word_overlap", title="Frequencies of words: mass in common"),
+        Frequency(name="word_agreement", title="Frequencies of words: 1 less their divergence"),
+        Frequency(name="word_leaders", title=f"The {LEADERS} most frequent words that still are"),
+        Frequency(name="pair_overlap", title="Frequencies of pairs: mass in common"),
+        Frequency(name="pair_agreement", title="Frequencies of pairs: 1 less their divergence"),
+        Frequency(name="pair_leaders", title=f"The {LEADERS} most frequent pairs that still are"),
+        Measure(
+            name="accuracy",
+            title="Labels right: learnt from released texts, on released texts",
+            needs="label",
+            ceiling=None,
+        ),
+        Measure(
+            name="accuracy_on_original",
+            title="Labels right: learnt from released texts, on the originals",
+            needs="label",
+            ceiling=None,
+        ),
+    )
+}
+"""What is measured of each setting, in the order of tables."""
+
+ATTRIBUTION: Final = "attribution"
+"""The attacker who names the author of a row."""
+
+LABELLED: Final = ("accuracy", "accuracy_on_original")
+"""Measures that need labels."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # it holds private words
@@ -50,9 +242,8 @@ class Totals:
     """What attackers recover of some rows, and what is kept of them.
 
     Attributes:
-        sums: By ``recovered/VERSIONS/ATTACKER/GUESSES`` and ``recovered/VERSIONS/considered`` what
-            :func:`attack` gives, the measures of :func:`kept`, and where classes were given the rows whose
-            class a model gets right, by what it learnt.
+        sums: What :meth:`Measure.add` gives: by ``recovered/VERSIONS/ATTACKER/GUESSES`` and
+            ``recovered/VERSIONS/considered`` what :func:`attack` gives, and else by the measure's name.
         pairs: Of the released words.
     """
 
@@ -66,39 +257,30 @@ class Totals:
         rows: SimulatedRows,
         ids: pa.Array,
         mechanism: Mechanism | None,
-        attacker: Attacker,
+        knowledge: Knowledge,
         *,
         versions: int,
     ) -> Totals:
-        """Simulate a setting and attack it.
+        """Simulate a setting, and measure and attack it.
 
         Args:
             simulation: How rows are released.
             rows, ids: The rows, in any versions, and their ids.
-            mechanism: The setting; None for the floors: what an attacker without any output guesses, and
-                what random words keep.
-            attacker: Who knows the setting.
-            versions: In how many versions the attacker has each row, besides one.
+            mechanism: The setting; None for the floors, what random words keep: with emissions that are all
+                the same, attackers then guess without any output.
+            knowledge: What attackers know of the setting.
+            versions: In how many versions attackers have each row, besides one.
 
         Raises:
             InputError: The ids are of the wrong type or number, or null.
         """
         released = simulation.release(rows, ids, mechanism or RANDOM_WORDS, versions=versions)
-        attacked = (
-            {1: rows.without_noise()}
-            if mechanism is None
-            else {n: released.first(n) for n in sorted({1, versions})}
-        )
-        recovered = {
-            f"recovered/{number}/{name}": sums
-            for number, seen in attacked.items()
-            for name, sums in attack(seen, attacker).items()
-        }
+        sums = dict[str, ClusterSums]()
+        for measure in MEASURES.values():
+            sums |= measure.add(released, simulation.embedding, knowledge)
         vocabulary = len(simulation.embedding.words)
-        return cls(
-            sums=recovered | kept(released, simulation.embedding),
-            pairs=PairCounts.of_rows(released.released, released.offsets, vocabulary=vocabulary),
-        )
+        pairs = PairCounts.of_rows(released.released, released.offsets, vocabulary=vocabulary)
+        return cls(sums=sums, pairs=pairs)
 
     def __add__(self, other: Totals) -> Totals:
         """Add the totals of other rows."""
@@ -110,20 +292,13 @@ class Totals:
         """In how many versions attackers had each row, ascending."""
         return sorted(int(name.split("/")[1]) for name in self.sums if name.endswith("/considered"))
 
-    def recovered(self, attacker: AttackerName, guesses: int, versions: int = 1) -> ClusterSums | None:
-        """Give the words that an attacker recovered; None if that was not measured."""
-        return self.sums.get(f"recovered/{versions}/{attacker}/{guesses}")
-
     def measures(self, before: PairCounts, confidence: float) -> dict[str, Interval]:
-        """Give each measure of use with its interval, against the pairs of words before the noise."""
-        found = {"kept": self.sums["kept"].share(confidence)}
-        found |= {name: self.sums[name].mean(confidence) for name in ("distance", "similarity")}
-        found |= {
-            f"{kind}_{name}": (value, np.nan, np.nan)
-            for kind, after in (("word", of_words), ("pair", of_pairs))
-            for name, value in after(before, self.pairs).items()
+        """Give each use that was measured, with its interval, against the pairs of words before the noise."""
+        return {
+            name: measure.value(self, before, confidence)
+            for name, measure in MEASURES.items()
+            if measure.kind == "use" and (not measure.needs or name in self.sums)
         }
-        return found | accuracies(self.sums, confidence)
 
     def to_table(self) -> pa.Table:
         """Write it as numbers under keys: columns kind (string), a, b (int64) and total (float64).
@@ -156,85 +331,33 @@ class Totals:
         return cls(sums=sums, pairs=PairCounts.of(a, b, total.astype(np.int64), vocabulary=vocabulary))
 
 
-def accuracies(sums: Mapping[str, ClusterSums], confidence: float) -> dict[str, Interval]:
-    """Give the shares of labels that models got right, where there are any."""
-    return {name: sums[name].share(confidence) for name in LABELLED if name in sums}
-
-
-def kept(rows: SimulatedRows, embedding: Embedding) -> dict[str, ClusterSums]:
-    """Measure the first version of some rows against what they were.
+# Settings of one evaluation are compared with one table again and again.
+@lru_cache(maxsize=8)
+def frequencies(before: PairCounts, after: PairCounts) -> dict[str, float]:
+    """Compare how often words came in two tables over one vocabulary, and pairs, or words that begin a row.
 
     Returns:
-        ``kept``, the share of perturbed words that came out unchanged; ``distance``, the mean distance from
-        a perturbed word to what came out, in the bundle's own geometry; and ``similarity``, the mean over
-        rows of the cosine between the mean vectors of a text's words before and after. Tokens outside the
-        vocabulary have no vector; a row without any word does not count.
+        By ``word_`` and ``pair_`` with what follows. ``overlap``: the mass that both laws have in common (1
+        less the total variation); ``agreement``: 1 less the Jensen-Shannon divergence in bits (Lin 1991);
+        ``leaders``: the share of the ``LEADERS`` of one, the first of equal counts, that lead in the other
+        too. All are 1 for equal laws, and 0 for laws that have nothing in common. NaN where there is nothing
+        to compare.
     """
-    hidden = np.flatnonzero(rows.perturbed)
-    before, after, of_rows = rows.inputs[hidden], rows.outputs[0, hidden], rows.rows[hidden]
-    metric, starts = embedding.space.metric(), range(0, len(before), _TOKENS)
-    distances = [metric.between(before[i : i + _TOKENS], after[i : i + _TOKENS]) for i in starts]
-    cosine = _cosines(rows, embedding)
-    known = np.flatnonzero(~np.isnan(cosine))
-    return {
-        "kept": ClusterSums.of(of_rows, (before == after).astype(np.float64)),
-        "distance": ClusterSums.of(of_rows, np.concatenate([np.zeros(0), *distances])),
-        "similarity": ClusterSums.of(known, cosine[known]),
-    }
-
-
-def _cosines(rows: SimulatedRows, embedding: Embedding) -> NDArray[np.float64]:
-    """Cosines of the rows' mean vectors (rows,); 0 where one has no direction, NaN where no word is."""
-    vectors, count = embedding.vectors, len(rows.offsets) - 1
-    sums = np.zeros((2, count, vectors.shape[1]))
-    for tokens, part in rows.batches(_TOKENS):  # whole rows: what a row gives is the same in every batch
-        known = np.flatnonzero(part.inputs >= 0)
-        if not len(known):
-            continue
-        row = rows.rows[tokens[known]]
-        starts = np.flatnonzero(np.diff(row, prepend=-1))
-        for total, words in zip(sums, (part.inputs, part.released), strict=True):
-            total[row[starts]] = np.add.reduceat(vectors[words[known]].astype(np.float64), starts, axis=0)
-    lengths = np.linalg.norm(sums, axis=2)
-    product = lengths[0] * lengths[1]
-    cosine = np.zeros(count)
-    np.divide((sums[0] * sums[1]).sum(axis=1), product, out=cosine, where=product > 0.0)
-    cosine[np.bincount(rows.rows[rows.inputs >= 0], minlength=count) == 0] = np.nan
-    return cosine
-
-
-def of_words(before: PairCounts, after: PairCounts) -> dict[str, float]:
-    """Compare how often words came in two tables over one vocabulary; see :func:`_compared`."""
-    return _compared(before.words, after.words)
-
-
-def of_pairs(before: PairCounts, after: PairCounts) -> dict[str, float]:
-    """Compare how often words followed each other, or began a row; see :func:`_compared`."""
     keys = [pairs.first * (before.vocabulary + 2) + pairs.second for pairs in (before, after)]
     union = np.union1d(*keys)
-    counts = np.zeros((2, len(union)), dtype=np.int64)
-    for total, own, pairs in zip(counts, keys, (before, after), strict=True):
-        total[np.searchsorted(union, own)] = pairs.count
-    return _compared(*counts)
-
-
-def _compared(before: NDArray[np.int64], after: NDArray[np.int64]) -> dict[str, float]:
-    """Compare two counts (c,).
-
-    Returns:
-        ``overlap``, the mass that both laws have in common (1 less the total variation); ``agreement``, 1
-        less the Jensen-Shannon divergence in bits (Lin 1991); ``leaders``, the share of the ``LEADERS`` of
-        one, the first of equal counts, that lead in the other too. All are 1 for equal laws, and 0 for laws
-        that have nothing in common. NaN where there is nothing to compare.
-    """
-    if not before.any() or not after.any():
-        return dict.fromkeys(("overlap", "agreement", "leaders"), float("nan"))
-    p, q = before / before.sum(), after / after.sum()
-    first, second = (
-        np.argsort(-c, kind="stable")[: min(LEADERS, np.count_nonzero(c))] for c in (before, after)
-    )
-    return {
-        "overlap": float(np.minimum(p, q).sum()),
-        "agreement": 1.0 - float(scipy.spatial.distance.jensenshannon(p, q, base=2)) ** 2,
-        "leaders": len(np.intersect1d(first, second)) / max(len(first), len(second)),
-    }
+    pairs = np.zeros((2, len(union)), dtype=np.int64)
+    for total, own, counted in zip(pairs, keys, (before, after), strict=True):
+        total[np.searchsorted(union, own)] = counted.count
+    found: dict[str, float] = {}
+    for kind, counts in (("word", (before.words, after.words)), ("pair", pairs)):
+        overlap = agreement = leaders = float("nan")
+        if all(count.any() for count in counts):
+            p, q = (count / count.sum() for count in counts)
+            overlap = float(np.minimum(p, q).sum())
+            agreement = 1.0 - float(scipy.spatial.distance.jensenshannon(p, q, base=2)) ** 2
+            first, second = (
+                np.argsort(-count, kind="stable")[: min(LEADERS, np.count_nonzero(count))] for count in counts
+            )
+            leaders = len(np.intersect1d(first, second)) / max(len(first), len(second))
+        found |= {f"{kind}_overlap": overlap, f"{kind}_agreement": agreement, f"{kind}_leaders": leaders}
+    return found

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from dptext_spark.evaluation.attackers import STRONGER
 from dptext_spark.evaluation.facts import advice, attackers, share
+from dptext_spark.evaluation.measures import MEASURES
 
 _RECOVERED: Final = {"name": "share recovered", "label": "Share of words recovered", "digits": 3}
 _USES: Final = {
@@ -18,20 +19,6 @@ _USES: Final = {
 """What a figure has over the share recovered: its name, its label, and how its caption begins."""
 
 _CLASSIFIED: Final = {"attributed": "Authors right", "accuracy": "Labels right"}
-
-_MEASURES: Final = {
-    "kept": "Words that stay",
-    "distance": "Distance from a word to what it became",
-    "similarity": "Similarity of a text's mean vector",
-    "word_overlap": "Frequencies of words: mass in common",
-    "word_agreement": "Frequencies of words: 1 less their divergence",
-    "word_leaders": "The 100 most frequent words that still are",
-    "pair_overlap": "Frequencies of pairs: mass in common",
-    "pair_agreement": "Frequencies of pairs: 1 less their divergence",
-    "pair_leaders": "The 100 most frequent pairs that still are",
-    "accuracy": "Labels right: learnt from released texts, on released texts",
-    "accuracy_on_original": "Labels right: learnt from released texts, on the originals",
-}
 
 Row = Mapping[str, Any]
 
@@ -201,7 +188,12 @@ def _folded(facts: Row, row: Row, *, open_: bool) -> dict[str, Any]:
             f"What is kept, {name}",
             ["What is kept", "Value", "Random words", "Original"],
             [
-                [_MEASURES[own["measure"]], _within(own, "value", _number, ""), own["floor"], own["ceiling"]]
+                [
+                    MEASURES[own["measure"]].title,
+                    _within(own, "value", _number, ""),
+                    own["floor"],
+                    own["ceiling"],
+                ]
                 for own in uses
             ],
         ),

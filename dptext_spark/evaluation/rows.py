@@ -54,10 +54,6 @@ class SimulatedRows:
         """int64 (t,), the words of the first version; -1 for a token outside the vocabulary."""
         return np.where(self.perturbed, self.outputs[0], self.inputs)
 
-    def without_noise(self) -> SimulatedRows:
-        """Give the same rows as if every word had come out unchanged."""
-        return replace(self, outputs=self.inputs[None])
-
     def first(self, versions: int) -> SimulatedRows:
         """Give the same rows in the first of their versions."""
         return replace(self, outputs=self.outputs[:versions])

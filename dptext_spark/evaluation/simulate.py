@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from dptext_spark.calibration.estimators import Estimator, estimator
 from dptext_spark.calibration.transitions import Transitions
 from dptext_spark.errors import InputError
-from dptext_spark.evaluation.attackers import Attacker
+from dptext_spark.evaluation.attackers import Knowledge
 from dptext_spark.evaluation.emissions import Emissions, likeliest
 from dptext_spark.evaluation.intervals import ClusterSums
 from dptext_spark.evaluation.language import PairCounts
@@ -151,28 +151,28 @@ def simulate(
     simulation: Simulation,
     ways: Fields,
     mechanism: Mechanism | None,
-    attackers: Mapping[int, Attacker],
+    known: Mapping[int, Knowledge],
     versions: int,
 ) -> dict[int, Totals]:
-    """Simulate a setting, None for the floors, and attack it in the thirds that have an attacker.
+    """Simulate a setting, None for the floors, and attack it in the thirds whose attackers know something.
 
     Args:
         frame: Sampled rows.
         simulation, ways: How they are read and released.
         mechanism: The setting.
-        attackers: Of these thirds, by number.
+        known: What attackers of these thirds know, by number.
         versions: In how many versions attackers have each row, besides one.
 
     Returns:
         The totals of each third that has rows.
     """
-    sent = frame.sparkSession.sparkContext.broadcast(pickle.dumps(attackers))
+    sent = frame.sparkSession.sparkContext.broadcast(pickle.dumps(known))
     try:
         work = partial(_simulate_batches, simulation, ways, mechanism, sent, versions)
         table = _summed(frame.mapInArrow(work, _SCHEMA)).toArrow()
     finally:
         sent.destroy()
-    thirds = {third: table.filter(pc.equal(table["third"], third)) for third in attackers}
+    thirds = {third: table.filter(pc.equal(table["third"], third)) for third in known}
     vocabulary = len(simulation.embedding.words)
     return {third: Totals.from_table(own, vocabulary=vocabulary) for third, own in thirds.items() if len(own)}
 
@@ -341,12 +341,12 @@ def _simulate_batches(
     simulation: Simulation,
     ways: Fields,
     mechanism: Mechanism | None,
-    attackers: Any,
+    sent: Any,
     versions: int,
     batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     simulation = shared(simulation)
-    known: Mapping[int, Attacker] = pickle.loads(attackers.value)
+    known: Mapping[int, Knowledge] = pickle.loads(sent.value)
     for third, values, ids, slots, _ in _parts(ways, batches):
         if third in known:
             rows = simulation.read(values, slots)

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final, cast, get_args
+from typing import Final
 
-from dptext_spark.errors import ConfigError
-from dptext_spark.evaluation.attackers import TOP, AttackerName
-from dptext_spark.evaluation.comparison import CONFIDENCE, Comparison, Outcome, Risk, Use
-from dptext_spark.evaluation.intervals import ClusterSums
-from dptext_spark.evaluation.measures import ATTRIBUTION, LABELLED
+from dptext_spark.evaluation.attackers import ATTACKERS, TOP
+from dptext_spark.evaluation.comparison import CONFIDENCE, Comparison, Outcome, Risk
+from dptext_spark.evaluation.measures import MEASURES, Measure, Recovery
 from dptext_spark.limit import Limit, Meaning
 
-RECOVERY: Final = "recovery"
-
-MEASURES: Final = (
-    *("kept", "distance", "similarity"),
-    *(f"{kind}_{name}" for kind in ("word", "pair") for name in ("overlap", "agreement", "leaders")),
-    *LABELLED,
-)
-"""What may be asked for of use; of a distance little is asked, of the others much."""
-
 _GUESSES: Final = {f"top{number}": number for number in TOP}
+_LIMITS: Final = {
+    (kind, better): [
+        f"{name} <= NUMBER" if better == "lower" else name
+        for name, own in MEASURES.items()
+        if (own.kind, own.better) == (kind, better)
+    ]
+    for kind in ("risk", "use")
+    for better in ("lower", "higher")
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,45 +32,42 @@ class Target(Limit):
     """
 
     allowed = (
-        "recovery(topK) <= NUMBER, recovery(topK, ATTACKER, VERSIONS) <= NUMBER, attribution <= NUMBER, "
-        f"MEASURE >= NUMBER or distance <= NUMBER; K {' or '.join(map(str, TOP))}; ATTACKER "
-        f"{' or '.join(get_args(AttackerName))}; MEASURE "
-        f"{', '.join(name for name in MEASURES if name != 'distance')}; NUMBER between 0 and 1, of a "
-        "distance above 0"
+        "recovery(topK) <= NUMBER, recovery(topK, ATTACKER, VERSIONS) <= NUMBER, "
+        f"{', '.join(_LIMITS['risk', 'lower'][1:])}, MEASURE >= NUMBER or "
+        f"{', '.join(_LIMITS['use', 'lower'])}; K {' or '.join(map(str, TOP))}; "
+        f"ATTACKER {' or '.join(ATTACKERS)}; MEASURE {', '.join(_LIMITS['use', 'higher'])}; "
+        "NUMBER between 0 and 1, of a distance above 0"
     )
 
-    keeping: Use = "similarity"
+    keeping: str = "similarity"
 
     @classmethod
     def meaning(cls, measure: str, arguments: tuple[str, ...]) -> Meaning | None:
-        if measure == RECOVERY and arguments and arguments[0] in _GUESSES:
+        own = MEASURES.get(measure)
+        if isinstance(own, Recovery) and arguments and arguments[0] in _GUESSES:
             guesses, *others = arguments
-            attacker = others.pop(0) if others and others[0] in get_args(AttackerName) else "in-context"
+            attacker = others.pop(0) if others and others[0] in ATTACKERS else own.attacker
             versions = others.pop(0) if others else "1"
             counted = versions.isdecimal() and not versions.startswith("0") and not others
             return ((guesses, attacker, versions), "<=", 1.0) if counted else None
-        if arguments or measure not in (ATTRIBUTION, *MEASURES):
+        if own is None or arguments or isinstance(own, Recovery):
             return None
-        if measure == "distance":
-            return (), "<=", math.inf
-        return (), "<=" if measure == ATTRIBUTION else ">=", 1.0
+        distance = own.kind == "use" and own.better == "lower"
+        return (), "<=" if own.better == "lower" else ">=", math.inf if distance else 1.0
 
     @property
     def is_risk(self) -> bool:
         """Whether the limit is of a risk."""
-        return self.measure in (RECOVERY, ATTRIBUTION)
+        return MEASURES[self.measure].kind == "risk"
 
     @property
     def risk(self) -> Risk:
         """Whose recovery it is; where another measure is asked for, which one is to be small."""
-        if self.measure != RECOVERY:
+        if not isinstance(MEASURES[self.measure], Recovery):
             return Risk(keeping=self.keeping)
         guesses, attacker, versions = self.arguments
         return Risk(
-            attacker=cast(AttackerName, attacker),
-            guesses=_GUESSES[guesses],
-            versions=int(versions),
-            keeping=self.keeping,
+            attacker=attacker, guesses=_GUESSES[guesses], versions=int(versions), keeping=self.keeping
         )
 
     def of(self, comparison: Comparison, outcome: Outcome, *, confidence: float) -> tuple[float, float]:
@@ -81,19 +76,16 @@ class Target(Limit):
         A measure without an interval is its own bound.
 
         Raises:
-            ConfigError: That risk was not measured.
+            ConfigError: That was not measured.
         """
-        if self.is_risk:
-            value, _, high = self._sums(outcome).share(confidence)
-            return value, high
-        measures = outcome.totals.measures(comparison.before, confidence)
-        if self.measure not in measures:
-            raise ConfigError(
-                "This use was not measured", allowed=", ".join(measures), got=self.measure, do="Give --label"
-            )
-        value, low, high = measures[self.measure]
-        bound = high if self.upper else low
-        return value, value if math.isnan(bound) else bound
+        own = self._measure.value(outcome.totals, comparison.before, confidence)
+        bound = own[2] if self.upper else own[1]
+        return own[0], own[0] if math.isnan(bound) else bound
+
+    @property
+    def _measure(self) -> Measure:
+        own = MEASURES[self.measure]
+        return self.risk.measure if isinstance(own, Recovery) else own
 
     def choose(self, comparison: Comparison, *, confidence: float = CONFIDENCE) -> Outcome | None:
         """Take the best setting whose limit of confidence keeps to the limit; None where there is none.
@@ -102,22 +94,15 @@ class Target(Limit):
         them: each has an equal share of the chance of error (Bonferroni).
 
         Raises:
-            ConfigError: That risk was not measured.
+            ConfigError: That was not measured.
         """
         each = 1.0 - (1.0 - confidence) / len(comparison.outcomes)
+        risk, use = self._measure if self.is_risk else self.risk.measure, MEASURES[self.keeping]
 
         def worth(outcome: Outcome) -> tuple[float, float]:
-            risk = -self._sums(outcome).share(each)[2]
-            kept = outcome.totals.measures(comparison.before, each)[self.keeping][1]
-            kept = -math.inf if math.isnan(kept) else kept
-            return (kept, risk) if self.is_risk else (risk, kept)
+            risked, kept = (own.value(outcome.totals, comparison.before, each) for own in (risk, use))
+            least = -math.inf if math.isnan(kept[1]) else kept[1]
+            return (least, -risked[2]) if self.is_risk else (-risked[2], least)
 
         safe = [o for o in comparison.outcomes if self.met(self.of(comparison, o, confidence=each)[1])]
         return max(safe, key=worth, default=None)
-
-    def _sums(self, outcome: Outcome) -> ClusterSums:
-        if self.measure != ATTRIBUTION:
-            return self.risk.of(outcome)
-        if ATTRIBUTION not in outcome.totals.sums:
-            raise ConfigError("This risk was not measured", got=ATTRIBUTION, do="Give --author")
-        return outcome.totals.sums[ATTRIBUTION]

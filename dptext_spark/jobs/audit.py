@@ -5,39 +5,35 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-from numpy.typing import NDArray
+import pyarrow as pa
 
 from dptext_spark.audit import sampling
-from dptext_spark.audit.sampling import Sampler, Samples
+from dptext_spark.audit.sampling import Tally
 from dptext_spark.audit.trial import FACTORS, trial
 from dptext_spark.audit.worlds import worlds
 from dptext_spark.bars import progress_bar
-from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, JobError
-from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import NoiseKey
 from dptext_spark.options import BUNDLE_WORLD, AuditOptions
+from dptext_spark.release import Release
 from dptext_spark.report.facts import Report
-from dptext_spark.search.nearest import Search
 
 FORMAT_VERSION: Final = 2
 RUNS: Final = 40_000
 # What a bundle shows hardly grows with its runs.
 BUNDLE_RUNS: Final = 4_000
-_HEADINGS: Final = ("world", "runs", "words compared", "shown", "claimed", "would catch")
 
 
-def run(options: AuditOptions, *, bundle_sampler: Sampler | None = None) -> Report:
+def run(options: AuditOptions, *, bundle_tally: Tally | None = None) -> Report:
     """Run ``dptext audit``; its report ends with an error where there is a violation.
 
     Args:
         options: The options.
-        bundle_sampler: What perturbs the words of a bundle; by default Spark.
+        bundle_tally: What sanitizes the words of a bundle; by default Spark.
 
     Raises:
         DptextError: Options, bundle and mechanism do not go together, or the job failed.
@@ -53,8 +49,8 @@ def run(options: AuditOptions, *, bundle_sampler: Sampler | None = None) -> Repo
         for world in progress_bar(audited, leave=False, unit=" worlds"):
             is_small = world.name != BUNDLE_WORLD
             runs = (options.runs or (RUNS if is_small else BUNDLE_RUNS)) // 2 * 2
-            sampler = sampling.sampled if is_small else bundle_sampler or sampled_by_spark
-            trials.append(trial(world, options, runs=runs, alpha=alpha, sampler=sampler))
+            tally = sampling.tallied if is_small else bundle_tally or tallied_by_spark
+            trials.append(trial(world, options, runs=runs, alpha=alpha, tally=tally))
     broken = ", ".join(dict.fromkeys(facts["world"] for facts in trials if facts["violations"]))
     facts = {
         "format_version": FORMAT_VERSION,
@@ -63,59 +59,43 @@ def run(options: AuditOptions, *, bundle_sampler: Sampler | None = None) -> Repo
         "metric": audited[0].guarantee.metric,
         "worlds": trials,
     }
-    refusal = JobError(
+    failure = JobError(
         "The running code breaks its guarantee",
         got=f"violations in {broken}",
         do="Release nothing with this mechanism",
     )
-    return Report(facts=facts, text="\n".join(_lines(facts)), failure=refusal if broken else None)
+    return Report(facts=facts, text="\n".join(_lines(facts)), failure=failure if broken else None)
 
 
 def _lines(report: Mapping[str, Any]) -> Iterator[str]:
     """Say in plain words what was shown, what was found, and what could not be caught."""
-    options, trials = report["options"], report["worlds"]
+    options = report["options"]
     yield f"Audit of {options['mechanism']}, epsilon {options['epsilon']:g}, in the {report['metric']}"
     yield "Losses in nats: the outputs show this much or more; the guarantee claims this"
     yield "much or less. Smaller is better for privacy."
-    rows: list[Sequence[str]] = [_HEADINGS]
-    for facts in trials:
-        caught = facts["caught"]
+    rows = [("world", "runs", "words compared", "shown", "claimed", "would catch")]
+    violations = []
+    for facts in report["worlds"]:
+        world, caught = f"{facts['world']} ({facts['geometry']})", facts["caught"]
         would = f"epsilon x {caught:g}" if caught else f"nothing up to x {max(FACTORS):g}"
-        rows.append(
-            (
-                f"{facts['world']} ({facts['geometry']})",
-                f"{facts['runs']:,}",
-                " ".join(facts["pair"]),
-                f"{facts['nats']:.3g}",
-                f"{facts['claim']:.3g}",
-                "VIOLATION" if facts["violations"] else would,
-            )
-        )
+        if facts["violations"]:
+            would = "VIOLATION"
+            violations += [f"VIOLATION in {world}: {violation}." for violation in facts["violations"]]
+            violations.append(f"  Repeat it: {facts['command']}")
+        losses = f"{facts['nats']:.3g}", f"{facts['claim']:.3g}"
+        rows.append((world, f"{facts['runs']:,}", " ".join(facts["pair"]), *losses, would))
     sizes = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         yield "  ".join(cell.ljust(size) for cell, size in zip(row, sizes, strict=True)).rstrip()
-    for facts in trials:
-        for violation in facts["violations"]:
-            yield f"VIOLATION in {facts['world']} ({facts['geometry']}): {violation}."
-        if facts["violations"]:
-            yield f"  Repeat it: {facts['command']}"
-    if report["verdict"] == "PASS":
+    yield from violations
+    if not violations:
         yield "PASS: no violation was found. That does not prove the guarantee: what costs less"
         yield "than the epsilon in the last column (tried once each) goes unnoticed, and so may"
         yield "noise that two words or rows share."
 
 
-def sampled_by_spark(
-    embedding: Embedding,
-    mechanism: Mechanism,
-    words: NDArray[np.int64],
-    runs: int,
-    key: NoiseKey,
-    search: Search,
-) -> Samples:
-    """Sample by Spark; see :data:`sampling.Sampler`. The counts are those of :func:`sampling.sampled`."""
-    if mechanism.releases != "words":
-        return sampling.sampled(embedding, mechanism, words, runs, key, search)
+def tallied_by_spark(rows: pa.Table, release: Release, key: NoiseKey) -> pa.Table:
+    """Sanitize rows by Spark; the counts are those of :func:`sampling.tallied`."""
     # Small worlds do without pyspark, which takes a while to load.
     from pyspark.sql import functions as F
 
@@ -125,21 +105,20 @@ def sampled_by_spark(
     from dptext_spark.tables.dataframes import privatize
 
     spark = session("dptext audit")
-    rows = spark.createDataFrame(sampling.rows_of(embedding, words, runs))
     tokens = F.array_repeat("text", F.col("times").cast("int")).alias(sampling.COLUMN)
-    table = rows.repartition(4 * spark.sparkContext.defaultParallelism).select("id", "place", tokens)
+    table = spark.createDataFrame(rows).repartition(4 * spark.sparkContext.defaultParallelism)
     with plain_errors("The Spark job of the audit failed"), progress(spark, "Sampling"):
         released = privatize(
-            table,
-            embedding=embedding,
-            mechanism=mechanism,
+            table.select("id", "place", tokens),
+            embedding=release.embedding,
+            mechanism=release.mechanism,
             id="id",
             tokens=sampling.COLUMN,
             keep="place",
             key=key,
-            name=sampling.SALT,
-            search=search,
+            name=release.name,
+            search=release.search,
             trust_id=True,
         )
-        tally = released.select("place", F.explode(sampling.COLUMN).alias("output"))
-        return sampling.counted(embedding, len(words), tally.groupBy("place", "output").count().toArrow())
+        outputs = released.select("place", F.explode(sampling.COLUMN).alias("output"))
+        return outputs.groupBy("place", "output").count().toArrow()

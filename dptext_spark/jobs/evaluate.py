@@ -16,7 +16,7 @@ from pyspark.sql.types import AtomicType
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import InputError, all_of
-from dptext_spark.evaluation.attackers import Attacker
+from dptext_spark.evaluation.attackers import Knowledge
 from dptext_spark.evaluation.comparison import Comparison, Outcome
 from dptext_spark.evaluation.emissions import Emissions
 from dptext_spark.evaluation.facts import FILE, TABLES, facts_of, said
@@ -295,7 +295,7 @@ def _measured(
                 )
             )
             attackers = {
-                third: Attacker.learn(pairs, emissions, candidates=options.candidates)
+                third: Knowledge.learn(pairs, emissions, candidates=options.candidates)
                 for third, pairs in known.items()
             }
             count = 1 if mechanism is None else options.versions

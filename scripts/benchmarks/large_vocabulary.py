@@ -18,14 +18,14 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import click
 import numpy as np
 import psutil
 from threadpoolctl import threadpool_limits
 
-from dptext_spark.calibration.recall import RECALL, search_for
+from dptext_spark.calibration.recall import RECALL, Recall, chosen_search, recall_of
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import VECTORS, write_header
 from dptext_spark.mechanisms import Laplace
@@ -137,18 +137,19 @@ def searches(embedding: Embedding, epsilons: tuple[float, ...], seconds: float) 
     """Compare the search in lists with the exact one."""
     for epsilon in epsilons:
         laplace = Laplace(epsilon=epsilon)
-        chosen = search_for(laplace, embedding, embedding.releasable, RECALL)
+        search = chosen_search(f"ivf:recall={RECALL}", embedding, [laplace])
         with threadpool_limits(1):
             exact = Turns(sanitizer(embedding, laplace), seconds=seconds)
-            own = sanitizer(embedding, laplace, chosen.search)
+            own = sanitizer(embedding, laplace, search)
             lists = Turns(own, seconds=seconds)
             multiple = float(np.median([*multiples(exact, lists, 2)]))
+        found = cast(Recall, recall_of(search, laplace, embedding))
         yield {
             "what": "search in lists / exact search",
             "ε": epsilon,
             "multiple": multiple,
-            "recall": chosen.recall,
-            "share of words": chosen.looked_at,
+            "recall": found.recall,
+            "share of words": found.looked_at,
             "N_w": lists.unchanged / lists.words,
         }
 

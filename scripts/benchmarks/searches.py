@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import click
 import faiss
@@ -22,12 +22,13 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from dptext_spark.calibration.recall import RECALL, sample_of, search_for, zipf_words
+from dptext_spark.calibration.recall import RECALL, chosen_search, sample_of, zipf_words
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.lists import InvertedLists, made, make_lists
 from dptext_spark.mechanisms import Laplace
 from dptext_spark.search.exact import POINT_BLOCK, ExactSearch
+from dptext_spark.search.ivf import IvfSearch
 from scripts.benchmarks.large_vocabulary import SMALL, made_words
 from scripts.benchmarks.shared import Given, epsilons, section, shape
 
@@ -129,7 +130,7 @@ def compared(
     embedding: Embedding, indexes: Indexes, laplace: Laplace, recall: float, turn: float
 ) -> Iterator[dict[str, Any]]:
     """Compare all searches at an epsilon, by turns of about so many seconds."""
-    ours = search_for(laplace, embedding, embedding.releasable, recall).search
+    ours = cast(IvfSearch, chosen_search(f"ivf:recall={recall}", embedding, [laplace]))
     drawn = sample_of(laplace, embedding, embedding.releasable)
     order = np.random.default_rng(0).permutation(len(drawn.points))
     words, points, nearest = drawn.words[order], drawn.points[order], drawn.nearest[order]
@@ -181,9 +182,10 @@ def kernels(embedding: Embedding, laplace: Laplace, recall: float, small: bool) 
     """Compare whole kernels at an epsilon: words and uniforms in, words out."""
     words = np.random.default_rng(0).permutation(zipf_words(embedding.inputs, KERNEL_WORDS))
     words = words[:EXACT_WORDS] if small else words
-    found = search_for(laplace, embedding, embedding.releasable, recall)
+    search = cast(IvfSearch, chosen_search(f"ivf:recall={recall}", embedding, [laplace]))
+    found = sample_of(laplace, embedding, embedding.releasable).measured(search)
     uniforms = np.random.default_rng(1).random((len(words), laplace.uniforms_per_token(embedding.dimension)))
-    exact, lists = (laplace.bind(embedding, s) for s in (ExactSearch.over(embedding), found.search))
+    exact, lists = (laplace.bind(embedding, s) for s in (ExactSearch.over(embedding), search))
 
     def multiple() -> float:
         """Processor time of a word in the exact search, as a multiple of that in lists."""
@@ -193,7 +195,7 @@ def kernels(embedding: Embedding, laplace: Laplace, recall: float, small: bool) 
     return {
         "embedding": shape(embedding),
         "search": "whole kernel, in lists",
-        "setting": f"{found.search.probes} of {found.search.lists} lists",
+        "setting": f"{search.probes} of {search.lists} lists",
         "multiple of exact": float(np.median([multiple() for _ in range(ROUNDS + 1)][1:])),
         "recall": found.recall,
         "ε": laplace.epsilon,

@@ -45,7 +45,7 @@ from threadpoolctl import threadpool_limits
 
 from dptext_spark.calibration import estimator
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.evaluation.attackers import Attacker, attack
+from dptext_spark.evaluation.attackers import Knowledge, attack
 from dptext_spark.evaluation.emissions import Emissions
 from dptext_spark.evaluation.language import PairCounts
 from dptext_spark.evaluation.rows import SimulatedRows
@@ -607,7 +607,7 @@ def recovered(texts: Texts, words: WordRows, world: World, emissions: Emissions)
         outputs=np.maximum(words.take(test).words, 0)[None],
         perturbed=own.slots & hidden,
     )
-    return float(attack(rows, Attacker.learn(corpus, emissions))["in-context/1"].ratio[0])
+    return float(attack(rows, Knowledge.learn(corpus, emissions))["in-context/1"].ratio[0])
 
 
 def examples(world: World, chosen: Mapping[str, Mechanism | None]) -> str:

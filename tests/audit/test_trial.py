@@ -21,7 +21,7 @@ import pytest
 from click.testing import CliRunner, Result
 from scipy import stats
 
-from dptext_spark.audit import bounds, sampling, trial
+from dptext_spark.audit import sampling, trial
 from dptext_spark.cli import main
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
@@ -50,7 +50,7 @@ def report(**given: Any) -> Report:
     own = ",".join(f"{name}={given.pop(name)}" for name in [*given] if name not in AuditOptions.fields())
     options = {**LINE, **given}
     options["mechanism"] += f":{own}" if own else ""
-    return job.run(AuditOptions.of(options), bundle_sampler=sampling.sampled)
+    return job.run(AuditOptions.of(options), bundle_tally=sampling.tallied)
 
 
 def audit(**given: Any) -> list[dict[str, Any]]:
@@ -286,12 +286,12 @@ def test_a_word_that_may_not_be_released_is_a_leak(small: Embedding, monkeypatch
 def test_a_loss_bound_is_that_of_clopper_and_pearson_and_wrong_as_rarely_as_it_says(delta: float) -> None:
     """The probability of all counts that show too much, added up. Rejects one bound for two, and none."""
     ends = [stats.binomtest(n, 1000).proportion_ci(1 - 2e-4, method="exact") for n in (500, 100)]
-    shown = bounds.loss_bound(np.array([500, 10, 0]), np.array([100, 500, 1000]), 1000, 1e-4, delta)
+    shown = trial.loss_bound(np.array([500, 10, 0]), np.array([100, 500, 1000]), 1000, 1e-4, delta)
     assert shown.tolist() == [pytest.approx(np.log((ends[0].low - delta) / ends[1].high)), 0, 0]
     runs, level, p, q = 150, 0.02, 0.4, 0.1
     counts = np.arange(runs + 1)
     hits, others = (each.ravel() for each in np.meshgrid(counts, counts, indexing="ij"))
-    wrong = bounds.loss_bound(hits, others, runs, level, delta) > np.log((p - delta) / q)
+    wrong = trial.loss_bound(hits, others, runs, level, delta) > np.log((p - delta) / q)
     law = np.outer(stats.binom.pmf(counts, runs, p), stats.binom.pmf(counts, runs, q)).ravel()
     assert 1e-5 < law[wrong].sum() <= 2 * level
 
@@ -308,7 +308,7 @@ def test_the_chance_of_a_false_alarm_is_shared_out_and_halves_are_independent(
 
     def losses(*given: Any) -> Any:
         levels.append(given[4])
-        return bounds.sampled_losses(*given)
+        return LOSSES(*given)
 
     def sampler(*given: Any) -> Any:
         keys.append(given[4])
@@ -320,11 +320,11 @@ def test_the_chance_of_a_false_alarm_is_shared_out_and_halves_are_independent(
     assert {*np.round(levels, 12)} == {round(0.01 / 2 / (2 * pairs), 12) for pairs in (8 * 7, 9 * 8)}
     assert len({key.derive(b"").secret for key in keys[:2]}) == 2
     counts, pairs = np.array([[50, 0], [0, 50]]), np.array([[0, 1], [1, 0]])
-    assert (bounds.sampled_losses(pairs, counts, counts, 50, 0.01, 0.0)[0] > 1).all()
-    assert (bounds.sampled_losses(pairs, counts, counts[::-1], 50, 0.01, 0.0)[0] == 0).all()
+    assert (LOSSES(pairs, counts, counts, 50, 0.01, 0.0)[0] > 1).all()
+    assert (LOSSES(pairs, counts, counts[::-1], 50, 0.01, 0.0)[0] == 0).all()
 
 
-SAMPLED = sampling.sampled
+SAMPLED, LOSSES = sampling.sampled, trial.sampled_losses
 
 
 # Options and worlds

@@ -12,7 +12,7 @@ from dptext_spark.calibration.recall import (
     NoisySample,
     chosen_search,
     recall_of,
-    search_for,
+    sample_of,
     zipf_words,
 )
 from dptext_spark.embedding.bundle import Embedding
@@ -36,55 +36,57 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Embedding:
     return bundle
 
 
-def fresh_recall(world: Embedding, probes: int, *, epsilon: float = EPSILON) -> float:
+def sample(world: Embedding, epsilon: float = EPSILON) -> NoisySample:
+    return sample_of(Laplace(epsilon=epsilon), world, 2500)
+
+
+def in_lists(world: Embedding, probes: int, lists: int = LISTS) -> IvfSearch:
+    return IvfSearch.over(world, lists=lists, probes=probes)
+
+
+def fresh_recall(world: Embedding, probes: int) -> float:
     """Recall on points that nobody has seen: words by Zipf's law, other noise."""
-    rng = np.random.default_rng(11)
-    weights = 1 / np.arange(1, 3001)
+    rng, weights, exact = np.random.default_rng(11), 1 / np.arange(1, 3001), ExactSearch.over(world)
     words = rng.choice(3000, 20_000, p=weights / weights.sum())
-    points = (
-        Laplace(epsilon=epsilon).bind(world, ExactSearch.over(world)).points(words, rng.random((20_000, 21)))
-    )
-    search = IvfSearch.over(world, lists=LISTS, probes=probes).of_words(world)
-    return float((search(points) == ExactSearch.over(world).of_words(world)(points)).mean())
+    points = Laplace(epsilon=EPSILON).bind(world, exact).points(words, rng.random((20_000, 21)))
+    nearest = exact.of_words(world)(points)
+    return float((in_lists(world, probes).of_words(world)(points) == nearest).mean())
 
 
 @pytest.mark.parametrize("recall", [0.9, 0.98])
 def test_a_recall_that_was_found_holds_on_other_points(world: Embedding, recall: float) -> None:
     """Its lower limit fails once in 100 samples; rejects probes found without noise or at another one."""
-    found = search_for(Laplace(epsilon=EPSILON), world, world.releasable, recall, LISTS)
-    assert found.at_least >= recall and 1 < found.search.probes < LISTS
-    assert fresh_recall(world, found.search.probes) >= recall - 0.005
-    sample = NoisySample.draw(Laplace(epsilon=EPSILON), world, world.releasable)
-    fewer = IvfSearch.over(world, lists=LISTS, probes=found.search.probes - 1)
-    assert sample.measured(fewer).at_least < recall
+    probes = sample(world).probes_for(LISTS, recall)
+    assert 1 < probes < LISTS
+    fewer, found = (sample(world).measured(in_lists(world, n)).at_least for n in (probes - 1, probes))
+    assert fewer < recall <= found
+    assert fresh_recall(world, probes) >= recall - 0.005
     for wrong in (1e6, 3 * EPSILON):
-        probes = NoisySample.draw(Laplace(epsilon=wrong), world, world.releasable).probes_for(LISTS, recall)
-        assert fresh_recall(world, probes) < recall - 0.01
+        assert fresh_recall(world, sample(world, wrong).probes_for(LISTS, recall)) < recall - 0.01
 
 
 def test_a_certain_recall_looks_at_all_lists(world: Embedding) -> None:
-    sample = NoisySample.draw(Laplace(epsilon=EPSILON), world, world.releasable)
-    assert sample.probes_for(LISTS, 1.0) == LISTS
-    everything = sample.measured(IvfSearch.over(world, lists=LISTS, probes=LISTS))
+    assert sample(world).probes_for(LISTS, 1.0) == LISTS
+    everything = sample(world).measured(in_lists(world, LISTS))
     assert everything.recall == 1.0 and everything.looked_at == 1.0 + LISTS / 2500
     assert everything.staying[0] == everything.staying[1]
 
 
 def test_the_index_that_compares_fewest_words_is_taken(world: Embedding) -> None:
-    both = [search_for(Laplace(epsilon=EPSILON), world, 2500, 0.95, lists) for lists in (8, LISTS)]
-    best = search_for(Laplace(epsilon=EPSILON), world, 2500, 0.95)
-    assert best.looked_at == min(found.looked_at for found in both) < max(found.looked_at for found in both)
+    each = [in_lists(world, sample(world).probes_for(lists, 0.95), lists) for lists in (8, LISTS)]
+    looked_at = [sample(world).looked_at(search) for search in each]
+    best = chosen_search("ivf:recall=0.95", world, [Laplace(epsilon=EPSILON)])
+    assert best == each[looked_at.index(min(looked_at))] and len({*looked_at}) == 2
 
 
 def test_what_is_said_adds_up(world: Embedding) -> None:
-    found = search_for(Laplace(epsilon=EPSILON), world, 2000, 0.95, LISTS)
-    said = found.to_json()
-    assert sum(band["words"] for band in said["recall_by_rank"].values()) == SAMPLE
-    hits = sum(band["words"] * band["recall"] for band in said["recall_by_rank"].values())
-    assert hits / SAMPLE == pytest.approx(found.recall)
-    assert 0 < found.looked_at < 1 and found.search.release_words == 2000
-    assert f"{found.search.probes} of 32 lists" in found.describe()
-    assert found == search_for(Laplace(epsilon=EPSILON), world, 2000, 0.95, LISTS)
+    found = recall_of(in_lists(world, 9), Laplace(epsilon=EPSILON), world)
+    assert found is not None
+    bands = found.to_json()["recall_by_rank"].values()
+    assert sum(band["words"] for band in bands) == SAMPLE
+    assert sum(band["words"] * band["recall"] for band in bands) / SAMPLE == pytest.approx(found.recall)
+    assert 0 < found.looked_at < 1
+    assert "9 of 32 lists" in found.describe()
 
 
 def test_words_are_the_quantiles_of_zipfs_law() -> None:
@@ -100,20 +102,21 @@ def test_words_are_the_quantiles_of_zipfs_law() -> None:
 )
 def test_mechanisms_that_search_no_words_are_refused(world: Embedding, other: Mechanism) -> None:
     with pytest.raises(ConfigError, match="--search exact"):
-        search_for(other, world, 2500, 0.9)
+        chosen_search("ivf", world, [other])
 
 
 def test_a_bundle_without_an_index_is_refused(tmp_path: Path) -> None:
     bundle = worlds.build(tmp_path, worlds.uneven(50, 3))
-    with pytest.raises(ConfigError, match="no such index"):
-        search_for(Laplace(epsilon=1.0), bundle, 50, 0.9)
+    for spec in ("ivf", "ivf:probes=3"):
+        with pytest.raises(ConfigError, match="no such index"):
+            chosen_search(spec, bundle, [Laplace(epsilon=1.0)])
 
 
 def test_a_search_is_chosen_for_the_mechanism_that_needs_most(world: Embedding) -> None:
     mechanisms = [Laplace(epsilon=epsilon) for epsilon in (30.0, EPSILON)]
-    needed = [search_for(m, world, 2500, 0.95).search for m in mechanisms]
+    needed = [chosen_search("ivf:recall=0.95", world, [m]) for m in mechanisms]
     chosen = chosen_search("ivf:recall=0.95", world, mechanisms)
-    assert chosen == needed[1] and needed[0].probes < needed[1].probes
+    assert chosen == needed[1] and needed[0] != needed[1]
     assert chosen_search("exact", world, mechanisms) == ExactSearch.over(world)
     with pytest.raises(ConfigError, match=r"several indexes.*ivf:recall=R"):
         chosen_search("ivf:probes=3", world, mechanisms)

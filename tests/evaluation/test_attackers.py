@@ -12,7 +12,8 @@ from dptext_spark.calibration import estimator
 from dptext_spark.demo import QUERIES
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.evaluation import attackers
-from dptext_spark.evaluation.attackers import Attacker, attack, bands
+from dptext_spark.evaluation.attackers import ContextFree, InContext, Knowledge, attack, bands
+from dptext_spark.evaluation.candidates import Candidates
 from dptext_spark.evaluation.emissions import Emissions
 from dptext_spark.evaluation.intervals import ClusterSums
 from dptext_spark.evaluation.language import BigramModel, PairCounts, smoothed
@@ -21,7 +22,7 @@ from dptext_spark.lookup import look_up
 from dptext_spark.mechanisms import mechanism
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.text.columns import Tokens
-from tests.helpers.hidden_worlds import chain, emitting, enumerated, released, without_context
+from tests.helpers.hidden_worlds import chain, emitting, enumerated, released, without_context, without_noise
 
 START = np.array([0.7, 0.3])
 FOLLOWS = np.array([[0.9, 0.1], [0.4, 0.6]])
@@ -31,6 +32,12 @@ CHAIN = chain(START, FOLLOWS)
 
 def share(found: dict[str, ClusterSums], name: str) -> float:
     return float(found[name].ratio[0])
+
+
+def knowing(emissions: Emissions, words: np.ndarray, language: BigramModel) -> Knowledge:
+    """Attackers who are given a language outright."""
+    attackers = {"context-free": ContextFree(), "in-context": InContext(language=language)}
+    return Knowledge(emissions=emissions, words=words, attackers=attackers)
 
 
 def test_the_attacker_gets_what_the_posterior_promises() -> None:
@@ -45,8 +52,8 @@ def test_the_attacker_gets_what_the_posterior_promises() -> None:
         words[:, place] = rng.random(600) > FOLLOWS[words[:, place - 1], 0]
     outputs = (rng.random((5, 4800)) > NOISE[words.ravel(), 0]).astype(np.int64)
     prior = np.array([0.8, 0.2])  # the chain's stationary law
-    attacker = Attacker(emissions=emitting(NOISE), words=prior, language=CHAIN)
-    one, five = (attack(released(words.tolist(), outputs[:k]), attacker) for k in (1, 5))
+    knowledge = knowing(emitting(NOISE), prior, CHAIN)
+    one, five = (attack(released(words.tolist(), outputs[:k]), knowledge) for k in (1, 5))
     seen = outputs[:1].reshape(1, 600, 8)
     best = [enumerated(CHAIN, NOISE, seen[:, r], np.full(8, -1)).max(axis=1) for r in range(100)]
     low, high = one["in-context/1"].share_interval(1 - 1e-4)
@@ -79,7 +86,7 @@ def test_without_noise_all_is_recovered(queries: SimulatedRows, corpus: PairCoun
         error=nothing,
         outputs=words,
     )
-    found = attack(queries.without_noise(), Attacker.learn(corpus, identity))
+    found = attack(without_noise(queries), Knowledge.learn(corpus, identity))
     assert {share(found, name) for name in found} == {1.0}
     size = found["considered"].size
     assert size[0] == queries.perturbed.sum() == size[1:].sum()
@@ -88,7 +95,7 @@ def test_without_noise_all_is_recovered(queries: SimulatedRows, corpus: PairCoun
 def test_without_outputs_the_guess_is_the_prior(queries: SimulatedRows, corpus: PairCounts) -> None:
     """The floor: the most frequent words, five guesses at most, whatever came out."""
     words = corpus.vocabulary
-    found = attack(queries, Attacker.learn(corpus, Emissions.uniform(words, words)))
+    found = attack(queries, Knowledge.learn(corpus, Emissions.uniform(words, words)))
     counts = np.sort(np.bincount(queries.inputs[queries.perturbed]))[::-1]
     assert share(found, "context-free/1") == pytest.approx(counts[0] / counts.sum())
     assert share(found, "context-free/5") == pytest.approx(counts[:5].sum() / counts.sum())
@@ -120,8 +127,8 @@ def test_context_helps_on_texts_and_not_on_shuffled_words(
     within two points of a share of which 1.5 points are the interval. Batches change nothing.
     """
     rows, emissions = noisy
-    attacker = Attacker.learn(corpus, emissions)
-    found = attack(rows, attacker)
+    knowledge = Knowledge.learn(corpus, emissions)
+    found = attack(rows, knowledge)
     high = found["context-free/1"].share_interval(0.999)[1][0]
     low = found["in-context/1"].share_interval(0.999)[0][0]
     print(f"texts: up to {high:.3f} without context, {low:.3f} or more with it")
@@ -134,12 +141,12 @@ def test_context_helps_on_texts_and_not_on_shuffled_words(
         perturbed=rows.perturbed[order],
     )
     pairs = PairCounts.of_rows(rows.inputs[other], rows.offsets, vocabulary=corpus.vocabulary)
-    same = attack(shuffled, replace(attacker, language=BigramModel.of(pairs)))
+    same = attack(shuffled, knowing(emissions, knowledge.words, BigramModel.of(pairs)))
     gain = share(same, "in-context/1") - share(same, "context-free/1")
     print(f"shuffled: a gain of {gain:.4f}")
     assert abs(gain) < 0.02
     monkeypatch.setattr(attackers, "_TOKENS", 100)
-    for name, sums in attack(rows, attacker).items():
+    for name, sums in attack(rows, knowledge).items():
         np.testing.assert_array_equal(sums.parts, found[name].parts)
 
 
@@ -149,8 +156,12 @@ def test_a_language_without_context_is_the_context_free_attacker(
     """To the last guess: one is computed by recursion, the other read off the candidates."""
     rows, emissions = noisy
     words = smoothed(corpus.words)
-    blind = Attacker(emissions=emissions, words=words[:-1], language=without_context(words))
-    first = {name: guesses[rows.perturbed, :1] for name, guesses in blind.guess(rows).items()}
+    blind = knowing(emissions, words[:-1], without_context(words))
+    candidates = Candidates.of(rows, emissions, words[:-1], most=64)
+    first = {
+        name: attacker.guess(rows, candidates)[rows.perturbed, :1]
+        for name, attacker in blind.attackers.items()
+    }
     np.testing.assert_array_equal(first["in-context"], first["context-free"])
 
 
@@ -161,7 +172,7 @@ def test_all_candidates_are_as_good_as_enough(
     rows, emissions = noisy
     _, some = next(rows.batches(200))
     everything = int((emissions.elsewhere > 0).sum())
-    found = {k: attack(some, Attacker.learn(corpus, emissions, candidates=k)) for k in (5, 64, everything)}
+    found = {k: attack(some, Knowledge.learn(corpus, emissions, candidates=k)) for k in (5, 64, everything)}
     assert share(found[everything], "considered") == 1.0
     best, cut = (share(found[k], "in-context/1") for k in (everything, 64))
     print(f"of all candidates {best:.3f}, of 64 {cut:.3f}")
@@ -169,10 +180,28 @@ def test_all_candidates_are_as_good_as_enough(
     assert share(found[5], "considered") < share(found[64], "considered")
 
 
+def test_an_attacker_more_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rejects an attack that names its attackers itself: a subclass is all that a new one takes."""
+    monkeypatch.setattr(attackers, "ATTACKERS", dict(attackers.ATTACKERS))
+
+    class Output(ContextFree):
+        name = "output"
+
+        def guess(self, rows: SimulatedRows, candidates: Candidates) -> np.ndarray:
+            return rows.outputs[:1].T
+
+    rows = released([[0, 1], [1]], np.array([[0, 0, 1]]))
+    pairs = PairCounts.of_rows(rows.inputs, rows.offsets, vocabulary=3)
+    found = attack(rows, Knowledge.learn(pairs, Emissions.uniform(3, 3)))
+    names = [f"{name}/{top}" for name in ("context-free", "in-context", "output") for top in (1, 5)]
+    assert sorted(found) == sorted([*names, "considered"])
+    assert share(found, "output/1") == pytest.approx(2 / 3)
+
+
 def test_nothing_to_attack_is_no_error() -> None:
     rows = released([[-1], []], np.array([[0]]))
     pairs = PairCounts.of_rows(rows.inputs, rows.offsets, vocabulary=3)
-    found = attack(rows, Attacker.learn(pairs, Emissions.uniform(3, 3)))
+    found = attack(rows, Knowledge.learn(pairs, Emissions.uniform(3, 3)))
     assert found["considered"].size.sum() == 0
     assert np.isnan(share(found, "in-context/1"))
 

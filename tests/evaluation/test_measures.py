@@ -10,14 +10,15 @@ import pytest
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.evaluation import measures as module
-from dptext_spark.evaluation.attackers import Attacker
+from dptext_spark.evaluation.attackers import Knowledge
 from dptext_spark.evaluation.emissions import Emissions
-from dptext_spark.evaluation.measures import Totals, kept, of_pairs, of_words
+from dptext_spark.evaluation.intervals import ClusterSums
+from dptext_spark.evaluation.measures import MEASURES, Totals, frequencies
 from dptext_spark.evaluation.rows import SimulatedRows, Simulation
 from dptext_spark.mechanisms import Laplace, Mechanism
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.text.policies import TextPolicy
-from tests.helpers.hidden_worlds import pairs_of, released
+from tests.helpers.hidden_worlds import pairs_of, released, without_noise
 from tests.helpers.made_texts import sentences
 
 TEXTS = [*sentences(40, 1), "", "strange words alone"]
@@ -43,23 +44,31 @@ DIVERGENCE = ((P * np.log2(P / ((P + Q) / 2))).sum() + (Q * np.log2(Q / ((P + Q)
 )
 def test_tables_are_compared(before: list, after: list, words: dict, pairs: dict) -> None:
     """Rejects pairs compared by their words: the same words in another order."""
-    for compare, expected in ((of_words, words), (of_pairs, pairs)):
-        found = compare(pairs_of(before, 5), pairs_of(after, 5))
-        assert {name: found[name] for name in expected} == pytest.approx(expected, nan_ok=True)
+    expected = {f"word_{name}": value for name, value in words.items()}
+    expected |= {f"pair_{name}": value for name, value in pairs.items()}
+    found = frequencies(pairs_of(before, 5), pairs_of(after, 5))
+    assert {name: found[name] for name in expected} == pytest.approx(expected, nan_ok=True)
 
 
 def test_leaders_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LEADERS", 2)
     before, after = (pairs_of([text], 5) for text in ([0, 0, 0, 1, 1, 2], [0, 0, 0, 2, 2, 1]))
-    assert of_words(before, after)["leaders"] == 0.5
+    assert frequencies(before, after)["word_leaders"] == 0.5
 
 
 # Texts
 
 
+def kept(rows: SimulatedRows, embedding: Embedding) -> dict[str, ClusterSums]:
+    """What is kept of texts."""
+    names, words = ("kept", "distance", "similarity"), len(embedding.words)
+    nothing = Knowledge.learn(pairs_of([[]], words), Emissions.uniform(words, words))
+    return {name: MEASURES[name].add(rows, embedding, nothing)[name] for name in names}
+
+
 def test_unchanged_texts_keep_all(plane: Embedding) -> None:
     """The ceiling."""
-    rows = released([[0, 1], [2, -1, 3], []], np.array([[5, 5, 5, -1, 5]])).without_noise()
+    rows = without_noise(released([[0, 1], [2, -1, 3], []], np.array([[5, 5, 5, -1, 5]])))
     found = kept(rows, plane)
     shares = {name: sums.ratio[0] for name, sums in found.items()}
     assert shares == pytest.approx({"kept": 1.0, "distance": 0.0, "similarity": 1.0})
@@ -105,8 +114,8 @@ def simulation(small: Embedding) -> Simulation:
 def totals(simulation: Simulation, chosen: slice, mechanism: Mechanism | None, versions: int = 2) -> Totals:
     nothing = Emissions.uniform(len(simulation.embedding.words), 200)
     rows, ids = simulation.read(pa.array(TEXTS[chosen])), pa.array(range(len(TEXTS)))[chosen]
-    attacker = Attacker.learn(simulation.corpus(pa.array(TEXTS)), nothing)
-    return Totals.simulate(simulation, rows, ids, mechanism, attacker, versions=versions)
+    knowledge = Knowledge.learn(simulation.corpus(pa.array(TEXTS)), nothing)
+    return Totals.simulate(simulation, rows, ids, mechanism, knowledge, versions=versions)
 
 
 def cells(found: Totals) -> dict[tuple[str, int, int], float]:
@@ -140,6 +149,6 @@ def test_the_floor_needs_no_release(simulation: Simulation) -> None:
     """Without outputs the same words are guessed for all; random words keep next to nothing."""
     floor = totals(simulation, slice(None), None, versions=1)
     assert floor.versions == [1]
-    guessed = floor.recovered("context-free", 1)
+    guessed = floor.sums["recovered/1/context-free/1"]
     assert guessed is not None and 0.0 < guessed.ratio[0] < 0.2
     assert floor.sums["kept"].ratio[0] < 0.05

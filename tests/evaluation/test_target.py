@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.evaluation.comparison import Comparison, Risk, evaluate
+from dptext_spark.evaluation.measures import MEASURES
 from dptext_spark.evaluation.target import Target
 from dptext_spark.mechanisms import Laplace
 from tests.helpers.made_texts import sentences
@@ -83,17 +85,26 @@ def test_of_safe_settings_the_use_that_is_asked_for_decides_by_its_lower_limit(
 ) -> None:
     """Rejects what keeps most as measured, perhaps by luck, and similarity where another use is asked for."""
     first, second, _ = compared.outcomes
-    kept = {id(first.totals): (0.5, 0.49, 0.51), id(second.totals): (0.55, 0.45, 0.65)}
-    similar = {id(first.totals): (0.1, 0.1, 0.1), id(second.totals): (0.9, 0.9, 0.9)}
-    monkeypatch.setattr(
-        type(first.totals),
-        "measures",
-        lambda self, *_: {"kept": kept[id(self)], "similarity": similar[id(self)]},
-    )
+    for name, values in {
+        "kept": {id(first.totals): (0.5, 0.49, 0.51), id(second.totals): (0.55, 0.45, 0.65)},
+        "similarity": {id(first.totals): (0.1, 0.1, 0.1), id(second.totals): (0.9, 0.9, 0.9)},
+    }.items():
+        own = type(MEASURES[name])
+        monkeypatch.setattr(own, "value", lambda _, totals, *rest, of=values: of[id(totals)])
     two = replace(compared, outcomes=(first, second))
     target = Target.parse("recovery(top1) <= 0.999")
     assert replace(target, keeping="kept").choose(two) is first
     assert target.choose(two) is second
+
+
+def test_a_wrong_target_is_told_what_may_be_asked_for() -> None:
+    """Of all that is registered, each measure with the sign that makes sense."""
+    for name, measure in MEASURES.items():
+        written = f"{name}(topK" if name == "recovery" else name
+        assert re.search(rf"\b{re.escape(written)}", Target.allowed), name
+        sign = "<=" if measure.better == "lower" else ">="
+        inside = "(top1, in-context, 1)" if name == "recovery" else ""
+        assert str(Target.parse(f"{name}{inside} {sign} 0.5")) == f"{name}{inside} {sign} 0.5"
 
 
 def test_a_measure_without_an_interval_is_its_own_bound(compared: Comparison) -> None:

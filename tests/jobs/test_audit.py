@@ -12,13 +12,12 @@ from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
 from dptext_spark.audit import sampling
-from dptext_spark.audit.trial import noise_key
 from dptext_spark.cli import main
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.jobs import audit as job
 from dptext_spark.mechanisms import Exponential, Laplace, Mechanism
 from tests.helpers.tables import spark_settings
-from tests.helpers.worlds import among
+from tests.helpers.worlds import KEY, among
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -30,10 +29,10 @@ def test_spark_counts_what_the_local_sampler_counts(
     ring: Embedding, spark: SparkSession, mechanism: Mechanism
 ) -> None:
     """Rejects counts that depend on batches."""
-    given = ring, mechanism, np.array([3, 10, 11]), 1030, noise_key(5), among(64)
+    given = ring, mechanism, np.array([3, 10, 11]), 1030, KEY, among(64)
     with spark_settings(spark, execution_arrow_maxRecordsPerBatch=2):
-        counts, strays = job.sampled_by_spark(*given)
-    np.testing.assert_array_equal(sampling.sampled(*given)[0], counts)
+        counts, strays = sampling.sampled(*given, job.tallied_by_spark)
+    np.testing.assert_array_equal(sampling.sampled(*given, sampling.tallied)[0], counts)
     assert counts.sum(axis=1).tolist() == [1030] * 3
     assert strays.tolist() == [0] * 4
 

@@ -23,7 +23,7 @@ from dptext_spark.calibration.estimators import estimator
 from dptext_spark.cli import main
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, DptextError, InputError
-from dptext_spark.evaluation.attackers import STRONGER, Attacker
+from dptext_spark.evaluation.attackers import STRONGER, Knowledge
 from dptext_spark.evaluation.comparison import Comparison, Outcome
 from dptext_spark.evaluation.comparison import evaluate as evaluate_here
 from dptext_spark.evaluation.emissions import Emissions
@@ -129,7 +129,7 @@ def here(spark: SparkSession, small: Embedding) -> Comparison:
                 simulation.read(texts[third]),
                 pa.array(ids[third]),
                 mechanism,
-                Attacker.learn(first + others[third - 1], emissions),
+                Knowledge.learn(first + others[third - 1], emissions),
                 versions=1 if mechanism is None else 2,
             )
             for third in (1, 2)

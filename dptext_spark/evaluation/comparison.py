@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -99,6 +99,17 @@ class Comparison:
     outcomes: tuple[Outcome, ...]
     before: PairCounts
     ideal: Mapping[str, ClusterSums] = field(default_factory=dict)
+
+    def __add__(self, other: Comparison) -> Comparison:
+        """Add what the same settings give away and keep of other rows."""
+        return Comparison(
+            outcomes=tuple(
+                replace(own, totals=own.totals + its.totals, floor=own.floor + its.floor)
+                for own, its in zip(self.outcomes, other.outcomes, strict=True)
+            ),
+            before=self.before + other.before,
+            ideal={name: sums + other.ideal[name] for name, sums in self.ideal.items()},
+        )
 
     def _size(self, outcome: Outcome, form: str) -> str:
         """Say how many words may be output, where settings differ in it."""

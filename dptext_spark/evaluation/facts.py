@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
+from operator import add
 from typing import Any, Final
 
 from dptext_spark.evaluation.attackers import STRONGER
@@ -22,7 +24,6 @@ PRIVATE: Final = "Facts about private rows, for those who may read them."
 
 
 def facts_of(
-    whole: Comparison,
     thirds: Sequence[Comparison],
     *,
     target: Target | None,
@@ -33,9 +34,8 @@ def facts_of(
     """Put together what was measured, and choose.
 
     Args:
-        whole: Of all attacked rows.
-        thirds: Of the third that a setting is chosen on, and of the one that it is checked on. With fewer,
-            as of very few rows, nothing is chosen.
+        thirds: Of the third that a setting is chosen on, and of the one that it is checked on; with fewer,
+            as of very few rows, nothing is chosen. Together they are all attacked rows.
         target: What is asked for, if anything.
         confidence: Of each interval, and of the choice.
         command: Writes the command of a release with a setting.
@@ -44,7 +44,7 @@ def facts_of(
     Raises:
         ConfigError: The target's risk was not measured.
     """
-    risk = target.risk if target else Risk()
+    whole, risk = reduce(add, thirds), target.risk if target else Risk()
     front = whole.front(risk)
     chosen = None if target is None else _chosen(target, whole, thirds, confidence, command)
     number = None if chosen is None else chosen["number"]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 from operator import add
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -69,9 +69,6 @@ OWN_ROWS: Final = "the known rows and those that they attack themselves"
 # Work of a candidate for an output of a word, in operations of a matrix product.
 _ATTACKING: Final = 2e5
 
-Measured: TypeAlias = tuple[Mechanism | None, Search, dict[int, Totals], float]
-"""A setting, None for the floors, with its totals by attacked third and the error of its emissions."""
-
 
 def run(options: EvaluateOptions) -> Report:
     """Run ``dptext evaluate``: sample rows, simulate and attack each setting, compare, choose, write.
@@ -88,22 +85,21 @@ def run(options: EvaluateOptions) -> Report:
         read.check_input(has_id=options.id is not None, grows=False)
         return read
 
-    def check_folders(places: Places, *, here: bool) -> None:
-        read = format_of()
-        paths = [("Input", "--input", options.input)] if read.has_path else []
-        paths = [p for p in [*paths, ("Output", "--output", options.output)] if not here or local_path(p[2])]
-        check_places(places, paths)
-        if not here or local_path(place):
+    def check_folders(places: Places, asked: Callable[[str], object]) -> None:
+        """Refuse folders that lie inside one another, and an output that is not free, of those asked for."""
+        paths = [("Input", "--input", options.input)] if format_of().has_path else []
+        check_places(places, [own for own in [*paths, ("Output", "--output", place)] if asked(own[2])])
+        if asked(place):
             check_free(places, place, FILE, overwrite=options.overwrite)
 
-    def check_paths() -> None:
+    def check_here() -> None:
         """Refuse what files of this machine show without a JVM."""
         check_input(format_of(), options.input)
         if is_plain():
-            check_folders(LocalFiles(), here=True)
+            check_folders(LocalFiles(), local_path)
 
     policy, read, *_ = all_of(
-        lambda: options.policy, format_of, check_paths, lambda: check_names(options, _columns(options))
+        lambda: options.policy, format_of, check_here, lambda: check_names(options, _columns(options))
     )
     embedding = Embedding.open(options.embedding)
     sizes = options.release_words or (None,)
@@ -121,17 +117,14 @@ def run(options: EvaluateOptions) -> Report:
         for name in TABLES:
             table = spark.createDataFrame(pa.Table.from_pylist(facts[name]))
             table.coalesce(1).write.parquet(f"{folder}/{name}")
-        drawn = not drawing.missing_library(drawing.PAGE)
-        end = (
-            f"Page, which is private: {place}/{drawing.HTML}"
-            if drawn
-            else f"Output, which is private: {place}"
-        )
+        end = f"Page, which is private: {place}/{drawing.HTML}"
+        if drawing.missing_library(drawing.PAGE):
+            end = f"Output, which is private: {place}"
         reports.append(report := Report(facts=facts, text=rendered([*said(facts), end])))
         finish(storage, folder, FILE, report, page(facts))
 
     with plain_errors("The Spark job of the evaluation failed"):
-        check_folders(storage, here=False)
+        check_folders(storage, bool)
         application = str(spark.sparkContext.applicationId)
         write_whole(storage, place, write, run=application, overwrite=options.overwrite)
     return reports[0]
@@ -197,37 +190,15 @@ def _evaluated(
                     do="Take rows with words of the embedding that the policy protects",
                 )
             known, language = _known(thirds, corpus)
-        filled = [third for third in ATTACKED if thirds[third].rows]
-        measured, ceilings = _measured(
-            options, spark, frame, simulation, ways, searches, known, language, filled
-        )
+        rehearsal = _Rehearsal(options=options, frame=frame, ways=ways, known=known, language=language)
+        compared = rehearsal.compared(simulation, searches, thirds)
     finally:
         frame.unpersist()
-
-    def compared(parts: Sequence[int]) -> Comparison:
-        """Compare settings on the rows of some thirds."""
-
-        def added(totals: Mapping[int, Totals]) -> Totals:
-            return reduce(add, (totals[third] for third in parts))
-
-        floors = {search: added(totals) for mechanism, search, totals, _ in measured if mechanism is None}
-        names = ceilings.get(parts[0], {})
-        return Comparison(
-            outcomes=tuple(
-                Outcome(mechanism=m, search=search, totals=added(totals), floor=floors[search], error=error)
-                for m, search, totals, error in measured
-                if m is not None
-            ),
-            before=reduce(add, (thirds[third].pairs for third in parts)),
-            ideal={name: reduce(add, (ceilings[third][name] for third in parts)) for name in names},
-        )
-
     target = None if options.target is None else Target.parse(options.target)
     if target is not None and options.label is not None:
         target = replace(target, keeping="accuracy")
     return facts_of(
-        compared(filled),
-        [compared([third]) for third in filled],
+        compared,
         target=target,
         confidence=options.confidence,
         command=command,
@@ -250,64 +221,82 @@ def _evaluated(
     )
 
 
-def _measured(
-    options: EvaluateOptions,
-    spark: SparkSession,
-    frame: DataFrame,
-    simulation: Simulation,
-    ways: Fields,
-    searches: Sequence[Search],
-    known: Mapping[int, PairCounts],
-    language: PairCounts,
-    filled: Sequence[int],
-) -> tuple[list[Measured], dict[int, dict[str, ClusterSums]]]:
-    """Simulate and attack each setting, with each number of words that may be output first the floors.
+@dataclass(frozen=True, kw_only=True)
+class _Rehearsal:
+    """Sampled rows, and what attackers know of their language: by attacked third, and all of it together."""
 
-    Returns:
-        What was measured, and by third what models get right that learn from the originals.
-    """
-    wanted = {options.label: LABELLED, options.author: (ATTRIBUTION, None)}
-    classes = [Classes(column=name, learnt=learnt) for name, learnt in wanted.items() if name]
+    options: EvaluateOptions
+    frame: DataFrame
+    ways: Fields
+    known: Mapping[int, PairCounts]
+    language: PairCounts
+
+    @property
+    def classes(self) -> list[Classes]:
+        wanted = {self.options.label: LABELLED, self.options.author: (ATTRIBUTION, None)}
+        return [Classes(column=name, learnt=learnt) for name, learnt in wanted.items() if name]
+
+    def compared(
+        self, simulation: Simulation, searches: Sequence[Search], thirds: Sequence[Counted]
+    ) -> list[Comparison]:
+        """Compare all settings in each attacked third that has rows."""
+        settings = [(s, mechanism) for s in searches for mechanism in (None, *self.options.mechanism)]
+        outcomes: list[dict[int, Outcome]] = []
+        floors: dict[int, Totals] = {}
+        for number, (search, mechanism) in enumerate(settings, 1):
+            name = "the floors" if mechanism is None else mechanism.options
+            size = f", {search.release_words:,} words" if len(searches) > 1 else ""
+            with progress(self.frame.sparkSession, f"{number} of {len(settings)}: {name}{size}"):
+                totals, error = self.attacked(replace(simulation, search=search), mechanism)
+            if mechanism is None:
+                floors = totals
+                continue
+            outcome = partial(Outcome, mechanism=mechanism, search=search, error=error)
+            outcomes.append({t: outcome(totals=totals[t], floor=floors[t]) for t in totals})
+        ideal: dict[int, dict[str, ClusterSums]] = {}
+        if self.classes:
+            with progress(self.frame.sparkSession, "Learning from the originals"):
+                ideal = self.classified(simulation, None, original=True)
+        return [
+            Comparison(
+                outcomes=tuple(own[third] for own in outcomes),
+                before=thirds[third].pairs,
+                ideal=ideal.get(third, {}),
+            )
+            for third in floors
+        ]
+
+    def attacked(
+        self, simulation: Simulation, mechanism: Mechanism | None
+    ) -> tuple[dict[int, Totals], float]:
+        """Give a setting's totals, of None the floors', in each attacked third, and its emissions' error."""
+        options, words = self.options, np.flatnonzero(self.language.words[:-1])
+        if mechanism is None:
+            emissions = Emissions.uniform(len(simulation.embedding.words), simulation.search.release_words)
+        else:
+            spark = self.frame.sparkSession
+            emissions = emissions_of(spark, simulation, mechanism, runs=options.runs, words=words)
+        knowledge = {
+            third: Knowledge.learn(pairs, emissions, candidates=options.candidates)
+            for third, pairs in self.known.items()
+        }
+        versions = 1 if mechanism is None else options.versions
+        totals = simulate(self.frame, simulation, self.ways, mechanism, knowledge, versions)
+        right = self.classified(simulation, mechanism)
+        totals = {
+            third: replace(own, sums={**own.sums, **right.get(third, {})}) for third, own in totals.items()
+        }
+        return totals, emissions.mean_error(self.language)
 
     def classified(
-        own: Simulation, mechanism: Mechanism | None, *, original: bool = False
+        self, simulation: Simulation, mechanism: Mechanism | None, *, original: bool = False
     ) -> dict[int, dict[str, ClusterSums]]:
-        """Give what models get right of all classes, in each attacked third that has rows."""
-        each = [classify(frame, own, ways, c, mechanism, original=original) for c in classes]
-        return {third: {n: s for part in each for n, s in part[third].items()} for third in filled}
-
-    settings = [(mechanism, search) for search in searches for mechanism in (None, *options.mechanism)]
-    measured: list[Measured] = []
-    for number, (mechanism, search) in enumerate(settings, 1):
-        name = "the floors" if mechanism is None else mechanism.options
-        size = f", {search.release_words:,} words" if len(searches) > 1 else ""
-        with progress(spark, f"{number} of {len(settings)}: {name}{size}"):
-            own = replace(simulation, search=search)
-            emissions = (
-                Emissions.uniform(len(simulation.embedding.words), search.release_words)
-                if mechanism is None
-                else emissions_of(
-                    spark,
-                    own,
-                    mechanism,
-                    runs=options.runs,
-                    words=np.flatnonzero(language.words[:-1]),
-                )
-            )
-            attackers = {
-                third: Knowledge.learn(pairs, emissions, candidates=options.candidates)
-                for third, pairs in known.items()
-            }
-            count = 1 if mechanism is None else options.versions
-            totals = simulate(frame, own, ways, mechanism, attackers, count)
-            for third, right in classified(own, mechanism).items():
-                totals[third] = replace(totals[third], sums={**totals[third].sums, **right})
-        measured.append((mechanism, search, totals, emissions.mean_error(language)))
-    ceilings = dict[int, dict[str, ClusterSums]]()
-    if classes:
-        with progress(spark, "Learning from the originals"):
-            ceilings = classified(simulation, None, original=True)
-    return measured, ceilings
+        """Give what models get right of all classes, by attacked third."""
+        right: dict[int, dict[str, ClusterSums]] = {}
+        for own in self.classes:
+            found = classify(self.frame, simulation, self.ways, own, mechanism, original=original)
+            right = {third: right.get(third, {}) | found[third] for third in found}
+        return right
 
 
 def _columns(options: EvaluateOptions, *, corpus: bool = False) -> TableColumns:

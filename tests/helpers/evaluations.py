@@ -1,4 +1,4 @@
-"""Evaluations of made texts: of the rows of the choice, of those of the check, and of both."""
+"""Evaluations of made texts: of the rows of the choice, and of those of the check."""
 
 from __future__ import annotations
 
@@ -44,10 +44,9 @@ def thirds(embedding: Embedding) -> dict[str, Comparison]:
             texts[rows], list(range(120))[rows], embedding=embedding, mechanisms=settings, runs=50
         )
 
-    whole, first, second = slice(None), slice(60), slice(60, 120)
+    second = slice(60, 120)
     return {
-        "whole": compared(whole, 5.0, 1e6),
-        "first": compared(first, 5.0, 1e6),
+        "first": compared(slice(60), 5.0, 1e6),
         "second": compared(second, 5.0, 1e6),
         "bare": compared(second, 1e6, 1e6),
     }
@@ -56,7 +55,6 @@ def thirds(embedding: Embedding) -> dict[str, Comparison]:
 def facts(found: Mapping[str, Comparison], *names: str, target: str | None) -> dict[str, Any]:
     """The facts of an evaluation that chose on the first of the named thirds and checked on the second."""
     return facts_of(
-        found["whole"],
         [found[name] for name in names or ("first", "second")],
         target=None if target is None else Target.parse(target),
         confidence=0.95,

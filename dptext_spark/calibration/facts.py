@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -26,26 +26,23 @@ _NEIGHBOURS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 Curve = list[tuple[float, float]]
 
 
-def facts_of(grids: Sequence[Grid], embedding: Embedding, **facts: Any) -> dict[str, Any]:
+def facts_of(grids: Sequence[Grid], bundle: Embedding, **facts: Any) -> dict[str, Any]:
     """Put together what was measured with what is proven and what is known of the embedding.
 
     Args:
         grids: What was measured.
-        embedding: The embedding bundle.
-        facts: JSON-ready: ``options``, ``embedding_facts`` and ``versions`` of the run, and the rows of
+        bundle: The embedding.
+        facts: JSON-ready: ``options``, ``embedding`` and ``versions`` of the run, and the rows of
             ``summary``, ``words``, ``examples``, ``gains``, ``target`` and ``matches``.
     """
     first = grids[0]
     measured, guarantees = [], []
     for grid in grids:
-        metric = grid.mechanisms[0].metric(embedding)
+        metric = grid.mechanisms[0].metric(bundle)
         words, ranks = metric.sample(), [k for k in _NEIGHBOURS if k < metric.words]
         _, far, _ = metric.nearest(words, ranks)
-        quantiles = np.quantile(far, list(LEVELS.values()), axis=0, method="inverted_cdf").T.tolist()
-        neighbours = [
-            {"neighbour": k, **dict(zip(LEVELS, row, strict=True))}
-            for k, row in zip(ranks, quantiles, strict=True)
-        ]
+        quantiles = np.quantile(far, list(LEVELS.values()), axis=0, method="inverted_cdf")
+        columns = {"neighbour": ranks, **dict(zip(LEVELS, quantiles.tolist(), strict=True))}
         measured.append(
             {
                 "mechanism": grid.name,
@@ -53,17 +50,18 @@ def facts_of(grids: Sequence[Grid], embedding: Embedding, **facts: Any) -> dict[
                 "blocks": grid.blocks,
                 "metric": metric.description,
                 "words": len(words),
-                "neighbours": neighbours,
+                "neighbours": [
+                    dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)
+                ],
             }
         )
         distances = Distances.measure(metric)
         for mechanism in grid.mechanisms:
-            guarantee = mechanism.guarantee(embedding, distances, grid.search).to_json()
+            guarantee = mechanism.guarantee(bundle, distances, grid.search).to_json()
             guarantees.append({"of": grid.name, **guarantee})
     return {
         "format_version": FORMAT_VERSION,
-        "options": facts["options"],
-        "embedding": facts["embedding_facts"],
+        **{name: facts[name] for name in ("options", "embedding")},
         "release_words": first.search.release_words,
         "search": first.search.label,
         "runs": first.runs,
@@ -72,8 +70,7 @@ def facts_of(grids: Sequence[Grid], embedding: Embedding, **facts: Any) -> dict[
         "mechanisms": measured,
         "edges": {"n_w": N_W_EDGES, "s_w": S_W_EDGES},
         "guarantee": guarantees,
-        **{name: facts[name] for name in ("summary", "words", "examples", "gains", "target", "matches")},
-        "versions": facts["versions"],
+        **facts,
     }
 
 
@@ -285,10 +282,3 @@ def verdict(facts: Mapping[str, Any]) -> Iterator[str]:
         else:
             values = " and ".join(f"{value:.3g} at epsilon {epsilon:g}" for epsilon, value in ends)
             yield f"{name}: the average n_w is {values}. Smaller epsilons change more words."
-
-
-def shown(epsilons: Iterable[float]) -> list[float]:
-    """The first epsilon, the last and one between."""
-    ordered = sorted(set(epsilons))
-    places = np.linspace(0.0, len(ordered) - 1, min(len(ordered), 3)).round().astype(int)
-    return [ordered[place] for place in places]

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from dptext_spark.calibration.page import run_facts
 from dptext_spark.evaluation.attackers import STRONGER
 from dptext_spark.evaluation.facts import advice, attackers, share
 from dptext_spark.evaluation.measures import MEASURES
@@ -39,12 +40,15 @@ def page(facts: Row) -> dict[str, Any]:
         f"{facts['corpus']['from']}.",
         {"text": STRONGER, "style": "strong"},
     ]
+    corpus = facts["corpus"]
+    known = f"{corpus['words']:,} words and {corpus['pairs']:,} pairs of words, from {corpus['from']}"
+    run = run_facts(facts, {"Attackers know": known})
     settings = sorted(facts["settings"], key=lambda row: float(row["recovered"]))
     sections = [
         ("answer", "The answer", _answer(facts, settings)),
         ("front", "What is kept for what is given away", _front(facts, settings)),
         ("settings", "Setting by setting", _each(facts, settings)),
-        ("run", "The run", _run(facts)),
+        ("run", "The run", [{"title": "Options and versions", "open": False, "blocks": [run]}]),
     ]
     return {
         "title": "What a release keeps, and what it gives away",
@@ -201,25 +205,6 @@ def _folded(facts: Row, row: Row, *, open_: bool) -> dict[str, Any]:
         *guarantee.splitlines(),
     ]
     return {"title": f"{name} (recommended)" if row["recommended"] else name, "open": open_, "blocks": blocks}
-
-
-def _run(facts: Row) -> Iterator[Any]:
-    embedding, corpus = facts["embedding"], facts["corpus"]
-    values = [
-        (
-            "Embedding",
-            f"{embedding['source']}: {embedding['words']:,} words, {embedding['dimension']} dimensions, "
-            f"{embedding['geometry']}",
-        ),
-        ("Fingerprint", embedding["fingerprint"]),
-        (
-            "Attackers know",
-            f"{corpus['words']:,} words and {corpus['pairs']:,} pairs of words, from {corpus['from']}",
-        ),
-        *facts["options"].items(),
-        *facts["versions"].items(),
-    ]
-    yield {"title": "Options and versions", "open": False, "blocks": [{"facts": values}]}
 
 
 def _setting(row: Row) -> str:

@@ -164,7 +164,7 @@ def _measured(
             whole,
             embedding,
             options=options.to_json(),
-            embedding_facts=embedding_json(embedding),
+            embedding=embedding_json(embedding),
             versions=versions(),
             summary=rows,
             words=censuses,

@@ -49,7 +49,7 @@ def facts(embedding: Embedding, *several: tuple[Mechanism, ...], **changes: Any)
             ]
     given: dict[str, Any] = {
         "options": {"mechanism": several, "eta": 0.05, "embedding": "a bundle", "compare": None},
-        "embedding_facts": embedding_json(embedding),
+        "embedding": embedding_json(embedding),
         "versions": {"python": "3.11"},
         "summary": summary,
         "words": words,

@@ -22,6 +22,7 @@ RUN: dict[str, Any] = {
         "words": 300,
         "dimension": 50,
         "geometry": "euclidean",
+        "normalization": "none",
         "fingerprint": "f" * 16,
     },
     "sample": {"rows": 180, "of": 1000, "known": 60, "attacked": 120, "perturbed": 800},

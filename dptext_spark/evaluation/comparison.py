@@ -37,9 +37,7 @@ class Outcome:
     """What one setting gives away and keeps.
 
     Attributes:
-        mechanism, search: The setting; of the search above all how many words may be output.
-        totals: What is recovered and kept.
-        floor: The same without any output, and of random words of those that may be output.
+        floor: The totals without any output, and of random words of those that may be output.
         error: About how far the attackers' emissions are at most from the mechanism's, in total variation,
             on average over the corpus's words.
     """
@@ -55,35 +53,14 @@ class Outcome:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Risk:
-    """Which risk counts, and what is to be kept.
+class Risk(Recovery):
+    """Whose recovery counts, and which use is to be kept, a name of ``MEASURES``."""
 
-    Attributes:
-        attacker, versions, guesses: Who recovers words, from how many versions, in how many guesses.
-        keeping: The use that is to be kept, a name of ``MEASURES``.
-    """
-
-    attacker: str = "in-context"
-    versions: int = 1
-    guesses: int = 1
     keeping: str = "similarity"
-
-    @property
-    def measure(self) -> Recovery:
-        """The measure that counts."""
-        return Recovery(attacker=self.attacker, guesses=self.guesses, versions=self.versions)
-
-    def of(self, outcome: Outcome) -> ClusterSums:
-        """Give the words recovered.
-
-        Raises:
-            ConfigError: That was not measured.
-        """
-        return self.measure.sums(outcome.totals)
 
     def floor(self, outcome: Outcome) -> float:
         """Give the share of words that such an attacker guesses without any output."""
-        return float(outcome.floor.sums[f"recovered/1/{self.attacker}/{self.guesses}"].ratio[0])
+        return float(replace(self, versions=1).sums(outcome.floor).ratio[0])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # it holds private words
@@ -91,7 +68,6 @@ class Comparison:
     """What several settings give away and keep, of the same rows.
 
     Attributes:
-        outcomes: One for each setting.
         before: The pairs of words before.
         ideal: What models get right that learn from texts as they were.
     """
@@ -135,11 +111,11 @@ class Comparison:
         """Give the share of perturbed words that attackers recover.
 
         Returns:
-            A row for each setting (mechanism, setting, epsilon), attacker, number of versions, number of
-            guesses, and band of words, ``all`` or ranks by frequency in the corpus: the number of rows and of
-            words; recovered, a share with its interval low, high, each for itself; considered, the share of
-            words that was among the attacker's candidates at all; floor, what is recovered without any
-            output; error, see :class:`Outcome`. For the attacker ``attribution`` it is rows, not words.
+            A row for each setting (mechanism, setting, epsilon), attacker, versions, guesses, and band of
+            words, ``all`` or ranks by frequency in the corpus: rows and words; recovered, a share with its
+            interval low, high, each for itself; considered, the share of words among the candidates at all;
+            floor, what is recovered without any output; error, see :class:`Outcome`. ``attribution`` is of
+            rows, not words.
         """
         starts = (1, *(rank + 1 for rank in RANKS))
         ranks = zip(starts, RANKS, strict=False)
@@ -202,7 +178,7 @@ class Comparison:
         risk = risk or Risk()
         use = MEASURES[risk.keeping]
         points = [
-            (risk.of(own).ratio[0], -use.value(own.totals, self.before, CONFIDENCE)[0])
+            (risk.sums(own.totals).ratio[0], -use.value(own.totals, self.before, CONFIDENCE)[0])
             for own in self.outcomes
         ]
         best = [
@@ -234,18 +210,14 @@ def evaluate(
 
     Args:
         values: Texts or token lists, as for :meth:`Sanitizer.sanitize`: a table, or a sample of its rows.
-        ids: Row ids.
-        embedding: A bundle or its folder.
-        mechanisms: The settings.
+        ids, embedding, mechanisms: Of the rows, a bundle or its folder, and the settings.
         corpus: Public texts, from which attackers learn which words there are and which follow which; by
             default these very rows: attackers then know the language of what they attack. They guess no word
             that it does not have.
-        policy: Which words are perturbed, and how texts are cut; all words by default.
-        slots: Slots of each row, for the policy ``slots:COLUMN``.
+        policy, slots: Which words are perturbed, all by default; and slots of rows for ``slots:COLUMN``.
         search: How released words are searched, and how many there are; by default exactly, and all.
         versions: In how many versions attackers have each row, besides one.
-        runs: Draws of each word, from which attackers learn what a mechanism does where they cannot compute
-            it.
+        runs: Draws of each word, from which attackers learn a mechanism that they cannot compute.
         candidates: Words that attackers take into account at each place.
         seed: Public: the same seed gives the same numbers.
 

@@ -97,7 +97,7 @@ def _chosen(
     checked |= {"met": target.met(checked["measured"]), "met_by_limit": target.met(checked["bound"])}
     # What comes with a limit that is kept to: of a risk what is left of use, of a use what is at risk.
     measure: str = target.keeping if target.is_risk else "recovered"
-    value, floor = target.risk.of(other).share(confidence), target.risk.floor(other)
+    value, floor = target.risk.sums(other.totals).share(confidence), target.risk.floor(other)
     if target.is_risk:
         value, (floor, *_) = second.measures(other, confidence)[measure]
     return row | {
@@ -116,7 +116,7 @@ def _rows(comparison: Comparison) -> int:
 
 def _setting(comparison: Comparison, outcome: Outcome, risk: Risk, confidence: float) -> dict[str, Any]:
     """A row of the table of settings."""
-    shown = {"recovered": (risk.of(outcome).share(confidence), risk.floor(outcome))}
+    shown = {"recovered": (risk.sums(outcome.totals).share(confidence), risk.floor(outcome))}
     measures = comparison.measures(outcome, confidence)
     for name in (n for n in ("similarity", "kept", "accuracy") if n in measures):
         shown[name] = measures[name][0], measures[name][1][0]

@@ -85,7 +85,7 @@ class Target(Limit):
     @property
     def _measure(self) -> Measure:
         own = MEASURES[self.measure]
-        return self.risk.measure if isinstance(own, Recovery) else own
+        return self.risk if isinstance(own, Recovery) else own
 
     def choose(self, comparison: Comparison, *, confidence: float = CONFIDENCE) -> Outcome | None:
         """Take the best setting whose limit of confidence keeps to the limit; None where there is none.
@@ -97,7 +97,7 @@ class Target(Limit):
             ConfigError: That was not measured.
         """
         each = 1.0 - (1.0 - confidence) / len(comparison.outcomes)
-        risk, use = self._measure if self.is_risk else self.risk.measure, MEASURES[self.keeping]
+        risk, use = self._measure if self.is_risk else self.risk, MEASURES[self.keeping]
 
         def worth(outcome: Outcome) -> tuple[float, float]:
             risked, kept = (own.value(outcome.totals, comparison.before, each) for own in (risk, use))

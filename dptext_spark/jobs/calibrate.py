@@ -165,13 +165,13 @@ def _measured(
             embedding,
             options=options.to_json(),
             embedding=embedding_json(embedding),
-            versions=versions(),
             summary=rows,
             words=censuses,
             examples=shown,
             gains=list(gains(batches, grids)),
             target=found,
             matches=list(matches(other, rows)) if other else [],
+            versions=versions(),
         )
 
 

@@ -36,7 +36,7 @@ def test_the_choice_is_checked_on_rows_that_it_did_not_see(found: Thirds) -> Non
     own = facts(found, target=MET)
     target, second = own["target"], found["second"]
     for third, of in (("chosen_on", "first"), ("checked_on", "second")):
-        assert target[third]["measured"] == Risk().of(found[of].outcomes[0]).ratio[0]
+        assert target[third]["measured"] == Risk().sums(found[of].outcomes[0].totals).ratio[0]
         assert target[third]["rows"] == 60
     assert [row["recommended"] for row in own["settings"]] == [True, False]
     value, low, high = second.outcomes[0].totals.measures(second.before, 0.95)["similarity"]
@@ -76,7 +76,7 @@ def test_a_choice_that_keeps_nothing_says_so(found: Thirds) -> None:
 
 def test_without_a_safe_setting_or_a_third_nothing_is_chosen(found: Thirds) -> None:
     own = facts(found, target=UNMET)
-    bound = Risk().of(found["first"].outcomes[0]).share(1 - 0.05 / 2)[2]
+    bound = Risk().sums(found["first"].outcomes[0].totals).share(1 - 0.05 / 2)[2]
     assert own["target"]["closest"] == {"options": "--mechanism laplace --epsilon 5", "bound": bound}
     assert f"The closest is --mechanism laplace --epsilon 5: upper limit {bound:.3g}." in words(own)
     for none in (own, facts(found, "first", target=UNMET)):

@@ -64,7 +64,7 @@ def test_what_is_no_target_is_refused(text: str) -> None:
 
 def test_the_best_setting_within_the_limit_is_taken(compared: Comparison) -> None:
     """Of safe ones what keeps most, of useful ones what risks least: rejects the safest, the most useful."""
-    shares = [Risk().of(o).ratio[0] for o in compared.outcomes]
+    shares = [Risk().sums(o.totals).ratio[0] for o in compared.outcomes]
     assert shares[0] < shares[1] < shares[2] == 1.0
     measures = [o.totals.measures(compared.before, 0.95) for o in compared.outcomes]
     similar, far = ([own[name][0] for own in measures] for name in ("similarity", "distance"))
@@ -116,7 +116,7 @@ def test_a_measure_without_an_interval_is_its_own_bound(compared: Comparison) ->
 
 def test_the_limit_holds_although_it_was_searched_for(compared: Comparison) -> None:
     """Rejects the interval of one setting, where three were looked at."""
-    sums = Risk().of(compared.outcomes[0])
+    sums = Risk().sums(compared.outcomes[0].totals)
     alone, among_three = (sums.share(c)[2] for c in (0.95, 1 - 0.05 / 3))
     assert alone < among_three
     assert Target.parse(f"recovery(top1) <= {(alone + among_three) / 2}").choose(compared) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -16,6 +16,8 @@ from dptext_spark.calibration.summary import N_W_EDGES, S_W_EDGES
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.guarantee import Distances
+from dptext_spark.mechanisms import Mechanism
+from dptext_spark.search.nearest import Search
 
 FILE: Final = "calibration.json"
 
@@ -36,7 +38,7 @@ def facts_of(grids: Sequence[Grid], bundle: Embedding, **facts: Any) -> dict[str
             ``summary``, ``words``, ``examples``, ``gains``, ``target`` and ``matches``.
     """
     first = grids[0]
-    measured, guarantees = [], []
+    measured = []
     for grid in grids:
         metric = grid.mechanisms[0].metric(bundle)
         words, ranks = metric.sample(), [k for k in _NEIGHBOURS if k < metric.words]
@@ -55,10 +57,6 @@ def facts_of(grids: Sequence[Grid], bundle: Embedding, **facts: Any) -> dict[str
                 ],
             }
         )
-        distances = Distances.measure(metric)
-        for mechanism in grid.mechanisms:
-            guarantee = mechanism.guarantee(bundle, distances, grid.search).to_json()
-            guarantees.append({"of": grid.name, **guarantee})
     return {
         "format_version": FORMAT_VERSION,
         **{name: facts[name] for name in ("options", "embedding")},
@@ -69,9 +67,26 @@ def facts_of(grids: Sequence[Grid], bundle: Embedding, **facts: Any) -> dict[str
         "confidence": first.confidence,
         "mechanisms": measured,
         "edges": {"n_w": N_W_EDGES, "s_w": S_W_EDGES},
-        "guarantee": guarantees,
+        "guarantee": [
+            {"of": mechanism.spec, **guarantee}
+            for mechanism, guarantee in guarantees(
+                [m for g in grids for m in g.mechanisms], bundle, first.search
+            )
+        ],
         **facts,
     }
+
+
+def guarantees(
+    mechanisms: Iterable[Mechanism], bundle: Embedding, search: Search
+) -> Iterator[tuple[Mechanism, dict[str, Any]]]:
+    """Give what is proven of each mechanism; distances are measured once for each metric."""
+    measured: dict[str, Distances] = {}
+    for mechanism in mechanisms:
+        metric = mechanism.metric(bundle)
+        if metric.description not in measured:
+            measured[metric.description] = Distances.measure(metric)
+        yield mechanism, mechanism.guarantee(bundle, measured[metric.description], search).to_json()
 
 
 def read(path: str, text_of: Callable[[str], str]) -> Mapping[str, Any]:

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import AtomicType
 
+from dptext_spark.calibration.facts import guarantees
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import InputError, all_of
 from dptext_spark.evaluation.attackers import Knowledge
@@ -37,7 +38,6 @@ from dptext_spark.evaluation.simulate import (
     simulate,
 )
 from dptext_spark.evaluation.target import Target
-from dptext_spark.guarantee import Distances
 from dptext_spark.lookup import WordReader
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.options import EvaluateOptions
@@ -216,7 +216,10 @@ def _evaluated(
             "words": int(np.count_nonzero(language.words[:-1])),
             "pairs": len(language.count),
         },
-        guarantee=_guarantees(options.mechanism, embedding, searches[0]),
+        guarantee=[
+            {"options": mechanism.options, **guarantee}
+            for mechanism, guarantee in guarantees(options.mechanism, embedding, searches[0])
+        ],
         versions=versions(),
     )
 
@@ -343,18 +346,3 @@ def _known(
             do="Give texts of the language of the input, in a column of the same name",
         )
     return dict.fromkeys(ATTACKED, known), known
-
-
-def _guarantees(
-    mechanisms: Sequence[Mechanism], embedding: Embedding, search: Search
-) -> list[dict[str, Any]]:
-    """What is proven of each setting; distances are measured once for each metric."""
-    measured: dict[str, Distances] = {}
-    rows = []
-    for mechanism in mechanisms:
-        metric = mechanism.metric(embedding)
-        if metric.description not in measured:
-            measured[metric.description] = Distances.measure(metric)
-        guarantee = mechanism.guarantee(embedding, measured[metric.description], search)
-        rows.append({"options": mechanism.options, **guarantee.to_json()})
-    return rows

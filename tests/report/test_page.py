@@ -32,7 +32,7 @@ Drawn = tuple[dict[str, Any], Path, Page]
 def pages(small: Embedding, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Drawn]:
     """Each kind with its data and folder; names and options have markup, mathematics and our own marks."""
     own = calibrations.facts(small, calibrations.LAPLACE, calibrations.WEIGHTED, target=[calibrations.MET])
-    calibration = json.loads(json.dumps(own).replace("laplace", "$<b>$"))
+    calibration = json.loads(json.dumps(own).replace("laplace", json.dumps(HOSTILE)[1:-1]))
     calibration["options"]["embedding"] = HOSTILE
     evaluation = evaluations.facts(evaluations.thirds(small), target=evaluations.MET)
     evaluation["embedding"] = {**evaluation["embedding"], "source": HOSTILE}

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from dptext_spark.embedding.bundle import Embedding
     from dptext_spark.errors import DptextError
     from dptext_spark.evaluation.comparison import Comparison, Risk, evaluate
+    from dptext_spark.evaluation.target import Target
     from dptext_spark.guarantee import Guarantee
     from dptext_spark.mechanisms import (
         Exponential,
@@ -51,6 +52,7 @@ __all__ = [
     "Risk",
     "RowBudget",
     "Sanitizer",
+    "Target",
     "TextPolicy",
     "TextPrivatizer",
     "__version__",
@@ -68,6 +70,7 @@ _HOMES: Final = {
     "embedding.bundle": "Embedding",
     "errors": "DptextError",
     "evaluation.comparison": "Comparison Risk evaluate",
+    "evaluation.target": "Target",
     "guarantee": "Guarantee",
     "noise": "NoiseKey",
     "release": "Release",

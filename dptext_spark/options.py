@@ -30,7 +30,6 @@ from dptext_spark.accounting.ledger import Permission
 from dptext_spark.accounting.row_budget import LEAST_ROW_DELTA, RowBudget
 from dptext_spark.calibration.estimators import EstimatorName
 from dptext_spark.calibration.recall import RECALL, chosen_search
-from dptext_spark.calibration.record import option_line
 from dptext_spark.calibration.statistics import CONFIDENCE, ETA
 from dptext_spark.calibration.target import Target
 from dptext_spark.embedding.bundle import Embedding
@@ -38,16 +37,14 @@ from dptext_spark.embedding.lists import check_faiss, index_lists
 from dptext_spark.embedding.readers import formats
 from dptext_spark.embedding.spaces import GeometryName, Normalization
 from dptext_spark.errors import ConfigError, JobError
-from dptext_spark.evaluation.answer import PAGE
 from dptext_spark.evaluation.attackers import CANDIDATES, TOP
-from dptext_spark.evaluation.goal import Goal
-from dptext_spark.evaluation.measures import ATTRIBUTION, LABELLED
+from dptext_spark.evaluation.measures import MEASURES
+from dptext_spark.evaluation.target import Target as EvaluationTarget
 from dptext_spark.faults import faults, parsed
 from dptext_spark.guarantee import DELTAS, ROWS
 from dptext_spark.mechanisms import LEAST_EPSILON, MECHANISMS, Mechanism, mechanism
 from dptext_spark.mechanisms.vectors import ProjectedVectors, VectorParameters
 from dptext_spark.noise import NoiseKey, check_release_name
-from dptext_spark.report import drawing
 from dptext_spark.search.nearest import SEARCHES, Search
 from dptext_spark.text.layout import Layout
 from dptext_spark.text.policies import OovPolicy, Protection, TextPolicy
@@ -613,19 +610,11 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
     runs: Count = MEASURE("draws of each word, from which attackers learn", 1000)
     confidence: Confidence = MEASURE("of each interval, and of the choice", CONFIDENCE)
     release_words: Annotated[tuple[int, ...], SORTED] = WORDS(f"{RELEASE_WORDS}; several may follow", ())
-    target: Annotated[str, read_by(Goal.parse), "TARGET"] | None = MEASURE(
+    target: Annotated[str, read_by(EvaluationTarget.parse), "TARGET"] | None = MEASURE(
         "find the best setting for this, as 'recovery(top1) <= 0.2'", None
     )
     noise_seed: Seed = NOISE(PUBLIC_SEED, 0)
     overwrite: bool = OUTPUT("replace an evaluation that exists", False)
-
-    @property
-    def goal(self) -> Goal | None:
-        """What is asked for, if anything."""
-        if self.target is None:
-            return None
-        goal = Goal.parse(self.target)
-        return goal if self.label is None else goal.keeping("accuracy")
 
     def conflicts(self) -> Iterator[ConfigError]:
         column = str(self.text or self.tokens or "")
@@ -646,20 +635,15 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
             named = "no --id" if self.id is None else f"--id {self.id}"
             yield ConfigError(what, got=f"--sample {self.sample}, {named}")
         try:
-            goal = None if self.target is None else Goal.parse(self.target)
+            target = None if self.target is None else EvaluationTarget.parse(self.target)
         except (ConfigError, TypeError):
             return
-        of = dict.fromkeys(LABELLED, "label") | {ATTRIBUTION: "author"}
-        if goal is not None and (needed := of.get(goal.measure)) and getattr(self, needed) is None:
-            yield ConfigError(f"The --target {goal} needs --{needed}", do="Name the column")
-        if goal is not None and goal.concern.versions not in (1, self.versions):
-            what, got = "The --target counts versions that are not measured", str(goal.concern.versions)
+        needed = "" if target is None else MEASURES[target.measure].needs
+        if needed and getattr(self, needed) is None:
+            yield ConfigError(f"The --target {target} needs --{needed}", do="Name the column")
+        if target is not None and target.risk.versions not in (1, self.versions):
+            what, got = "The --target counts versions that are not measured", str(target.risk.versions)
             yield ConfigError(what, allowed=f"1 or --versions {self.versions}", got=got)
-
-    def finish(self, report: Any) -> str:
-        if drawing.missing_library(drawing.ANSWER):
-            return f"Output, which is private: {self.output}"
-        return f"Page, which is private: {self.output.rstrip('/')}/{PAGE}"
 
     def release_command(self, mechanism: Mechanism, search: Search, *, others: str | None = None) -> str:
         """Write the command that makes a release with a setting.
@@ -684,7 +668,7 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
         words += [] if others else ["--epsilon-from-private-rows"]
         for name in sorted(self.read_options):
             words += ["--read-option", f"{name}={FILLED_IN}"]
-        return f"{shlex.join(words)} {option_line(mechanism)}"
+        return f"{shlex.join(words)} {mechanism.options}"
 
 
 class AccountOptions(GridOptions):

@@ -24,7 +24,7 @@ IMPORTED_AS: Final = {"faiss_cpu": "faiss"}
 """Distributions whose modules have another name."""
 
 DRAWING: Final = {
-    *("evaluation/answer_page.py", "poincare/picture.py", "report/page.py"),
+    *("poincare/picture.py", "report/page.py"),
 }
 
 

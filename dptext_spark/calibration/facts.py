@@ -16,11 +16,10 @@ from dptext_spark.calibration.summary import N_W_EDGES, S_W_EDGES
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.guarantee import Distances
+from dptext_spark.mechanisms import Mechanism
+from dptext_spark.search.nearest import Search
 
-# Names in the folder of a calibration.
 FILE: Final = "calibration.json"
-PAGE: Final = "report.html"
-PLOTS: Final = "plots"
 
 FORMAT_VERSION: Final = 3
 
@@ -29,26 +28,23 @@ _NEIGHBOURS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 Curve = list[tuple[float, float]]
 
 
-def facts_of(grids: Sequence[Grid], embedding: Embedding, **facts: Any) -> dict[str, Any]:
+def facts_of(grids: Sequence[Grid], bundle: Embedding, **facts: Any) -> dict[str, Any]:
     """Put together what was measured with what is proven and what is known of the embedding.
 
     Args:
         grids: What was measured.
-        embedding: The embedding bundle.
-        facts: JSON-ready: ``options``, ``embedding_facts`` and ``versions`` of the run, and the rows of
+        bundle: The embedding.
+        facts: JSON-ready: ``options``, ``embedding`` and ``versions`` of the run, and the rows of
             ``summary``, ``words``, ``examples``, ``gains``, ``target`` and ``matches``.
     """
     first = grids[0]
-    measured, guarantees = [], []
+    measured = []
     for grid in grids:
-        metric = grid.mechanisms[0].metric(embedding)
+        metric = grid.mechanisms[0].metric(bundle)
         words, ranks = metric.sample(), [k for k in _NEIGHBOURS if k < metric.words]
         _, far, _ = metric.nearest(words, ranks)
-        quantiles = np.quantile(far, list(LEVELS.values()), axis=0, method="inverted_cdf").T.tolist()
-        neighbours = [
-            {"neighbour": k, **dict(zip(LEVELS, row, strict=True))}
-            for k, row in zip(ranks, quantiles, strict=True)
-        ]
+        quantiles = np.quantile(far, list(LEVELS.values()), axis=0, method="inverted_cdf")
+        columns = {"neighbour": ranks, **dict(zip(LEVELS, quantiles.tolist(), strict=True))}
         measured.append(
             {
                 "mechanism": grid.name,
@@ -56,17 +52,14 @@ def facts_of(grids: Sequence[Grid], embedding: Embedding, **facts: Any) -> dict[
                 "blocks": grid.blocks,
                 "metric": metric.description,
                 "words": len(words),
-                "neighbours": neighbours,
+                "neighbours": [
+                    dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)
+                ],
             }
         )
-        distances = Distances.measure(metric)
-        for mechanism in grid.mechanisms:
-            guarantee = mechanism.guarantee(embedding, distances, grid.search).to_json()
-            guarantees.append({"of": grid.name, **guarantee})
     return {
         "format_version": FORMAT_VERSION,
-        "options": facts["options"],
-        "embedding": facts["embedding_facts"],
+        **{name: facts[name] for name in ("options", "embedding")},
         "release_words": first.search.release_words,
         "search": first.search.label,
         "runs": first.runs,
@@ -74,10 +67,26 @@ def facts_of(grids: Sequence[Grid], embedding: Embedding, **facts: Any) -> dict[
         "confidence": first.confidence,
         "mechanisms": measured,
         "edges": {"n_w": N_W_EDGES, "s_w": S_W_EDGES},
-        "guarantee": guarantees,
-        **{name: facts[name] for name in ("summary", "words", "examples", "gains", "target", "matches")},
-        "versions": facts["versions"],
+        "guarantee": [
+            {"of": mechanism.spec, **guarantee}
+            for mechanism, guarantee in guarantees(
+                [m for g in grids for m in g.mechanisms], bundle, first.search
+            )
+        ],
+        **facts,
     }
+
+
+def guarantees(
+    mechanisms: Iterable[Mechanism], bundle: Embedding, search: Search
+) -> Iterator[tuple[Mechanism, dict[str, Any]]]:
+    """Give what is proven of each mechanism; distances are measured once for each metric."""
+    measured: dict[str, Distances] = {}
+    for mechanism in mechanisms:
+        metric = mechanism.metric(bundle)
+        if metric.description not in measured:
+            measured[metric.description] = Distances.measure(metric)
+        yield mechanism, mechanism.guarantee(bundle, measured[metric.description], search).to_json()
 
 
 def read(path: str, text_of: Callable[[str], str]) -> Mapping[str, Any]:
@@ -288,10 +297,3 @@ def verdict(facts: Mapping[str, Any]) -> Iterator[str]:
         else:
             values = " and ".join(f"{value:.3g} at epsilon {epsilon:g}" for epsilon, value in ends)
             yield f"{name}: the average n_w is {values}. Smaller epsilons change more words."
-
-
-def shown(epsilons: Iterable[float]) -> list[float]:
-    """The first epsilon, the last and one between."""
-    ordered = sorted(set(epsilons))
-    places = np.linspace(0.0, len(ordered) - 1, min(len(ordered), 3)).round().astype(int)
-    return [ordered[place] for place in places]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, zip_longest
 from typing import Any, Final
 
-from dptext_spark.calibration.facts import STATISTICS, gain_lines, match_lines, remark, shown, verdict, world
+import numpy as np
+
+from dptext_spark.calibration.facts import STATISTICS, gain_lines, match_lines, remark, verdict, world
 from dptext_spark.calibration.summary import NUMBERS
 
 _EPSILON: Final = {"name": "epsilon", "label": "Epsilon (nats per unit of distance)"}
@@ -56,15 +58,22 @@ def page(facts: Mapping[str, Any]) -> dict[str, Any]:
         f"Any of {facts['release_words']:,} words may be output.",
         {"text": box, "style": "box"},
     ]
+    options = [f"{row['mechanism']}: `{row['options']}`" for row in facts["target"] if row["options"]]
+    gains, matches = gain_lines(facts), match_lines(facts)
+    compared = (
+        f"Differences of means, with {facts['confidence']:.0%} intervals. Lower n_w and higher s_w hide "
+        "better. At equal epsilon, mechanisms may promise different things."
+    )
+    between = "Between epsilons, N_w counts as linear in the logarithm of epsilon."
     sections = [
         ("percentiles", "How words fare as epsilon grows", _percentiles(facts, names)),
         ("histograms", "How words differ", _histograms(facts)),
         ("least-protected", "The least protected words", _least_protected(facts, names)),
         ("risks", "What an output reveals", _risks(facts)),
         ("substitutions", "What words become", _substitutions(facts)),
-        ("target", "Epsilon for the target", _target(facts)),
-        ("gains", "Mechanisms compared", _gains(facts)),
-        ("matches", "Against another calibration", _matches(facts)),
+        ("target", "Epsilon for the target", [[*verdict(facts), *options]] if facts["target"] else []),
+        ("gains", "Mechanisms compared", [compared, gains] if gains else []),
+        ("matches", "Against another calibration", [between, matches] if matches else []),
         ("neighbours", "How far apart the words are", _neighbours(facts)),
         ("guarantee", "Guarantee", _guarantees(facts)),
         ("numbers", "All numbers", _numbers(facts)),
@@ -76,9 +85,6 @@ def page(facts: Mapping[str, Any]) -> dict[str, Any]:
             {"id": id_, "title": title, "blocks": own} for id_, title, of in sections if (own := list(of))
         ],
     }
-
-
-Blocks = Iterator[Any]
 
 
 def _curves(rows: Sequence[Mapping[str, Any]], x: str) -> dict[str, list[float]]:
@@ -93,7 +99,14 @@ def _plot(name: str, kind: str, **data: Any) -> dict[str, Any]:
     return {"name": name, "kind": kind, "caption": _CAPTIONS[name], **data}
 
 
-def _percentiles(facts: Mapping[str, Any], names: Sequence[str]) -> Blocks:
+def _shown(epsilons: Iterable[float]) -> list[float]:
+    """The first epsilon, the last and one between."""
+    ordered = sorted(set(epsilons))
+    places = np.linspace(0.0, len(ordered) - 1, min(len(ordered), 3)).round().astype(int)
+    return [ordered[place] for place in places]
+
+
+def _percentiles(facts: Mapping[str, Any], names: Sequence[str]) -> Iterator[Any]:
     plots = []
     for statistic, axis in (("n_w", _N_W), ("s_w", _S_W)):
         rows = [row for row in facts["summary"] if row["statistic"] == statistic]
@@ -102,9 +115,9 @@ def _percentiles(facts: Mapping[str, Any], names: Sequence[str]) -> Blocks:
     yield {"plots": plots, "listed": True}
 
 
-def _histograms(facts: Mapping[str, Any]) -> Blocks:
+def _histograms(facts: Mapping[str, Any]) -> Iterator[Any]:
     yield "The number of words is on a logarithmic scale: a few badly protected words stay visible."
-    epsilons = shown(row["epsilon"] for row in facts["words"])
+    epsilons = _shown(row["epsilon"] for row in facts["words"])
     plots = []
     for statistic, axis in (("n_w", _N_W), ("s_w", _S_W)):
         counts = {
@@ -116,7 +129,7 @@ def _histograms(facts: Mapping[str, Any]) -> Blocks:
     yield {"plots": plots, "listed": False}
 
 
-def _least_protected(facts: Mapping[str, Any], names: Sequence[str]) -> Blocks:
+def _least_protected(facts: Mapping[str, Any], names: Sequence[str]) -> Iterator[Any]:
     exact = {own["mechanism"] for own in facts["mechanisms"] if own["estimator"] == "exact"}
     text = "The words of highest N_w."
     if exact != {*names}:
@@ -127,7 +140,7 @@ def _least_protected(facts: Mapping[str, Any], names: Sequence[str]) -> Blocks:
     yield text
     for number, name in enumerate(names):
         own = {row["epsilon"]: row for row in facts["words"] if row["mechanism"] == name}
-        columns = [own[epsilon] for epsilon in shown(own)]
+        columns = [own[epsilon] for epsilon in _shown(own)]
         cells = []
         for row in columns:
             tops = (
@@ -154,7 +167,7 @@ def _table(label: str, head: Sequence[str], rows: Sequence[Sequence[Any]], **mor
     return {"label": label, "head": head, "rows": rows, **more}
 
 
-def _risks(facts: Mapping[str, Any]) -> Blocks:
+def _risks(facts: Mapping[str, Any]) -> Iterator[Any]:
     yield (
         f"{world(facts)} The upper limit holds for every guesser with this prior who sees one output "
         "alone. A guesser who knows the words around it may do better."
@@ -176,7 +189,7 @@ def _named(row: Mapping[str, Any]) -> tuple[str, str]:
     return row["mechanism"], f"{row['epsilon']:g}"
 
 
-def _substitutions(facts: Mapping[str, Any]) -> Blocks:
+def _substitutions(facts: Mapping[str, Any]) -> Iterator[Any]:
     if not facts["examples"]:
         yield "To see what words become, name some: `dptext calibrate --example WORD`."
         return
@@ -190,28 +203,7 @@ def _substitutions(facts: Mapping[str, Any]) -> Blocks:
         yield _table(f"What {word} becomes", [*_KEYS, "Becomes"], cells, title=word, style="outputs")
 
 
-def _target(facts: Mapping[str, Any]) -> Blocks:
-    if facts["target"]:
-        options = [f"{row['mechanism']}: `{row['options']}`" for row in facts["target"] if row["options"]]
-        yield [*verdict(facts), *options]
-
-
-def _gains(facts: Mapping[str, Any]) -> Blocks:
-    if lines := gain_lines(facts):
-        text = (
-            f"Differences of means, with {facts['confidence']:.0%} intervals. Lower n_w and higher s_w hide "
-        )
-        yield text + "better. At equal epsilon, mechanisms may promise different things."
-        yield lines
-
-
-def _matches(facts: Mapping[str, Any]) -> Blocks:
-    if lines := match_lines(facts):
-        yield "Between epsilons, N_w counts as linear in the logarithm of epsilon."
-        yield lines
-
-
-def _neighbours(facts: Mapping[str, Any]) -> Blocks:
+def _neighbours(facts: Mapping[str, Any]) -> Iterator[Any]:
     yield "Epsilon counts per unit of distance: it hides a word among its near neighbours only."
     curves = {
         own["mechanism"]: _curves(own["neighbours"], "neighbour")
@@ -227,13 +219,13 @@ def _neighbours(facts: Mapping[str, Any]) -> Blocks:
     ]
 
 
-def _guarantees(facts: Mapping[str, Any]) -> Blocks:
+def _guarantees(facts: Mapping[str, Any]) -> Iterator[Any]:
     for number, own in enumerate(facts["guarantee"]):
         title = f"{own['of']}, epsilon {own['configured_epsilon']:g}"
         yield {"title": title, "open": number == 0, "blocks": own["words"].splitlines()}
 
 
-def _numbers(facts: Mapping[str, Any]) -> Blocks:
+def _numbers(facts: Mapping[str, Any]) -> Iterator[Any]:
     rows = [
         [*_named(row), *STATISTICS[row["statistic"]], *(row[number] for number in NUMBERS)]
         for row in facts["summary"]
@@ -245,16 +237,18 @@ def _numbers(facts: Mapping[str, Any]) -> Blocks:
     title, head = "Distributions over words and outputs", [*_KEYS, "Statistic", "Better", *NUMBERS]
     blocks = [text.rstrip(), _table(title, head, rows, style="plain")]
     yield {"title": title, "open": False, "blocks": blocks}
+    estimators = {
+        f"Estimator of {own['mechanism']}": _ESTIMATORS[own["estimator"]] for own in facts["mechanisms"]
+    }
+    yield {"title": "The run", "open": False, "blocks": [run_facts(facts, estimators)]}
+
+
+def run_facts(facts: Mapping[str, Any], more: Mapping[str, str]) -> dict[str, Any]:
+    """Give what a page says of its run: the embedding, ``more``, the options and the versions."""
     embedding = facts["embedding"]
-    values = [
-        (
-            "Embedding",
-            f"{embedding['source']}: {embedding['words']:,} words, {embedding['dimension']} dimensions, "
-            f"{embedding['geometry']}, normalization {embedding['normalization']}",
-        ),
-        ("Fingerprint", embedding["fingerprint"]),
-        *((f"Estimator of {own['mechanism']}", _ESTIMATORS[own["estimator"]]) for own in facts["mechanisms"]),
-        *facts["options"].items(),
-        *facts["versions"].items(),
-    ]
-    yield {"title": "The run", "open": False, "blocks": [{"facts": values}]}
+    source = (
+        f"{embedding['source']}: {embedding['words']:,} words, {embedding['dimension']} dimensions, "
+        f"{embedding['geometry']}, normalization {embedding['normalization']}"
+    )
+    first = {"Embedding": source, "Fingerprint": embedding["fingerprint"], **more}
+    return {"facts": [*first.items(), *facts["options"].items(), *facts["versions"].items()]}

@@ -1,12 +1,11 @@
-"""A target for a measured number, its bound over words, and the search for the epsilon that meets it."""
+"""A target for words, its bound over them, and the search for the epsilon that meets it."""
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final
 
 import scipy
 
@@ -14,74 +13,29 @@ from dptext_spark.calibration.grid import Grid
 from dptext_spark.calibration.statistics import LEVELS, OF_WORD, mean_interval
 from dptext_spark.calibration.summary import BatchMeans
 from dptext_spark.errors import ConfigError
+from dptext_spark.limit import Limit, Meaning
 
 # The sign of a meaningful target: n_w grows with epsilon, the others fall.
-COLUMNS: Final = {"n_w": "<=", "s_w": ">=", "s_eta": ">=", "entropy": ">=", "h_0": ">=", "h_inf": ">="}
-
-_FORM: Final = re.compile(r"\s*(\w+)\s*(?:\(([^()]*)\))?\s*(<=|>=)\s*(\S+)\s*")
+_SIGNS: Final = {"n_w": "<=", "s_w": ">=", "s_eta": ">=", "entropy": ">=", "h_0": ">=", "h_inf": ">="}
 
 # Half the epsilons that are tried at most, besides those to begin with.
 _STEPS: Final = 12
 
 
-Signs: TypeAlias = Callable[[str, tuple[str, ...]], tuple[str, float] | None]
-"""Gives the sign and the ceiling of the limit of a measure with its arguments; None where it is unknown."""
-
-
-def of_words(statistic: str, columns: tuple[str, ...]) -> tuple[str, float] | None:
-    """Give the sign and the ceiling of a statistic of words."""
-    if statistic not in ("mean", *LEVELS) or len(columns) != 1 or columns[0] not in COLUMNS:
-        return None
-    return COLUMNS[columns[0]], 1.0 if columns[0] == "n_w" else math.inf
-
-
-ALLOWED: Final = (
-    "STATISTIC(n_w) <= NUMBER between 0 and 1, or STATISTIC(COLUMN) >= NUMBER above 0, "
-    f"COLUMN {', '.join([*COLUMNS][1:])}; STATISTIC {', '.join(('mean', *LEVELS))}"
-)
-
-
 @dataclass(frozen=True, kw_only=True)
-class Target:
-    """A limit for a measured number, such as ``p95(n_w) <= 0.5`` or ``similarity >= 0.9``.
+class Target(Limit):
+    """A limit for a statistic over words, such as ``p95(n_w) <= 0.5``."""
 
-    Attributes:
-        measure, arguments: What is measured, such as ``p95`` and ``("n_w",)``.
-        upper: Whether the limit is the most that is allowed; else it is the least.
-        limit: Above 0.
-    """
-
-    measure: str
-    arguments: tuple[str, ...] = ()
-    upper: bool
-    limit: float
-
-    def __str__(self) -> str:
-        inside = f"({', '.join(self.arguments)})" if self.arguments else ""
-        return f"{self.measure}{inside} {'<=' if self.upper else '>='} {self.limit:g}"
+    allowed = (
+        "STATISTIC(n_w) <= NUMBER between 0 and 1, or STATISTIC(COLUMN) >= NUMBER above 0, "
+        f"COLUMN {', '.join([*_SIGNS][1:])}; STATISTIC {', '.join(('mean', *LEVELS))}"
+    )
 
     @classmethod
-    def parse(cls, text: str, signs: Signs = of_words, allowed: str = ALLOWED) -> Self:
-        """Read ``NAME(ARGUMENTS) <= NUMBER``, or ``>=``.
-
-        Raises:
-            ConfigError: The text says something else, or the target has no meaning.
-        """
-        form = _FORM.fullmatch(text)
-        name, inside, sign, number = form.groups() if form else ("", None, "", "")
-        arguments = () if inside is None else tuple(part.strip() for part in inside.split(","))
-        try:
-            limit = float(number)
-        except ValueError:
-            limit = math.nan
-        wanted = signs(name, arguments)
-        if wanted is None or sign != wanted[0] or not 0.0 < limit < wanted[1]:
-            raise ConfigError("The --target has a wrong value", allowed=allowed, got=repr(text))
-        return cls(measure=name, arguments=arguments, upper=sign == "<=", limit=limit)
-
-    def met(self, value: float) -> bool:
-        """Say whether a number keeps to the limit; NaN does not."""
-        return value <= self.limit if self.upper else value >= self.limit
+    def meaning(cls, measure: str, arguments: tuple[str, ...]) -> Meaning | None:
+        if measure not in ("mean", *LEVELS) or len(arguments) != 1 or arguments[0] not in _SIGNS:
+            return None
+        return arguments, _SIGNS[arguments[0]], 1.0 if arguments[0] == "n_w" else math.inf
 
 
 # The bound of a statistic of words
@@ -108,7 +62,7 @@ def looks(target: Target, grid: Grid) -> int:
     """
     once = grid.monotone and target.arguments == ("n_w",) and target.measure != "mean"
     certain = grid.exact and grid.whole
-    return 1 if once or certain else most_looks(len(grid.mechanisms))
+    return 1 if once or certain else len(grid.mechanisms) + 2 * _STEPS
 
 
 def searched(target: Target, grid: Grid) -> Grid:
@@ -222,8 +176,6 @@ def largest_epsilon(
 ) -> tuple[float | None, float | None]:
     """Find the largest epsilon that meets a target, to three significant digits, by doubling and bisection.
 
-    At most :func:`most_looks` are judged.
-
     Args:
         meets: Says whether an epsilon does; raises ConfigError where the mechanism has no such epsilon.
         epsilons: Where to begin, 1 or more.
@@ -234,7 +186,7 @@ def largest_epsilon(
     """
     low, met, high = 0.0, None, math.inf
     begin = iter(sorted(epsilons))
-    for _ in range(most_looks(len(epsilons))):
+    for _ in range(len(epsilons) + 2 * _STEPS):
         epsilon = next(begin, None) if math.isinf(high) else None
         if epsilon is None:
             between = 2.0 * low if math.isinf(high) else math.sqrt(low * high) if low else high / 2.0
@@ -249,8 +201,3 @@ def largest_epsilon(
         except ConfigError:  # too low for this mechanism
             low = epsilon
     return met, None if math.isinf(high) else high
-
-
-def most_looks(epsilons: int) -> int:
-    """Say how many epsilons a search that begins with so many judges at most."""
-    return epsilons + 2 * _STEPS

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from dptext_spark.calibration.estimators import estimator
-from dptext_spark.calibration.record import option_line, setting
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, InputError
-from dptext_spark.evaluation.attackers import ATTACKERS, CANDIDATES, RANKS, STRONGER, TOP, Knowledge
+from dptext_spark.evaluation.attackers import ATTACKERS, CANDIDATES, RANKS, TOP, Knowledge
 from dptext_spark.evaluation.emissions import Emissions
 from dptext_spark.evaluation.intervals import ClusterSums
 from dptext_spark.evaluation.language import PairCounts
-from dptext_spark.evaluation.measures import ATTRIBUTION, CEILINGS, Interval, Totals, accuracies
+from dptext_spark.evaluation.measures import MEASURES, Interval, Recovery, Totals
 from dptext_spark.evaluation.rows import Simulation
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.search.exact import ExactSearch
@@ -38,9 +37,7 @@ class Outcome:
     """What one setting gives away and keeps.
 
     Attributes:
-        mechanism, search: The setting; of the search above all how many words may be output.
-        totals: What is recovered and kept.
-        floor: The same without any output, and of random words of those that may be output.
+        floor: The totals without any output, and of random words of those that may be output.
         error: About how far the attackers' emissions are at most from the mechanism's, in total variation,
             on average over the corpus's words.
     """
@@ -56,40 +53,14 @@ class Outcome:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Risk:
-    """Which risk counts, and what is to be kept.
+class Risk(Recovery):
+    """Whose recovery counts, and which use is to be kept, a name of ``MEASURES``."""
 
-    Attributes:
-        attacker, versions, guesses: Who recovers words, from how many versions, in how many guesses.
-        keeping: ``similarity`` or ``kept``, see :func:`~dptext_spark.evaluation.measures.kept`; or
-            ``accuracy``, where labels were given.
-    """
-
-    attacker: str = "in-context"
-    versions: int = 1
-    guesses: int = 1
-    keeping: Literal["similarity", "kept", "accuracy"] = "similarity"
-
-    def of(self, outcome: Outcome) -> ClusterSums:
-        """Give the words recovered.
-
-        Raises:
-            ConfigError: That was not measured.
-        """
-        sums = outcome.totals.recovered(self.attacker, self.guesses, self.versions)
-        if sums is None:
-            versions = " or ".join(map(str, outcome.totals.versions))
-            raise ConfigError(
-                "This risk was not measured",
-                allowed=f"{' or '.join(ATTACKERS)}, {' or '.join(map(str, TOP))} guesses, "
-                f"{versions} versions",
-                got=f"{self.attacker}, {self.guesses} guesses, {self.versions} versions",
-            )
-        return sums
+    keeping: str = "similarity"
 
     def floor(self, outcome: Outcome) -> float:
         """Give the share of words that such an attacker guesses without any output."""
-        return float(outcome.floor.sums[f"recovered/1/{self.attacker}/{self.guesses}"].ratio[0])
+        return float(replace(self, versions=1).sums(outcome.floor).ratio[0])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # it holds private words
@@ -97,7 +68,6 @@ class Comparison:
     """What several settings give away and keep, of the same rows.
 
     Attributes:
-        outcomes: One for each setting.
         before: The pairs of words before.
         ideal: What models get right that learn from texts as they were.
     """
@@ -106,20 +76,31 @@ class Comparison:
     before: PairCounts
     ideal: Mapping[str, ClusterSums] = field(default_factory=dict)
 
-    @property
-    def _varies_size(self) -> bool:
-        return len({outcome.search.release_words for outcome in self.outcomes}) > 1
+    def __add__(self, other: Comparison) -> Comparison:
+        """Add what the same settings give away and keep of other rows."""
+        return Comparison(
+            outcomes=tuple(
+                replace(own, totals=own.totals + its.totals, floor=own.floor + its.floor)
+                for own, its in zip(self.outcomes, other.outcomes, strict=True)
+            ),
+            before=self.before + other.before,
+            ideal={name: sums + other.ideal[name] for name, sums in self.ideal.items()},
+        )
 
-    def option_line(self, outcome: Outcome) -> str:
+    def _size(self, outcome: Outcome, form: str) -> str:
+        """Say how many words may be output, where settings differ in it."""
+        sizes = {own.search.release_words for own in self.outcomes}
+        return form.format(RELEASE_WORDS, outcome.search.release_words) if len(sizes) > 1 else ""
+
+    def options(self, outcome: Outcome) -> str:
         """Write the options of a setting for the command line, those in which settings differ."""
-        more = f" --{RELEASE_WORDS} {outcome.search.release_words}" if self._varies_size else ""
-        return option_line(outcome.mechanism) + more
+        return outcome.mechanism.options + self._size(outcome, " --{} {}")
 
     def named(self, outcome: Outcome) -> dict[str, Any]:
         """Name a setting by its mechanism, its other parameters, and epsilon."""
-        mechanism, size = outcome.mechanism, f"{RELEASE_WORDS}={outcome.search.release_words}"
-        parts = filter(None, [setting(mechanism), size if self._varies_size else ""])
-        return {"mechanism": mechanism.name, "setting": ", ".join(parts), "epsilon": mechanism.epsilon}
+        mechanism = outcome.mechanism
+        setting = ", ".join(filter(None, (mechanism.parameters, self._size(outcome, "{}={}"))))
+        return {"mechanism": mechanism.name, "setting": setting, "epsilon": mechanism.epsilon}
 
     def measures(self, outcome: Outcome, confidence: float) -> dict[str, tuple[Interval, Interval]]:
         """Give what a setting keeps, each measure with its interval, and what random words keep."""
@@ -130,11 +111,11 @@ class Comparison:
         """Give the share of perturbed words that attackers recover.
 
         Returns:
-            A row for each setting (mechanism, setting, epsilon), attacker, number of versions, number of
-            guesses, and band of words, ``all`` or ranks by frequency in the corpus: the number of rows and of
-            words; recovered, a share with its interval low, high, each for itself; considered, the share of
-            words that was among the attacker's candidates at all; floor, what is recovered without any
-            output; error, see :class:`Outcome`. For the attacker ``attribution`` it is rows, not words.
+            A row for each setting (mechanism, setting, epsilon), attacker, versions, guesses, and band of
+            words, ``all`` or ranks by frequency in the corpus: rows and words; recovered, a share with its
+            interval low, high, each for itself; considered, the share of words among the candidates at all;
+            floor, what is recovered without any output; error, see :class:`Outcome`. ``attribution`` is of
+            rows, not words.
         """
         starts = (1, *(rank + 1 for rank in RANKS))
         ranks = zip(starts, RANKS, strict=False)
@@ -148,13 +129,14 @@ class Comparison:
                 for attacker in ATTACKERS
                 for top in TOP
             ]
-            if ATTRIBUTION in totals.sums:
-                measured.append((ATTRIBUTION, 1, 1, ATTRIBUTION))
+            risks = (
+                own for own, measure in MEASURES.items() if measure.kind == "risk" and own in totals.sums
+            )
+            measured += [(own, 1, 1, own) for own in risks]
             for attacker, versions, top, key in measured:
                 sums, least = totals.sums[key], floor.sums[key.replace(f"/{versions}/", "/1/", 1)]
-                considered = totals.sums[f"recovered/{versions}/considered"].ratio
-                if key == ATTRIBUTION:
-                    considered = np.ones(1)
+                among = totals.sums.get(f"recovered/{versions}/considered") if key != attacker else None
+                considered = np.ones(1) if among is None else among.ratio
                 low, high = sums.share_interval(confidence)
                 rows += [
                     {**name, "attacker": attacker, "versions": versions, "guesses": top, "words": band}
@@ -172,18 +154,16 @@ class Comparison:
 
         Returns:
             A row for each setting and measure: value, its interval low, high where there is one, floor, what
-            random words keep, and ceiling, what the original keeps. Measures are those of
-            :func:`~dptext_spark.evaluation.measures.kept`, the overlap, agreement and leaders of words and of
-            pairs, and the share of labels right where there are labels.
+            random words keep, and ceiling, what the original keeps.
         """
-        ideal = {name: value for name, (value, *_) in accuracies(self.ideal, confidence).items()}
-        ceilings = CEILINGS | ideal
+        ceilings = {name: 1.0 if own.ceiling is None else own.ceiling for name, own in MEASURES.items()}
+        ceilings |= {name: sums.share(confidence)[0] for name, sums in self.ideal.items()}
         return pa.Table.from_pylist(
             [
                 self.named(outcome)
                 | {"measure": name, "value": value}
                 | {"low": None if math.isnan(low) else low, "high": None if math.isnan(high) else high}
-                | {"floor": floor[0], "ceiling": ceilings.get(name, 1.0)}
+                | {"floor": floor[0], "ceiling": ceilings[name]}
                 for outcome in self.outcomes
                 for name, ((value, low, high), floor) in self.measures(outcome, confidence).items()
             ]
@@ -195,77 +175,18 @@ class Comparison:
         Raises:
             ConfigError: That risk was not measured.
         """
-        points = [(lost, -use) for lost, _, use, _ in self._points(CONFIDENCE, risk)]
+        risk = risk or Risk()
+        use = MEASURES[risk.keeping]
+        points = [
+            (risk.sums(own.totals).ratio[0], -use.value(own.totals, self.before, CONFIDENCE)[0])
+            for own in self.outcomes
+        ]
         best = [
             i
             for i, (lost, less) in enumerate(points)
             if not any(x <= lost and y <= less and (x, y) != (lost, less) for x, y in points)
         ]
         return [self.outcomes[i] for i in sorted(best, key=points.__getitem__)]
-
-    def recommended(
-        self, most_recovered: float, risk: Risk | None = None, *, confidence: float = CONFIDENCE
-    ) -> Outcome | None:
-        """Give the setting that keeps most of those within a limit of risk, against these attackers.
-
-        Args:
-            most_recovered: The share of words that these attackers may recover.
-            risk: Whose risk it is, and what is to be kept.
-            confidence: That the limit holds for the chosen setting, although the choice looked at all: each
-                has an equal share of the chance of error (Bonferroni).
-
-        Returns:
-            None where no setting stays within the limit with that confidence.
-
-        Raises:
-            ConfigError: That risk was not measured.
-        """
-        each = 1.0 - (1.0 - confidence) / len(self.outcomes)
-        points = zip(self._points(each, risk), self.outcomes, strict=True)
-        safe = [(low, -high, own) for (_, high, _, low), own in points if high <= most_recovered]
-        return max(safe, key=lambda point: point[:2], default=(0.0, 0.0, None))[2]
-
-    def describe(self, risk: Risk | None = None, *, most_recovered: float | None = None) -> str:
-        """Say in plain words what each setting gives away and keeps, and which to take for a limit.
-
-        Raises:
-            ConfigError: That risk was not measured.
-        """
-        risk = risk or Risk()
-        best = self.front(risk)
-        lines = [f"Facts about private rows, for those who may read them. {STRONGER}"]
-        for outcome in self.outcomes:
-            sums = risk.of(outcome)
-            value, low, high = sums.share(CONFIDENCE)
-            measures = self.measures(outcome, CONFIDENCE)
-            (unchanged, _), (similarity, random) = measures["kept"], measures["similarity"]
-            beaten = "Another setting beats it." if outcome not in best else "No other beats it."
-            lines.append(
-                f"{self.option_line(outcome)}: {value:.1%} of {sums.size[0]:,.0f} words are recovered "
-                f"({low:.1%} to {high:.1%}; {risk.floor(outcome):.1%} without any output). "
-                f"{unchanged[0]:.1%} are unchanged; similarity of texts {similarity[0]:.3f}, of random words "
-                f"{random[0]:.3f}. {beaten}"
-            )
-        if most_recovered is not None:
-            chosen = self.recommended(most_recovered, risk)
-            share = f"{most_recovered:.1%} of words recovered"
-            lines.append(
-                f"No setting here stays within {share} with {CONFIDENCE:.0%} confidence."
-                if chosen is None
-                else f"Take {self.option_line(chosen)}: it keeps most of what stays within {share} with "
-                f"{CONFIDENCE:.0%} confidence."
-            )
-        return "\n".join(lines)
-
-    def _points(self, confidence: float, risk: Risk | None) -> list[tuple[float, float, float, float]]:
-        """Give the risk of each setting and its upper end, and the use that is kept and its lower end."""
-        risk = risk or Risk()
-        points = []
-        for outcome in self.outcomes:
-            recovered, _, high = risk.of(outcome).share(confidence)
-            value, low, _ = outcome.totals.measures(self.before, confidence)[risk.keeping]
-            points.append((recovered, high, value, low))
-        return points
 
 
 def evaluate(
@@ -289,18 +210,14 @@ def evaluate(
 
     Args:
         values: Texts or token lists, as for :meth:`Sanitizer.sanitize`: a table, or a sample of its rows.
-        ids: Row ids.
-        embedding: A bundle or its folder.
-        mechanisms: The settings.
+        ids, embedding, mechanisms: Of the rows, a bundle or its folder, and the settings.
         corpus: Public texts, from which attackers learn which words there are and which follow which; by
             default these very rows: attackers then know the language of what they attack. They guess no word
             that it does not have.
-        policy: Which words are perturbed, and how texts are cut; all words by default.
-        slots: Slots of each row, for the policy ``slots:COLUMN``.
+        policy, slots: Which words are perturbed, all by default; and slots of rows for ``slots:COLUMN``.
         search: How released words are searched, and how many there are; by default exactly, and all.
         versions: In how many versions attackers have each row, besides one.
-        runs: Draws of each word, from which attackers learn what a mechanism does where they cannot compute
-            it.
+        runs: Draws of each word, from which attackers learn a mechanism that they cannot compute.
         candidates: Words that attackers take into account at each place.
         seed: Public: the same seed gives the same numbers.
 

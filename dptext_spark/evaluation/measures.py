@@ -200,9 +200,6 @@ ATTRIBUTION: Final = "attribution"
 LABELLED: Final = ("accuracy", "accuracy_on_original")
 """Measures that need labels."""
 
-CEILINGS: Final = {name: measure.ceiling for name, measure in MEASURES.items() if measure.ceiling is not None}
-"""What the original has of measures; of labels it is measured."""
-
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # it holds private words
 class Totals:
@@ -257,10 +254,6 @@ class Totals:
         """In how many versions attackers had each row, ascending."""
         return sorted(int(name.split("/")[1]) for name in self.sums if name.endswith("/considered"))
 
-    def recovered(self, attacker: str, guesses: int, versions: int = 1) -> ClusterSums | None:
-        """Give the words that an attacker recovered; None if that was not measured."""
-        return self.sums.get(f"recovered/{versions}/{attacker}/{guesses}")
-
     def measures(self, before: PairCounts, confidence: float) -> dict[str, Interval]:
         """Give each use that was measured, with its interval, against the pairs of words before the noise."""
         return {
@@ -298,11 +291,6 @@ class Totals:
             for kind, found in cells.items()
         }
         return cls(sums=sums, pairs=PairCounts.of(a, b, total.astype(np.int64), vocabulary=vocabulary))
-
-
-def accuracies(sums: Mapping[str, ClusterSums], confidence: float) -> dict[str, Interval]:
-    """Give the shares of labels that models got right, where there are any."""
-    return {name: sums[name].share(confidence) for name in LABELLED if name in sums}
 
 
 # Settings of one evaluation are compared with one table again and again.

@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import partial, reduce
 from itertools import groupby, islice
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -17,7 +16,7 @@ from pyspark.sql import functions as F
 
 from dptext_spark.bars import stage
 from dptext_spark.calibration import measure
-from dptext_spark.calibration.facts import FILE, PAGE, PLOTS, facts_of, matches, read, said
+from dptext_spark.calibration.facts import FILE, facts_of, matches, read, said
 from dptext_spark.calibration.grid import Grid, example_ids
 from dptext_spark.calibration.page import page
 from dptext_spark.calibration.summary import AVERAGED, KEYS, gains, summary
@@ -91,12 +90,11 @@ def run(options: CalibrateOptions) -> Report:
 
     def write(folder: str) -> None:
         facts = _measured(options, spark, embedding, bundle, grids, target, examples, other, folder)
-        end = f"\nOutput: {place}" if drawing.missing_library(drawing.PAGE) else f"\nPage: {place}/{PAGE}"
-        reports.append(report := Report(facts=facts, text=rendered(said(facts)) + end))
-        draw, drawn = partial(_draw, facts), (PAGE, PLOTS)
+        drawn = not drawing.missing_library(drawing.PAGE)
+        end = f"Page: {place}/{drawing.HTML}" if drawn else f"Output: {place}"
+        reports.append(report := Report(facts=facts, text=f"{rendered(said(facts))}\n{end}"))
         with stage("Writing the report"):
-            json = report.to_json()
-            finish(storage, folder, json, files=(FILE,), drawn=drawn, page=drawing.PAGE, draw=draw)
+            finish(storage, folder, FILE, report, page(facts))
 
     with plain_errors("The Spark job of the calibration failed"):
         check_free(storage, place, FILE, overwrite=options.overwrite)
@@ -123,7 +121,12 @@ def _measured(
     epsilons = ", ".join(f"{epsilon:g}" for epsilon in sorted({e for grid in grids for e in grid.epsilons}))
     with stage(f"Measuring {grids[0].words:,} words at epsilon {epsilons}", bar):
         tables = [measure.tables(spark, bundle, grids, place=f"{folder}-grid")]
-    found = _found(options, spark, embedding, bundle, grids, target, tables[0][1])
+    found = []
+    for grid in grids:
+        if target is not None:
+            with stage(f"Searching the epsilon at which {grid.name} meets {target}", bar):
+                look = partial(_look, spark, embedding, bundle, target, tables[0][1], grid)
+                found.append(tuned(target, grid, look, release_words=options.release_words))
     added = {
         grid.name: grid.at(row["epsilon"], embedding)
         for grid, row in zip(grids, found, strict=False)
@@ -161,48 +164,37 @@ def _measured(
             whole,
             embedding,
             options=options.to_json(),
-            embedding_facts=embedding_json(embedding),
-            versions=versions(),
+            embedding=embedding_json(embedding),
             summary=rows,
             words=censuses,
             examples=shown,
             gains=list(gains(batches, grids)),
             target=found,
             matches=list(matches(other, rows)) if other else [],
+            versions=versions(),
         )
 
 
-def _found(
-    options: CalibrateOptions,
+def _look(
     spark: SparkSession,
     embedding: Embedding,
     bundle: BundleFiles,
-    grids: Sequence[Grid],
-    target: Target | None,
+    target: Target,
     words: DataFrame,
-) -> list[dict[str, Any]]:
-    """Search each mechanism's largest epsilon that meets the target; nothing without one."""
-    if target is None:
-        return []
-
-    def look(grid: Grid, epsilon: float) -> tuple[float, float]:
-        """Give the target's statistic at an epsilon, and its bound; of what is measured where it can."""
-        sharp = searched(target, grid)
-        if sharp == grid and epsilon in grid.epsilons:
-            own = (F.col("mechanism") == grid.name) & (F.col("epsilon") == epsilon)
-            return measure.bounded(words.where(own), target, grid)
-        alone = sharp.at(epsilon, embedding)
-        found = measure.measured(spark, bundle, (alone,), cells=False).persist()
-        try:
-            return measure.bounded(found, target, alone)
-        finally:
-            found.unpersist()
-
-    rows = []
-    for grid in grids:
-        with stage(f"Searching the epsilon at which {grid.name} meets {target}", partial(progress, spark)):
-            rows.append(tuned(target, grid, partial(look, grid), release_words=options.release_words))
-    return rows
+    grid: Grid,
+    epsilon: float,
+) -> tuple[float, float]:
+    """Give the target's statistic at an epsilon, and its bound; of the ``words`` measured where it can."""
+    sharp = searched(target, grid)
+    if sharp == grid and epsilon in grid.epsilons:
+        own = (F.col("mechanism") == grid.name) & (F.col("epsilon") == epsilon)
+        return measure.bounded(words.where(own), target, grid)
+    alone = sharp.at(epsilon, embedding)
+    found = measure.measured(spark, bundle, (alone,), cells=False).persist()
+    try:
+        return measure.bounded(found, target, alone)
+    finally:
+        found.unpersist()
 
 
 def _most_frequent(cells: pa.Table, embedding: Embedding) -> list[dict[str, Any]]:
@@ -212,9 +204,3 @@ def _most_frequent(cells: pa.Table, embedding: Embedding) -> list[dict[str, Any]
     groups = groupby(ordered, lambda row: (row["mechanism"], row["epsilon"], row["word"]))
     first = [row for _, own in groups for row in islice(own, _TOP_OUTPUTS)]
     return [row | {name: embedding.words[row[name]].as_py() for name in ("word", "output")} for row in first]
-
-
-def _draw(facts: Mapping[str, Any], folder: Path) -> None:
-    from dptext_spark.report.page import write_page  # slow to load, and not everywhere
-
-    write_page(folder, page(facts), name=PAGE, plots=PLOTS)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 from operator import add
-from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -15,16 +14,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import AtomicType
 
-from dptext_spark.calibration.record import option_line
+from dptext_spark.calibration.facts import guarantees
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import InputError, all_of
-from dptext_spark.evaluation.answer import FILE, PAGE, TABLES, Answer
 from dptext_spark.evaluation.attackers import Knowledge
 from dptext_spark.evaluation.comparison import Comparison, Outcome
 from dptext_spark.evaluation.emissions import Emissions
+from dptext_spark.evaluation.facts import FILE, TABLES, facts_of, said
 from dptext_spark.evaluation.intervals import ClusterSums
 from dptext_spark.evaluation.language import PairCounts
 from dptext_spark.evaluation.measures import ATTRIBUTION, LABELLED, Totals
+from dptext_spark.evaluation.page import page
 from dptext_spark.evaluation.rows import Simulation
 from dptext_spark.evaluation.simulate import (
     ATTACKED,
@@ -37,12 +37,13 @@ from dptext_spark.evaluation.simulate import (
     emissions_of,
     simulate,
 )
-from dptext_spark.guarantee import Distances
+from dptext_spark.evaluation.target import Target
 from dptext_spark.lookup import WordReader
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.options import EvaluateOptions
 from dptext_spark.report import drawing
-from dptext_spark.report.facts import embedding_json, versions
+from dptext_spark.report.facts import Report, embedding_json, versions
+from dptext_spark.report.text import rendered
 from dptext_spark.search.nearest import Search
 from dptext_spark.spark.bundle_files import BundleFiles
 from dptext_spark.spark.failures import plain_errors
@@ -60,7 +61,7 @@ from dptext_spark.tables.result_folder import check_free, finish
 from dptext_spark.tables.run import check_left_out, check_places
 from dptext_spark.tables.sample import Sample
 from dptext_spark.tables.source import own_session, where
-from dptext_spark.tables.storage import Storage
+from dptext_spark.tables.storage import Places, Storage
 from dptext_spark.text.policies import AllWords, TextPolicy
 
 OWN_ROWS: Final = "the known rows and those that they attack themselves"
@@ -68,11 +69,8 @@ OWN_ROWS: Final = "the known rows and those that they attack themselves"
 # Work of a candidate for an output of a word, in operations of a matrix product.
 _ATTACKING: Final = 2e5
 
-Measured: TypeAlias = tuple[Mechanism | None, Search, dict[int, Totals], float]
-"""A setting, None for the floors, with its totals by attacked third and the error of its emissions."""
 
-
-def run(options: EvaluateOptions) -> Answer:
+def run(options: EvaluateOptions) -> Report:
     """Run ``dptext evaluate``: sample rows, simulate and attack each setting, compare, choose, write.
 
     The folder takes its name when it is whole; a run that was killed begins anew.
@@ -87,17 +85,21 @@ def run(options: EvaluateOptions) -> Answer:
         read.check_input(has_id=options.id is not None, grows=False)
         return read
 
-    def check_paths() -> None:
+    def check_folders(places: Places, asked: Callable[[str], object]) -> None:
+        """Refuse folders that lie inside one another, and an output that is not free, of those asked for."""
+        paths = [("Input", "--input", options.input)] if format_of().has_path else []
+        check_places(places, [own for own in [*paths, ("Output", "--output", place)] if asked(own[2])])
+        if asked(place):
+            check_free(places, place, FILE, overwrite=options.overwrite)
+
+    def check_here() -> None:
         """Refuse what files of this machine show without a JVM."""
-        read = format_of()
-        check_input(read, options.input)
+        check_input(format_of(), options.input)
         if is_plain():
-            check_places(LocalFiles(), [each for each in _places(options, read) if local_path(each[2])])
-            if local_path(place):
-                check_free(LocalFiles(), place, FILE, overwrite=options.overwrite)
+            check_folders(LocalFiles(), local_path)
 
     policy, read, *_ = all_of(
-        lambda: options.policy, format_of, check_paths, lambda: check_names(options, _columns(options))
+        lambda: options.policy, format_of, check_here, lambda: check_names(options, _columns(options))
     )
     embedding = Embedding.open(options.embedding)
     sizes = options.release_words or (None,)
@@ -105,32 +107,27 @@ def run(options: EvaluateOptions) -> Answer:
         *(partial(options.search_over, embedding, size) for size in sizes),
         *(partial(mechanism.prepare, embedding) for mechanism in options.mechanism),
     )[: len(sizes)]
-    drawing.announce("report.html", drawing.ANSWER)
+    drawing.announce("report.html and plots", drawing.PAGE)
     spark = own_session(session("dptext evaluate"))
     storage = Storage(spark)
-    answers: list[Answer] = []
+    reports: list[Report] = []
 
     def write(folder: str) -> None:
-        answer = _evaluated(options, policy, read, embedding, searches, spark, storage)
+        facts = _evaluated(options, policy, read, embedding, searches, spark, storage)
         for name in TABLES:
-            table = spark.createDataFrame(pa.Table.from_pylist(answer.value[name]))
+            table = spark.createDataFrame(pa.Table.from_pylist(facts[name]))
             table.coalesce(1).write.parquet(f"{folder}/{name}")
-        json, files, draw = answer.to_json(), (FILE, *TABLES), partial(_draw, answer.value)
-        finish(storage, folder, json, files=files, drawn=(PAGE,), page=drawing.ANSWER, draw=draw)
-        answers.append(answer)
+        end = f"Page, which is private: {place}/{drawing.HTML}"
+        if drawing.missing_library(drawing.PAGE):
+            end = f"Output, which is private: {place}"
+        reports.append(report := Report(facts=facts, text=rendered([*said(facts), end])))
+        finish(storage, folder, FILE, report, page(facts))
 
     with plain_errors("The Spark job of the evaluation failed"):
-        check_places(storage, _places(options, read))
-        check_free(storage, place, FILE, overwrite=options.overwrite)
+        check_folders(storage, bool)
         application = str(spark.sparkContext.applicationId)
         write_whole(storage, place, write, run=application, overwrite=options.overwrite)
-    return answers[0]
-
-
-def _draw(value: Mapping[str, Any], folder: Path) -> None:
-    from dptext_spark.evaluation.answer_page import write_answer  # slow to load, and not everywhere
-
-    write_answer(value, folder)
+    return reports[0]
 
 
 def _evaluated(
@@ -141,13 +138,19 @@ def _evaluated(
     searches: Sequence[Search],
     spark: SparkSession,
     storage: Storage,
-) -> Answer:
+) -> dict[str, Any]:
     """Sample rows, simulate and attack each setting, compare and choose."""
     columns = _columns(options)
     source = read.open(spark, storage, options.input)
     check_left_out(read, source, columns)
     columns.check(source.df, source.partitions)
-    _check_classes(options, source.df)
+    for option, name in {"--label": options.label, "--author": options.author}.items():
+        if name is not None and not isinstance(kind := source.df.schema[name].dataType, AtomicType):
+            raise InputError(
+                f"Column {name} of {option} has no classes",
+                allowed="text, numbers, booleans or dates",
+                got=kind.simpleString(),
+            )
     df = where(source.df, options.where) if options.where else source.df
     selected = columns.select(df, source.position if options.id is None else None)
     bundle = BundleFiles.send(spark, embedding)
@@ -187,116 +190,116 @@ def _evaluated(
                     do="Take rows with words of the embedding that the policy protects",
                 )
             known, language = _known(thirds, corpus)
-        filled = [third for third in ATTACKED if thirds[third].rows]
-        measured, ceilings = _measured(
-            options, spark, frame, simulation, ways, searches, known, language, filled
-        )
+        rehearsal = _Rehearsal(options=options, frame=frame, ways=ways, known=known, language=language)
+        compared = rehearsal.compared(simulation, searches, thirds)
     finally:
         frame.unpersist()
-
-    def compared(parts: Sequence[int]) -> Comparison:
-        """Compare settings on the rows of some thirds."""
-
-        def added(totals: Mapping[int, Totals]) -> Totals:
-            return reduce(add, (totals[third] for third in parts))
-
-        floors = {search: added(totals) for mechanism, search, totals, _ in measured if mechanism is None}
-        names = ceilings.get(parts[0], {})
-        return Comparison(
-            outcomes=tuple(
-                Outcome(mechanism=m, search=search, totals=added(totals), floor=floors[search], error=error)
-                for m, search, totals, error in measured
-                if m is not None
-            ),
-            before=reduce(add, (thirds[third].pairs for third in parts)),
-            ideal={name: reduce(add, (ceilings[third][name] for third in parts)) for name in names},
-        )
-
-    return Answer.of(
-        compared(filled),
-        [compared([third]) for third in filled],
-        goal=options.goal,
+    target = None if options.target is None else Target.parse(options.target)
+    if target is not None and options.label is not None:
+        target = replace(target, keeping="accuracy")
+    return facts_of(
+        compared,
+        target=target,
         confidence=options.confidence,
         command=command,
-        facts={
-            "options": options.to_json(),
-            "embedding": embedding_json(embedding),
-            "sample": {
-                "rows": sum(third.rows for third in thirds),
-                "of": total,
-                "known": thirds[KNOWN].rows,
-                "attacked": sum(thirds[third].rows for third in ATTACKED),
-                "perturbed": sum(thirds[third].perturbed for third in ATTACKED),
-            },
-            "corpus": {
-                "from": OWN_ROWS if corpus is None else options.public_corpus,
-                "words": int(np.count_nonzero(language.words[:-1])),
-                "pairs": len(language.count),
-            },
-            "guarantee": _guarantees(options.mechanism, embedding, searches[0]),
-            "versions": versions(),
+        options=options.to_json(),
+        embedding=embedding_json(embedding),
+        sample={
+            "rows": sum(third.rows for third in thirds),
+            "of": total,
+            "known": thirds[KNOWN].rows,
+            "attacked": sum(thirds[third].rows for third in ATTACKED),
+            "perturbed": sum(thirds[third].perturbed for third in ATTACKED),
         },
+        corpus={
+            "from": OWN_ROWS if corpus is None else options.public_corpus,
+            "words": int(np.count_nonzero(language.words[:-1])),
+            "pairs": len(language.count),
+        },
+        guarantee=[
+            {"options": mechanism.options, **guarantee}
+            for mechanism, guarantee in guarantees(options.mechanism, embedding, searches[0])
+        ],
+        versions=versions(),
     )
 
 
-def _measured(
-    options: EvaluateOptions,
-    spark: SparkSession,
-    frame: DataFrame,
-    simulation: Simulation,
-    ways: Fields,
-    searches: Sequence[Search],
-    known: Mapping[int, PairCounts],
-    language: PairCounts,
-    filled: Sequence[int],
-) -> tuple[list[Measured], dict[int, dict[str, ClusterSums]]]:
-    """Simulate and attack each setting, with each number of words that may be output first the floors.
+@dataclass(frozen=True, kw_only=True)
+class _Rehearsal:
+    """Sampled rows, and what attackers know of their language: by attacked third, and all of it together."""
 
-    Returns:
-        What was measured, and by third what models get right that learn from the originals.
-    """
-    wanted = {options.label: LABELLED, options.author: (ATTRIBUTION, None)}
-    classes = [Classes(column=name, learnt=learnt) for name, learnt in wanted.items() if name]
+    options: EvaluateOptions
+    frame: DataFrame
+    ways: Fields
+    known: Mapping[int, PairCounts]
+    language: PairCounts
+
+    @property
+    def classes(self) -> list[Classes]:
+        wanted = {self.options.label: LABELLED, self.options.author: (ATTRIBUTION, None)}
+        return [Classes(column=name, learnt=learnt) for name, learnt in wanted.items() if name]
+
+    def compared(
+        self, simulation: Simulation, searches: Sequence[Search], thirds: Sequence[Counted]
+    ) -> list[Comparison]:
+        """Compare all settings in each attacked third that has rows."""
+        settings = [(s, mechanism) for s in searches for mechanism in (None, *self.options.mechanism)]
+        outcomes: list[dict[int, Outcome]] = []
+        floors: dict[int, Totals] = {}
+        for number, (search, mechanism) in enumerate(settings, 1):
+            name = "the floors" if mechanism is None else mechanism.options
+            size = f", {search.release_words:,} words" if len(searches) > 1 else ""
+            with progress(self.frame.sparkSession, f"{number} of {len(settings)}: {name}{size}"):
+                totals, error = self.attacked(replace(simulation, search=search), mechanism)
+            if mechanism is None:
+                floors = totals
+                continue
+            outcome = partial(Outcome, mechanism=mechanism, search=search, error=error)
+            outcomes.append({t: outcome(totals=totals[t], floor=floors[t]) for t in totals})
+        ideal: dict[int, dict[str, ClusterSums]] = {}
+        if self.classes:
+            with progress(self.frame.sparkSession, "Learning from the originals"):
+                ideal = self.classified(simulation, None, original=True)
+        return [
+            Comparison(
+                outcomes=tuple(own[third] for own in outcomes),
+                before=thirds[third].pairs,
+                ideal=ideal.get(third, {}),
+            )
+            for third in floors
+        ]
+
+    def attacked(
+        self, simulation: Simulation, mechanism: Mechanism | None
+    ) -> tuple[dict[int, Totals], float]:
+        """Give a setting's totals, of None the floors', in each attacked third, and its emissions' error."""
+        options, words = self.options, np.flatnonzero(self.language.words[:-1])
+        if mechanism is None:
+            emissions = Emissions.uniform(len(simulation.embedding.words), simulation.search.release_words)
+        else:
+            spark = self.frame.sparkSession
+            emissions = emissions_of(spark, simulation, mechanism, runs=options.runs, words=words)
+        knowledge = {
+            third: Knowledge.learn(pairs, emissions, candidates=options.candidates)
+            for third, pairs in self.known.items()
+        }
+        versions = 1 if mechanism is None else options.versions
+        totals = simulate(self.frame, simulation, self.ways, mechanism, knowledge, versions)
+        right = self.classified(simulation, mechanism)
+        totals = {
+            third: replace(own, sums={**own.sums, **right.get(third, {})}) for third, own in totals.items()
+        }
+        return totals, emissions.mean_error(self.language)
 
     def classified(
-        own: Simulation, mechanism: Mechanism | None, *, original: bool = False
+        self, simulation: Simulation, mechanism: Mechanism | None, *, original: bool = False
     ) -> dict[int, dict[str, ClusterSums]]:
-        """Give what models get right of all classes, in each attacked third that has rows."""
-        each = [classify(frame, own, ways, c, mechanism, original=original) for c in classes]
-        return {third: {n: s for part in each for n, s in part[third].items()} for third in filled}
-
-    settings = [(mechanism, search) for search in searches for mechanism in (None, *options.mechanism)]
-    measured: list[Measured] = []
-    for number, (mechanism, search) in enumerate(settings, 1):
-        name = "the floors" if mechanism is None else option_line(mechanism)
-        size = f", {search.release_words:,} words" if len(searches) > 1 else ""
-        with progress(spark, f"{number} of {len(settings)}: {name}{size}"):
-            own = replace(simulation, search=search)
-            emissions = (
-                Emissions.uniform(len(simulation.embedding.words), search.release_words)
-                if mechanism is None
-                else emissions_of(
-                    spark,
-                    own,
-                    mechanism,
-                    runs=options.runs,
-                    words=np.flatnonzero(language.words[:-1]),
-                )
-            )
-            attackers = {
-                third: Knowledge.learn(pairs, emissions, candidates=options.candidates)
-                for third, pairs in known.items()
-            }
-            count = 1 if mechanism is None else options.versions
-            totals = simulate(frame, own, ways, mechanism, attackers, count)
-            for third, right in classified(own, mechanism).items():
-                totals[third] = replace(totals[third], sums={**totals[third].sums, **right})
-        measured.append((mechanism, search, totals, emissions.mean_error(language)))
-    ceilings = dict[int, dict[str, ClusterSums]]()
-    if classes:
-        with progress(spark, "Learning from the originals"):
-            ceilings = classified(simulation, None, original=True)
-    return measured, ceilings
+        """Give what models get right of all classes, by attacked third."""
+        right: dict[int, dict[str, ClusterSums]] = {}
+        for own in self.classes:
+            found = classify(self.frame, simulation, self.ways, own, mechanism, original=original)
+            right = {third: right.get(third, {}) | found[third] for third in found}
+        return right
 
 
 def _columns(options: EvaluateOptions, *, corpus: bool = False) -> TableColumns:
@@ -307,23 +310,6 @@ def _columns(options: EvaluateOptions, *, corpus: bool = False) -> TableColumns:
         id=None if corpus else options.id,
         protect=AllWords() if corpus else options.policy.protect,
     )
-
-
-def _check_classes(options: EvaluateOptions, df: DataFrame) -> None:
-    """Refuse classes that are no plain values."""
-    for option, name in {"--label": options.label, "--author": options.author}.items():
-        if name is not None and not isinstance(kind := df.schema[name].dataType, AtomicType):
-            raise InputError(
-                f"Column {name} of {option} has no classes",
-                allowed="text, numbers, booleans or dates",
-                got=kind.simpleString(),
-            )
-
-
-def _places(options: EvaluateOptions, read: Format) -> list[tuple[str, str, str]]:
-    """Give what must lie apart, of what are paths."""
-    read_from = [("Input", "--input", options.input)] if read.has_path else []
-    return [*read_from, ("Output", "--output", options.output)]
 
 
 def _corpus(
@@ -360,18 +346,3 @@ def _known(
             do="Give texts of the language of the input, in a column of the same name",
         )
     return dict.fromkeys(ATTACKED, known), known
-
-
-def _guarantees(
-    mechanisms: Sequence[Mechanism], embedding: Embedding, search: Search
-) -> list[dict[str, Any]]:
-    """What is proven of each setting; distances are measured once for each metric."""
-    measured: dict[str, Distances] = {}
-    rows = []
-    for mechanism in mechanisms:
-        metric = mechanism.metric(embedding)
-        if metric.description not in measured:
-            measured[metric.description] = Distances.measure(metric)
-        guarantee = mechanism.guarantee(embedding, measured[metric.description], search)
-        rows.append({"options": option_line(mechanism), **guarantee.to_json()})
-    return rows

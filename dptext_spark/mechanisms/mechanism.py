@@ -152,6 +152,16 @@ class Mechanism(Parameters, ABC):
         listed = ",".join(f"{name}={_plain(value)}" for name, value in chosen)
         return f"{self.name}:{listed}" if listed else self.name
 
+    @property
+    def parameters(self) -> str:
+        """What was chosen, epsilon apart, for reading: ``select=vickrey, t=0.4``."""
+        return self.spec.partition(":")[2].replace(",", ", ")
+
+    @property
+    def options(self) -> str:
+        """The options that choose it, each number so that reading gives it back."""
+        return f"--mechanism {self.spec} --epsilon {repr(self.epsilon).removesuffix('.0')}"
+
     def to_json(self) -> dict[str, Any]:
         """Give the options that choose it, JSON-ready: its spec and epsilon."""
         return {"mechanism": self.spec, "epsilon": self.epsilon}

@@ -7,10 +7,13 @@ from typing import Final
 
 import click
 
-# The modules that draw a calibration's page, an evaluation's, and a Poincaré disk.
+# The modules that draw the page of a calibration or an evaluation, and a Poincaré disk.
 PAGE: Final = "dptext_spark.report.page"
-ANSWER: Final = "dptext_spark.evaluation.answer_page"
 PICTURE: Final = "dptext_spark.poincare.picture"
+
+# Names of a page and of the folder of its figures.
+HTML: Final = "report.html"
+PLOTS: Final = "plots"
 
 
 def missing_library(drawing: str) -> str:

@@ -8,9 +8,8 @@ from __future__ import annotations
 import base64
 import io
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
@@ -22,7 +21,8 @@ from matplotlib import style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter, NullLocator
-from numpy.typing import NDArray
+
+from dptext_spark.report.drawing import HTML, PLOTS
 
 # Narrow, so that letters stay readable where a phone shows a figure 330 pixels wide.
 _WIDTH: Final = 4.8
@@ -58,27 +58,23 @@ _CHOSEN: Final = "Recommended"
 _PANELS: Final = {"p95": "95th percentile", "p50": "Median", "p5": "5th percentile"}
 
 
-def write_page(folder: Path, page: Mapping[str, Any], *, name: str, plots: str) -> None:
+def write_page(folder: Path, page: Mapping[str, Any]) -> None:
     """Write a page, one file that needs no other, and its figures as PNG; equal input gives equal bytes.
 
     Args:
         folder: Where to.
         page: The ``title``, and as lists of blocks the ``lead`` and the blocks of each of ``sections``. A
             block is a text, a list of texts, or has a ``text`` with its ``style``, ``plots``, the ``head``
-            and ``rows`` of a table, ``facts`` by name, or a ``title`` and ``blocks`` that can be folded. In a
-            table's cell, a mapping is a word with ``small`` remarks.
-        name, plots: Of the page's file, and of the folder of its figures.
+            and ``rows`` of a table, of which some are ``marked``, ``facts`` by name, or a ``title`` and
+            ``blocks`` that can be folded. In a table's cell, a mapping is a word with ``small`` remarks; in a
+            list, one has a command as ``code``, and may have a ``text`` before it.
     """
-    specs = [
-        plot
-        for section in page["sections"]
-        for block in section["blocks"]
-        for plot in (block.get("plots", ()) if isinstance(block, Mapping) else ())
-    ]
-    drawn = {spec["name"]: _drawn(spec) for spec in specs}
-    (folder / plots).mkdir(exist_ok=True)
-    for plot in drawn.values():
-        (folder / plots / f"{plot.name}.png").write_bytes(plot.png)
+    (folder / PLOTS).mkdir(exist_ok=True)
+    drawn = {}
+    for block in chain.from_iterable(section["blocks"] for section in page["sections"]):
+        for spec in block.get("plots", ()) if isinstance(block, Mapping) else ():
+            drawn[spec["name"]] = plot = _drawn(spec)
+            (folder / PLOTS / f"{spec['name']}.png").write_bytes(plot["png"])
     environment = Environment(
         loader=PackageLoader("dptext_spark.report", "."),
         autoescape=True,
@@ -86,14 +82,9 @@ def write_page(folder: Path, page: Mapping[str, Any], *, name: str, plots: str) 
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"number": number, "data_uri": data_uri, "marked": _marked}
+    environment.filters |= {"number": number, "marked": _marked, "command": _command}
     html = environment.get_template("page.html").render(page, plots=drawn)
-    (folder / name).write_text(html, encoding="utf-8")
-
-
-def data_uri(png: bytes) -> str:
-    """Write an image as an address that holds it."""
-    return "data:image/png;base64," + base64.b64encode(png).decode("ascii")
+    (folder / HTML).write_text(html, encoding="utf-8")
 
 
 def number(value: float | None) -> str:
@@ -107,6 +98,14 @@ def _marked(text: str) -> Markup:
     """Write N_w with its index, and what stands between backticks as code."""
     with_index = re.sub(r"\b([A-Z])_(w|eta|inf|0)\b", r"\1<sub>\2</sub>", str(escape(text)))
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", with_index))
+
+
+def _command(line: str) -> Markup:
+    """Write a command as code, whose options are not broken at their hyphens."""
+    parts = (
+        Markup("<span>{}</span>").format(p) if p.startswith("--") else escape(p) for p in line.split(" ")
+    )
+    return Markup("<code>{}</code>").format(Markup(" ").join(parts))
 
 
 # Figures
@@ -136,183 +135,119 @@ class Axis:
 
 _WORDS: Final = Axis(name="words", label="Words (log scale)", log=True)
 
-
-@dataclass(frozen=True, kw_only=True)
-class Plot:
-    """A figure.
-
-    Attributes:
-        name: Of its file, without ending.
-        png: The image.
-        width, height: In pixels.
-        findings: What it shows, in words and numbers.
-        caption: What stands below it.
-    """
-
-    name: str
-    png: bytes
-    width: int
-    height: int
-    findings: tuple[str, ...]
-    caption: str = ""
-
-    @property
-    def alt(self) -> str:
-        """The text that stands for the image."""
-        return " ".join(self.findings)
+Spec = Mapping[str, Any]
 
 
-def _drawn(spec: Mapping[str, Any]) -> Plot:
-    """Draw a figure that is data."""
-    name = spec["name"]
-    if spec["kind"] == "percentiles":
-        plot = percentile_plot(name, spec["curves"], Axis(**spec["x"]), Axis(**spec["y"]))
-    else:
-        plot = histogram_plot(name, spec["counts"], np.array(spec["edges"]), Axis(**spec["axis"]))
-    return replace(plot, caption=spec["caption"])
+def _drawn(spec: Spec) -> dict[str, Any]:
+    """Draw a figure that is data: its ``png`` with its size, and as ``findings`` what it shows, in words."""
+    draw = {"percentiles": _percentiles, "histogram": _histogram, "trade_off": _trade_off}[spec["kind"]]
+    file = io.BytesIO()
+    with style.context(["default", _STYLE]):  # not the user's own
+        figure, findings = draw(spec)
+        figure.savefig(file, format="png", dpi=_DPI, metadata={"Software": None})
+    width, height = (round(side * _DPI) for side in figure.get_size_inches())
+    address = "data:image/png;base64," + base64.b64encode(file.getvalue()).decode("ascii")
+    return {
+        "png": file.getvalue(),
+        "address": address,
+        "width": width,
+        "height": height,
+        "findings": [*findings],
+        "caption": spec["caption"],
+    }
 
 
-def percentile_plot(name: str, curves: Mapping[str, Mapping[str, Sequence[float]]], x: Axis, y: Axis) -> Plot:
+def _panels(height: float, count: int) -> tuple[Figure, list[Axes]]:
+    """A figure of panels below one another that share their axes."""
+    figure = Figure(figsize=(_WIDTH, height), dpi=_DPI)
+    return figure, list(figure.subplots(count, sharex=True, sharey=True, squeeze=False)[:, 0])
+
+
+def _percentiles(spec: Spec) -> tuple[Figure, Iterator[str]]:
     """Draw the median and the range of the middle 90% of words over ``x``.
 
-    One curve has its range shaded; of several, each percentile has a panel of its own.
-
-    Args:
-        name: Of the file.
-        curves: One or more, by label: ``x``, ascending, and ``p5``, ``p50`` and ``p95``.
-        x, y: What the curves' x and their percentiles are.
+    ``curves`` have, by label, ``x``, ascending, and ``p5``, ``p50`` and ``p95``. One curve has its range
+    shaded; of several, each percentile has a panel of its own.
     """
+    curves, x, y = spec["curves"], Axis(**spec["x"]), Axis(**spec["y"])
     several = len(curves) > 1
-    panels = list(_PANELS) if several else ["p50"]
-    with _drawing(1.1 + (1.9 if several else 2.4) * len(panels)) as figure:
-        all_axes = figure.subplots(len(panels), sharex=True, sharey=True, squeeze=False)[:, 0]
-        for axes, panel in zip(all_axes, panels, strict=True):
-            for i, (label, curve) in enumerate(curves.items()):
-                look = {"marker": _MARKERS[i % len(_MARKERS)], **_look(i)}
-                axes.plot(curve["x"], curve[panel], label=_text(label) if several else "Median", **look)
-            title = f"{_PANELS[panel]} of {y.label}" if several else y.label
-            axes.set_title(title[0].upper() + title[1:])
-        if not several:
-            (only,) = curves.values()
-            band = only["x"], only["p5"], only["p95"]
-            all_axes[0].fill_between(*band, label="Middle 90% of words", **_SHADE)
-            if len(only["x"]) == 1:  # a band without width
-                all_axes[0].vlines(*band, color=_COLOURS[0], alpha=0.2, lw=12.0)
-        _y_axis(all_axes[0], y)
-        _x_axis(all_axes[-1], x, np.concatenate([curve["x"] for curve in curves.values()]))
-        _legend(figure)
-        return _finished(figure, name, _trends(curves, x, y))
+    names = list(_PANELS) if several else ["p50"]
+    figure, panels = _panels(1.1 + (1.9 if several else 2.4) * len(names), len(names))
+    for axes, name in zip(panels, names, strict=True):
+        for i, (label, curve) in enumerate(curves.items()):
+            axes.plot(
+                curve["x"], curve[name], label=_text(label) if several else "Median", **_look(i, marked=True)
+            )
+        title = f"{_PANELS[name]} of {y.label}" if several else y.label
+        axes.set_title(title[0].upper() + title[1:])
+    if not several:
+        (only,) = curves.values()
+        band = only["x"], only["p5"], only["p95"]
+        panels[0].fill_between(*band, label="Middle 90% of words", **_SHADE)
+        if len(only["x"]) == 1:  # a band without width
+            panels[0].vlines(*band, color=_COLOURS[0], alpha=0.2, lw=12.0)
+    _scales(panels, x, y, np.concatenate([curve["x"] for curve in curves.values()]))
+    _legend(figure)
+    return figure, _trends(curves, x, y)
 
 
-def histogram_plot(
-    name: str,
-    counts: Mapping[float, Mapping[str, Sequence[int]]],
-    edges: NDArray[np.float64],
-    axis: Axis,
-) -> Plot:
+def _histogram(spec: Spec) -> tuple[Figure, Iterator[str]]:
     """Draw how many words have which value, on a logarithmic scale, a panel for each epsilon.
 
-    Args:
-        name: Of the file.
-        counts, edges: For each epsilon, (b,) by label; and float64 (b + 1,), where the bars end.
-        axis: What is counted.
+    ``counts`` has for each epsilon, by label, the words between ``edges``.
     """
+    counts, edges, axis = spec["counts"], np.array(spec["edges"]), Axis(**spec["axis"])
     labels = list(dict.fromkeys(chain.from_iterable(counts.values())))
     bars = np.array([c for by_label in counts.values() for c in by_label.values()])
     used = np.flatnonzero(bars.sum(axis=0))
-    shown = slice(used[0], used[-1] + 1) if axis.limits is None else slice(len(edges) - 1)
+    shown = slice(used[0], used[-1] + 1) if axis.limits is None else slice(0, len(edges) - 1)
     ends = edges[shown.start : shown.stop + 1]
-    with _drawing(1.1 + 1.6 * len(counts)) as figure:
-        all_axes = figure.subplots(len(counts), sharex=True, sharey=True, squeeze=False)[:, 0]
-        for axes, (epsilon, by_label) in zip(all_axes, counts.items(), strict=True):
-            for label, values in by_label.items():
-                # Zero has no logarithm: the axis begins below one word.
-                look = {"fill": len(labels) == 1, "baseline": 0.5, "lw": 1.6, **_look(labels.index(label))}
-                axes.stairs(np.maximum(values[shown], 0.5), ends, label=_text(label), **look)
-            axes.set_title(f"Words (log scale) at epsilon {epsilon:g}")
-        all_axes[0].set_ylim(0.5, 2.0 * int(bars.max()))
-        _y_axis(all_axes[0], _WORDS)
-        _x_axis(all_axes[-1], axis, ends)
-        if len(labels) > 1:
-            _legend(figure)
-        return _finished(figure, name, _peaks(counts, edges, axis))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Spot:
-    """A setting in a plane: the number next to it, where it lies, and the interval across."""
-
-    mark: str
-    x: float
-    y: float
-    x_ends: tuple[float, float]
-
-
-def trade_off_plot(
-    name: str,
-    lines: Mapping[str, Sequence[Spot]],
-    x: Axis,
-    y: Axis,
-    *,
-    floor: tuple[float, float],
-    chosen: Spot | None = None,
-) -> Plot:
-    """Draw what is gained over what is paid, a line of settings for each label, between floor and ceiling.
-
-    Args:
-        name: Of the file.
-        lines: One or more, by label; spots in their order along the line.
-        x, y: What is paid, and what is gained.
-        floor: What is paid, and what is gained, for nothing at all: dotted lines.
-        chosen: The setting that is to be seen first.
-    """
-    labels = [*lines, *_LINES, *(() if chosen is None else (_CHOSEN,))]
-    with _drawing(3.2 + 0.19 * -(-len(labels) // _legend_columns(labels))) as figure:
-        axes = figure.subplots()
-        for i, (label, spots) in enumerate(lines.items()):
-            at, ends = np.array([(s.x, s.y) for s in spots]), np.array([s.x_ends for s in spots])
-            reach = np.abs(ends - at[:, :1]).T
-            look = {"marker": _MARKERS[i % len(_MARKERS)], "capsize": 2.0, "elinewidth": 1.0, **_look(i)}
-            axes.errorbar(at[:, 0], at[:, 1], xerr=reach, label=_text(label), **look)
-            for spot in spots:
-                offset: dict[str, Any] = {"xytext": (4, -11), "textcoords": "offset points", "fontsize": 8.0}
-                axes.annotate(_text(spot.mark), (spot.x, spot.y), **offset)
-        axes.axvline(floor[0], color="#777777", lw=1.0, ls=":", label=_LINES[0])
-        axes.axhline(floor[1], color="#777777", lw=1.0, ls=(0, (1, 3)), label=_LINES[1])
-        if chosen is not None:
-            place: dict[str, Any] = {"s": 220.0, "facecolors": "none", "edgecolors": "#000000", "zorder": 5}
-            axes.scatter([chosen.x], [chosen.y], label=_CHOSEN, **place)
-        axes.set_title(y.label)
-        _y_axis(axes, y)
-        _x_axis(axes, x, np.array([spot.x for spots in lines.values() for spot in spots]))
+    figure, panels = _panels(1.1 + 1.6 * len(counts), len(counts))
+    for axes, (epsilon, by_label) in zip(panels, counts.items(), strict=True):
+        for label, values in by_label.items():
+            # Zero has no logarithm: the axis begins below one word.
+            look = {"fill": len(labels) == 1, "baseline": 0.5, "lw": 1.6, **_look(labels.index(label))}
+            axes.stairs(np.maximum(values[shown], 0.5), ends, label=_text(label), **look)
+        axes.set_title(f"Words (log scale) at epsilon {epsilon:g}")
+    panels[0].set_ylim(0.5, 2.0 * int(bars.max()))
+    _scales(panels, axis, _WORDS, ends)
+    if len(labels) > 1:
         _legend(figure)
-        ends_of = {label: [spots[0], spots[-1]][: len(spots)] for label, spots in lines.items()}
-        findings = [
-            f"{label}: "
-            + ", ".join(f"{s.mark}: {y.name} {y.write(s.y)} at {x.name} {x.write(s.x)}" for s in spots)
-            + "."
-            for label, spots in ends_of.items()
-        ]
-        return _finished(figure, name, findings)
+    return figure, _peaks(counts, edges, axis)
 
 
-@contextmanager
-def _drawing(height: float) -> Iterator[Figure]:
-    """A figure in a style that does not depend on the user's settings."""
-    with style.context(["default", _STYLE]):
-        yield Figure(figsize=(_WIDTH, height), dpi=_DPI)
+def _trade_off(spec: Spec) -> tuple[Figure, Iterator[str]]:
+    """Draw what is gained over what is paid, a line of settings for each label, above a floor.
+
+    ``lines`` have, by label, ``marks`` next to the spots, ``x`` with its ``low`` and ``high``, and ``y``;
+    ``floor`` is what is paid, and what is gained, for nothing at all; ``chosen`` spots are circled.
+    """
+    lines, x, y = spec["lines"], Axis(**spec["x"]), Axis(**spec["y"])
+    labels = [*lines, *_LINES, *([_CHOSEN] if spec["chosen"] else [])]
+    figure, (axes,) = _panels(3.2 + 0.19 * -(-len(labels) // _legend_columns(labels)), 1)
+    for i, (label, line) in enumerate(lines.items()):
+        at = np.array(line["x"])
+        reach = np.abs(np.array([line["low"], line["high"]]) - at)
+        look = {"capsize": 2.0, "elinewidth": 1.0, **_look(i, marked=True)}
+        axes.errorbar(at, line["y"], xerr=reach, label=_text(label), **look)
+        for mark, along, up in zip(line["marks"], line["x"], line["y"], strict=True):
+            offset: dict[str, Any] = {"xytext": (4, -11), "textcoords": "offset points", "fontsize": 8.0}
+            axes.annotate(_text(mark), (along, up), **offset)
+    axes.axvline(spec["floor"][0], color="#777777", lw=1.0, ls=":", label=_LINES[0])
+    axes.axhline(spec["floor"][1], color="#777777", lw=1.0, ls=(0, (1, 3)), label=_LINES[1])
+    if spec["chosen"]:
+        place: dict[str, Any] = {"s": 220.0, "facecolors": "none", "edgecolors": "#000000", "zorder": 5}
+        axes.scatter(*zip(*spec["chosen"], strict=True), label=_CHOSEN, **place)
+    axes.set_title(y.label)
+    _scales([axes], x, y, np.concatenate([line["x"] for line in lines.values()]))
+    _legend(figure)
+    return figure, _ends(lines, x, y)
 
 
-def _finished(figure: Figure, name: str, findings: Iterable[str]) -> Plot:
-    file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=_DPI, metadata={"Software": None})
-    width, height = (round(side * _DPI) for side in figure.get_size_inches())
-    return Plot(name=name, png=file.getvalue(), width=width, height=height, findings=tuple(findings))
-
-
-def _look(i: int) -> dict[str, Any]:
+def _look(i: int, *, marked: bool = False) -> dict[str, Any]:
     """Colours and dashes repeat after different numbers of lines: 35 lines differ."""
-    return {"color": _COLOURS[i % len(_COLOURS)], "ls": _DASHES[i % len(_DASHES)]}
+    look = {"color": _COLOURS[i % len(_COLOURS)], "ls": _DASHES[i % len(_DASHES)]}
+    return look | ({"marker": _MARKERS[i % len(_MARKERS)]} if marked else {})
 
 
 def _text(label: str) -> str:
@@ -320,28 +255,27 @@ def _text(label: str) -> str:
     return label.replace("$", r"\$")
 
 
-def _y_axis(axes: Axes, y: Axis) -> None:
+def _scales(panels: Sequence[Axes], x: Axis, y: Axis, values: Any) -> None:
+    """Scale the axes, which are shared; ``values`` are all of x."""
+    upper, lower = panels[0], panels[-1]
     if y.log:
-        axes.set_yscale("log")
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
-        axes.yaxis.set_minor_formatter(NullFormatter())
+        upper.set_yscale("log")
+        upper.yaxis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
+        upper.yaxis.set_minor_formatter(NullFormatter())
     if y.limits:
         low, high = y.limits
-        axes.set_ylim(low - 0.03 * (high - low), high + 0.03 * (high - low))
-
-
-def _x_axis(axes: Axes, x: Axis, values: NDArray[np.float64]) -> None:
+        upper.set_ylim(low - 0.03 * (high - low), high + 0.03 * (high - low))
     if x.log:
-        axes.set_xscale("log")
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
+        lower.set_xscale("log")
+        lower.xaxis.set_minor_locator(NullLocator())
+        lower.xaxis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
     else:
-        axes.xaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 2.5, 5, 10]))
+        lower.xaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 2.5, 5, 10]))
     if x.limits:
-        axes.set_xlim(*x.limits)
+        lower.set_xlim(*x.limits)
     if len(np.unique(values)) == 1:
-        axes.set_xticks(values[:1])
-    axes.set_xlabel(x.label)
+        lower.set_xticks(values[:1])
+    lower.set_xlabel(x.label)
 
 
 def _legend(figure: Figure) -> None:
@@ -354,7 +288,7 @@ def _legend_columns(labels: Sequence[str]) -> int:
     return max(1, min(len(labels), _CHARACTERS // (max(map(len, labels)) + 8)))
 
 
-def _trends(curves: Mapping[str, Mapping[str, Sequence[float]]], x: Axis, y: Axis) -> Iterator[str]:
+def _trends(curves: Spec, x: Axis, y: Axis) -> Iterator[str]:
     """Say where each curve begins and ends."""
     for label, curve in curves.items():
         lead = f"{label}: median" if len(curves) > 1 else "Median"
@@ -372,9 +306,7 @@ def _trends(curves: Mapping[str, Mapping[str, Sequence[float]]], x: Axis, y: Axi
         yield f"{lead} {y.name} {way}, where the middle 90% of words lie {middle}."
 
 
-def _peaks(
-    counts: Mapping[float, Mapping[str, Sequence[int]]], edges: NDArray[np.float64], axis: Axis
-) -> Iterator[str]:
+def _peaks(counts: Spec, edges: Any, axis: Axis) -> Iterator[str]:
     """Say where most words are."""
     for epsilon, by_label in counts.items():
         for label, values in by_label.items():
@@ -386,3 +318,14 @@ def _peaks(
             bar = axis.write(low) if low == high else f"{axis.write(low)} to {axis.write(high)}"
             words = f"{values[i]:,} of {sum(values):,} words"
             yield f"At epsilon {epsilon:g}{of}, the highest bar is {axis.name} {bar}: {words}."
+
+
+def _ends(lines: Spec, x: Axis, y: Axis) -> Iterator[str]:
+    """Say where each line begins and ends."""
+    for label, line in lines.items():
+        spots = list(zip(line["marks"], line["x"], line["y"], strict=True))
+        told = (
+            f"{mark}: {y.name} {y.write(up)} at {x.name} {x.write(along)}"
+            for mark, along, up in dict.fromkeys([spots[0], spots[-1]])
+        )
+        yield f"{label}: {', '.join(told)}."

@@ -7,11 +7,12 @@ from typing import Any
 
 
 def rendered(blocks: Iterable[Any]) -> str:
-    """Write blocks, a text, a list of lines or a ``table`` with a ``title``, an empty line between them."""
+    """Write blocks, a text, lines or a ``table`` with or without a ``title``, an empty line between them."""
     parts = []
     for block in blocks:
-        lines = [block["title"], *table(block["table"])] if isinstance(block, Mapping) else block
-        parts.append(lines if isinstance(lines, str) else "\n".join(lines))
+        if isinstance(block, Mapping):
+            block = [*([block["title"]] if "title" in block else []), *table(block["table"])]
+        parts.append(block if isinstance(block, str) else "\n".join(block))
     return "\n\n".join(parts)
 
 

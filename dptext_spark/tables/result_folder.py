@@ -1,18 +1,20 @@
-"""The folder of a calibration or an evaluation: whether it is free, and its findings and page."""
+"""The folder of a calibration or an evaluation: whether it is free, and its facts and page."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from dptext_spark.errors import ConfigError
 from dptext_spark.report import drawing
+from dptext_spark.report.facts import Report
 from dptext_spark.tables.storage import Places, Storage
 
 
 def check_free(places: Places, place: str, file: str, *, overwrite: bool) -> None:
-    """Refuse an output that exists, unless it has this ``file`` of findings and is to be replaced.
+    """Refuse an output that exists, unless it has this ``file`` of facts and is to be replaced.
 
     Raises:
         ConfigError: The output is not free.
@@ -31,35 +33,18 @@ def check_free(places: Places, place: str, file: str, *, overwrite: bool) -> Non
         )
 
 
-def finish(
-    storage: Storage,
-    folder: str,
-    findings: str,
-    *,
-    files: Sequence[str],
-    drawn: Sequence[str],
-    page: str,
-    draw: Callable[[Path], object],
-) -> None:
-    """Write the findings and, where its libraries are installed, the page.
-
-    Args:
-        storage, folder: Where to, next to the tables.
-        findings: JSON, for the first of ``files``, of which the page is drawn.
-        files, drawn: What drawing reads and may be missing, and what it makes.
-        page, draw: The module that draws, and what draws into a folder of this machine.
-    """
-    storage.write(f"{folder}/{files[0]}", findings)
-    if drawing.missing_library(page):
+def finish(storage: Storage, folder: str, file: str, report: Report, page: Mapping[str, Any]) -> None:
+    """Write the facts as this ``file``, and where its libraries are installed the page with its figures."""
+    storage.write(f"{folder}/{file}", report.to_json())
+    if drawing.missing_library(drawing.PAGE):
         return
+    from dptext_spark.report.page import write_page  # slow to load, and not everywhere
+
     place = storage.real(folder)
     if place.startswith("file:"):
-        draw(Path(place.removeprefix("file:")))
+        write_page(Path(place.removeprefix("file:")), page)
         return
     with TemporaryDirectory(prefix="dptext-page-") as here:
-        for name in files:
-            if storage.exists(f"{folder}/{name}"):
-                storage.fetch(f"{folder}/{name}", Path(here, name))
-        draw(Path(here))
-        for name in drawn:
+        write_page(Path(here), page)
+        for name in (drawing.HTML, drawing.PLOTS):
             storage.put(Path(here, name), f"{folder}/{name}")

@@ -258,12 +258,6 @@ class Storage(Places):
         finally:
             system.setWriteChecksum(True)
 
-    def fetch(self, path: str, target: Path) -> None:
-        """Copy a file or a folder to a place on this machine where nothing is."""
-        system, place = self._at(path)
-        # The last: without checksum files, which nobody would look at.
-        system.copyToLocalFile(False, place, self._path(str(target)), True)
-
     def put(self, source: Path, path: str) -> None:
         """Copy a file or a folder from this machine to a place where nothing is."""
         system, place = self._at(path)

@@ -14,7 +14,7 @@ from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Mahalanobis
 from dptext_spark.report.facts import Report, versions
 from dptext_spark.report.text import rendered
-from tests.helpers.calibrations import EPSILONS, LAPLACE, MET, N_W, UNMET, WEIGHTED, facts
+from tests.helpers.calibrations import EPSILONS, GAIN, LAPLACE, MATCH, MET, N_W, UNMET, WEIGHTED, facts
 
 
 def test_distances_and_guarantees_are_those_of_each_mechanism(small: Embedding) -> None:
@@ -37,10 +37,6 @@ def test_distances_and_guarantees_are_those_of_each_mechanism(small: Embedding) 
 
 def terminal(embedding: Embedding, **changes: Any) -> list[str]:
     return rendered(said(facts(embedding, LAPLACE, WEIGHTED, **changes))).splitlines()
-
-
-GAIN = {"mechanism": "mahalanobis:lambda=0.5", "baseline": "laplace", "epsilon": 4.0, "statistic": "n_w"}
-MATCH = {"n_w": "average", "other": {"mechanism": "tem", "epsilon": 7.0}, "value": 0.25}
 
 
 def test_the_main_numbers_are_said_in_80_columns(small: Embedding) -> None:

@@ -1,11 +1,10 @@
-"""Settings compared on made texts: known ends, orders that must hold, and what is recommended."""
+"""Settings compared on made texts: known ends, orders that must hold, and which no other beats."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, DptextError
 from dptext_spark.evaluation.comparison import Comparison, Risk, evaluate
+from dptext_spark.evaluation.intervals import ClusterSums
 from dptext_spark.mechanisms import Exponential, Laplace
 from dptext_spark.mechanisms.vectors import ProjectedVectors
 from tests.helpers.made_texts import sentences
@@ -92,52 +92,25 @@ def test_bands_make_up_all_words(compared: Comparison) -> None:
 @given(values=st.lists(st.tuples(*[st.sampled_from([0.1, 0.2, 0.3, 0.4])] * 2), min_size=1, max_size=12))
 def test_the_front_is_what_nothing_beats(compared: Comparison, values: list[tuple[float, float]]) -> None:
     """Equal settings stay together, the least risk first."""
-    outcomes = tuple(replace(compared.outcomes[0], error=float(v)) for v in range(len(values)))
-    found = replace(compared, outcomes=outcomes)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Comparison, "_points", lambda *_: [(a, a, b, b) for a, b in values])
-        front = [int(outcome.error) for outcome in found.front()]
+    first = compared.outcomes[0]
+    outcomes = []
+    for number, (lost, use) in enumerate(values):
+        sums = {"recovered/1/in-context/1": lost, "kept": use}
+        shares = {name: ClusterSums.of_rows(round(10 * share), 10) for name, share in sums.items()}
+        totals = replace(first.totals, sums={**first.totals.sums, **shares})
+        outcomes.append(replace(first, totals=totals, error=float(number)))
+    found = replace(compared, outcomes=tuple(outcomes))
+    front = [int(outcome.error) for outcome in found.front(Risk(keeping="kept"))]
     assert [values[i][0] for i in front] == sorted(values[i][0] for i in front)
     for number, (lost, kept) in enumerate(values):
         beaten = any(a <= lost and b >= kept and (a, b) != (lost, kept) for a, b in values)
         assert (number in front) != beaten
 
 
-@pytest.mark.parametrize(
-    ("points", "limit", "best"),
-    [
-        ([(0.1, 0.15, 0.5, 0.45), (0.19, 0.24, 0.9, 0.85), (0.05, 0.05, 0.4, 0.4)], 0.2, 0),
-        ([(0.1, 0.15, 0.5, 0.45), (0.19, 0.24, 0.9, 0.85), (0.05, 0.05, 0.4, 0.4)], 0.01, None),
-        ([(0.1, 0.11, 0.5, 0.49), (0.1, 0.2, 0.55, 0.45)], 0.3, 0),
-    ],
-)
-def test_the_recommended_setting_is_surely_within_the_limit_and_keeps_most(
-    compared: Comparison, monkeypatch: pytest.MonkeyPatch, points: list, limit: float, best: int | None
-) -> None:
-    """Rejects the choice by measured shares: one is within the limit, or keeps most, by luck perhaps."""
-    found = replace(compared, outcomes=compared.outcomes[: len(points)])
-    monkeypatch.setattr(Comparison, "_points", lambda *_: points)
-    assert found.recommended(limit) is (None if best is None else found.outcomes[best])
-
-
-def test_the_limit_holds_although_it_was_searched_for(compared: Comparison) -> None:
-    """Rejects the interval of one setting, where four were looked at: at this limit none is surely within."""
-    outcomes, sums = compared.outcomes, Risk().of(compared.outcomes[0])
-    alone, among_four = (sums.share(c)[2] for c in (0.95, 1 - 0.05 / 4))
-    assert alone < among_four
-    assert compared.recommended((alone + among_four) / 2) is None
-    assert compared.recommended(among_four) is outcomes[0]
-    assert compared.recommended(1.0) is outcomes[2]
-    assert compared.recommended(0.999, Risk(attacker="context-free", keeping="kept")) in outcomes
-    shares = [risk(compared, number, "in-context")["recovered"] for number in range(4)]
-    assert (compared.front()[0], compared.front()[-1]) == (outcomes[int(np.argmin(shares))], outcomes[2])
-
-
 def test_a_risk_that_was_not_measured_is_refused(compared: Comparison) -> None:
-    with pytest.raises(ConfigError, match=r"Allowed: .*1 or 3 versions"):
-        compared.recommended(0.5, Risk(versions=2))
-    with pytest.raises(ConfigError, match="Got: in-context, 10 guesses"):
-        compared.front(Risk(guesses=10))
+    for risk, message in ((Risk(versions=2), "Allowed: .*1 or 3 versions"), (Risk(guesses=10), "10 guesses")):
+        with pytest.raises(ConfigError, match=message):
+            compared.front(risk)
 
 
 def test_who_learns_elsewhere_recovers_less(small: Embedding, compared: Comparison) -> None:
@@ -194,20 +167,3 @@ def test_what_is_shown_has_no_words(compared: Comparison) -> None:
     assert repr(outcome) == "Outcome(Laplace(epsilon=5.0), release_words=200)"
     for value in (compared, compared.before, outcome.totals):
         assert "array" not in repr(value)
-
-
-def test_plain_words_say_the_numbers_and_the_choice(compared: Comparison) -> None:
-    first, *settings, last = compared.describe(most_recovered=0.9999).splitlines()
-    assert "private" in first
-    assert [line.partition(":")[0] for line in settings] == [
-        *("--mechanism laplace --epsilon 5", "--mechanism laplace --epsilon 12"),
-        *("--mechanism laplace --epsilon 1000000", "--mechanism exponential --epsilon 3"),
-    ]
-    row = risk(compared, 0, "in-context")
-    assert f"{row['recovered']:.1%} of {row['tokens']:,} words are recovered" in settings[0]
-    assert f"; {row['floor']:.1%} without any output)" in settings[0]
-    assert "No other beats it." in settings[2]
-    assert last.startswith("Take --mechanism") and "100.0% of words recovered with 95%" in last
-    alone = compared.describe(Risk(attacker="context-free"), most_recovered=0.0).splitlines()
-    assert f"{risk(compared, 0, 'context-free')['recovered']:.1%} of" in alone[1]
-    assert alone[-1].startswith("No setting here stays within 0.0% of words recovered")

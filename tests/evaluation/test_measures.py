@@ -149,6 +149,6 @@ def test_the_floor_needs_no_release(simulation: Simulation) -> None:
     """Without outputs the same words are guessed for all; random words keep next to nothing."""
     floor = totals(simulation, slice(None), None, versions=1)
     assert floor.versions == [1]
-    guessed = floor.recovered("context-free", 1)
+    guessed = floor.sums["recovered/1/context-free/1"]
     assert guessed is not None and 0.0 < guessed.ratio[0] < 0.2
     assert floor.sums["kept"].ratio[0] < 0.05

@@ -10,7 +10,7 @@ import pytest
 
 from dptext_spark.report import drawing
 
-MODULES = (drawing.PAGE, drawing.ANSWER, drawing.PICTURE)
+MODULES = (drawing.PAGE, drawing.PICTURE)
 
 
 @contextmanager

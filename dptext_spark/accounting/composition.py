@@ -7,9 +7,9 @@ from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dptext_spark.accounting.laws import Atoms, LossLaw
+from dptext_spark.geometry import Floats
 
 if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
@@ -32,12 +32,7 @@ _COARSELY: Final = 1e-5
 
 @lru_cache(maxsize=256)  # both reports of a run, and what it prints, state the same losses
 def loss_beyond(
-    law: LossLaw,
-    distance: float,
-    *,
-    words: int = 1,
-    delta: float,
-    coarse: bool = False,
+    law: LossLaw, distance: float, *, words: int = 1, delta: float, coarse: bool = False
 ) -> float:
     """Find t such that several words, each moved by a distance at most, are (t, delta)-indistinguishable.
 
@@ -114,7 +109,7 @@ def _words(law: LossLaw, distance: float, interval: float) -> PrivacyLossDistrib
     )
 
 
-def on_grid(atoms: Atoms, interval: float) -> tuple[int, NDArray[np.float64]]:
+def on_grid(atoms: Atoms, interval: float) -> tuple[int, Floats]:
     """Move atoms to multiples of an interval so that delta(t) grows nowhere smaller.
 
     Each atom is split between its two neighbours on the grid, with equal mass and equal mean of exp(-loss):

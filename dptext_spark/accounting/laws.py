@@ -14,12 +14,12 @@ from functools import lru_cache
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dptext_spark.geometry import Floats
 from dptext_spark.geometry.ball import LebesgueRadii, volume_radii
 from dptext_spark.geometry.sphere import gamma_quantile
 
-Atoms = tuple[NDArray[np.float64], NDArray[np.float64]]
+Atoms = tuple[Floats, Floats]
 """Losses and their probabilities, float64 (a,) each."""
 
 # Cells of the noise's length, and of its cosine with the difference of the words, which tells far more. The
@@ -69,13 +69,11 @@ class RadialLaw(LossLaw):
     cells: tuple[int, int] = field(default=_CELLS, repr=False)
 
     @abstractmethod
-    def radii(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
+    def radii(self, uniforms: Floats) -> Floats:
         """Quantile of the noise's length: uniforms (k,) in [0, 1) to lengths (k,)."""
 
     @abstractmethod
-    def losses(
-        self, distance: float, radii: NDArray[np.float64], cosines: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
+    def losses(self, distance: float, radii: Floats, cosines: Floats) -> Floats:
         """Bound the loss in cells of noise from above.
 
         Args:
@@ -101,7 +99,7 @@ class RadialLaw(LossLaw):
         return replace(self, cells=_COARSE)
 
 
-def _shares(cells: int) -> NDArray[np.float64]:
+def _shares(cells: int) -> Floats:
     """float64 (cells + 1,): edges of cells as shares of their law, finer and finer towards both ends."""
     from scipy import special  # slow to load, and the command line needs no losses
 
@@ -110,7 +108,7 @@ def _shares(cells: int) -> NDArray[np.float64]:
 
 
 @lru_cache(maxsize=8)
-def _cosines(dimension: int, cells: int) -> NDArray[np.float64]:
+def _cosines(dimension: int, cells: int) -> Floats:
     """float64 (cells + 1,): the edges of the cells of a direction's cosine, in 2 dimensions or more."""
     from scipy import special  # slow to load, as above
 
@@ -129,12 +127,10 @@ class SphericalLaplace(RadialLaw):
     def bound(self, distance: float) -> float:
         return self.epsilon * distance
 
-    def radii(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
+    def radii(self, uniforms: Floats) -> Floats:
         return gamma_quantile(self.dimension, uniforms)
 
-    def losses(
-        self, distance: float, radii: NDArray[np.float64], cosines: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
+    def losses(self, distance: float, radii: Floats, cosines: Floats) -> Floats:
         g = radii[:-1, None]
         s, c = self.epsilon * distance, cosines[None]
         other = np.sqrt(np.square(g - s) + 2.0 * g * s * (1.0 - c))
@@ -147,21 +143,17 @@ class BallLaw(RadialLaw):
     """Noise in the Poincaré ball whose density by volume is a function of the hyperbolic distance alone."""
 
     @abstractmethod
-    def fall(self, radii: NDArray[np.float64]) -> NDArray[np.float64]:
+    def fall(self, radii: Floats) -> Floats:
         """By how much the log-density is less at these hyperbolic distances than at 0."""
 
     @abstractmethod
-    def excess(
-        self, start: NDArray[np.float64], stop: NDArray[np.float64], other: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
+    def excess(self, start: Floats, stop: Floats, other: Floats) -> Floats:
         """Bound by how much the loss can grow from the start to the end of a cell.
 
         ``other`` is the largest distance in it from the other word.
         """
 
-    def losses(
-        self, distance: float, radii: NDArray[np.float64], cosines: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
+    def losses(self, distance: float, radii: Floats, cosines: Floats) -> Floats:
         bounded = np.minimum(radii, _FAR)[:, None]
         start, stop = bounded[:-1], bounded[1:]
         first, last = (_third_side(side, distance, cosines) for side in (start, stop))
@@ -171,9 +163,7 @@ class BallLaw(RadialLaw):
         return np.clip(found, -self.bound(distance), self.bound(distance))
 
 
-def _third_side(
-    side: NDArray[np.float64], distance: float, cosines: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _third_side(side: Floats, distance: float, cosines: Floats) -> Floats:
     """The side opposite to an angle between two sides of a hyperbolic triangle."""
     square = np.square(np.sinh((side - distance) / 2.0))
     square = square + np.sinh(side) * math.sinh(distance) * (1.0 - cosines[None]) / 2.0
@@ -187,18 +177,16 @@ class VolumeLaw(BallLaw):
     def bound(self, distance: float) -> float:
         return self.epsilon * distance
 
-    def radii(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
+    def radii(self, uniforms: Floats) -> Floats:
         radii = np.zeros_like(uniforms)
         inner = uniforms > 0.0
         radii[inner] = volume_radii(uniforms[inner], dimension=self.dimension, epsilon=self.epsilon)
         return radii
 
-    def fall(self, radii: NDArray[np.float64]) -> NDArray[np.float64]:
+    def fall(self, radii: Floats) -> Floats:
         return self.epsilon * radii
 
-    def excess(
-        self, start: NDArray[np.float64], stop: NDArray[np.float64], other: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
+    def excess(self, start: Floats, stop: Floats, other: Floats) -> Floats:
         return np.zeros_like(other)
 
 
@@ -213,19 +201,17 @@ class LebesgueLaw(BallLaw):
     def bound(self, distance: float) -> float:
         return (self.epsilon + self.dimension) * distance
 
-    def radii(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
+    def radii(self, uniforms: Floats) -> Floats:
         radii = np.zeros_like(uniforms)
         inner = uniforms > 0.0
         radii[inner] = LebesgueRadii.of(dimension=self.dimension, epsilon=self.epsilon)(uniforms[inner])
         return radii
 
-    def fall(self, radii: NDArray[np.float64]) -> NDArray[np.float64]:
+    def fall(self, radii: Floats) -> Floats:
         log_cosh = radii / 2.0 + np.log1p(np.exp(-radii)) - math.log(2.0)
         return np.asarray(self.epsilon * radii + 2.0 * self.dimension * log_cosh)
 
-    def excess(
-        self, start: NDArray[np.float64], stop: NDArray[np.float64], other: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
+    def excess(self, start: Floats, stop: Floats, other: Floats) -> Floats:
         slope = self.dimension * np.maximum(np.tanh(other / 2.0) - np.tanh(start / 2.0), 0.0)
         return np.asarray((stop - start) * slope)
 
@@ -258,7 +244,7 @@ class BoundedRange(LossLaw):
         return _connected(edges, deltas)
 
 
-def _connected(edges: NDArray[np.float64], deltas: NDArray[np.float64]) -> Atoms:
+def _connected(edges: Floats, deltas: Floats) -> Atoms:
     """Atoms at the edges whose delta(t) is given there and nowhere smaller (Doroshenko et al. 2022)."""
     steps, falls = np.diff(edges), -np.diff(deltas)
     below = np.concatenate([[1.0 - deltas[0]], falls / -np.expm1(-steps)])

@@ -132,7 +132,7 @@ class SealedRows(_Record):
 
 
 class Apart(_Record):
-    """How far words of a bundle lie apart: medians over words; see ``guarantee.Distances``."""
+    """How far words of a bundle lie apart: medians over words; see ``guarantee.TypicalDistances``."""
 
     nearest: float
     tenth: float

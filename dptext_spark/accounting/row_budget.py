@@ -12,11 +12,11 @@ from itertools import takewhile
 from typing import Any, Final, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dptext_spark.accounting.composition import loss_beyond
 from dptext_spark.accounting.laws import LossLaw
 from dptext_spark.errors import ConfigError
+from dptext_spark.geometry import Floats, Ints
 
 LEAST_ROW_DELTA: Final = 1e-10
 """Far above what adding up the losses of the longest composed row errs by."""
@@ -105,7 +105,7 @@ class RowEpsilons:
         law(least[-1])  # a mechanism may not have what the longest rows need
         return cls(budget=budget, lengths=tuple(lengths), epsilons=tuple(least))
 
-    def of_rows(self, words: NDArray[np.int64]) -> NDArray[np.float64]:
+    def of_rows(self, words: Ints) -> Floats:
         """float64 (rows,): the epsilons of rows of so many words (rows,).
 
         Raises:
@@ -113,7 +113,7 @@ class RowEpsilons:
         """
         if words.max(initial=0) > self.lengths[-1]:
             raise ConfigError("A row has more words than a row budget allows", allowed=f"{_LONGEST:,}")
-        epsilons: NDArray[np.float64] = np.array(self.epsilons)[np.searchsorted(self.lengths, words)]
+        epsilons: Floats = np.array(self.epsilons)[np.searchsorted(self.lengths, words)]
         return epsilons
 
     def epsilon(self, words: int) -> float:

@@ -15,7 +15,7 @@ from dptext_spark.calibration.statistics import LEVELS
 from dptext_spark.calibration.summary import N_W_EDGES, S_W_EDGES
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
-from dptext_spark.guarantee import Distances
+from dptext_spark.guarantee import TypicalDistances
 
 # Names in the folder of a calibration.
 FILE: Final = "calibration.json"
@@ -59,7 +59,7 @@ def facts_of(grids: Sequence[Grid], embedding: Embedding, **facts: Any) -> dict[
                 "neighbours": neighbours,
             }
         )
-        distances = Distances.measure(metric)
+        distances = TypicalDistances.measure(metric)
         for mechanism in grid.mechanisms:
             guarantee = mechanism.guarantee(embedding, distances, grid.search).to_json()
             guarantees.append({"of": grid.name, **guarantee})

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from dptext_spark.geometry import Floats, Floats32, Ints
 from dptext_spark.geometry.ball import rims
 
 _BLOCK: Final = 2048
@@ -28,18 +28,18 @@ class Metric(ABC):
         """Number of words V."""
 
     @abstractmethod
-    def between(self, words: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.float64]:
+    def between(self, words: Ints, others: Ints) -> Floats:
         """Distances of pairs: int64 (t,) and (t,) to float64 (t,), exactly 0 for equal points."""
 
     @abstractmethod
-    def _to_blocks(self, words: NDArray[np.int64]) -> Iterator[NDArray[np.float64]]:
+    def _to_blocks(self, words: Ints) -> Iterator[Floats]:
         """Give what grows with the distances of :meth:`to_all`, in blocks: float64 (k, b) each."""
 
-    def _distances(self, grown: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _distances(self, grown: Floats) -> Floats:
         """Give the distances themselves, of what is 0 or more."""
         return grown
 
-    def to_all(self, words: NDArray[np.int64]) -> NDArray[np.float64]:
+    def to_all(self, words: Ints) -> Floats:
         """Distances of words (k,) to all words, float64 (k, V); fast, to about 10^-7 of the largest."""
         return self._distances(np.maximum(np.concatenate([*self._to_blocks(words)], axis=1), 0.0))
 
@@ -50,13 +50,11 @@ class Metric(ABC):
     def _blocks(self) -> list[slice]:
         return [slice(start, min(start + _BLOCK, self.words)) for start in range(0, self.words, _BLOCK)]
 
-    def sample(self) -> NDArray[np.int64]:
+    def sample(self) -> Ints:
         """Give 256 words or fewer, evenly spread over the vocabulary."""
         return np.arange(0, self.words, -(-self.words // _SAMPLE))
 
-    def nearest(
-        self, words: NDArray[np.int64], ranks: Sequence[int]
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+    def nearest(self, words: Ints, ranks: Sequence[int]) -> tuple[Ints, Floats, Floats]:
         """Find words by how near they are, of equally near ones the lower ids first.
 
         Args:
@@ -99,20 +97,20 @@ class EuclideanMetric(Metric):
         map: B transposed, float64 (n, n), by which rows are multiplied; None for the identity.
     """
 
-    vectors: NDArray[np.float32]
-    map: NDArray[np.float64] | None = None
+    vectors: Floats32
+    map: Floats | None = None
     description: str = "Euclidean distance of their vectors"
 
     @property
     def words(self) -> int:
         return len(self.vectors)
 
-    def between(self, words: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.float64]:
+    def between(self, words: Ints, others: Ints) -> Floats:
         differences = self._rows(words)
         differences -= self.vectors[others]
         return _lengths(self._mapped(differences))
 
-    def _to_blocks(self, words: NDArray[np.int64]) -> Iterator[NDArray[np.float64]]:
+    def _to_blocks(self, words: Ints) -> Iterator[Floats]:
         points = self._mapped(self._rows(words))
         points = np.column_stack([-2.0 * points, _squares(points), np.ones(len(points))])
         for block in self._blocks():
@@ -120,7 +118,7 @@ class EuclideanMetric(Metric):
             # |p|² - 2 p·q + |q|², by the product alone.
             yield points @ np.column_stack([others, np.ones(len(others)), _squares(others)]).T
 
-    def _distances(self, grown: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _distances(self, grown: Floats) -> Floats:
         return np.sqrt(grown)
 
     def largest(self) -> float:
@@ -129,10 +127,10 @@ class EuclideanMetric(Metric):
         radii = [_lengths(self._mapped(self._rows(block) - centre)) for block in self._blocks()]
         return float(np.sort(np.concatenate(radii))[-2:].sum())
 
-    def _rows(self, rows: NDArray[np.int64] | slice) -> NDArray[np.float64]:
+    def _rows(self, rows: Ints | slice) -> Floats:
         return self.vectors[rows].astype(np.float64)
 
-    def _mapped(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _mapped(self, points: Floats) -> Floats:
         return points if self.map is None else points @ self.map
 
 
@@ -140,19 +138,19 @@ class EuclideanMetric(Metric):
 class HyperbolicMetric(Metric):
     """The Poincaré ball's distance, 2 arcsinh(|p - q| / sqrt((1 - |p|²)(1 - |q|²)))."""
 
-    points: NDArray[np.float64]  # (V, n), inside the unit ball
+    points: Floats  # (V, n), inside the unit ball
     description: str = "hyperbolic distance of their points"
 
     @property
     def words(self) -> int:
         return len(self.points)
 
-    def between(self, words: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.float64]:
+    def between(self, words: Ints, others: Ints) -> Floats:
         points, targets = self.points[words], self.points[others]
         gaps = _lengths(points - targets) / np.sqrt(rims(points) * rims(targets))
         return 2.0 * np.arcsinh(gaps)
 
-    def _to_blocks(self, words: NDArray[np.int64]) -> Iterator[NDArray[np.float64]]:
+    def _to_blocks(self, words: Ints) -> Iterator[Floats]:
         # By differences, for near the rim products would cancel.
         for block in (np.arange(rows.start, rows.stop) for rows in self._blocks()):
             yield np.stack([self.between(np.full(len(block), word), block) for word in words])
@@ -163,10 +161,10 @@ class HyperbolicMetric(Metric):
         return float(np.sort(np.arccosh((2.0 - rim) / rim))[-2:].sum())
 
 
-def _squares(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
-    squares: NDArray[np.float64] = np.square(vectors).sum(axis=1)
+def _squares(vectors: Floats) -> Floats:
+    squares: Floats = np.square(vectors).sum(axis=1)
     return squares
 
 
-def _lengths(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+def _lengths(vectors: Floats) -> Floats:
     return np.sqrt(_squares(vectors))

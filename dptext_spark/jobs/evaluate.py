@@ -37,7 +37,7 @@ from dptext_spark.evaluation.simulate import (
     emissions_of,
     simulate,
 )
-from dptext_spark.guarantee import Distances
+from dptext_spark.guarantee import TypicalDistances
 from dptext_spark.lookup import WordReader
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.options import EvaluateOptions
@@ -366,12 +366,12 @@ def _guarantees(
     mechanisms: Sequence[Mechanism], embedding: Embedding, search: Search
 ) -> list[dict[str, Any]]:
     """What is proven of each setting; distances are measured once for each metric."""
-    measured: dict[str, Distances] = {}
+    measured: dict[str, TypicalDistances] = {}
     rows = []
     for mechanism in mechanisms:
         metric = mechanism.metric(embedding)
         if metric.description not in measured:
-            measured[metric.description] = Distances.measure(metric)
+            measured[metric.description] = TypicalDistances.measure(metric)
         guarantee = mechanism.guarantee(embedding, measured[metric.description], search)
         rows.append({"options": option_line(mechanism), **guarantee.to_json()})
     return rows

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
@@ -20,15 +19,17 @@ from dptext_spark.accounting.resolution import rounded_vector_distance
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import EuclideanSpace, Space
 from dptext_spark.errors import ConfigError
+from dptext_spark.geometry import Floats, Ints
 from dptext_spark.geometry.projection import (
     NoisyProjection,
     RandomProjection,
     least_dimension,
     spectral_constant,
 )
-from dptext_spark.guarantee import Claim, Distances, Guarantee, rounded_up
+from dptext_spark.guarantee import Claim, Guarantee, TypicalDistances, rounded_up
 from dptext_spark.mechanisms.mechanism import (
     LEAST_EPSILON,
+    NUMBER,
     PUBLIC_WORDS,
     Law,
     Mechanism,
@@ -51,22 +52,16 @@ _GRID_BITS: Final = 23
 class VectorParameters(ProjectionParameters):
     """How vectors are projected and noised, whatever their length."""
 
-    epsilon: float = Field(
+    epsilon: float = NUMBER(
         ge=LEAST_EPSILON,
         le=MOST_EPSILON,
-        allow_inf_nan=False,
-        strict=True,
         description="privacy parameter, in nats per unit of Euclidean distance of the input vectors",
     )
     dimension: int | None = Field(
-        default=None,
-        ge=1,
-        strict=True,
-        description="length of released vectors; default: by beta and delta",
+        default=None, ge=1, strict=True, description="length of released vectors; default: by beta and delta"
     )
     sensitivity: Literal["spectral", "paper"] = Field(
-        default="spectral",
-        description="paper: less noise, and a larger proven epsilon",
+        default="spectral", description="paper: less noise, and a larger proven epsilon"
     )
 
     @field_validator("sensitivity", mode="before")
@@ -104,6 +99,18 @@ class VectorParameters(ProjectionParameters):
             )
         return wanted
 
+    def of_length(self, input_dimension: int) -> VectorNoise:
+        """Bind the mechanism to vectors of one length; refuses a dimension that does not suit them."""
+        projection = self.projection(input_dimension)
+        stretch = spectral_constant(projection.matrix)
+        return VectorNoise(
+            parameters=self,
+            input_dimension=input_dimension,
+            dimension=len(projection.matrix),
+            stretch=stretch,
+            sensitivity=stretch if self.sensitivity == "spectral" else 1.0 + self.beta,
+        )
+
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class VectorGuarantee(Guarantee):
@@ -135,19 +142,6 @@ class VectorNoise:
     stretch: float
     sensitivity: float
 
-    @classmethod
-    def of(cls, parameters: VectorParameters, input_dimension: int) -> VectorNoise:
-        """Derive the mechanism for vectors of a length; refuses a dimension that does not suit them."""
-        projection = parameters.projection(input_dimension)
-        stretch = spectral_constant(projection.matrix)
-        return cls(
-            parameters=parameters,
-            input_dimension=input_dimension,
-            dimension=len(projection.matrix),
-            stretch=stretch,
-            sensitivity=stretch if parameters.sensitivity == "spectral" else 1.0 + parameters.beta,
-        )
-
     @property
     def scale(self) -> float:
         """Delta / epsilon, the noise's scale."""
@@ -171,13 +165,9 @@ class VectorNoise:
         """Phi, (m, n)."""
         return self.parameters.projection(self.input_dimension)
 
-    def __call__(self, vectors: NDArray[np.float64], uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
+    def __call__(self, vectors: Floats, uniforms: Floats) -> Floats:
         """Release vectors (t, n) by uniforms (t, m + 1), overwritten: float64 (t, m) on the grid."""
-        return on_grid(self._noise(vectors, uniforms), self.grid)
-
-    @property
-    def _noise(self) -> NoisyProjection:
-        return NoisyProjection(self.projection, self.scale)
+        return on_grid(NoisyProjection(self.projection, self.scale)(vectors, uniforms), self.grid)
 
     def to_json(self) -> dict[str, Any]:
         """Give the mechanism with its projection as JSON-ready values: all that may be known of the noise."""
@@ -196,27 +186,25 @@ class VectorNoise:
     def law(self) -> Law:
         """Name the law of released vectors and every parameter of it, as the noise's context wants them."""
         return {
+            **self.parameters.model_dump(include={"epsilon", "seed", "sensitivity"}),
             "law": "projected vectors",
-            "epsilon": self.parameters.epsilon,
-            "sensitivity": self.parameters.sensitivity,
             "constant": self.sensitivity,
-            "seed": self.parameters.seed,
             "dimension": self.dimension,
             "input_dimension": self.input_dimension,
         }
 
     def guarantee(self, fingerprint: str = "") -> VectorGuarantee:
         """State what is proven for bare vectors, or for texts over the bundle of a fingerprint."""
-        parameters, of_texts = self.parameters, bool(fingerprint)
+        epsilon, of_texts = self.pure_epsilon, bool(fingerprint)
+        bits = NoisyProjection(self.projection, self.scale).bits(self.longest)
         public = "parameters and seed were not chosen by the private table"
-        bits = self._noise.bits(self.longest)
         return VectorGuarantee(
             mechanism="projected vectors",
-            configured_epsilon=parameters.epsilon,
+            configured_epsilon=self.parameters.epsilon,
             metric=f"Euclidean distance of {'averages of word vectors' if of_texts else 'input vectors'}",
-            epsilon=self.pure_epsilon,
+            epsilon=epsilon,
             distances=None,
-            law=SphericalLaplace(dimension=self.dimension, epsilon=self.pure_epsilon),
+            law=SphericalLaplace(dimension=self.dimension, epsilon=epsilon),
             delta_num=rounded_vector_distance(self.dimension, self.scale / self.grid),
             noise_bits=bits,
             source="Feyisetan and Kasiviswanathan 2021, Claim 3, with the matrix's largest singular value",
@@ -265,8 +253,7 @@ class VectorNoise:
 class ProjectedVectors(VectorParameters, Mechanism):
     """Releases vectors of any length; of words, their vectors, and then the word of the nearest image.
 
-    The second step looks at the released vector alone. It makes what ``dptext vectors`` releases comparable
-    with mechanisms of words, for contract tests and audits.
+    The second step, which looks at the released vector alone, is for contract tests and audits.
 
     Source: Feyisetan and Kasiviswanathan 2021, Algorithm 1 and Proposition 5.
     """
@@ -276,15 +263,10 @@ class ProjectedVectors(VectorParameters, Mechanism):
     spaces: ClassVar[tuple[type[Space], ...]] = (EuclideanSpace,)
     releases: ClassVar[Literal["words", "vectors"]] = "vectors"
 
-    def of_length(self, input_dimension: int) -> VectorNoise:
-        """Bind the mechanism to vectors of one length; see :meth:`VectorNoise.of`."""
-        return VectorNoise.of(self, input_dimension)
-
     def law(self, dimension: int) -> Law:
         return self.of_length(dimension).law()
 
     def uniforms_per_token(self, dimension: int) -> int:
-        """Count one uniform for the length, and the direction's."""
         return self.rows(dimension) + 1
 
     def check(self, embedding: Embedding) -> None:
@@ -298,11 +280,7 @@ class ProjectedVectors(VectorParameters, Mechanism):
         release, vectors = self.of_length(embedding.dimension), embedding.vectors
         nearest = nearest_images(embedding, release.projection, search)
 
-        def perturb(
-            words: NDArray[np.int64],
-            uniforms: NDArray[np.float64],
-            epsilons: NDArray[np.float64] | None = None,
-        ) -> NDArray[np.int64]:
+        def perturb(words: Ints, uniforms: Floats, epsilons: Floats | None = None) -> Ints:
             if epsilons is not None:
                 raise ConfigError("Mechanism vectors has one epsilon for all words")
             return nearest(release(vectors[words].astype(np.float64), uniforms))
@@ -311,13 +289,12 @@ class ProjectedVectors(VectorParameters, Mechanism):
 
     def claim(self, embedding: Embedding) -> Claim:
         """Epsilon in Euclidean distance; with the paper's Delta more than was asked for."""
-        stated = self.guarantee(embedding)
-        return Claim(**{part.name: getattr(stated, part.name) for part in fields(Claim)})
+        return self.guarantee(embedding)
 
     def guarantee(
         self,
         embedding: Embedding | Path | str,
-        distances: Distances | None = None,
+        distances: TypicalDistances | None = None,
         search: Search | None = None,
     ) -> Guarantee:
         """State the guarantee of vectors: neither distances nor a search of words matter to it."""
@@ -326,7 +303,7 @@ class ProjectedVectors(VectorParameters, Mechanism):
         return self.of_length(embedding.dimension).guarantee(embedding.fingerprint)
 
 
-def on_grid(values: NDArray[np.float64], grid: float) -> NDArray[np.float64]:
+def on_grid(values: Floats, grid: float) -> Floats:
     """Round to multiples of ``grid``, a power of two; in place, and without negative zeros."""
     values /= grid
     np.rint(values, out=values)

@@ -272,7 +272,7 @@ def test_lists_of_few_epsilons_are_kept(small: Embedding) -> None:
     """Rejects lists of every epsilon that any row ever had, and lists that are made again for each batch."""
     at = bound(small, epsilon=9.0).at
     first = at(2.0)
-    assert at(2.0) is first and len(first.cache.lists.shares) <= CACHE_BYTES // EPSILONS // 12
+    assert at(2.0) is first and len(first.cache.shares) <= CACHE_BYTES // EPSILONS // 12
     for step in range(EPSILONS):
         at(3.0 + step)
     assert at(2.0) is not first
@@ -380,11 +380,11 @@ def test_the_cache_keeps_used_words_and_its_bound(small: Embedding) -> None:
     for word in range(10, 300):
         choice(np.array([word]), uniforms)
         choice(np.array([3]), uniforms)  # a frequent word
-        held = np.flatnonzero(choice.cache.lists.starts >= 0)
+        held = np.flatnonzero(choice.cache.starts >= 0)
         assert 3 in held and word in held and len(held) <= 10
-        assert choice.cache.end == 200 * len(held) <= len(choice.cache.lists.shares)
+        assert choice.cache.end == 200 * len(held) <= len(choice.cache.shares)
     np.testing.assert_array_equal(
-        choice.cache.lists.shares[choice.cache.lists.starts[3] :][:200],
+        choice.cache.shares[choice.cache.starts[3] :][:200],
         lists_of(choice, np.array([3])).shares,
     )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from dptext_spark.accounting.laws import SphericalLaplace
 from dptext_spark.accounting.row_budget import RowBudget, RowEpsilons
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.guarantee import TypicalDistances, Guarantee
+from dptext_spark.guarantee import Guarantee, TypicalDistances
 from dptext_spark.lookup import Bundle, WordReader
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import NoiseKey, ReleaseNoise

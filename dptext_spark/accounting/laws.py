@@ -58,10 +58,7 @@ class LossLaw(ABC):
 class RadialLaw(LossLaw):
     """Noise of a random length in a direction of the sphere in n dimensions, independent of each other.
 
-    Attributes:
-        dimension: n, that of the noise.
-        epsilon: The mechanism's parameter.
-        cells: Of length and of cosine, the noise is cut into so many.
+    ``cells`` of length and of cosine are what the noise is cut into.
     """
 
     dimension: int
@@ -143,15 +140,25 @@ class BallLaw(RadialLaw):
     """Noise in the Poincaré ball whose density by volume is a function of the hyperbolic distance alone."""
 
     @abstractmethod
+    def quantile(self, uniforms: Floats) -> Floats:
+        """Quantile of the noise's hyperbolic length: uniforms (k,) in (0, 1) to lengths (k,)."""
+
+    def radii(self, uniforms: Floats) -> Floats:
+        radii = np.zeros_like(uniforms)
+        inner = uniforms > 0.0
+        radii[inner] = self.quantile(uniforms[inner])
+        return radii
+
+    @abstractmethod
     def fall(self, radii: Floats) -> Floats:
         """By how much the log-density is less at these hyperbolic distances than at 0."""
 
-    @abstractmethod
-    def excess(self, start: Floats, stop: Floats, other: Floats) -> Floats:
-        """Bound by how much the loss can grow from the start to the end of a cell.
+    def excess(self, start: Floats, stop: Floats, other: Floats) -> Floats | float:
+        """Bound by how much the loss can grow in a cell, ``other`` the largest distance from the other word.
 
-        ``other`` is the largest distance in it from the other word.
+        It falls, by the triangle inequality, where the log-density falls by the same everywhere.
         """
+        return 0.0
 
     def losses(self, distance: float, radii: Floats, cosines: Floats) -> Floats:
         bounded = np.minimum(radii, _FAR)[:, None]
@@ -172,22 +179,16 @@ def _third_side(side: Floats, distance: float, cosines: Floats) -> Floats:
 
 @dataclass(frozen=True, kw_only=True)
 class VolumeLaw(BallLaw):
-    """Density by volume proportional to exp(-epsilon r): the loss falls in r, by the triangle inequality."""
+    """Density by volume proportional to exp(-epsilon r)."""
 
     def bound(self, distance: float) -> float:
         return self.epsilon * distance
 
-    def radii(self, uniforms: Floats) -> Floats:
-        radii = np.zeros_like(uniforms)
-        inner = uniforms > 0.0
-        radii[inner] = volume_radii(uniforms[inner], dimension=self.dimension, epsilon=self.epsilon)
-        return radii
+    def quantile(self, uniforms: Floats) -> Floats:
+        return volume_radii(uniforms, dimension=self.dimension, epsilon=self.epsilon)
 
     def fall(self, radii: Floats) -> Floats:
         return self.epsilon * radii
-
-    def excess(self, start: Floats, stop: Floats, other: Floats) -> Floats:
-        return np.zeros_like(other)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,11 +202,8 @@ class LebesgueLaw(BallLaw):
     def bound(self, distance: float) -> float:
         return (self.epsilon + self.dimension) * distance
 
-    def radii(self, uniforms: Floats) -> Floats:
-        radii = np.zeros_like(uniforms)
-        inner = uniforms > 0.0
-        radii[inner] = LebesgueRadii.of(dimension=self.dimension, epsilon=self.epsilon)(uniforms[inner])
-        return radii
+    def quantile(self, uniforms: Floats) -> Floats:
+        return LebesgueRadii.of(dimension=self.dimension, epsilon=self.epsilon)(uniforms)
 
     def fall(self, radii: Floats) -> Floats:
         log_cosh = radii / 2.0 + np.log1p(np.exp(-radii)) - math.log(2.0)
@@ -224,15 +222,11 @@ class BoundedRange(LossLaw):
     R = epsilon * distance, is (exp(R/2) - exp(t/2))² / (exp(R) - 1) for -R <= t <= R, which is itself the
     delta of a pair of laws.
 
-    Attributes:
-        epsilon: Of the mechanism.
-        truncation: Distances count up to here; None counts them whole.
-
     Source: Dong, Durfee and Rogers 2020 for bounded range; the largest delta by differentiation.
     """
 
     epsilon: float
-    truncation: float | None = None
+    truncation: float | None = None  # distances count up to here; None counts them whole
 
     def bound(self, distance: float) -> float:
         return self.epsilon * (distance if self.truncation is None else min(distance, self.truncation))
@@ -241,16 +235,12 @@ class BoundedRange(LossLaw):
         most = self.bound(distance)
         edges = np.linspace(-most, most, _EDGES + 1)
         deltas = np.square(-np.expm1((edges - most) / 2.0)) / -math.expm1(-most)
-        return _connected(edges, deltas)
-
-
-def _connected(edges: Floats, deltas: Floats) -> Atoms:
-    """Atoms at the edges whose delta(t) is given there and nowhere smaller (Doroshenko et al. 2022)."""
-    steps, falls = np.diff(edges), -np.diff(deltas)
-    below = np.concatenate([[1.0 - deltas[0]], falls / -np.expm1(-steps)])
-    with np.errstate(over="ignore"):  # of a step of thousands of nats nothing is left
-        above = np.append(falls / np.expm1(steps), 0.0)
-    return edges, np.maximum(below - above, 0.0)
+        # Atoms at the edges whose delta(t) is given there and nowhere smaller (Doroshenko et al. 2022).
+        steps, falls = np.diff(edges), -np.diff(deltas)
+        below = np.concatenate([[1.0 - deltas[0]], falls / -np.expm1(-steps)])
+        with np.errstate(over="ignore"):  # of a step of thousands of nats nothing is left
+            above = np.append(falls / np.expm1(steps), 0.0)
+        return edges, np.maximum(below - above, 0.0)
 
 
 LAWS: Final[dict[str, type[LossLaw]]] = {

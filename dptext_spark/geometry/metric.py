@@ -5,9 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from dptext_spark.geometry import Floats, Floats32, Ints
@@ -20,12 +21,13 @@ _SAMPLE: Final = 256
 class Metric(ABC):
     """A distance between the words of an embedding."""
 
+    vectors: NDArray[np.floating[Any]]  # (V, n)
     description: str  # in words, after "the distance is the"
 
     @property
-    @abstractmethod
     def words(self) -> int:
         """Number of words V."""
+        return len(self.vectors)
 
     @abstractmethod
     def between(self, words: Ints, others: Ints) -> Floats:
@@ -59,8 +61,7 @@ class Metric(ABC):
 
         Args:
             words: int64 (k,), word ids, from which distances count.
-            ranks: The r places that are looked at; 0 is a word itself, where no other is as near but for
-                the error of :meth:`to_all`. The lower they are, the faster.
+            ranks: The r places that are looked at; 0 is a word itself, up to the error of :meth:`to_all`.
 
         Returns:
             Their word ids, int64 (k, r), and distances, float64 (k, r); and that of the farthest word of all,
@@ -69,9 +70,8 @@ class Metric(ABC):
         kept, start = max(ranks) + 1, 0
         ids, near = np.zeros((len(words), kept), np.int64), np.full((len(words), kept), np.inf)
         farthest = np.zeros(len(words))
-        with threadpool_limits(
-            limits=1, user_api="blas"
-        ):  # the products are small compared with what they are for
+        # The products are small compared with what they are for.
+        with threadpool_limits(limits=1, user_api="blas"):
             for block in self._to_blocks(words):
                 np.maximum(farthest, block.max(axis=1), out=farthest)
                 # Of equals the first that came stays.
@@ -90,20 +90,11 @@ class Metric(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class EuclideanMetric(Metric):
-    """|B (x - y)| for a square matrix B, or |x - y|.
-
-    Attributes:
-        vectors: float32 (V, n).
-        map: B transposed, float64 (n, n), by which rows are multiplied; None for the identity.
-    """
+    """|B (x - y)| for a square matrix B, or |x - y|."""
 
     vectors: Floats32
-    map: Floats | None = None
+    map: Floats | None = None  # B transposed, (n, n), by which rows are multiplied; None for the identity
     description: str = "Euclidean distance of their vectors"
-
-    @property
-    def words(self) -> int:
-        return len(self.vectors)
 
     def between(self, words: Ints, others: Ints) -> Floats:
         differences = self._rows(words)
@@ -138,15 +129,11 @@ class EuclideanMetric(Metric):
 class HyperbolicMetric(Metric):
     """The Poincaré ball's distance, 2 arcsinh(|p - q| / sqrt((1 - |p|²)(1 - |q|²)))."""
 
-    points: Floats  # (V, n), inside the unit ball
+    vectors: Floats  # inside the unit ball
     description: str = "hyperbolic distance of their points"
 
-    @property
-    def words(self) -> int:
-        return len(self.points)
-
     def between(self, words: Ints, others: Ints) -> Floats:
-        points, targets = self.points[words], self.points[others]
+        points, targets = self.vectors[words], self.vectors[others]
         gaps = _lengths(points - targets) / np.sqrt(rims(points) * rims(targets))
         return 2.0 * np.arcsinh(gaps)
 
@@ -157,7 +144,7 @@ class HyperbolicMetric(Metric):
 
     def largest(self) -> float:
         """Sum of the two largest distances d from the origin, cosh d = (2 - rim) / rim."""
-        rim = rims(self.points)
+        rim = rims(self.vectors)
         return float(np.sort(np.arccosh((2.0 - rim) / rim))[-2:].sum())
 
 

@@ -107,15 +107,10 @@ class NoisyProjection:
 
     def __call__(self, vectors: Floats, uniforms: Floats) -> Floats:
         """Turn vectors (t, n) and uniforms (t, m + 1), overwritten, into noisy images (t, m)."""
-        points = self.noise(uniforms)
+        points = uniform_directions(uniforms[:, 1:])
+        points *= self.lengths(uniforms[:, 0])[:, None]
         points += self.projection.times(vectors)
         return points
-
-    def noise(self, uniforms: Floats) -> Floats:
-        """Turn uniforms (t, m + 1), overwritten, into noise (t, m); the first of a row gives its length."""
-        noise = uniform_directions(uniforms[:, 1:])
-        noise *= self.lengths(uniforms[:, 0])[:, None]
-        return noise
 
     def lengths(self, uniforms: Floats) -> Floats:
         """Turn uniforms (t,) into lengths of the noise (t,)."""
@@ -143,22 +138,17 @@ def spectral_constant(matrix: Floats) -> float:
     return _rounded_up(largest * (1.0 + 16.0 * max(matrix.shape) * 2.0**-53))
 
 
-def vocabulary_constant(vectors: Floats32, projection: RandomProjection, *, progress: bool = False) -> float:
+def vocabulary_constant(vectors: Floats32, projection: RandomProjection) -> float:
     """Find the largest |projection (x - y)| / |x - y| over all pairs of distinct vectors.
 
     All pairs are scored by a single-precision product; those that may exceed the largest ratio so far,
     given a proven bound on that product's rounding error, are computed in double precision from their
     difference. The result, an upper bound about 10^-8 above it, is the same whatever the thread count.
 
-    Args:
-        vectors: float32 (V, n), V of 2 or more, best memory-mapped: it is read block by block.
-        projection: With a matrix (m, n).
-        progress: Show the progress bar even where stderr is no terminal.
+    ``vectors`` (V, n), V of 2 or more, are read block by block: best memory-mapped.
     """
     words, scores = len(vectors), _Scores(vectors, projection)
-    bar = progress_bar(
-        anywhere=progress, desc="Sensitivity", total=words**2 / 2, unit="pair", unit_scale=True, delay=2.0
-    )
+    bar = progress_bar(desc="Sensitivity", total=words**2 / 2, unit="pair", unit_scale=True, delay=2.0)
     buffer = np.empty(_LEFT_BLOCK * _RIGHT_BLOCK, dtype=np.float32)
     with bar, np.errstate(under="ignore"):
         # Pairs spread over the vocabulary come first, so that few others are candidates.

@@ -33,7 +33,7 @@ def arcosh_distances(points: np.ndarray) -> np.ndarray:
 def test_hyperbolic_distances(n: int) -> None:
     """Rejects the Euclidean distance, half the distance, and 1 - |p|² rounded near the rim."""
     points = ball_points(40, n)
-    metric, expected = HyperbolicMetric(points=points), arcosh_distances(points)
+    metric, expected = HyperbolicMetric(vectors=points), arcosh_distances(points)
     np.testing.assert_allclose(metric.to_all(np.arange(40)), expected, rtol=1e-12, atol=1e-12)
     rows, others = np.divmod(np.arange(1600), 40)
     np.testing.assert_allclose(metric.between(rows, others).reshape(40, 40), expected, rtol=1e-12, atol=1e-12)

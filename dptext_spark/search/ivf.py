@@ -92,7 +92,11 @@ class IvfNearest(EuclideanWords):
         chosen, sizes = self.looked_at(points)
         for number in np.flatnonzero(sizes).tolist():
             own = slice(int(index.starts[number]), int(self.stops[number]))
-            vectors, offsets, words = index.vectors[own], index.half_norms[own], index.rows[own].astype(np.int64)
+            vectors, offsets, words = (
+                index.vectors[own],
+                index.half_norms[own],
+                index.rows[own].astype(np.int64),
+            )
             looking, size = np.flatnonzero(chosen[:, number]), max(1, _CELLS // len(words))
             for start in range(0, len(looking), size):
                 part = looking[start : start + size]

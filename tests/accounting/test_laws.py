@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy import integrate, stats
 
 from dptext_spark.accounting.laws import (
@@ -79,9 +78,7 @@ def test_farther_words_lose_more(law: LossLaw) -> None:
             assert np.diff([delta(each, t) for each in atoms]).min() >= -1e-12
 
 
-def radial_deltas(
-    density: Callable[[NDArray[np.float64]], NDArray[np.float64]], dimension: int, *, curved: bool
-) -> NDArray[np.float64]:
+def radial_deltas(density: Callable[[np.ndarray], np.ndarray], dimension: int, *, curved: bool) -> np.ndarray:
     """Deltas (distances, ts) of noise of a density by volume, in flat or hyperbolic space, by midpoints."""
     radii, angles = ((np.arange(k) + 0.5) / k for k in (600, 120))
     r, c = 15.0 * radii[:, None], np.cos(np.pi * angles)[None]
@@ -98,7 +95,7 @@ def radial_deltas(
     return np.array(found) / (own * volume).sum()
 
 
-DENSITIES: dict[str, tuple[Callable[[NDArray[np.float64]], NDArray[np.float64]], int, bool]] = {
+DENSITIES: dict[str, tuple[Callable[[np.ndarray], np.ndarray], int, bool]] = {
     "laplace-3": (lambda r: np.exp(-1.5 * r), 3, False),
     "hyperbolic-3": (lambda r: np.exp(-4.0 * r), 3, True),
     "hyperbolic-icdm": (lambda r: np.exp(-r) / np.cosh(r / 2.0) ** 4, 2, True),
@@ -153,7 +150,7 @@ def test_spherical_noise(n: int, s: float, t: float) -> None:
 # Noise in the ball by sampling
 
 
-def sampled_losses(law: VolumeLaw | LebesgueLaw, distance: float, count: int) -> NDArray[np.float64]:
+def sampled_losses(law: VolumeLaw | LebesgueLaw, distance: float, count: int) -> np.ndarray:
     """Losses of noise as the mechanisms draw it, the other word's distance by Lorentz coordinates."""
     rng = np.random.default_rng(7)
     radii = law.radii(rng.random(count))

@@ -77,8 +77,7 @@ def test_the_sample_is_spread_over_the_vocabulary() -> None:
 
 
 @pytest.mark.parametrize(
-    ("geometry", "distance"),
-    [("euclidean", np.sqrt(0.5)), ("poincare", 2 * np.arcsinh(np.sqrt(0.5) / 0.75))],
+    ("geometry", "distance"), [("euclidean", np.sqrt(0.5)), ("poincare", 2 * np.arcsinh(np.sqrt(0.5) / 0.75))]
 )
 def test_the_metric_of_a_bundle_is_its_geometry(geometry: str, distance: float, tmp_path: Path) -> None:
     world = worlds.build(tmp_path, [[0.0, 0.5], [0.5, 0.0], [0.1, 0.2]], geometry=geometry)

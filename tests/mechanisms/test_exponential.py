@@ -384,8 +384,7 @@ def test_the_cache_keeps_used_words_and_its_bound(small: Embedding) -> None:
         assert 3 in held and word in held and len(held) <= 10
         assert choice.cache.end == 200 * len(held) <= len(choice.cache.shares)
     np.testing.assert_array_equal(
-        choice.cache.shares[choice.cache.starts[3] :][:200],
-        lists_of(choice, np.array([3])).shares,
+        choice.cache.shares[choice.cache.starts[3] :][:200], lists_of(choice, np.array([3])).shares
     )
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy import special
 
 from dptext_spark.accounting.laws import BoundedRange, LebesgueLaw, LossLaw, VolumeLaw
@@ -52,7 +51,7 @@ def squares(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Embedding]:
     }
 
 
-def uniforms(width: int) -> NDArray[np.float64]:
+def uniforms(width: int) -> np.ndarray:
     """All noise of the plane, by 2^16 places: lengths by midpoints, directions in turn, coins by theirs."""
     lengths = (np.arange(2**8) + 0.5) / 2**8
     angles = 2.0 * np.pi * (np.arange(2**8) + 0.5) / 2**8
@@ -62,7 +61,7 @@ def uniforms(width: int) -> NDArray[np.float64]:
     return np.concatenate([*places, coins[:, None]], axis=1)[:, :width].copy()
 
 
-def output_laws(configured: Mechanism, world: Embedding, released: int) -> NDArray[np.float64]:
+def output_laws(configured: Mechanism, world: Embedding, released: int) -> np.ndarray:
     """Probabilities (2, released) of the outputs of two words."""
     bound = configured.bind(world, among(released))
     if isinstance(bound, KnownLaw):

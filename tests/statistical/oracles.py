@@ -259,7 +259,4 @@ def output_p_values(outputs: np.ndarray, probabilities: np.ndarray) -> dict[str,
         table = table[table.any(axis=1)][:, table.any(axis=0)]
         table = table[table.sum(axis=1) > 250][:, table.sum(axis=0) > 250]
         pairs.append(float(stats.chi2_contingency(table).pvalue) if min(table.shape) > 1 else 1.0)
-    return {
-        "law": float(stats.chi2.sf(statistic, df=freedom)),
-        "independence": len(pairs) * min(pairs),
-    }
+    return {"law": float(stats.chi2.sf(statistic, df=freedom)), "independence": len(pairs) * min(pairs)}

@@ -568,10 +568,7 @@ LAWS = {
     ("name", "mutant"), [(name, mutant) for name, each in LAWS.items() for mutant in (None, *each.mutants)]
 )
 def test_a_law_holds_and_its_mutants_fail(
-    name: str,
-    mutant: str | None,
-    worlds_by_name: Callable[[str], Embedding],
-    monkeypatch: pytest.MonkeyPatch,
+    name: str, mutant: str | None, worlds_by_name: Callable[[str], Embedding], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case, world = LAWS[name], worlds_by_name(LAWS[name].world)
     wrong = case.mutants[mutant] if mutant else Wrong()

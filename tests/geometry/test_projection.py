@@ -12,7 +12,6 @@ from scipy import stats
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.geometry import projection
 from dptext_spark.geometry.projection import (
-    NoisyProjection,
     RandomProjection,
     distortion_probability,
     gaussian_projection,
@@ -20,7 +19,7 @@ from dptext_spark.geometry.projection import (
     spectral_constant,
     vocabulary_constant,
 )
-from tests.helpers.stretches import stretches
+from tests.statistical.oracles import stretches
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -191,11 +190,3 @@ def test_no_vocabulary_is_stretched_more_than_the_spectral_constant(seed: int, s
     exact = float(np.linalg.svd(matrix.astype(np.longdouble).astype(np.float64))[1][0])
     assert exact < spectral < exact + 1e-8
     assert vocabulary_constant(small.vectors, RandomProjection(matrix)) < spectral
-
-
-def test_noise_at_extreme_uniforms() -> None:
-    uniforms = np.full((3, 55), 0.3)
-    uniforms[:2] = [[2.0**-53], [1 - 2.0**-53]]
-    with np.errstate(all="raise"):
-        noise = NoisyProjection(RandomProjection(gaussian_projection(0, 54, 300)), 2.0).noise(uniforms)
-    assert noise.shape == (3, 54) and np.isfinite(noise).all()

@@ -18,6 +18,7 @@ from dptext_spark.mechanisms.mechanism import KnownLaw
 from dptext_spark.mechanisms.vectors import ProjectedVectors
 from tests.helpers import bundles, worlds
 from tests.helpers.worlds import among
+from tests.statistical.oracles import delta
 
 SIDE = 17
 STEP = {"plane": 0.4, "disc": 0.06}
@@ -71,26 +72,21 @@ def output_laws(configured: Mechanism, world: Embedding, released: int) -> np.nd
     return np.stack([np.bincount(d, minlength=released) / len(noise) for d in drawn])
 
 
-def delta(law: LossLaw, distance: float, t: float) -> float:
-    losses, masses = law.atoms(distance)
-    return float((masses * -np.expm1(np.minimum(t - losses, 0.0))).sum())
-
-
 def too_small(law: LossLaw, distance: float, straight: float, t: float) -> Iterator[tuple[str, float]]:
     """Deltas by wrong ways to compute them."""
     if isinstance(law, BoundedRange):  # of all such laws the worst, which these words do not reach
-        yield "half of the range", delta(replace(law, epsilon=law.epsilon / 2.0), distance, t)
+        yield "half of the range", delta(replace(law, epsilon=law.epsilon / 2.0).atoms(distance), t)
         return
     losses, masses = law.atoms(distance)
     step = law.bound(distance) / 3.0
     down = np.floor(losses / step) * step
-    yield "rounded down", float((masses * -np.expm1(np.minimum(t - down, 0.0))).sum())
+    yield "rounded down", delta((down, masses), t)
     if isinstance(law, LebesgueLaw):
-        yield "as the paper has it", delta(VolumeLaw(dimension=2, epsilon=law.epsilon), distance, t)
+        yield "as the paper has it", delta(VolumeLaw(dimension=2, epsilon=law.epsilon).atoms(distance), t)
     else:
-        yield "another dimension", delta(replace(law, dimension=3), distance, t)  # type: ignore[call-arg]
+        yield "another dimension", delta(replace(law, dimension=3).atoms(distance), t)  # type: ignore[call-arg]
     if straight < 0.99 * distance:
-        yield "without A", delta(law, straight, t)
+        yield "without A", delta(law.atoms(straight), t)
 
 
 def test_every_mechanism_is_looked_at() -> None:
@@ -117,7 +113,7 @@ def test_outputs_lose_no_more_than_the_law_says(
         one, other = output_laws(configured, world, released)
         for t in np.array([0.0, 0.2, 0.4, 0.6, 0.8]) * law.bound(distance):
             lost = float(np.maximum(one - np.exp(t) * other, 0.0).sum())
-            assert lost <= delta(law, distance, t) + ERROR
+            assert lost <= delta(law.atoms(distance), t) + ERROR
             for wrong, value in too_small(law, distance, straight, t):
                 told[wrong] = told.get(wrong, False) or lost > value + ERROR
     assert all(told.values()), told

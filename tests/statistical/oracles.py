@@ -11,7 +11,6 @@ from functools import cache
 
 import numpy as np
 from scipy import integrate, linalg, stats
-from scipy.spatial import distance
 
 
 def mixture_root(vectors: np.ndarray, weight: float) -> np.ndarray:
@@ -22,10 +21,17 @@ def mixture_root(vectors: np.ndarray, weight: float) -> np.ndarray:
     return (axes * np.sqrt(values)) @ axes.T
 
 
+def stretches(vectors: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    """All ratios |matrix (x - y)| / |x - y| of distinct vectors, from the differences."""
+    first, second = np.triu_indices(len(vectors), 1)
+    gaps = vectors[first].astype(np.float64) - vectors[second]
+    lengths, images = (np.sqrt((each**2).sum(axis=1)) for each in (gaps, gaps @ matrix.T))
+    return images[lengths > 0] / lengths[lengths > 0]
+
+
 def largest_stretch(vectors: np.ndarray, matrix: np.ndarray) -> float:
     """The largest stretch of two words' difference, by brute force."""
-    points = vectors.astype(np.float64)
-    return float((distance.pdist(points @ matrix.T) / distance.pdist(points)).max())
+    return float(stretches(vectors, matrix).max())
 
 
 # Radii in the ball
@@ -50,6 +56,15 @@ def ball_radii(name: str, n: int, epsilon: float) -> tuple[np.ndarray, np.ndarra
     density = np.exp(logs + x - (logs + x).max())
     below = integrate.cumulative_simpson(density, x=x, initial=0.0)
     return x, below / below[-1]
+
+
+# Losses
+
+
+def delta(atoms: tuple[np.ndarray, np.ndarray], t: float) -> float:
+    """E[(1 - exp(t - loss))+] of losses and their probabilities."""
+    losses, masses = atoms
+    return float((masses * -np.expm1(np.minimum(t - losses, 0.0))).sum())
 
 
 # Noise as its words see it

@@ -334,12 +334,6 @@ def noise_of(configured: Mechanism, world: Embedding, wrong: Wrong) -> Seen:
     return oracles.seen_in_space(noise, ROWS, 1 / epsilon)
 
 
-def told(name: str, values: dict[str, float]) -> float:
-    """The p-value of all checks together (Bonferroni)."""
-    print(f"p-values of {name}:", {check: f"{value:.3g}" for check, value in values.items()})
-    return len(values) * min(values.values())
-
-
 # Outputs
 
 CALL = "mechanisms.noisy:NoisyNearest.__call__"
@@ -358,7 +352,7 @@ def _redrawn(real: Any) -> Any:
 
 
 def _never_itself(real: Any) -> Any:
-    """FieldValues the true word out of the choice between two."""
+    """Leaves the true word out of the choice between two."""
 
     def call(self: Any, words: np.ndarray, uniforms: np.ndarray, *_: Any) -> np.ndarray:
         two = self.search.nearest_two(self.points(words, uniforms[:, :-1]))[0]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -74,11 +72,3 @@ def test_the_sample_is_spread_over_the_vocabulary() -> None:
         sample = EuclideanMetric(vectors=np.zeros((words, 1), np.float32)).sample()
         (step,) = {*np.diff(sample).tolist()}
         assert len(sample) == size and sample[0] == 0 and sample[-1] + step >= words
-
-
-@pytest.mark.parametrize(
-    ("geometry", "distance"), [("euclidean", np.sqrt(0.5)), ("poincare", 2 * np.arcsinh(np.sqrt(0.5) / 0.75))]
-)
-def test_the_metric_of_a_bundle_is_its_geometry(geometry: str, distance: float, tmp_path: Path) -> None:
-    world = worlds.build(tmp_path, [[0.0, 0.5], [0.5, 0.0], [0.1, 0.2]], geometry=geometry)
-    assert world.space.metric().between(np.array([0]), np.array([1]))[0] == pytest.approx(distance)

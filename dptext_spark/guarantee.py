@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from decimal import ROUND_CEILING, Decimal
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -99,8 +99,6 @@ class Guarantee(Claim):
         assumptions: What must be true for the guarantee to hold.
     """
 
-    _compared: ClassVar[str] = "an output word shifts the odds between any two input words"
-
     mechanism: str
     configured_epsilon: float
     metric: str
@@ -160,6 +158,12 @@ class Guarantee(Claim):
     @property
     def _bound(self) -> str:
         return f"exp({rounded_up(self.epsilon, 6)} x "
+
+    @property
+    def _compared(self) -> str:
+        if self.distances is None:
+            return "a released vector shifts the odds between any two inputs"
+        return "an output word shifts the odds between any two input words"
 
     def __repr__(self) -> str:
         far = self.distances

@@ -56,9 +56,7 @@ class Perturbation(Protocol):
     def __call__(self, words: Ints, uniforms: Floats, epsilons: Floats | None = None) -> Ints:
         """Turn word ids (t,) into ids (t,) of words that may be output, by uniforms (t, k), overwritten.
 
-        Args:
-            words, uniforms: k is as ``Mechanism.uniforms_per_token`` says.
-            epsilons: float64 (t,), each word's own; by default the mechanism's for all.
+        Words may have ``epsilons`` (t,) of their own; by default they have the mechanism's.
         """
 
 
@@ -155,11 +153,7 @@ class Mechanism(Parameters, ABC):
 
     @staticmethod
     def of(value: object) -> Mechanism:
-        """Give the mechanism that this must be.
-
-        Raises:
-            ConfigError: It is none.
-        """
+        """Give the mechanism that this must be; a ConfigError where it is none."""
         if isinstance(value, Mechanism):
             return value
         raise ConfigError(
@@ -247,10 +241,9 @@ class Mechanism(Parameters, ABC):
         distances: TypicalDistances | None = None,
         search: Search | None = None,
     ) -> Guarantee:
-        """State the guarantee with all that it rests on.
+        """State the guarantee for a bundle or its folder, with all that it rests on.
 
         Args:
-            embedding: A bundle or its folder.
             distances: They are measured if not known already.
             search: How released words are searched; by default exactly.
         """
@@ -269,23 +262,15 @@ class Mechanism(Parameters, ABC):
         )
 
     def prepare(self, embedding: Embedding) -> None:
-        """Compute, once and on the driver, the optional parts of a bundle that all workers need; check it."""
+        """Check a bundle, and compute, once and on the driver, its optional parts that all workers need."""
         self.check(embedding)
 
     def check(self, embedding: Embedding) -> None:
-        """Refuse an embedding that the mechanism cannot serve.
-
-        Raises:
-            ConfigError: The geometries differ, or the parameters do not suit the embedding.
-        """
+        """Refuse an embedding of another geometry, or that the parameters do not suit, by a ConfigError."""
         self.space(embedding, *self.spaces)
 
     def space(self, embedding: Embedding, *wanted: type[SpaceT]) -> SpaceT:
-        """Give the space of an embedding, which must be one of those wanted.
-
-        Raises:
-            ConfigError: It is another one.
-        """
+        """Give the space of an embedding, which must be one of those wanted."""
         found = embedding.space
         if isinstance(found, wanted):
             return found

@@ -112,13 +112,6 @@ class VectorParameters(ProjectionParameters):
         )
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
-class VectorGuarantee(Guarantee):
-    """A guarantee for whole vectors in place of words; see :class:`Guarantee`."""
-
-    _compared: ClassVar[str] = "a released vector shifts the odds between any two inputs"
-
-
 @dataclass(frozen=True, kw_only=True)
 class VectorNoise:
     """The mechanism bound to one length of vectors: w = Phi x + kappa on a grid.
@@ -160,6 +153,13 @@ class VectorNoise:
         """
         return self.grid * 2.0 ** (_GRID_BITS - 1) / self.stretch
 
+    @property
+    def pure_epsilon(self) -> float:
+        """The proven epsilon, of this projection and all pairs of inputs."""
+        exceeds = max(1.0, self.stretch / self.sensitivity)
+        # The quotient and the product are rounded.
+        return self.parameters.epsilon * (exceeds if exceeds == 1.0 else exceeds * (1.0 + 2.0**-50))
+
     @cached_property
     def projection(self) -> RandomProjection:
         """Phi, (m, n)."""
@@ -184,7 +184,7 @@ class VectorNoise:
         }
 
     def law(self) -> Law:
-        """Name the law of released vectors and every parameter of it, as the noise's context wants them."""
+        """Name the law of released vectors and every parameter of it; see :meth:`Mechanism.law`."""
         return {
             **self.parameters.model_dump(include={"epsilon", "seed", "sensitivity"}),
             "law": "projected vectors",
@@ -193,12 +193,12 @@ class VectorNoise:
             "input_dimension": self.input_dimension,
         }
 
-    def guarantee(self, fingerprint: str = "") -> VectorGuarantee:
+    def guarantee(self, fingerprint: str = "") -> Guarantee:
         """State what is proven for bare vectors, or for texts over the bundle of a fingerprint."""
         epsilon, of_texts = self.pure_epsilon, bool(fingerprint)
         bits = NoisyProjection(self.projection, self.scale).bits(self.longest)
         public = "parameters and seed were not chosen by the private table"
-        return VectorGuarantee(
+        return Guarantee(
             mechanism="projected vectors",
             configured_epsilon=self.parameters.epsilon,
             metric=f"Euclidean distance of {'averages of word vectors' if of_texts else 'input vectors'}",
@@ -212,13 +212,6 @@ class VectorNoise:
             assumptions=(public, *([PUBLIC_WORDS] if of_texts else []), *assumptions(bits)),
             remarks=tuple(self._remarks(of_texts)),
         )
-
-    @property
-    def pure_epsilon(self) -> float:
-        """The proven epsilon, of this projection and all pairs of inputs."""
-        exceeds = max(1.0, self.stretch / self.sensitivity)
-        # The quotient and the product are rounded.
-        return self.parameters.epsilon * (exceeds if exceeds == 1.0 else exceeds * (1.0 + 2.0**-50))
 
     def _remarks(self, of_texts: bool) -> Iterator[str]:
         length = self.dimension * self.scale
@@ -254,8 +247,6 @@ class ProjectedVectors(VectorParameters, Mechanism):
     """Releases vectors of any length; of words, their vectors, and then the word of the nearest image.
 
     The second step, which looks at the released vector alone, is for contract tests and audits.
-
-    Source: Feyisetan and Kasiviswanathan 2021, Algorithm 1 and Proposition 5.
     """
 
     name: ClassVar[str] = "vectors"
@@ -270,12 +261,10 @@ class ProjectedVectors(VectorParameters, Mechanism):
         return self.rows(dimension) + 1
 
     def check(self, embedding: Embedding) -> None:
-        """Refuse a dimension that does not suit the vectors as well."""
         super().check(embedding)
         self.rows(embedding.dimension)
 
     def bind(self, embedding: Embedding, search: Search) -> Perturbation:
-        """Release the vectors of words, and name the word of the nearest image; all have one epsilon."""
         self.check(embedding)
         release, vectors = self.of_length(embedding.dimension), embedding.vectors
         nearest = nearest_images(embedding, release.projection, search)
@@ -288,7 +277,6 @@ class ProjectedVectors(VectorParameters, Mechanism):
         return perturb
 
     def claim(self, embedding: Embedding) -> Claim:
-        """Epsilon in Euclidean distance; with the paper's Delta more than was asked for."""
         return self.guarantee(embedding)
 
     def guarantee(
@@ -298,8 +286,7 @@ class ProjectedVectors(VectorParameters, Mechanism):
         search: Search | None = None,
     ) -> Guarantee:
         """State the guarantee of vectors: neither distances nor a search of words matter to it."""
-        embedding = Embedding.of(embedding)
-        self.check(embedding)
+        self.check(embedding := Embedding.of(embedding))
         return self.of_length(embedding.dimension).guarantee(embedding.fingerprint)
 
 

@@ -175,9 +175,9 @@ class ColumnNoise:
         return _keyed_hash(self.key.secret, (row_id, *content))
 
     def fill(self, out: NDArray[np.uint64], row_key: bytes, first_token: int) -> None:
-        """Write the random integers of consecutive tokens of one row, of a key from :meth:`row_key`.
+        """Write the random integers of a row's tokens, from ``first_token`` on, into ``out``, C-contiguous.
 
-        They fill ``out``, C-contiguous uint64 (tokens, uint64s_per_token), from the row's ``first_token`` on.
+        It is (tokens, uint64s_per_token); the key is :meth:`row_key`'s.
         """
         _expand(out.reshape(-1), row_key, first_token * self.uint64s_per_token)
 
@@ -207,10 +207,9 @@ class ReleaseNoise:
 
         Args:
             salt: The name of what is released, which keeps tables apart that share a key and row ids.
-            law: Name and every parameter of the noise law, epsilon among them. If epsilon were left
-                out, releases at two epsilons would share the noise's direction and quantile, and
-                their linear combination would give the input back exactly.
-            fingerprint: The embedding bundle's fingerprint.
+            law: Name and every parameter of the noise law. If epsilon were left out, a linear combination of
+                releases at two epsilons would give the input back exactly.
+            fingerprint: The embedding bundle's.
         """
         context = {"version": FORMAT_VERSION, "salt": salt, "law": dict(law), "fingerprint": fingerprint}
         # JSON with sorted keys is injective here: str, int and float (by shortest repr) only.
@@ -226,10 +225,9 @@ class ReleaseNoise:
 
 
 def to_uniform(uint64s: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """Map random integers to uniforms on a 2^52-point grid strictly inside (0, 1).
+    """Map random integers to uniforms (k + 1/2) / 2^52: symmetric about 1/2, never 0 or 1, exact in float64.
 
-    The grid's points are (k + 1/2) / 2^52: symmetric about 1/2, never 0 or 1, exact in float64. What the grid
-    changes in the law of an output is bounded in :mod:`dptext_spark.accounting.resolution`.
+    What the grid changes in the law of an output is bounded in :mod:`dptext_spark.accounting.resolution`.
     """
     bits = uint64s >> np.uint64(64 - UNIFORM_BITS)
     bits |= _ONE  # as a float64, 1 + k / 2^52: an addition of bits, several times as fast as a conversion

@@ -71,15 +71,11 @@ class RadialLaw(LossLaw):
 
     @abstractmethod
     def losses(self, distance: float, radii: Floats, cosines: Floats) -> Floats:
-        """Bound the loss in cells of noise from above.
+        """Bound the loss of words at a distance in cells of noise from above, float64 (r, c).
 
         Args:
-            distance: Of the two words.
-            radii: float64 (r + 1,), ascending, edges of the cells' lengths; the last one is infinite.
-            cosines: float64 (c,), the least cosine in a cell between noise and the way to the other word.
-
-        Returns:
-            float64 (r, c).
+            radii: (r + 1,), ascending, edges of the cells' lengths; the last one is infinite.
+            cosines: (c,), the least cosine in a cell between noise and the way to the other word.
         """
 
     def atoms(self, distance: float) -> Atoms:

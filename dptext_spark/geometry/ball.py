@@ -53,13 +53,10 @@ def rims(points: Floats) -> Floats:
 
 
 def volume_radii(uniforms: Floats, *, dimension: int, epsilon: float) -> Floats:
-    """Quantile of the radius r of noise whose density by hyperbolic volume falls as exp(-epsilon r).
+    """Quantile, to about 13 digits, of the radius of noise whose density by volume falls as exp(-epsilon r).
 
     The radius has density proportional to sinh(r)^(n-1) exp(-epsilon r), so U = exp(-2 r) is
     Beta((epsilon - n + 1) / 2, n). The law exists only for epsilon > n - 1.
-
-    Returns:
-        float64 (t,), hyperbolic radii of the uniforms (t,), to about 13 digits at both ends.
     """
     shape = (min(epsilon, SHARPEST_EPSILON) - (dimension - 1)) / 2.0
     # P[U < x] -> x^a / (a B(a, n)) as x -> 0; for whole n, a B(a, n) is a product without cancellation.
@@ -87,21 +84,15 @@ class LebesgueRadii:
     tanh(r/2)^(n-1) sech(r/2)^2 exp(-epsilon r). It is tabulated over x = ln r: there it is log-concave,
     and the quantile has the same relative accuracy at both ends.
 
-    Attributes:
-        log_mass: ln of the integral that makes the density one of probability.
-        edges: float64 (cells + 1,), values of x, ascending.
-        below: float64 (cells + 1,), probability below each edge.
-        above: float64 (cells + 1,), probability above each edge.
-
     Source: Feyisetan et al. 2019, equation 7, in n dimensions.
     """
 
     dimension: int
     epsilon: float
-    log_mass: float
-    edges: Floats
-    below: Floats
-    above: Floats
+    log_mass: float  # ln of the integral that makes the density one of probability
+    edges: Floats  # (cells + 1,), values of x, ascending
+    below: Floats  # probability below each edge
+    above: Floats  # and above it
 
     @classmethod
     @lru_cache(maxsize=16)
@@ -191,8 +182,8 @@ def translated(points: Floats, radii: Floats, directions: Floats) -> Floats:
     difference in it cancels, also where p is near the edge, u points back, or r is large.
 
     Args:
-        points: float64 (t, n), inside the unit ball; or (1, n), the same one for all noise.
-        radii: float64 (t,), hyperbolic distances, 0 or more; directions are unit vectors (t, n).
+        points: (t, n), inside the unit ball; or (1, n), the same one for all noise.
+        radii: (t,), hyperbolic distances, 0 or more; directions are unit vectors (t, n).
 
     Returns:
         float64 (t, n + 1): ln q0, then w, the point's Klein coordinates.

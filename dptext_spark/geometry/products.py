@@ -18,17 +18,12 @@ class ExactProduct:
     factors are cut into parts of so few bits that every partial sum is exact, so that no order matters
     (Ozaki et al. 2012). Both factors keep twice those bits: 42 at n = 300.
 
-    Attributes:
-        high: float64 (n, m), leading bits of the matrix, scaled to at most 1.
-        low: float64 (n, m), the bits after them.
-        scale: Power of two by which the matrix was divided.
-        bits: Bits of each part.
     """
 
-    high: Floats
-    low: Floats
-    scale: float
-    bits: int
+    high: Floats  # (n, m), leading bits of the matrix, scaled to at most 1
+    low: Floats  # (n, m), the bits after them
+    scale: float  # power of two by which the matrix was divided
+    bits: int  # of each part
 
     @classmethod
     def of(cls, matrix: Floats) -> ExactProduct:

@@ -31,10 +31,7 @@ def longest_of(half_norms: Floats32) -> float:
 def score_slack(terms: int, lengths: Floats, longest: float) -> Floats32:
     """Bound how far two single-precision scores q·y - |y|²/2 of one point can stray from their difference.
 
-    Args:
-        terms: See :func:`gamma`.
-        lengths: float64, lengths |q| of the points; the bound has their shape and is rounded up.
-        longest: The longest |y|.
+    ``terms`` are as in :func:`gamma`, ``lengths`` the points' |q|, ``longest`` is |y|; it is rounded up.
     """
     # Twice, for two scores.
     bound = 2.0 * gamma(terms) * longest * (lengths + longest)

@@ -140,11 +140,7 @@ class NearByDifferences:
     release_words: int  # how many words, the first rows, may be output
 
     def __call__(self, words: Ints, radii: Floats) -> list[tuple[Ints, Floats]]:
-        """List the released words nearer to distinct words (k,) than their radii (k,).
-
-        Returns:
-            For each word the rows, int64 (c,), ascending, and their distances, float64 (c,).
-        """
+        """List for distinct words (k,) the released words nearer than radii (k,), ascending, and how far."""
         lists = []
         for word, radius in zip(words, radii, strict=True):
             distances = self.to_rows(word[None], np.arange(self.release_words))[0]
@@ -271,27 +267,20 @@ class Lists:
     """Near words with their shares of a round, list after list, each in ascending order.
 
     Attributes:
-        shares: float64 (c,), cumulative shares of a list's words; what its last one lacks to 1 is that of all
-            released words that are not on the list, which are proposed equally often.
-        skips: int32 (c,), how many released words before this one are not on its list: word number j of a
-            list is in row j + skips.
-        starts: int64 (k,), where each list starts.
-        lengths: int64 (k,), words on each list.
-        radii: float64 (k,), below which words are on the list.
+        shares: Cumulative shares of a list's words; what its last one lacks to 1 is that of all released
+            words that are not on the list, which are proposed equally often.
+        skips: How many released words before this one are not on its list: word number j of a list is in
+            row j + skips.
     """
 
-    shares: Floats
-    skips: NDArray[np.int32]
-    starts: Ints
-    lengths: Ints
-    radii: Floats
+    shares: Floats  # (c,)
+    skips: NDArray[np.int32]  # (c,)
+    starts: Ints  # (k,), where each list starts
+    lengths: Ints  # (k,), words on each list
+    radii: Floats  # (k,), below which words are on the list
 
     def propose(self, lists: Ints, uniforms: Floats, release_words: int) -> tuple[Ints, Ints]:
-        """Propose one word (t,) for each list (t,) named, by uniforms (t, 2).
-
-        Returns:
-            The words, and which of them, ascending, are on no list.
-        """
+        """Propose one word (t,) for each list (t,) named, by uniforms (t, 2); say which are on no list."""
         starts, lengths = self.starts[lists], self.lengths[lists]
         drawn = _count(self.shares, starts, lengths, uniforms[:, 0])
         listed = drawn < lengths
@@ -320,16 +309,12 @@ def _count(values: Floats | NDArray[np.int32], starts: Ints, lengths: Ints, keys
 class ListCache(Lists):
     """Lists by word, in bounded memory; when it is full, the least used ones go until half of it is free.
 
-    Attributes:
-        starts: -1 says that a word has no list.
-        uses: int64 (V,), how often each word was asked for, halved whenever lists are dropped.
-        end: How much of the memory is taken.
-        lock: Held while the cache is read or changed.
+    A start of -1 says that a word has no list.
     """
 
-    uses: Ints
-    end: int = 0
-    lock: Lock = field(default_factory=Lock)
+    uses: Ints  # (V,), how often each word was asked for, halved whenever lists are dropped
+    end: int = 0  # of the memory that is taken
+    lock: Lock = field(default_factory=Lock)  # held while the cache is read or changed
 
     @classmethod
     def empty(cls, *, words: int, release_words: int, size: int = CACHE_BYTES) -> ListCache:
@@ -380,19 +365,14 @@ class ExponentialChoice:
     """The exponential mechanism bound to an embedding; see :class:`Perturbation`.
 
     The cache saves time and changes nothing: a word's list is the same whenever it is made.
-
-    Attributes:
-        truncate: From this distance on all words are equally likely; infinity for none.
-        listed: What a word on a list costs; see ``LISTED``.
-        at: Gives the same at another epsilon.
     """
 
     near: NearByDifferences
     epsilon: float
     cache: ListCache
-    truncate: float = math.inf
-    listed: float = LISTED
-    at: Callable[[float], ExponentialChoice] | None = None
+    truncate: float = math.inf  # from this distance on all words are equally likely
+    listed: float = LISTED  # what a word on a list costs
+    at: Callable[[float], ExponentialChoice] | None = None  # the same at another epsilon
 
     def __call__(self, words: Ints, uniforms: Floats, epsilons: Floats | None = None) -> Ints:
         """Draw a released word for each word."""
@@ -468,13 +448,10 @@ class ExponentialChoice:
         return weights
 
     def reach(self, words: Ints) -> tuple[Floats, Floats]:
-        """Choose by cost how far the lists of distinct words (k,) reach, by a sample of the released words.
+        """Choose by cost how far the lists of distinct words (k,) reach, and about how many words they hold.
 
         A far proposal costs a distance; a listed word costs ``listed`` of that, for a list serves many draws.
         Where all words are listed, up to the truncation, nothing is rejected.
-
-        Returns:
-            Radii, float64 (k,), and about how many words are nearer, float64 (k,).
         """
         released = self.near.release_words
         wanted = min(max(released // 32, 256), _SAMPLE)
@@ -529,10 +506,9 @@ class ExponentialChoice:
         )
 
     def probabilities(self, words: Ints) -> Floats:
-        """Exact output probabilities of words (k,), float64 (k, release_words); slow for a large vocabulary.
+        """Exact output probabilities (k, release_words) of words (k,), by the defining formula; slow.
 
-        By the defining formula: it shares no lists, screening, rounds or cache with the draws, so that these
-        can be checked against it.
+        It shares no lists, screening, rounds or cache with the draws, which can be checked against it.
         """
         rows = np.arange(self.near.release_words)
         distances = np.stack([self.near.between(np.full(len(rows), word), rows) for word in words.tolist()])

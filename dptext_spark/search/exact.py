@@ -137,11 +137,7 @@ class _ExactNearest(NearestWords):
         return nearest, distances
 
     def settled(self, points: Floats, rows: Ints, words: Ints, k: int) -> tuple[Ints, Ints, Floats]:
-        """Choose the k nearest of each point's candidates in float64.
-
-        Returns:
-            The points' rows (r,), ascending, their words (r, k), nearest first, and scores (r, k).
-        """
+        """Choose in float64: rows of points (r,), ascending, the k nearest words (r, k) and scores (r, k)."""
         scores = np.empty(len(rows))
         for start in range(0, len(rows), _SETTLE_BLOCK):
             part = slice(start, start + _SETTLE_BLOCK)

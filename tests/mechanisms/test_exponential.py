@@ -270,6 +270,22 @@ def test_lists_of_few_epsilons_are_kept(small: Embedding) -> None:
 # Drawing
 
 
+def test_words_are_proposed_by_their_shares(plane: Embedding) -> None:
+    """On a grid of uniforms: rejects a far word's rank among all words, and a list's places mixed up."""
+    choice = bound(plane, epsilon=2.0, release=5, listed=SHORT)
+    lists = lists_of(choice, np.arange(6))
+    grid = (np.arange(500) + 0.5) / 500
+    uniforms = np.stack(np.meshgrid(grid, grid), axis=-1).reshape(-1, 2)
+    for place in range(6):
+        part = slice(lists.starts[place], lists.starts[place] + lists.lengths[place])
+        listed = np.arange(lists.lengths[place]) + lists.skips[part]
+        shares = np.full(5, (1 - lists.shares[part][-1]) / (5 - len(listed)))
+        shares[listed] = np.diff(lists.shares[part], prepend=0.0)
+        drawn, far = lists.propose(np.full(len(uniforms), place), uniforms, 5)
+        np.testing.assert_allclose(np.bincount(drawn, minlength=5) / len(drawn), shares, atol=0.003)
+        assert len(listed) < 5 and {*drawn[far].tolist()} == {*range(5)} - {*listed.tolist()}
+
+
 @pytest.mark.parametrize(
     ("name", "parameters"),
     [

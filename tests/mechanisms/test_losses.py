@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import EuclideanSpace
 from dptext_spark.mechanisms import MECHANISMS, Mechanism, mechanism
 from dptext_spark.mechanisms.mechanism import KnownLaw
-from dptext_spark.mechanisms.vectors import ProjectedVectors
 from tests.helpers import bundles, worlds
 from tests.helpers.worlds import among
 from tests.statistical.oracles import delta
@@ -24,18 +22,12 @@ SIDE = 17
 STEP = {"plane": 0.4, "disc": 0.06}
 # Two words one above the other, a few steps apart, in the middle.
 ONE, OTHER = (SIDE * (SIDE // 2 + 2) + SIDE // 2, SIDE * (SIDE // 2 - 2) + SIDE // 2)
-VICKREY = {"select": "vickrey", "t": 0.4}
-CASES: list[tuple[str, dict[str, Any]]] = [
-    ("laplace", {"epsilon": 1.5}),
-    ("laplace", {"epsilon": 1.5, **VICKREY}),
-    ("mahalanobis", {"epsilon": 1.0, "lambda": 0.9, **VICKREY}),
-    ("projection", {"epsilon": 1.5, "dimension": 2}),
-    ("projection", {"epsilon": 1.5, "dimension": 2, "sensitivity": "paper", "beta": 0.1, **VICKREY}),
-    (ProjectedVectors.name, {"epsilon": 1.5, "dimension": 2}),
-    ("hyperbolic", {"epsilon": 3.0, **VICKREY}),
-    ("hyperbolic-icdm", {"epsilon": 1.5}),
-    ("exponential", {"epsilon": 3.0}),
-    ("exponential", {"epsilon": 3.0, "truncate": 3.0}),
+T = "select=vickrey,t=0.4"
+CASES = [
+    *(("laplace", 1.5), (f"laplace:{T}", 1.5), (f"mahalanobis:lambda=0.9,{T}", 1.0)),
+    *(("projection:dimension=2", 1.5), (f"projection:dimension=2,sensitivity=paper,beta=0.1,{T}", 1.5)),
+    *(("vectors:dimension=2", 1.5), (f"hyperbolic:{T}", 3.0), ("hyperbolic-icdm", 1.5)),
+    *(("exponential", 3.0), ("exponential:truncate=3", 3.0)),
 ]
 # By how much enumeration may err, in probability.
 ERROR = 0.004
@@ -90,19 +82,19 @@ def too_small(law: LossLaw, distance: float, straight: float, t: float) -> Itera
 
 
 def test_every_mechanism_is_looked_at() -> None:
-    assert {name for name, _ in CASES} == MECHANISMS.keys()
+    assert {spec.partition(":")[0] for spec, _ in CASES} == MECHANISMS.keys()
 
 
-@pytest.mark.parametrize(("name", "parameters"), CASES)
+@pytest.mark.parametrize(("spec", "epsilon"), CASES)
 def test_outputs_lose_no_more_than_the_law_says(
-    name: str, parameters: dict[str, Any], squares: dict[str, Embedding]
+    spec: str, epsilon: float, squares: dict[str, Embedding]
 ) -> None:
     """The nearest word and Vickrey's choice; fewer released words where these shape the law.
 
     Rejects losses rounded down, the cosine of another dimension, distances without A, half the range, and
     an epsilon that counts Lebesgue measure.
     """
-    configured = mechanism(name, **parameters)
+    configured = mechanism(spec, epsilon=epsilon)
     world = squares["plane" if EuclideanSpace in configured.spaces else "disc"]
     pair = np.array([ONE]), np.array([OTHER])
     distance = float(configured.metric(world).between(*pair)[0])
@@ -117,4 +109,4 @@ def test_outputs_lose_no_more_than_the_law_says(
             for wrong, value in too_small(law, distance, straight, t):
                 told[wrong] = told.get(wrong, False) or lost > value + ERROR
     assert all(told.values()), told
-    assert ("without A" in told) == (name == "mahalanobis")
+    assert ("without A" in told) == (configured.name == "mahalanobis")

@@ -37,10 +37,10 @@ PUBLIC_WORDS: Final = "the embedding and the release vocabulary were not made fr
 
 
 def assumptions(noise_bits: int) -> tuple[str, ...]:
-    """Say what every guarantee assumes, of noise that keeps so many bits beside its roundings."""
+    """Say what every guarantee assumes, of noise that keeps so many bits in spite of its roundings."""
     return (
         "the noise key stays secret, and BLAKE2b and AES-256 are pseudorandom",
-        "arithmetic stands for real numbers, but for the uniforms: roundings leave the noise at least "
+        "arithmetic is that of real numbers, except for the uniforms: rounding leaves the noise at least "
         f"{noise_bits} bits along its weakest axis",
     )
 

@@ -219,7 +219,7 @@ class VectorNoise:
             f"Vectors of {self.input_dimension} numbers become {self.dimension} numbers by the public "
             f"projection of seed {self.parameters.seed}; the noise, scaled by Delta = "
             f"{self.sensitivity:.4g}, is {length:.3g} long on average, and every number is rounded to a "
-            f"multiple of 2^{math.log2(self.grid):.0f} so that its low-order bits say nothing."
+            f"multiple of 2^{math.log2(self.grid):.0f} so that its low-order bits reveal nothing."
         )
         if self.parameters.sensitivity == "paper":
             yield (
@@ -237,9 +237,9 @@ class VectorNoise:
                 "word is the zero vector, noised like any other."
             )
         yield (
-            "Rows that are null stay null, for all to see, and whose row it is may show by its place or by a "
-            "column that is kept. The losses of all vectors of one person, in whatever rows, columns and "
-            "releases, add up."
+            "Null rows stay null, and everyone sees which. A row's place, or a column that is kept, may show "
+            "whose row it is. Privacy loss adds up over all vectors of one person, in all rows, columns and "
+            "releases."
         )
 
 

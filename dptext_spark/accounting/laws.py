@@ -65,6 +65,9 @@ class RadialLaw(LossLaw):
     epsilon: float
     cells: tuple[int, int] = field(default=_CELLS, repr=False)
 
+    def bound(self, distance: float) -> float:
+        return self.epsilon * distance
+
     @abstractmethod
     def radii(self, uniforms: Floats) -> Floats:
         """Quantile of the noise's length: uniforms (k,) in [0, 1) to lengths (k,)."""
@@ -116,9 +119,6 @@ class SphericalLaplace(RadialLaw):
     With g = epsilon |z| ~ Gamma(n), s = epsilon * distance and the cosine c, the loss is
     sqrt(g² + s² - 2 g s c) - g. It falls in g as well as in c.
     """
-
-    def bound(self, distance: float) -> float:
-        return self.epsilon * distance
 
     def radii(self, uniforms: Floats) -> Floats:
         return gamma_quantile(self.dimension, uniforms)
@@ -176,9 +176,6 @@ def _third_side(side: Floats, distance: float, cosines: Floats) -> Floats:
 @dataclass(frozen=True, kw_only=True)
 class VolumeLaw(BallLaw):
     """Density by volume proportional to exp(-epsilon r)."""
-
-    def bound(self, distance: float) -> float:
-        return self.epsilon * distance
 
     def quantile(self, uniforms: Floats) -> Floats:
         return volume_radii(uniforms, dimension=self.dimension, epsilon=self.epsilon)

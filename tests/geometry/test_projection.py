@@ -80,19 +80,14 @@ def near_twins(count: int, columns: int) -> np.ndarray:
     return np.concatenate([half, half + 1e-3 * spread(count // 2, columns)[::-1]]).astype(np.float32)
 
 
-def one_long(count: int, columns: int) -> np.ndarray:
-    vectors = spread(count, columns)
-    vectors[0] *= 1e12
-    vectors[1:3] *= 1e-9
-    return vectors
-
-
 VOCABULARIES: dict[str, Callable[[int, int], np.ndarray]] = {
     "spread": spread,
     "twins": lambda count, columns: np.repeat(spread(count // 3, columns), 3, axis=0),
     "near twins": near_twins,
     "far from the origin": lambda count, columns: spread(count, columns) + np.float32(1e4),
-    "one long": one_long,
+    "one long": lambda count, columns: (
+        spread(count, columns) * np.float32([[1e12], [1e-9], [1e-9], *[[1]] * (count - 3)])
+    ),
     "tiny": lambda count, columns: spread(count, columns) * np.float32(1e-37),
 }
 

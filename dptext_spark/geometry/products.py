@@ -17,7 +17,6 @@ class ExactProduct:
     BLAS sums in an order that follows the shape of its operands and the number of threads. Here both
     factors are cut into parts of so few bits that every partial sum is exact, so that no order matters
     (Ozaki et al. 2012). Both factors keep twice those bits: 42 at n = 300.
-
     """
 
     high: Floats  # (n, m), leading bits of the matrix, scaled to at most 1

@@ -34,7 +34,6 @@ class Scan:
     """Scores queries @ matrix.T - offsets of points, in single precision, and how far they can stray.
 
     If word i is exactly as near as word j or nearer, then score i >= (score j - width j) - slack.
-
     """
 
     queries: Floats32  # (t, n)

@@ -27,7 +27,7 @@ from tests.helpers.worlds import among, near
 from tests.statistical.oracles import line_outputs, mixture_root
 
 T = "select=vickrey,t=0.4"
-SPECS = f"""
+PARAMETERS = f"""
 exponential exponential:truncate=0.5 hyperbolic hyperbolic:{T} hyperbolic-icdm hyperbolic-icdm:{T}
 laplace laplace:{T} mahalanobis:lambda=0 mahalanobis:lambda=0.3 mahalanobis:lambda=1
 mahalanobis:lambda=0.3,{T} vectors:dimension=20 vectors:sensitivity=paper,seed=3 projection:dimension=20
@@ -41,7 +41,7 @@ LEAST = {"hyperbolic": 1 + 1e-9}
 CHANGED: dict[str, Any] = {"lambda": 0.77, "truncate": 0.77, "beta": 0.77, "seed": 77, "dimension": 21}
 CHANGED["sensitivity"] = "spectral"
 N = 50
-contract = pytest.mark.parametrize("spec", SPECS)
+contract = pytest.mark.parametrize("spec", PARAMETERS)
 
 
 def chosen(configured: Mechanism) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def uniforms_for(configured: Mechanism, embedding: Embedding, count: int) -> np.
 
 
 def test_every_mechanism_is_under_contract() -> None:
-    assert MECHANISMS.keys() == {spec.partition(":")[0] for spec in SPECS}
+    assert MECHANISMS.keys() == {spec.partition(":")[0] for spec in PARAMETERS}
 
 
 @contract
@@ -107,7 +107,7 @@ def test_a_mechanism_is_a_small_value_whose_law_names_what_shapes_the_noise(
         assert kind(**{**given, **change}).law(N) != law
     if choice_of(configured):
         assert kind(**given, select="vickrey", t=0.9).law(N) == law
-    everyone = [mechanism(other, epsilon=2.5) for other in SPECS]
+    everyone = [mechanism(other, epsilon=2.5) for other in PARAMETERS]
     twins = [m for m in everyone if m.law(N) == law and choice_of(m) == choice_of(configured)]
     inputs = np.arange(200) % len(world.words)
     outputs = [twin.bind(world, among(20))(inputs, uniforms_for(twin, world, 200)) for twin in twins]
@@ -121,7 +121,7 @@ def test_a_mechanism_is_a_small_value_whose_law_names_what_shapes_the_noise(
     assert [noises[2] == other for other in noises[:2]] == [not shaped] * 2
 
 
-@pytest.mark.parametrize("spec", [spec for spec in SPECS if T not in spec])
+@pytest.mark.parametrize("spec", [spec for spec in PARAMETERS if T not in spec])
 def test_impossible_epsilons_and_unknown_parameters_are_refused(spec: str) -> None:
     wrong: list[Any] = [0, -1, 1e-13, math.nan, math.inf, -math.inf, "x", "1", True, None]
     for given in (*({"epsilon": epsilon} for epsilon in wrong), {}, {"epsilon": 1.0, "unheard_of": 1.0}):

@@ -240,13 +240,11 @@ def _far_as_one(gaps: np.ndarray, epsilon: float, truncate: float) -> np.ndarray
 
 
 Law = Callable[[np.ndarray, float, float], np.ndarray]
-WRONG_WEIGHTS: Mapping[str, Law] = {
+WRONG_LAWS: Mapping[str, Law] = {
     "epsilon doubled": lambda gaps, epsilon, truncate: exponential_law(gaps, 2 * epsilon, truncate),
     "epsilon 5 % too large": lambda gaps, epsilon, truncate: exponential_law(gaps, 1.05 * epsilon, truncate),
     "squared distances": _squares,
     "candidate lists": _nearest_only,
-}
-WRONG_TRUNCATIONS: Mapping[str, Law] = {
     "far words left out": _far_left_out,
     "far words as one": _far_as_one,
     "not truncated": lambda gaps, epsilon, truncate: exponential_law(gaps, epsilon, np.inf),

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from decimal import ROUND_CEILING, Decimal
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -26,15 +26,16 @@ FARTHEST: Final = "any other word"
 ROWS: Final = (10, 100)
 """Words of a row for which losses are stated."""
 
+# More than the roundings of exp and of one division.
+_SLACK: Final = 1.0 + 2.0**-50
+
 
 @dataclass(frozen=True, kw_only=True)
-class Distances:
+class TypicalDistances:
     """How far apart an embedding's words lie in a mechanism's metric.
 
     Attributes:
-        nearest: Median distance from a word to its nearest other word.
-        tenth: Median distance to the tenth nearest.
-        hundredth: Median distance to the hundredth nearest.
+        nearest, tenth, hundredth: Medians of the distance from a word to its nearest other words.
         largest: No two words are farther apart (a bound, at most twice the true diameter).
         sample: How many words, evenly spread over the vocabulary, the medians are taken over.
     """
@@ -46,7 +47,7 @@ class Distances:
     sample: int
 
     @classmethod
-    def measure(cls, metric: Metric) -> Distances:
+    def measure(cls, metric: Metric) -> TypicalDistances:
         """Measure the distances between an embedding's words, 2 or more."""
         sample, last = metric.sample(), metric.words - 1
         _, distances, farthest = metric.nearest(sample, [min(rank, last) for rank in (1, 10, 100)])
@@ -58,27 +59,10 @@ class Distances:
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """The part of a guarantee that each mechanism has its own proof of; see :class:`Guarantee`."""
-
-    epsilon: float
-    law: LossLaw
-    delta_num: float | None
-    noise_bits: int
-    source: str
-    delta: float = 0.0
-    truncation: float | None = None
-    euclidean_epsilon: float | None = None
-    remarks: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
-class Guarantee:
-    """A metric differential privacy guarantee, P[M(w)=y] <= exp(loss(d(w, w'))) P[M(w')=y] + delta.
+    """The part of a guarantee that each mechanism has its own proof of.
 
     Attributes:
-        configured_epsilon: The mechanism's parameter, which need not be what is proven.
-        metric: The distance in which epsilon counts, in words.
-        epsilon: Proven nats per unit of that distance.
+        epsilon: Proven nats per unit of the mechanism's distance.
         law: The law of the loss, by which far less is lost but for a small additional probability.
         delta: Additive slack; 0 is a pure guarantee.
         delta_num: The computed law of an output is this near to the proven one, in total variation; a
@@ -88,30 +72,39 @@ class Guarantee:
         truncation: Distances count up to here; None counts them whole.
         euclidean_epsilon: An epsilon that also holds in the embedding's Euclidean distance, where
             one is proven.
-        distances: How far apart this embedding's words lie in that distance; None without an embedding.
         source: Where the proof stands (author, year, theorem).
-        fingerprint: The embedding bundle without which epsilon means nothing; empty for bare vectors.
-        assumptions: What must be true for the guarantee to hold.
         remarks: What else a person must know about this mechanism's bound, in sentences.
     """
 
-    _compared: ClassVar[str] = "an output word shifts the odds between any two input words"
-
-    mechanism: str
-    configured_epsilon: float
-    metric: str
     epsilon: float
     delta: float = 0.0
     truncation: float | None = None
     euclidean_epsilon: float | None = None
-    distances: Distances | None
     law: LossLaw = field(repr=False)
     delta_num: float | None
     noise_bits: int
     source: str
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Guarantee(Claim):
+    """A metric differential privacy guarantee, P[M(w)=y] <= exp(loss(d(w, w'))) P[M(w')=y] + delta.
+
+    Attributes:
+        configured_epsilon: The mechanism's parameter, which need not be what is proven.
+        metric: The distance in which epsilon counts, in words.
+        distances: How far apart this embedding's words lie in that distance; None without an embedding.
+        fingerprint: The embedding bundle without which epsilon means nothing; empty for bare vectors.
+        assumptions: What must be true for the guarantee to hold.
+    """
+
+    mechanism: str
+    configured_epsilon: float
+    metric: str
+    distances: TypicalDistances | None
     fingerprint: str
     assumptions: tuple[str, ...] = ()
-    remarks: tuple[str, ...] = ()
 
     def loss(self, distance: float) -> float:
         """Bound the log-likelihood ratio, in nats, of two words at ``distance``."""
@@ -124,90 +117,114 @@ class Guarantee:
         """
         return loss_beyond(self.law, distance, words=words, delta=delta)
 
+    def losses(self) -> list[dict[str, Any]]:
+        """Give privacy losses in nats: the worst case, and with each failure probability of ``DELTAS``.
+
+        Each has what a word is compared with, its distance, the number of words, ``pure``, a loss for each
+        delta.
+        """
+        compared = [("another", 1.0, 1)]
+        if (far := self.distances) is not None:
+            compared = [
+                ("its nearest word", far.nearest, 1),
+                ("its 10th nearest word", far.tenth, 1),
+                ("its 100th nearest word", far.hundredth, 1),
+                (FARTHEST, far.largest, 1),
+                *((f"{words} words, each with its nearest", far.nearest, words) for words in ROWS),
+            ]
+        return [
+            {
+                "from": name,
+                "distance": distance,
+                "words": words,
+                "pure": words * self.loss(distance),
+                **{f"{delta:g}": self.loss_beyond(delta, distance, words) for delta in DELTAS},
+            }
+            for name, distance, words in compared
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the guarantee as JSON-ready values."""
+        plain = {name: value for name, value in asdict(self).items() if name != "law"}
+        lists = {"assumptions": list(self.assumptions), "remarks": list(self.remarks)}
+        return {
+            **plain,
+            **lists,
+            "losses": self.losses(),
+            "summary": self.summary(),
+            "words": self.describe(),
+        }
+
+    @property
+    def _bound(self) -> str:
+        return f"exp({rounded_up(self.epsilon, 6)} x "
+
+    @property
+    def _compared(self) -> str:
+        if self.distances is None:
+            return "a released vector shifts the odds between any two inputs"
+        return "an output word shifts the odds between any two input words"
+
     def __repr__(self) -> str:
         far = self.distances
         typical = f"; {factor(self.loss(far.nearest))} for a typical nearest word" if far else ""
         pure = f" + {rounded_up(self.delta)}" if self.delta else ""
         return (
             f"{type(self).__name__}({self.mechanism}, epsilon {self.configured_epsilon:g}: "
-            f"factor exp({rounded_up(self.epsilon, 6)} x {self.metric}){pure}{typical})"
+            f"factor {self._bound}{self.metric}){pure}{typical})"
         )
-
-    def to_json(self) -> dict[str, Any]:
-        """Give the guarantee as JSON-ready values."""
-        plain = {name: value for name, value in asdict(self).items() if name != "law"}
-        lists = {"assumptions": list(self.assumptions), "remarks": list(self.remarks)}
-        said = {"summary": self.summary(), "words": self.describe()}
-        return {**plain, **lists, "losses": list(self.losses()), **said}
-
-    def losses(self) -> Iterator[dict[str, Any]]:
-        """Give privacy losses in nats: the worst case, and with each failure probability of ``DELTAS``.
-
-        Yields:
-            What a word is compared with, its distance, the number of words, ``pure``, a loss for each delta.
-        """
-        for name, distance, words in self._compared_with():
-            beyond = {f"{delta:g}": self.loss_beyond(delta, distance, words) for delta in DELTAS}
-            pure = words * self.loss(distance)
-            yield {"from": name, "distance": distance, "words": words, "pure": pure, **beyond}
-
-    def _compared_with(self) -> Iterator[tuple[str, float, int]]:
-        """What losses are stated for: names, distances, and how many words move that far."""
-        if (far := self.distances) is None:
-            yield "another", 1.0, 1
-            return
-        yield from (
-            ("its nearest word", far.nearest, 1),
-            ("its 10th nearest word", far.tenth, 1),
-            ("its 100th nearest word", far.hundredth, 1),
-            (FARTHEST, far.largest, 1),
-        )
-        yield from ((f"{words} words, each with its nearest", far.nearest, words) for words in ROWS)
 
     def summary(self) -> str:
         """Say in three lines what is protected, the bound for nearly all outputs, and the worst case."""
-        losses = list(self.losses())
-        delta = f"{DELTAS[0]:g}"
+        losses, delta = self.losses(), f"{DELTAS[0]:g}"
         between = "two inputs at distance 1" if self.distances is None else "a word and its nearest neighbour"
-        return "\n".join(
-            [
-                f"{self.mechanism}, epsilon {self.configured_epsilon:g}: {self._compared} by at most "
-                f"exp({rounded_up(self.epsilon, 6)} x distance).",
-                f"Nearly all outputs: odds between {between} shift by at most {factor(losses[0][delta])} "
-                f"(except with probability {delta}).",
-                f"Worst case: {factor(losses[0]['pure'])}. {self._weakness(losses)}".rstrip(),
-            ]
+        return (
+            f"{self.mechanism}, epsilon {self.configured_epsilon:g}: {self._compared} by at most "
+            f"{self._bound}distance).\n"
+            f"Nearly all outputs: odds between {between} shift by at most {factor(losses[0][delta])} "
+            f"(except with probability {delta}).\n"
+            f"Worst case: {factor(losses[0]['pure'])}. {self._weakness(losses)}".rstrip()
         )
 
     def describe(self) -> str:
         """Say the guarantee in plain words."""
+        losses, far = self.losses(), self.distances
         slack = "" if self.delta == 0 else f", except with probability {rounded_up(self.delta)}"
         capped = "" if self.truncation is None else f", counted up to {rounded_up(self.truncation, 6)}"
-        losses = list(self.losses())
         named = " or ".join(f"{delta:g}" for delta in DELTAS)
-        between = f"a typical word (medians over {self.distances.sample})" if self.distances else "an input"
+        between = f"a typical word (medians over {far.sample})" if far else "an input"
+        arithmetic = (
+            f"This holds in exact arithmetic. With uniforms of {UNIFORM_BITS} bits the probabilities of "
+            "outputs differ; for this search it is not bounded by how much."
+            if self.delta_num is None
+            else f"With uniforms of {UNIFORM_BITS} bits the probabilities of an output are within delta_num "
+            f"= {rounded_up(self.delta_num)} of the proven ones (k outputs: k times that). A factor f except "
+            "with probability p becomes f except with probability p + (1 + f) delta_num. The worst case is "
+            "that of exact arithmetic."
+        )
         lines = [
             f"{self.mechanism}, epsilon {self.configured_epsilon:g}: {self._compared} by a factor of at most "
-            f"exp({rounded_up(self.epsilon, 6)} x distance){slack}, where the distance is the "
-            f"{self.metric}{capped}.",
+            f"{self._bound}distance){slack}, where the distance is the {self.metric}{capped}.",
             *self.remarks,
             f"Except with probability {named} the factor is smaller. Between {between} and",
-            *(f"  {self._describe_loss(loss)}" for loss in losses),
-            *filter(None, [self._weakness(losses)]),
         ]
-        if self.distances is not None:
+        for loss in losses:
+            beyond = " or ".join(factor(loss[f"{delta:g}"]) for delta in DELTAS)
+            away = rounded_up(loss["distance"]) if loss["from"] == FARTHEST else f"{loss['distance']:.3g}"
+            name = loss["from"] if loss["words"] > 1 else f"{loss['from']}, {away} away"
+            lines.append(f"  {name}: {beyond}; worst case {factor(loss['pure'])}")
+        lines += filter(None, [self._weakness(losses)])
+        if far is not None:
             lines.append(
                 "Each word gets its own noise. If an observer knows the row's other words, or they are "
                 "unrelated to this one, the whole output reveals no more than this. Words in a text are "
                 "correlated: for everyone else neighbouring outputs also leak information, and the bounds of "
                 "all words that may differ add up."
             )
-        lines.append(self._describe_arithmetic())
+        lines.append(arithmetic)
         if self.euclidean_epsilon is not None and self.euclidean_epsilon != self.epsilon:
-            lines.append(
-                "In the embedding's Euclidean distance the proven epsilon is "
-                f"{rounded_up(self.euclidean_epsilon, 6)}."
-            )
+            proven = rounded_up(self.euclidean_epsilon, 6)
+            lines.append(f"In the embedding's Euclidean distance the proven epsilon is {proven}.")
         lines.append(f"Proof: {self.source}. It assumes: " + "; ".join(self.assumptions) + ".")
         return "\n".join(lines)
 
@@ -222,26 +239,6 @@ class Guarantee:
             return "By itself it protects among nearest words at best: measure how often words are replaced."
         return ""
 
-    def _describe_arithmetic(self) -> str:
-        if self.delta_num is None:
-            return (
-                f"This holds in exact arithmetic. With uniforms of {UNIFORM_BITS} bits the probabilities of "
-                "outputs differ; for this search it is not bounded by how much."
-            )
-        return (
-            f"With uniforms of {UNIFORM_BITS} bits the probabilities of an output are within delta_num = "
-            f"{rounded_up(self.delta_num)} of the proven ones (k outputs: k times that). A factor f except "
-            "with probability p becomes f except with probability p + (1 + f) delta_num. The worst case is "
-            "that of exact arithmetic."
-        )
-
-    @staticmethod
-    def _describe_loss(loss: Mapping[str, Any]) -> str:
-        beyond = " or ".join(factor(loss[f"{delta:g}"]) for delta in DELTAS)
-        far = rounded_up(loss["distance"]) if loss["from"] == FARTHEST else f"{loss['distance']:.3g}"
-        away = "" if loss["words"] > 1 else f", {far} away"
-        return f"{loss['from']}{away}: {beyond}; worst case {factor(loss['pure'])}"
-
 
 def rounded_up(value: float, digits: int = 3) -> str:
     """Write a bound, 0 or more and finite, with that many significant digits, never below itself."""
@@ -255,14 +252,7 @@ def rounded_up(value: float, digits: int = 3) -> str:
 
 def factor(loss: float) -> str:
     """Write exp(loss), a bound, so that a person can feel it, without overflow and never below itself."""
-    if loss < WEAK_LOSS:
-        return _grouped(rounded_up(1.0 + math.expm1(loss) * _SLACK, 4))
-    return f"e^{_grouped(rounded_up(loss))}"
-
-
-def _grouped(number: str) -> str:
-    return number if "e" in number else f"{Decimal(number):,f}"
-
-
-# More than the roundings of exp and of one division.
-_SLACK: Final = 1.0 + 2.0**-50
+    small = loss < WEAK_LOSS
+    number = rounded_up(1.0 + math.expm1(loss) * _SLACK, 4) if small else rounded_up(loss)
+    grouped = number if "e" in number else f"{Decimal(number):,f}"
+    return grouped if small else f"e^{grouped}"

@@ -26,7 +26,6 @@ import secrets
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -47,6 +46,7 @@ _UINT64_BYTES: Final = 8
 _ONE: Final = np.float64(1.0).view(np.uint64)
 _AES_BLOCK_UINT64S: Final = 2
 _FILL_UINT64S: Final = 1 << 16
+_ZEROS: Final = memoryview(bytes(_FILL_UINT64S * _UINT64_BYTES))
 
 
 @dataclass(frozen=True, repr=False)
@@ -80,8 +80,7 @@ class NoiseKey:
             ConfigError: The file is missing, readable by others, or holds something else, text above all.
         """
         try:
-            mode = path.stat().st_mode
-            content = path.read_bytes()
+            mode, content = path.stat().st_mode, path.read_bytes()
         except OSError as error:
             if re.fullmatch(f"[0-9a-fA-F]{{{2 * KEY_BYTES}}}", path.name):
                 raise ConfigError(
@@ -89,36 +88,38 @@ class NoiseKey:
                     allowed="the path of a file that holds the key",
                     do=f"Take another key, for others may have seen this one. {_MAKE_KEY}",
                 ) from None
-            raise ConfigError(
-                f"The key file {path} cannot be read",
-                got=error.strerror or type(error).__name__,
-                do=_MAKE_KEY,
-            ) from None
-        if mode & (stat.S_IRWXG | stat.S_IRWXO):
-            raise ConfigError(
-                f"The key file {path} is open to other users",
-                allowed="mode 0600 or 0400",
-                got=f"mode {stat.S_IMODE(mode):04o}",
-                do=f"Run chmod 600 {path}, and replace the key if others may have read it",
-            )
+            what, got = f"The key file {path} cannot be read", error.strerror or type(error).__name__
+            raise ConfigError(what, got=got, do=_MAKE_KEY) from None
         try:
-            raw = len(content) == KEY_BYTES
-            key = cls(content if raw else bytes.fromhex(content.decode("ascii").strip()))
+            secret = content if len(content) == KEY_BYTES else bytes.fromhex(content.decode("ascii").strip())
         except ValueError:  # UnicodeDecodeError is one as well
-            raise ConfigError(
-                f"The key file {path} holds no key",
-                allowed=f"{KEY_BYTES} raw bytes or {2 * KEY_BYTES} hexadecimal digits",
-                got=f"{len(content)} bytes of something else",
-                do=_MAKE_KEY,
-            ) from None
-        if is_text(key.secret):
-            raise ConfigError(
-                f"The key file {path} holds text, not a random key: words and digits can be guessed",
-                allowed=f"{KEY_BYTES} random bytes or {2 * KEY_BYTES} hexadecimal digits",
-                got=f"{KEY_BYTES} bytes that read as text, such as a passphrase or a part of a key",
-                do=_MAKE_KEY,
-            )
-        return key
+            secret = b""
+        for wrong, what, allowed, got, do in (
+            (
+                mode & (stat.S_IRWXG | stat.S_IRWXO),
+                "is open to other users",
+                "mode 0600 or 0400",
+                f"mode {stat.S_IMODE(mode):04o}",
+                f"Run chmod 600 {path}, and replace the key if others may have read it",
+            ),
+            (
+                len(secret) != KEY_BYTES,
+                "holds no key",
+                f"{KEY_BYTES} raw bytes or {2 * KEY_BYTES} hexadecimal digits",
+                f"{len(content)} bytes of something else",
+                _MAKE_KEY,
+            ),
+            (
+                is_text(secret),
+                "holds text, not a random key: words and digits can be guessed",
+                f"{KEY_BYTES} random bytes or {2 * KEY_BYTES} hexadecimal digits",
+                f"{KEY_BYTES} bytes that read as text, such as a passphrase or a part of a key",
+                _MAKE_KEY,
+            ),
+        ):
+            if wrong:
+                raise ConfigError(f"The key file {path} {what}", allowed=allowed, got=got, do=do)
+        return cls(secret)
 
     def derive(self, *fields: bytes | memoryview) -> NoiseKey:
         """Derive the key of a context; ``fields`` are length-prefixed, so their borders matter."""
@@ -141,14 +142,8 @@ def is_text(secret: bytes) -> bool:
 def check_release_name(key: object, name: str) -> None:
     """Refuse a key that may be used again where what is released under it has no name.
 
-    Equal noise in two tables tells which of their texts are equal: under one name it is meant.
-
-    Args:
-        key: The key, or its file; None for a fresh one, which needs no name.
-        name: The name.
-
-    Raises:
-        ConfigError: There is a key and no name.
+    Equal noise in two tables tells which of their texts are equal: under one name it is meant. A fresh key,
+    None, needs no name.
     """
     if key is not None and not name:
         raise ConfigError(
@@ -180,9 +175,9 @@ class ColumnNoise:
         return _keyed_hash(self.key.secret, (row_id, *content))
 
     def fill(self, out: NDArray[np.uint64], row_key: bytes, first_token: int) -> None:
-        """Write the random integers of consecutive tokens of one row, of a key from :meth:`row_key`.
+        """Write the random integers of a row's tokens, from ``first_token`` on, into ``out``, C-contiguous.
 
-        They fill ``out``, C-contiguous uint64 (tokens, uint64s_per_token), from the row's ``first_token`` on.
+        It is (tokens, uint64s_per_token); the key is :meth:`row_key`'s.
         """
         _expand(out.reshape(-1), row_key, first_token * self.uint64s_per_token)
 
@@ -195,12 +190,7 @@ def _expand(out: NDArray[np.uint64], key: bytes, first: int) -> None:
         encryptor.update(bytes(skip * _UINT64_BYTES))
     for start in range(0, out.size, _FILL_UINT64S):
         part = out[start : start + _FILL_UINT64S]
-        encryptor.update_into(_zeros()[: part.nbytes], part.view(np.uint8).data)
-
-
-@cache
-def _zeros() -> memoryview:
-    return memoryview(bytes(_FILL_UINT64S * _UINT64_BYTES))
+        encryptor.update_into(_ZEROS[: part.nbytes], part.view(np.uint8).data)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,10 +207,9 @@ class ReleaseNoise:
 
         Args:
             salt: The name of what is released, which keeps tables apart that share a key and row ids.
-            law: Name and every parameter of the noise law, epsilon among them. If epsilon were left
-                out, releases at two epsilons would share the noise's direction and quantile, and
-                their linear combination would give the input back exactly.
-            fingerprint: The embedding bundle's fingerprint.
+            law: Name and every parameter of the noise law. If epsilon were left out, a linear combination of
+                releases at two epsilons would give the input back exactly.
+            fingerprint: The embedding bundle's.
         """
         context = {"version": FORMAT_VERSION, "salt": salt, "law": dict(law), "fingerprint": fingerprint}
         # JSON with sorted keys is injective here: str, int and float (by shortest repr) only.
@@ -236,10 +225,9 @@ class ReleaseNoise:
 
 
 def to_uniform(uint64s: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """Map random integers to uniforms on a 2^52-point grid strictly inside (0, 1).
+    """Map random integers to uniforms (k + 1/2) / 2^52: symmetric about 1/2, never 0 or 1, exact in float64.
 
-    The grid's points are (k + 1/2) / 2^52: symmetric about 1/2, never 0 or 1, exact in float64. What the grid
-    changes in the law of an output is bounded in :mod:`dptext_spark.accounting.resolution`.
+    What the grid changes in the law of an output is bounded in :mod:`dptext_spark.accounting.resolution`.
     """
     bits = uint64s >> np.uint64(64 - UNIFORM_BITS)
     bits |= _ONE  # as a float64, 1 + k / 2^52: an addition of bits, several times as fast as a conversion
@@ -249,18 +237,12 @@ def to_uniform(uint64s: NDArray[np.uint64]) -> NDArray[np.float64]:
 
 
 def further_uniforms(seeds: NDArray[np.float64], first: int, count: int) -> NDArray[np.float64]:
-    """Give tokens more uniforms, float64 (t, count), a pure function of those that were set apart for it.
+    """Give tokens more uniforms, float64 (t, count), from number ``first`` on.
 
-    Args:
-        seeds: float64 (t, SEED_UNIFORMS), uniforms of each token that serve for nothing else.
-        first: Number of the first one, of all that a token's seeds give.
-        count: How many.
+    They are a pure function of the token's ``seeds`` (t, SEED_UNIFORMS), which serve for nothing else.
     """
     out = np.empty((len(seeds), count), dtype=np.uint64)
     for row, seed in zip(out, np.ascontiguousarray(seeds), strict=True):
-        _expand(row, _further_key(seed.tobytes()), first)
+        key = hashlib.blake2b(seed.tobytes(), digest_size=KEY_BYTES, person=b"dptext-further").digest()
+        _expand(row, key, first)
     return to_uniform(out)
-
-
-def _further_key(seed: bytes) -> bytes:
-    return hashlib.blake2b(seed, digest_size=KEY_BYTES, person=b"dptext-further").digest()

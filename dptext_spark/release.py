@@ -8,7 +8,7 @@ from pathlib import Path
 from dptext_spark.accounting.laws import SphericalLaplace
 from dptext_spark.accounting.row_budget import RowBudget, RowEpsilons
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.guarantee import Distances, Guarantee
+from dptext_spark.guarantee import Guarantee, TypicalDistances
 from dptext_spark.lookup import Bundle, WordReader
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import NoiseKey, ReleaseNoise
@@ -117,5 +117,5 @@ def in_euclidean_distance(guarantee: Guarantee, embedding: Embedding) -> Guarant
         metric=metric.description,
         epsilon=epsilon,
         law=replace(law, epsilon=epsilon),
-        distances=Distances.measure(metric),
+        distances=TypicalDistances.measure(metric),
     )

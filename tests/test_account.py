@@ -26,8 +26,7 @@ def test_a_bundle(demo_bundle: Embedding, tmp_path: Path) -> None:
     """
     report = tmp_path / "account.json"
     result = account(
-        demo_bundle,
-        *("--epsilon", 4, 5, "--words", 1, 7, "--deltas", "1e-6", "0.01", "--report", report),
+        demo_bundle, *("--epsilon", 4, 5, "--words", 1, 7, "--deltas", "1e-6", "0.01", "--report", report)
     )
     assert result.exit_code == 0, result.output
     table, rest = result.output.split("\n\n", 1)

@@ -11,7 +11,7 @@ import pytest
 from dptext_spark import Laplace, Mahalanobis, Release, RowBudget, TextPolicy
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
-from dptext_spark.guarantee import Distances
+from dptext_spark.guarantee import TypicalDistances
 from dptext_spark.mechanisms import Mechanism, mechanism
 from dptext_spark.release import in_euclidean_distance
 from dptext_spark.search.exact import ExactSearch
@@ -53,7 +53,7 @@ def test_a_ledger_counts_in_euclidean_distance(small: Embedding, mixing: float) 
     assert repr(mixing) in own.metric and counted.metric == "Euclidean distance of their vectors"
     assert counted.epsilon == own.euclidean_epsilon > own.epsilon
     norms = mahalanobis.metric(small), small.space.metric()
-    assert counted.distances == Distances.measure(norms[1]) != own.distances
+    assert counted.distances == TypicalDistances.measure(norms[1]) != own.distances
     rng = np.random.default_rng(3)
     pairs = rng.integers(0, 300, (2, 200))
     for elliptical, euclidean in zip(*(norm.between(*pairs) for norm in norms), strict=True):

@@ -36,7 +36,7 @@ def test_what_is_long_is_one_line_without_a_key(small: Embedding) -> None:
         (mechanism.guarantee(small), [claim, " for a typical nearest word)"]),
         (
             ProjectedVectors(epsilon=2.0, sensitivity="paper").guarantee(small),
-            ["VectorGuarantee(projected vectors, epsilon 2: factor exp(2.07758 x "],
+            ["Guarantee(projected vectors, epsilon 2: factor exp(2.07758 x "],
         ),
         (release, ["Laplace(epsilon=2.0)", "oov mask, protect all"]),
     ):

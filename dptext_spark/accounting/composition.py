@@ -7,9 +7,9 @@ from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dptext_spark.accounting.laws import Atoms, LossLaw
+from dptext_spark.geometry import Floats
 
 if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
@@ -32,24 +32,11 @@ _COARSELY: Final = 1e-5
 
 @lru_cache(maxsize=256)  # both reports of a run, and what it prints, state the same losses
 def loss_beyond(
-    law: LossLaw,
-    distance: float,
-    *,
-    words: int = 1,
-    delta: float,
-    coarse: bool = False,
+    law: LossLaw, distance: float, *, words: int = 1, delta: float, coarse: bool = False
 ) -> float:
-    """Find t such that several words, each moved by a distance at most, are (t, delta)-indistinguishable.
+    """Find t such that words of a law, each moved by a distance at most, are (t, delta)-indistinguishable.
 
-    Args:
-        law: The loss of one word.
-        distance: How far each word moves at most.
-        words: How many do.
-        delta: Probability beside t, above 0.
-        coarse: Bound it less closely, and far faster.
-
-    Returns:
-        t in nats, never above what is proven without a delta.
+    It is in nats, never above what is proven without a delta; ``coarse`` bounds it less closely, far faster.
     """
     pure = words * law.bound(distance)
     if pure == 0.0:
@@ -75,16 +62,7 @@ def loss_beyond(
 
 
 def joint_loss_beyond(laws: Mapping[LossLaw, int], distance: float, *, delta: float) -> float:
-    """Find t such that one word that was released several times is (t, delta)-indistinguishable.
-
-    Args:
-        laws: The loss of each release, of noise of its own, and how many there are of that loss.
-        distance: How far the word moves at most.
-        delta: Probability beside t, above 0.
-
-    Returns:
-        t in nats, never above what is proven without a delta.
-    """
+    """Find t, as above, for one word that was released several times, so often with noise of each law."""
     pure = sum(times * law.bound(distance) for law, times in laws.items())
     if pure == 0.0:
         return 0.0
@@ -114,14 +92,11 @@ def _words(law: LossLaw, distance: float, interval: float) -> PrivacyLossDistrib
     )
 
 
-def on_grid(atoms: Atoms, interval: float) -> tuple[int, NDArray[np.float64]]:
-    """Move atoms to multiples of an interval so that delta(t) grows nowhere smaller.
+def on_grid(atoms: Atoms, interval: float) -> tuple[int, Floats]:
+    """Move atoms to multiples of an interval, the first and the masses from there on; no delta(t) falls.
 
     Each atom is split between its two neighbours on the grid, with equal mass and equal mean of exp(-loss):
     "connect the dots", Doroshenko et al. 2022.
-
-    Returns:
-        The first multiple, and the masses there and at all after it, float64.
     """
     losses, masses = atoms
     below = np.floor(losses / interval)

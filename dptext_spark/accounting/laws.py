@@ -14,12 +14,12 @@ from functools import lru_cache
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dptext_spark.geometry import Floats
 from dptext_spark.geometry.ball import LebesgueRadii, volume_radii
 from dptext_spark.geometry.sphere import gamma_quantile
 
-Atoms = tuple[NDArray[np.float64], NDArray[np.float64]]
+Atoms = tuple[Floats, Floats]
 """Losses and their probabilities, float64 (a,) each."""
 
 # Cells of the noise's length, and of its cosine with the difference of the words, which tells far more. The
@@ -58,33 +58,27 @@ class LossLaw(ABC):
 class RadialLaw(LossLaw):
     """Noise of a random length in a direction of the sphere in n dimensions, independent of each other.
 
-    Attributes:
-        dimension: n, that of the noise.
-        epsilon: The mechanism's parameter.
-        cells: Of length and of cosine, the noise is cut into so many.
+    ``cells`` of length and of cosine are what the noise is cut into.
     """
 
     dimension: int
     epsilon: float
     cells: tuple[int, int] = field(default=_CELLS, repr=False)
 
+    def bound(self, distance: float) -> float:
+        return self.epsilon * distance
+
     @abstractmethod
-    def radii(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
+    def radii(self, uniforms: Floats) -> Floats:
         """Quantile of the noise's length: uniforms (k,) in [0, 1) to lengths (k,)."""
 
     @abstractmethod
-    def losses(
-        self, distance: float, radii: NDArray[np.float64], cosines: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
-        """Bound the loss in cells of noise from above.
+    def losses(self, distance: float, radii: Floats, cosines: Floats) -> Floats:
+        """Bound the loss of words at a distance in cells of noise from above, float64 (r, c).
 
         Args:
-            distance: Of the two words.
-            radii: float64 (r + 1,), ascending, edges of the cells' lengths; the last one is infinite.
-            cosines: float64 (c,), the least cosine in a cell between noise and the way to the other word.
-
-        Returns:
-            float64 (r, c).
+            radii: (r + 1,), ascending, edges of the cells' lengths; the last one is infinite.
+            cosines: (c,), the least cosine in a cell between noise and the way to the other word.
         """
 
     def atoms(self, distance: float) -> Atoms:
@@ -101,7 +95,7 @@ class RadialLaw(LossLaw):
         return replace(self, cells=_COARSE)
 
 
-def _shares(cells: int) -> NDArray[np.float64]:
+def _shares(cells: int) -> Floats:
     """float64 (cells + 1,): edges of cells as shares of their law, finer and finer towards both ends."""
     from scipy import special  # slow to load, and the command line needs no losses
 
@@ -110,7 +104,7 @@ def _shares(cells: int) -> NDArray[np.float64]:
 
 
 @lru_cache(maxsize=8)
-def _cosines(dimension: int, cells: int) -> NDArray[np.float64]:
+def _cosines(dimension: int, cells: int) -> Floats:
     """float64 (cells + 1,): the edges of the cells of a direction's cosine, in 2 dimensions or more."""
     from scipy import special  # slow to load, as above
 
@@ -126,15 +120,10 @@ class SphericalLaplace(RadialLaw):
     sqrt(g² + s² - 2 g s c) - g. It falls in g as well as in c.
     """
 
-    def bound(self, distance: float) -> float:
-        return self.epsilon * distance
-
-    def radii(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
+    def radii(self, uniforms: Floats) -> Floats:
         return gamma_quantile(self.dimension, uniforms)
 
-    def losses(
-        self, distance: float, radii: NDArray[np.float64], cosines: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
+    def losses(self, distance: float, radii: Floats, cosines: Floats) -> Floats:
         g = radii[:-1, None]
         s, c = self.epsilon * distance, cosines[None]
         other = np.sqrt(np.square(g - s) + 2.0 * g * s * (1.0 - c))
@@ -147,21 +136,27 @@ class BallLaw(RadialLaw):
     """Noise in the Poincaré ball whose density by volume is a function of the hyperbolic distance alone."""
 
     @abstractmethod
-    def fall(self, radii: NDArray[np.float64]) -> NDArray[np.float64]:
-        """By how much the log-density is less at these hyperbolic distances than at 0."""
+    def quantile(self, uniforms: Floats) -> Floats:
+        """Quantile of the noise's hyperbolic length: uniforms (k,) in (0, 1) to lengths (k,)."""
+
+    def radii(self, uniforms: Floats) -> Floats:
+        radii = np.zeros_like(uniforms)
+        inner = uniforms > 0.0
+        radii[inner] = self.quantile(uniforms[inner])
+        return radii
 
     @abstractmethod
-    def excess(
-        self, start: NDArray[np.float64], stop: NDArray[np.float64], other: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
-        """Bound by how much the loss can grow from the start to the end of a cell.
+    def fall(self, radii: Floats) -> Floats:
+        """By how much the log-density is less at these hyperbolic distances than at 0."""
 
-        ``other`` is the largest distance in it from the other word.
+    def excess(self, start: Floats, stop: Floats, other: Floats) -> Floats | float:
+        """Bound by how much the loss can grow in a cell, ``other`` the largest distance from the other word.
+
+        It falls, by the triangle inequality, where the log-density falls by the same everywhere.
         """
+        return 0.0
 
-    def losses(
-        self, distance: float, radii: NDArray[np.float64], cosines: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
+    def losses(self, distance: float, radii: Floats, cosines: Floats) -> Floats:
         bounded = np.minimum(radii, _FAR)[:, None]
         start, stop = bounded[:-1], bounded[1:]
         first, last = (_third_side(side, distance, cosines) for side in (start, stop))
@@ -171,9 +166,7 @@ class BallLaw(RadialLaw):
         return np.clip(found, -self.bound(distance), self.bound(distance))
 
 
-def _third_side(
-    side: NDArray[np.float64], distance: float, cosines: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _third_side(side: Floats, distance: float, cosines: Floats) -> Floats:
     """The side opposite to an angle between two sides of a hyperbolic triangle."""
     square = np.square(np.sinh((side - distance) / 2.0))
     square = square + np.sinh(side) * math.sinh(distance) * (1.0 - cosines[None]) / 2.0
@@ -182,24 +175,13 @@ def _third_side(
 
 @dataclass(frozen=True, kw_only=True)
 class VolumeLaw(BallLaw):
-    """Density by volume proportional to exp(-epsilon r): the loss falls in r, by the triangle inequality."""
+    """Density by volume proportional to exp(-epsilon r)."""
 
-    def bound(self, distance: float) -> float:
-        return self.epsilon * distance
+    def quantile(self, uniforms: Floats) -> Floats:
+        return volume_radii(uniforms, dimension=self.dimension, epsilon=self.epsilon)
 
-    def radii(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
-        radii = np.zeros_like(uniforms)
-        inner = uniforms > 0.0
-        radii[inner] = volume_radii(uniforms[inner], dimension=self.dimension, epsilon=self.epsilon)
-        return radii
-
-    def fall(self, radii: NDArray[np.float64]) -> NDArray[np.float64]:
+    def fall(self, radii: Floats) -> Floats:
         return self.epsilon * radii
-
-    def excess(
-        self, start: NDArray[np.float64], stop: NDArray[np.float64], other: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
-        return np.zeros_like(other)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,19 +195,14 @@ class LebesgueLaw(BallLaw):
     def bound(self, distance: float) -> float:
         return (self.epsilon + self.dimension) * distance
 
-    def radii(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
-        radii = np.zeros_like(uniforms)
-        inner = uniforms > 0.0
-        radii[inner] = LebesgueRadii.of(dimension=self.dimension, epsilon=self.epsilon)(uniforms[inner])
-        return radii
+    def quantile(self, uniforms: Floats) -> Floats:
+        return LebesgueRadii.of(dimension=self.dimension, epsilon=self.epsilon)(uniforms)
 
-    def fall(self, radii: NDArray[np.float64]) -> NDArray[np.float64]:
+    def fall(self, radii: Floats) -> Floats:
         log_cosh = radii / 2.0 + np.log1p(np.exp(-radii)) - math.log(2.0)
         return np.asarray(self.epsilon * radii + 2.0 * self.dimension * log_cosh)
 
-    def excess(
-        self, start: NDArray[np.float64], stop: NDArray[np.float64], other: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
+    def excess(self, start: Floats, stop: Floats, other: Floats) -> Floats:
         slope = self.dimension * np.maximum(np.tanh(other / 2.0) - np.tanh(start / 2.0), 0.0)
         return np.asarray((stop - start) * slope)
 
@@ -238,15 +215,11 @@ class BoundedRange(LossLaw):
     R = epsilon * distance, is (exp(R/2) - exp(t/2))² / (exp(R) - 1) for -R <= t <= R, which is itself the
     delta of a pair of laws.
 
-    Attributes:
-        epsilon: Of the mechanism.
-        truncation: Distances count up to here; None counts them whole.
-
     Source: Dong, Durfee and Rogers 2020 for bounded range; the largest delta by differentiation.
     """
 
     epsilon: float
-    truncation: float | None = None
+    truncation: float | None = None  # distances count up to here; None counts them whole
 
     def bound(self, distance: float) -> float:
         return self.epsilon * (distance if self.truncation is None else min(distance, self.truncation))
@@ -255,16 +228,12 @@ class BoundedRange(LossLaw):
         most = self.bound(distance)
         edges = np.linspace(-most, most, _EDGES + 1)
         deltas = np.square(-np.expm1((edges - most) / 2.0)) / -math.expm1(-most)
-        return _connected(edges, deltas)
-
-
-def _connected(edges: NDArray[np.float64], deltas: NDArray[np.float64]) -> Atoms:
-    """Atoms at the edges whose delta(t) is given there and nowhere smaller (Doroshenko et al. 2022)."""
-    steps, falls = np.diff(edges), -np.diff(deltas)
-    below = np.concatenate([[1.0 - deltas[0]], falls / -np.expm1(-steps)])
-    with np.errstate(over="ignore"):  # of a step of thousands of nats nothing is left
-        above = np.append(falls / np.expm1(steps), 0.0)
-    return edges, np.maximum(below - above, 0.0)
+        # Atoms at the edges whose delta(t) is given there and nowhere smaller (Doroshenko et al. 2022).
+        steps, falls = np.diff(edges), -np.diff(deltas)
+        below = np.concatenate([[1.0 - deltas[0]], falls / -np.expm1(-steps)])
+        with np.errstate(over="ignore"):  # of a step of thousands of nats nothing is left
+            above = np.append(falls / np.expm1(steps), 0.0)
+        return edges, np.maximum(below - above, 0.0)
 
 
 LAWS: Final[dict[str, type[LossLaw]]] = {

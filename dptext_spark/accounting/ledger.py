@@ -86,7 +86,7 @@ class Unit(_Record):
 
 
 class TypicalDistances(_Record):
-    """How far words of a bundle lie apart: medians over words; see ``guarantee.Distances``."""
+    """How far words of a bundle lie apart: medians over words; see ``guarantee.TypicalDistances``."""
 
     nearest: float
     tenth: float

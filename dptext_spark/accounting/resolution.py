@@ -29,12 +29,6 @@ def nearest_word_distance(
 
     The uniform of the noise's length moves the point along a ray, on which two words are equally near once at
     most; that of one coordinate of its direction along half an ellipse, where they are twice at most.
-
-    Args:
-        words: V of the release vocabulary.
-        dimension: n of the noise.
-        vickrey: Whether the choice is between the two nearest words.
-        bits: Of a uniform.
     """
     # On a line a direction is a sign, whose change at 1/2 lies between two cells.
     arcs = dimension if dimension > 1 else 0
@@ -59,10 +53,6 @@ def proposed_word_distance(words: int, *, bits: int = UNIFORM_BITS) -> float:
     * The border of acceptance: half a cell, for all far words together.
 
     A list of all words is drawn from once, by its places alone.
-
-    Args:
-        words: V of the release vocabulary.
-        bits: Of a uniform.
     """
     grid = 2 * words + 2 * words + words
     rounded = 2 * (2 * 2 * words) + 2 * words  # (k + 1) / k is 2 at most
@@ -72,13 +62,9 @@ def proposed_word_distance(words: int, *, bits: int = UNIFORM_BITS) -> float:
 def rounded_vector_distance(dimension: int, steps: float, *, bits: int = UNIFORM_BITS) -> float:
     """Bound the total variation for a noisy vector whose numbers are rounded to a grid.
 
-    A number that rises or falls by s steps of the grid is rounded otherwise s + 1 times at most. Beyond the
-    radius that the last cell of the uniform has, outputs may all differ: that costs a cell.
-
-    Args:
-        dimension: m of the noise.
-        steps: The noise's scale in steps of the grid.
-        bits: Of a uniform.
+    The noise's scale is so many ``steps`` of the grid. A number that rises or falls by s of them is rounded
+    otherwise s + 1 times at most. Beyond the radius that the last cell of the uniform has, outputs may all
+    differ: that costs a cell.
     """
     longest = float(gamma_quantile(dimension, np.array([1.0 - 2.0**-bits]))[0]) * steps
     ray = math.sqrt(dimension) * longest + dimension + 2

@@ -6,17 +6,17 @@ Each epsilon rests on the law of words as far apart as the budget says: nothing 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Any, Final, Protocol
+from typing import Any, Final, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dptext_spark.accounting.composition import loss_beyond
 from dptext_spark.accounting.laws import LossLaw
 from dptext_spark.errors import ConfigError
+from dptext_spark.geometry import Floats, Ints
 
 LEAST_ROW_DELTA: Final = 1e-10
 """Far above what adding up the losses of the longest composed row errs by."""
@@ -53,24 +53,18 @@ class RowBudget:
     delta: float = 0.0
 
     def __post_init__(self) -> None:
-        for name, value in (("loss", self.loss), ("within", self.within)):
-            if not 0.0 < value < math.inf:
-                raise ConfigError(
-                    f"The {name} of a row budget is wrong", allowed="a finite number above 0", got=repr(value)
-                )
-        if self.delta != 0.0 and not LEAST_ROW_DELTA <= self.delta < 1.0:
-            raise ConfigError(
-                "The delta of a row budget is wrong",
-                allowed=f"0, or {LEAST_ROW_DELTA:g} to below 1",
-                got=repr(self.delta),
-            )
+        positive, delta = "a finite number above 0", f"0, or {LEAST_ROW_DELTA:g} to below 1"
+        for name, value, right, allowed in (
+            ("loss", self.loss, 0.0 < self.loss < math.inf, positive),
+            ("within", self.within, 0.0 < self.within < math.inf, positive),
+            ("delta", self.delta, self.delta == 0.0 or LEAST_ROW_DELTA <= self.delta < 1.0, delta),
+        ):
+            if not right:
+                raise ConfigError(f"The {name} of a row budget is wrong", allowed=allowed, got=repr(value))
 
 
-class Scaled(Protocol):
-    """A mechanism as a budget sees it: the law of its losses at any epsilon."""
-
-    def __call__(self, epsilon: float) -> LossLaw:
-        """Give the law at an epsilon; a ConfigError where the mechanism has none."""
+LawAt: TypeAlias = Callable[[float], LossLaw]
+"""The law of a mechanism's losses at any epsilon; a ConfigError where the mechanism has none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,32 +82,27 @@ class RowEpsilons:
     epsilons: tuple[float, ...]
 
     @classmethod
-    def of(cls, budget: RowBudget, law: Scaled, largest: float) -> RowEpsilons:
+    def of(cls, budget: RowBudget, law: LawAt, largest: float) -> RowEpsilons:
         """Compute, in seconds, the epsilons of a mechanism whose rows get ``largest`` at most.
 
         Raises:
             ConfigError: The mechanism cannot keep to the budget in long rows.
         """
-        pure = _Pure.of(budget, law)
-        lengths = [*_lengths(_COMPOSED), *(1 << k for k in range(_COMPOSED.bit_length(), 32))]
-        if budget.delta == 0.0:
-            found = [pure(words) for words in lengths]
-        else:
-            composed = _Composed(budget=budget, law=law, pure=pure)
-            found = [composed(words) if words <= _COMPOSED else pure(words) for words in lengths]
-        least = np.minimum.accumulate([min(epsilon, largest) for epsilon in found]).tolist()
+        rungs = (math.floor(_EACH * 2.0 ** (k / _PER_DOUBLING)) for k in range(1, _PER_DOUBLING * 64))
+        short = [*range(1, _EACH + 1), *takewhile(lambda words: words <= _COMPOSED, rungs)]
+        lengths = [*short, *(1 << k for k in range(_COMPOSED.bit_length(), 32))]
+        epsilons = _pure_epsilons(budget, law, lengths)
+        if budget.delta > 0.0:
+            epsilons[: len(short)] = _composed_epsilons(budget, law, short, epsilons)
+        least = np.minimum.accumulate([min(epsilon, largest) for epsilon in epsilons]).tolist()
         law(least[-1])  # a mechanism may not have what the longest rows need
         return cls(budget=budget, lengths=tuple(lengths), epsilons=tuple(least))
 
-    def of_rows(self, words: NDArray[np.int64]) -> NDArray[np.float64]:
-        """float64 (rows,): the epsilons of rows of so many words (rows,).
-
-        Raises:
-            ConfigError: A row is longer than any array can be.
-        """
+    def of_rows(self, words: Ints) -> Floats:
+        """float64 (rows,): the epsilons of rows of so many words (rows,)."""
         if words.max(initial=0) > self.lengths[-1]:
             raise ConfigError("A row has more words than a row budget allows", allowed=f"{_LONGEST:,}")
-        epsilons: NDArray[np.float64] = np.array(self.epsilons)[np.searchsorted(self.lengths, words)]
+        epsilons: Floats = np.array(self.epsilons)[np.searchsorted(self.lengths, words)]
         return epsilons
 
     def epsilon(self, words: int) -> float:
@@ -132,82 +121,51 @@ class RowEpsilons:
         return {**vars(self.budget), "epsilons": [{"words": n, "epsilon": e} for n, e in pairs]}
 
 
-def _lengths(longest: int) -> Iterator[int]:
-    yield from range(1, _EACH + 1)
-    doublings = range(1, _PER_DOUBLING * 64)
-    steps = (math.floor(_EACH * 2.0 ** (k / _PER_DOUBLING)) for k in doublings)
-    yield from takewhile(lambda words: words <= longest, steps)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Pure:
-    """The epsilon of a pure budget: the bound is a straight line in epsilon."""
-
-    budget: RowBudget
-    law: Scaled
-    slope: float
-    offset: float
-
-    @classmethod
-    def of(cls, budget: RowBudget, law: Scaled) -> _Pure:
-        one, two = (law(epsilon).bound(budget.within) for epsilon in (1.0, 2.0))
-        slope = two - one
-        # A line through 0 but for roundings.
-        offset = one - slope if abs(one - slope) > 1e-9 * slope else 0.0
-        return cls(budget=budget, law=law, slope=slope, offset=offset)
-
-    def __call__(self, words: int) -> float:
-        epsilon = (self.budget.loss / words - self.offset) / self.slope
+def _pure_epsilons(budget: RowBudget, law: LawAt, lengths: Iterable[int]) -> list[float]:
+    """Give the epsilons of a pure budget: the bound is a straight line in epsilon."""
+    one, two = (law(epsilon).bound(budget.within) for epsilon in (1.0, 2.0))
+    slope = two - one
+    # A line through 0 but for roundings.
+    offset = one - slope if abs(one - slope) > 1e-9 * slope else 0.0
+    epsilons = []
+    for words in lengths:
+        epsilon = (budget.loss / words - offset) / slope
         if epsilon <= 0.0:
-            longest = math.floor(self.budget.loss / self.offset)
+            longest = math.floor(budget.loss / offset)
             raise ConfigError(
                 "The mechanism cannot keep to a row budget: at any epsilon a word loses more than nothing",
                 allowed="mechanisms whose loss goes to 0 with epsilon",
-                got=f"{self.offset:.3g} nats a word at epsilon 0, enough for rows of {longest} words",
+                got=f"{offset:.3g} nats a word at epsilon 0, enough for rows of {longest} words",
                 do="Take exponential, which serves every geometry",
             )
-        while words * self.law(epsilon).bound(self.budget.within) > self.budget.loss:
+        while words * law(epsilon).bound(budget.within) > budget.loss:
             epsilon = math.nextafter(epsilon, 0.0)
-        return epsilon
+        epsilons.append(epsilon)
+    return epsilons
 
 
-@dataclass(kw_only=True)
-class _Composed:
-    """Finds epsilons of ascending lengths by the composed loss; each is proven before it is given."""
-
-    budget: RowBudget
-    law: Scaled
-    pure: _Pure
-    last: tuple[int, float] | None = None
-    power: float = -0.7  # of epsilon in the number of words, as the last two lengths had it
-    growth: float = 1.3  # of the loss in epsilon
-
-    def __call__(self, words: int) -> float:
-        proven = self.pure(words)
-        epsilon = proven
-        if self.last is not None:
-            before, its = self.last
-            epsilon = max(proven, its * (words / before) ** self.power)
-        tried: tuple[float, float] | None = None
+def _composed_epsilons(
+    budget: RowBudget, law: LawAt, lengths: Iterable[int], pure: Iterable[float]
+) -> Iterator[float]:
+    """Give the epsilons of ascending lengths by the composed loss; each is proven before it is given."""
+    before, found = 0, 0.0
+    power, growth = -0.7, 1.3  # of epsilon in the number of words, and of the loss in epsilon
+    for words, proven in zip(lengths, pure, strict=False):
+        epsilon = max(proven, found * (words / before) ** power) if before else proven
+        tried, lost = 0.0, 0.0
         for _ in range(_STEPS):
-            loss = self._loss(epsilon, words)
-            if loss <= self.budget.loss:
+            loss = loss_beyond(law(epsilon), budget.within, words=words, delta=budget.delta, coarse=True)
+            if loss <= budget.loss:
                 proven = max(proven, epsilon)
-                if loss >= _ENOUGH * self.budget.loss:
+                if loss >= _ENOUGH * budget.loss:
                     break
-            if tried is not None and tried[0] != epsilon and loss > 0.0 < tried[1]:
-                growth = math.log(loss / tried[1]) / math.log(epsilon / tried[0])
-                self.growth = min(max(growth, 0.5), 3.0)
-            tried = epsilon, loss
-            aim = (1.0 + _ENOUGH) / 2.0 * self.budget.loss
-            step = (aim / loss) ** (1.0 / self.growth) if loss > 0.0 else 4.0
+            if loss > 0.0 < lost and tried != epsilon:
+                growth = min(max(math.log(loss / lost) / math.log(epsilon / tried), 0.5), 3.0)
+            tried, lost = epsilon, loss
+            aim = (1.0 + _ENOUGH) / 2.0 * budget.loss
+            step = (aim / loss) ** (1.0 / growth) if loss > 0.0 else 4.0
             epsilon *= min(max(step, 0.25), 4.0)
-        if self.last is not None and words > self.last[0]:
-            fall = math.log(proven / self.last[1]) / math.log(words / self.last[0])
-            self.power = min(max(fall, -1.0), -0.4)
-        self.last = words, proven
-        return proven
-
-    def _loss(self, epsilon: float, words: int) -> float:
-        law, budget = self.law(epsilon), self.budget
-        return loss_beyond(law, budget.within, words=words, delta=budget.delta, coarse=True)
+        if before:
+            power = min(max(math.log(proven / found) / math.log(words / before), -1.0), -0.4)
+        before, found = words, proven
+        yield proven

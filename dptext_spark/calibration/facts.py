@@ -15,7 +15,7 @@ from dptext_spark.calibration.statistics import LEVELS
 from dptext_spark.calibration.summary import N_W_EDGES, S_W_EDGES
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
-from dptext_spark.guarantee import Distances
+from dptext_spark.guarantee import TypicalDistances
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.search.nearest import Search
 
@@ -81,11 +81,11 @@ def guarantees(
     mechanisms: Iterable[Mechanism], bundle: Embedding, search: Search
 ) -> Iterator[tuple[Mechanism, dict[str, Any]]]:
     """Give what is proven of each mechanism; distances are measured once for each metric."""
-    measured: dict[str, Distances] = {}
+    measured: dict[str, TypicalDistances] = {}
     for mechanism in mechanisms:
         metric = mechanism.metric(bundle)
         if metric.description not in measured:
-            measured[metric.description] = Distances.measure(metric)
+            measured[metric.description] = TypicalDistances.measure(metric)
         yield mechanism, mechanism.guarantee(bundle, measured[metric.description], search).to_json()
 
 

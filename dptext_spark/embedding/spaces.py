@@ -174,7 +174,7 @@ class PoincareBall(Space):
         np.save(folder / "lorentz_time.npy", np.concatenate(times))
 
     def metric(self) -> HyperbolicMetric:
-        return HyperbolicMetric(points=self.vectors)
+        return HyperbolicMetric(vectors=self.vectors)
 
 
 SPACES: Final[dict[str, type[Space]]] = {space.geometry: space for space in (EuclideanSpace, PoincareBall)}

@@ -9,7 +9,8 @@ from typing import Final
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
+
+from dptext_spark.geometry import Floats
 
 # Above this epsilon the noise is finer than float64 tells points apart; less noise would not show.
 SHARPEST_EPSILON: Final = 1e15
@@ -29,7 +30,7 @@ _SPLIT: Final = 2.0**26
 _LEAST_RIM: Final = 2.0**-53
 
 
-def lorentz(points: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def lorentz(points: Floats) -> tuple[Floats, Floats]:
     """Give the Lorentz coordinates u0 (1, v) of points p of the Poincaré ball, float64 (t, n), |p| < 1.
 
     The space part u0 v = 2 p / (1 - |p|²) is (t, n), the time part u0 = (1 + |p|²) / (1 - |p|²) is (t,).
@@ -39,7 +40,7 @@ def lorentz(points: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[n
 
 
 @np.errstate(under="ignore")
-def rims(points: NDArray[np.float64]) -> NDArray[np.float64]:
+def rims(points: Floats) -> Floats:
     """1 - |p|² of points (t, n) of the ball, not below 2^-53, with digits left also at the very edge.
 
     The squares of the points' leading 26 bits add up exactly; only what they leave over is rounded.
@@ -47,24 +48,21 @@ def rims(points: NDArray[np.float64]) -> NDArray[np.float64]:
     leading = np.rint(points * _SPLIT) / _SPLIT
     rim = 1.0 - np.square(leading).sum(axis=1)
     rim -= ((points + leading) * (points - leading)).sum(axis=1)
-    clipped: NDArray[np.float64] = np.maximum(rim, _LEAST_RIM)
+    clipped: Floats = np.maximum(rim, _LEAST_RIM)
     return clipped
 
 
-def volume_radii(uniforms: NDArray[np.float64], *, dimension: int, epsilon: float) -> NDArray[np.float64]:
-    """Quantile of the radius r of noise whose density by hyperbolic volume falls as exp(-epsilon r).
+def volume_radii(uniforms: Floats, *, dimension: int, epsilon: float) -> Floats:
+    """Quantile, to about 13 digits, of the radius of noise whose density by volume falls as exp(-epsilon r).
 
     The radius has density proportional to sinh(r)^(n-1) exp(-epsilon r), so U = exp(-2 r) is
     Beta((epsilon - n + 1) / 2, n). The law exists only for epsilon > n - 1.
-
-    Returns:
-        float64 (t,), hyperbolic radii of the uniforms (t,), to about 13 digits at both ends.
     """
     shape = (min(epsilon, SHARPEST_EPSILON) - (dimension - 1)) / 2.0
     # P[U < x] -> x^a / (a B(a, n)) as x -> 0; for whole n, a B(a, n) is a product without cancellation.
     logs = np.log1p(-uniforms) - np.log1p(shape / np.arange(1, dimension)).sum()
     logs /= shape
-    radii: NDArray[np.float64] = -0.5 * logs
+    radii: Floats = -0.5 * logs
     # Nearer, by whichever of U and 1 - U is the smaller and keeps its digits.
     near = logs > _FAR
     u = uniforms[near]
@@ -86,21 +84,15 @@ class LebesgueRadii:
     tanh(r/2)^(n-1) sech(r/2)^2 exp(-epsilon r). It is tabulated over x = ln r: there it is log-concave,
     and the quantile has the same relative accuracy at both ends.
 
-    Attributes:
-        log_mass: ln of the integral that makes the density one of probability.
-        edges: float64 (cells + 1,), values of x, ascending.
-        below: float64 (cells + 1,), probability below each edge.
-        above: float64 (cells + 1,), probability above each edge.
-
     Source: Feyisetan et al. 2019, equation 7, in n dimensions.
     """
 
     dimension: int
     epsilon: float
-    log_mass: float
-    edges: NDArray[np.float64]
-    below: NDArray[np.float64]
-    above: NDArray[np.float64]
+    log_mass: float  # ln of the integral that makes the density one of probability
+    edges: Floats  # (cells + 1,), values of x, ascending
+    below: Floats  # probability below each edge
+    above: Floats  # and above it
 
     @classmethod
     @lru_cache(maxsize=16)
@@ -135,7 +127,7 @@ class LebesgueRadii:
             above=np.concatenate([np.cumsum(cells[::-1] / mass)[::-1], [0.0]]),
         )
 
-    def __call__(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
+    def __call__(self, uniforms: Floats) -> Floats:
         """Quantile: uniforms (t,) in (0, 1) to hyperbolic radii (t,), to about 13 digits."""
         radii, upper = np.empty(len(uniforms)), uniforms > 0.5
         law = (self.dimension, self.epsilon, self.log_mass)
@@ -158,37 +150,31 @@ class LebesgueRadii:
         return radii
 
 
-def _log_density(
-    x: NDArray[np.float64], dimension: int, epsilon: float, log_scale: float
-) -> NDArray[np.float64]:
+def _log_density(x: Floats, dimension: int, epsilon: float, log_scale: float) -> Floats:
     """ln of the density of x = ln r, less ``log_scale`` and a constant."""
     r = np.exp(x)
     bend = (dimension - 1) * np.log(-np.expm1(-r))
-    density: NDArray[np.float64] = x + bend - (dimension + 1) * np.log1p(np.exp(-r)) - (1.0 + epsilon) * r
+    density: Floats = x + bend - (dimension + 1) * np.log1p(np.exp(-r)) - (1.0 + epsilon) * r
     return density - log_scale
 
 
-def _mean_density(
-    start: NDArray[np.float64], reach: NDArray[np.float64], dimension: int, epsilon: float, log_scale: float
-) -> NDArray[np.float64]:
+def _mean_density(start: Floats, reach: Floats, dimension: int, epsilon: float, log_scale: float) -> Floats:
     """Mean of the density between ``start`` and ``start + reach``, (t,) each, by Gauss and Legendre."""
     nodes, weights = _gauss_legendre()
     places = start[:, None] + reach[:, None] * ((1.0 + nodes) / 2.0)
     values = np.exp(_log_density(places, dimension, epsilon, log_scale))
-    mean: NDArray[np.float64] = (values * (weights / 2.0)).sum(axis=1)
+    mean: Floats = (values * (weights / 2.0)).sum(axis=1)
     return mean
 
 
 @cache
-def _gauss_legendre() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _gauss_legendre() -> tuple[Floats, Floats]:
     """Nodes and weights (10,) of the rule on the interval from -1 to 1."""
     nodes, weights = scipy.special.roots_legendre(10)
     return nodes, weights
 
 
-def translated(
-    points: NDArray[np.float64], radii: NDArray[np.float64], directions: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def translated(points: Floats, radii: Floats, directions: Floats) -> Floats:
     """Move noise around the origin to points of the ball, by the Lorentz boost that takes the origin there.
 
     With the point p, t = tanh r and the direction u, the boosted point is q = q0 (1, w) where
@@ -196,8 +182,8 @@ def translated(
     difference in it cancels, also where p is near the edge, u points back, or r is large.
 
     Args:
-        points: float64 (t, n), inside the unit ball; or (1, n), the same one for all noise.
-        radii: float64 (t,), hyperbolic distances, 0 or more; directions are unit vectors (t, n).
+        points: (t, n), inside the unit ball; or (1, n), the same one for all noise.
+        radii: (t,), hyperbolic distances, 0 or more; directions are unit vectors (t, n).
 
     Returns:
         float64 (t, n + 1): ln q0, then w, the point's Klein coordinates.

@@ -5,12 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from dptext_spark.geometry import Floats, Floats32, Ints
 from dptext_spark.geometry.ball import rims
 
 _BLOCK: Final = 2048
@@ -20,26 +21,27 @@ _SAMPLE: Final = 256
 class Metric(ABC):
     """A distance between the words of an embedding."""
 
+    vectors: NDArray[np.floating[Any]]  # (V, n)
     description: str  # in words, after "the distance is the"
 
     @property
-    @abstractmethod
     def words(self) -> int:
         """Number of words V."""
+        return len(self.vectors)
 
     @abstractmethod
-    def between(self, words: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.float64]:
+    def between(self, words: Ints, others: Ints) -> Floats:
         """Distances of pairs: int64 (t,) and (t,) to float64 (t,), exactly 0 for equal points."""
 
     @abstractmethod
-    def _to_blocks(self, words: NDArray[np.int64]) -> Iterator[NDArray[np.float64]]:
+    def _to_blocks(self, words: Ints) -> Iterator[Floats]:
         """Give what grows with the distances of :meth:`to_all`, in blocks: float64 (k, b) each."""
 
-    def _distances(self, grown: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _distances(self, grown: Floats) -> Floats:
         """Give the distances themselves, of what is 0 or more."""
         return grown
 
-    def to_all(self, words: NDArray[np.int64]) -> NDArray[np.float64]:
+    def to_all(self, words: Ints) -> Floats:
         """Distances of words (k,) to all words, float64 (k, V); fast, to about 10^-7 of the largest."""
         return self._distances(np.maximum(np.concatenate([*self._to_blocks(words)], axis=1), 0.0))
 
@@ -50,19 +52,16 @@ class Metric(ABC):
     def _blocks(self) -> list[slice]:
         return [slice(start, min(start + _BLOCK, self.words)) for start in range(0, self.words, _BLOCK)]
 
-    def sample(self) -> NDArray[np.int64]:
+    def sample(self) -> Ints:
         """Give 256 words or fewer, evenly spread over the vocabulary."""
         return np.arange(0, self.words, -(-self.words // _SAMPLE))
 
-    def nearest(
-        self, words: NDArray[np.int64], ranks: Sequence[int]
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+    def nearest(self, words: Ints, ranks: Sequence[int]) -> tuple[Ints, Floats, Floats]:
         """Find words by how near they are, of equally near ones the lower ids first.
 
         Args:
             words: int64 (k,), word ids, from which distances count.
-            ranks: The r places that are looked at; 0 is a word itself, where no other is as near but for
-                the error of :meth:`to_all`. The lower they are, the faster.
+            ranks: The r places that are looked at; 0 is a word itself, up to the error of :meth:`to_all`.
 
         Returns:
             Their word ids, int64 (k, r), and distances, float64 (k, r); and that of the farthest word of all,
@@ -71,9 +70,8 @@ class Metric(ABC):
         kept, start = max(ranks) + 1, 0
         ids, near = np.zeros((len(words), kept), np.int64), np.full((len(words), kept), np.inf)
         farthest = np.zeros(len(words))
-        with threadpool_limits(
-            limits=1, user_api="blas"
-        ):  # the products are small compared with what they are for
+        # The products are small compared with what they are for.
+        with threadpool_limits(limits=1, user_api="blas"):
             for block in self._to_blocks(words):
                 np.maximum(farthest, block.max(axis=1), out=farthest)
                 # Of equals the first that came stays.
@@ -92,27 +90,18 @@ class Metric(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class EuclideanMetric(Metric):
-    """|B (x - y)| for a square matrix B, or |x - y|.
+    """|B (x - y)| for a square matrix B, or |x - y|."""
 
-    Attributes:
-        vectors: float32 (V, n).
-        map: B transposed, float64 (n, n), by which rows are multiplied; None for the identity.
-    """
-
-    vectors: NDArray[np.float32]
-    map: NDArray[np.float64] | None = None
+    vectors: Floats32
+    map: Floats | None = None  # B transposed, (n, n), by which rows are multiplied; None for the identity
     description: str = "Euclidean distance of their vectors"
 
-    @property
-    def words(self) -> int:
-        return len(self.vectors)
-
-    def between(self, words: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.float64]:
+    def between(self, words: Ints, others: Ints) -> Floats:
         differences = self._rows(words)
         differences -= self.vectors[others]
         return _lengths(self._mapped(differences))
 
-    def _to_blocks(self, words: NDArray[np.int64]) -> Iterator[NDArray[np.float64]]:
+    def _to_blocks(self, words: Ints) -> Iterator[Floats]:
         points = self._mapped(self._rows(words))
         points = np.column_stack([-2.0 * points, _squares(points), np.ones(len(points))])
         for block in self._blocks():
@@ -120,7 +109,7 @@ class EuclideanMetric(Metric):
             # |p|² - 2 p·q + |q|², by the product alone.
             yield points @ np.column_stack([others, np.ones(len(others)), _squares(others)]).T
 
-    def _distances(self, grown: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _distances(self, grown: Floats) -> Floats:
         return np.sqrt(grown)
 
     def largest(self) -> float:
@@ -129,10 +118,10 @@ class EuclideanMetric(Metric):
         radii = [_lengths(self._mapped(self._rows(block) - centre)) for block in self._blocks()]
         return float(np.sort(np.concatenate(radii))[-2:].sum())
 
-    def _rows(self, rows: NDArray[np.int64] | slice) -> NDArray[np.float64]:
+    def _rows(self, rows: Ints | slice) -> Floats:
         return self.vectors[rows].astype(np.float64)
 
-    def _mapped(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _mapped(self, points: Floats) -> Floats:
         return points if self.map is None else points @ self.map
 
 
@@ -140,33 +129,29 @@ class EuclideanMetric(Metric):
 class HyperbolicMetric(Metric):
     """The Poincaré ball's distance, 2 arcsinh(|p - q| / sqrt((1 - |p|²)(1 - |q|²)))."""
 
-    points: NDArray[np.float64]  # (V, n), inside the unit ball
+    vectors: Floats  # inside the unit ball
     description: str = "hyperbolic distance of their points"
 
-    @property
-    def words(self) -> int:
-        return len(self.points)
-
-    def between(self, words: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.float64]:
-        points, targets = self.points[words], self.points[others]
+    def between(self, words: Ints, others: Ints) -> Floats:
+        points, targets = self.vectors[words], self.vectors[others]
         gaps = _lengths(points - targets) / np.sqrt(rims(points) * rims(targets))
         return 2.0 * np.arcsinh(gaps)
 
-    def _to_blocks(self, words: NDArray[np.int64]) -> Iterator[NDArray[np.float64]]:
+    def _to_blocks(self, words: Ints) -> Iterator[Floats]:
         # By differences, for near the rim products would cancel.
         for block in (np.arange(rows.start, rows.stop) for rows in self._blocks()):
             yield np.stack([self.between(np.full(len(block), word), block) for word in words])
 
     def largest(self) -> float:
         """Sum of the two largest distances d from the origin, cosh d = (2 - rim) / rim."""
-        rim = rims(self.points)
+        rim = rims(self.vectors)
         return float(np.sort(np.arccosh((2.0 - rim) / rim))[-2:].sum())
 
 
-def _squares(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
-    squares: NDArray[np.float64] = np.square(vectors).sum(axis=1)
+def _squares(vectors: Floats) -> Floats:
+    squares: Floats = np.square(vectors).sum(axis=1)
     return squares
 
 
-def _lengths(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+def _lengths(vectors: Floats) -> Floats:
     return np.sqrt(_squares(vectors))

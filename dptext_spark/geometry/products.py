@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+
+from dptext_spark.geometry import Floats
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,21 +17,15 @@ class ExactProduct:
     BLAS sums in an order that follows the shape of its operands and the number of threads. Here both
     factors are cut into parts of so few bits that every partial sum is exact, so that no order matters
     (Ozaki et al. 2012). Both factors keep twice those bits: 42 at n = 300.
-
-    Attributes:
-        high: float64 (n, m), leading bits of the matrix, scaled to at most 1.
-        low: float64 (n, m), the bits after them.
-        scale: Power of two by which the matrix was divided.
-        bits: Bits of each part.
     """
 
-    high: NDArray[np.float64]
-    low: NDArray[np.float64]
-    scale: float
-    bits: int
+    high: Floats  # (n, m), leading bits of the matrix, scaled to at most 1
+    low: Floats  # (n, m), the bits after them
+    scale: float  # power of two by which the matrix was divided
+    bits: int  # of each part
 
     @classmethod
-    def of(cls, matrix: NDArray[np.float64]) -> ExactProduct:
+    def of(cls, matrix: Floats) -> ExactProduct:
         """Cut a matrix (n, m), not all zero."""
         # n products of two parts need 2 bits + log2(n) bits, and float64 holds 53.
         bits = (53 - int(matrix.shape[0]).bit_length()) // 2 - 1
@@ -38,16 +33,16 @@ class ExactProduct:
         high, low = _cut(matrix / scale, bits)
         return cls(high=high, low=low, scale=scale, bits=bits)
 
-    def times(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    def times(self, rows: Floats) -> Floats:
         """Multiply rows (t, n), entries in [-1, 1], with the matrix; float64 (t, m)."""
         high, low = _cut(rows, self.bits)
-        product: NDArray[np.float64] = high @ self.low
+        product: Floats = high @ self.low
         product += low @ self.high
         product += high @ self.high
         product *= self.scale
         return product
 
-    def error(self, matrix: NDArray[np.float64]) -> float:
+    def error(self, matrix: Floats) -> float:
         """Bound |computed - exact| of rows of length 1 times the matrix, but for what cutting the rows costs.
 
         That is what the cut of the matrix leaves over, the product of the two low parts, which is left out,
@@ -59,7 +54,7 @@ class ExactProduct:
         return self.scale * (float(np.linalg.norm(rest)) + left_out) + sums
 
 
-def _cut(values: NDArray[np.float64], bits: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _cut(values: Floats, bits: int) -> tuple[Floats, Floats]:
     """Cut values in [-1, 1] into multiples of 2^-bits and, of the rest, of 2^(-2 bits)."""
     unit = 2.0**bits
     high = np.rint(values * unit) / unit

@@ -11,10 +11,10 @@ from typing import Final
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from dptext_spark.bars import progress_bar
+from dptext_spark.geometry import Floats, Floats32, Ints
 from dptext_spark.geometry.products import ExactProduct
 from dptext_spark.geometry.rounding import bits_left, gamma
 from dptext_spark.geometry.sphere import gamma_quantile, noise_error, uniform_directions
@@ -48,7 +48,7 @@ def distortion_probability(rows: int, columns: int, beta: float) -> float:
     return math.exp(-(max(excess, 0.0) ** 2))
 
 
-def gaussian_projection(seed: int, rows: int, columns: int) -> NDArray[np.float64]:
+def gaussian_projection(seed: int, rows: int, columns: int) -> Floats:
     """Draw the projection of a seed from ``columns`` to ``rows`` dimensions: float64 (m, n), N(0, 1 / m).
 
     It is public by design: a pure function of its arguments, without any secret. Privacy comes from the
@@ -58,9 +58,7 @@ def gaussian_projection(seed: int, rows: int, columns: int) -> NDArray[np.float6
     noise = ColumnNoise(key=_PUBLIC_KEY.derive(shape), uint64s_per_token=columns)
     words = np.empty((rows, columns), dtype=np.uint64)
     noise.fill(words, noise.row_key(b"", ()), 0)
-    normals: NDArray[np.float64] = (
-        np.rint(scipy.special.ndtri(to_uniform(words)) / _NORMAL_UNIT) * _NORMAL_UNIT
-    )
+    normals: Floats = np.rint(scipy.special.ndtri(to_uniform(words)) / _NORMAL_UNIT) * _NORMAL_UNIT
     normals /= math.sqrt(rows)
     return normals
 
@@ -69,9 +67,9 @@ def gaussian_projection(seed: int, rows: int, columns: int) -> NDArray[np.float6
 class RandomProjection:
     """A matrix that projects vectors, to the same bits whatever the batch and the thread count."""
 
-    matrix: NDArray[np.float64]  # (m, n), not all zero
+    matrix: Floats  # (m, n), not all zero
 
-    def times(self, vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+    def times(self, vectors: Floats) -> Floats:
         """Project vectors, float64 (t, n), finite, to a fresh array (t, m)."""
         # Each row by its own power of two, for ExactProduct wants entries in [-1, 1].
         _, exponents = np.frexp(np.abs(vectors).max(axis=1))
@@ -107,19 +105,14 @@ class NoisyProjection:
     projection: RandomProjection  # from n to m dimensions
     scale: float  # sensitivity over epsilon
 
-    def __call__(self, vectors: NDArray[np.float64], uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
+    def __call__(self, vectors: Floats, uniforms: Floats) -> Floats:
         """Turn vectors (t, n) and uniforms (t, m + 1), overwritten, into noisy images (t, m)."""
-        points = self.noise(uniforms)
+        points = uniform_directions(uniforms[:, 1:])
+        points *= self.lengths(uniforms[:, 0])[:, None]
         points += self.projection.times(vectors)
         return points
 
-    def noise(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Turn uniforms (t, m + 1), overwritten, into noise (t, m); the first of a row gives its length."""
-        noise = uniform_directions(uniforms[:, 1:])
-        noise *= self.lengths(uniforms[:, 0])[:, None]
-        return noise
-
-    def lengths(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
+    def lengths(self, uniforms: Floats) -> Floats:
         """Turn uniforms (t,) into lengths of the noise (t,)."""
         return gamma_quantile(len(self.projection.matrix), uniforms) * self.scale
 
@@ -136,7 +129,7 @@ def _rounded_up(value: float) -> float:
     return (math.floor(value / _CONSTANT_UNIT) + 1) * _CONSTANT_UNIT
 
 
-def spectral_constant(matrix: NDArray[np.float64]) -> float:
+def spectral_constant(matrix: Floats) -> float:
     """Bound |matrix (x - y)| / |x - y| over all vectors by the largest singular value, rounded up."""
     # One thread: with more, LAPACK's last bits follow their number.
     with threadpool_limits(limits=1, user_api="blas"):
@@ -145,24 +138,17 @@ def spectral_constant(matrix: NDArray[np.float64]) -> float:
     return _rounded_up(largest * (1.0 + 16.0 * max(matrix.shape) * 2.0**-53))
 
 
-def vocabulary_constant(
-    vectors: NDArray[np.float32], projection: RandomProjection, *, progress: bool = False
-) -> float:
+def vocabulary_constant(vectors: Floats32, projection: RandomProjection) -> float:
     """Find the largest |projection (x - y)| / |x - y| over all pairs of distinct vectors.
 
     All pairs are scored by a single-precision product; those that may exceed the largest ratio so far,
     given a proven bound on that product's rounding error, are computed in double precision from their
     difference. The result, an upper bound about 10^-8 above it, is the same whatever the thread count.
 
-    Args:
-        vectors: float32 (V, n), V of 2 or more, best memory-mapped: it is read block by block.
-        projection: With a matrix (m, n).
-        progress: Show the progress bar even where stderr is no terminal.
+    ``vectors`` (V, n), V of 2 or more, are read block by block: best memory-mapped.
     """
     words, scores = len(vectors), _Scores(vectors, projection)
-    bar = progress_bar(
-        anywhere=progress, desc="Sensitivity", total=words**2 / 2, unit="pair", unit_scale=True, delay=2.0
-    )
+    bar = progress_bar(desc="Sensitivity", total=words**2 / 2, unit="pair", unit_scale=True, delay=2.0)
     buffer = np.empty(_LEFT_BLOCK * _RIGHT_BLOCK, dtype=np.float32)
     with bar, np.errstate(under="ignore"):
         # Pairs spread over the vocabulary come first, so that few others are candidates.
@@ -185,12 +171,7 @@ def vocabulary_constant(
     return _rounded_up(largest * (1.0 + 2.0**-48) + projection.error)
 
 
-def _largest_ratio(
-    vectors: NDArray[np.float32],
-    projection: RandomProjection,
-    rows: NDArray[np.int64],
-    others: NDArray[np.int64],
-) -> float:
+def _largest_ratio(vectors: Floats32, projection: RandomProjection, rows: Ints, others: Ints) -> float:
     """Find the largest ratio of pairs of words, int64 (t,) each, in double precision."""
     largest = 0.0
     for chunk in _blocks(0, len(rows), _CHUNK):
@@ -221,7 +202,7 @@ class _Scores:
     ratio exceeds b never scores below 0. The vectors are centred first, for N counts their lengths.
     """
 
-    def __init__(self, vectors: NDArray[np.float32], projection: RandomProjection) -> None:
+    def __init__(self, vectors: Floats32, projection: RandomProjection) -> None:
         self.vectors, self.matrix = vectors, projection.matrix
         # Above 0, so that the double precision of p is relative to b |x| as well.
         self.floor = 2.0**-10 * float(np.sqrt(np.square(projection.matrix).sum()))
@@ -234,20 +215,20 @@ class _Scores:
         _, exponent = math.frexp(max(float(np.abs(vectors[b]).max()) for b in blocks))
         self.unit = math.ldexp(1.0, exponent)
 
-    def left(self, rows: slice) -> NDArray[np.float32]:
+    def left(self, rows: slice) -> Floats32:
         """Give left factors of some rows, float32 (b, m + n + 3)."""
         points, images, lengths, image_lengths = self._squared(rows)
         ones = np.ones_like(lengths)
         return np.concatenate([images, points, image_lengths, lengths, ones], axis=1, dtype=np.float32)
 
-    def right(self, rows: slice, largest: float) -> NDArray[np.float32]:
+    def right(self, rows: slice, largest: float) -> Floats32:
         """Give right factors of some rows, with b the largest ratio so far."""
         points, images, lengths, image_lengths = self._squared(rows)
         square, ones = largest**2, np.ones_like(lengths)
         own = image_lengths - square * lengths
         return np.concatenate([-images, square * points, ones, -square * ones, own], axis=1, dtype=np.float32)
 
-    def _squared(self, rows: slice) -> tuple[NDArray[np.float64], ...]:
+    def _squared(self, rows: slice) -> tuple[Floats, ...]:
         """x (b, n), p (b, m) and half their squares (b, 1): |x|² less its slack, |p|² with its own."""
         points = (self.vectors[rows] - self.centre) / self.unit
         images = points @ self.matrix.T

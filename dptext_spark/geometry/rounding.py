@@ -6,7 +6,8 @@ import math
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
+
+from dptext_spark.geometry import Floats, Floats32
 
 UNIT_ROUNDOFF: Final = 2.0**-24
 """Of single precision."""
@@ -22,18 +23,15 @@ def gamma(terms: float) -> float:
     return terms * UNIT_ROUNDOFF / (1.0 - terms * UNIT_ROUNDOFF)
 
 
-def longest_of(half_norms: NDArray[np.float32]) -> float:
+def longest_of(half_norms: Floats32) -> float:
     """Length of the longest vector, from half the squared lengths (V,)."""
     return float(np.sqrt(2.0 * float(half_norms.max())))
 
 
-def score_slack(terms: int, lengths: NDArray[np.float64], longest: float) -> NDArray[np.float32]:
+def score_slack(terms: int, lengths: Floats, longest: float) -> Floats32:
     """Bound how far two single-precision scores q·y - |y|²/2 of one point can stray from their difference.
 
-    Args:
-        terms: See :func:`gamma`.
-        lengths: float64, lengths |q| of the points; the bound has their shape and is rounded up.
-        longest: The longest |y|.
+    ``terms`` are as in :func:`gamma`, ``lengths`` the points' |q|, ``longest`` is |y|; it is rounded up.
     """
     # Twice, for two scores.
     bound = 2.0 * gamma(terms) * longest * (lengths + longest)

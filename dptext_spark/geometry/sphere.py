@@ -6,7 +6,8 @@ from typing import Final
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
+
+from dptext_spark.geometry import Floats
 
 # Relative error of SciPy's quantiles of the normal law and of Gamma laws of shapes from 1 to 1,000: measured,
 # below half of this against 40 digits.
@@ -21,18 +22,18 @@ def noise_error(dimension: int) -> float:
     return 2.0 * QUANTILE_ERROR + (dimension / 2.0 + 8.0) * 2.0**-53
 
 
-def uniform_directions(uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
+def uniform_directions(uniforms: Floats) -> Floats:
     """Turn uniforms (t, n) in (0, 1) into points (t, n) uniform on the unit sphere, in the same memory.
 
     Source: Muller 1959, by normalised Gaussians.
     """
-    normals: NDArray[np.float64] = scipy.special.ndtri(uniforms, out=uniforms)
+    normals: Floats = scipy.special.ndtri(uniforms, out=uniforms)
     # A plain row-wise reduction, not BLAS: its bits do not depend on the batch around the row.
     norms = np.sqrt(np.square(normals).sum(axis=1))
     normals /= norms[:, None]
     return normals
 
 
-def gamma_quantile(shape: float, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
+def gamma_quantile(shape: float, uniforms: Floats) -> Floats:
     """Quantile (t,) of the Gamma law of a shape and unit scale, for radii of multivariate Laplace noise."""
     return np.asarray(scipy.special.gammaincinv(shape, uniforms), dtype=np.float64)

@@ -7,19 +7,18 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 import numpy as np
-from numpy.typing import NDArray
-from pydantic import Field
 
 from dptext_spark.accounting.laws import SphericalLaplace
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import EuclideanSpace, Space
 from dptext_spark.errors import ConfigError
+from dptext_spark.geometry import Floats, Floats32, Ints
 from dptext_spark.geometry.metric import EuclideanMetric
 from dptext_spark.geometry.products import ExactProduct
 from dptext_spark.geometry.rounding import bits_left, longest_of
 from dptext_spark.geometry.sphere import gamma_quantile, noise_error
 from dptext_spark.guarantee import Claim
-from dptext_spark.mechanisms.mechanism import Law
+from dptext_spark.mechanisms.mechanism import NUMBER, Law
 from dptext_spark.mechanisms.noisy import AdditiveNoise, NoiseMechanism
 from dptext_spark.search.nearest import Search
 
@@ -31,18 +30,16 @@ LEAST_EIGENVALUE: Final = 1e-9
 class EuclideanNoise(AdditiveNoise):
     """Additive noise (g / epsilon) A^(1/2) u, then nearest words in Euclidean distance."""
 
-    vectors: NDArray[np.float32]  # (V, n), the input words'
+    vectors: Floats32  # (V, n), the input words'
     root: ExactProduct | None  # A^(1/2); None stands for the identity
 
-    def centres(self, words: NDArray[np.int64]) -> NDArray[np.float64]:
+    def centres(self, words: Ints) -> Floats:
         return self.vectors[words].astype(np.float64)
 
-    def lengths(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Turn uniforms (t,) into the noise's radii g / epsilon, g ~ Gamma(n, 1)."""
+    def lengths(self, uniforms: Floats) -> Floats:
         return gamma_quantile(self.vectors.shape[1], uniforms) / self.epsilon
 
-    def directions(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Turn uniforms (t, n), overwritten, into directions A^(1/2) u, which epsilon has no part in."""
+    def directions(self, uniforms: Floats) -> Floats:
         directions = super().directions(uniforms)
         return directions if self.root is None else self.root.times(directions)
 
@@ -75,16 +72,11 @@ class EllipticalLaplace(NoiseMechanism):
         )
 
     def check(self, embedding: Embedding) -> None:
-        """Refuse a singular A as well."""
         super().check(embedding)
         self.least_eigenvalue(embedding)
 
     def least_eigenvalue(self, embedding: Embedding) -> float:
-        """Smallest eigenvalue of A.
-
-        Raises:
-            ConfigError: A is singular, so that some directions would get no noise at all.
-        """
+        """Smallest eigenvalue of A; refuses a singular one, which leaves some directions without noise."""
         values = self.space(embedding, EuclideanSpace).covariance_values
         least = float(self._eigenvalues(values)[0])
         if least < LEAST_EIGENVALUE:
@@ -97,7 +89,6 @@ class EllipticalLaplace(NoiseMechanism):
         return least
 
     def metric(self, embedding: Embedding) -> EuclideanMetric:
-        """The norm |A^(-1/2) (x - y)|."""
         self.check(embedding)
         if self.mixing == 0.0:
             return EuclideanMetric(vectors=embedding.vectors)
@@ -134,12 +125,12 @@ class EllipticalLaplace(NoiseMechanism):
             astray += product.error(root) + n * 2.0**-52 * strongest
         return bits_left(error + astray / weakest, n)
 
-    def _eigenvalues(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _eigenvalues(self, values: Floats) -> Floats:
         """Those of A (n,), by those of Sigma."""
         # 1 - mixing first: where it is 0, small eigenvalues keep their digits.
         return self.mixing * np.maximum(values, 0.0) + (1.0 - self.mixing)
 
-    def _power(self, embedding: Embedding, exponent: float) -> NDArray[np.float64]:
+    def _power(self, embedding: Embedding, exponent: float) -> Floats:
         """A power of A, by the eigendecomposition of Sigma."""
         space = self.space(embedding, EuclideanSpace)
         axes = space.covariance_vectors
@@ -154,7 +145,6 @@ class Laplace(EllipticalLaplace):
     """
 
     name: ClassVar[str] = "laplace"
-
     source: ClassVar[str] = (
         "Feyisetan et al. 2020, section 2.4, by the triangle inequality and post-processing"
     )
@@ -169,12 +159,10 @@ class Mahalanobis(EllipticalLaplace):
     name: ClassVar[str] = "mahalanobis"
     source: ClassVar[str] = "Xu et al. 2020, Theorem 1; Euclidean equivalent by Lemma 2"
 
-    lambda_: float = Field(
+    lambda_: float = NUMBER(
         alias="lambda",
         ge=0.0,
         le=1.0,
-        allow_inf_nan=False,
-        strict=True,
         description="weight of the embedding's covariance in the noise, 0 (spherical) to 1",
     )
 

@@ -10,12 +10,12 @@ from functools import partial
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dptext_spark.accounting.laws import LebesgueLaw, VolumeLaw
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import PoincareBall, Space
 from dptext_spark.errors import ConfigError
+from dptext_spark.geometry import Floats, Ints
 from dptext_spark.geometry.ball import LebesgueRadii, translated, translation_error, volume_radii
 from dptext_spark.geometry.rounding import bits_left
 from dptext_spark.geometry.sphere import uniform_directions
@@ -27,33 +27,17 @@ from dptext_spark.search.nearest import Search
 
 @dataclass(frozen=True, kw_only=True)
 class HyperbolicNoise(NoisyNearest):
-    """Noise of a radius law around the origin, moved to the word's point, then nearest words.
+    """Noise of a radius law around the origin, moved to the word's point, then nearest words."""
 
-    The radius law's quantile turns uniforms (t,) into hyperbolic radii (t,).
-    """
+    vectors: Floats  # (V, n), the input words' points in the ball
+    quantile: Callable[[Floats], Floats]  # of uniforms (t,): hyperbolic radii (t,)
 
-    vectors: NDArray[np.float64]  # (V, n), the input words' points in the ball
-    quantile: Callable[[NDArray[np.float64]], NDArray[np.float64]]
-
-    def noise(self, uniforms: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Turn uniforms (t, n + 1) into radii (t,) and directions (t, n); the first gives the radius."""
-        radii = self.quantile(uniforms[:, 0].copy())
-        return radii, uniform_directions(uniforms[:, 1:])
-
-    def points(
-        self,
-        words: NDArray[np.int64],
-        uniforms: NDArray[np.float64],
-        epsilons: NDArray[np.float64] | None = None,
-    ) -> NDArray[np.float64]:
-        """Give noisy points, float64 (t, n + 1), as :func:`translated` does.
-
-        Raises:
-            ConfigError: Words have an epsilon each: a ball's noise cannot keep to a row budget.
-        """
+    def points(self, words: Ints, uniforms: Floats, epsilons: Floats | None = None) -> Floats:
+        """Give noisy points, float64 (t, n + 1), as :func:`translated` does; all have one epsilon."""
         if epsilons is not None:
             raise ConfigError("Noise in the Poincaré ball has one epsilon for all words")
-        return translated(np.asarray(self.vectors[words]), *self.noise(uniforms))
+        radii = self.quantile(uniforms[:, 0].copy())
+        return translated(np.asarray(self.vectors[words]), radii, uniform_directions(uniforms[:, 1:]))
 
 
 class BallNoise(NoiseMechanism):
@@ -62,7 +46,7 @@ class BallNoise(NoiseMechanism):
     spaces: ClassVar[tuple[type[Space], ...]] = (PoincareBall,)
 
     @abstractmethod
-    def quantile(self, dimension: int) -> Callable[[NDArray[np.float64]], NDArray[np.float64]]:
+    def quantile(self, dimension: int) -> Callable[[Floats], Floats]:
         """Give the quantile of the noise's hyperbolic radius."""
 
     def law(self, dimension: int) -> Law:
@@ -72,9 +56,8 @@ class BallNoise(NoiseMechanism):
         """Bits of noise of its median radius around the outermost word: of its direction where it is long."""
         space = self.space(embedding, PoincareBall)
         median = float(self.quantile(embedding.dimension)(np.array([0.5]))[0])
-        return bits_left(
-            translation_error(float(space.lorentz_time.max())) / min(median, 1.0), embedding.dimension
-        )
+        error = translation_error(float(space.lorentz_time.max()))
+        return bits_left(error / min(median, 1.0), embedding.dimension)
 
     def bind(self, embedding: Embedding, search: Search) -> HyperbolicNoise:
         self.check(embedding)
@@ -98,7 +81,6 @@ class Hyperbolic(BallNoise):
     name: ClassVar[str] = "hyperbolic"
 
     def check(self, embedding: Embedding) -> None:
-        """Refuse an epsilon too small for the dimension as well."""
         super().check(embedding)
         if self.epsilon <= embedding.dimension - 1:
             raise ConfigError(
@@ -109,11 +91,10 @@ class Hyperbolic(BallNoise):
                 f"{HyperbolicIcdm.name}, which takes any epsilon",
             )
 
-    def quantile(self, dimension: int) -> Callable[[NDArray[np.float64]], NDArray[np.float64]]:
+    def quantile(self, dimension: int) -> Callable[[Floats], Floats]:
         return partial(volume_radii, dimension=dimension, epsilon=self.epsilon)
 
     def claim(self, embedding: Embedding) -> Claim:
-        """Epsilon in hyperbolic distance."""
         return Claim(
             epsilon=self.epsilon,
             law=VolumeLaw(dimension=embedding.dimension, epsilon=self.epsilon),
@@ -134,11 +115,10 @@ class HyperbolicIcdm(BallNoise):
 
     name: ClassVar[str] = "hyperbolic-icdm"
 
-    def quantile(self, dimension: int) -> Callable[[NDArray[np.float64]], NDArray[np.float64]]:
+    def quantile(self, dimension: int) -> Callable[[Floats], Floats]:
         return LebesgueRadii.of(dimension=dimension, epsilon=self.epsilon)
 
     def claim(self, embedding: Embedding) -> Claim:
-        """Epsilon + n in hyperbolic distance."""
         return Claim(
             epsilon=self.epsilon + embedding.dimension,
             law=LebesgueLaw(dimension=embedding.dimension, epsilon=self.epsilon),

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, Never, Protocol, Self, TypeAlias, runtime_checkable
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from dptext_spark.accounting.laws import LossLaw
@@ -19,10 +18,14 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import Space, SpaceT
 from dptext_spark.errors import ConfigError, nearest
 from dptext_spark.faults import check_names, faults, parsed, range_of
+from dptext_spark.geometry import Floats, Ints
 from dptext_spark.geometry.metric import Metric
-from dptext_spark.guarantee import Claim, Distances, Guarantee
+from dptext_spark.guarantee import Claim, Guarantee, TypicalDistances
 from dptext_spark.noise import NoiseKey, ReleaseNoise
 from dptext_spark.search.nearest import Search
+
+NUMBER: Final = partial(Field, allow_inf_nan=False, strict=True)
+"""A parameter that is a finite number."""
 
 # Below this, noise outgrows what single precision can hold.
 LEAST_EPSILON: Final = 1e-12
@@ -34,10 +37,10 @@ PUBLIC_WORDS: Final = "the embedding and the release vocabulary were not made fr
 
 
 def assumptions(noise_bits: int) -> tuple[str, ...]:
-    """Say what every guarantee assumes, of noise that keeps so many bits beside its roundings."""
+    """Say what every guarantee assumes, of noise that keeps so many bits in spite of its roundings."""
     return (
         "the noise key stays secret, and BLAKE2b and AES-256 are pseudorandom",
-        "arithmetic stands for real numbers, but for the uniforms: roundings leave the noise at least "
+        "arithmetic is that of real numbers, except for the uniforms: rounding leaves the noise at least "
         f"{noise_bits} bits along its weakest axis",
     )
 
@@ -50,17 +53,10 @@ MECHANISMS: Final[dict[str, type[Mechanism]]] = {}
 class Perturbation(Protocol):
     """A mechanism bound to an embedding: a pure function of words, uniforms and epsilons."""
 
-    def __call__(
-        self,
-        words: NDArray[np.int64],
-        uniforms: NDArray[np.float64],
-        epsilons: NDArray[np.float64] | None = None,
-    ) -> NDArray[np.int64]:
+    def __call__(self, words: Ints, uniforms: Floats, epsilons: Floats | None = None) -> Ints:
         """Turn word ids (t,) into ids (t,) of words that may be output, by uniforms (t, k), overwritten.
 
-        Args:
-            words, uniforms: k is as ``Mechanism.uniforms_per_token`` says.
-            epsilons: float64 (t,), each word's own; by default the mechanism's for all.
+        Words may have ``epsilons`` (t,) of their own; by default they have the mechanism's.
         """
 
 
@@ -68,7 +64,7 @@ class Perturbation(Protocol):
 class KnownLaw(Protocol):
     """A bound mechanism that can compute its probabilities."""
 
-    def probabilities(self, words: NDArray[np.int64]) -> NDArray[np.float64]:
+    def probabilities(self, words: Ints) -> Floats:
         """Probabilities (k, release_words) of the outputs of words (k,)."""
 
 
@@ -77,11 +73,8 @@ class Parameters(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
-    epsilon: float = Field(
-        ge=LEAST_EPSILON,
-        allow_inf_nan=False,
-        strict=True,
-        description="privacy parameter, in nats per unit of the mechanism's distance",
+    epsilon: float = NUMBER(
+        ge=LEAST_EPSILON, description="privacy parameter, in nats per unit of the mechanism's distance"
     )
 
 
@@ -115,23 +108,24 @@ class Mechanism(Parameters, ABC):
             cls.title = cls.__dict__.get("title", cls.name)
 
     def __init__(self, *unnamed: Never, **parameters: Any) -> None:
-        owner = type(self).__name__
-        check_names(owner, type(self).model_fields, unnamed)
+        owner, fields = type(self).__name__, type(self).model_fields
+        check_names(owner, fields, unnamed)
+        names = {field.alias or name: name for name, field in fields.items()}
+        self._validate(parameters, owner, names, f"is unknown. Allowed: {', '.join(fields)}")
+
+    def _validate(self, parameters: dict[str, Any], owner: str, names: dict[str, str], unknown: str) -> None:
+        """Take the parameters, whose options' names have other ``names`` in messages."""
+
+        def called(error: ErrorDetails) -> str:
+            name = str(next(iter(error["loc"]), ""))
+            return f"Parameter {names.get(name, name)} of {owner}"
+
         try:
             super().__init__(**parameters)
         except ValidationError as error:
-            raise _wrong_parameters(owner, type(self).model_fields, error) from None
-
-    @classmethod
-    def validated(cls, parameters: Mapping[str, Any]) -> Self:
-        """Configure it by its parameters' option names.
-
-        Raises:
-            pydantic.ValidationError: Parameters are missing, unknown or out of range.
-        """
-        configured = cls.__new__(cls)
-        BaseModel.__init__(configured, **parameters)
-        return configured
+            first, *others = found = faults(error, called, unknown=unknown, known=names.values())
+            listed = "\n  ".join([f"Parameters of {owner} are wrong:", *found]) if others else first
+            raise ConfigError(listed.rstrip(".")) from None
 
     def __repr_args__(self) -> Iterator[tuple[str, Any]]:
         """Name what was chosen; what is by default goes without saying."""
@@ -146,10 +140,11 @@ class Mechanism(Parameters, ABC):
     def spec(self) -> str:
         """Its name and what was chosen, epsilon apart, as options take it: ``mahalanobis:lambda=0.5``."""
         fields = type(self).model_fields
-        chosen = (
-            (fields[name].alias or name, value) for name, value in self.__repr_args__() if name != "epsilon"
+        listed = ",".join(
+            f"{fields[name].alias or name}={str(value).removesuffix('.0')}"
+            for name, value in self.__repr_args__()
+            if name != "epsilon"
         )
-        listed = ",".join(f"{name}={_plain(value)}" for name, value in chosen)
         return f"{self.name}:{listed}" if listed else self.name
 
     @property
@@ -168,11 +163,7 @@ class Mechanism(Parameters, ABC):
 
     @staticmethod
     def of(value: object) -> Mechanism:
-        """Give the mechanism that this must be.
-
-        Raises:
-            ConfigError: It is none.
-        """
+        """Give the mechanism that this must be; a ConfigError where it is none."""
         if isinstance(value, Mechanism):
             return value
         raise ConfigError(
@@ -199,11 +190,11 @@ class Mechanism(Parameters, ABC):
         epsilons: RowEpsilons | None = None,
     ) -> ReleaseNoise:
         """Derive the noise of a release of this mechanism; see :meth:`ReleaseNoise.of`."""
-        law = dict(self.law(embedding.dimension))
-        if epsilons is not None:
-            law["row budget"] = epsilons.identity
-        if self.release_words_shape_law:
-            law["release words"] = search.release_words
+        law = {
+            **self.law(embedding.dimension),
+            **({} if epsilons is None else {"row budget": epsilons.identity}),
+            **({"release words": search.release_words} if self.release_words_shape_law else {}),
+        }
         return ReleaseNoise.of(key, salt=salt, law=law, fingerprint=embedding.fingerprint)
 
     @abstractmethod
@@ -257,51 +248,39 @@ class Mechanism(Parameters, ABC):
     def guarantee(
         self,
         embedding: Embedding | Path | str,
-        distances: Distances | None = None,
+        distances: TypicalDistances | None = None,
         search: Search | None = None,
     ) -> Guarantee:
-        """State the guarantee with all that it rests on.
+        """State the guarantee for a bundle or its folder, with all that it rests on.
 
         Args:
-            embedding: A bundle or its folder.
             distances: They are measured if not known already.
             search: How released words are searched; by default exactly.
         """
         embedding = Embedding.of(embedding)
-        metric = self.metric(embedding)
-        claim = self.claim(embedding)
+        metric, claim = self.metric(embedding), self.claim(embedding)
+        if search is not None and not (search.convex_cells or self.release_words_shape_law):
+            claim = replace(claim, delta_num=None)
         return Guarantee(
             mechanism=self.title,
             configured_epsilon=self.epsilon,
             metric=metric.description,
-            distances=distances or Distances.measure(metric),
+            distances=distances or TypicalDistances.measure(metric),
             fingerprint=embedding.fingerprint,
             assumptions=(PUBLIC_WORDS, *assumptions(claim.noise_bits)),
-            **{**vars(claim), "delta_num": claim.delta_num if self._resolved(search) else None},
+            **vars(claim),
         )
 
-    def _resolved(self, search: Search | None) -> bool:
-        """Whether what is proven of finite arithmetic holds under a search."""
-        return search is None or search.convex_cells or self.release_words_shape_law
-
     def prepare(self, embedding: Embedding) -> None:
-        """Compute, once and on the driver, the optional parts of a bundle that all workers need; check it."""
+        """Check a bundle, and compute, once and on the driver, its optional parts that all workers need."""
         self.check(embedding)
 
     def check(self, embedding: Embedding) -> None:
-        """Refuse an embedding that the mechanism cannot serve.
-
-        Raises:
-            ConfigError: The geometries differ, or the parameters do not suit the embedding.
-        """
+        """Refuse an embedding of another geometry, or that the parameters do not suit, by a ConfigError."""
         self.space(embedding, *self.spaces)
 
     def space(self, embedding: Embedding, *wanted: type[SpaceT]) -> SpaceT:
-        """Give the space of an embedding, which must be one of those wanted.
-
-        Raises:
-            ConfigError: It is another one.
-        """
+        """Give the space of an embedding, which must be one of those wanted."""
         found = embedding.space
         if isinstance(found, wanted):
             return found
@@ -312,11 +291,6 @@ class Mechanism(Parameters, ABC):
             got=f"geometry {found.geometry}",
             do=f"Take another bundle or a mechanism for it: {', '.join(fitting) or 'none so far'}",
         )
-
-
-def _plain(value: object) -> str:
-    """Write a parameter so that reading gives it back."""
-    return str(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
 
 def mechanism(spec: str, **parameters: Any) -> Mechanism:
@@ -330,42 +304,22 @@ def mechanism(spec: str, **parameters: Any) -> Mechanism:
     """
     name = spec.partition(":")[0]
     if name not in MECHANISMS:
-        names = sorted(MECHANISMS)
-        raise ConfigError(
-            "The mechanism is unknown", allowed=", ".join(names), got=repr(spec), do=nearest([name], names)
-        )
-    kind = MECHANISMS[name]
-    fields = {field.alias or name: field for name, field in kind.model_fields.items() if name != "epsilon"}
-    listed = []
-    for parameter, field in fields.items():
+        names, what = sorted(MECHANISMS), "The mechanism is unknown"
+        raise ConfigError(what, allowed=", ".join(names), got=repr(spec), do=nearest([name], names))
+    kind, listed = MECHANISMS[name], {}
+    for option, field in ((field.alias or key, field) for key, field in kind.model_fields.items()):
         notes = filter(None, (range_of(field), "must be given" if field.is_required() else ""))
-        listed.append(f"{parameter} ({', '.join(notes)})".removesuffix(" ()"))
-    known = f"Parameters of {name}: {', '.join(listed)}"
+        listed[option] = f"{option} ({', '.join(notes)})".removesuffix(" ()")
+    del listed["epsilon"]
+    configured = kind.__new__(kind)
     try:
         chosen = parsed(spec)[1]
         if "epsilon" in chosen:
             raise ConfigError("Epsilon does not follow a mechanism's name: give it by itself", got=repr(spec))
-        return kind.validated({**chosen, **parameters})
-    except ConfigError as error:
-        raise ConfigError(error.what, allowed=error.allowed, got=error.got, do=known) from None
-    except ValidationError as error:
-        found = faults(
-            error,
-            lambda e: f"Parameter {e['loc'][0]} of mechanism {name}" if e["loc"] else name,
-            unknown="is unknown",
-            known=fields,
+        configured._validate(
+            {**chosen, **parameters}, f"mechanism {name}", {option: option for option in listed}, "is unknown"
         )
-        raise ConfigError(" ".join(found).rstrip("."), do=known) from None
-
-
-def _wrong_parameters(owner: str, fields: Mapping[str, FieldInfo], error: ValidationError) -> ConfigError:
-    names = {field.alias or name: name for name, field in fields.items()}
-
-    def called(found: ErrorDetails) -> str:
-        first = str(next(iter(found["loc"]), ""))
-        return f"Parameter {names.get(first, first)} of {owner}"
-
-    unknown = f"is unknown. Allowed: {', '.join(fields)}"
-    first, *others = found = faults(error, called, unknown=unknown, known=fields)
-    listed = "\n  ".join([f"Parameters of {owner} are wrong:", *found]) if others else first
-    return ConfigError(listed.rstrip("."))
+    except ConfigError as error:
+        known = f"Parameters of {name}: {', '.join(listed.values())}"
+        raise ConfigError(error.what, allowed=error.allowed, got=error.got, do=known) from None
+    return configured

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from dptext_spark.accounting.resolution import nearest_word_distance
 from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.geometry import Floats, Ints
 from dptext_spark.geometry.sphere import uniform_directions
-from dptext_spark.mechanisms.mechanism import Mechanism
+from dptext_spark.mechanisms.mechanism import NUMBER, Mechanism
 from dptext_spark.search.nearest import NearestWords
 
 
@@ -30,25 +30,15 @@ class NoisyNearest(ABC):
     vickrey: float | None = None
 
     @abstractmethod
-    def points(
-        self,
-        words: NDArray[np.int64],
-        uniforms: NDArray[np.float64],
-        epsilons: NDArray[np.float64] | None = None,
-    ) -> NDArray[np.float64]:
+    def points(self, words: Ints, uniforms: Floats, epsilons: Floats | None = None) -> Floats:
         """Turn words (t,) and uniforms (t, n + 1) into noisy points, as the search wants them."""
 
-    def __call__(
-        self,
-        words: NDArray[np.int64],
-        uniforms: NDArray[np.float64],
-        epsilons: NDArray[np.float64] | None = None,
-    ) -> NDArray[np.int64]:
+    def __call__(self, words: Ints, uniforms: Floats, epsilons: Floats | None = None) -> Ints:
         """Perturb words; the last uniform tosses the coin of the choice."""
         coins = uniforms[:, -1].copy()
         return self.choose(self.points(words, uniforms[:, :-1], epsilons), coins)
 
-    def choose(self, points: NDArray[np.float64], coins: NDArray[np.float64]) -> NDArray[np.int64]:
+    def choose(self, points: Floats, coins: Floats) -> Ints:
         """Choose a word near each point (t, ...), by its coin (t,) where there is a choice."""
         if self.vickrey is None:
             return self.search(points)
@@ -67,37 +57,26 @@ class AdditiveNoise(NoisyNearest):
     epsilon: float
 
     @abstractmethod
-    def centres(self, words: NDArray[np.int64]) -> NDArray[np.float64]:
+    def centres(self, words: Ints) -> Floats:
         """Give the points (t, d) that words (t,) have without noise."""
 
     @abstractmethod
-    def lengths(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
+    def lengths(self, uniforms: Floats) -> Floats:
         """Turn uniforms (t,) into lengths (t,)."""
 
-    def directions(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
+    def directions(self, uniforms: Floats) -> Floats:
         """Turn uniforms (t, d), overwritten, into directions (t, d)."""
         return uniform_directions(uniforms)
 
-    def noise(
-        self, uniforms: NDArray[np.float64], factors: NDArray[np.float64] | float = 1.0
-    ) -> NDArray[np.float64]:
-        """Turn uniforms (t, d + 1) into noise (t, d); the first uniform gives the length, times a factor."""
-        noise = self.directions(uniforms[:, 1:])
-        noise *= (self.lengths(uniforms[:, 0]) * factors)[:, None]
-        return noise
-
-    def points(
-        self,
-        words: NDArray[np.int64],
-        uniforms: NDArray[np.float64],
-        epsilons: NDArray[np.float64] | None = None,
-    ) -> NDArray[np.float64]:
-        points = self.noise(uniforms) if epsilons is None else self.noise(uniforms, self.epsilon / epsilons)
+    def points(self, words: Ints, uniforms: Floats, epsilons: Floats | None = None) -> Floats:
+        factors = 1.0 if epsilons is None else self.epsilon / epsilons
+        points = self.directions(uniforms[:, 1:])
+        points *= (self.lengths(uniforms[:, 0]) * factors)[:, None]
         points += self.centres(words)
         return points
 
 
-def vickrey_probability(t: float, distances: NDArray[np.float64]) -> NDArray[np.float64]:
+def vickrey_probability(t: float, distances: Floats) -> Floats:
     """Probability of the nearer of words at distances d1 <= d2, (c, 2): (1 - t) d2 / (t d1 + (1 - t) d2).
 
     t is from 0 (the nearest always) to 1 (the second always, unless the nearest is at distance 0).
@@ -121,12 +100,10 @@ class NoiseMechanism(Mechanism):
         default="nearest",
         description="nearest word of the noisy point, or vickrey: the first or second nearest",
     )
-    t: float | None = Field(
+    t: float | None = NUMBER(
         default=None,
         ge=0.0,
         le=1.0,
-        allow_inf_nan=False,
-        strict=True,
         description="with select=vickrey: 0 takes the nearest word always, 1 the second",
     )
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from dptext_spark.accounting.laws import SphericalLaplace
 from dptext_spark.embedding.bundle import Embedding, Part
 from dptext_spark.embedding.spaces import EuclideanSpace, Space
 from dptext_spark.errors import ConfigError
+from dptext_spark.geometry import Floats, Floats32, Ints
 from dptext_spark.geometry.projection import (
     NoisyProjection,
     RandomProjection,
@@ -25,7 +25,7 @@ from dptext_spark.geometry.projection import (
 )
 from dptext_spark.geometry.rounding import longest_of
 from dptext_spark.guarantee import Claim, rounded_up
-from dptext_spark.mechanisms.mechanism import Law, Parameters
+from dptext_spark.mechanisms.mechanism import NUMBER, Law, Parameters
 from dptext_spark.mechanisms.noisy import AdditiveNoise, NoiseMechanism
 from dptext_spark.search.nearest import NearestWords, Search
 
@@ -40,14 +40,13 @@ class ProjectedNoise(AdditiveNoise):
     of the size of the bundle's matrix, which all processes share.
     """
 
-    vectors: NDArray[np.float32]  # (V, n), the input words'
+    vectors: Floats32  # (V, n), the input words'
     image: NoisyProjection
 
-    def centres(self, words: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Give the words' projections, float64 (t, m)."""
+    def centres(self, words: Ints) -> Floats:
         return self.image.projection.times(self.vectors[words].astype(np.float64))
 
-    def lengths(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
+    def lengths(self, uniforms: Floats) -> Floats:
         return self.image.lengths(uniforms)
 
 
@@ -67,22 +66,10 @@ def nearest_images(embedding: Embedding, projection: RandomProjection, search: S
 class ProjectionParameters(Parameters):
     """What a user chooses about a random projection and its noise."""
 
-    beta: float = Field(
-        default=0.9,
-        gt=0.0,
-        lt=1.0,
-        allow_inf_nan=False,
-        strict=True,
-        description="distortion that the dimension is chosen for",
+    beta: float = NUMBER(
+        default=0.9, gt=0.0, lt=1.0, description="distortion that the dimension is chosen for"
     )
-    delta: float = Field(
-        default=1e-6,
-        gt=0.0,
-        lt=1.0,
-        allow_inf_nan=False,
-        strict=True,
-        description="probability of more distortion",
-    )
+    delta: float = NUMBER(default=1e-6, gt=0.0, lt=1.0, description="probability of more distortion")
     dimension: int | None = Field(
         default=None, ge=1, strict=True, description="dimension to project to; default: by beta and delta"
     )
@@ -112,15 +99,12 @@ def stretch_constant(
     """
     matrix = projection.matrix.astype("<f8").tobytes()
     name = f"projection-{sensitivity}-{hashlib.sha256(matrix).hexdigest()[:32]}"
-    part = embedding.part(name)
-    if part is None:
-        constant = (
-            spectral_constant(projection.matrix)
-            if sensitivity == "spectral"
-            else vocabulary_constant(embedding.vectors, projection)
-        )
-        part = Part(name, embedding.fingerprint, {"constant": constant})
-        embedding.keep(part)
+    if (part := embedding.part(name)) is None:
+        if sensitivity == "spectral":
+            constant = spectral_constant(projection.matrix)
+        else:
+            constant = vocabulary_constant(embedding.vectors, projection)
+        embedding.keep(part := Part(name, embedding.fingerprint, {"constant": constant}))
     return float(part.values["constant"])
 
 
@@ -138,22 +122,13 @@ class Projection(ProjectionParameters, NoiseMechanism):
     spaces: ClassVar[tuple[type[Space], ...]] = (EuclideanSpace,)
 
     def uniforms_per_token(self, dimension: int) -> int:
-        """Count uniforms by m, the dimension of the noise."""
         return super().uniforms_per_token(self.rows(dimension))
 
     def law(self, dimension: int) -> Law:
-        return {
-            "law": "projection",
-            "epsilon": self.epsilon,
-            "beta": self.beta,
-            "delta": self.delta,
-            "dimension": self.dimension or 0,
-            "sensitivity": self.sensitivity,
-            "seed": self.seed,
-        }
+        chosen = self.model_dump(exclude={"select", "t"})
+        return {**chosen, "law": "projection", "dimension": self.dimension or 0}
 
     def check(self, embedding: Embedding) -> None:
-        """Refuse to project to more dimensions than there are as well."""
         super().check(embedding)
         rows, columns = self.rows(embedding.dimension), embedding.dimension
         if rows > columns:
@@ -166,7 +141,6 @@ class Projection(ProjectionParameters, NoiseMechanism):
             )
 
     def prepare(self, embedding: Embedding) -> None:
-        """Make Delta a part of the bundle."""
         super().prepare(embedding)
         self.constant(embedding)
 
@@ -192,7 +166,6 @@ class Projection(ProjectionParameters, NoiseMechanism):
         return NoisyProjection(self.projection(embedding.dimension), scale)
 
     def claim(self, embedding: Embedding) -> Claim:
-        """Epsilon in Euclidean distance; with the paper's Delta epsilon or more."""
         space, columns = self.space(embedding, EuclideanSpace), embedding.dimension
         rows, epsilon = self.rows(columns), self.epsilon
         claim, reason = {
@@ -214,8 +187,21 @@ class Projection(ProjectionParameters, NoiseMechanism):
             # What the noise achieves with the matrix at hand, by the exact stretch of the vocabulary.
             stretch = stretch_constant(embedding, self.projection(columns), "vocabulary")
             pure = self.epsilon * stretch / (1.0 + self.beta)
-            epsilon = max(epsilon, pure)
-            remarks.append(self._remark_on_the_claim(pure, columns))
+            epsilon, wanted = max(epsilon, pure), self.dimension
+            delta = distortion_probability(wanted, columns, self.beta) if wanted else self.delta
+            outcome = (
+                "the paper's bound does not hold: two words are stretched "
+                f"{rounded_up(pure / self.epsilon * (1.0 + self.beta), 4)} times, so that epsilon "
+                f"{rounded_up(pure, 4)} is proven."
+                if pure > self.epsilon
+                else f"epsilon {rounded_up(pure, 4)} holds: for epsilon {self.epsilon:g} the noise is "
+                f"{self.epsilon / pure - 1.0:.0%} larger than sensitivity vocabulary would make it."
+            )
+            remarks.append(
+                f"The paper states epsilon {self.epsilon:g} up to a probability of {delta:.2g} over the draw "
+                "of the matrix, while it is not yet known. It is public, and with the matrix at hand "
+                f"{outcome}"
+            )
         return Claim(
             epsilon=epsilon,
             # The image of a difference is that long at most, in units of the noise.
@@ -225,22 +211,4 @@ class Projection(ProjectionParameters, NoiseMechanism):
             euclidean_epsilon=epsilon,
             source=f"Feyisetan and Kasiviswanathan 2021, {claim}",
             remarks=tuple(remarks),
-        )
-
-    def _remark_on_the_claim(self, pure: float, columns: int) -> str:
-        wanted = self.dimension
-        delta = distortion_probability(wanted, columns, self.beta) if wanted else self.delta
-        claim = (
-            f"The paper states epsilon {self.epsilon:g} up to a probability of {delta:.2g} over the draw of "
-            "the matrix, while it is not yet known. It is public, and with the matrix at hand "
-        )
-        if pure > self.epsilon:
-            return claim + (
-                "the paper's bound does not hold: two words are stretched "
-                f"{rounded_up(pure / self.epsilon * (1.0 + self.beta), 4)} times, so that epsilon "
-                f"{rounded_up(pure, 4)} is proven."
-            )
-        return claim + (
-            f"epsilon {rounded_up(pure, 4)} holds: for epsilon {self.epsilon:g} the noise is "
-            f"{self.epsilon / pure - 1.0:.0%} larger than sensitivity vocabulary would make it."
         )

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
@@ -20,15 +19,17 @@ from dptext_spark.accounting.resolution import rounded_vector_distance
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import EuclideanSpace, Space
 from dptext_spark.errors import ConfigError
+from dptext_spark.geometry import Floats, Ints
 from dptext_spark.geometry.projection import (
     NoisyProjection,
     RandomProjection,
     least_dimension,
     spectral_constant,
 )
-from dptext_spark.guarantee import Claim, Distances, Guarantee, rounded_up
+from dptext_spark.guarantee import Claim, Guarantee, TypicalDistances, rounded_up
 from dptext_spark.mechanisms.mechanism import (
     LEAST_EPSILON,
+    NUMBER,
     PUBLIC_WORDS,
     Law,
     Mechanism,
@@ -51,22 +52,16 @@ _GRID_BITS: Final = 23
 class VectorParameters(ProjectionParameters):
     """How vectors are projected and noised, whatever their length."""
 
-    epsilon: float = Field(
+    epsilon: float = NUMBER(
         ge=LEAST_EPSILON,
         le=MOST_EPSILON,
-        allow_inf_nan=False,
-        strict=True,
         description="privacy parameter, in nats per unit of Euclidean distance of the input vectors",
     )
     dimension: int | None = Field(
-        default=None,
-        ge=1,
-        strict=True,
-        description="length of released vectors; default: by beta and delta",
+        default=None, ge=1, strict=True, description="length of released vectors; default: by beta and delta"
     )
     sensitivity: Literal["spectral", "paper"] = Field(
-        default="spectral",
-        description="paper: less noise, and a larger proven epsilon",
+        default="spectral", description="paper: less noise, and a larger proven epsilon"
     )
 
     @field_validator("sensitivity", mode="before")
@@ -104,12 +99,17 @@ class VectorParameters(ProjectionParameters):
             )
         return wanted
 
-
-@dataclass(frozen=True, kw_only=True, repr=False)
-class VectorGuarantee(Guarantee):
-    """A guarantee for whole vectors in place of words; see :class:`Guarantee`."""
-
-    _compared: ClassVar[str] = "a released vector shifts the odds between any two inputs"
+    def of_length(self, input_dimension: int) -> VectorNoise:
+        """Bind the mechanism to vectors of one length; refuses a dimension that does not suit them."""
+        projection = self.projection(input_dimension)
+        stretch = spectral_constant(projection.matrix)
+        return VectorNoise(
+            parameters=self,
+            input_dimension=input_dimension,
+            dimension=len(projection.matrix),
+            stretch=stretch,
+            sensitivity=stretch if self.sensitivity == "spectral" else 1.0 + self.beta,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,19 +135,6 @@ class VectorNoise:
     stretch: float
     sensitivity: float
 
-    @classmethod
-    def of(cls, parameters: VectorParameters, input_dimension: int) -> VectorNoise:
-        """Derive the mechanism for vectors of a length; refuses a dimension that does not suit them."""
-        projection = parameters.projection(input_dimension)
-        stretch = spectral_constant(projection.matrix)
-        return cls(
-            parameters=parameters,
-            input_dimension=input_dimension,
-            dimension=len(projection.matrix),
-            stretch=stretch,
-            sensitivity=stretch if parameters.sensitivity == "spectral" else 1.0 + parameters.beta,
-        )
-
     @property
     def scale(self) -> float:
         """Delta / epsilon, the noise's scale."""
@@ -166,18 +153,21 @@ class VectorNoise:
         """
         return self.grid * 2.0 ** (_GRID_BITS - 1) / self.stretch
 
+    @property
+    def pure_epsilon(self) -> float:
+        """The proven epsilon, of this projection and all pairs of inputs."""
+        exceeds = max(1.0, self.stretch / self.sensitivity)
+        # The quotient and the product are rounded.
+        return self.parameters.epsilon * (exceeds if exceeds == 1.0 else exceeds * (1.0 + 2.0**-50))
+
     @cached_property
     def projection(self) -> RandomProjection:
         """Phi, (m, n)."""
         return self.parameters.projection(self.input_dimension)
 
-    def __call__(self, vectors: NDArray[np.float64], uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
+    def __call__(self, vectors: Floats, uniforms: Floats) -> Floats:
         """Release vectors (t, n) by uniforms (t, m + 1), overwritten: float64 (t, m) on the grid."""
-        return on_grid(self._noise(vectors, uniforms), self.grid)
-
-    @property
-    def _noise(self) -> NoisyProjection:
-        return NoisyProjection(self.projection, self.scale)
+        return on_grid(NoisyProjection(self.projection, self.scale)(vectors, uniforms), self.grid)
 
     def to_json(self) -> dict[str, Any]:
         """Give the mechanism with its projection as JSON-ready values: all that may be known of the noise."""
@@ -194,29 +184,27 @@ class VectorNoise:
         }
 
     def law(self) -> Law:
-        """Name the law of released vectors and every parameter of it, as the noise's context wants them."""
+        """Name the law of released vectors and every parameter of it; see :meth:`Mechanism.law`."""
         return {
+            **self.parameters.model_dump(include={"epsilon", "seed", "sensitivity"}),
             "law": "projected vectors",
-            "epsilon": self.parameters.epsilon,
-            "sensitivity": self.parameters.sensitivity,
             "constant": self.sensitivity,
-            "seed": self.parameters.seed,
             "dimension": self.dimension,
             "input_dimension": self.input_dimension,
         }
 
-    def guarantee(self, fingerprint: str = "") -> VectorGuarantee:
+    def guarantee(self, fingerprint: str = "") -> Guarantee:
         """State what is proven for bare vectors, or for texts over the bundle of a fingerprint."""
-        parameters, of_texts = self.parameters, bool(fingerprint)
+        epsilon, of_texts = self.pure_epsilon, bool(fingerprint)
+        bits = NoisyProjection(self.projection, self.scale).bits(self.longest)
         public = "parameters and seed were not chosen by the private table"
-        bits = self._noise.bits(self.longest)
-        return VectorGuarantee(
+        return Guarantee(
             mechanism="projected vectors",
-            configured_epsilon=parameters.epsilon,
+            configured_epsilon=self.parameters.epsilon,
             metric=f"Euclidean distance of {'averages of word vectors' if of_texts else 'input vectors'}",
-            epsilon=self.pure_epsilon,
+            epsilon=epsilon,
             distances=None,
-            law=SphericalLaplace(dimension=self.dimension, epsilon=self.pure_epsilon),
+            law=SphericalLaplace(dimension=self.dimension, epsilon=epsilon),
             delta_num=rounded_vector_distance(self.dimension, self.scale / self.grid),
             noise_bits=bits,
             source="Feyisetan and Kasiviswanathan 2021, Claim 3, with the matrix's largest singular value",
@@ -225,20 +213,13 @@ class VectorNoise:
             remarks=tuple(self._remarks(of_texts)),
         )
 
-    @property
-    def pure_epsilon(self) -> float:
-        """The proven epsilon, of this projection and all pairs of inputs."""
-        exceeds = max(1.0, self.stretch / self.sensitivity)
-        # The quotient and the product are rounded.
-        return self.parameters.epsilon * (exceeds if exceeds == 1.0 else exceeds * (1.0 + 2.0**-50))
-
     def _remarks(self, of_texts: bool) -> Iterator[str]:
         length = self.dimension * self.scale
         yield (
             f"Vectors of {self.input_dimension} numbers become {self.dimension} numbers by the public "
             f"projection of seed {self.parameters.seed}; the noise, scaled by Delta = "
             f"{self.sensitivity:.4g}, is {length:.3g} long on average, and every number is rounded to a "
-            f"multiple of 2^{math.log2(self.grid):.0f} so that its low-order bits say nothing."
+            f"multiple of 2^{math.log2(self.grid):.0f} so that its low-order bits reveal nothing."
         )
         if self.parameters.sensitivity == "paper":
             yield (
@@ -256,19 +237,16 @@ class VectorNoise:
                 "word is the zero vector, noised like any other."
             )
         yield (
-            "Rows that are null stay null, for all to see, and whose row it is may show by its place or by a "
-            "column that is kept. The losses of all vectors of one person, in whatever rows, columns and "
-            "releases, add up."
+            "Null rows stay null, and everyone sees which. A row's place, or a column that is kept, may show "
+            "whose row it is. Privacy loss adds up over all vectors of one person, in all rows, columns and "
+            "releases."
         )
 
 
 class ProjectedVectors(VectorParameters, Mechanism):
     """Releases vectors of any length; of words, their vectors, and then the word of the nearest image.
 
-    The second step looks at the released vector alone. It makes what ``dptext vectors`` releases comparable
-    with mechanisms of words, for contract tests and audits.
-
-    Source: Feyisetan and Kasiviswanathan 2021, Algorithm 1 and Proposition 5.
+    The second step, which looks at the released vector alone, is for contract tests and audits.
     """
 
     name: ClassVar[str] = "vectors"
@@ -276,33 +254,22 @@ class ProjectedVectors(VectorParameters, Mechanism):
     spaces: ClassVar[tuple[type[Space], ...]] = (EuclideanSpace,)
     releases: ClassVar[Literal["words", "vectors"]] = "vectors"
 
-    def of_length(self, input_dimension: int) -> VectorNoise:
-        """Bind the mechanism to vectors of one length; see :meth:`VectorNoise.of`."""
-        return VectorNoise.of(self, input_dimension)
-
     def law(self, dimension: int) -> Law:
         return self.of_length(dimension).law()
 
     def uniforms_per_token(self, dimension: int) -> int:
-        """Count one uniform for the length, and the direction's."""
         return self.rows(dimension) + 1
 
     def check(self, embedding: Embedding) -> None:
-        """Refuse a dimension that does not suit the vectors as well."""
         super().check(embedding)
         self.rows(embedding.dimension)
 
     def bind(self, embedding: Embedding, search: Search) -> Perturbation:
-        """Release the vectors of words, and name the word of the nearest image; all have one epsilon."""
         self.check(embedding)
         release, vectors = self.of_length(embedding.dimension), embedding.vectors
         nearest = nearest_images(embedding, release.projection, search)
 
-        def perturb(
-            words: NDArray[np.int64],
-            uniforms: NDArray[np.float64],
-            epsilons: NDArray[np.float64] | None = None,
-        ) -> NDArray[np.int64]:
+        def perturb(words: Ints, uniforms: Floats, epsilons: Floats | None = None) -> Ints:
             if epsilons is not None:
                 raise ConfigError("Mechanism vectors has one epsilon for all words")
             return nearest(release(vectors[words].astype(np.float64), uniforms))
@@ -310,23 +277,20 @@ class ProjectedVectors(VectorParameters, Mechanism):
         return perturb
 
     def claim(self, embedding: Embedding) -> Claim:
-        """Epsilon in Euclidean distance; with the paper's Delta more than was asked for."""
-        stated = self.guarantee(embedding)
-        return Claim(**{part.name: getattr(stated, part.name) for part in fields(Claim)})
+        return self.guarantee(embedding)
 
     def guarantee(
         self,
         embedding: Embedding | Path | str,
-        distances: Distances | None = None,
+        distances: TypicalDistances | None = None,
         search: Search | None = None,
     ) -> Guarantee:
         """State the guarantee of vectors: neither distances nor a search of words matter to it."""
-        embedding = Embedding.of(embedding)
-        self.check(embedding)
+        self.check(embedding := Embedding.of(embedding))
         return self.of_length(embedding.dimension).guarantee(embedding.fingerprint)
 
 
-def on_grid(values: NDArray[np.float64], grid: float) -> NDArray[np.float64]:
+def on_grid(values: Floats, grid: float) -> Floats:
     """Round to multiples of ``grid``, a power of two; in place, and without negative zeros."""
     values /= grid
     np.rint(values, out=values)

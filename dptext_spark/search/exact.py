@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import EuclideanSpace, PoincareBall
 from dptext_spark.errors import BundleError
+from dptext_spark.geometry import Floats, Floats32, Ints
 from dptext_spark.geometry.ball import rims
 from dptext_spark.geometry.rounding import gamma, longest_of, score_slack
 from dptext_spark.search.nearest import NearestWords, Search
@@ -34,59 +34,72 @@ class Scan:
     """Scores queries @ matrix.T - offsets of points, in single precision, and how far they can stray.
 
     If word i is exactly as near as word j or nearer, then score i >= (score j - width j) - slack.
-
-    Attributes:
-        queries: float32 (t, n).
-        matrix: float32 (V, n).
-        offsets: float32 (V,).
-        slack: float32 (t,).
-        widths: float32 (V,); None stands for zeros.
     """
 
-    queries: NDArray[np.float32]
-    matrix: NDArray[np.float32]
-    offsets: NDArray[np.float32]
-    slack: NDArray[np.float32]
-    widths: NDArray[np.float32] | None = None
+    queries: Floats32  # (t, n)
+    matrix: Floats32  # (V, n)
+    offsets: Floats32  # (V,)
+    slack: Floats32  # (t,)
+    widths: Floats32 | None = None  # (V,); None stands for zeros
 
     @np.errstate(under="ignore")
-    def candidates(self, k: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def candidates(self, k: int) -> tuple[Ints, Ints]:
         """Find all words that may be among the k nearest: rows of points and of words, int64 (c,) each."""
         matrix, offsets = np.asarray(self.matrix), np.asarray(self.offsets)  # slices of memmaps take long
-        best = np.full((len(self.queries), k), -np.inf, dtype=np.float32)
-        floor = np.full(len(self.queries), -np.inf, dtype=np.float32)
-        found: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]] = []
+        shortlist = Shortlist(len(self.queries), k, self.slack)
+        everyone = np.arange(len(self.queries))
         buffer = np.empty((len(self.queries), min(WORD_BLOCK, len(matrix))), dtype=np.float32)
         for start in range(0, len(matrix), WORD_BLOCK):
             block = slice(start, start + WORD_BLOCK)
             scores = buffer[:, : len(offsets[block])]
             np.matmul(self.queries, matrix[block].T, out=scores)
             scores -= offsets[block]
-            peaks = scores.max(axis=1)
-            hot = np.flatnonzero(peaks >= floor)
-            if not len(hot):
-                continue
-            scores, width = scores[hot], scores.shape[1]
-            if k == 1 and self.widths is None:
-                best[hot, 0] = np.maximum(best[hot, 0], peaks[hot])
-            else:
-                certain = scores if self.widths is None else scores - self.widths[block]
-                best[hot] = largest(best[hot], certain)
-            floor[hot] = best[hot].min(axis=1) - self.slack[hot]
-            # Flat, for NumPy finds the nonzeros of one dimension several times as fast as of two.
-            flat = np.flatnonzero(scores >= floor[hot, None])
-            row, word = np.divmod(flat, width)
-            found.append((hot[row], word + start, scores.ravel()[flat]))
-        rows, words, reached = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        keep = reached >= floor[rows]
-        return rows[keep], words[keep]
+            words = np.arange(start, start + scores.shape[1])
+            shortlist.add(everyone, words, scores, None if self.widths is None else self.widths[block])
+        return shortlist.pairs()
 
 
-def largest(best: NDArray[np.float32], scores: NDArray[np.float32]) -> NDArray[np.float32]:
+class Shortlist:
+    """The words that may be among the k nearest of points (t,), of whose scores block after block comes.
+
+    Attributes:
+        best: float32 (t, k), the k largest scores that are certain, in any order.
+        slack: float32 (t,), how much less a score may be.
+    """
+
+    def __init__(self, points: int, k: int, slack: Floats32) -> None:
+        self.best, self.slack = np.full((points, k), -np.inf, dtype=np.float32), slack
+        nothing = np.empty(0, dtype=np.int64)
+        self._parts = [(nothing, nothing, np.empty(0, dtype=np.float32))]
+
+    def add(self, points: Ints, words: Ints, scores: Floats32, widths: Floats32 | None = None) -> None:
+        """Look at scores (r, b) of some points (r,) for words (b,), each certain but for its word's width."""
+        peaks = scores.max(axis=1)
+        hot = np.flatnonzero(peaks >= self.best[points].min(axis=1) - self.slack[points])
+        if not len(hot):
+            return
+        scores, points = scores[hot], points[hot]
+        if self.best.shape[1] == 1 and widths is None:
+            self.best[points, 0] = np.maximum(self.best[points, 0], peaks[hot])
+        else:
+            self.best[points] = largest(self.best[points], scores if widths is None else scores - widths)
+        floor = self.best[points].min(axis=1) - self.slack[points]
+        # Flat, for NumPy finds the nonzeros of one dimension several times as fast as of two.
+        flat = np.flatnonzero(scores >= floor[:, None])
+        row, word = np.divmod(flat, scores.shape[1])
+        self._parts.append((points[row], words[word], scores.ravel()[flat]))
+
+    def pairs(self) -> tuple[Ints, Ints]:
+        """Give the pairs of points and words that are left at last: int64 (c,) each."""
+        points, words, scores = (np.concatenate(parts) for parts in zip(*self._parts, strict=True))
+        certain = scores >= self.best[points].min(axis=1) - self.slack[points]
+        return points[certain], words[certain]
+
+
+def largest(best: Floats32, scores: Floats32) -> Floats32:
     """Merge the k largest of each row so far (t, k), k 1 or 2, with new scores (t, b)."""
     if best.shape[1] == 1:
-        largest: NDArray[np.float32] = np.maximum(best, scores.max(axis=1, keepdims=True))
-        return largest
+        return np.asarray(np.maximum(best, scores.max(axis=1, keepdims=True)))
     merged = np.concatenate([best, scores], axis=1)
     # Two passes for the largest are four times as fast as a partition.
     rows, first = np.arange(len(merged)), merged.argmax(axis=1)
@@ -100,7 +113,7 @@ class _ExactNearest(NearestWords):
 
     point_block: ClassVar[int] = POINT_BLOCK
 
-    def __call__(self, points: NDArray[np.float64]) -> NDArray[np.int64]:
+    def __call__(self, points: Floats) -> Ints:
         nearest = np.empty(len(points), dtype=np.int64)
         for start in range(0, len(points), self.point_block):
             block = slice(start, start + self.point_block)
@@ -112,7 +125,7 @@ class _ExactNearest(NearestWords):
             nearest[block][owners] = winners[:, 0]
         return nearest
 
-    def nearest_two(self, points: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def nearest_two(self, points: Floats) -> tuple[Ints, Floats]:
         nearest = np.empty((len(points), 2), dtype=np.int64)
         distances = np.empty((len(points), 2))
         for start in range(0, len(points), self.point_block):
@@ -122,14 +135,8 @@ class _ExactNearest(NearestWords):
             distances[block] = self.distances(located, nearest[block], scores)
         return nearest, distances
 
-    def settled(
-        self, points: NDArray[np.float64], rows: NDArray[np.int64], words: NDArray[np.int64], k: int
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-        """Choose the k nearest of each point's candidates in float64.
-
-        Returns:
-            The points' rows (r,), ascending, their words (r, k), nearest first, and scores (r, k).
-        """
+    def settled(self, points: Floats, rows: Ints, words: Ints, k: int) -> tuple[Ints, Ints, Floats]:
+        """Choose in float64: rows of points (r,), ascending, the k nearest words (r, k) and scores (r, k)."""
         scores = np.empty(len(rows))
         for start in range(0, len(rows), _SETTLE_BLOCK):
             part = slice(start, start + _SETTLE_BLOCK)
@@ -139,38 +146,31 @@ class _ExactNearest(NearestWords):
         leaders = order[first[:, None] + np.arange(k)]
         return owners, words[leaders], scores[leaders]
 
-    def _located(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _located(self, points: Floats) -> Floats:
         """Bring points into the form in which the other methods want them."""
         return points
 
     @abstractmethod
-    def candidates(self, points: NDArray[np.float64], k: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def candidates(self, points: Floats, k: int) -> tuple[Ints, Ints]:
         """Find all words that may be among the k nearest: rows of points and of words, int64 (c,) each."""
 
     @abstractmethod
-    def _scores(self, points: NDArray[np.float64], words: NDArray[np.int64]) -> NDArray[np.float64]:
+    def _scores(self, points: Floats, words: Ints) -> Floats:
         """Score pairs of points and words (c,) in double precision, the nearer the less."""
 
     @abstractmethod
-    def distances(
-        self, points: NDArray[np.float64], words: NDArray[np.int64], scores: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
+    def distances(self, points: Floats, words: Ints, scores: Floats) -> Floats:
         """Distances (t, 2), ascending, of points to their two nearest words (t, 2) of these scores."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EuclideanWords(_ExactNearest):
-    """Words that are compared by their Euclidean distance to points; which ones, subclasses say.
+    """Words that are compared by their Euclidean distance to points; which ones, subclasses say."""
 
-    Args:
-        vectors: float32 (V, n), C order; used in place, never copied.
-        half_norms: float32 (V,), half the squared Euclidean norm of each row.
-    """
+    vectors: Floats32  # (V, n), C order; used in place, never copied
+    half_norms: Floats32  # (V,), half the squared Euclidean norm of each row
 
-    vectors: NDArray[np.float32]
-    half_norms: NDArray[np.float32]
-
-    def slack(self, queries: NDArray[np.float32]) -> NDArray[np.float32]:
+    def slack(self, queries: Floats32) -> Floats32:
         """Bound how far two scores of one point can stray from their exact difference.
 
         The terms added to n pay for rounding q, the half norm and the subtraction.
@@ -178,16 +178,14 @@ class EuclideanWords(_ExactNearest):
         lengths = np.sqrt(np.square(queries, dtype=np.float64).sum(axis=1))
         return score_slack(queries.shape[1] + 4, lengths, longest_of(self.half_norms))
 
-    def _scores(self, points: NDArray[np.float64], words: NDArray[np.int64]) -> NDArray[np.float64]:
+    def _scores(self, points: Floats, words: Ints) -> Floats:
         vectors = self.vectors[words].astype(np.float64)
-        scores: NDArray[np.float64] = -((points - 0.5 * vectors) * vectors).sum(axis=1)
+        scores: Floats = -((points - 0.5 * vectors) * vectors).sum(axis=1)
         return scores
 
-    def distances(
-        self, points: NDArray[np.float64], words: NDArray[np.int64], scores: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
+    def distances(self, points: Floats, words: Ints, scores: Floats) -> Floats:
         squares = [np.square(points - self.vectors[column]).sum(axis=1) for column in words.T]
-        distances: NDArray[np.float64] = np.sqrt(np.stack(squares, axis=1))
+        distances: Floats = np.sqrt(np.stack(squares, axis=1))
         # Words that are equally near but for rounding may come out in the other order here.
         distances.sort(axis=1)
         return distances
@@ -197,7 +195,7 @@ class EuclideanWords(_ExactNearest):
 class EuclideanNearest(EuclideanWords):
     """Exact Euclidean nearest-word search over a (memory-mapped) embedding matrix."""
 
-    def candidates(self, points: NDArray[np.float64], k: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def candidates(self, points: Floats, k: int) -> tuple[Ints, Ints]:
         queries = points.astype(np.float32)
         slack = self.slack(queries)
         scan = Scan(queries=queries, matrix=self.vectors, offsets=self.half_norms, slack=slack)
@@ -212,17 +210,14 @@ class HyperbolicNearest(_ExactNearest):
     q0 (1, w), with ln q0 >= 0 and |w|² = 1 - 1 / q0², so that no radius overflows. Where rounding left
     them apart, q0 tells how far the point is and w in which direction.
 
-    Args:
-        vectors: float64 (V, n), C order, points of the ball; used in place, never copied.
-        space: float32 (V, n), C order, and
-        time: float32 (V,), the words' Lorentz coordinates; see :func:`hyperbolic.lorentz`.
+    ``space`` (V, n) and ``time`` (V,) are the words' Lorentz coordinates; see :func:`ball.lorentz`.
     """
 
-    vectors: NDArray[np.float64]
-    space: NDArray[np.float32]
-    time: NDArray[np.float32]
+    vectors: Floats  # (V, n), C order, points of the ball; used in place, never copied
+    space: Floats32
+    time: Floats32
 
-    def _located(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _located(self, points: Floats) -> Floats:
         """Correct w where its length is not what q0 says; the bound of the scan counts on it."""
         with np.errstate(under="ignore"):
             lengths = np.sqrt(np.square(points[:, 1:]).sum(axis=1))
@@ -233,10 +228,10 @@ class HyperbolicNearest(_ExactNearest):
             points[strays, 1:] *= (told[strays] / np.maximum(lengths[strays], _STRAY))[:, None]
         return points
 
-    def candidates(self, points: NDArray[np.float64], k: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def candidates(self, points: Floats, k: int) -> tuple[Ints, Ints]:
         return self.scan(points).candidates(k)
 
-    def scan(self, points: NDArray[np.float64]) -> Scan:
+    def scan(self, points: Floats) -> Scan:
         """Score words by their Lorentz product over q0, u0 (v·w - 1), each as high as it can be.
 
         A product of n terms strays by gamma_(n + 2) u0 at most, for |v|, |w| <= 1 and both are rounded; in
@@ -257,25 +252,23 @@ class HyperbolicNearest(_ExactNearest):
         )
 
     @np.errstate(under="ignore")
-    def _scores(self, points: NDArray[np.float64], words: NDArray[np.int64]) -> NDArray[np.float64]:
+    def _scores(self, points: Floats, words: Ints) -> Floats:
         """|p - b|² / (1 - |p|²), b = w q0 / (1 + q0) the point in the ball: no difference of like numbers."""
         vectors = self.vectors[words]
         inward = np.exp(-np.logaddexp(0.0, points[:, 0]))  # 1 / (1 + q0)
         gaps = vectors - points[:, 1:]
         gaps += inward[:, None] * points[:, 1:]
-        scores: NDArray[np.float64] = np.square(gaps).sum(axis=1) / rims(vectors)
+        scores: Floats = np.square(gaps).sum(axis=1) / rims(vectors)
         return scores
 
     @np.errstate(under="ignore", divide="ignore")
-    def distances(
-        self, points: NDArray[np.float64], words: NDArray[np.int64], scores: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
+    def distances(self, points: Floats, words: Ints, scores: Floats) -> Floats:
         """2 arcsinh(sqrt(score (1 + q0) / 2)), by the logarithm of the root, which does not overflow."""
         logs = np.log(scores) + np.logaddexp(0.0, points[:, :1]) - np.log(2.0)
         far = np.maximum(logs, 0.0)
         beyond = far + 2.0 * np.log1p(np.sqrt(1.0 + np.exp(-far)))
         near = 2.0 * np.arcsinh(np.exp(0.5 * np.minimum(logs, 0.0)))
-        distances: NDArray[np.float64] = np.where(logs > 0.0, beyond, near)
+        distances: Floats = np.where(logs > 0.0, beyond, near)
         return distances
 
 
@@ -284,11 +277,6 @@ class ExactSearch(Search):
     """Looks at every word: the nearest one, exact to double precision."""
 
     name: ClassVar[str] = "exact"
-
-    @property
-    def options(self) -> dict[str, str]:
-        # A subclass that is chosen by another name is not the default.
-        return {} if self.name == ExactSearch.name else super().options
 
     def of_words(self, embedding: Embedding) -> NearestWords:
         match embedding.space:
@@ -299,7 +287,7 @@ class ExactSearch(Search):
                 return HyperbolicNearest(vectors=points[released], space=space[released], time=time[released])
         raise BundleError("The embedding bundle has a geometry that cannot be searched")
 
-    def of_images(self, vectors: NDArray[np.float32], half_norms: NDArray[np.float32]) -> NearestWords:
+    def of_images(self, vectors: Floats32, half_norms: Floats32) -> NearestWords:
         return EuclideanNearest(
             vectors=vectors[: self.release_words], half_norms=half_norms[: self.release_words]
         )

@@ -1,17 +1,15 @@
 """Nearest words among some lists of the vocabulary, those around the centroids nearest to a point.
 
-Which lists are looked at and which word is taken there is a function of the point alone: lists are chosen by
-their centroids' distances and words by their own, near ties settled in double precision as in the exact
-search. So the search is post-processing and leaves guarantees as they are; what it misses changes the law of
-the output words, for which it says how often it gives the word that the exact search would give.
+Which lists are looked at and which word is taken there is a function of the point alone, near ties settled in
+double precision as in the exact search. So the search is post-processing and leaves guarantees as they are;
+what it misses changes the law of the output words.
 
-The product is cut by lists: points are grouped by the lists that they look at, and each list takes one
-single-precision matrix product.
+Points are grouped by the lists that they look at, and each list takes one single-precision product.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self
@@ -23,8 +21,9 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.lists import InvertedLists
 from dptext_spark.embedding.spaces import EuclideanSpace
 from dptext_spark.errors import ConfigError
+from dptext_spark.geometry import Floats, Floats32, Ints
 from dptext_spark.geometry.rounding import longest_of, score_slack
-from dptext_spark.search.exact import EuclideanNearest, EuclideanWords, largest
+from dptext_spark.search.exact import EuclideanNearest, EuclideanWords, Shortlist
 from dptext_spark.search.nearest import NearestWords, Search
 
 POINT_BLOCK: Final = 16384
@@ -49,21 +48,20 @@ class IvfNearest(EuclideanWords):
     point_block: ClassVar[int] = POINT_BLOCK
 
     lists: InvertedLists
-    stops: NDArray[np.int64]
+    stops: Ints
     probes: int
 
-    def looked_at(self, points: NDArray[np.float64]) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+    def looked_at(self, points: Floats) -> tuple[NDArray[np.bool_], Ints]:
         """Say which lists points (t, n) look at, bool (t, L), and how many words each has, int64 (L,)."""
         count = len(self.lists.centroids)
         # Each list's points lie side by side in memory, for so they are visited.
         chosen = np.ones((count, len(points)), dtype=np.bool_).T
-        if self.probes < count:
-            for start in range(0, len(points), _CHOICE_BLOCK):
-                block = slice(start, start + _CHOICE_BLOCK)
-                chosen[block] = self._nearest_lists(points[block])
+        for start in range(0, len(points) if self.probes < count else 0, _CHOICE_BLOCK):
+            block = slice(start, start + _CHOICE_BLOCK)
+            chosen[block] = self._nearest_lists(points[block])
         return chosen, self.stops - self.lists.starts[:-1]
 
-    def _nearest_lists(self, points: NDArray[np.float64]) -> NDArray[np.bool_]:
+    def _nearest_lists(self, points: Floats) -> NDArray[np.bool_]:
         queries = points.astype(np.float32)
         centroids, half_norms = self.lists.centroids, self.lists.centroid_half_norms
         scores = queries @ centroids.T
@@ -88,57 +86,32 @@ class IvfNearest(EuclideanWords):
         chosen[rows[taken], lists[taken]] = True
         return chosen
 
-    def candidates(self, points: NDArray[np.float64], k: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        queries = points.astype(np.float32)
-        slack = self.slack(queries)
+    def candidates(self, points: Floats, k: int) -> tuple[Ints, Ints]:
+        queries, index = points.astype(np.float32), self.lists
+        shortlist = Shortlist(len(queries), k, self.slack(queries))
         chosen, sizes = self.looked_at(points)
-        best = np.full((len(queries), k), -np.inf, dtype=np.float32)
-        visited = [
-            each
-            for number in np.flatnonzero(sizes).tolist()
-            for each in self._visit(number, np.flatnonzero(chosen[:, number]), queries, slack, best)
-        ]
-        floor = best.min(axis=1) - slack
-        hits = [(row[keep], word[keep]) for row, word, scores in visited for keep in [scores >= floor[row]]]
+        for number in np.flatnonzero(sizes).tolist():
+            own = slice(int(index.starts[number]), int(self.stops[number]))
+            vectors, offsets, words = (
+                index.vectors[own],
+                index.half_norms[own],
+                index.rows[own].astype(np.int64),
+            )
+            looking, size = np.flatnonzero(chosen[:, number]), max(1, _CELLS // len(words))
+            for start in range(0, len(looking), size):
+                part = looking[start : start + size]
+                scores = queries[part] @ vectors.T
+                scores -= offsets
+                shortlist.add(part, words, scores)
+        rows, found = shortlist.pairs()
         # Lists without enough words among them are no answer; all words are.
         if sizes.min() < k and (held := chosen @ sizes).min() < k:
-            short = np.flatnonzero(held < k)
+            enough, short = held[rows] >= k, np.flatnonzero(held < k)
             whole = EuclideanNearest(vectors=self.vectors, half_norms=self.half_norms)
-            rows, words = whole.candidates(points[short], k)
-            hits = [(row[held[row] >= k], word[held[row] >= k]) for row, word in hits]
-            hits.append((short[rows], words))
-        rows, words = (np.concatenate(parts) for parts in zip(*hits, strict=True))
-        return rows, words
-
-    def _visit(
-        self,
-        number: int,
-        points: NDArray[np.int64],
-        queries: NDArray[np.float32],
-        slack: NDArray[np.float32],
-        best: NDArray[np.float32],
-    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]]:
-        """Score some points against the words of a list, raise ``best``, and give what may be the nearest."""
-        start, stop = int(self.lists.starts[number]), int(self.stops[number])
-        vectors, offsets = self.lists.vectors[start:stop], self.lists.half_norms[start:stop]
-        size = max(1, _CELLS // (stop - start))
-        for at in range(0, len(points), size):
-            part = points[at : at + size]
-            scores = queries[part] @ vectors.T
-            scores -= offsets
-            peaks = scores.max(axis=1)
-            hot = np.flatnonzero(peaks >= best[part].min(axis=1) - slack[part])
-            if not len(hot):
-                continue
-            scores, rows = scores[hot], part[hot]
-            if best.shape[1] == 1:
-                best[rows, 0] = np.maximum(best[rows, 0], peaks[hot])
-            else:
-                best[rows] = largest(best[rows], scores)
-            floor = best[rows].min(axis=1) - slack[rows]
-            flat = np.flatnonzero(scores >= floor[:, None])
-            row, word = np.divmod(flat, stop - start)
-            yield rows[row], self.lists.rows[start + word], scores.ravel()[flat]
+            more, others = whole.candidates(points[short], k)
+            rows = np.concatenate([rows[enough], short[more]])
+            found = np.concatenate([found[enough], others])
+        return rows, found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,19 +150,21 @@ class IvfSearch(Search):
     def over(
         cls, embedding: Embedding | Path | str, release_words: int | None = None, **parameters: Any
     ) -> Self:
-        """See :meth:`Search.over`; the bundle must have the lists.
-
-        Raises:
-            ConfigError: It has not, or fewer than one list is to be looked at.
-        """
+        """See :meth:`Search.over`; refuses a bundle without the lists, and to look at none of them."""
         search = super().over(embedding := Embedding.of(embedding), release_words, **parameters)
         if search.probes < 1:
             raise ConfigError("Search ivf looks at no list", allowed="1 or more", got=str(search.probes))
-        _ = _euclidean(embedding), InvertedLists.open(embedding, search.lists)
+        search.of_words(embedding)
         return search
 
     def of_words(self, embedding: Embedding) -> IvfNearest:
-        space, lists = _euclidean(embedding), InvertedLists.open(embedding, self.lists)
+        if not isinstance(space := embedding.space, EuclideanSpace):
+            raise ConfigError(
+                "Search ivf is for Euclidean bundles",
+                got=f"geometry {space.geometry}",
+                do="Take --search exact",
+            )
+        lists = InvertedLists.open(embedding, self.lists)
         return IvfNearest(
             vectors=space.vectors[: self.release_words],
             half_norms=space.half_norms[: self.release_words],
@@ -198,19 +173,9 @@ class IvfSearch(Search):
             probes=self.probes,
         )
 
-    def of_images(self, vectors: NDArray[np.float32], half_norms: NDArray[np.float32]) -> NearestWords:
+    def of_images(self, vectors: Floats32, half_norms: Floats32) -> NearestWords:
         raise ConfigError(
             "Search ivf knows lists of the bundle's own vectors only",
             allowed="exact, with a mechanism that searches images of them",
             do="Take --search exact",
         )
-
-
-def _euclidean(embedding: Embedding) -> EuclideanSpace:
-    if isinstance(embedding.space, EuclideanSpace):
-        return embedding.space
-    raise ConfigError(
-        "Search ivf is for Euclidean bundles",
-        got=f"geometry {embedding.space.geometry}",
-        do="Take --search exact",
-    )

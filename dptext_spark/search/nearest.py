@@ -8,26 +8,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self
 
-import numpy as np
-from numpy.typing import NDArray
-
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, nearest
 from dptext_spark.faults import parsed
+from dptext_spark.geometry import Floats, Floats32, Ints
 
 
 class NearestWords(ABC):
     """Finds the nearest released words of points."""
 
     @abstractmethod
-    def __call__(self, points: NDArray[np.float64]) -> NDArray[np.int64]:
+    def __call__(self, points: Floats) -> Ints:
         """Find the nearest word of each point, float64 (t, n), finite: int64 (t,), word ids.
 
         Among words equally near, the lowest word id wins.
         """
 
     @abstractmethod
-    def nearest_two(self, points: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def nearest_two(self, points: Floats) -> tuple[Ints, Floats]:
         """Find the two nearest words of each point likewise.
 
         Returns:
@@ -65,7 +63,7 @@ class Search(ABC):
     @property
     def options(self) -> dict[str, str]:
         """The options that choose it again; none for the default."""
-        return {"search": self.name}
+        return {} if self.name == "exact" else {"search": self.name}
 
     def operations(self, columns: int) -> float:
         """Estimate the operations that a search takes for a point of so many coordinates."""
@@ -121,7 +119,7 @@ class Search(ABC):
         """Get ready to find the bundle's own words, by the distance of its geometry."""
 
     @abstractmethod
-    def of_images(self, vectors: NDArray[np.float32], half_norms: NDArray[np.float32]) -> NearestWords:
+    def of_images(self, vectors: Floats32, half_norms: Floats32) -> NearestWords:
         """Get ready to find images of the released words by Euclidean distance, in a space of their own.
 
         They are float32 (release_words, m), C order; ``half_norms`` is half the squared length of each.

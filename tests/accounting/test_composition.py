@@ -10,6 +10,7 @@ import pytest
 
 from dptext_spark.accounting.composition import loss_beyond, on_grid
 from dptext_spark.accounting.laws import BoundedRange, SphericalLaplace
+from tests.statistical.oracles import delta as delta_of
 
 
 @pytest.mark.parametrize(
@@ -38,16 +39,15 @@ def test_atoms_on_a_grid_never_lose_less() -> None:
     assert on.sum() == pytest.approx(1.0, abs=1e-12) and on.min() >= 0.0
     assert (on * np.exp(-grid)).sum() == pytest.approx((masses * np.exp(-losses)).sum(), rel=1e-12)
 
-    def delta(values: np.ndarray, weights: np.ndarray, t: float) -> float:
-        return float((weights * -np.expm1(np.minimum(t - values, 0.0))).sum())
-
     down, near = np.floor(losses / 0.25) * 0.25, np.round(losses / 0.25) * 0.25
     told = set()
     for t in np.linspace(-3, 3, 97):
-        exact = delta(losses, masses, t)
-        assert exact - 1e-12 <= delta(grid, on, t)
+        exact = delta_of((losses, masses), t)
+        assert exact - 1e-12 <= delta_of((grid, on), t)
         told |= {
-            name for name, wrong in (("down", down), ("near", near)) if delta(wrong, masses, t) < exact - 1e-9
+            name
+            for name, wrong in (("down", down), ("near", near))
+            if delta_of((wrong, masses), t) < exact - 1e-9
         }
     assert told == {"down", "near"}
 

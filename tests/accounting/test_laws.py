@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy import integrate, stats
 
 from dptext_spark.accounting.laws import (
-    Atoms,
     BoundedRange,
     LebesgueLaw,
     LossLaw,
@@ -21,6 +20,7 @@ from dptext_spark.accounting.laws import (
 )
 from dptext_spark.geometry.ball import translated
 from dptext_spark.geometry.sphere import uniform_directions
+from tests.statistical.oracles import delta
 
 ALL = [
     SphericalLaplace(dimension=1, epsilon=2.0),
@@ -34,11 +34,6 @@ ALL = [
     BoundedRange(epsilon=3.0),
     BoundedRange(epsilon=3.0, truncation=0.5),
 ]
-
-
-def delta(atoms: Atoms, t: float) -> float:
-    losses, masses = atoms
-    return float((masses * -np.expm1(np.minimum(t - losses, 0.0))).sum())
 
 
 @pytest.mark.parametrize("law", ALL, ids=repr)
@@ -55,16 +50,11 @@ def test_atoms_are_a_law_of_losses(law: LossLaw, distance: float) -> None:
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("epsilon", [1e-9, 1e9])
-def test_extreme_epsilons_warn_of_nothing(epsilon: float) -> None:
+@pytest.mark.parametrize("kind", [SphericalLaplace, LebesgueLaw, BoundedRange])
+def test_extreme_epsilons_warn_of_nothing(kind: Any, epsilon: float) -> None:
     """Rejects numpy's overflow warnings on a user's terminal."""
-    laws_at = (
-        SphericalLaplace(dimension=50, epsilon=epsilon),
-        LebesgueLaw(dimension=5, epsilon=epsilon),
-        BoundedRange(epsilon=epsilon),
-    )
-    for law in laws_at:
-        losses, masses = law.atoms(1.0)
-        assert np.isfinite(losses).all() and masses.sum() == pytest.approx(1.0, abs=1e-12)
+    losses, masses = kind(epsilon=epsilon, **({} if kind is BoundedRange else {"dimension": 5})).atoms(1.0)
+    assert np.isfinite(losses).all() and masses.sum() == pytest.approx(1.0, abs=1e-12)
 
 
 FARTHER = np.geomspace(0.05, 8.0, 8)
@@ -79,40 +69,37 @@ def test_farther_words_lose_more(law: LossLaw) -> None:
             assert np.diff([delta(each, t) for each in atoms]).min() >= -1e-12
 
 
-def radial_deltas(
-    density: Callable[[NDArray[np.float64]], NDArray[np.float64]], dimension: int, *, curved: bool
-) -> NDArray[np.float64]:
+def radial_deltas(density: Callable[[np.ndarray], np.ndarray], dimension: int, curved: bool) -> np.ndarray:
     """Deltas (distances, ts) of noise of a density by volume, in flat or hyperbolic space, by midpoints."""
     radii, angles = ((np.arange(k) + 0.5) / k for k in (600, 120))
     r, c = 15.0 * radii[:, None], np.cos(np.pi * angles)[None]
     volume = (np.sinh(r) if curved else r) ** (dimension - 1) * (1.0 - c * c) ** ((dimension - 2) / 2.0)
-    own = density(r)
-    found = []
+    own, found = density(r), []
     for s in np.linspace(0.1, 6.0, 30):
+        away = np.sqrt(np.maximum(r * r + s * s - 2.0 * r * s * c, 0.0))
         if curved:
             away = np.arccosh(np.maximum(np.cosh(r) * np.cosh(s) - np.sinh(r) * np.sinh(s) * c, 1.0))
-        else:
-            away = np.sqrt(np.maximum(r * r + s * s - 2.0 * r * s * c, 0.0))
         gains = [own - np.exp(t) * density(away) for t in (-1.0, -0.2, 0.0, 0.5, 2.0)]
         found.append([(np.maximum(gain, 0.0) * volume).sum() for gain in gains])
     return np.array(found) / (own * volume).sum()
 
 
-DENSITIES: dict[str, tuple[Callable[[NDArray[np.float64]], NDArray[np.float64]], int, bool]] = {
-    "laplace-3": (lambda r: np.exp(-1.5 * r), 3, False),
-    "hyperbolic-3": (lambda r: np.exp(-4.0 * r), 3, True),
-    "hyperbolic-icdm": (lambda r: np.exp(-r) / np.cosh(r / 2.0) ** 4, 2, True),
-    "other decreasing": (lambda r: 1.0 / (1.0 + r * r) ** 3, 2, False),
-}
-
-
-@pytest.mark.parametrize("name", DENSITIES)
-def test_deltas_grow_with_the_distance_where_densities_fall(name: str) -> None:
+@pytest.mark.parametrize(
+    ("density", "dimension", "curved"),
+    [
+        pytest.param(lambda r: np.exp(-1.5 * r), 3, False, id="laplace"),
+        pytest.param(lambda r: np.exp(-4.0 * r), 3, True, id="hyperbolic"),
+        pytest.param(lambda r: np.exp(-r) / np.cosh(r / 2.0) ** 4, 2, True, id="hyperbolic-icdm"),
+        pytest.param(lambda r: 1.0 / (1.0 + r * r) ** 3, 2, False, id="other decreasing"),
+    ],
+)
+def test_deltas_grow_with_the_distance_where_densities_fall(
+    density: Callable[[np.ndarray], np.ndarray], dimension: int, curved: bool
+) -> None:
     """The lemma of docs/mathematics.md; noise on a ring, whose density rises again, breaks it."""
-    density, dimension, curved = DENSITIES[name]
-    found = radial_deltas(density, dimension, curved=curved)
+    found = radial_deltas(density, dimension, curved)
     assert np.diff(found, axis=0).min() >= -1e-5 and found.max() > 0.9
-    ring = radial_deltas(lambda r: np.exp(-(((r - 2.0) / 0.1) ** 2)), 2, curved=curved)
+    ring = radial_deltas(lambda r: np.exp(-(((r - 2.0) / 0.1) ** 2)), 2, curved)
     assert np.diff(ring, axis=0).min() < -0.005
 
 
@@ -153,24 +140,18 @@ def test_spherical_noise(n: int, s: float, t: float) -> None:
 # Noise in the ball by sampling
 
 
-def sampled_losses(law: VolumeLaw | LebesgueLaw, distance: float, count: int) -> NDArray[np.float64]:
+def sampled_losses(law: VolumeLaw | LebesgueLaw, distance: float, count: int) -> np.ndarray:
     """Losses of noise as the mechanisms draw it, the other word's distance by Lorentz coordinates."""
     rng = np.random.default_rng(7)
     radii = law.radii(rng.random(count))
-    directions = uniform_directions(rng.random((count, law.dimension)))
-    origin, other = np.zeros((1, law.dimension)), np.zeros((1, law.dimension))
-    other[0, 0] = math.tanh(distance / 2.0)
-    noisy = translated(origin, radii, directions)
-    height, place = np.exp(noisy[:, 0]), noisy[:, 1:]
-    product = height * (math.cosh(distance) - math.sinh(distance) * place[:, 0])
+    noisy = translated(
+        np.zeros((1, law.dimension)), radii, uniform_directions(rng.random((count, law.dimension)))
+    )
+    product = np.exp(noisy[:, 0]) * (math.cosh(distance) - math.sinh(distance) * noisy[:, 1])
     away = np.arccosh(np.maximum(product, 1.0))
     # The density by volume, written down anew.
-    log_density = (
-        (lambda r: -law.epsilon * r)
-        if isinstance(law, VolumeLaw)
-        else (lambda r: -law.epsilon * r - 2.0 * law.dimension * np.log(np.cosh(r / 2.0)))
-    )
-    return np.asarray(log_density(radii) - log_density(away))
+    power = 0.0 if isinstance(law, VolumeLaw) else 2.0 * law.dimension
+    return law.epsilon * (away - radii) + power * np.log(np.cosh(away / 2.0) / np.cosh(radii / 2.0))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy import special, stats
 
 from dptext_spark.accounting.resolution import (
@@ -26,31 +25,27 @@ from tests.helpers import bundles, worlds
 CENTRE = 100.0  # far from 0, which no word may be
 
 
-def cells(bits: int) -> NDArray[np.float64]:
+def cells(bits: int) -> np.ndarray:
     """All uniforms of so many bits, as ``to_uniform`` has them of 52."""
     return (np.arange(2**bits) + 0.5) / 2**bits
 
 
-def product(*axes: NDArray[np.float64]) -> NDArray[np.float64]:
+def product(*axes: np.ndarray) -> np.ndarray:
     return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
 
 
-def outputs(
-    mechanism: Mechanism, world: Embedding, word: int, uniforms: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def outputs(mechanism: Mechanism, world: Embedding, word: int, uniforms: np.ndarray) -> np.ndarray:
     """The law of a word's output, under equally likely uniforms (t, k)."""
     drawn = mechanism.bind(world, ExactSearch.over(world))(np.full(len(uniforms), word), uniforms.copy())
     return np.bincount(drawn, minlength=world.releasable) / len(uniforms)
 
 
-def apart(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+def apart(one: np.ndarray, other: np.ndarray) -> float:
     """Total variation."""
     return float(np.abs(one - other).sum() / 2.0)
 
 
-def of_a_line(
-    folder: Path, count: int, epsilon: float
-) -> tuple[Embedding, Laplace, NDArray[np.float64], NDArray[np.float64]]:
+def of_a_line(folder: Path, count: int, epsilon: float) -> tuple[Embedding, Laplace, np.ndarray, np.ndarray]:
     """Words on a line, word 0 in their middle; the borders of their cells, by rank, and the ranks' words."""
     places = np.sort(CENTRE + np.random.default_rng(2).normal(size=count)).astype(np.float32)
     order = np.argsort(np.abs(places - CENTRE), kind="stable")
@@ -90,7 +85,7 @@ def test_a_coarse_direction(tmp_path: Path) -> None:
     assert (3 - 1) * 2.0**-2 < found <= nearest_word_distance(3, n, bits=1)
 
 
-def on_a_circle(angles: int, lengths: int) -> NDArray[np.float64]:
+def on_a_circle(angles: int, lengths: int) -> np.ndarray:
     """Uniforms (t, 4) whose noise lies on equally spaced directions of the plane, all lengths alike."""
     directions = 2.0 * np.pi * cells(angles)
     normals = special.ndtr(np.stack([np.cos(directions), np.sin(directions)], axis=1))
@@ -170,7 +165,7 @@ def test_a_coarse_vector_on_a_grid(dimension: int, bits: int) -> None:
     steps, start = 8.0, 0.3
     signs = [np.array([0.25, 0.75])] if dimension == 1 else [cells(bits)] * dimension
 
-    def released(uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
+    def released(uniforms: np.ndarray) -> np.ndarray:
         noise = uniform_directions(uniforms[:, 1:]) * gamma_quantile(dimension, uniforms[:, 0])[:, None]
         numbers = np.clip(on_grid(start + steps * noise, 1.0), -1000.0, 1000.0).astype(np.int64) + 1000
         return np.bincount(numbers @ 2001 ** np.arange(dimension), minlength=2001**dimension) / len(uniforms)

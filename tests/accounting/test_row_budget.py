@@ -82,10 +82,7 @@ def test_epsilons_of_lengths() -> None:
 
 def test_epsilons_that_differ_share_no_context() -> None:
     budgets = [
-        RowBudget(loss=1.0, within=1.0),
-        RowBudget(loss=2.0, within=1.0),
-        RowBudget(loss=2.0, within=2.0),
-        RowBudget(loss=1.0, within=1.0, delta=1e-6),
+        RowBudget(loss=a, within=b, delta=d) for a, b, d in ((1, 1, 0), (2, 1, 0), (2, 2, 0), (1, 1, 0.1))
     ]
     budgeted = [RowEpsilons(budget=budget, lengths=(1, 2), epsilons=(3.0, 2.0)) for budget in budgets]
     assert len({epsilons.identity for epsilons in budgeted}) == 4
@@ -97,16 +94,14 @@ def test_a_mechanism_that_loses_at_any_epsilon() -> None:
 
 
 @pytest.mark.parametrize(
-    "numbers",
+    "wrong",
     [
-        {"loss": 0.0, "within": 1.0},
-        {"loss": math.inf, "within": 1.0},
-        {"loss": 1.0, "within": math.nan},
-        {"loss": 1.0, "within": 1.0, "delta": 1e-11},
-        {"loss": 1.0, "within": 1.0, "delta": 1.0},
-        {"loss": 1.0, "within": 1.0, "delta": math.nan},
+        {"loss": 0.0},
+        {"loss": math.inf},
+        {"within": math.nan},
+        *({"delta": d} for d in (1e-11, 1.0, math.nan)),
     ],
 )
-def test_budgets_that_are_none(numbers: dict[str, float]) -> None:
+def test_budgets_that_are_none(wrong: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match="of a row budget is wrong"):
-        RowBudget(**numbers)
+        RowBudget(**{"loss": 1.0, "within": 1.0, **wrong})

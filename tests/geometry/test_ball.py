@@ -114,8 +114,8 @@ def placed(n: int, norm: float) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     return norm * way, {name: u / np.linalg.norm(u) for name, u in directions.items()}
 
 
-@pytest.mark.parametrize("norm", [0.0, 1e-9, 0.5, 1 - 1e-6, 1 - 1e-9])
-@pytest.mark.parametrize("radius", [0.0, 1e-9, 0.1, 1.0, 14.5, 300.0, 700.0])
+@pytest.mark.parametrize("norm", [0.0, 1e-9, 0.5, 1 - 1e-9])
+@pytest.mark.parametrize("radius", [0.0, 1e-9, 1.0, 14.5, 700.0])
 def test_translation_is_exact_to_the_digits_that_float64_has(norm: float, radius: float) -> None:
     """A direction's rounding of 10^-16 moves a point by 10^-16 / (1 - |p|) at most."""
     for n in (1, 2, 20):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -33,7 +31,7 @@ def arcosh_distances(points: np.ndarray) -> np.ndarray:
 def test_hyperbolic_distances(n: int) -> None:
     """Rejects the Euclidean distance, half the distance, and 1 - |p|² rounded near the rim."""
     points = ball_points(40, n)
-    metric, expected = HyperbolicMetric(points=points), arcosh_distances(points)
+    metric, expected = HyperbolicMetric(vectors=points), arcosh_distances(points)
     np.testing.assert_allclose(metric.to_all(np.arange(40)), expected, rtol=1e-12, atol=1e-12)
     rows, others = np.divmod(np.arange(1600), 40)
     np.testing.assert_allclose(metric.between(rows, others).reshape(40, 40), expected, rtol=1e-12, atol=1e-12)
@@ -74,12 +72,3 @@ def test_the_sample_is_spread_over_the_vocabulary() -> None:
         sample = EuclideanMetric(vectors=np.zeros((words, 1), np.float32)).sample()
         (step,) = {*np.diff(sample).tolist()}
         assert len(sample) == size and sample[0] == 0 and sample[-1] + step >= words
-
-
-@pytest.mark.parametrize(
-    ("geometry", "distance"),
-    [("euclidean", np.sqrt(0.5)), ("poincare", 2 * np.arcsinh(np.sqrt(0.5) / 0.75))],
-)
-def test_the_metric_of_a_bundle_is_its_geometry(geometry: str, distance: float, tmp_path: Path) -> None:
-    world = worlds.build(tmp_path, [[0.0, 0.5], [0.5, 0.0], [0.1, 0.2]], geometry=geometry)
-    assert world.space.metric().between(np.array([0]), np.array([1]))[0] == pytest.approx(distance)

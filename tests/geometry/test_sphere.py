@@ -1,4 +1,4 @@
-"""Directions and radii: exact laws at the edges, and bits that do not depend on the batch."""
+"""Directions, radii and products: exact at the edges, and bits that do not depend on the batch."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy import special
 
+from dptext_spark.geometry.products import ExactProduct
 from dptext_spark.geometry.sphere import QUANTILE_ERROR, gamma_quantile, uniform_directions
 
 EDGES = np.array([2.0**-53, 1e-12, 1e-3, 0.25, 0.5, 0.75, 1 - 1e-12, 1 - 2.0**-53])
@@ -58,3 +59,17 @@ def test_quantiles_are_as_good_as_noise_bits_suppose(shape: int) -> None:
             for values in (quantiles, np.float32(quantiles).astype(np.float64))
         )
     assert double <= QUANTILE_ERROR / 2.0 < single
+
+
+@pytest.mark.parametrize("size", [1, 7, 50, 300])
+def test_a_product_is_exact_and_depends_on_the_row_alone(size: int) -> None:
+    """Rejects a cut that loses more bits than it says, a forgotten part, and sums of BLAS."""
+    rng = np.random.default_rng(size)
+    rows, matrix = rng.uniform(-1, 1, (200, size)), rng.normal(size=(size, size)) * 37.0
+    product = ExactProduct.of(matrix)
+    whole, exact = product.times(rows), rows.astype(np.longdouble) @ matrix.astype(np.longdouble)
+    assert np.abs(whole - exact).max() < size * np.abs(matrix).max() * 2.0**-39
+    single = np.concatenate([product.times(rows[i : i + 1]) for i in range(len(rows))])
+    plain = np.concatenate([rows[i : i + 1] @ matrix for i in range(len(rows))])
+    assert whole.tobytes() == single.tobytes()
+    assert size < 300 or (rows @ matrix).tobytes() != plain.tobytes()

@@ -40,7 +40,7 @@ from dptext_spark.cli import main
 from dptext_spark.demo import GLOVE
 from dptext_spark.embedding.lists import make_lists
 from dptext_spark.mechanisms import Mechanism, mechanism
-from dptext_spark.mechanisms.vectors import VectorNoise, VectorParameters
+from dptext_spark.mechanisms.vectors import VectorParameters
 from dptext_spark.noise import NoiseKey, ReleaseNoise
 from dptext_spark.poincare import Relations, Settings, train
 from dptext_spark.search.exact import ExactSearch
@@ -207,7 +207,7 @@ def _vectors(glove: Embedding, rows: pa.Table) -> dict[str, str]:
         noise = ReleaseNoise.of(
             KEY, salt=LABEL, law={"name": "vectors", "epsilon": parameters.epsilon}, fingerprint=""
         )
-        mechanism = VectorNoise.of(parameters, length)
+        mechanism = parameters.of_length(length)
         sanitizer = VectorSanitizer(mechanism=mechanism, noise=noise, embedding=embedding)
         return hashed(sanitizer.sanitize(values, ids, column="vector").values)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,10 +17,10 @@ from dptext_spark.mechanisms.exponential import (
     CACHE_BYTES,
     EPSILONS,
     FIRST_ROUNDS,
+    LISTED,
     ROUND_UNIFORMS,
     ExponentialChoice,
     ListCache,
-    Lists,
     NearByDifferences,
     NearByScreening,
 )
@@ -50,16 +49,16 @@ def bound(
     *,
     size: int | None = None,
     release: int | None = None,
-    listed: float | None = None,
-    **parameters: Any,
+    listed: float = LISTED,
+    **given: Any,
 ) -> Any:
     """The mechanism on a world, with a cache of ``size`` bytes and a price of listed words."""
     release = release or world.releasable
-    choice = Exponential(**parameters).bind(world, among(release))
+    choice = replace(Exponential(**given).bind(world, among(release)), listed=listed)
     if size is not None:
         cache = ListCache.empty(words=len(world.words), release_words=release, size=size)
         choice = replace(choice, cache=cache)
-    return choice if listed is None else replace(choice, listed=listed)
+    return choice
 
 
 def lists_of(choice: ExponentialChoice, words: np.ndarray) -> Any:
@@ -96,10 +95,6 @@ def losses(probabilities: np.ndarray) -> np.ndarray:
     return np.nan_to_num(gaps, nan=0.0, posinf=np.inf).max(axis=2)  # no one can tell 0 from 0
 
 
-def keeps_promise(probabilities: np.ndarray, allowed: np.ndarray) -> bool:
-    return bool((losses(probabilities) <= allowed + 1e-12).all())
-
-
 @pytest.mark.parametrize("truncate", TRUNCATIONS)
 @pytest.mark.parametrize("epsilon", [0.1, 6.0])
 @pytest.mark.parametrize("name", ["plane", "ball"])
@@ -113,7 +108,7 @@ def test_no_output_tells_two_words_apart_by_more_than_promised(
     for release in (2, len(everything) // 2, len(everything)):
         choice = bound(world, epsilon=epsilon, truncate=truncate, release=release)
         probabilities = choice.probabilities(everything)
-        assert keeps_promise(probabilities, allowed)
+        assert (losses(probabilities) <= allowed + 1e-12).all()
         for listed in (choice.listed, SHORT):
             found = listed_probabilities(replace(choice, listed=listed), everything)
             np.testing.assert_allclose(found, probabilities, atol=1e-13)
@@ -199,22 +194,19 @@ def accepts_exactly(metric: EuclideanMetric) -> bool:
     words, rows = pairs[pairs[:, 0] != pairs[:, 1]].T
     with np.errstate(all="ignore"):
         distances = near.between(words, rows)
-    scale, nothing = np.median(distances), np.zeros(len(words), dtype=np.int64)
-    radii = distances - scale * np.random.default_rng(9).random(len(words))
-    empty = Lists(
-        shares=np.empty(0), skips=np.empty(0, dtype=np.int32), starts=nothing, lengths=nothing, radii=radii
-    )
-    cache = ListCache.empty(words=1, release_words=1)
+    scale, count = np.median(distances), len(words)
+    radii = distances - scale * np.random.default_rng(9).random(count)
+    cache = ListCache.empty(words=count, release_words=1, size=0)
+    empty = replace(cache, starts=np.zeros(count, dtype=np.int64), radii=radii)
     choice = ExponentialChoice(near=near, epsilon=3.0 / scale, truncate=1.5 * scale, cache=cache)
-    weights = np.exp((np.minimum(distances, 1.5 * scale) - radii) * (-choice.epsilon / 2.0))
-    proposed = np.where(radii < choice.truncate, -1, rows)  # what is all alike is accepted
-    uniforms = np.full((len(words), 3), MOST)
+    weights = np.exp((np.minimum(distances, choice.truncate) - radii) * (-choice.epsilon / 2.0))
+    uniforms = np.full((count, 3), MOST)
     uniforms[:, 1] = (rows + 0.5) / metric.words
     drawn = []
-    for last in (weights, np.nextafter(weights, 0.0)):
-        uniforms[:, 2] = last
-        drawn.append(choice.round(empty, np.arange(len(words)), words, uniforms))
-    return bool((drawn[0] == proposed).all() and (drawn[1] == rows).all())
+    for uniforms[:, 2] in (weights, np.nextafter(weights, 0.0)):
+        drawn.append(choice.round(empty, np.arange(count), words, uniforms))
+    rejected = np.where(radii < choice.truncate, -1, rows)  # what is all alike is accepted
+    return bool((drawn[0] == rejected).all() and (drawn[1] == rows).all())
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-22, 1e25])
@@ -239,24 +231,21 @@ def test_both_bounds_need_their_slack(demo_bundle: Embedding, monkeypatch: pytes
 
 def test_lists_reach_as_far_as_it_pays(demo_bundle: Embedding) -> None:
     """Counted by all distances: rejects radii that forget how many words there are, or the truncation."""
-    words = np.arange(0, len(demo_bundle.words), 97)
-    lengths = {}
+    words, lengths = np.arange(0, len(demo_bundle.words), 97), {}
+    released = demo_bundle.releasable
     for epsilon in (1.0, 4.0, 30.0):
         choice = bound(demo_bundle, epsilon=epsilon)
         radii, sizes = choice.reach(words)
         lists, chances = choice.lists(words, radii), choice.probabilities(words)
-        distances = np.stack(
-            [choice.near.between(np.full(chances.shape[1], w), np.arange(chances.shape[1])) for w in words]
-        )
-        nearest = chances.max(axis=1) * np.exp(-epsilon / 2 * (radii - distances.min(axis=1)))
-        rejections = (chances.shape[1] - lists.lengths) * nearest
-        assert (radii < np.inf).all()
-        assert np.median(rejections) < 10.0 and rejections.mean() < 20.0
+        nearest = [choice.near.between(np.full(released, w), np.arange(released)).min() for w in words]
+        farther = chances.max(axis=1) * np.exp(-epsilon / 2 * (radii - nearest))
+        rejections = (released - lists.lengths) * farther
+        assert (radii < np.inf).all() and np.median(rejections) < 10.0 and rejections.mean() < 20.0
         assert 0.3 < lists.lengths.mean() / sizes.mean() < 3.0
         lengths[epsilon] = lists.lengths.mean()
         for truncate in (radii.min() / 2, radii.max() * 2):
             assert (bound(demo_bundle, epsilon=epsilon, truncate=truncate).reach(words)[0] <= truncate).all()
-    assert lengths[30.0] < 50 < lengths[4.0] < 0.2 * demo_bundle.releasable
+    assert lengths[30.0] < 50 < lengths[4.0] < 0.2 * released
 
 
 def test_lists_of_small_worlds(plane: Embedding) -> None:
@@ -272,7 +261,7 @@ def test_lists_of_few_epsilons_are_kept(small: Embedding) -> None:
     """Rejects lists of every epsilon that any row ever had, and lists that are made again for each batch."""
     at = bound(small, epsilon=9.0).at
     first = at(2.0)
-    assert at(2.0) is first and len(first.cache.lists.shares) <= CACHE_BYTES // EPSILONS // 12
+    assert at(2.0) is first and len(first.cache.shares) <= CACHE_BYTES // EPSILONS // 12
     for step in range(EPSILONS):
         at(3.0 + step)
     assert at(2.0) is not first
@@ -281,73 +270,43 @@ def test_lists_of_few_epsilons_are_kept(small: Embedding) -> None:
 # Drawing
 
 
-def of_rounds(*rounds: Sequence[float]) -> np.ndarray:
-    """The uniforms (1, k) of a token whose first rounds take these."""
-    uniforms = np.full((1, UNIFORMS), 0.5)
-    uniforms[0, : 3 * len(rounds)] = np.concatenate(rounds)
-    return uniforms
+def test_words_are_proposed_by_their_shares(plane: Embedding) -> None:
+    """On a grid of uniforms: rejects a far word's rank among all words, and a list's places mixed up."""
+    choice = bound(plane, epsilon=2.0, release=5, listed=SHORT)
+    lists = lists_of(choice, np.arange(6))
+    grid = (np.arange(500) + 0.5) / 500
+    uniforms = np.stack(np.meshgrid(grid, grid), axis=-1).reshape(-1, 2)
+    for place in range(6):
+        part = slice(lists.starts[place], lists.starts[place] + lists.lengths[place])
+        listed = np.arange(lists.lengths[place]) + lists.skips[part]
+        shares = np.full(5, (1 - lists.shares[part][-1]) / (5 - len(listed)))
+        shares[listed] = np.diff(lists.shares[part], prepend=0.0)
+        drawn, far = lists.propose(np.full(len(uniforms), place), uniforms, 5)
+        np.testing.assert_allclose(np.bincount(drawn, minlength=5) / len(drawn), shares, atol=0.003)
+        assert len(listed) < 5 and {*drawn[far].tolist()} == {*range(5)} - {*listed.tolist()}
 
 
-@pytest.mark.parametrize("listed", [None, SHORT])
-def test_every_word_has_its_own_stretch_of_the_uniforms(plane: Embedding, listed: float | None) -> None:
-    """Listed words by the first uniform, far ones by the second, accepted by the third."""
-    choice = bound(plane, epsilon=2.0, truncate=None if listed else 1.1, release=5, listed=listed)
-    reached = 0
-    for word in range(6):
-        lists = lists_of(choice, np.array([word]))
-        names = np.arange(len(lists.shares)) + lists.skips
-        for place, other in enumerate(names):
-            low = lists.shares[place - 1] if place else 0.0
-            for uniform in (max(low, LEAST), np.nextafter(lists.shares[place], 0.0)):
-                assert choice(np.array([word]), of_rounds([uniform, 0.3, MOST])) == [other]
-        far = np.setdiff1d(np.arange(5), names)
-        assert 0 < len(far) < 5
-        for rank, other in enumerate(far):
-            for within in (1e-9, 0.5, 1 - 1e-9):
-                proposal = [MOST, (rank + within) / len(far)]
-                gap = choice.near.between(np.array([word]), np.array([other]))[0] - lists.radii[0]
-                if lists.radii[0] == choice.truncate:
-                    assert choice(np.array([word]), of_rounds([*proposal, MOST])) == [other]
-                    continue
-                least, reached = np.exp(-gap), reached + 1  # epsilon / 2 is 1
-                assert choice(np.array([word]), of_rounds([*proposal, least * 0.999])) == [other]
-                for listed_word in names:
-                    uniform = lists.shares[np.flatnonzero(names == listed_word)[0]] - 1e-9
-                    drawn = choice(
-                        np.array([word]), of_rounds([*proposal, least * 1.001], [uniform, 0.3, MOST])
-                    )
-                    assert drawn == [listed_word]
-    assert bool(reached) == bool(listed)
-
-
-@pytest.fixture(params=["screened", "whole", "rounds", "ball", "whole ball", "rounds ball"])
-def case(
-    request: pytest.FixtureRequest, small: Embedding, ball: Embedding
-) -> tuple[Embedding, dict[str, Any]]:
-    world = ball if "ball" in request.param else small
-    if "rounds" in request.param:
-        return world, {"epsilon": 3.0, "listed": SHORT}
-    return world, {"epsilon": 3.0, **({"listed": 0.0} if "whole" in request.param else {"truncate": 1.2})}
-
-
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        (name, parameters)
+        for name in ("small", "ball")
+        for parameters in ({"truncate": 1.2}, {"listed": 0.0}, {"listed": SHORT})
+    ],
+)
 def test_only_the_input_reaches_an_output(
-    case: tuple[Embedding, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+    name: str, parameters: dict[str, Any], request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rejects a cache, a batch, a thread count or a group of bounded memory that changes a result."""
-    world, parameters = case
+    world, parameters = request.getfixturevalue(name), {"epsilon": 3.0, **parameters}
     rng = np.random.default_rng(7)
     words, uniforms = rng.integers(len(world.words), size=200), rng.random((200, UNIFORMS))
     expected = bound(world, **parameters)(words, uniforms.copy())
     assert len(np.unique(expected)) > 10
     entry = 12 * world.releasable
     # Nothing fits; evictions at each step; everything fits, cold and then warm.
-    for size, batch, threads in (
-        (0, 7, 1),
-        (entry, 1, 2),
-        (9 * entry, 7, 1),
-        (1 << 20, 1, 1),
-        (1 << 20, 200, 2),
-    ):
+    ways = ((0, 7, 1), (entry, 1, 2), (9 * entry, 7, 1), (1 << 20, 1, 1), (1 << 20, 200, 2))
+    for size, batch, threads in ways:
         choice = bound(world, size=size, **parameters)
         with threadpool_limits(limits=threads, user_api="blas"):
             for _cold_then_warm in range(2):
@@ -380,12 +339,11 @@ def test_the_cache_keeps_used_words_and_its_bound(small: Embedding) -> None:
     for word in range(10, 300):
         choice(np.array([word]), uniforms)
         choice(np.array([3]), uniforms)  # a frequent word
-        held = np.flatnonzero(choice.cache.lists.starts >= 0)
+        held = np.flatnonzero(choice.cache.starts >= 0)
         assert 3 in held and word in held and len(held) <= 10
-        assert choice.cache.end == 200 * len(held) <= len(choice.cache.lists.shares)
+        assert choice.cache.end == 200 * len(held) <= len(choice.cache.shares)
     np.testing.assert_array_equal(
-        choice.cache.lists.shares[choice.cache.lists.starts[3] :][:200],
-        lists_of(choice, np.array([3])).shares,
+        choice.cache.shares[choice.cache.starts[3] :][:200], lists_of(choice, np.array([3])).shares
     )
 
 
@@ -395,8 +353,8 @@ def test_the_cache_keeps_used_words_and_its_bound(small: Embedding) -> None:
 def test_extremes(name: str, epsilon: float, truncate: float | None, request: pytest.FixtureRequest) -> None:
     world = request.getfixturevalue(name)
     inputs = np.repeat(np.arange(len(world.words)), 4)
-    corners = np.array([[*of_rounds(*[[a, b, c]] * FIRST_ROUNDS)[0]] for a, b, c in CORNERS])
-    for release, listed in ((2, None), (2, SHORT), (world.releasable, SHORT), (world.releasable, None)):
+    corners = np.array([[*corner * FIRST_ROUNDS, *[0.5] * SEED_UNIFORMS] for corner in CORNERS])
+    for release, listed in ((2, LISTED), (2, SHORT), (world.releasable, SHORT), (world.releasable, LISTED)):
         with np.errstate(all="raise"):
             choice = bound(world, epsilon=epsilon, truncate=truncate, release=release, listed=listed)
             drawn = choice(inputs, np.tile(corners, (len(world.words), 1)))
@@ -410,15 +368,14 @@ def test_extremes(name: str, epsilon: float, truncate: float | None, request: py
         np.testing.assert_array_equal(drawn[released], inputs[released])
 
 
-@pytest.mark.parametrize(("truncate", "listed"), [(2.0, None), (1e9, 0.0)])
-def test_large_vocabularies_take_bounded_memory(truncate: float, listed: float | None) -> None:
+@pytest.mark.parametrize(("truncate", "listed"), [(2.0, LISTED), (1e9, 0.0)])
+def test_large_vocabularies_take_bounded_memory(truncate: float, listed: float) -> None:
     """Rejects (distinct x V) arrays: of 60 words x 400,000 each would take 183 MiB."""
     vectors = np.random.default_rng(9).standard_normal((400_000, 6)).astype(np.float32)
     near = screening(EuclideanMetric(vectors=vectors), 400_000)
     cache = ListCache.empty(words=400_000, release_words=400_000, size=1 << 10)
-    choice = ExponentialChoice(near=near, epsilon=4.0, truncate=truncate, cache=cache)
-    if listed is not None:  # at no price all words are listed
-        choice = replace(choice, listed=listed)
+    # At no price all words are listed.
+    choice = ExponentialChoice(near=near, epsilon=4.0, truncate=truncate, cache=cache, listed=listed)
     tracemalloc.start()
     choice(np.arange(60), np.full((60, UNIFORMS), 0.4))
     peak = tracemalloc.get_traced_memory()[1]

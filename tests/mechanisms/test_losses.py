@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy import special
 
 from dptext_spark.accounting.laws import BoundedRange, LebesgueLaw, LossLaw, VolumeLaw
@@ -16,26 +14,20 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import EuclideanSpace
 from dptext_spark.mechanisms import MECHANISMS, Mechanism, mechanism
 from dptext_spark.mechanisms.mechanism import KnownLaw
-from dptext_spark.mechanisms.vectors import ProjectedVectors
 from tests.helpers import bundles, worlds
 from tests.helpers.worlds import among
+from tests.statistical.oracles import delta
 
 SIDE = 17
 STEP = {"plane": 0.4, "disc": 0.06}
 # Two words one above the other, a few steps apart, in the middle.
 ONE, OTHER = (SIDE * (SIDE // 2 + 2) + SIDE // 2, SIDE * (SIDE // 2 - 2) + SIDE // 2)
-VICKREY = {"select": "vickrey", "t": 0.4}
-CASES: list[tuple[str, dict[str, Any]]] = [
-    ("laplace", {"epsilon": 1.5}),
-    ("laplace", {"epsilon": 1.5, **VICKREY}),
-    ("mahalanobis", {"epsilon": 1.0, "lambda": 0.9, **VICKREY}),
-    ("projection", {"epsilon": 1.5, "dimension": 2}),
-    ("projection", {"epsilon": 1.5, "dimension": 2, "sensitivity": "paper", "beta": 0.1, **VICKREY}),
-    (ProjectedVectors.name, {"epsilon": 1.5, "dimension": 2}),
-    ("hyperbolic", {"epsilon": 3.0, **VICKREY}),
-    ("hyperbolic-icdm", {"epsilon": 1.5}),
-    ("exponential", {"epsilon": 3.0}),
-    ("exponential", {"epsilon": 3.0, "truncate": 3.0}),
+T = "select=vickrey,t=0.4"
+CASES = [
+    *(("laplace", 1.5), (f"laplace:{T}", 1.5), (f"mahalanobis:lambda=0.9,{T}", 1.0)),
+    *(("projection:dimension=2", 1.5), (f"projection:dimension=2,sensitivity=paper,beta=0.1,{T}", 1.5)),
+    *(("vectors:dimension=2", 1.5), (f"hyperbolic:{T}", 3.0), ("hyperbolic-icdm", 1.5)),
+    *(("exponential", 3.0), ("exponential:truncate=3", 3.0)),
 ]
 # By how much enumeration may err, in probability.
 ERROR = 0.004
@@ -52,7 +44,7 @@ def squares(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Embedding]:
     }
 
 
-def uniforms(width: int) -> NDArray[np.float64]:
+def uniforms(width: int) -> np.ndarray:
     """All noise of the plane, by 2^16 places: lengths by midpoints, directions in turn, coins by theirs."""
     lengths = (np.arange(2**8) + 0.5) / 2**8
     angles = 2.0 * np.pi * (np.arange(2**8) + 0.5) / 2**8
@@ -62,7 +54,7 @@ def uniforms(width: int) -> NDArray[np.float64]:
     return np.concatenate([*places, coins[:, None]], axis=1)[:, :width].copy()
 
 
-def output_laws(configured: Mechanism, world: Embedding, released: int) -> NDArray[np.float64]:
+def output_laws(configured: Mechanism, world: Embedding, released: int) -> np.ndarray:
     """Probabilities (2, released) of the outputs of two words."""
     bound = configured.bind(world, among(released))
     if isinstance(bound, KnownLaw):
@@ -72,42 +64,37 @@ def output_laws(configured: Mechanism, world: Embedding, released: int) -> NDArr
     return np.stack([np.bincount(d, minlength=released) / len(noise) for d in drawn])
 
 
-def delta(law: LossLaw, distance: float, t: float) -> float:
-    losses, masses = law.atoms(distance)
-    return float((masses * -np.expm1(np.minimum(t - losses, 0.0))).sum())
-
-
 def too_small(law: LossLaw, distance: float, straight: float, t: float) -> Iterator[tuple[str, float]]:
     """Deltas by wrong ways to compute them."""
     if isinstance(law, BoundedRange):  # of all such laws the worst, which these words do not reach
-        yield "half of the range", delta(replace(law, epsilon=law.epsilon / 2.0), distance, t)
+        yield "half of the range", delta(replace(law, epsilon=law.epsilon / 2.0).atoms(distance), t)
         return
     losses, masses = law.atoms(distance)
     step = law.bound(distance) / 3.0
     down = np.floor(losses / step) * step
-    yield "rounded down", float((masses * -np.expm1(np.minimum(t - down, 0.0))).sum())
+    yield "rounded down", delta((down, masses), t)
     if isinstance(law, LebesgueLaw):
-        yield "as the paper has it", delta(VolumeLaw(dimension=2, epsilon=law.epsilon), distance, t)
+        yield "as the paper has it", delta(VolumeLaw(dimension=2, epsilon=law.epsilon).atoms(distance), t)
     else:
-        yield "another dimension", delta(replace(law, dimension=3), distance, t)  # type: ignore[call-arg]
+        yield "another dimension", delta(replace(law, dimension=3).atoms(distance), t)  # type: ignore[call-arg]
     if straight < 0.99 * distance:
-        yield "without A", delta(law, straight, t)
+        yield "without A", delta(law.atoms(straight), t)
 
 
 def test_every_mechanism_is_looked_at() -> None:
-    assert {name for name, _ in CASES} == MECHANISMS.keys()
+    assert {spec.partition(":")[0] for spec, _ in CASES} == MECHANISMS.keys()
 
 
-@pytest.mark.parametrize(("name", "parameters"), CASES)
+@pytest.mark.parametrize(("spec", "epsilon"), CASES)
 def test_outputs_lose_no_more_than_the_law_says(
-    name: str, parameters: dict[str, Any], squares: dict[str, Embedding]
+    spec: str, epsilon: float, squares: dict[str, Embedding]
 ) -> None:
     """The nearest word and Vickrey's choice; fewer released words where these shape the law.
 
     Rejects losses rounded down, the cosine of another dimension, distances without A, half the range, and
     an epsilon that counts Lebesgue measure.
     """
-    configured = mechanism(name, **parameters)
+    configured = mechanism(spec, epsilon=epsilon)
     world = squares["plane" if EuclideanSpace in configured.spaces else "disc"]
     pair = np.array([ONE]), np.array([OTHER])
     distance = float(configured.metric(world).between(*pair)[0])
@@ -118,8 +105,8 @@ def test_outputs_lose_no_more_than_the_law_says(
         one, other = output_laws(configured, world, released)
         for t in np.array([0.0, 0.2, 0.4, 0.6, 0.8]) * law.bound(distance):
             lost = float(np.maximum(one - np.exp(t) * other, 0.0).sum())
-            assert lost <= delta(law, distance, t) + ERROR
+            assert lost <= delta(law.atoms(distance), t) + ERROR
             for wrong, value in too_small(law, distance, straight, t):
                 told[wrong] = told.get(wrong, False) or lost > value + ERROR
     assert all(told.values()), told
-    assert ("without A" in told) == (name == "mahalanobis")
+    assert ("without A" in told) == (configured.name == "mahalanobis")

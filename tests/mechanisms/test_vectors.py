@@ -1,4 +1,4 @@
-"""The mechanism of released vectors: its constants, guarantee, parameters and options."""
+"""The mechanism of released vectors: its constants, guarantee and options."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ def mechanism(length: int = 300, **parameters: Any) -> VectorNoise:
     return ProjectedVectors(**{"epsilon": 10.0} | parameters).of_length(length)
 
 
-def test_the_dimension_is_the_papers_and_never_above_the_inputs() -> None:
-    for length, parameters, expected in (
+@pytest.mark.parametrize(
+    ("length", "parameters", "expected"),
+    [
         (300, {}, 54),
         (10, {}, 10),
         (300, {"dimension": 7}, 7),
@@ -31,12 +32,16 @@ def test_the_dimension_is_the_papers_and_never_above_the_inputs() -> None:
         (300, {"dimension": 53, "sensitivity": "paper"}, None),
         (10, {"sensitivity": "paper"}, None),
         (300, {"sensitivity": "paper", "beta": 0.01}, None),
-    ):
-        if expected:
-            assert mechanism(length, **parameters).dimension == expected  # type: ignore[arg-type]
-            continue
-        with pytest.raises(ConfigError, match=f"does not suit vectors of length {length}.* at most {length}"):
-            mechanism(length, **parameters)  # type: ignore[arg-type]
+    ],
+)
+def test_the_dimension_is_the_papers_and_never_above_the_inputs(
+    length: int, parameters: dict[str, Any], expected: int | None
+) -> None:
+    if expected:
+        assert mechanism(length, **parameters).dimension == expected
+        return
+    with pytest.raises(ConfigError, match=f"does not suit vectors of length {length}.* at most {length}"):
+        mechanism(length, **parameters)
 
 
 @pytest.mark.parametrize("delta", [1e-3, 1e-30])
@@ -69,27 +74,20 @@ def test_the_guarantee_holds_for_the_worst_pair_and_not_with_the_papers_constant
 
 
 def test_the_words_of_the_guarantee() -> None:
-    pure, paper, texts = (
-        mechanism().guarantee(),
-        mechanism(sensitivity="paper").guarantee(),
-        mechanism().guarantee("f" * 64),
-    )
+    pure, texts = mechanism().guarantee(), mechanism().guarantee("f" * 64)
+    paper, said = mechanism(sensitivity="paper").guarantee(), pure.describe()
     assert (pure.epsilon, pure.delta, pure.fingerprint, pure.distances) == (10.0, 0.0, "", None)
-    assert pure.delta_num is not None and pure.delta_num > rounded_vector_distance(
-        54, 0.0
-    )  # the grid's steps
+    # The grid's steps count.
+    assert pure.delta_num is not None and pure.delta_num > rounded_vector_distance(54, 0.0)
     assert paper.epsilon > 10.0 and paper.delta == 0.0
-    assert (
-        "exp(10 x distance), where the distance is the Euclidean distance of input vectors" in pure.describe()
-    )
-    assert "up to a probability of 1e-06 over the draw of the projection" in paper.describe()
     assert f"exp({rounded_up(paper.epsilon, 6)} x distance)" in paper.describe()
-    assert "moves the text by d / l" in texts.describe()
-    assert "d / l" not in pure.describe()
-    assert "input word" not in pure.describe() + texts.describe()
-    for said in ("Vectors of 300 numbers become 54", "seed 0", "multiple of 2^-", "null"):
-        assert said in pure.describe()
-    assert pure.to_json()["words"] == pure.describe()
+    assert "up to a probability of 1e-06 over the draw of the projection" in paper.describe()
+    assert ("moves the text by d / l" in texts.describe(), "d / l" in said) == (True, False)
+    assert "input word" not in said + texts.describe()
+    metric = "exp(10 x distance), where the distance is the Euclidean distance of input vectors"
+    for part in (metric, "Vectors of 300 numbers become 54", "seed 0", "multiple of 2^-", "null"):
+        assert part in said
+    assert pure.to_json()["words"] == said
 
 
 @pytest.mark.parametrize("epsilon", [1e-12, 777.0, 1e24])
@@ -105,70 +103,17 @@ def test_the_grid_is_fine_against_the_noise_and_exact_in_float32(epsilon: float)
     assert tail + used.longest * used.stretch < 2.0**23 * used.grid
 
 
-# Options
-
-
-GOOD: dict[str, Any] = {"input": "in", "output": "out/", "epsilon": 5.0, "vector": ("v",)}
-
-
 def test_good_options() -> None:
-    options = VectorsOptions.of(GOOD | {"seed": 3, "name": None})
+    given: dict[str, Any] = {"input": "in", "output": "out/", "epsilon": 5.0, "vector": ("v",)}
+    options = VectorsOptions.of(given | {"seed": 3, "name": None})
     assert isinstance(options, VectorsOptions)
     assert options.mechanism == ProjectedVectors(epsilon=5.0, seed=3)
-    assert (options.projection_path, options.report_path) == (
-        "out.projection.json",
-        "out.private/report.json",
-    )
-    assert options.public_report_path == "out.release.json"
+    paths = (options.projection_path, options.report_path, options.public_report_path)
+    assert paths == ("out.projection.json", "out.private/report.json", "out.release.json")
     assert options.to_json().keys() & options.published == {
         *("vector", "text", "tokenizer", "id", "trust-id", "key", "epsilon-from-private-rows"),
         *("epsilon", "beta", "delta", "dimension", "sensitivity", "seed"),
     }
-    kept = VectorsOptions.of(GOOD | {"key-file": "/secret/place", "name": "s"}).to_json()
+    kept = VectorsOptions.of(given | {"key-file": "/secret/place", "name": "s"}).to_json()
     assert (kept["epsilon"], kept["sensitivity"], kept["key"]) == (5.0, "spectral", "file")
     assert "/secret/place" not in str(kept)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"vector": ()}, "No column is to be sanitized. Name at least one with --vector or --text"),
-        ({"vector": ("v", "v")}, "named twice in --vector and --text. Got: v"),
-        ({"text": ("v",), "embedding": "b"}, "named twice"),
-        ({"text": ("t",)}, "--text and --embedding go together"),
-        ({"embedding": "b"}, "--text and --embedding go together"),
-        ({"keep": ("v",)}, "both sanitized and released raw"),
-        ({"id": "v"}, "--id column cannot be sanitized"),
-        ({"epsilon": 0.0}, "--epsilon .*1e-12 or more. Got: 0.0"),
-        ({"epsilon": 1e25}, r"--epsilon .*1e\+24 or less"),
-        ({"epsilon": math.nan}, "--epsilon .* Got: nan"),
-        ({"epsilon": True}, "--epsilon .* Got: True"),
-        ({"beta": 1.0}, "--beta .*below 1. Got: 1.0"),
-        ({"delta": 0.0}, "--delta .*above 0. Got: 0.0"),
-        ({"delta": math.nan}, "--delta .*Got: nan"),
-        ({"dimension": 0}, "--dimension .*1 or more. Got: 0"),
-        ({"seed": -1}, "--seed .*0 or more. Got: -1"),
-        ({"sensitivity": "big"}, "--sensitivity .*spectral.*paper.* Got: 'big'"),
-        ({"sensitivity": "vocabulary"}, "--sensitivity .*bounds neither differences of averages of words"),
-        ({"bogus": 1}, "--bogus is not an option"),
-    ],
-)
-def test_wrong_options(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        VectorsOptions.of(GOOD | change)
-
-
-def test_all_faults_of_the_options_come_at_once() -> None:
-    with pytest.raises(ConfigError) as caught:
-        VectorsOptions.of({"epsilon": -1.0, "beta": 2.0, "sensitivity": "vocabulary", "text": ("a",)})
-    lines = str(caught.value).splitlines()
-    assert lines[0] == "Options of vectors are wrong:"
-    for fault in (
-        "--epsilon",
-        "--beta",
-        "--sensitivity",
-        "--input is missing",
-        "--output is missing",
-        "--text",
-    ):
-        assert len([line for line in lines if fault in line]) == 1, fault

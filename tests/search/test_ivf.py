@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -50,14 +51,9 @@ def reference(embedding: Embedding, point: np.ndarray, probes: int, words: int) 
     return min(scores, key=lambda row: (-scores[row], row))
 
 
-def points_of(embedding: Embedding, count: int) -> np.ndarray:
-    """Points with float64's digits, so that rational scores and the search's agree on near ties."""
-    return hard_points(embedding.vectors, count)
-
-
 @pytest.mark.parametrize("probes", [LISTS, LISTS + 5])
 def test_all_lists_give_the_exact_nearest_words(ties: Embedding, probes: int) -> None:
-    points, search = points_of(ties, 300), search_of(ties, probes)
+    points, search = hard_points(ties.vectors, 300), search_of(ties, probes)
     assert faults(search, ties.vectors, points) == 0
     assert faults(two(search), ties.vectors, points) == 0
     exact = ExactSearch.over(ties).of_words(ties)
@@ -102,7 +98,7 @@ def test_centroids_as_near_as_each_other_are_settled_in_double_precision(tmp_pat
 
 def test_lists_with_one_word_or_none_answer_with_all_words(ties: Embedding) -> None:
     """Two words may be output: a point whose list holds neither, or one, still gets its two nearest."""
-    points = points_of(ties, 200)
+    points = hard_points(ties.vectors, 200)
     search, exact = search_of(ties, 1, 2), ExactSearch.over(ties, 2).of_words(ties)
     words, distances = search.nearest_two(points)
     np.testing.assert_array_equal(words, exact.nearest_two(points)[0])
@@ -110,19 +106,21 @@ def test_lists_with_one_word_or_none_answer_with_all_words(ties: Embedding) -> N
     assert set(search(points).tolist()) <= {0, 1}
 
 
-def test_a_bundle_without_the_lists_is_refused(small: Embedding, ball: Embedding, indexed: Embedding) -> None:
-    with pytest.raises(ConfigError, match="no such index"):
-        IvfSearch.over(small, lists=16, probes=2)
-    with pytest.raises(ConfigError, match="geometry poincare"):
-        IvfSearch.over(ball, lists=4, probes=2)
-    with pytest.raises(ConfigError, match="1 or more"):
-        IvfSearch.over(indexed, lists=8, probes=0)
-
-
-def test_projections_are_refused(indexed: Embedding) -> None:
-    projected = mechanism("projection", epsilon=5.0, beta=0.9, dimension=5)
-    with pytest.raises(ConfigError, match="--search exact"):
-        projected.bind(indexed, IvfSearch.over(indexed, lists=8, probes=2))
+def test_what_lists_cannot_serve_is_refused(small: Embedding, ball: Embedding, indexed: Embedding) -> None:
+    search = IvfSearch.over(indexed, lists=8, probes=2)
+    projection = mechanism("projection:dimension=5", epsilon=5.0)
+    rays = partial(estimator, [Laplace(epsilon=5.0)], indexed, search=search, runs=3)
+    for refused, message in (
+        (lambda: IvfSearch.over(small, lists=16, probes=2), "no such index"),
+        (lambda: IvfSearch.over(ball, lists=4, probes=2), "geometry poincare"),
+        (lambda: IvfSearch.over(indexed, lists=8, probes=0), "1 or more"),
+        (lambda: projection.bind(indexed, search), "--search exact"),
+        # Rays that look for the nearest word of all where the release takes that of lists.
+        (lambda: rays(name="shared-ray"), "estimator"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            refused()
+    assert type(rays()) is PlainEstimator
 
 
 def test_lists_leave_finite_arithmetic_without_a_bound(indexed: Embedding) -> None:
@@ -134,14 +132,6 @@ def test_lists_leave_finite_arithmetic_without_a_bound(indexed: Embedding) -> No
     assert "for this search it is not bounded" in stated.describe()
     assert list(stated.losses()) == list(exact.losses())
     assert listed.guarantee(indexed, search=search) == listed.guarantee(indexed)
-
-
-def test_lists_share_no_rays(indexed: Embedding) -> None:
-    """Rejects rays that look for the nearest word of all where the release takes that of lists."""
-    search = IvfSearch.over(indexed, lists=8, probes=2)
-    assert type(estimator([Laplace(epsilon=5.0)], indexed, search=search, runs=3)) is PlainEstimator
-    with pytest.raises(ConfigError, match="estimator"):
-        estimator([Laplace(epsilon=5.0)], indexed, search=search, runs=3, name="shared-ray")
 
 
 def test_recall_grows_with_probes(demo_bundle: Embedding, tmp_path: Path) -> None:

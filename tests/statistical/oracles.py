@@ -11,7 +11,6 @@ from functools import cache
 
 import numpy as np
 from scipy import integrate, linalg, stats
-from scipy.spatial import distance
 
 
 def mixture_root(vectors: np.ndarray, weight: float) -> np.ndarray:
@@ -22,10 +21,17 @@ def mixture_root(vectors: np.ndarray, weight: float) -> np.ndarray:
     return (axes * np.sqrt(values)) @ axes.T
 
 
+def stretches(vectors: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    """All ratios |matrix (x - y)| / |x - y| of distinct vectors, from the differences."""
+    first, second = np.triu_indices(len(vectors), 1)
+    gaps = vectors[first].astype(np.float64) - vectors[second]
+    lengths, images = (np.sqrt((each**2).sum(axis=1)) for each in (gaps, gaps @ matrix.T))
+    return images[lengths > 0] / lengths[lengths > 0]
+
+
 def largest_stretch(vectors: np.ndarray, matrix: np.ndarray) -> float:
     """The largest stretch of two words' difference, by brute force."""
-    points = vectors.astype(np.float64)
-    return float((distance.pdist(points @ matrix.T) / distance.pdist(points)).max())
+    return float(stretches(vectors, matrix).max())
 
 
 # Radii in the ball
@@ -50,6 +56,15 @@ def ball_radii(name: str, n: int, epsilon: float) -> tuple[np.ndarray, np.ndarra
     density = np.exp(logs + x - (logs + x).max())
     below = integrate.cumulative_simpson(density, x=x, initial=0.0)
     return x, below / below[-1]
+
+
+# Losses
+
+
+def delta(atoms: tuple[np.ndarray, np.ndarray], t: float) -> float:
+    """E[(1 - exp(t - loss))+] of losses and their probabilities."""
+    losses, masses = atoms
+    return float((masses * -np.expm1(np.minimum(t - losses, 0.0))).sum())
 
 
 # Noise as its words see it
@@ -225,13 +240,11 @@ def _far_as_one(gaps: np.ndarray, epsilon: float, truncate: float) -> np.ndarray
 
 
 Law = Callable[[np.ndarray, float, float], np.ndarray]
-WRONG_WEIGHTS: Mapping[str, Law] = {
+WRONG_LAWS: Mapping[str, Law] = {
     "epsilon doubled": lambda gaps, epsilon, truncate: exponential_law(gaps, 2 * epsilon, truncate),
     "epsilon 5 % too large": lambda gaps, epsilon, truncate: exponential_law(gaps, 1.05 * epsilon, truncate),
     "squared distances": _squares,
     "candidate lists": _nearest_only,
-}
-WRONG_TRUNCATIONS: Mapping[str, Law] = {
     "far words left out": _far_left_out,
     "far words as one": _far_as_one,
     "not truncated": lambda gaps, epsilon, truncate: exponential_law(gaps, epsilon, np.inf),
@@ -259,7 +272,4 @@ def output_p_values(outputs: np.ndarray, probabilities: np.ndarray) -> dict[str,
         table = table[table.any(axis=1)][:, table.any(axis=0)]
         table = table[table.sum(axis=1) > 250][:, table.sum(axis=0) > 250]
         pairs.append(float(stats.chi2_contingency(table).pvalue) if min(table.shape) > 1 else 1.0)
-    return {
-        "law": float(stats.chi2.sf(statistic, df=freedom)),
-        "independence": len(pairs) * min(pairs),
-    }
+    return {"law": float(stats.chi2.sf(statistic, df=freedom)), "independence": len(pairs) * min(pairs)}

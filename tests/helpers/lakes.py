@@ -105,7 +105,6 @@ class DeltaLake:
 
     kind = Delta
     name = Delta.name
-    cured = "delta-spark"
     partitions: tuple[str, ...] = ("place", "day", "number", "at", "local", "good")
     other: Final = "x"
     failed: Exception = CommitFailedError("no room")
@@ -168,7 +167,6 @@ class IcebergLake:
 
     kind = Iceberg
     name = Iceberg.name
-    cured = "iceberg-spark-runtime"
     partitions: tuple[str, ...] = ("place", "day", "number")
     other: Final = ""  # an empty text and none at all lie in parts of their own
     failed: Exception = CommitFailedException("no room")

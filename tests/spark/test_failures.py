@@ -51,21 +51,18 @@ def test_an_error_is_one_line_that_quotes_no_row(error: Exception, kind: type, s
     assert "Zebulon" not in str(found) and "SECRET" not in str(found) and "\n" not in str(found)
 
 
-def test_the_name_of_an_error_never_comes_from_a_row(spark: SparkSession) -> None:
+def test_an_error_of_spark_is_of_the_packages_own_kinds(
+    spark: SparkSession, ring: Embedding, table: Path, tmp_path: Path
+) -> None:
     """Rejects taking whatever stands in brackets: Spark quotes values of rows in its messages."""
     quoting = F.raise_error(F.lit("the value [SECRET.WORD] is wrong"))
     with pytest.raises(JobError) as caught, plain_errors():
         spark.range(1).select(quoting).collect()
     assert "SECRET" not in str(caught.value)
-
-
-def test_errors_are_of_the_packages_own_kinds(ring: Embedding, table: Path, tmp_path: Path) -> None:
-    """A notebook that calls the job gets exceptions that it can distinguish."""
     good: dict[str, Any] = {"input": table, "output": tmp_path / "out", "embedding": ring.path}
-    with pytest.raises(InputError):
-        run_table(**good | {"input": tmp_path / "nowhere"})
-    with pytest.raises(ConfigError):
-        run_table(**good | {"output": table})
+    for wrong, kind in (({"input": tmp_path / "nowhere"}, InputError), ({"output": table}, ConfigError)):
+        with pytest.raises(kind):
+            run_table(**good | wrong)
 
 
 @pytest.mark.parametrize(

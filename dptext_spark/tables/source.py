@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final, TypeAlias
@@ -96,16 +96,13 @@ class Source:
             )
         partitions = partition_columns(read)
         if partitions:
-            around = {
-                p.rpartition("/")[0] if storage.is_file(p) else p for p in storage.matches(base or path)
-            }
-            bases = [storage.url_path(folder) for folder in around]
+            bases = {storage.folder(place)[0] for place in storage.matches(base or path)}
             paths = [re.sub("^[^/]*:(//[^/]*)?", "", file) for file in files]
             columns, values = _folder_names(paths, bases, partitions, path)
             partitions = tuple(columns.get(name, name) for name in partitions)
             prepare = _corrected(prepare, columns, values)
-        folder, is_file = storage.url_path(path), storage.is_file(path)
-        pattern = rf"^[^/]*:(//[^/]*)?{re.escape(folder.rpartition('/')[0] if is_file else folder)}/"
+        folder, is_file = storage.folder(path)
+        pattern = rf"^[^/]*:(//[^/]*)?{re.escape(folder)}/"
         root = pattern if all(re.match(pattern, file) for file in files) else None
         added = None if root is None or is_file else load
         return cls(place=path, read=read, prepare=prepare, partitions=partitions, root=root, load=added)
@@ -182,15 +179,9 @@ _Names: TypeAlias = dict[str, str]
 
 
 def _folder_names(
-    files: Sequence[str], bases: Sequence[str], partitions: Sequence[str], place: str
+    files: Sequence[str], bases: Collection[str], partitions: Sequence[str], place: str
 ) -> tuple[_Names, dict[str, _Names]]:
-    """Read the names of the folders in which a table's files lie.
-
-    Args:
-        files: URLs of all files that Spark lists.
-        bases: URLs of the folders that are read, none of which is a partition itself.
-        partitions: The columns that Spark found in folders' names.
-        place: The input, as the user names it.
+    """Read the names of the folders in which files lie, below the ``bases``, none of which is a partition.
 
     Returns:
         The names of columns, and for each column as Spark names it those of its values.
@@ -230,7 +221,7 @@ def _folder_names(
     return columns, values
 
 
-def _parts(folder: str, bases: Sequence[str]) -> list[tuple[str, str]]:
+def _parts(folder: str, bases: Collection[str]) -> list[tuple[str, str]]:
     """Take the columns and values out of a folder's URL, from the inside out, as Spark does."""
     parts: list[tuple[str, str]] = []
     while folder not in bases:

@@ -135,17 +135,17 @@ class Storage(Places):
         system, place = self._at(path)
         return bool(system.exists(place))
 
-    def is_file(self, path: str) -> bool:
-        """Say whether ``path`` is a file."""
-        system, place = self._at(path)
-        return bool(system.exists(place) and system.getFileStatus(place).isFile())
-
     def qualified(self, path: str) -> str:
         return str(self._at(path)[1].toString())
 
-    def url_path(self, path: str) -> str:
-        """Give the URL-encoded path without scheme and host."""
-        return str(self._at(path)[1].toUri().getRawPath())
+    def folder(self, path: str) -> tuple[str, bool]:
+        """Give the folder that a path is, or that its file lies in, and whether it is a file.
+
+        The folder is URL-encoded, without scheme and host.
+        """
+        system, place = self._at(path)
+        is_file = bool(system.exists(place) and system.getFileStatus(place).isFile())
+        return str((place.getParent() if is_file else place).toUri().getRawPath()), is_file
 
     def real(self, path: str) -> str:
         system, place = self._at(path)

@@ -47,10 +47,7 @@ def java_encoding(name: str) -> str:
 def check_encoding(texts: DataFrame, encoding: str, place: str) -> None:
     """Refuse bytes that are no letters of an encoding, in one pass: Spark would replace them by U+FFFD.
 
-    Args:
-        texts: Lines of files, or whole files, as Spark reads them as text: it keeps their bytes.
-        encoding: Java's name.
-        place: The input, as the user names it.
+    ``texts`` are lines of files, or whole files, as Spark reads them as text: it keeps their bytes.
     """
     value = F.col("value")
     if encoding == "UTF-8":  # which may have U+FFFD of its own
@@ -68,11 +65,7 @@ def check_encoding(texts: DataFrame, encoding: str, place: str) -> None:
 
 
 def look_at_json(texts: DataFrame, place: str) -> list[str]:
-    """Name the fields of JSON that are empty objects, by their paths, in one pass.
-
-    Raises:
-        InputError: Spark would read a part of a text, or replace a part, without a word.
-    """
+    """Name the fields of JSON that are empty objects; refuse what Spark would read, or replace, in part."""
     faults = texts.mapInArrow(_look, "kind string, name string").distinct().collect()
     kinds = {kind for kind, _ in faults}
     if "several" in kinds:

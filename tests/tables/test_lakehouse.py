@@ -263,7 +263,11 @@ def test_delta_tables_that_cannot_be_written(deltas: DeltaLake, spark: SparkSess
     storage, place = Storage(spark), deltas.place
     deltas.write("rules", rows([0])).alter.add_constraint({"positive": "id >= 0"})
     deltas.write("kept", rows([0]), configuration={"delta.appendOnly": "true"})
+    deltas.write("more", rows([0]))
+    feature = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["domainMetadata"]}
+    add_commit(deltas.files("more"), {"protocol": feature})
     for output, message in (
+        (Output(place=place("more"), append=True), "Got: writer feature domainMetadata"),
         (Output(place=place("rules"), append=True), "delta.constraints.positive"),
         (Output(place=place("kept"), overwrite=True), "delta.appendOnly, with --mode overwrite"),
         (Output(place=str(table)), "exists and is no Delta table"),

@@ -46,9 +46,9 @@ from dptext_spark.version import __version__
 
 # Features that change the log only, or that are looked at where they are used.
 _READABLE: Final = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "deletionVectors", "columnMapping"}
-_WRITABLE: Final = _READABLE | {
-    *("appendOnly", "changeDataFeed", "checkConstraints", "domainMetadata", "generatedColumns"),
-    *("identityColumns", "invariants"),
+# The library makes no commit to a table with any other.
+_WRITABLE: Final = (_READABLE - {"vacuumProtocolCheck"}) | {
+    *("appendOnly", "changeDataFeed", "checkConstraints", "generatedColumns", "invariants"),
 }
 _FILE: Final = "__dptext_file"
 

@@ -45,8 +45,6 @@ class Format(ABC):
     before the first task, :meth:`write` once.
 
     Attributes:
-        options: ``--read-option`` or ``--write-option``, by name.
-        name: What ``--format`` takes.
         has_path: Whether a table lies at a path, and not under a name that a catalog knows.
         has_positions: Whether Spark numbers the rows of its files, which can then be named without ``--id``.
         can_append: Whether rows can be added to a table in one step, which readers see whole or not at all.

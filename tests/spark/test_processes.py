@@ -18,11 +18,11 @@ import psutil
 import pytest
 
 from dptext_spark.embedding.bundle import Embedding
+from tests.helpers.cluster import PATIENCE, wait_for
 from tests.helpers.tables import ROOT, names, spark_environment, texts, write_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.e2e]
 
-PATIENCE = 240.0
 Start = Callable[..., "Run"]
 
 
@@ -44,12 +44,11 @@ class Run:
         )
 
     def wait(self, until: Callable[[], Any]) -> Any:
-        end = time.monotonic() + PATIENCE
-        while not (found := until()):
-            if self.process.poll() is not None or time.monotonic() > end:
-                pytest.fail(f"it did not get there: {self.process.communicate()}")
-            time.sleep(0.01)
-        return found
+        def met() -> Any:
+            assert self.process.poll() is None, self.process.communicate()
+            return until()
+
+        return wait_for(met, "it did not get there", PATIENCE)
 
     def wait_for_write(self) -> None:
         self.wait(lambda: list(self.folder.glob(".out.*.part/table")))

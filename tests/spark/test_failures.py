@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 from threading import Thread
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -14,11 +12,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.errors import ConfigError, InputError, JobError
+from dptext_spark.errors import InputError, JobError
 from dptext_spark.spark import failures
 from dptext_spark.spark.failures import FAILED, plain, plain_errors, quiet
-from tests.helpers.tables import run_table
 
 # The shared session is the one that the jobs find.
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -51,18 +47,12 @@ def test_an_error_is_one_line_that_quotes_no_row(error: Exception, kind: type, s
     assert "Zebulon" not in str(found) and "SECRET" not in str(found) and "\n" not in str(found)
 
 
-def test_an_error_of_spark_is_of_the_packages_own_kinds(
-    spark: SparkSession, ring: Embedding, table: Path, tmp_path: Path
-) -> None:
+def test_the_name_of_an_error_never_comes_from_a_row(spark: SparkSession) -> None:
     """Rejects taking whatever stands in brackets: Spark quotes values of rows in its messages."""
     quoting = F.raise_error(F.lit("the value [SECRET.WORD] is wrong"))
     with pytest.raises(JobError) as caught, plain_errors():
         spark.range(1).select(quoting).collect()
     assert "SECRET" not in str(caught.value)
-    good: dict[str, Any] = {"input": table, "output": tmp_path / "out", "embedding": ring.path}
-    for wrong, kind in (({"input": tmp_path / "nowhere"}, InputError), ({"output": table}, ConfigError)):
-        with pytest.raises(kind):
-            run_table(**good | wrong)
 
 
 @pytest.mark.parametrize(

@@ -47,14 +47,6 @@ def options(ring_release: dict[str, Any]) -> dict[str, Any]:
     return {**ring_release, "epsilon": 1e-3, "id": "id", "trust_id": True, "keep": ["id", "note"]}
 
 
-def sanitized(
-    ring: Embedding, epsilon: float, ids: list[Any], values: Any, column: str = "text"
-) -> list[Any]:
-    """The words that the Sanitizer gives to texts or lists of words, without Spark."""
-    privatizer = sanitizer(ring, Laplace(epsilon=epsilon), name=LABEL)
-    return privatizer.sanitize(pa.array(values), pa.array(ids), column=column).values.to_pylist()
-
-
 @pytest.fixture(params=sorted(FORMATS.keys() - {"avro"}))
 def lake(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: SparkSession
@@ -95,7 +87,8 @@ def test_every_format_keeps_the_contract(
     assert run().facts["rows"] == 44
     assert hashes(lake.folder).items() >= before.items()
     ids = [row["id"] for row in ROWS + MORE]
-    texts = sanitized(ring, 1e-3, ids, [row["text"] for row in ROWS + MORE])
+    own, values = sanitizer(ring, Laplace(epsilon=1e-3), name=LABEL), [row["text"] for row in ROWS + MORE]
+    texts = own.sanitize(pa.array(values), pa.array(ids), column="text").values.to_pylist()
     assert [text is None for text in texts[:4]] == [False, True, False, False]
     wanted = [{**row, "text": text} for row, text in zip(ROWS + MORE, texts, strict=True)]
     out = lake.rows("out")

@@ -1,4 +1,4 @@
-"""Tables as they come: partitions, filters, many small files, any file system, any Parquet strings."""
+"""Tables as they come: partitions, filters, many small files, any file system."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from pyspark.errors import AnalysisException
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
-from dptext_spark import Embedding
 from dptext_spark.cli import main
 from dptext_spark.errors import ConfigError, InputError, JobError
 from dptext_spark.options import PrivatizeOptions
@@ -29,17 +28,14 @@ from dptext_spark.tables.storage import Storage
 from tests.helpers.lakes import write_rows
 from tests.helpers.spark_fixtures import Opened
 from tests.helpers.tables import rows_of, run_table, texts, write_table
-from tests.tables.test_formats import sanitized
 
 # The shared session is the one that the jobs find.
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
-TINY = 1e-3  # equal words mean equal noise
-
 
 @pytest.fixture
 def options(ring_release: dict[str, Any]) -> dict[str, Any]:
-    return {**ring_release, "epsilon": TINY}
+    return {**ring_release, "epsilon": 1e-3}  # equal words mean equal noise
 
 
 def sorted_rows(folder: Path) -> list[dict[str, Any]]:
@@ -302,25 +298,6 @@ def test_many_small_files(options: dict[str, Any], tmp_path: Path, spark: SparkS
     assert report.facts["rows"] == len(released) == len(set(released)) == 200
     per_core = int(spark.conf.get("spark.sql.files.minPartitionNum") or 0)
     assert len(list((tmp_path / "out").glob("part-*"))) <= per_core + 1
-
-
-def test_large_and_dictionary_encoded_strings(
-    options: dict[str, Any], ring: Embedding, tmp_path: Path
-) -> None:
-    """Arrow's types of strings are one to Parquet, and the noise is that of plain strings."""
-    ids, plain = [*range(9)], pa.array(texts(9))
-    words = pa.array([text.split() for text in texts(9)])
-    other = {
-        "text": plain.cast(pa.large_string()),
-        "note": plain.dictionary_encode(),
-        "words": words.cast(pa.large_list(pa.large_string())),
-    }
-    write_table(tmp_path / "in" / "x.parquet", {"id": ids, **other})
-    run_table(**options, id="id", trust_id=True, text=["note", "text"], tokens=["words"])
-    released = rows_of(tmp_path / "out")
-    assert list(released[0]) == ["text", "note", "words"]
-    for name, values in {"text": plain, "note": plain, "words": words}.items():
-        assert [row[name] for row in released] == sanitized(ring, TINY, ids, values, name)
 
 
 def test_paths_of_another_scheme_pass_through(

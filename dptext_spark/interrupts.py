@@ -109,8 +109,8 @@ def held() -> Iterator[None]:
 
     Before that nobody can end its JVM, which would wait for this process for ever.
     """
-    before = signal.getsignal(signal.SIGINT)
-    waits, _Run.waits = _Run.waits, True
+    before, waits = signal.getsignal(signal.SIGINT), _Run.waits
+    _Run.waits = True
     try:
         yield
     finally:

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from dptext_spark.embedding.bundle import MANIFEST, Embedding, Part, Stamp
 from dptext_spark.errors import BundleError
 
+_AGAIN: Final = "Run the job again and leave the bundle alone meanwhile"
 _AT_SERVERS: Final[set[tuple[str, str]]] = set()
 """Files that servers have, by session and name: a second upload would be ignored, but take its time."""
 
@@ -43,11 +44,7 @@ class BundleFiles:
 
     @classmethod
     def send(cls, spark: SparkSession, embedding: Embedding) -> BundleFiles:
-        """Hand the bundle to Spark, which brings it to every executor that runs a task.
-
-        Raises:
-            BundleError: It was changed or removed since it was opened.
-        """
+        """Hand the bundle to Spark, which brings it to every executor that runs a task."""
         embedding.check_unchanged()
         path, fingerprint, parts = embedding.path.resolve(), embedding.fingerprint, embedding.parts
         connect = not hasattr(spark, "sparkContext")  # the driver is at the server
@@ -87,11 +84,7 @@ class BundleFiles:
         return f"dptext-{self.fingerprint[:16]}-{name.replace('/', '-')}"
 
     def shared(self) -> Embedding:
-        """Open the bundle on this machine, once in a process for all that it is needed for.
-
-        Raises:
-            BundleError: Its files are missing or altered, or were changed since they were opened.
-        """
+        """Open the bundle on this machine, once in a process for all that it is needed for."""
         embedding = _opened(self)
         embedding.check_unchanged()
         return embedding
@@ -119,25 +112,14 @@ class BundleFiles:
                 with tempfile.TemporaryDirectory(dir=root) as scratch:
                     making = Path(scratch, self.fingerprint)
                     self._receive(self.files, making)
-                    try:  # what was altered on its way must not become the copy that later runs find
-                        self._verified(making)
-                    except BundleError as error:
-                        raise BundleError(
-                            "The embedding bundle that Spark sent is not the one that the job was given",
-                            got=error.what,
-                            do="Run the job again and leave the bundle alone meanwhile",
-                        ) from None
+                    # What was altered on its way must not become the copy that later runs find.
+                    sent = "The embedding bundle that Spark sent is not the one that the job was given"
+                    self._verified(making, sent, _AGAIN)
                     making.rename(place)
             # A later run may bring parts to the bundle that an earlier one placed.
             self._receive([name for part in self.parts for name in part.files], place)
-        try:
-            return self._verified(place)
-        except BundleError as error:
-            raise BundleError(
-                f"This host's copy of the embedding bundle, {place}, is damaged",
-                got=error.what,
-                do="Remove that folder: the next run makes it anew",
-            ) from None
+        damaged = f"This host's copy of the embedding bundle, {place}, is damaged"
+        return self._verified(place, damaged, "Remove that folder: the next run makes it anew")
 
     def _receive(self, names: Iterable[str], folder: Path) -> None:
         """Put files that Spark brought into a folder, under their paths there, unless it has them."""
@@ -146,19 +128,23 @@ class BundleFiles:
                 (folder / name).parent.mkdir(exist_ok=True)
                 _link_or_copy(Path(pyspark.SparkFiles.get(self.sent_name(name))), folder / name)
 
-    def _verified(self, folder: Path) -> Embedding:
-        embedding = Embedding.open(folder, verify=not self.stamps)
-        if self.stamps and embedding.stamps != self.stamps:
-            embedding = Embedding.open(folder)
-        if embedding.fingerprint != self.fingerprint:
-            raise BundleError(
-                "The embedding bundle changed while the job ran",
-                allowed=f"fingerprint {self.fingerprint}",
-                got=f"fingerprint {embedding.fingerprint}",
-                do="Run the job again and leave the bundle alone meanwhile",
-            )
-        if self.files and (damaged := [part.name for part in self.parts if not part.is_whole(folder)]):
-            raise BundleError(f"Parts of the bundle are damaged: {', '.join(damaged)}")
+    def _verified(self, folder: Path, what: str = "", do: str = "") -> Embedding:
+        """Open a folder that must hold this bundle; ``what`` and ``do`` are the error's, if not its own."""
+        try:
+            embedding = Embedding.open(folder, verify=not self.stamps)
+            if self.stamps and embedding.stamps != self.stamps:
+                embedding = Embedding.open(folder)
+            if embedding.fingerprint != self.fingerprint:
+                raise BundleError(
+                    "The embedding bundle changed while the job ran",
+                    allowed=f"fingerprint {self.fingerprint}",
+                    got=f"fingerprint {embedding.fingerprint}",
+                    do=_AGAIN,
+                )
+            if self.files and (damaged := [part.name for part in self.parts if not part.is_whole(folder)]):
+                raise BundleError(f"Parts of the bundle are damaged: {', '.join(damaged)}")
+        except BundleError as error:
+            raise (BundleError(what, got=error.what, do=do) if what else error) from None
         return embedding.adopt(self.parts)
 
 

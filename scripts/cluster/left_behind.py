@@ -4,8 +4,7 @@
 
 Jobs run on a standalone cluster, their logs at DEBUG and nothing compressed: one that ends well for each
 format of the output, one that fails over a private word, and one that leaks in each place by options and
-settings not meant for it. Files that hold a word in their footers, dictionaries, statistics or schemas alone
-show that the look reads these too.
+settings not meant for it.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import Laplace
 from dptext_spark.noise import NoiseKey
 from dptext_spark.search.exact import ExactSearch
-from tests.helpers.canaries import found, key_forms, planted, text_forms
+from tests.helpers.canaries import found, key_forms, text_forms
 from tests.helpers.cluster import QUICK_JAVA, Cluster, wait_for, write_key
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -132,7 +131,7 @@ class Scene:
                 *(ROOT / "jobs" / "privatize.py", "--input", self.table, "--embedding", self.bundle),
                 *("--mechanism", "laplace", "--epsilon", "1", "--text", "text", "--id", "id"),
                 *("--key-file", self.table.with_name("release.key"), "--name", LABEL),
-                *("--output-format", format),
+                *("--output-format", format, "--write-option", "compression=none"),
                 *("--output", "lake.db.out" if lake else f"{run}/out"),
                 *("--reports", f"{run}/reports", *options),
                 conf=settings,
@@ -229,10 +228,6 @@ def main() -> None:
             faults += hits + ([] if found_there else [f"{place}: the planted canary was not found"])
             seen = "found" if found_there else "NOT FOUND"
             click.echo(f"{place:28}{files[place]:6}  {f'{len(hits)} hits':17}{seen}")
-        for part, files_of_it in planted(folder / "planted", PLANTED).items():
-            seen = "found" if any(found([files_of_it], {"": text_forms(PLANTED)})) else "NOT FOUND"
-            faults += [f"{part}: the planted canary was not found"] if seen != "found" else []
-            click.echo(f"{part:53}{seen}")
         click.echo("\n".join(["", f"{len(faults)} faults", *faults]))
     sys.exit(bool(faults))
 

@@ -14,10 +14,9 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 import psutil
@@ -29,8 +28,6 @@ PATIENCE: Final = 300.0
 
 QUICK_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For JVMs that live for a minute: compiling less is quicker."""
-
-_CLASSES: Final = "org.apache.spark.deploy"
 
 # In the environment of all that a cluster starts, and of what that starts in turn: so it is found again.
 _MARK: Final = "DPTEXT_CLUSTER"
@@ -49,11 +46,7 @@ def expect(condition: object, what: str) -> None:
 
 
 def wait_for(condition: Callable[[], T], what: str, patience: float = PATIENCE) -> T:
-    """Wait until a condition holds, and return its value.
-
-    Raises:
-        TimeoutError: It does not within ``patience`` seconds; the message is ``what``.
-    """
+    """Wait until a condition holds, and return its value; else raise a TimeoutError that says ``what``."""
     end = time.monotonic() + patience
     while not (found := condition()):
         if time.monotonic() > end:
@@ -62,10 +55,11 @@ def wait_for(condition: Callable[[], T], what: str, patience: float = PATIENCE) 
     return found
 
 
-def write_key(file: Path, secret: bytes | None = None) -> None:
+def write_key(file: Path, secret: bytes | None = None) -> Path:
     """Write a key file: a secret, by default a fresh one, that nobody else may read."""
     file.touch(mode=0o600)
     file.write_bytes(secret or os.urandom(32))
+    return file
 
 
 def spark_home() -> Path:
@@ -76,11 +70,7 @@ def spark_home() -> Path:
 
 
 def environment() -> dict[str, str]:
-    """This process's environment without another Spark or packages, with a Java runtime for Spark.
-
-    Raises:
-        ConfigError: There is no Java runtime.
-    """
+    """This process's environment without another Spark or packages, with a Java runtime for Spark."""
     ensure_java()
     foreign = ("SPARK", "PYSPARK", "PYTHONPATH", "JAVA_TOOL_OPTIONS")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
@@ -93,7 +83,6 @@ class Cluster:
     Attributes:
         folder: Where logs, working folders and temporary files go.
         url: The master's address, for ``--master``.
-        master: The master's process.
         workers: The workers' processes.
         hosts: The workers' folders: ``tmp`` (their TMPDIR) and ``work`` (their executors' folders and logs).
         driver: An empty folder, in which submitted drivers run; their TMPDIR is ``tmp`` beside it.
@@ -115,22 +104,24 @@ class Cluster:
         ``hidden`` folders empty, and each other's with them; that needs :func:`can_hide`. ``env`` is for all
         processes, drivers included.
         """
-        self.folder = Path(folder).resolve()
-        self.url = ""
+        self.folder, self.url = Path(folder).resolve(), ""
         self.workers: list[subprocess.Popen[bytes]] = []
         self.hosts = [self.folder / f"host-{number}" for number in range(1, workers + 1)]
         self.driver = self.folder / "driver"
-        self._cores = cores
-        self._memory = memory
+        self._size = f"--cores {cores} --memory {memory}"
         self._hidden = tuple(hidden)
         self._environment = environment() | dict(env or {})
-        self._started: list[subprocess.Popen[bytes]] = []
+        self._home = self._environment["SPARK_HOME"]
+        self._started: list[subprocess.Popen[Any]] = []
 
     def __enter__(self) -> Self:
         for place in (self.driver, self.folder / "tmp"):
             place.mkdir(parents=True)
         try:
-            self._start_master()
+            sign = "Starting Spark master at "
+            env = {"SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false"}
+            _, line = self._daemon("master.Master", "127.0.0.1", "--port 0", sign, env)
+            self.url = line.partition(sign)[2].strip()
             for number in range(1, len(self.hosts) + 1):
                 self.workers.append(self.start_worker(number))
         except BaseException:
@@ -138,9 +129,7 @@ class Cluster:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def stop(self) -> None:
@@ -151,37 +140,17 @@ class Cluster:
         for process in self._started:
             process.wait()
 
-    def _start_master(self) -> None:
-        log = self.folder / "master.log"
-        command = "--host 127.0.0.1 --port 0 --webui-port 0"
-        options = {
-            "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
-            "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_LOCAL_IP": "127.0.0.1",
-        }
-        self.master = self._daemon("master.Master", command.split(), log, options)
-        sign = "Starting Spark master at "
-        line = self._awaited(self.master, log, sign)
-        self.url = line.partition(sign)[2].strip()
-
     def start_worker(self, number: int) -> subprocess.Popen[bytes]:
         """Start the worker of a number, from 1 on: all are, but one that was killed can be replaced."""
-        host, address = self.hosts[number - 1], f"127.0.0.{number}"
+        host = self.hosts[number - 1]
         for name in ("tmp", "work"):
             (host / name).mkdir(parents=True, exist_ok=True)
-        log = self.folder / f"worker-{number}-{len(self._started)}.log"
-        size = f"--cores {self._cores} --memory {self._memory} --host {address} --webui-port 0"
-        options = {
-            "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_LOCAL_IP": address,
-            "SPARK_LOCAL_DIRS": str(host / "tmp"),
-            "TMPDIR": str(host / "tmp"),
-        }
+        env = {"SPARK_LOCAL_DIRS": str(host / "tmp"), "TMPDIR": str(host / "tmp")}
         others = [other for other in self.hosts if other != host and other.exists()]
         hidden = [*self._hidden, *others] if self._hidden else []
-        arguments = [*size.split(), "--work-dir", str(host / "work"), self.url]
-        worker = self._daemon("worker.Worker", arguments, log, options, hidden)
-        self._awaited(worker, log, "Successfully registered with master")
+        options = f"{self._size} --work-dir {shlex.quote(str(host / 'work'))} {self.url}"
+        sign, address = "Successfully registered with master", f"127.0.0.{number}"
+        worker, _ = self._daemon("worker.Worker", address, options, sign, env, hidden)
         if seen := [path for path in hidden if any(Path(f"/proc/{worker.pid}/root{path}").iterdir())]:
             raise RuntimeError(f"worker {number} sees {', '.join(map(str, seen))}")
         return worker
@@ -189,38 +158,36 @@ class Cluster:
     def _daemon(
         self,
         name: str,
-        arguments: Sequence[str],
-        log: Path,
+        host: str,
+        options: str,
+        sign: str,
         env: Mapping[str, str],
         hidden: Sequence[Path] = (),
-    ) -> subprocess.Popen[bytes]:
-        home = self._environment["SPARK_HOME"]
-        command = [f"{home}/bin/spark-class", f"{_CLASSES}.{name}", *arguments]
+    ) -> tuple[subprocess.Popen[Any], str]:
+        """Start a daemon; gives it with the first line of its log that has the sign."""
+        log = self.folder / f"{name}-{len(self._started)}.log"
+        command = [f"{self._home}/bin/spark-class", f"org.apache.spark.deploy.{name}"]
+        command += ["--host", host, "--webui-port", "0", *shlex.split(options)]
+        own = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_LOCAL_IP": host, **env}
         with log.open("wb") as file:
-            return self._popen(
-                without(hidden, command), env=env, cwd=self.folder, stdout=file, stderr=subprocess.STDOUT
+            process = self._popen(
+                without(hidden, command), own, cwd=self.folder, stdout=file, stderr=subprocess.STDOUT
             )
 
-    def _awaited(self, process: subprocess.Popen[bytes], log: Path, sign: str) -> str:
-        """Return the first line of a daemon's log that has the sign."""
-
         def found() -> str:
-            ended = process.poll() is not None
-            lines = log.read_text(errors="replace").splitlines()
+            ended, lines = process.poll() is not None, log.read_text(errors="replace").splitlines()
             line = next((line for line in lines if sign in line), "")
             if ended and not line:
                 raise RuntimeError("\n".join([f"{log} ends without {sign!r}:", *lines]))
             return line
 
-        return wait_for(found, f"no {sign!r} in {log}")
+        return process, wait_for(found, f"no {sign!r} in {log}")
 
-    def _popen(
-        self, command: Sequence[str], *, env: Mapping[str, str] | None = None, **options: Any
-    ) -> subprocess.Popen[bytes]:
+    def _popen(self, command: Sequence[str], env: Mapping[str, str], **options: Any) -> subprocess.Popen[Any]:
         marked = {_MARK: f"{self.folder}:{len(self._started)}"}
         # A session of its own: keys pressed at a terminal do not reach it.
         process = subprocess.Popen(
-            command, env=self._environment | dict(env or {}) | marked, start_new_session=True, **options
+            command, env=self._environment | dict(env) | marked, start_new_session=True, **options
         )
         self._started.append(process)
         return process
@@ -239,29 +206,18 @@ class Cluster:
         are for ``Popen``.
         """
         settings = {"spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false"} | dict(conf or {})
-        command = [f"{self._environment['SPARK_HOME']}/bin/spark-submit", "--master", self.url]
-        for name, value in settings.items():
-            command += ["--conf", f"{name}={value}"]
+        command = [f"{self._home}/bin/spark-submit", "--master", self.url]
+        command += [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
         tmp = str(self.folder / "tmp")
         own = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_DIRS": tmp, "TMPDIR": tmp} | dict(env or {})
-        return self._popen([*command, *map(str, arguments)], env=own, cwd=cwd or self.driver, **options)
+        return self._popen([*command, *map(str, arguments)], own, cwd=cwd or self.driver, **options)
 
     def submit(
-        self,
-        *arguments: str | Path,
-        conf: Mapping[str, str] | None = None,
-        env: Mapping[str, str] | None = None,
-        cwd: Path | None = None,
-        timeout: float = 1800.0,
+        self, *arguments: str | Path, timeout: float = 1800.0, **options: Any
     ) -> subprocess.CompletedProcess[str]:
-        """Run spark-submit to its end; see :meth:`start`.
-
-        Raises:
-            subprocess.TimeoutExpired: It took longer than ``timeout`` seconds; it was killed.
-        """
-        process = self.start(
-            *arguments, conf=conf, env=env, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        """Run spark-submit to its end; see :meth:`start`."""
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        process = self.start(*arguments, **options, **pipes)
         try:
             output, errors = process.communicate(timeout=timeout)
         finally:
@@ -273,9 +229,8 @@ class Cluster:
         return [p for p in self._processes() if "CoarseGrainedExecutorBackend" in " ".join(_command(p))]
 
     def python_workers(self) -> list[psutil.Process]:
-        """The Python workers of all executors: children of the daemons that fork them."""
-        daemons = {p.pid: p for p in self._processes() if "pyspark.daemon" in _command(p)}
-        return [p for p in daemons.values() if p.ppid() in daemons]
+        """The Python workers of all executors."""
+        return python_workers(self._processes())
 
     def _processes(self, number: int | None = None) -> list[psutil.Process]:
         """What runs of all that was started, or of the process of a number, orphans too."""
@@ -286,6 +241,12 @@ class Cluster:
                 if folder == str(self.folder) and number in (None, int(own)):
                     found.append(process)
         return found
+
+
+def python_workers(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
+    """Spark's Python workers: children of the daemons that fork them."""
+    daemons = {p.pid: p for p in processes if "pyspark.daemon" in _command(p)}
+    return [p for p in daemons.values() if p.ppid() in daemons]
 
 
 def _kill(processes: Sequence[psutil.Process]) -> None:

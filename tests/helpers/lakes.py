@@ -100,26 +100,47 @@ class Catalog:
         return [row.asDict() for row in self.spark.table(f"lake.{name}").orderBy("id").collect()]
 
 
-class DeltaLake:
+class Lakehouse:
+    """Tables whose files a Python library keeps an account of."""
+
+    folder: Path
+    monkeypatch: pytest.MonkeyPatch
+    commit_methods: tuple[tuple[Any, str], ...]
+
+    def write_rows(self: Any, name: str, rows: list[dict[str, Any]]) -> None:
+        self.write(name, pa.Table.from_pylist(rows), mode="append")
+
+    def files(self, name: str) -> Path:
+        return self.folder / name
+
+    @contextmanager
+    def broken_commits(self, commit: Callable[[Commit], Commit]) -> Iterator[None]:
+        """Replace what commits by what ``commit`` makes of it."""
+        with self.monkeypatch.context() as patch:
+            for owner, method in self.commit_methods:
+                patch.setattr(owner, method, commit(getattr(owner, method)))
+            yield
+
+
+class DeltaLake(Lakehouse):
     """Delta tables in a folder whose name needs escapes."""
 
     kind = Delta
     name = Delta.name
-    cured = "delta-spark"
     partitions: tuple[str, ...] = ("place", "day", "number", "at", "local", "good")
     other: Final = "x"
     failed: Exception = CommitFailedError("no room")
+    commit_methods = (
+        (DeltaTable, "create_write_transaction"),
+        (transaction, "create_table_with_add_actions"),
+    )
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.folder = folder / "a folder é"
+        self.folder, self.monkeypatch = folder / "a folder é", monkeypatch
         self.folder.mkdir()
-        self.monkeypatch = monkeypatch
 
     def place(self, name: str) -> str:
         return str(self.files(name))
-
-    def files(self, name: str) -> Path:
-        return self.folder / name
 
     def table(self, name: str) -> DeltaTable:
         return DeltaTable(f"file://{quote(self.place(name))}")
@@ -127,9 +148,6 @@ class DeltaLake:
     def write(self, name: str, table: pa.Table, partitions: tuple[str, ...] = (), **options: Any) -> Any:
         write_deltalake(f"file://{quote(self.place(name))}", table, partition_by=[*partitions], **options)
         return self.table(name)
-
-    def write_rows(self, name: str, rows: list[dict[str, Any]]) -> None:
-        self.write(name, pa.Table.from_pylist(rows), mode="append")
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         return self.table(name).to_pyarrow_table().sort_by("id").to_pylist()
@@ -152,58 +170,40 @@ class DeltaLake:
     def commits(self, name: str) -> int:
         return len(self.table(name).history())
 
-    @contextmanager
-    def broken_commits(self, commit: Callable[[Commit], Commit]) -> Iterator[None]:
-        with self.monkeypatch.context() as patch:
-            for owner, method in (
-                (DeltaTable, "create_write_transaction"),
-                (transaction, "create_table_with_add_actions"),
-            ):
-                patch.setattr(owner, method, commit(getattr(owner, method)))
-            yield
 
-
-class IcebergLake:
+class IcebergLake(Lakehouse):
     """Iceberg tables of a catalog ``lake`` in SQLite, by the variables that users set."""
 
     kind = Iceberg
     name = Iceberg.name
-    cured = "iceberg-spark-runtime"
     partitions: tuple[str, ...] = ("place", "day", "number")
     other: Final = ""  # an empty text and none at all lie in parts of their own
     failed: Exception = CommitFailedException("no room")
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.folder = folder / "warehouse" / "db"
+        self.folder, self.monkeypatch = folder / "warehouse" / "db", monkeypatch
         monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__URI", f"sqlite:///{folder}/catalog.db")
         monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__WAREHOUSE", f"file://{folder}/warehouse")
         monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # it was read when the module was
         self.catalog = load_catalog("lake")
         self.catalog.create_namespace("db")
-        self.monkeypatch = monkeypatch
+        self.commit_methods = ((type(self.catalog), "commit_table"),)
 
     def place(self, name: str) -> str:
         return f"lake.db.{name}"
-
-    def files(self, name: str) -> Path:
-        return self.folder / name
 
     def table(self, name: str) -> Any:
         return self.catalog.load_table(f"db.{name}")
 
     def write(self, name: str, table: pa.Table, partitions: tuple[str, ...] = (), mode: str = "") -> Any:
-        if mode and self.catalog.table_exists(f"db.{name}"):
-            self.table(name).append(table)
-            return self.table(name)
-        made = self.catalog.create_table(f"db.{name}", schema=table.schema)
-        with made.update_spec() as spec:
-            for column in partitions:
-                spec.add_identity(column)
+        if not (mode and self.catalog.table_exists(f"db.{name}")):
+            made = self.catalog.create_table(f"db.{name}", schema=table.schema)
+            with made.update_spec() as spec:
+                for column in partitions:
+                    spec.add_identity(column)
+        made = self.table(name)
         made.append(table)
         return made
-
-    def write_rows(self, name: str, rows: list[dict[str, Any]]) -> None:
-        self.write(name, pa.Table.from_pylist(rows), mode="append")
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         return self.table(name).scan().to_arrow().sort_by("id").to_pylist()
@@ -223,10 +223,3 @@ class IcebergLake:
 
     def commits(self, name: str) -> int:
         return len([*(self.files(name) / "metadata").glob("*.metadata.json")])
-
-    @contextmanager
-    def broken_commits(self, commit: Callable[[Commit], Commit]) -> Iterator[None]:
-        kind = type(self.catalog)
-        with self.monkeypatch.context() as patch:
-            patch.setattr(kind, "commit_table", commit(kind.commit_table))
-            yield

@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
+from click.testing import Result
 from pyspark.sql import SparkSession
 
-from dptext_spark import Embedding
+from dptext_spark import Embedding, Laplace
 from dptext_spark.embedding import bundle as bundle_module
 from dptext_spark.embedding.bundle import Part
+from dptext_spark.embedding.lists import make_lists
 from dptext_spark.errors import BundleError
 from dptext_spark.sealing import file_sha256
+from dptext_spark.search.exact import ExactSearch
+from dptext_spark.search.ivf import IvfSearch
 from dptext_spark.spark import bundle_files
 from dptext_spark.spark.bundle_files import BundleFiles
 from tests.helpers import worlds
 from tests.helpers.cluster import PATIENCE
-from tests.helpers.tables import ROOT, names
+from tests.helpers.tables import ROOT, names, write_table
 
 pytestmark = pytest.mark.spark
 
@@ -81,28 +88,25 @@ def test_a_sent_bundle_is_placed_once_in_a_folder_named_by_its_content(
 
 
 @pytest.mark.parametrize("name", ["vectors.npy", "half_norms.npy", "words.parquet", "manifest.json"])
-def test_a_placed_file_that_was_changed_is_found(sent: BundleFiles, place: Path, name: str) -> None:
-    """Also by a process that has opened it; rejects a second verification of files that nobody touched."""
+def test_a_file_that_was_changed_is_found(sent: BundleFiles, received: Path, place: Path, name: str) -> None:
+    """On its way, and where it was placed, also by a process that has opened it.
+
+    Rejects a copy for later runs that was altered, and a second verification of files that nobody touched.
+    """
+    alter(received / sent.sent_name(name))
+    with pytest.raises(BundleError, match="Spark sent is not the one that the job was given"):
+        sent.open()
+    assert names(place.parent) == {f"{sent.fingerprint}.lock"}
+    alter(received / sent.sent_name(name))
     first = sent.shared()
     assert sent.shared() is first
+    (place / name).write_bytes((place / name).read_bytes())
     alter(place / name)
     if name != "manifest.json":  # it is read once, as a whole
         with pytest.raises(BundleError, match="changed while it was in use"):
             sent.shared()
-    with pytest.raises(BundleError, match="damaged"):
+    with pytest.raises(BundleError, match=r"This host.s copy .* is damaged"):
         sent.open()
-
-
-def test_a_bundle_altered_on_its_way_is_not_placed_for_later_runs(
-    sent: BundleFiles, received: Path, place: Path
-) -> None:
-    file = received / sent.sent_name("vectors.npy")
-    alter(file)
-    with pytest.raises(BundleError, match="Spark sent is not the one that the job was given"):
-        sent.open()
-    assert names(place.parent) == {f"{sent.fingerprint}.lock"}
-    alter(file)
-    assert sent.open().fingerprint == sent.fingerprint
 
 
 def test_parts_of_a_bundle_reach_a_host_that_has_the_bundle_already(
@@ -126,20 +130,16 @@ def test_parts_of_a_bundle_reach_a_host_that_has_the_bundle_already(
     assert sent.open().parts == ()
 
 
-def test_another_bundle_under_the_same_name_is_refused(
-    sent: BundleFiles, line: Embedding, place: Path
+def test_what_lies_in_the_place_of_a_bundle_and_is_not_it_is_refused(
+    sent: BundleFiles, line: Embedding, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Another bundle under its name, and a folder of another user."""
     place.mkdir(parents=True)
     for file in filter(Path.is_file, line.path.iterdir()):
         (place / file.name).write_bytes(file.read_bytes())
     with pytest.raises(BundleError, match="changed while the job ran"):
         sent.open()
-
-
-def test_a_folder_of_another_user_is_refused(
-    sent: BundleFiles, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "theirs").mkdir()
+    place.parent.rename(tmp_path / "theirs")
     place.parent.symlink_to(tmp_path / "theirs")
     with pytest.raises(BundleError, match="another user"):
         sent.open()
@@ -174,12 +174,11 @@ def test_several_processes_place_one_bundle_at_once(sent: BundleFiles, received:
         for process in processes:
             process.stdin.write("go\n")
             process.stdin.flush()
-        ends = {process.communicate(timeout=PATIENCE)[0] for process in processes}
+        (end,) = {process.communicate(timeout=PATIENCE)[0] for process in processes}
     finally:
         for process in processes:
             process.kill()
             process.wait()
-    (end,) = ends
     assert end.startswith(f"{place} ")
     assert names(place.parent) == {sent.fingerprint, f"{sent.fingerprint}.lock"}
 
@@ -237,3 +236,24 @@ def test_a_server_gets_each_file_once_and_parts_that_were_made_later(
     for files in (bundle, bundle, with_part, with_part):
         files._send_to_server(Session())
     assert uploads == [[with_part.sent_name(name)] for name in with_part.files]
+
+
+def test_a_job_finds_what_the_lists_have(dptext: Callable[..., Result], tmp_path: Path) -> None:
+    """Rejects a job that searches all words, one that says another recall, and lists that stay behind."""
+    bundle, ids = worlds.build(tmp_path, worlds.uneven(500, 12)), [*range(120)]
+    make_lists(bundle, 16)
+    values = [" ".join(f"w{(7 * row + 31 * place) % 500}" for place in range(6)) for row in ids]
+    table = write_table(tmp_path / "in" / "a.parquet", {"id": ids, "text": values})
+    given = ["--embedding", bundle.path, "--epsilon", "6", "--id", "id", "--keep", "id"]
+    lists, released = IvfSearch.over(bundle, lists=16, probes=2), []
+    for name, search, chosen in (("exact", ExactSearch.over(bundle), ()), ("ivf", lists, ("ivf:probes=2",))):
+        result = dptext(table, *given, *(f"--search={each}" for each in chosen), output=tmp_path / name)
+        assert result.exit_code == 0, result.output
+        released.append(pq.read_table(tmp_path / name).sort_by("id")["text"].to_pylist())
+        privatizer = worlds.sanitizer(bundle, Laplace(epsilon=6.0), name=worlds.LABEL, search=search)
+        assert released[-1] == privatizer.sanitize(values, ids, column="text").values.to_pylist()
+        report = json.loads((tmp_path / f"{name}.release.json").read_text())
+        assert ("recall" in report) == (name == "ivf")
+    assert released[0] != released[1]
+    assert report["search"] == "ivf, 2 of 16 lists" and report["recall"]["probes"] == 2
+    assert "Search ivf looks at 2 of 16 lists" in result.output

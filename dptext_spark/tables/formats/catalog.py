@@ -46,10 +46,8 @@ class CatalogTable(Format):
         return Source(place=place, read=df, partitions=partitions)
 
     def check_place(self, spark: SparkSession | None, storage: Places, output: Output) -> None:
-        if spark is None:
-            return
         try:
-            exists = spark.catalog.tableExists(output.place)
+            exists = spark is not None and spark.catalog.tableExists(output.place)
         except (PySparkException, Py4JJavaError) as error:
             raise ConfigError(
                 f"The output table {output.place} cannot be looked up",
@@ -73,10 +71,7 @@ class CatalogTable(Format):
         there = spark.read.table(output.place)
         if {*there.inputFiles()} & {*result.inputFiles()}:
             raise ConfigError(f"The output table {output.place} is the input", do="Choose another --output")
-        columns, given = (
-            sorted(f"{field.name} {field.dataType.simpleString()}" for field in df.schema.fields)
-            for df in (there, result)
-        )
+        columns, given = (sorted(f"{name} {kind}" for name, kind in df.dtypes) for df in (there, result))
         if columns != given:
             raise ConfigError(
                 f"The output table {output.place} has other columns than this release",
@@ -84,5 +79,5 @@ class CatalogTable(Format):
                 got=", ".join(given),
                 do="Choose another --output",
             )
-        ordered = result.select(*[quoted(name) for name in there.columns])
+        ordered = result.select(*map(quoted, there.columns))
         ordered.write.options(**self.options).insertInto(output.place)

@@ -14,32 +14,30 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    DateType,
-    MapType,
-    NumericType,
+    DayTimeIntervalType,
+    NullType,
     StringType,
     StructField,
     StructType,
-    TimestampNTZType,
-    TimestampType,
+    VariantType,
+    YearMonthIntervalType,
 )
 
 from dptext_spark.errors import ConfigError, InputError, JobError
 from dptext_spark.spark.failures import failing
 from dptext_spark.tables.fields import quoted
-from dptext_spark.tables.formats.format import Output, parts
+from dptext_spark.tables.formats.format import Output
 from dptext_spark.tables.formats.lakehouse import (
     LOCAL_URL,
+    Addition,
     LakehouseFormat,
-    Target,
     WrittenFile,
     check_fits,
+    check_rows_may_go,
     file_url,
     plain,
     read_files,
+    unreadable,
     url_of,
 )
 from dptext_spark.tables.source import Source
@@ -48,34 +46,28 @@ from dptext_spark.version import __version__
 
 # Features that change the log only, or that are looked at where they are used.
 _READABLE: Final = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "deletionVectors", "columnMapping"}
-_WRITABLE: Final = _READABLE | {
-    *("appendOnly", "changeDataFeed", "checkConstraints", "domainMetadata", "generatedColumns"),
-    *("identityColumns", "invariants"),
+# The library makes no commit to a table with any other.
+_WRITABLE: Final = (_READABLE - {"vacuumProtocolCheck"}) | {
+    *("appendOnly", "changeDataFeed", "checkConstraints", "generatedColumns", "invariants"),
 }
-_TYPES: Final = (
-    *(ArrayType, BinaryType, BooleanType, DateType, MapType, NumericType, StringType, StructType),
-    *(TimestampNTZType, TimestampType),
-)
 _FILE: Final = "__dptext_file"
 
 
 class Delta(LakehouseFormat):
-    """A Delta table at a path; ``version`` among the options of the reader chooses a version of it.
-
-    All other options but ``compression`` are those of the library's storage, as access keys of an object
-    store.
-    """
+    """A Delta table at a path; ``version`` among the options of the reader chooses a version of it."""
 
     name = "delta"
-    title = "Delta"
     library = "deltalake"
     spark_package = "io.delta:delta-spark"
+    chooser = "version"
+    # The library takes these for types of Delta's; it refuses all others that Delta lacks.
+    cannot_hold = (DayTimeIntervalType, NullType, VariantType, YearMonthIntervalType)
 
     def open(self, spark: SparkSession, storage: Storage, place: str) -> Source:
         table = self._table(storage, place)
         if table is None:
             raise InputError(f"The input {place} is no Delta table", allowed="a folder with a _delta_log")
-        _check_readable(table, f"The Delta table {place} cannot be read")
+        _check_readable(table, place)
         with plain(f"The log of the Delta table {place} cannot be read", InputError):
             schema = StructType.fromJson(json.loads(table.schema().to_json()))
             partitions = tuple(table.metadata().partition_columns)
@@ -90,29 +82,19 @@ class Delta(LakehouseFormat):
                 f"The output {output.place} exists and is no Delta table",
                 do="Choose another --output, or remove it by hand if it may go",
             )
-        self.check_known(storage, output, output.place, exists=table is not None)
+        check_rows_may_go(storage, output, output.place, exists=table is not None)
         if table is not None:
-            _check_readable(table, f"Nothing can be written to the Delta table {output.place}")
+            _check_readable(table, output.place)
             _check_writable(table, output)
 
-    def target(self, storage: Storage, output: Output, schema: StructType) -> Target:
-        table, own, partitions = self._table(storage, output.place), None, list(output.partitions)
+    def addition(self, storage: Storage, output: Output, schema: StructType) -> Addition:
+        place, table, partitions = output.place, self._table(storage, output.place), [*output.partitions]
         if table is not None:
             own, partitions = table.schema(), table.metadata().partition_columns
-            there = StructType.fromJson(json.loads(own.to_json()))
-            check_fits(schema, there, f"the Delta table {output.place}")
-        elif lacking := [
-            f"{field.name} ({field.dataType.simpleString()})"
-            for field in schema
-            if not all(isinstance(part, _TYPES) for part in parts(field.dataType))
-        ]:
-            raise ConfigError(
-                "Columns have types that Delta tables lack",
-                got=", ".join(lacking),
-                do="Choose another --output-format",
-            )
+            check_fits(schema, StructType.fromJson(json.loads(own.to_json())), f"the Delta table {place}")
         else:
-            own = self.module().Schema.from_json(schema.json())
+            with plain(f"The Delta table {place} cannot have the output's columns", ConfigError):
+                own = self.module().Schema.from_json(schema.json())
 
         def commit(run: str, files: list[WrittenFile]) -> None:
             add = self.module(".transaction")
@@ -123,36 +105,32 @@ class Delta(LakehouseFormat):
             properties = add.CommitProperties(
                 custom_metadata={"dptext-spark": __version__}, app_transactions=[add.Transaction(run, 0)]
             )
-            chosen = {"partition_by": partitions, "commit_properties": properties}
-            with plain(f"The files could not be made part of the Delta table {output.place}", JobError):
+            settings = {"partition_by": partitions, "commit_properties": properties}
+            with plain(f"The files could not be made part of the Delta table {place}", JobError):
                 if table is None:
-                    url, options = url_of(storage, output.place), self._library_options
                     add.create_table_with_add_actions(
-                        url, own, actions, "error", storage_options=options, **chosen
+                        *(url_of(storage, place), own, actions, "error"),
+                        storage_options=self.library_options,
+                        **settings,
                     )
                 else:
                     mode = "overwrite" if output.overwrite else "append"
-                    table.create_write_transaction(actions, mode, own, **chosen)
+                    table.create_write_transaction(actions, mode, own, **settings)
 
         def has(run: str) -> bool:
-            now = self._table(storage, output.place)
+            now = self._table(storage, place)
             return now is not None and now.transaction_version(run) is not None
 
-        place = output.place.rstrip("/")
-        return Target(folder=place, files=place, partitions=partitions, added={}, commit=commit, has=has)
-
-    @property
-    def _library_options(self) -> dict[str, str]:
-        return {n: value for n, value in self.options.items() if n.lower() not in ("version", "compression")}
+        folder = place.rstrip("/")
+        return Addition(folder=folder, files=folder, commit=commit, has=has, partitions=partitions)
 
     def _table(self, storage: Places, place: str) -> Any:
         """Open a table by the library; None where there is none."""
-        module, options, url = self.module(), self._library_options, url_of(storage, place)
-        version = self.options.get("version")
+        kind, url = self.module().DeltaTable, url_of(storage, place)
         with plain(f"The Delta table {place} cannot be opened", InputError):
-            if not module.DeltaTable.is_deltatable(url, options):
+            if not kind.is_deltatable(url, self.library_options):
                 return None
-            return module.DeltaTable(url, None if version is None else int(version), options)
+            return kind(url, self.chosen, self.library_options)
 
 
 def _live_rows(
@@ -182,34 +160,20 @@ def _live_rows(
     return joined.select(*value.values())
 
 
-def _check_readable(table: Any, what: str) -> None:
-    """Refuse a table whose files alone do not say what its rows are.
-
-    Raises:
-        InputError: It has features that are not known here, maps columns, or marks rows as deleted.
-    """
+def _check_readable(table: Any, place: str) -> None:
+    """Refuse a table with unknown features, mapped columns, or rows that are marked as deleted."""
     faults = [f"reader feature {n}" for n in sorted({*(table.protocol().reader_features or ())} - _READABLE)]
     if table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":
         faults.append("column mapping")
-    with plain(what, InputError):
-        deleted = 0 if faults else sum(batch.num_rows for batch in table.deletion_vectors())
-    if deleted:
-        faults.append(f"deletion vectors of {deleted} files")
+    with plain(f"The Delta table {place} cannot be read", InputError):
+        if not faults and (deleted := sum(batch.num_rows for batch in table.deletion_vectors())):
+            faults.append(f"deletion vectors of {deleted} files")
     if faults:
-        raise InputError(
-            what,
-            got="; ".join(faults),
-            do="Read it by Delta's own Spark package with --format table; or first copy it (CREATE TABLE ... "
-            "AS SELECT), or rewrite files with deletion vectors (REORG TABLE ... APPLY (PURGE))",
-        )
+        raise unreadable("Delta", place, faults, "deletion vectors (REORG TABLE ... APPLY (PURGE))")
 
 
 def _check_writable(table: Any, output: Output) -> None:
-    """Refuse a table that asks more of a writer than to name files.
-
-    Raises:
-        ConfigError: It has rules for its rows, or features that are not known here.
-    """
+    """Refuse a table that asks more of a writer than to name files: rules for rows, unknown features."""
     configuration = table.metadata().configuration
     faults = [f"writer feature {name}" for name in {*(table.protocol().writer_features or ())} - _WRITABLE]
     faults += [name for name in configuration if name.startswith("delta.constraints.")]

@@ -56,15 +56,15 @@ class FileFormat(Format):
 
     Attributes:
         title: The name as people write it.
-        read_defaults, write_defaults: Options of Spark's reader and writer, unless others are given.
         known: Names of Spark's options for this format, to read or to write.
+        read_defaults, write_defaults: Options of Spark's reader and writer, unless others are given.
     """
 
     can_grow = True
     title: ClassVar[str]
+    known: ClassVar[str] = ""
     read_defaults: ClassVar[Mapping[str, str]] = {}
     write_defaults: ClassVar[Mapping[str, str]] = {}
-    known: ClassVar[str] = ""
 
     def check_input(self, *, has_id: bool, grows: bool) -> None:
         super().check_input(has_id=has_id, grows=grows)
@@ -86,6 +86,11 @@ class FileFormat(Format):
                     do=nearest([name], known.values()),
                 )
 
+    def check_files(self, storage: Places, place: str) -> None:
+        """Refuse an input whose files belong to a table of another format."""
+        for path in storage.matches(place) or [place]:
+            _refuse_accounted(storage, "input", path)
+
     def open(self, spark: SparkSession, storage: Storage, place: str) -> Source:
         self.check_files(storage, place)
         try:
@@ -104,26 +109,18 @@ class FileFormat(Format):
         allowed = f"a {self.title} file, or a folder of {self.title} files"
         return InputError(f"The input {place} {what}", allowed=allowed, got=got, do=do)
 
-    def check_files(self, storage: Places, place: str) -> None:
-        """Refuse files that belong to a table of another format.
-
-        Raises:
-            ConfigError: They do.
-        """
-        for path in storage.matches(place) or [place]:
-            _refuse_accounted(storage, "input", path)
-
     def look(self, spark: SparkSession, storage: Storage, path: str) -> tuple[DataFrame, Prepare]:
         """Give the files below ``path`` as they are read, and what makes of them what they mean."""
         return self.load(spark.read, path), lambda df: df
 
     def load(self, reader: Any, path: str) -> DataFrame:
         """Give the files below ``path`` as a frame, by a reader or a reader of streams."""
-        frame: DataFrame = reader.format(self.name).options(**self._given()).load(path)
+        frame: DataFrame = reader.format(self.name).options(**self.reader_options).load(path)
         return frame
 
-    def _given(self) -> dict[str, str]:
-        """Give what Spark's reader is told."""
+    @property
+    def reader_options(self) -> dict[str, str]:
+        """What Spark's reader is told."""
         return {**self.read_defaults, **self.options}
 
     def check_place(self, spark: SparkSession | None, storage: Places, output: Output) -> None:
@@ -144,13 +141,8 @@ class FileFormat(Format):
             check_unfinished(storage, output.place)
 
     def write(self, storage: Storage, result: DataFrame, output: Output) -> None:
-        write_whole(
-            storage,
-            output.place,
-            lambda place: self._writer(result, output).save(place),
-            run=str(result.sparkSession.sparkContext.applicationId),
-            overwrite=output.overwrite,
-        )
+        writer, run = self._writer(result, output), str(result.sparkSession.conf.get("spark.app.id"))
+        write_whole(storage, output.place, writer.save, run=run, overwrite=output.overwrite)
 
     def add_files(self, result: DataFrame, output: Output, name: str) -> None:
         """Add files to a folder, in one step, whose names begin with ``name``."""
@@ -171,11 +163,10 @@ class MergedFormat(FileFormat):
     )
 
     def left_out(self, source: Source) -> list[str]:
-        known = source.read.schema
         if self.option("mergeSchema").lower() == "true" or len(source.read.inputFiles()) < 2:
             return []
         try:
-            merged = self._merged(source.read.sparkSession, source.place).schema
+            merged = self.merged(source.read.sparkSession, source.place).schema
         except (PySparkException, Py4JJavaError) as error:
             raise InputError(
                 f"The columns of the files of the input {source.place} cannot be merged",
@@ -183,10 +174,11 @@ class MergedFormat(FileFormat):
                 got=cause(error),
                 do="Name one by one with --keep what passes through, or write the files again",
             ) from None
-        return [name for name in field_names(merged) if not Field.find(known, name)]
+        return [name for name in field_names(merged) if not Field.find(source.read.schema, name)]
 
-    def _merged(self, spark: SparkSession, place: str) -> DataFrame:
-        return self.load(spark.read.option("mergeSchema", "true"), place)
+    def merged(self, spark: SparkSession, path: str) -> DataFrame:
+        """Give the files below ``path`` with the columns of all."""
+        return self.load(spark.read.option("mergeSchema", "true"), path)
 
 
 class Parquet(MergedFormat):
@@ -199,17 +191,13 @@ class Parquet(MergedFormat):
     codecs = PARQUET_CODECS
 
     def look(self, spark: SparkSession, storage: Storage, path: str) -> tuple[DataFrame, Prepare]:
-        read = self.load(spark.read, path)
-        several = self.option("mergeSchema", str(spark.conf.get("spark.sql.parquet.mergeSchema")))
-        merged = (lambda: self._merged(spark, path)) if several.lower() == "true" else None
-        return read, in_microseconds(storage, read, merged)
+        read, wanted = self.load(spark.read, path), str(spark.conf.get("spark.sql.parquet.mergeSchema"))
+        several = self.option("mergeSchema", wanted).lower() == "true"
+        return read, in_microseconds(storage, read, (lambda: self.merged(spark, path)) if several else None)
 
 
 class Orc(MergedFormat):
-    """ORC files.
-
-    Spark writes timestamps without a time zone as numbers, which it alone reads as times again.
-    """
+    """ORC files, in which Spark writes times without a zone as numbers, which it alone reads as times."""
 
     name = "orc"
     title = "ORC"
@@ -272,11 +260,7 @@ class RecordFormat(FileFormat):
 
     @property
     def encoding(self) -> str:
-        """Java's name of the files' encoding.
-
-        Raises:
-            ConfigError: It is unknown.
-        """
+        """Java's name of the files' encoding."""
         return java_encoding(self.option("encoding") or self.option("charset") or "UTF-8")
 
     @property
@@ -288,19 +272,23 @@ class RecordFormat(FileFormat):
     def _multi_line(self) -> bool:
         return self.option("multiLine", self.read_defaults.get("multiLine", "")).lower() == "true"
 
-    def check_texts(self, spark: SparkSession, path: str) -> None:
-        """Refuse files of which Spark would read a part only, or replace one, without a word.
-
-        Raises:
-            InputError: There are such files.
-        """
-        check_encoding(self.texts(spark, path, whole=self._is_wide), self.encoding, path)
+    @property
+    def reader_options(self) -> dict[str, str]:
+        given = {n: v for n, v in super().reader_options.items() if n.lower() not in ("encoding", "charset")}
+        return given if self.encoding == "UTF-8" else {**given, "encoding": self.encoding}
 
     def texts(self, spark: SparkSession, path: str, *, whole: bool) -> DataFrame:
         """Give the files' lines, or ``whole`` files, as Spark reads text: bytes stay as they are."""
         chosen = {name: value for name, value in self.options.items() if name.lower() in _CHOOSING}
         # Partitions' columns would be in the way.
         return spark.read.options(**chosen).option("recursiveFileLookup", "true").text(path, wholetext=whole)
+
+    def check_texts(self, spark: SparkSession, path: str) -> None:
+        """Refuse files of which Spark would read a part only, or replace one, without a word."""
+        check_encoding(self.texts(spark, path, whole=self._is_wide), self.encoding, path)
+
+    def load(self, reader: Any, path: str) -> DataFrame:
+        return super().load(reader.option("columnNameOfCorruptRecord", _MALFORMED), path)
 
     def look(self, spark: SparkSession, storage: Storage, path: str) -> tuple[DataFrame, Prepare]:
         self.check_texts(spark, path)
@@ -315,19 +303,8 @@ class RecordFormat(FileFormat):
         if _MALFORMED in schema.names:
             raise malformed
         marked = StructType([*schema.fields, StructField(_MALFORMED, StringType())])
-
-        def check(df: DataFrame) -> DataFrame:
-            sound = F.when(F.col(_MALFORMED).isNull(), True).otherwise(failing(malformed).cast("boolean"))
-            return df.where(sound).drop(_MALFORMED)
-
-        return self.load(spark.read.schema(marked), path), check
-
-    def load(self, reader: Any, path: str) -> DataFrame:
-        return super().load(reader.option("columnNameOfCorruptRecord", _MALFORMED), path)
-
-    def _given(self) -> dict[str, str]:
-        given = {n: v for n, v in super()._given().items() if n.lower() not in ("encoding", "charset")}
-        return given if self.encoding == "UTF-8" else {**given, "encoding": self.encoding}
+        sound = F.when(F.col(_MALFORMED).isNull(), True).otherwise(failing(malformed).cast("boolean"))
+        return self.load(spark.read.schema(marked), path), lambda df: df.where(sound).drop(_MALFORMED)
 
 
 class Json(RecordFormat):
@@ -348,26 +325,26 @@ class Json(RecordFormat):
     """
     write_defaults: ClassVar = {"ignoreNullFields": "false"}  # a column of nulls is a column
 
-    def left_out(self, source: Source) -> list[str]:
-        empty = look_at_json(self._values(source.read.sparkSession, source.place), source.place)
-        return [name for name in empty if not Field.find(source.read.schema, name)]
+    @property
+    def reader_options(self) -> dict[str, str]:
+        given = super().reader_options
+        # Spark does not guess the ends of lines where an encoding is named.
+        return {"lineSep": "\n", **given} if "encoding" in given and not self._multi_line else given
 
     def check_texts(self, spark: SparkSession, path: str) -> None:
         super().check_texts(spark, path)
-        look_at_json(self._values(spark, path), path)
+        self._empty_objects(spark, path)
 
-    def _values(self, spark: SparkSession, path: str) -> DataFrame:
-        """Give the texts of which each is to be one value, decoded."""
+    def left_out(self, source: Source) -> list[str]:
+        empty = self._empty_objects(source.read.sparkSession, source.place)
+        return [name for name in empty if not Field.find(source.read.schema, name)]
+
+    def _empty_objects(self, spark: SparkSession, path: str) -> list[str]:
+        """Name fields that are empty objects, and refuse values that Spark would read in part."""
         texts = self.texts(spark, path, whole=self._multi_line)
-        if self.encoding == "UTF-8":
-            return texts
-        return texts.select(F.decode(F.col("value").cast("binary"), self.encoding).alias("value"))
-
-    def _given(self) -> dict[str, str]:
-        given = super()._given()
-        named = "encoding" in given and not self._multi_line
-        # Spark does not guess the ends of lines where an encoding is named.
-        return {"lineSep": "\n", **given} if named else given
+        if self.encoding != "UTF-8":
+            texts = texts.select(F.decode(F.col("value").cast("binary"), self.encoding).alias("value"))
+        return look_at_json(texts, path)
 
 
 class Csv(RecordFormat):
@@ -407,9 +384,6 @@ def _refuse_accounted(storage: Places, what: str, path: str) -> None:
     """Refuse a path at or inside a table whose own account says which of its files count.
 
     Such a folder has files whose rows were deleted or replaced.
-
-    Raises:
-        ConfigError: There is such a table.
     """
     scheme, _, rest = storage.qualified(path).partition(":")
     place = PurePosixPath(rest)

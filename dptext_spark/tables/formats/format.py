@@ -27,8 +27,7 @@ class Output:
     Attributes:
         place: As ``--output`` says it.
         partitions: Columns that name its folders, the outermost first.
-        overwrite: Replace what is there.
-        append: Add to what is there.
+        overwrite, append: Replace what is there, or add to it.
     """
 
     place: str
@@ -41,35 +40,32 @@ class Output:
 class Format(ABC):
     """A format of tables, with the options that its reader or writer was given.
 
-    A run asks in this order: :meth:`check_input` and :meth:`check_output` before Spark starts,
-    :meth:`check_place` and :meth:`open` before the first task, :meth:`write` once. Whatever is wrong is
-    said as early as that.
+    A run asks in this order, so that what is wrong is said early: :meth:`check_input` and
+    :meth:`check_output` before Spark starts, :meth:`check_place`, :meth:`open` and :meth:`check_schema`
+    before the first task, :meth:`write` once.
 
     Attributes:
-        options: ``--read-option`` or ``--write-option``, by name.
-        name: What ``--format`` takes.
-        has_positions: Whether Spark numbers the rows of its files, so that a row can be named by file and
-            position; without it runs need ``--id``.
         has_path: Whether a table lies at a path, and not under a name that a catalog knows.
-        names_are_data: Whether the names of columns may in fact be a first row, which no message quotes.
-        cannot_hold: Types that nothing in a file of it can have.
+        has_positions: Whether Spark numbers the rows of its files, which can then be named without ``--id``.
         can_append: Whether rows can be added to a table in one step, which readers see whole or not at all.
         can_grow: Whether new files can be recognised, for ``--incremental``, and added batch by batch.
-        remedy: What to do about columns that :meth:`left_out` names.
+        names_are_data: Whether the names of columns may in fact be a first row, which no message quotes.
+        cannot_hold: Types that nothing in a file of it can have.
         codecs: What ``--write-option compression`` may be, the default first; empty where Spark checks it.
+        remedy: What to do about columns that :meth:`left_out` names.
     """
 
     options: Mapping[str, str] = field(default_factory=dict)
 
     name: ClassVar[str]
-    has_positions: ClassVar[bool] = False
     has_path: ClassVar[bool] = True
-    names_are_data: ClassVar[bool] = False
-    cannot_hold: ClassVar[tuple[type[DataType], ...]] = ()
+    has_positions: ClassVar[bool] = False
     can_append: ClassVar[bool] = False
     can_grow: ClassVar[bool] = False
-    remedy: ClassVar[str] = ""
+    names_are_data: ClassVar[bool] = False
+    cannot_hold: ClassVar[tuple[type[DataType], ...]] = ()
     codecs: ClassVar[tuple[str, ...]] = ()
+    remedy: ClassVar[str] = ""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -78,11 +74,7 @@ class Format(ABC):
 
     @staticmethod
     def named(name: str, options: Mapping[str, str]) -> Format:
-        """Choose a format by its name.
-
-        Raises:
-            ConfigError: There is none of this name.
-        """
+        """Choose a format by its name."""
         if name not in FORMATS:
             known = sorted(FORMATS)
             raise ConfigError(
@@ -100,44 +92,37 @@ class Format(ABC):
         return self.option("compression", self.codecs[0])
 
     def check_input(self, *, has_id: bool, grows: bool) -> None:
-        """Refuse what this format cannot do for an input, before Spark starts.
-
-        Raises:
-            ConfigError: Rows have no names without ``--id``, or the input shall grow and cannot.
-        """
-        if not has_id and not self.has_positions:
-            raise ConfigError(
+        """Refuse what this format cannot do for an input, before Spark starts."""
+        if not has_id:
+            self._check_can(
+                "has_positions",
                 f"Rows of format {self.name} cannot be named by file and position",
-                allowed=f"that for {_listed('has_positions')}",
                 do="Name the rows with --id",
             )
-        self._check_grows("read", grows)
+        if grows:
+            self._check_can("can_grow", f"Option --incremental cannot read format {self.name}", do=_NEW_ROWS)
 
     def check_output(self, output: Output, *, grows: bool) -> None:
-        """Refuse what this format cannot do for an output, before Spark starts.
-
-        Raises:
-            ConfigError: Rows shall be added, and cannot be; or there is no such compression.
-        """
+        """Refuse what this format cannot do for an output, before Spark starts."""
         if self.codecs and self.compression.lower() not in self.codecs:
             raise ConfigError(
                 f"Option --write-option has a wrong compression for format {self.name}",
                 allowed=", ".join(self.codecs),
                 got=repr(self.compression),
             )
-        if output.append and not self.can_append:
-            raise ConfigError(
+        if output.append:
+            self._check_can(
+                "can_append",
                 f"Option --mode append cannot write format {self.name}",
-                allowed=_listed("can_append"),
                 do="Write a table of its own, or add new files with --incremental",
             )
-        self._check_grows("write", grows)
+        if grows:
+            self._check_can("can_grow", f"Option --incremental cannot write format {self.name}", do=_NEW_ROWS)
 
-    def _check_grows(self, verb: str, grows: bool) -> None:
-        if grows and not self.can_grow:
-            raise ConfigError(
-                f"Option --incremental cannot {verb} format {self.name}", allowed=_listed("can_grow")
-            )
+    def _check_can(self, ability: str, what: str, do: str) -> None:
+        if not getattr(self, ability):
+            able = sorted(name for name, kind in FORMATS.items() if getattr(kind, ability))
+            raise ConfigError(what, allowed=f"that for {', '.join(able)}", do=do)
 
     @abstractmethod
     def open(self, spark: SparkSession, storage: Storage, place: str) -> Source:
@@ -148,35 +133,25 @@ class Format(ABC):
         """
 
     def left_out(self, source: Source) -> list[str]:
-        """Name the fields, by their paths, that its files have and the table that was opened has not.
+        """Name the fields, by their paths, that its files have and the opened table has not.
 
         It may take a Spark job.
-
-        Raises:
-            InputError: They cannot be found.
         """
         return []
 
     @abstractmethod
     def check_place(self, spark: SparkSession | None, storage: Places, output: Output) -> None:
-        """Refuse an output that must not be written, before anything is read.
+        """Refuse an output that must not be replaced or added to, before anything is read.
 
-        For files it is called before Spark starts too, without a session, where they are on this machine.
-
-        Raises:
-            ConfigError: Something is there and shall not be replaced or added to, or is no such table.
+        For files on this machine it is called before Spark starts too, without a session.
         """
 
     def check_schema(self, storage: Storage, schema: StructType, output: Output) -> None:
-        """Refuse columns that the output cannot have, before the first task.
-
-        Raises:
-            ConfigError: A column has such a type, or the table that is there has other columns.
-        """
+        """Refuse columns that the output cannot have, before the first task."""
         if wrong := [
             f"{f.name} ({f.dataType.simpleString()})"
             for f in schema.fields
-            if any(isinstance(part, self.cannot_hold) for part in parts(f.dataType))
+            if any(isinstance(part, self.cannot_hold) for part in _parts(f.dataType))
         ]:
             raise ConfigError(
                 f"Columns have types that format {self.name} cannot hold",
@@ -186,19 +161,18 @@ class Format(ABC):
 
     @abstractmethod
     def write(self, storage: Storage, result: DataFrame, output: Output) -> None:
-        """Write a table; what is under its name is always whole.
-
-        ``result`` is evaluated once: each evaluation counts.
-
-        Raises:
-            DptextError: It cannot be written, or another run took over.
-        """
+        """Write a table, which is whole or absent under its name; ``result`` is evaluated once."""
 
 
-def parts(kind: DataType) -> Iterator[DataType]:
+_NEW_ROWS: Final = (
+    "Select the new rows with --where, and add them with --mode append to a format that takes it; under the "
+    "same --key-file a row that is released again gets the same words"
+)
+
+
+def _parts(kind: DataType) -> Iterator[DataType]:
     """Give a type, and those inside it."""
     yield kind
-    inner: list[DataType] = []
     match kind:
         case StructType():
             inner = [field.dataType for field in kind.fields]
@@ -206,9 +180,7 @@ def parts(kind: DataType) -> Iterator[DataType]:
             inner = [kind.elementType]
         case MapType():
             inner = [kind.keyType, kind.valueType]
+        case _:
+            inner = []
     for part in inner:
-        yield from parts(part)
-
-
-def _listed(ability: str) -> str:
-    return ", ".join(sorted(name for name, kind in FORMATS.items() if getattr(kind, ability))) or "none"
+        yield from _parts(part)

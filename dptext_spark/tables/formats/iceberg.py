@@ -20,19 +20,20 @@ from dptext_spark.errors import ConfigError, InputError, JobError
 from dptext_spark.tables.fields import quoted
 from dptext_spark.tables.formats.format import Output
 from dptext_spark.tables.formats.lakehouse import (
+    Addition,
     LakehouseFormat,
-    Target,
     WrittenFile,
     check_fits,
+    check_rows_may_go,
     plain,
     read_files,
+    unreadable,
     url_of,
 )
 from dptext_spark.tables.source import Source
 from dptext_spark.tables.storage import Places, Storage
 from dptext_spark.version import __version__
 
-_SNAPSHOT: Final = "snapshot-id"
 _PART: Final = "__dptext_part"
 _RUN: Final = "dptext-spark.run"
 _READERS: Final = 16
@@ -46,21 +47,20 @@ class Iceberg(LakehouseFormat):
     """
 
     name = "iceberg"
-    title = "Iceberg"
     library = "pyiceberg"
     spark_package = "org.apache.iceberg:iceberg-spark-runtime"
+    chooser = "snapshot-id"
     has_path = False
 
     def open(self, spark: SparkSession, storage: Storage, place: str) -> Source:
         with plain(f"The Iceberg table {place} cannot be opened", InputError):
             if place.endswith(".metadata.json"):
                 url = url_of(storage, place)
-                table = self.module(".table").StaticTable.from_metadata(url, self._properties)
+                table = self.module(".table").StaticTable.from_metadata(url, self.library_options)
             else:
                 catalog, name = self._catalog(place)
                 table = catalog.load_table(name)
-            snapshot = self.options.get(_SNAPSHOT)
-            scan = table.scan(snapshot_id=None if snapshot is None else int(snapshot))
+            scan = table.scan(snapshot_id=self.chosen)
             schema, tasks = scan.projection(), list(scan.plan_files())
         _check_readable(table, schema, tasks, place)
         paths = [_hadoop(task.file.file_path) for task in tasks]
@@ -68,11 +68,9 @@ class Iceberg(LakehouseFormat):
         return Source(place=place, read=df, partitions=_identities(table, schema))
 
     def check_place(self, spark: SparkSession | None, storage: Places, output: Output) -> None:
-        table = self._existing(output.place)
-        if table is not None:
-            self.check_known(storage, output, _hadoop(table.location()), exists=True)
-            others = {str(field.transform) for field in table.spec().fields} - {"identity"}
-            if others:
+        if (table := self._existing(output.place)) is not None:
+            check_rows_may_go(storage, output, _hadoop(table.location()), exists=True)
+            if others := {str(field.transform) for field in table.spec().fields} - {"identity"}:
                 raise ConfigError(
                     f"Nothing can be written to the Iceberg table {output.place}",
                     allowed="partitions by a column's values",
@@ -89,7 +87,7 @@ class Iceberg(LakehouseFormat):
                     do="Make it, or choose another --output",
                 )
 
-    def target(self, storage: Storage, output: Output, schema: StructType) -> Target:
+    def addition(self, storage: Storage, output: Output, schema: StructType) -> Addition:
         table, partitions = self._existing(output.place), output.partitions
         with plain(f"The Iceberg table {output.place} cannot have the output's columns", ConfigError):
             columns = SparkSession.active().createDataFrame([], schema).toArrow().schema
@@ -124,16 +122,10 @@ class Iceberg(LakehouseFormat):
         # A folder for each part, not the columns themselves: Iceberg's files hold them, and Spark leaves out
         # what it names folders by; and it puts the empty text into the folder of nulls.
         facts = [fact for column in map(quoted, partitions) for fact in (column.isNull(), column)]
-        added = {_PART: F.xxhash64(*facts)} if facts else {}
-        folder = _hadoop(location)
-        return Target(
-            folder=folder, files=f"{folder}/data", partitions=[*added], added=added, commit=commit, has=has
+        added, folder = {_PART: F.xxhash64(*facts)} if facts else {}, _hadoop(location)
+        return Addition(
+            folder=folder, files=f"{folder}/data", commit=commit, has=has, partitions=[*added], added=added
         )
-
-    @property
-    def _properties(self) -> dict[str, str]:
-        mine = (_SNAPSHOT, "compression")
-        return {name: value for name, value in self.options.items() if name.lower() not in mine}
 
     def _catalog(self, place: str) -> tuple[Any, str]:
         """Open the catalog of a table; the table's name in it comes second."""
@@ -145,7 +137,7 @@ class Iceberg(LakehouseFormat):
                 "PYICEBERG_CATALOG__NAME__... describe; as input, the path of a metadata.json as well",
                 got=place,
             )
-        return self.module(".catalog").load_catalog(catalog, **self._properties), name
+        return self.module(".catalog").load_catalog(catalog, **self.library_options), name
 
     def _existing(self, place: str) -> Any:
         """Open a table; None where there is none."""
@@ -155,11 +147,7 @@ class Iceberg(LakehouseFormat):
 
 
 def _check_readable(table: Any, schema: Any, tasks: Sequence[Any], place: str) -> None:
-    """Refuse a table whose files alone, read by the names of columns, do not say what its rows are.
-
-    Raises:
-        InputError: It has delete files, other files than Parquet, or files of another schema.
-    """
+    """Refuse a table with delete files, other files than Parquet, or files of another schema."""
     faults = []
     if deleted := sum(bool(task.delete_files) for task in tasks):
         faults.append(f"delete files for {deleted} files")
@@ -169,29 +157,24 @@ def _check_readable(table: Any, schema: Any, tasks: Sequence[Any], place: str) -
         faults.append(f"files of format {', '.join(others)}")
     if not faults:
         convert, mapping = Iceberg.module(".io.pyarrow").pyarrow_to_schema, table.name_mapping()
-        wanted = {(name, schema.find_field(name).field_id) for name in schema.column_names}
 
-        def unlike(task: Any) -> set[str]:
+        def numbered(given: Any) -> set[tuple[str, int]]:
+            return {(name, given.find_field(name).field_id) for name in given.column_names}
+
+        def evolved(task: Any) -> set[str]:
             with table.io.new_input(task.file.file_path).open() as stream:
                 own = convert(pq.read_schema(stream), name_mapping=mapping)
-            return {
-                n for n, _ in wanted ^ {(name, own.find_field(name).field_id) for name in own.column_names}
-            }
+            return {name for name, _ in numbered(schema) ^ numbered(own)}
 
         with (
             plain(f"The files of the table {place} cannot be read", InputError),
             ThreadPoolExecutor(_READERS) as readers,
         ):
-            evolved = set[str]().union(*readers.map(unlike, tasks))
-        if evolved:
-            faults.append(f"columns that its schema and some file do not share: {', '.join(sorted(evolved))}")
+            names = set[str]().union(*readers.map(evolved, tasks))
+        if names:
+            faults.append(f"columns that its schema and some file do not share: {', '.join(sorted(names))}")
     if faults:
-        raise InputError(
-            f"The Iceberg table {place} cannot be read",
-            got="; ".join(faults),
-            do="Read it by Iceberg's own Spark package with --format table; or first copy it (CREATE TABLE "
-            "... AS SELECT), or rewrite files with delete files (procedure rewrite_data_files)",
-        )
+        raise unreadable("Iceberg", place, faults, "delete files (procedure rewrite_data_files)")
 
 
 def _spark_schema(schema: Any) -> StructType:

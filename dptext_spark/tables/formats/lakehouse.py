@@ -11,7 +11,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import ClassVar, Final, TypeAlias
 from urllib.parse import quote, unquote
@@ -36,78 +36,59 @@ _HOMES: Final = ("_internal", "deltalake", "pyiceberg", "sqlalchemy")
 # Errors of commits that quote no values.
 _HARMLESS: Final = ("CommitFailedError", "CommitFailedException")
 
-
 WrittenFile: TypeAlias = tuple[str, int, int, int, dict[str, str | None]]
 """A Parquet file that Spark wrote: its path in the folder, size in bytes, modification time in milliseconds,
 number of rows, and values of the partition columns as folders name them."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Target:
-    """A table that is about to get more files, or to be made of them.
+class Addition:
+    """What adds files to a table, or makes one of them.
 
     Attributes:
         folder, files: The table's own folder, and the one for its files.
-        partitions: Columns that name folders of files.
-        added: Columns among these that the rows lack.
         commit: Makes the files in the folder ``RUN`` of ``files`` part of the table, in a step of this name.
         has: Says whether the table has the commit of this run.
+        partitions: Columns that name folders of files.
+        added: Columns among these that the rows lack.
     """
 
     folder: str
     files: str
-    partitions: Sequence[str]
-    added: dict[str, Column]
     commit: Callable[[str, list[WrittenFile]], None]
     has: Callable[[str], bool]
+    partitions: Sequence[str]
+    added: dict[str, Column] = field(default_factory=dict)
 
 
 class LakehouseFormat(Format):
     """A format whose account of files is kept by a Python library.
 
     Attributes:
-        title: The name as people write it.
         library: The library's name, which is that of its module too.
         spark_package: What serves the format inside Spark.
+        chooser: The reader's option that chooses an older state of a table; all others but ``compression``
+            are the library's.
     """
 
     can_append = True
     codecs = PARQUET_CODECS
 
-    title: ClassVar[str]
     library: ClassVar[str]
     spark_package: ClassVar[str]
+    chooser: ClassVar[str]
 
     def check_input(self, *, has_id: bool, grows: bool) -> None:
-        if not has_id:
-            raise ConfigError(
-                f"Rows of {self.title} tables cannot be named by file and position: their files are "
-                "rewritten whenever rows change or files are merged",
-                do="Name the rows with --id",
-            )
-        self._check_grows("read", grows)
+        super().check_input(has_id=has_id, grows=grows)
         self.module()
 
     def check_output(self, output: Output, *, grows: bool) -> None:
         super().check_output(output, grows=grows)
         self.module()
 
-    def _check_grows(self, verb: str, grows: bool) -> None:
-        if grows:
-            raise ConfigError(
-                f"Option --incremental cannot {verb} {self.title} tables: their files are rewritten, so a "
-                "new file may hold old rows",
-                do="Select the new rows with --where and add them with --mode append; under the same "
-                "--key-file a row that is released again gets the same words",
-            )
-
     @classmethod
     def module(cls, name: str = "") -> ModuleType:
-        """Import the library, or a module of it.
-
-        Raises:
-            ConfigError: It is not installed.
-        """
+        """Import the library, or a module of it."""
         try:
             return importlib.import_module(f"{cls.library}{name}")
         except ImportError:
@@ -118,23 +99,20 @@ class LakehouseFormat(Format):
                 "--format table",
             ) from None
 
-    def check_known(self, storage: Places, output: Output, folder: str, *, exists: bool) -> None:
-        """Refuse to replace a table, unless told to.
+    @property
+    def library_options(self) -> dict[str, str]:
+        """Options for the library, such as access keys of an object store."""
+        return {
+            n: value for n, value in self.options.items() if n.lower() not in (self.chooser, "compression")
+        }
 
-        Raises:
-            ConfigError: The table exists, or another run is writing it to this folder.
-        """
-        if exists and not (output.overwrite or output.append):
-            raise ConfigError(
-                f"The output {output.place} exists",
-                do="Choose another --output, replace its rows with --mode overwrite, or add to them with "
-                "--mode append",
-            )
-        if not output.overwrite:
-            check_unfinished(storage, folder)
+    @property
+    def chosen(self) -> int | None:
+        """The state of the table that the reader was told to read."""
+        return int(self.options[self.chooser]) if self.chooser in self.options else None
 
     @abstractmethod
-    def target(self, storage: Storage, output: Output, schema: StructType) -> Target:
+    def addition(self, storage: Storage, output: Output, schema: StructType) -> Addition:
         """Get ready to add files of this schema to a table, or to make one of them.
 
         Raises:
@@ -142,35 +120,34 @@ class LakehouseFormat(Format):
         """
 
     def check_schema(self, storage: Storage, schema: StructType, output: Output) -> None:
-        self.target(storage, output, schema)
+        super().check_schema(storage, schema, output)
+        self.addition(storage, output, schema)
 
     def write(self, storage: Storage, result: DataFrame, output: Output) -> None:
-        target = self.target(storage, output, result.schema)
-        spark, run = result.sparkSession, f"dptext-{uuid4().hex}"
+        addition, run = self.addition(storage, output, result.schema), f"dptext-{uuid4().hex}"
+        spark, folder = result.sparkSession, addition.folder
 
         def write(place: str) -> None:
             # In partitions' names times are those of UTC, in which the accounts have them.
-            writer = result.withColumns(target.added).write.partitionBy(*target.partitions)
+            writer = result.withColumns(addition.added).write.partitionBy(*addition.partitions)
             writer.options(timeZone="UTC", compression=self.compression).parquet(place)
 
         def publish(place: str) -> None:
-            new, goal = not storage.exists(target.folder), f"{target.files}/{run}"
-            storage.make_folder(target.files)
+            new, goal = not storage.exists(folder), f"{addition.files}/{run}"
+            storage.make_folder(addition.files)
             storage.rename(place, goal)
             try:
-                target.commit(run, [*_written(spark, storage, goal, target.partitions)])
+                addition.commit(run, [*_written(spark, storage, goal, addition.partitions)])
             except BaseException as error:
                 # An answer that got lost may have been "done": then the files must stay.
-                if not target.has(run):
-                    storage.delete(target.folder if new else goal)
+                if not addition.has(run):
+                    storage.delete(folder if new else goal)
                     raise
                 if not isinstance(error, Exception):
                     raise
 
-        application = str(spark.sparkContext.applicationId)
-        write_whole(
-            storage, target.folder, write, run=application, overwrite=output.overwrite, publish=publish
-        )
+        application = str(spark.conf.get("spark.app.id"))
+        write_whole(storage, folder, write, run=application, overwrite=output.overwrite, publish=publish)
 
 
 def _written(
@@ -209,11 +186,7 @@ def plain(what: str, raised: type[DptextError]) -> Iterator[None]:
 
 
 def read_files(spark: SparkSession, schema: StructType, paths: Sequence[str], table: str) -> DataFrame:
-    """Read Parquet files and nothing else, by the names of their columns; what a file lacks is null.
-
-    Raises:
-        InputError: Files are gone, or Spark does not read some.
-    """
+    """Read Parquet files and nothing else, by the names of their columns; what a file lacks is null."""
     if not paths:
         return spark.createDataFrame([], schema)
     reader = spark.read.option("recursiveFileLookup", "true")  # takes no folder's name for a partition
@@ -242,12 +215,20 @@ def file_url(url: str) -> str:
     return re.sub(*LOCAL_URL, url)
 
 
-def check_fits(schema: StructType, there: StructType, table: str) -> None:
-    """Check that rows can be added to a table that exists.
+def check_rows_may_go(storage: Places, output: Output, folder: str, *, exists: bool) -> None:
+    """Refuse to replace a table unless told to, or to write where another run does."""
+    if exists and not (output.overwrite or output.append):
+        raise ConfigError(
+            f"The output {output.place} exists",
+            do="Choose another --output, replace its rows with --mode overwrite, or add to them with "
+            "--mode append",
+        )
+    if not output.overwrite:
+        check_unfinished(storage, folder)
 
-    Raises:
-        ConfigError: It has other columns or types, or columns that must not be null.
-    """
+
+def check_fits(schema: StructType, there: StructType, table: str) -> None:
+    """Refuse to add rows to a table with other columns or types, or with columns that must not be null."""
     ours, theirs = ({f.name: f.dataType.simpleString() for f in each} for each in (schema, there))
     faults = [f"{name} is in the output only" for name in ours if name not in theirs]
     faults += [f"{name} is in the table only" for name in theirs if name not in ours]
@@ -264,3 +245,13 @@ def check_fits(schema: StructType, there: StructType, table: str) -> None:
             got="; ".join(faults),
             do="Choose other columns with --keep, or another --output",
         )
+
+
+def unreadable(title: str, place: str, faults: Sequence[str], rewrite: str) -> InputError:
+    """Make the error of a table whose files alone do not say what its rows are."""
+    return InputError(
+        f"The {title} table {place} cannot be read",
+        got="; ".join(faults),
+        do=f"Read it by {title}'s own Spark package with --format table; or first copy it (CREATE TABLE ... "
+        f"AS SELECT), or rewrite files with {rewrite}",
+    )

@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from dptext_spark.coverage import Coverage
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.lookup import WordReader
+from dptext_spark.tables.look import Coverage
 from dptext_spark.text.columns import SLICE_BYTES
 from dptext_spark.text.policies import TextPolicy
 

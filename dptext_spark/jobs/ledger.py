@@ -7,9 +7,8 @@ from dptext_spark.options import LedgerOptions
 from dptext_spark.report.ledger_account import LedgerAccount
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.session import session
-from dptext_spark.tables.beforehand import is_plain
 from dptext_spark.tables.ledger_folder import LedgerFolder
-from dptext_spark.tables.local_files import LocalFiles, local_path
+from dptext_spark.tables.local import LocalFiles, is_plain, local_path
 from dptext_spark.tables.storage import Places, Storage
 
 

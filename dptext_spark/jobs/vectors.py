@@ -21,12 +21,12 @@ from dptext_spark.report.facts import Facts, Report, coverage, embedding_json, t
 from dptext_spark.spark.bundle_files import BundleFiles
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.progress import progress
-from dptext_spark.tables.beforehand import check_names, check_paths
 from dptext_spark.tables.columns import TableColumns, check_ids, column_counts
 from dptext_spark.tables.fields import quoted
+from dptext_spark.tables.local import check_names
+from dptext_spark.tables.look import Sample
 from dptext_spark.tables.partitioning import Partitioning
-from dptext_spark.tables.run import Job
-from dptext_spark.tables.sample import Sample
+from dptext_spark.tables.table import Table
 from dptext_spark.text.policies import TextPolicy
 from dptext_spark.text.segmentation import Segmentation
 from dptext_spark.vector_sanitizer import (
@@ -98,11 +98,11 @@ def run(options: VectorsOptions) -> Report:
         options.noise_key,
         lambda: Segmentation.of(options.tokenizer),
         lambda: _embedding(options, verify=False),
-        lambda: check_paths(Job, options),
+        lambda: Table.check_paths(options),
         lambda: check_names(options, columns),
     )
     embedding = _embedding(options, verify=True)  # to hash a large bundle takes seconds: last
-    job = Job.open("dptext vectors", options, columns)
+    job = Table.open("dptext vectors", options, columns)
     with plain_errors():
         released = _released(job, options, embedding)
         bundle = BundleFiles.send(job.df.sparkSession, embedding) if embedding else None
@@ -121,7 +121,7 @@ def run(options: VectorsOptions) -> Report:
         if not options.dry_run:
             sums = job.sanitize(_worker(job, key, released, tokenizer, bundle), partitioning, sample)
         elif sample:
-            sample(job.columns.select(job.df, job.row_id))
+            sample(job.rows)
     lengths = {
         name: {"input_dimension": m.input_dimension, "dimension": m.dimension} if m else {}
         for name, (m, _) in released.items()
@@ -140,11 +140,9 @@ def run(options: VectorsOptions) -> Report:
         "embedding": embedding and embedding_json(embedding),
     }
     report = job.report(facts, found)
-    if options.dry_run:
-        job.write_dry(report)
-        return report
-    projections = {"projections": _grouped((m, name) for name, (m, _) in released.items())}
-    job.write_beside("projection", options.projection_path, written(projections))
+    if not options.dry_run:
+        projections = {"projections": _grouped((m, name) for name, (m, _) in released.items())}
+        job.write_beside("projection", options.projection_path, written(projections))
     job.write_reports(report)
     return report
 
@@ -177,7 +175,7 @@ Released: TypeAlias = dict[str, tuple[VectorNoise | None, str]]
 """Of each column its mechanism, None where it holds no vector, and for texts the bundle's fingerprint."""
 
 
-def _released(job: Job, options: VectorsOptions, embedding: Embedding | None) -> Released:
+def _released(job: Table, options: VectorsOptions, embedding: Embedding | None) -> Released:
     """Say how each column is released; reads the lengths of its vectors, in the pass that checks the ids."""
     released: Released = {
         name: (None if length is None else options.mechanism.of_length(length), "")
@@ -189,7 +187,7 @@ def _released(job: Job, options: VectorsOptions, embedding: Embedding | None) ->
     return released
 
 
-def _lengths(job: Job, names: Sequence[str]) -> dict[str, int | None]:
+def _lengths(job: Table, names: Sequence[str]) -> dict[str, int | None]:
     """Find the one length of each column's vectors; None where there are none.
 
     Raises:
@@ -214,7 +212,7 @@ _AVERAGING: Final = 2e5
 _NOISE: Final = 1250.0
 
 
-def _sample(job: Job, bundle: BundleFiles, tokenizer: Segmentation) -> Sample:
+def _sample(job: Table, bundle: BundleFiles, tokenizer: Segmentation) -> Sample:
     return Sample(
         columns=job.columns,
         table=job.source.df.schema,
@@ -224,7 +222,7 @@ def _sample(job: Job, bundle: BundleFiles, tokenizer: Segmentation) -> Sample:
 
 
 def _worker(
-    job: Job, key: NoiseKey, released: Released, tokenizer: Segmentation, bundle: BundleFiles | None
+    job: Table, key: NoiseKey, released: Released, tokenizer: Segmentation, bundle: BundleFiles | None
 ) -> VectorWorker:
     columns = []
     for name, (mechanism, fingerprint) in released.items():

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from dptext_spark.accounting.row_budget import RowEpsilons
 from dptext_spark.calibration.recall import Recall
-from dptext_spark.coverage import Coverage
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, DptextError
 from dptext_spark.guarantee import DELTAS, Guarantee, factor, rounded_up
@@ -303,7 +302,7 @@ def persons(found: Mapping[str, Any], guarantee: Guarantee, epsilons: RowEpsilon
     Under a budget of rows, the budgets of a person's rows add up, and their deltas.
 
     Args:
-        found: As :func:`~dptext_spark.tables.sums_of_persons.count_persons` gives it.
+        found: As :func:`~dptext_spark.tables.look.count_persons` gives it.
         guarantee, epsilons: Of the release.
     """
     losses: dict[str, dict[str, float]]
@@ -336,7 +335,7 @@ def _worth(loss: Mapping[str, float]) -> str:
     return "; worst case ".join(filter(None, [beyond, factor(loss["pure"])]))
 
 
-def coverage(found: Mapping[str, Coverage]) -> Facts:
+def coverage(found: Mapping[str, Any]) -> Facts:
     """Give how much of each column's words the vocabulary has, by column."""
     return {name: {**own.to_json(), "said": own.describe()} for name, own in found.items()}
 

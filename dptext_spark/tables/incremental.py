@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from dptext_spark.errors import ConfigError
 from dptext_spark.noise import NoiseKey
@@ -26,8 +26,8 @@ from dptext_spark.tables.columns import LONGEST, MEDIAN, Worker
 from dptext_spark.tables.formats.files import FileFormat, Parquet
 from dptext_spark.tables.formats.format import Format
 from dptext_spark.tables.partitioning import POSITION, Partitioning
-from dptext_spark.tables.run import Entered, Job
 from dptext_spark.tables.storage import Places, Storage, literal
+from dptext_spark.tables.table import Entered, Look, Table
 
 # Options that change neither which words come out nor where; the bundle counts by its fingerprint, and what
 # passes through by its columns.
@@ -88,8 +88,8 @@ class Checkpoint:
         self.storage.rename(f"{path}.part", path)
 
 
-class GrowingJob(Job):
-    """One run that adds the files that are new."""
+class GrowingTable(Table):
+    """A table to whose output each run adds the files that are new."""
 
     options: PrivatizeOptions
     written: FileFormat
@@ -130,8 +130,6 @@ class GrowingJob(Job):
             "read-option": settled(options.read_option),
             "write-option": settled(options.write_option),
         }
-        # Parquet goes without saying.
-        formats = {name: seal(value) for name, value in formats.items() if value not in ("", Parquet.name)}
         identity = {
             **{name: value for name, value in options.to_json().items() if name not in _FREE},
             "input": self.storage.real(options.input),
@@ -146,7 +144,8 @@ class GrowingJob(Job):
             **({} if release.row_epsilons is None else {"row-epsilons": release.row_epsilons.identity}),
             **release.search.options,
             "columns": self.columns.schema(self.source.df.schema).jsonValue(),
-            **formats,
+            # Parquet goes without saying.
+            **{name: seal(value) for name, value in formats.items() if value not in ("", Parquet.name)},
         }
         self.source.stream()
         self._checkpoint.claim(identity, write=not options.dry_run)
@@ -155,10 +154,10 @@ class GrowingJob(Job):
         self,
         worker: Worker,
         partitioning: Partitioning,
-        look: Callable[[DataFrame], None] | None = None,
+        look: Look | None = None,
         entered: Entered = nullcontext,
     ) -> Mapping[str, Any]:
-        """Sanitize the files that are new, batch by batch; ``look`` and ``entered`` get each batch.
+        """Add what is new to the output, batch by batch; ``look`` and ``entered`` are called with each.
 
         Returns:
             The sums of all batches so far, as an observation has them, and ``added_rows``, those of this run.
@@ -166,7 +165,7 @@ class GrowingJob(Job):
         Raises:
             JobError: Spark or the file system failed, or another run is at work.
         """
-        checkpoint, table, columns = self._checkpoint, self.source.df.schema, self.columns
+        checkpoint = self._checkpoint
 
         def add(rows: DataFrame, number: int) -> None:
             if checkpoint.has(number):  # the run before was cut off just after
@@ -174,20 +173,18 @@ class GrowingJob(Job):
             batch = rows.drop(*POSITION)
             if look is not None:
                 look(batch)
-            observation = Observation("dptext")
-            spread = self.spread(rows, partitioning)
+            result, observation = self.released_rows(rows, worker, partitioning)
             with entered(batch):
-                self._append(columns.sanitize(spread, table, worker, observation), f"batch-{number:06d}")
+                self._append(result, f"batch-{number:06d}")
                 counts = {name: count or 0 for name, count in observation.get.items() if name != MEDIAN}
                 checkpoint.add(number, counts)
 
         with self.storage.locked(f"{checkpoint.path}/lock", "Another run works with this checkpoint"):
             before = checkpoint.counts()
-            stream = replace(self, source=self.source.stream())
-            selected = stream.placed_rows()
-            query = selected.writeStream.foreachBatch(add)
+            rows = replace(self, source=self.source.stream()).rows
+            query = rows.writeStream.foreachBatch(add)
             query.option("checkpointLocation", f"{checkpoint.path}/stream")
-            with progress(selected.sparkSession, "Sanitizing"):
+            with progress(rows.sparkSession, "Sanitizing"):
                 query.trigger(availableNow=True).start().awaitTermination()
             after = checkpoint.counts()
         sums = Counter({"rows": 0, "added_rows": 0})
@@ -203,7 +200,7 @@ class GrowingJob(Job):
 
     def _append(self, result: DataFrame, name: str) -> None:
         """Add rows to the output in files whose names begin with ``name``; those that bear it go."""
-        folders = "/*" * len(self.partitions)
+        folders = "/*" * len(self.output.partitions)
         for path in self.storage.matches(f"{literal(self.options.output)}{folders}/{name}-*"):
             self.storage.delete(path)
         # Hadoop's committer adds whatever finished tasks left there, those of a killed run too.

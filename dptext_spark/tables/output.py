@@ -18,7 +18,7 @@ from dptext_spark import interrupts
 from dptext_spark.errors import ConfigError, JobError
 from dptext_spark.spark.failures import FAILURES
 from dptext_spark.spark.java import await_end_of_jvm, has_ended
-from dptext_spark.tables.local_files import LocalFiles, local_path
+from dptext_spark.tables.local import LocalFiles, local_path
 from dptext_spark.tables.storage import Places, Storage, literal
 
 _ENDING: Final = ".part"

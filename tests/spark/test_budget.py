@@ -22,7 +22,7 @@ from dptext_spark.mechanisms import Mechanism
 from dptext_spark.options import PrivatizeOptions
 from dptext_spark.spark.bundle_files import BundleFiles
 from dptext_spark.tables.columns import TableColumns
-from dptext_spark.tables.sums_of_persons import count_persons
+from dptext_spark.tables.look import count_persons
 from dptext_spark.text.policies import TextPolicy
 from tests.helpers import worlds
 from tests.helpers.tables import RING_WORDS, by_id, spark_settings, write_table

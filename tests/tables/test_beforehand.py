@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 from dptext_spark.errors import InputError
 from dptext_spark.options import VectorsOptions
 from dptext_spark.spark.settings import session_settings
-from dptext_spark.tables import beforehand
+from dptext_spark.tables import local
 from dptext_spark.tables.columns import TableColumns
-from dptext_spark.tables.local_files import LocalFiles, local_path
+from dptext_spark.tables.local import LocalFiles, local_path
 from dptext_spark.tables.storage import Storage, literal
 from tests.helpers.tables import texts, write_table
 
@@ -31,7 +31,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 def check(name: str, path: Path | str, **given: Any) -> None:
     values = {"input": str(path), "output": "out", "epsilon": 1.0, "dimension": 2, "vector": [name], **given}
     columns = TableColumns(text=(name,), keep=("*",), id=None)
-    beforehand.check_names(VectorsOptions.of(values), columns)
+    local.check_names(VectorsOptions.of(values), columns)
 
 
 @pytest.fixture
@@ -85,12 +85,12 @@ def test_nothing_is_checked_where_spark_runs_or_is_configured(
         with monkeypatch.context() as patch:
             patch.setenv(name, "/etc")
             check("nope", table)
-            assert not beforehand.is_absent("none")
+            assert not local.is_absent("none")
     for name in ("spark.hadoop.fs.defaultFS", "spark.sql.caseSensitive"):
         with session_settings({name: "x"}, verbose=False):
-            assert not beforehand.is_plain()
+            assert not local.is_plain()
     with session_settings({"spark.driver.memory": "1g"}, verbose=False):
-        assert beforehand.is_plain() and beforehand.is_absent("none") and not beforehand.is_absent("none*")
+        assert local.is_plain() and local.is_absent("none") and not local.is_absent("none*")
     monkeypatch.setattr(SparkContext, "_active_spark_context", object())
     check("nope", table)
 

@@ -29,9 +29,9 @@ from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.jobs import privatize
 from dptext_spark.tables import sealed_rows
 from dptext_spark.tables.ledger_folder import LedgerFolder, OpenLedger
-from dptext_spark.tables.local_files import LocalFiles
-from dptext_spark.tables.run import Job
+from dptext_spark.tables.local import LocalFiles
 from dptext_spark.tables.sealed_rows import SEALED, compared
+from dptext_spark.tables.table import Table
 from tests.helpers.tables import ROOT, names, run_table, spark_environment, texts, write_table
 
 # The shared session is the one that the jobs find.
@@ -70,13 +70,13 @@ def light(monkeypatch: pytest.MonkeyPatch) -> None:
     """Releases that enter the ledger and write nothing else."""
 
     def enter(
-        self: Job, _plan: Any, _partitioning: Any, _look: Any, entered: Callable[..., Any]
+        self: Table, _plan: Any, _partitioning: Any, _look: Any, entered: Callable[..., Any]
     ) -> dict[str, int]:
         with entered(self.columns.select(self.df, self.row_id)):
             write_table(Path(self.options.output) / "_SUCCESS", {})
         return defaultdict(int)
 
-    monkeypatch.setattr(Job, "sanitize", enter)
+    monkeypatch.setattr(Table, "sanitize", enter)
     monkeypatch.setattr(privatize, "check_ids", lambda *_: None)
 
 
@@ -264,13 +264,13 @@ def test_a_failed_run_that_wrote_nothing_is_withdrawn(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def fails(self: Job, _plan: Any, _partitioning: Any, _look: Any, entered: Callable[..., Any]) -> None:
+    def fails(self: Table, _plan: Any, _partitioning: Any, _look: Any, entered: Callable[..., Any]) -> None:
         with entered(self.columns.select(self.df, self.row_id)):
             raise InputError("words outside the vocabulary")
 
     def failed(**changes: Any) -> None:
         with monkeypatch.context() as patch:
-            patch.setattr(Job, "sanitize", fails)
+            patch.setattr(Table, "sanitize", fails)
             with pytest.raises(InputError, match="words outside the vocabulary"):
                 release(ROWS, **changes)
 

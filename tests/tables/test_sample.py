@@ -13,7 +13,6 @@ from click.testing import Result
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from dptext_spark.coverage import Coverage
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import InputError
 from dptext_spark.jobs import vectors
@@ -23,7 +22,7 @@ from dptext_spark.report.facts import coverage
 from dptext_spark.spark.bundle_files import BundleFiles
 from dptext_spark.tables.columns import TableColumns
 from dptext_spark.tables.formats.files import Parquet
-from dptext_spark.tables.sample import SAMPLE_ROWS, SAMPLE_TASKS, Sample
+from dptext_spark.tables.look import SAMPLE_ROWS, SAMPLE_TASKS, Coverage, Sample
 from dptext_spark.text.policies import TextPolicy
 from tests.helpers.tables import run_table, write_table
 

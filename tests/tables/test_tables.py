@@ -21,9 +21,9 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, InputError, JobError
 from dptext_spark.jobs import privatize
 from dptext_spark.tables.formats.files import Parquet
-from dptext_spark.tables.run import Job, check_places
-from dptext_spark.tables.sample import Sample
+from dptext_spark.tables.look import Sample
 from dptext_spark.tables.storage import Storage
+from dptext_spark.tables.table import Table, check_places
 from dptext_spark.text.layout import CLITICS
 from dptext_spark.text.tokens import tokenize
 from tests.helpers.spark_fixtures import Opened
@@ -357,7 +357,7 @@ def test_ids_are_checked_first(
         raise InputError("wrong ids")
 
     monkeypatch.setattr(privatize, "check_ids", check)
-    for owner, name in ((Sample, "__call__"), (Job, "write_reports"), (Parquet, "write")):
+    for owner, name in ((Sample, "__call__"), (Table, "write_reports"), (Parquet, "write")):
         monkeypatch.setattr(owner, name, None)
     assert refused(dptext(table, "--id", "id"), "wrong ids")
     assert refused(dptext(table, "--id", "id", "--dry-run"), "wrong ids")

@@ -45,11 +45,8 @@ def run(options: PrivatizeOptions) -> Report:
     ``--incremental`` files that are new since the last run are added to it, batch by batch.
 
     Returns:
-        The report, which lies in its place too, as what may be handed on of it lies beside the output; that
-        of a dry run only where ``--reports`` says.
-
-    Raises:
-        DptextError: Options or input are wrong (before any data is read), or the job failed.
+        The report, which lies in its place too, as what may be shared of it lies next to the output; that of
+        a dry run only where ``--reports`` says.
     """
     kind = Table if options.incremental is None else GrowingTable
     key, *_ = all_of(
@@ -73,12 +70,18 @@ def run(options: PrivatizeOptions) -> Report:
         account = _account(table, options, guarantee, key, worker)
         if account is not None:
             account.check()
-        found: Facts = {"persons": _persons(table, options, guarantee, worker)}
-        oov = release.policy.oov
+        found: Facts = {}
+        oov, reader = release.policy.oov, worker.release.reader
+        if options.person is not None:
+            far = guarantee.distances
+            within = options.within or (far.nearest if far else 0.0)
+            with progress(spark, "Counting words of persons"):
+                sums = count_persons(table.df, table.columns, options.person, reader, within)
+            found["persons"] = sums and persons(sums, guarantee, release.row_epsilons)
         sample = Sample(
             columns=table.columns,
             table=table.source.df.schema,
-            reader=worker.release.reader,
+            reader=reader,
             fate=f"{oov.describe(unknown=release.policy.protect.unknown)} Take an embedding that has more of "
             f"them, or another --oov than {oov}.",
         )
@@ -92,12 +95,12 @@ def run(options: PrivatizeOptions) -> Report:
             found["row_lengths"] = sample.lengths
         else:
             entered = nullcontext if account is None else account.entered
-            sums = table.sanitize(worker, partitioning, sample, entered)
-            counts = column_counts(table.columns.sanitized, TokenCounts[int], sums)
-            found |= {"rows": sums["rows"], "added_rows": sums.get("added_rows")}
+            done = table.sanitize(worker, partitioning, sample, entered)
+            counts = column_counts(table.columns.sanitized, TokenCounts[int], done)
+            found |= {"rows": done["rows"], "added_rows": done.get("added_rows")}
             found["columns"] = {name: token_counts(own, str(oov)) for name, own in counts.items()}
-            if (longest := sums.get(LONGEST)) is not None:  # of no rows there is none
-                found["row_lengths"] = {"median": sums.get(MEDIAN), "longest": longest, "sample": None}
+            if (longest := done.get(LONGEST)) is not None:  # of no rows there is none
+                found["row_lengths"] = {"median": done.get(MEDIAN), "longest": longest, "sample": None}
     if lengths := found.get("row_lengths"):
         found["row_lengths"] = row_lengths(lengths, guarantee, release.row_epsilons)
     found["coverage"] = coverage(sample.found)
@@ -174,19 +177,6 @@ def _account(
         allowed=frozenset(options.ledger_allow),
         nothing_written=lambda: not grows and job.written.has_path and not storage.exists(options.output),
     )
-
-
-def _persons(
-    table: Table, options: PrivatizeOptions, guarantee: Guarantee, worker: Sanitizer
-) -> Facts | None:
-    """Give what the rows of a person lose together, where somebody asks."""
-    if options.person is None:
-        return None
-    far = guarantee.distances
-    within = options.within or (far.nearest if far else 0.0)
-    with progress(table.df.sparkSession, "Counting words of persons"):
-        found = count_persons(table.df, table.columns, options.person, worker.release.reader, within)
-    return None if found is None else persons(found, guarantee, worker.release.row_epsilons)
 
 
 def _columns(options: PrivatizeOptions) -> TableColumns:

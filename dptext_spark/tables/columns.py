@@ -38,7 +38,6 @@ from dptext_spark.tables.fields import (
     bare,
     beside,
     field_names,
-    has_fields,
     names_a_map,
     prune,
     pruned,
@@ -139,9 +138,6 @@ class TableColumns:
         """Give the same columns, with the names of those that ``*`` stands for in a table.
 
         The column of slots is not among them: it quotes the words that are to be protected.
-
-        Raises:
-            InputError: Columns that are mentioned by their names are absent or ambiguous.
         """
         if _ALL not in self.keep or not self.sanitized:
             return self
@@ -165,9 +161,6 @@ class TableColumns:
             schema: The table's columns.
             partitions: Those whose values are names of folders.
             exact: Whether names may differ in capitals only.
-
-        Raises:
-            InputError: Lists every column that is absent, ambiguous or of a wrong type.
         """
         fields = self._fields(schema)
         if not self.sanitized:
@@ -351,11 +344,7 @@ def column_counts(columns: Iterable[str], kind: type[KindT], found: Mapping[str,
 
 
 def check_ids(df: DataFrame, name: str | None, *measures: Column) -> list[Any]:
-    """Compute aggregates in one narrow pass, and check in it that a column, if any, names every row once.
-
-    Raises:
-        InputError: The column, or field outside arrays, has nulls or duplicates.
-    """
+    """Compute aggregates in one narrow pass, and check in it that a column, if any, names every row once."""
     if name is None:
         return list(df.agg(*measures).collect()[0]) if measures else []
     column = Field.find(df.schema, name)[0].column
@@ -372,15 +361,12 @@ def check_ids(df: DataFrame, name: str | None, *measures: Column) -> list[Any]:
 
 
 def check_left_out(read: Format, source: Source, columns: TableColumns) -> None:
-    """Refuse to leave out fields that the files have, not the table that was opened, and the run wants.
-
-    Raises:
-        InputError: There are such fields, or it cannot be told.
-    """
+    """Refuse to leave out fields that the files have, not the table that was opened, and the run wants."""
     table = source.df.schema
     missing = [name for name in columns.mentioned if not Field.find(table, name)]
     # What is inside a column that passes through whole passes with it.
-    whole = [n for n in columns.keep for f in Field.find(table, n) if has_fields(f.data_type)]
+    structs = '"type":"struct"'
+    whole = [n for n in columns.keep for f in Field.find(table, n) if structs in f.data_type.json()]
     if _ALL not in columns.keep and not missing and not whole:
         return
 

@@ -231,11 +231,7 @@ def privatize_udf(
 
 
 def register_udf(spark: SparkSession, udf: str, /, **options: Any) -> None:
-    """Let SQL call what :func:`privatize_udf` makes of ``options``: ``SELECT id, clean(id, text) FROM t``.
-
-    Raises:
-        ConfigError: As :func:`privatize_udf` does.
-    """
+    """Let SQL call what :func:`privatize_udf` makes of ``options``: ``SELECT id, clean(id, text) FROM t``."""
     spark.udf.register(udf, privatize_udf(**options))
 
 

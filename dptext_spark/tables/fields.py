@@ -125,16 +125,6 @@ def prune(data_type: Any, paths: Collection[Sequence[Step]]) -> Any:
     return StructType(fields)
 
 
-def has_fields(kind: DataType) -> bool:
-    """Say whether a type has named fields in it."""
-    match kind:
-        case ArrayType():
-            return has_fields(kind.elementType)
-        case MapType():
-            return has_fields(kind.keyType) or has_fields(kind.valueType)
-    return isinstance(kind, StructType)
-
-
 def bare(data_type: Any) -> Any:
     """Give a type without the metadata of any field in it; names, nullability and collations stay.
 

@@ -52,11 +52,7 @@ class Checkpoint:
     storage: Storage
 
     def claim(self, release: dict[str, Any], *, write: bool) -> None:
-        """Check that the checkpoint is of this release; write down that it is where it is new.
-
-        Raises:
-            ConfigError: It is of another release.
-        """
+        """Check that the checkpoint is of this release; write down that it is where it is new."""
         record, release = f"{self.path}/{_RECORD}", json.loads(json.dumps(release))
         if self.storage.exists(record):
             known = json.loads(self.storage.read(record))
@@ -99,11 +95,7 @@ class GrowingTable(Table):
     def check_output(
         cls, storage: Places, options: Any, written: Format, spark: SparkSession | None = None
     ) -> None:
-        """Refuse an output that is not the checkpoint's.
-
-        Raises:
-            ConfigError: There is an output without a checkpoint, or a checkpoint without its output.
-        """
+        """Refuse an output that is not the checkpoint's."""
         path = _folder(options)
         if not storage.exists(f"{path}/{_RECORD}"):
             super().check_output(storage, options, written, spark)
@@ -114,11 +106,7 @@ class GrowingTable(Table):
             )
 
     def claim(self, release: Release, key: NoiseKey) -> None:
-        """Check that the checkpoint is of this release; a new one becomes so, unless it is a dry run.
-
-        Raises:
-            ConfigError: It is of another release, or the input is no folder.
-        """
+        """Check that the checkpoint is of this release; a new one becomes so, unless it is a dry run."""
         options, seal = self.options, key.seal
 
         def settled(pairs: tuple[str, ...]) -> str:
@@ -161,9 +149,6 @@ class GrowingTable(Table):
 
         Returns:
             The sums of all batches so far, as an observation has them, and ``added_rows``, those of this run.
-
-        Raises:
-            JobError: Spark or the file system failed, or another run is at work.
         """
         checkpoint = self._checkpoint
 

@@ -49,11 +49,7 @@ def is_absent(path: str) -> bool:
 
 
 def check_names(options: TableOptions | EvaluateOptions, columns: TableColumns) -> None:
-    """Refuse columns that no Parquet file of this machine has, and name those of the first that are near.
-
-    Raises:
-        InputError: There are such columns.
-    """
+    """Refuse columns that no Parquet file of this machine has, and name those of the first that are near."""
     place, missing, allowed = Path(local_path(options.input) or ""), columns.mentioned, list[str]()
     if not is_plain() or options.format != "parquet" or options.read_options or not place.is_absolute():
         return

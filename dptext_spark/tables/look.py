@@ -13,7 +13,6 @@ from typing import Any, Final, Self
 import click
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -22,8 +21,7 @@ from dptext_spark.lookup import WordReader
 from dptext_spark.tables.batch import ID, ROW, SLOTS, Batch, Fields
 from dptext_spark.tables.columns import TableColumns, shared
 from dptext_spark.tables.fields import Field, pruned
-from dptext_spark.text.columns import slices
-from dptext_spark.text.nested import FieldValues
+from dptext_spark.text.columns import SLICE_BYTES
 from dptext_spark.text.segmentation import WordRuns, unspaced_share
 
 SAMPLE_TASKS: Final = 4
@@ -57,11 +55,7 @@ class Coverage:
 
     @classmethod
     def measure(cls, values: pa.Array, reader: WordReader, slots: pa.Array | None = None) -> Self:
-        """Look at the first rows of a column of texts or token lists: at most a MB of text, or one row.
-
-        Raises:
-            InputError: A text is not Unicode, or the policy lacks its slots.
-        """
+        """Look at the first rows of a column of texts or token lists: at most a MB of text, or one row."""
         run = next(reader.runs(values, slots), None)
         if run is None:
             return cls()
@@ -186,32 +180,15 @@ def _sample(reader: WordReader, ways: Fields, batches: Iterable[pa.RecordBatch])
     rows: int | None = 0 if first is None else len(first)
     coverage, words = [Coverage() for _ in ways.routes], np.zeros(0, dtype=np.int64)
     if first is not None and rows:
-        batch = Batch.from_arrow(first.slice(0, SAMPLE_ROWS), ways)
-        fields = [found for _, _, found in batch.fields()]
-        coverage = [Coverage.measure(found.values, reader, found.slots) for found in fields]
-        words = _words(fields, len(batch), reader)
+        about_a_mb = max(1, SLICE_BYTES * rows // first.nbytes)
+        batch = Batch.from_arrow(first.slice(0, min(about_a_mb, SAMPLE_ROWS)), ways)
+        coverage = [Coverage.measure(found.values, reader, found.slots) for _, _, found in batch.fields()]
+        words = batch.words(reader.visible_words)
         # Where this is the end, Spark uses the worker again.
         rows = rows if rows <= SAMPLE_ROWS and next(batches, None) is None else None
     found = {"coverage": [asdict(own) for own in coverage], "words": words, "rows": rows}
     arrays = [pa.array([found[name]], kind) for name, kind in _SAMPLE_TYPES.items()]
     yield pa.RecordBatch.from_arrays(arrays, names=list(_SAMPLE_TYPES))
-
-
-def _words(fields: list[FieldValues], rows: int, reader: WordReader) -> NDArray[np.int64]:
-    """int64 (counted,): count the words of the first rows, as many as a MB of each field covers whole."""
-    counted = rows
-    for found in fields:
-        stop = next(slices(found.values), slice(0, 0)).stop
-        if stop < len(found.rows):
-            counted = min(counted, int(found.rows[stop]))
-    counted = counted or 1
-    words = np.zeros(counted, dtype=np.int64)
-    for found in fields:
-        chosen = int(np.searchsorted(found.rows, counted))
-        slots = None if found.slots is None else found.slots[:chosen]
-        shown = reader.visible_words(found.values[:chosen], slots)
-        words += np.bincount(found.rows[:chosen], weights=shown, minlength=counted).astype(np.int64)
-    return words
 
 
 _PERCENTILES: Final = {"50%": 0.5, "90%": 0.9, "99%": 0.99, "largest": 1.0}

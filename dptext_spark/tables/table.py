@@ -61,11 +61,7 @@ class Table:
 
     @classmethod
     def check_paths(cls, options: TableOptions) -> None:
-        """Refuse, before Spark starts, places of this machine that overlap, or exist and must not, or must.
-
-        Raises:
-            DptextError: There is such a place, or a format cannot do what is asked of it.
-        """
+        """Refuse, before Spark starts, places of this machine that overlap, or must not exist, or must."""
         read, written = chosen_formats(options, grows=cls.grows)
         if is_plain():
             places, files = _places(options, read, written), LocalFiles()
@@ -119,11 +115,7 @@ class Table:
     def check_output(
         cls, storage: Places, options: TableOptions, written: Format, spark: SparkSession | None = None
     ) -> None:
-        """Refuse to replace what exists, unless told to.
-
-        Raises:
-            ConfigError: Output or report exist, or the output is none of a finished job.
-        """
+        """Refuse to replace what exists, unless told to."""
         for what, path in options.files:
             if not (options.overwrite or options.append) and storage.exists(path):
                 raise ConfigError(
@@ -164,9 +156,6 @@ class Table:
 
         Returns:
             The number of ``rows`` and the sums of the counters.
-
-        Raises:
-            JobError: Spark or the file system failed.
         """
         selected = self.rows.drop(*POSITION)
         if look is not None:
@@ -236,9 +225,6 @@ class Table:
         """Write the report that may be shared, and the one that may not, next to the output that is there.
 
         Of a dry run the private one alone, where there is a folder for it.
-
-        Raises:
-            JobError: They cannot be written.
         """
         failed = "The output was written, but its report could not be"
         if self.options.dry_run:
@@ -253,11 +239,7 @@ class Table:
             self.storage.write(self.options.report_path, report.to_json())
 
     def write_beside(self, what: str, path: str, text: str) -> None:
-        """Write a file that belongs to the output, which is there already.
-
-        Raises:
-            JobError: It cannot be written.
-        """
+        """Write a file that belongs to the output, which is there already."""
         with plain_errors(f"The output was written, but its {what} could not be"):
             self.storage.write(path, text)
 
@@ -267,11 +249,7 @@ def _output(options: TableOptions) -> Output:
 
 
 def chosen_formats(options: TableOptions, *, grows: bool) -> tuple[Format, Format]:
-    """Choose the formats of input and output, and refuse what they cannot do; needs no Spark.
-
-    Raises:
-        ConfigError: A format is unknown, or lacks what is asked for.
-    """
+    """Choose the formats of input and output, and refuse what they cannot do; needs no Spark."""
     read = Format.named(options.format, options.read_options)
     written = Format.named(options.output_format or options.format, options.write_options)
     if not (read.has_path or written.has_path) and options.input == options.output:
@@ -287,11 +265,7 @@ def chosen_formats(options: TableOptions, *, grows: bool) -> tuple[Format, Forma
 
 
 def check_input(read: Format, path: str) -> None:
-    """Refuse, before Spark starts, an input of this machine that is absent, or in a table of another format.
-
-    Raises:
-        DptextError: It is.
-    """
+    """Refuse, before Spark starts, an input of this machine that is absent or of another format."""
     if is_plain() and isinstance(read, FileFormat):
         read.check_files(LocalFiles(), path)
         if is_absent(path):
@@ -305,11 +279,7 @@ def _places(options: TableOptions, read: Format, written: Format) -> list[Place]
 
 
 def check_places(storage: Places, places: Iterable[Place]) -> None:
-    """Refuse places of which one lies inside another.
-
-    Raises:
-        ConfigError: Two of them do.
-    """
+    """Refuse places of which one lies inside another."""
     for (other, _, source), (what, option, target) in combinations(places, 2):
         goal = storage.real(target)
         for place in map(storage.real, storage.matches(source) or [source]):

@@ -13,9 +13,8 @@ import pytest
 from click.testing import Result
 from pyspark.sql import DataFrame, SparkSession
 
-from dptext_spark import Embedding, Exponential, Laplace, RowBudget, TextPrivatizer, privatize
+from dptext_spark import Embedding, Exponential, Laplace, RowBudget, privatize
 from dptext_spark.accounting.composition import loss_beyond
-from dptext_spark.errors import ConfigError
 from dptext_spark.jobs.privatize import open_release
 from dptext_spark.lookup import WordReader
 from dptext_spark.mechanisms import Mechanism
@@ -25,7 +24,7 @@ from dptext_spark.tables.columns import TableColumns
 from dptext_spark.tables.look import count_persons
 from dptext_spark.text.policies import TextPolicy
 from tests.helpers import worlds
-from tests.helpers.tables import RING_WORDS, by_id, spark_settings, write_table
+from tests.helpers.tables import RING_WORDS, spark_settings, write_table
 from tests.helpers.worlds import KEY
 
 pytestmark = pytest.mark.spark
@@ -114,18 +113,6 @@ def test_slots_of_elements(spark: SparkSession, ring: Embedding) -> None:
     assert persons["words"]["largest"] == told.sum() == 6
 
 
-def test_a_stage_of_a_pipeline(frame: DataFrame, ring: Embedding, key_file: Path, tmp_path: Path) -> None:
-    given: dict[str, Any] = {"embedding": ring.path, "mechanism": Laplace(epsilon=40.0), "keep": "id"}
-    given |= {"id": "id", "text": "note", "name": "here", "key_file": key_file}
-    stage = TextPrivatizer(**given, row_budget=BUDGET)
-    stage.write().save(str(tmp_path / "stage"))
-    again = TextPrivatizer.load(str(tmp_path / "stage"))
-    again.key_file = key_file
-    stages = (stage, again, TextPrivatizer(**given))
-    made, other, plain = (by_id(each.transform(frame), "note") for each in stages)
-    assert made == other != plain
-
-
 BUDGETED = ("--row-budget", "30", "--within", "0.2")
 
 
@@ -199,22 +186,6 @@ def test_files_that_are_added(dptext: Callable[..., Result], notes: Path, tmp_pa
     assert "Rows: 11, 1 of them added" in second.output
     other = dptext(notes.parent, *incremental, "--row-budget", "31", *BUDGETED[2:])
     assert other.exit_code == 2 and "row-budget" in other.output
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"within": 5.0}, "--within needs --row-budget or --person"),
-        ({"row-delta": 1e-6}, "--row-delta needs --row-budget"),
-        ({"person": "author", "incremental": "c"}, "--person and --incremental do not go together"),
-        ({"row-budget": 0.0, "within": 1.0}, "--row-budget has a wrong value"),
-        ({"row-budget": 1.0, "within": 1.0, "row-delta": 1e-12}, "--row-delta has a wrong value"),
-    ],
-)
-def test_options_that_do_not_go_together(changes: dict[str, Any], message: str) -> None:
-    given = {"input": "in", "output": "out", "embedding": "e", "mechanism": "laplace", "epsilon": 10.0}
-    with pytest.raises(ConfigError, match=message):
-        PrivatizeOptions.of({**given, "text": "text", **changes})
 
 
 def test_persons(release: Callable[..., Any], ring: Embedding, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from dptext_spark import __version__
 from dptext_spark.cli import main
 from dptext_spark.demo import QUERIES
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.errors import ConfigError, InputError, JobError
+from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.jobs import privatize
 from dptext_spark.tables.formats.files import Parquet
 from dptext_spark.tables.look import Sample
@@ -91,20 +91,15 @@ def test_the_report_says_what_was_done(ring: Embedding, key_file: Path, table: P
     run_table(**given, name="s", keep=["id"])
     text = (tmp_path / "out.private" / "report.json").read_text()
     report = json.loads(text)
-    guarantee, options = report["guarantee"], report["options"]
-    assert report["format_version"] == 1
+    guarantee = report["guarantee"]
     assert (guarantee["mechanism"], guarantee["epsilon"], guarantee["delta"]) == ("laplace", 10.0, 0.0)
-    assert guarantee["metric"] == "Euclidean distance of their vectors" and "epsilon 10" in guarantee["words"]
     assert guarantee["fingerprint"] == report["embedding"]["fingerprint"] == ring.fingerprint
     assert report["embedding"]["words"] == report["embedding"]["release_words"] == len(RING_WORDS)
     wanted = {"input": str(table), "mechanism": "laplace", "epsilon": 10.0, "oov": "mask", "text": ["text"]}
-    wanted |= {"keep": ["id"], "name": "s", "key": "file"}
-    assert options.items() >= wanted.items()
+    assert report["options"].items() >= {**wanted, "keep": ["id"], "name": "s", "key": "file"}.items()
     assert any("anyone with both releases sees which rows changed" in line for line in report["scope"])
     assert any("without protection: id" in line for line in report["scope"])
-    assert "file's path" in report["row_id"]
-    assert report["versions"]["dptext-spark"] == __version__
-    assert set(report["versions"]) >= {"python", "pyspark", "numpy", "pyarrow"}
+    assert "file's path" in report["row_id"] and report["versions"]["dptext-spark"] == __version__
     assert str(key_file) not in text and "unheardof" not in text.lower()
 
 
@@ -175,12 +170,10 @@ def test_all_columns_are_kept_but_for_exceptions(dptext: Callable[..., Result], 
     source = write_table(tmp_path / "in.parquet", columns)
     given = (source, "--keep", "*", "--except", "phone", "--id", "id", "--json")
     result = dptext(*given)
-    assert result.exit_code == 0, result.output
     assert [sorted(row) for row in rows_of(tmp_path / "out")] == [["id", "lang", "text"]] * 2
     report = json.loads(result.stdout)
     assert report == json.loads((tmp_path / "out.private" / "report.json").read_text())
     assert report["kept"] == ["id", "lang"]
-    assert "Columns released as they are, without protection: id, lang." in report["scope"]
     assert result.stderr.endswith(f"\nReport: {tmp_path}/out.private/report.json\n")
     absent = dptext(*given, "--except", "fax", output=tmp_path / "again")
     assert refused(absent, "lacks columns.*Got: fax")
@@ -210,45 +203,25 @@ def test_a_dry_run_writes_the_report_that_is_named_and_nothing_else(
 # The output appears whole or not at all
 
 
-def test_an_output_that_exists_is_kept_unless_told(
-    dptext: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also where the run that may replace it fails, in its tasks or at its last rename."""
+def test_an_output_that_exists_is_kept_unless_told(dptext: Callable[..., Result], tmp_path: Path) -> None:
+    """Also where the run that may replace it fails, and where no job wrote it."""
     table = write_table(tmp_path / "in" / "x.parquet", {"text": ["w01 w02 Unheardof"]})
     write_table(tmp_path / "out" / "part-0.parquet", {"text": ["w00"]})
     (tmp_path / "out" / "_SUCCESS").touch()
+    precious = write_table(tmp_path / "mine" / "precious.parquet", {"x": [1]})
     first = hashes(tmp_path)
     assert refused(dptext(table), f"The output {tmp_path}/out exists")
+    assert refused(dptext(table, *OVERWRITE, output=tmp_path / "mine"), "_SUCCESS")
+    assert refused(dptext(table, *OVERWRITE, output=precious), "_SUCCESS")
     result = dptext(table, "--oov", "fail", *OVERWRITE)
     forbidden = "Column text has words outside the vocabulary, which --oov fail forbids"
     assert refused(result, f"{forbidden}.*Allowed: words of the embedding bundle")
     assert "unheardof" not in result.output.lower()
-    assert hashes(tmp_path) == first and names(tmp_path) == {"in", "out"}
-    rename = Storage.rename
-
-    def fails_once_written(storage: Storage, source: str, target: str) -> None:
-        if source.endswith("/table"):
-            raise JobError("The disk is full")
-        rename(storage, source, target)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Storage, "rename", fails_once_written)
-        assert refused(dptext(table, *OVERWRITE), "The disk is full", code=1)
-    assert hashes(tmp_path) == first and names(tmp_path) == {"in", "out"}
+    assert hashes(tmp_path) == first and names(tmp_path) == {"in", "out", "mine"}
     assert dptext(table, *OVERWRITE).exit_code == 0
     (row,) = rows_of(tmp_path / "out")
     assert row["text"].endswith(" [MASK]")
-    assert names(tmp_path) == {"in", "out", "out.private", "out.release.json"}
-
-
-def test_a_folder_that_no_job_wrote_is_not_replaced(
-    dptext: Callable[..., Result], table: Path, tmp_path: Path
-) -> None:
-    precious = write_table(tmp_path / "mine" / "precious.parquet", {"x": [1]})
-    before = hashes(tmp_path)
-    assert refused(dptext(table, *OVERWRITE, output=tmp_path / "mine"), "_SUCCESS")
-    assert refused(dptext(table, *OVERWRITE, output=precious), "_SUCCESS")
-    assert hashes(tmp_path) == before
+    assert names(tmp_path) == {"in", "out", "mine", "out.private", "out.release.json"}
 
 
 def test_output_and_input_must_not_lie_inside_one_another(
@@ -363,12 +336,12 @@ def test_ids_are_checked_first(
     assert refused(dptext(table, "--id", "id", "--dry-run"), "wrong ids")
 
 
-def test_columns_that_are_absent_or_of_the_wrong_type_or_name_no_rows(
+def test_columns_that_are_absent_or_name_no_rows(
     dptext: Callable[..., Result], table: Path, tmp_path: Path
 ) -> None:
-    assert refused(dptext(table, "--keep", "nope"), "Allowed: id, text.*Got: nope")
-    assert refused(dptext(table, "--text", "id"), r"id \(bigint\), not string")
-    assert refused(dptext(table, "--tokens", "id", "--id", "gone"), "Got: id, gone|Got: gone")
+    assert refused(
+        dptext(table, "--tokens", "id", "--id", "gone"), "Allowed: id, text.*Got: id, gone|Got: gone"
+    )
     source = write_table(tmp_path / "in.parquet", {"id": [1, 1, None], "text": texts(3)})
     message = "Column id does not name the rows.*1 nulls and 1 duplicates in 3 rows"
     assert refused(dptext(source, "--id", "id"), message)

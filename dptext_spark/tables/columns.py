@@ -25,6 +25,7 @@ from pyspark.sql.types import (
     FloatType,
     IntegralType,
     LongType,
+    MapType,
     StringType,
     StructField,
     StructType,
@@ -33,16 +34,7 @@ from pyspark.sql.types import (
 from dptext_spark.counts import Counts
 from dptext_spark.errors import InputError, nearest
 from dptext_spark.tables.batch import ID, ROW, SLOTS, Batch, Fields
-from dptext_spark.tables.fields import (
-    Field,
-    bare,
-    beside,
-    field_names,
-    names_a_map,
-    prune,
-    pruned,
-    quoted,
-)
+from dptext_spark.tables.fields import Field, bare, beside, field_names, prune, pruned, quoted
 from dptext_spark.text.policies import AllWords, Protection, Slots
 
 if TYPE_CHECKING:  # workers import this module, and need neither formats nor options
@@ -228,7 +220,8 @@ class TableColumns:
     def _fields(self, schema: StructType) -> dict[str, Field]:
         found = {name: Field.find(schema, name) for name in self.mentioned}
         if absent := [name for name, fields in found.items() if not fields]:
-            in_map = any(names_a_map(schema, name) for name in absent)
+            starts = (name[:end] for name in absent for end in range(1, len(name)))
+            in_map = any(isinstance(f.data_type, MapType) for s in starts for f in Field.find(schema, s))
             do = "What is in a map cannot be named" if in_map else ""
             raise absent_columns(absent, [*field_names(schema)], do)
         _refuse(

@@ -159,8 +159,14 @@ class GrowingTable(Table):
             if look is not None:
                 look(batch)
             result, observation = self.released_rows(rows, worker, partitioning)
+            name, folders = f"batch-{number:06d}", "/*" * len(self.output.partitions)
             with entered(batch):
-                self._append(result, f"batch-{number:06d}")
+                # What a run that was cut off left of this batch.
+                for path in self.storage.matches(f"{literal(self.options.output)}{folders}/{name}-*"):
+                    self.storage.delete(path)
+                # Hadoop's committer adds whatever finished tasks left there, those of a killed run too.
+                self.storage.delete(f"{self.options.output}/_temporary")
+                self.written.add_files(result, self.output, name)
                 counts = {name: count or 0 for name, count in observation.get.items() if name != MEDIAN}
                 checkpoint.add(number, counts)
 
@@ -182,15 +188,6 @@ class GrowingTable(Table):
     @property
     def _checkpoint(self) -> Checkpoint:
         return Checkpoint(path=_folder(self.options), storage=self.storage)
-
-    def _append(self, result: DataFrame, name: str) -> None:
-        """Add rows to the output in files whose names begin with ``name``; those that bear it go."""
-        folders = "/*" * len(self.output.partitions)
-        for path in self.storage.matches(f"{literal(self.options.output)}{folders}/{name}-*"):
-            self.storage.delete(path)
-        # Hadoop's committer adds whatever finished tasks left there, those of a killed run too.
-        self.storage.delete(f"{self.options.output}/_temporary")
-        self.written.add_files(result, self.output, name)
 
 
 def _folder(options: PrivatizeOptions) -> str:

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from dptext_spark.lookup import WordReader
@@ -145,13 +146,14 @@ class Sample:
         narrow = selected.select(row.alias(ROW), F.lit("").alias(ID), *slots)
         # Spark would ask one task first, and all cores but one would wait for it and for its Python worker.
         selected.sparkSession.conf.set("spark.sql.limit.initialNumPartitions", SAMPLE_TASKS)
-        counted = narrow.mapInArrow(partial(_sample, self.reader, columns.ways(self.table)), _SAMPLE_SCHEMA)
+        work = partial(_sample, self.reader, columns.ways(self.table))
+        counted = narrow.mapInArrow(work, from_arrow_schema(_SAMPLE))
         if tasks := counted.limit(SAMPLE_TASKS).collect():
             by_column = zip(*(task["coverage"] for task in tasks), strict=True)
             self.found = dict(zip(columns.sanitized, map(Coverage.sum, by_column), strict=True))
         if words := sorted(count for task in tasks for count in task["words"]):
-            middle = words[(len(words) - 1) // 2]
-            self.lengths = {"median": middle, "longest": words[-1], "sample": len(words)}
+            median = words[(len(words) - 1) // 2]
+            self.lengths = {"median": median, "longest": words[-1], "sample": len(words)}
             self.words = sum(words) / len(words)
         if len(tasks) < SAMPLE_TASKS and all(task["rows"] is not None for task in tasks):
             self.rows = [task["rows"] for task in tasks]
@@ -160,13 +162,16 @@ class Sample:
                 click.echo(f"Warning, for those who run the job: {warning}", err=True)
 
 
-_COVERAGE: Final = pa.struct(
-    [("rows", pa.int64()), ("tokens", pa.int64()), ("unknown", pa.int64()), ("unspaced", pa.float64())]
-)
-_SAMPLE_TYPES: Final = {"coverage": pa.list_(_COVERAGE), "words": pa.list_(pa.int64()), "rows": pa.int64()}
-_SAMPLE_SCHEMA: Final = (
-    "coverage array<struct<rows long, tokens long, unknown long, unspaced double>>, words array<long>, "
-    "rows long"
+_SAMPLE: Final = pa.schema(
+    {
+        "coverage": pa.list_(
+            pa.struct(
+                {"rows": pa.int64(), "tokens": pa.int64(), "unknown": pa.int64(), "unspaced": pa.float64()}
+            )
+        ),
+        "words": pa.list_(pa.int64()),
+        "rows": pa.int64(),
+    }
 )
 
 
@@ -186,9 +191,8 @@ def _sample(reader: WordReader, ways: Fields, batches: Iterable[pa.RecordBatch])
         words = batch.words(reader.visible_words)
         # Where this is the end, Spark uses the worker again.
         rows = rows if rows <= SAMPLE_ROWS and next(batches, None) is None else None
-    found = {"coverage": [asdict(own) for own in coverage], "words": words, "rows": rows}
-    arrays = [pa.array([found[name]], kind) for name, kind in _SAMPLE_TYPES.items()]
-    yield pa.RecordBatch.from_arrays(arrays, names=list(_SAMPLE_TYPES))
+    found = {"coverage": [*map(asdict, coverage)], "words": words.tolist(), "rows": rows}
+    yield pa.RecordBatch.from_pylist([found], _SAMPLE)
 
 
 _PERCENTILES: Final = {"50%": 0.5, "90%": 0.9, "99%": 0.99, "largest": 1.0}

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 from typing import Any, Final
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.ml.feature import StringIndexerModel
-from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import (
     ArrayType,
     CharType,
@@ -23,7 +19,6 @@ from pyspark.sql.types import (
     VarcharType,
 )
 
-from dptext_spark import Embedding, Laplace, RowBudget, TextPrivatizer, privatize
 from dptext_spark.tables.columns import TableColumns
 from dptext_spark.tables.fields import bare
 
@@ -94,33 +89,3 @@ def test_a_schema_comes_out_with_all_but_metadata(
     table = StructType([StructField(name, kind, True, METADATA[1]) for name, kind in fields])
     assert CANARY in table.json()
     assert CANARY not in replace(COLUMNS, vectors=vectors).released(table).json()
-
-
-@pytest.mark.spark
-def test_no_metadata_comes_out_of_the_functions(spark: SparkSession, ring: Embedding) -> None:
-    """Labels of rows, as pyspark.ml keeps them, comments, and lengths that texts may have."""
-    inner = StructType([StructField("said", StringType(), True, METADATA[0])])
-    schema = StructType(
-        [
-            StructField("id", LongType(), False, METADATA[1]),
-            StructField("text", StringType(), True, METADATA[2]),
-            StructField("turns", ArrayType(inner), True, METADATA[3]),
-            StructField("by", MapType(StringType(), inner)),
-            StructField("who", StringType()),
-        ]
-    )
-    rows = [(1, "w01 w02", [("w03",)], {"k": ("w04",)}, CANARY), (2, None, None, None, "other")]
-    frame: DataFrame = spark.createDataFrame(rows, schema)
-    labelled = StringIndexerModel.from_labels([CANARY, "other"], "who", "label").transform(frame)
-    assert CANARY in json.dumps(labelled.schema["label"].metadata)
-    given: dict[str, Any] = {"embedding": ring.path, "mechanism": Laplace(epsilon=10.0), "id": "id"}
-    given |= {"text": ["text", "turns[].said"], "keep": ["id", "by", "label"], "trust_id": True}
-    for out in (
-        privatize(labelled, **given),
-        privatize(labelled, **given, row_budget=RowBudget(loss=30.0, within=0.2)),
-        TextPrivatizer(**given).transform(labelled),
-    ):
-        assert entries(out.schema.jsonValue()) == [{}] * 7
-        plan = out._jdf.queryExecution().analyzed().schema().json()
-        assert CANARY not in plan and "VARCHAR" not in plan
-    assert out.where("id = 1").first()["by"] == {"k": ("w04",)}

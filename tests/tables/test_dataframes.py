@@ -18,15 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
-from dptext_spark import (
-    Embedding,
-    Laplace,
-    NoiseKey,
-    ReleaseCounts,
-    privatize,
-    privatize_udf,
-    register_udf,
-)
+from dptext_spark import Embedding, Laplace, NoiseKey, ReleaseCounts, privatize, privatize_udf, register_udf
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.sanitizer import TokenCounts
 from tests.helpers.tables import RING_WORDS, by_id, spark_settings, texts

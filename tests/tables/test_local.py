@@ -60,7 +60,14 @@ def test_names_that_no_file_has_are_refused(table: Path, tmp_path: Path) -> None
         check("txet", f"file:{table}/dt=1/a.parquet")
     for name in ("text.", "turns[].txet", "dt", "late.x"):
         check(name, table)  # Spark has it, or says what it is
-    for path in ("hdfs:///in", f"{table}/*", tmp_path / "none", table / "_temporary" / "none"):
+    write_table(tmp_path / "in[1]" / "a.parquet", {"text": texts(1)})  # Spark reads the pattern: in1
+    for path in (
+        "hdfs:///in",
+        f"{table}/*",
+        tmp_path / "in[1]",
+        tmp_path / "none",
+        table / "_temporary" / "x",
+    ):
         check("nope", path)
     check("nope", table, **{"read-option": ["mergeSchema=true"]})
     check("nope", table, format="orc")

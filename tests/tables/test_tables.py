@@ -15,7 +15,6 @@ from pyspark.sql import SparkSession
 from dptext_spark import __version__
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, InputError
-from dptext_spark.jobs import privatize
 from dptext_spark.tables.formats.files import Parquet
 from dptext_spark.tables.look import Sample
 from dptext_spark.tables.storage import Storage
@@ -254,18 +253,15 @@ def test_files_that_are_damaged_or_left_out_fail_the_run(
 
 
 def test_ids_are_checked_first(
-    dptext: Callable[..., Result], table: Path, monkeypatch: pytest.MonkeyPatch
+    dptext: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rejects a look at the texts, or a write, before the ids are checked."""
-
-    def check(*_: object) -> None:
-        raise InputError("wrong ids")
-
-    monkeypatch.setattr(privatize, "check_ids", check)
+    source = write_table(tmp_path / "in.parquet", {"id": [1, 1, None], "text": texts(3)})
     for owner, name in ((Sample, "__call__"), (Table, "write_reports"), (Parquet, "write")):
         monkeypatch.setattr(owner, name, None)
-    assert refused(dptext(table, "--id", "id"), "wrong ids")
-    assert refused(dptext(table, "--id", "id", "--dry-run"), "wrong ids")
+    message = "Column id does not name the rows.*1 nulls and 1 duplicates in 3 rows"
+    for mode in ((), ("--dry-run",)):
+        assert refused(dptext(source, "--id", "id", *mode), message)
 
 
 @pytest.mark.parametrize(
